@@ -27,17 +27,20 @@ def read(write: Write, name: str, content: str, quoting: str | None) -> tuple[li
 @given(
     table=st.lists(st.tuples(CELL, CELL), min_size=1, max_size=5),
     style=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),
+    end=st.sampled_from(["\n", "\r\n"]),
 )
-@pytest.mark.parametrize(("name", "delimiter"), [("a.tsv", "\t"), ("a.csv", ",")])
+@pytest.mark.parametrize(
+    ("name", "delimiter", "quoting"), [("a.tsv", "\t", "csv"), ("a.csv", ",", "csv"), ("a.csv", ",", None)]
+)
 def test_quoted_tables_are_read_as_the_csv_module_wrote_them(
-    write: Write, name: str, delimiter: str, table: list[tuple[str, str]], style: Any
+    write: Write, name: str, delimiter: str, quoting: Any, table: list[tuple[str, str]], style: Any, end: str
 ) -> None:
-    out = io.StringIO()
-    writer = csv.writer(out, delimiter=delimiter, quoting=style, lineterminator="\n")
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, delimiter=delimiter, quoting=style, lineterminator=end)
     writer.writerow(["text_a", "text_b"])
     writer.writerows(table)
 
-    found, warnings = read(write, name, out.getvalue(), "csv")
+    found, warnings = read(write, name, out.getvalue(), quoting)
 
     assert found == [{"text_a": a, "text_b": b} for a, b in table]
     assert warnings == []
@@ -53,26 +56,28 @@ def test_without_quoting_a_quote_is_text(write: Write, name: str, delimiter: str
     assert warnings == []
 
 
-# As pandas writes DataFrame({"text": ['say "hi"', "two\nlines", "plain"], "n": [1, 2, 3]}) with sep="\t"
-PANDAS = 'i\ttext\tn\n0\t"say ""hi"""\t1\n1\t"two\nlines"\t2\n2\tplain\t3\n'
+# PANDASCOMMENT({"text": ['say "hi"', "two\nlines", "plain"], "n": [1, 2, 3]}) with sep="\t"
 
 
-def test_a_warning_names_the_first_quoted_line_of_a_tsv(write: Write) -> None:
-    content = 'text\tn\nfive 5" screws\t1\n"a" and "b"\t2\n"a ""b"""\t3\n"c"\t4\n'
+@pytest.mark.parametrize(
+    ("content", "rows", "line"),
+    [
+        (
+            'text\tn\nfive 5" screws\t1\n"a" and "b"\t2\n"a ""b"""\t3\n"c"\t4\n',
+            [('five 5" screws', "1"), ('"a" and "b"', "2"), ('"a ""b"""', "3"), ('"c"', "4")],
+            4,
+        ),
+        ('"text"\t"n"\r\n"a"\t"1"\r\n', [('"a"', '"1"')], 1),
+    ],
+    ids=["row", "header"],
+)
+def test_a_warning_names_the_first_quoted_line_of_a_tsv(write: Write, content: str, rows, line: int) -> None:
+    found, (warning,) = read(write, "a.tsv", content, None)
 
-    found, warnings = read(write, "a.tsv", content, None)
-
-    assert [row["text"] for row in found] == ['five 5" screws', '"a" and "b"', '"a ""b"""', '"c"']
-    (warning,) = warnings
-    assert "a.tsv:4: a field is in quotes; the quotes are read as text" in warning
+    assert [tuple(row.values()) for row in found] == rows
+    assert list(found[0]) == content.splitlines()[0].split("\t")
+    assert f"a.tsv:{line}: a field is in quotes; the quotes are read as text" in warning
     assert "--quoting csv" in warning
-
-
-def test_a_warning_names_a_quoted_header(write: Write) -> None:
-    found, warnings = read(write, "a.tsv", '"text"\t"n"\r\n"a"\t"1"\r\n', None)
-
-    assert found == [{'"text"': '"a"', '"n"': '"1"'}]
-    assert ["a.tsv:1: " in each for each in warnings] == [True]
 
 
 @pytest.mark.parametrize(("name", "quoting"), [("a.csv", None), ("a.tsv", "csv"), ("a.tsv", "none")])
@@ -81,5 +86,6 @@ def test_known_quoting_gives_no_warning(write: Write, name: str, quoting: str | 
 
 
 def test_a_multiline_field_is_a_bad_row_of_an_unquoted_tsv(write: Write) -> None:
+    """As pandas writes a text of two lines with sep="\\t"."""
     with pytest.raises(DataError, match=r"a\.tsv:3: 2 fields, the header has 3"):
-        read(write, "a.tsv", PANDAS, None)
+        read(write, "a.tsv", 'i\ttext\tn\n0\t"say ""hi"""\t1\n1\t"two\nlines"\t2\n', None)

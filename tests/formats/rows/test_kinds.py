@@ -22,64 +22,54 @@ def texts_of(write: Write, *lines: str, fields: dict[str, str] | None = None) ->
 @pytest.mark.parametrize(
     ("line", "texts", "vectors"),
     [
-        ('{"text":"x"}', ("x",), ("embedding",)),
-        ('{"text_b":"y","text_a":"x","text":"z"}', ("x", "y"), ("embedding_a", "embedding_b")),
-        ('{"anchor":"x","positive":"y"}', ("x", "y"), ("embedding_anchor", "embedding_positive")),
+        ('{"text":"x"}', "x", ["embedding"]),
+        ('{"text_b":"y","text_a":"x","text":"z"}', "xy", ["embedding_a", "embedding_b"]),
+        ('{"anchor":"x","positive":"y"}', "xy", ["embedding_anchor", "embedding_positive"]),
         (
             '{"anchor":"x","positive":"y","negative":"z"}',
-            ("x", "y", "z"),
-            ("embedding_anchor", "embedding_positive", "embedding_negative"),
+            "xyz",
+            ["embedding_anchor", "embedding_positive", "embedding_negative"],
         ),
     ],
 )
-def test_the_first_row_decides_the_kind(
-    write: Write, line: str, texts: tuple[str, ...], vectors: tuple[str, ...]
-) -> None:
+def test_the_first_row_decides_the_kind(write: Write, line: str, texts: str, vectors: list[str]) -> None:
     parser = TextParser({})
+    assert parser.vectors == ("embedding",)
 
-    found = [texts for _, texts in Inputs([write("a.jsonl", line.encode())]).read(parser)]
+    ((_, found),) = Inputs([write("a.jsonl", line.encode())]).read(parser)
 
-    assert found == [texts]
-    assert parser.vectors == vectors
+    assert found == tuple(texts)
+    assert parser.vectors == tuple(vectors)
 
 
-def test_an_empty_stream_has_the_vectors_of_sentences() -> None:
-    assert TextParser({}).vectors == ("embedding",)
+NO_KIND = 'no "text", no "text_a" and "text_b", no "anchor" and "positive"; this row has '
 
 
 @pytest.mark.parametrize(
     ("lines", "problem"),
     [
-        (['{"text":"x"}', '{"text_a":"x","text_b":"y"}'], 'a.jsonl:2: "text" is missing'),
-        (['{"text_a":"x","text_b":"y"}', '{"text":"x"}'], 'a.jsonl:2: "text_a" is missing'),
+        (['{"text":"x"}', '{"text_a":"x","text_b":"y"}'], '2: "text" is missing'),
+        (['{"text_a":"x","text_b":"y"}', '{"text":"x"}'], '2: "text_a" is missing'),
         (
             ['{"anchor":"x","positive":"y","negative":"z"}', '{"anchor":"x","positive":"y"}'],
-            'a.jsonl:2: "negative" is missing',
+            '2: "negative" is missing',
         ),
-        (['{"text":12}'], 'a.jsonl:1: "text" is a number, expected a string'),
-        (['{"text":null}'], 'a.jsonl:1: "text" is null, expected a string'),
-        (['{"text":true}'], 'a.jsonl:1: "text" is true or false, expected a string'),
-        (['{"text":["x"]}'], 'a.jsonl:1: "text" is a list, expected a string'),
-        (['{"text":{}}'], 'a.jsonl:1: "text" is an object, expected a string'),
-        (['{"text":"x","text":"y"}'], 'a.jsonl:1: duplicate field "text"'),
-        (['{"text":"x","te\\u0078t":"y"}'], 'a.jsonl:1: duplicate field "text"'),
-        (
-            ["{}"],
-            'a.jsonl:1: no "text", no "text_a" and "text_b", no "anchor" and "positive"; '
-            "this row has nothing",
-        ),
-        (
-            ['{"title":"x","id":1}'],
-            'a.jsonl:1: no "text", no "text_a" and "text_b", no "anchor" and "positive"; '
-            'this row has "title", "id"',
-        ),
+        (['{"text":12}'], '1: "text" is a number, expected a string'),
+        (['{"text":null}'], '1: "text" is null, expected a string'),
+        (['{"text":true}'], '1: "text" is true or false, expected a string'),
+        (['{"text":["x"]}'], '1: "text" is a list, expected a string'),
+        (['{"text":{}}'], '1: "text" is an object, expected a string'),
+        (['{"text":"x","text":"y"}'], '1: duplicate field "text"'),
+        (['{"text":"x","te\\u0078t":"y"}'], '1: duplicate field "text"'),
+        (["{}"], f"1: {NO_KIND}nothing"),
+        (['{"title":"x","id":1}'], f'1: {NO_KIND}"title", "id"'),
     ],
 )
 def test_a_row_of_another_kind_is_refused(write: Write, lines: list[str], problem: str) -> None:
     with pytest.raises(DataError) as caught:
         texts_of(write, *lines)
 
-    assert str(caught.value).rpartition("/")[2] == problem
+    assert str(caught.value).rpartition("/")[2] == f"a.jsonl:{problem}"
 
 
 def test_a_name_that_is_also_a_value_is_not_a_duplicate(write: Write) -> None:
@@ -95,30 +85,22 @@ def test_fields_can_be_mapped(write: Write) -> None:
 @pytest.mark.parametrize(
     ("pair", "problem"),
     [
-        ("text", '--field "text": expected name=theirs, for example text=title'),
-        ("text=", '--field "text=": expected name=theirs, for example text=title'),
-        ("=title", '--field "=title": unknown field ""'),
-        ("texts=title", '--field "texts=title": unknown field "texts"'),
-        ("label=title", '--field "label=title": unknown field "label"'),
+        *((pair, "expected name=theirs, for example text=title") for pair in ("text", "text=")),
+        *((f"{name}=title", f'unknown field "{name}"') for name in ("", "texts", "label")),
     ],
 )
 def test_an_invalid_field_flag_is_a_usage_error(pair: str, problem: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_fields([pair], ("text",))
 
-    assert str(caught.value) == problem
+    assert str(caught.value) == f'--field "{pair}": {problem}'
 
 
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ("1", "1"),
-        ("1.0", "1"),
-        ('"1"', "1"),
-        ("18446744073709551615", "18446744073709551615"),
-        ("100000000000000000001", "100000000000000000001"),
-        ("-100000000000000000002", "-100000000000000000002"),
-        ("1e20", "100000000000000000000"),
+        *(("1", "1"), ("1.0", "1"), ('"1"', "1"), ("1e20", "100000000000000000000")),
+        *((n, n) for n in ("18446744073709551615", "100000000000000000001", "-100000000000000000002")),
     ],
 )
 def test_a_class_is_the_exact_whole_number(value: str, expected: str) -> None:

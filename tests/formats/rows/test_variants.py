@@ -117,8 +117,6 @@ def test_invalid_rows_are_refused_with_their_line(line, replace, problem):
 
 
 def test_the_record_cannot_be_the_sentence():
-    with pytest.raises(
-        UsageError,
-        match=r'^--field "text=augment": the field "augment" is reserved for the record of sentkit augment$',
-    ):
+    problem = '--field "text=augment": the field "augment" is reserved for the record of sentkit augment'
+    with pytest.raises(UsageError, match=f"^{problem}$"):
         VariantRows("augment", replace=True)
