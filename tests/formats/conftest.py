@@ -53,14 +53,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from transformers import BertConfig, BertModel, BertTokenizer
 
     folder = tmp_path_factory.mktemp("base")
-    config = BertConfig(
-        vocab_size=len(WORDS.split()),
-        hidden_size=8,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=32,
-    )
+    sizes = {"hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 16}
+    config = BertConfig(vocab_size=len(WORDS.split()), max_position_embeddings=32, **sizes)
     BertModel(config).save_pretrained(folder)
     (folder / "vocab.txt").write_text("\n".join(WORDS.split()))
     BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)

@@ -85,31 +85,21 @@ def test_the_space_depends_on_the_convolution(saved: Saved) -> None:
     assert before[1] == after[1]
 
 
-@pytest.mark.parametrize("mode", ["cls", "max"])
-def test_another_pooling_of_a_convolution_is_refused(saved: Saved, mode: str) -> None:
-    folder = saved(lambda: layers(mode))
-    with pytest.raises(DataError, match=f"2_Pooling: pooling {mode} of a convolution is not supported"):
-        encoder_of(folder)
-
-
-def test_a_convolution_after_the_pooling_is_refused(saved: Saved) -> None:
-    folder = saved(lambda: layers()[::-1])
-    with pytest.raises(DataError, match="module CNN with these settings is not supported"):
-        encoder_of(folder)
-
-
 @pytest.mark.parametrize(
-    ("how", "problem"),
+    ("build", "problem"),
     [
-        ({"stride_sizes": [1, 2, 1]}, "a convolution with strides is not supported"),
-        ({"kernel_sizes": [1, 2]}, "the weight or the bias has a wrong shape"),
+        (lambda: layers("cls"), "2_Pooling: pooling cls of a convolution is not supported"),
+        (lambda: layers("max"), "2_Pooling: pooling max of a convolution is not supported"),
+        (lambda: layers()[::-1], "2_CNN: module CNN with these settings is not supported"),
+        (lambda: layers(stride_sizes=[1, 2, 1]), "1_CNN: a convolution with strides is not supported"),
+        (lambda: layers(kernel_sizes=[1, 2]), "1_CNN: the weight or the bias has a wrong shape"),
     ],
+    ids=["cls", "max", "after the pooling", "strides", "kernel of two tokens"],
 )
-def test_a_convolution_that_changes_the_number_of_tokens_is_refused(
-    saved: Saved, how: dict[str, Any], problem: str
-) -> None:
-    with pytest.raises(DataError, match=f"1_CNN: {problem}"):
-        encoder_of(saved(lambda: layers(**how)))
+def test_another_convolution_is_refused(saved: Saved, build: Any, problem: str) -> None:
+    folder = saved(build)
+    with pytest.raises(DataError, match=problem):
+        encoder_of(folder)
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,7 @@ SAMPLES = [
     gzip.compress(JSONL),
     zstandard.compress(JSONL),
 ]
-
-
+MEMBERS = ["dtype", "shape", "data_offsets", "__metadata__", "embeddings", "rows"]
 ANY = st.binary(max_size=200) | mutated(SAMPLES)
 
 
@@ -115,24 +114,19 @@ def test_joined_rows_have_one_line_each(write: Callable[[str, bytes], str], cont
     assert all(isinstance(json.loads(line), dict) for line in lines)
 
 
-@some
-@given(
-    header=st.recursive(
-        st.none()
-        | st.booleans()
-        | st.integers(-2, 2**64 - 1)
-        | st.floats()
-        | st.sampled_from(["F32", "U8", "x"]),
-        lambda inner: (
-            st.lists(inner, max_size=4)
-            | st.dictionaries(
-                st.sampled_from(["dtype", "shape", "data_offsets", "__metadata__", "embeddings", "rows"]),
-                inner,
-            )
-        ),
-        max_leaves=20,
-    )
+HEADERS = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 2**64 - 1)
+    | st.floats()
+    | st.sampled_from(["F32", "U8", "x"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(MEMBERS), inner),
+    max_leaves=20,
 )
+
+
+@some
+@given(header=HEADERS)
 def test_headers_of_any_json(write: Callable[[str, bytes], str], header: Any) -> None:
     raw = json.dumps(header).replace("NaN", "null").replace("Infinity", "1e999").encode()
     path = write("a.safetensors", len(raw).to_bytes(8, "little") + raw + bytes(16))
@@ -158,8 +152,7 @@ NOTE = {
 def test_notes_of_transforms_with_any_value(write: Callable[[str, bytes], str], data: Any) -> None:
     """Each command that reads a transform: applied, added up, and shown."""
     path = data.draw(st.sampled_from(places(NOTE)))
-    note = replaced(NOTE, path, data.draw(ODD))
-    transform = write("w.safetensors", affine_file(note))
+    transform = write("w.safetensors", affine_file(replaced(NOTE, path, data.draw(ODD))))
     other = write("v.safetensors", affine_file(NOTE))
 
     is_read_or_bad_data(lambda: read_affine(transform))

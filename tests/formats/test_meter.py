@@ -13,6 +13,7 @@ import pytest
 from sentkit.errors import NoRowsError
 from sentkit.formats.meter import Meter
 from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.formats.vectors.vectors import VectorReader
 
 
@@ -26,11 +27,9 @@ def take(rows, count: int) -> int:
 
 def test_the_share_counts_bytes(tmp_path):
     """Two files of 100 lines of equal length: after one of them and a half, three quarters."""
-    paths = [str(tmp_path / name) for name in ("a.txt", "b.txt")]
-    for path in paths:
-        with open(path, "wb") as file:  # noqa: PTH123
-            file.write(b"x" * 99 + b"\n" + (b"y" * 99 + b"\n") * 99)
-    found = inputs(*paths)
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_bytes((b"y" * 99 + b"\n") * 100)
+    found = inputs(str(tmp_path / "a.txt"), str(tmp_path / "b.txt"))
     rows = found.read(lambda row: row)
 
     assert found.meter.share(0) == 0
@@ -56,24 +55,16 @@ def test_the_share_counts_compressed_bytes(tmp_path):
     assert found.meter.share(1000) <= 1
 
 
-def test_the_share_counts_rows_of_a_vector_file(sentkit_store):
-    found = inputs(str(sentkit_store))
+def test_the_share_counts_rows_of_a_vector_file(tmp_path):
+    path = str(tmp_path / "v.safetensors")
+    with create_vector_file(path, {}, ("embedding",), width=2, force=False) as writer:
+        for _ in range(20):
+            writer.write(b"{}", np.ones((1, 2), np.float32))
+    found = inputs(path)
     rows = VectorReader(found).read(lambda row: row)
     take(rows, 5)
 
     assert found.meter.share(4) == pytest.approx(4 / 5 * 4 / 20, abs=0.01)
-
-
-@pytest.fixture
-def sentkit_store(tmp_path):
-    from sentkit.formats.rows.rows import Row
-    from sentkit.formats.vectors.sinks import VectorOutput, open_sinks
-
-    path = tmp_path / "v.safetensors"
-    with open_sinks([str(path)], [{}], ("embedding",), 2, VectorOutput()) as [sink]:
-        for number in range(20):
-            sink.write(Row(b"{}", {}, "x", number), np.ones((1, 2), np.float32))
-    return path
 
 
 def test_a_pipe_has_no_share(tmp_path):

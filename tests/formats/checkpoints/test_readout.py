@@ -59,43 +59,28 @@ def test_all_selects_every_readout_of_a_layer() -> None:
     ]
 
 
-@pytest.mark.parametrize(("name", "depth"), [("L4:cls", 3), ("L1+L4:mean", 3), ("mean-last2", 0)])
-def test_a_missing_layer_is_refused(name: str, depth: int) -> None:
-    with pytest.raises(UsageError) as caught:
-        parse_readouts(name, depth)
-
-    assert str(caught.value) == f'readout "{name}" needs more layers than the encoder has ({depth})'
+WK = "reads layers 4 and above, and needs 5 of them: the encoder has"
+LAYERS = "use L0+L1+L2+L3+L4+L5+L6+L7:wk, which also reads the layers below"
 
 
 @pytest.mark.parametrize(
-    ("name", "depth", "message", "advice"),
+    ("name", "depth", "problem", "advice"),
     [
-        (
-            "wk",
-            7,
-            'readout "wk" reads layers 4 and above, and needs 5 of them: the encoder has 7 layers',
-            "use L0+L1+L2+L3+L4+L5+L6+L7:wk, which also reads the layers below",
-        ),
-        (
-            "wk-clip",
-            3,
-            'readout "wk-clip" reads layers 4 and above, and needs 5 of them: the encoder has 3 layers',
-            None,
-        ),
-        ("L1+L2+L3+L4+L4:wk", 12, 'readout "L1+L2+L3+L4:wk" needs 5 different layers or more', None),
-        (
-            "L1+L2+L3+L4+L5:wk",
-            4,
-            'readout "L1+L2+L3+L4+L5:wk" needs more layers than the encoder has (4)',
-            None,
-        ),
+        ("L4:cls", 3, "needs more layers than the encoder has (3)", None),
+        ("L1+L4:mean", 3, "needs more layers than the encoder has (3)", None),
+        ("mean-last2", 0, "needs more layers than the encoder has (0)", None),
+        ("L1+L2+L3+L4+L5:wk", 4, "needs more layers than the encoder has (4)", None),
+        ("wk", 7, f"{WK} 7 layers", LAYERS),
+        ("wk-clip", 3, f"{WK} 3 layers", None),
+        ("L1+L2+L3+L4+L4:wk", 12, "needs 5 different layers or more", None),
     ],
 )
-def test_wk_needs_five_layers(name: str, depth: int, message: str, advice: str | None) -> None:
+def test_missing_layers_are_refused(name: str, depth: int, problem: str, advice: str | None) -> None:
     with pytest.raises(UsageError) as caught:
         parse_readouts(name, depth)
 
-    assert (str(caught.value), caught.value.advice) == (message, advice)
+    shown = name.replace("L4+L4", "L4")
+    assert (str(caught.value), caught.value.advice) == (f'readout "{shown}" {problem}', advice)
 
 
 def test_wk_sorts_its_layers() -> None:

@@ -5,26 +5,20 @@ import pytest
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.templates import DEFAULT, FULL_STOPS, TEMPLATES, Template, find_template
 
-
-@pytest.mark.parametrize(
-    ("name", "whole"),
-    [
-        ("defsent-plus", 'This sentence : "a cat" means [MASK] . '),
-        ("defsent-plus-paper", "This sentence: 'a cat' means [MASK]."),
-        ("promptbert", 'This sentence : "a cat." means [MASK] .'),
-        ("promptbert-1", 'This sentence of "a cat." means [MASK].'),
-        ("promptroberta", "This sentence : ' a cat. ' means[MASK]."),
-        ("promptroberta-1", "The sentence : ' a cat. ' means[MASK]."),
-        ("sncse", 'This sentence : " a cat . " means [MASK] .'),
-        ("sncse-1", 'This sentence of " a cat . " means [MASK] .'),
-    ],
-)
-def test_named_templates_agree_with_their_papers(name: str, whole: str) -> None:
-    assert TEMPLATES[name].around("a cat") == whole
+PAPERS = {
+    "defsent-plus": 'This sentence : "a cat" means [MASK] . ',
+    "defsent-plus-paper": "This sentence: 'a cat' means [MASK].",
+    "promptbert": 'This sentence : "a cat." means [MASK] .',
+    "promptbert-1": 'This sentence of "a cat." means [MASK].',
+    "promptroberta": "This sentence : ' a cat. ' means[MASK].",
+    "promptroberta-1": "The sentence : ' a cat. ' means[MASK].",
+    "sncse": 'This sentence : " a cat . " means [MASK] .',
+    "sncse-1": 'This sentence of " a cat . " means [MASK] .',
+}
 
 
-def test_all_templates_are_tested_above() -> None:
-    assert len(TEMPLATES) == 8
+def test_named_templates_agree_with_their_papers() -> None:
+    assert {name: template.around("a cat") for name, template in TEMPLATES.items()} == PAPERS
     assert DEFAULT in TEMPLATES
 
 
@@ -50,16 +44,12 @@ def test_final_punctuation_is_added_if_missing(sentence: str, promptbert: str, s
 
 
 def test_the_mask_of_the_tokenizer_replaces_the_placeholder() -> None:
-    found = find_template("promptroberta", None, "<mask>")
+    """Of a named template and of any text with placeholders."""
+    named, other = (find_template(text, None, "<mask>") for text in ("promptroberta", "[MASK] = [X]!"))
 
-    assert found.around("a cat") == "This sentence : ' a cat. ' means<mask>."
-
-
-def test_any_text_with_placeholders_is_a_template() -> None:
-    found = find_template("[MASK] = [X]!", None, "<mask>")
-
-    assert found.around("a [MASK] cat") == "<mask> = a [MASK] cat!"
-    assert found.full_stop == "none"
+    assert named.around("a cat") == "This sentence : ' a cat. ' means<mask>."
+    assert other.around("a [MASK] cat") == "<mask> = a [MASK] cat!"
+    assert other.full_stop == "none"
 
 
 def test_the_full_stop_flag_overrides_the_template() -> None:
