@@ -14,7 +14,7 @@ from sentkit.formats.rows.rows import Inputs, Rejects
 
 Write = Callable[[str, bytes], str]
 CELL = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=8) | st.sampled_from(
-    ['"', '""', '"a"', "a\tb", 'a"b', "a,b", "x\ny", "'q'"]
+    ['"', '""', '"a"', "a\tb", 'a"b', "a,b", "x\ny", "'q'", " a"]
 )
 
 
