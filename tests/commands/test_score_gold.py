@@ -100,9 +100,11 @@ def test_an_undefined_group_is_a_warning(report):
 
 def test_rows_without_a_score_are_skipped_and_counted(report):
     """A null, and an empty cell of a table."""
-    (found,) = report([*SMALLER, pair(0.5, None, topic="A"), pair(0.5, "", topic="A")]).rows
+    done = report([*SMALLER, pair(0.5, None, topic="A"), pair(0.5, "", topic="A")])
+    (found,) = done.rows
 
     assert (found["n"], found["skipped"]) == (6, 2)
+    assert done.told == ["sentkit score: warning: -: 2 rows without a score skipped"]
     assert found["spearman"] == pytest.approx(48.5714, abs=1e-4)
 
 

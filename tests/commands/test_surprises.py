@@ -58,11 +58,23 @@ def test_the_named_field_is_read(sentkit, pairs):
     assert done.vectors().tolist() == [title.vectors()[0].tolist()] * 3
 
 
-def test_the_vectors_of_a_vector_file_have_no_other_names(sentkit, pairs):
-    done = sentkit("score", "pairs.safetensors", "--field", "embedding_a=theirs")
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("score pairs.safetensors --field embedding_a=theirs", "--field embedding_a"),
+        ("encode pairs.jsonl --rejects one.jsonl -o one.jsonl", "one.jsonl"),
+        ("encode pairs.jsonl -o x.safetensors.gz", "x.safetensors.gz"),
+        ("encode pairs.jsonl --readout cls,mean -o x.safetensors", "several readouts need an output folder"),
+        ("score pairs.safetensors --gold score --fail-under nan", "nan"),
+        ("score pairs.safetensors --gold score --fail-under inf", "inf"),
+    ],
+)
+def test_flags_that_would_be_ignored_are_wrong_usage(sentkit, pairs, tmp_path, words, problem):
+    done = sentkit(*words.split())
 
     assert done.code == 2
-    assert "--field embedding_a" in done.told[0]
+    assert problem in done.told[0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pairs.jsonl", "pairs.safetensors"]
 
 
 def test_export_leaves_other_folders_alone(sentkit, tmp_path):
@@ -83,13 +95,6 @@ def test_export_does_not_replace_the_working_folder(sentkit, tmp_path, monkeypat
     assert os.path.exists("model.safetensors")  # noqa: PTH110
 
 
-def test_rejects_and_output_are_two_files(sentkit, pairs):
-    done = sentkit("encode", pairs, "--rejects", "one.jsonl", "-o", "one.jsonl")
-
-    assert done.code == 2
-    assert "one.jsonl" in done.told[0]
-
-
 def test_two_names_of_one_readout_make_one_file(sentkit, pairs, tmp_path):
     done = sentkit("encode", pairs, "--readout", "L1:mean,L01:mean,cls", "-o", "sweep")
 
@@ -105,19 +110,6 @@ def test_vectors_are_kept_from_a_vector_file_too(sentkit, pairs):
     plain = sentkit("cat", "pairs.safetensors").rows
 
     assert [{**row, "similarity": 0} for row in kept] == [{**row, "similarity": 0} for row in plain]
-
-
-@pytest.mark.parametrize(
-    "flags", [["-o", "x.safetensors.gz"], ["--readout", "cls,mean", "-o", "x.safetensors"]]
-)
-def test_a_name_that_promises_another_form_is_refused(sentkit, pairs, tmp_path, flags):
-    assert sentkit("encode", pairs, *flags).code == 2
-    assert not (tmp_path / flags[-1]).exists()
-
-
-@pytest.mark.parametrize("floor", ["nan", "inf"])
-def test_a_floor_is_a_number(sentkit, pairs, floor):
-    assert sentkit("score", "pairs.safetensors", "--gold", "score", "--fail-under", floor).code == 2
 
 
 def test_omitted_steps_are_reported(sentkit):
@@ -148,15 +140,6 @@ def test_large_vectors_have_their_cosine(sentkit):
     assert closest.rows[0]["similarity"] == pytest.approx(0.5**0.5)
     assert matrix.rows[0]["similarities"] == pytest.approx([1, 0.5**0.5])
     assert closest.err == matrix.err == ""
-
-
-def test_rows_without_a_score_are_reported(sentkit, pairs, tmp_path):
-    rows = (tmp_path / pairs).read_text() + '{"text_a":"x","text_b":"y","score":null}\n'
-    vectors = sentkit("encode", stdin=rows).out
-    done = sentkit("score", "--gold", "score", stdin=vectors)
-
-    assert done.rows[0]["skipped"] == 1
-    assert done.told == ["sentkit score: warning: -: 1 rows without a score skipped"]
 
 
 @pytest.mark.parametrize(("flags", "code"), [(["--dim", "9999"], 2), (["--reuse", "no.safetensors"], 66)])
