@@ -38,13 +38,16 @@ def test_cat_and_check_find_a_changed_bit_of_a_block(sentkit, encode, corpus, ki
     block = sorted(Path("whole").glob("0*"))[2]
     flip(block, read_header(block).entries[tensor].start)
     joined = sentkit("cat", "whole", "-o", "all.safetensors")
-    deep = sentkit("check", "whole", "--deep")
+    deep = sentkit("check", "whole", "--deep", "--shards", 4)
 
+    assert sentkit("check", "whole").code == 0
     assert (joined.code, joined.told) == (65, [f"sentkit cat: {block}: damaged: its digest is wrong"])
     assert not Path("all.safetensors").exists()
     assert (deep.code, deep.rows[0]["problems"]) == (1, [f"{block}: damaged: its digest is wrong"])
+    assert deep.rows[0]["missing_shards"] == "2"
     block.unlink()
     assert encode(corpus, "-o", "whole/", "--resume").code == 0
+    assert sentkit("check", "whole", "--deep").code == 0
     assert sentkit("cat", "whole").out == before
 
 

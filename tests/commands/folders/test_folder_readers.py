@@ -71,24 +71,6 @@ def test_check_lists_missing_shards(sentkit, folder):
     assert done.told == [f"sentkit check: whole: 5 of {len(blocks)} blocks are missing"]
 
 
-def test_deep_names_damaged_blocks_and_resume_writes_them_again(sentkit, encode, corpus, folder, joined):
-    before = joined(folder)
-    block = sorted(folder.glob("0*"))[3]
-    raw = bytearray(block.read_bytes())
-    raw[-1] ^= 1
-    block.write_bytes(raw)
-
-    assert sentkit("check", "whole").code == 0
-    done = sentkit("check", "whole", "--deep", "--shards", "4")
-    assert done.code == 1
-    assert done.rows[0]["problems"] == [f"{block}: damaged: its digest is wrong"]
-    assert done.rows[0]["missing_shards"] == "3"
-    block.unlink()
-    assert encode(corpus, "-o", "whole/", "--resume").code == 0
-    assert sentkit("check", "whole", "--deep").code == 0
-    assert joined(folder) == before
-
-
 def test_deep_finds_a_changed_middle_of_the_input(sentkit, encode):
     body = b'{"text":"the cat"}\n' * 20_000
     Path("in.jsonl").write_bytes(body)
