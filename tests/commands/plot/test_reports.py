@@ -66,27 +66,6 @@ def test_each_model_is_a_panel(plot, svg):
     assert {"m", "k", "layer", "Spearman x 100"} <= set(svg("sweep", stdin=given)[0])
 
 
-@pytest.mark.parametrize(
-    ("given", "problem", "advice"),
-    [
-        (report("m/mean", 3), "-: no report has one layer",
-         "sentkit encode --readout 'L*:cls,L*:mean' makes one file for each layer"),
-        (report("m/L1:cls", 3) * 2 + report("m/L2:cls", 3),
-         "-:3: 1 reports of m/L2:cls, but 2 of another encoder",
-         "draw all of them with the same data sets"),
-        ('{"spearman":1}\n', '-:1: "encoder" is missing', None),
-        ('{"spearman":1,"encoder":"m"}\n',
-         '-:1: "encoder" is a string, expected the name of a space, as in a report of sentkit score', None),
-        (report("m/L1:cls", "high"), '-:1: "spearman" is a string, expected a number', None),
-    ],
-)  # fmt: skip
-def test_reports_that_cannot_be_drawn(sentkit, given, problem, advice):
-    done = sentkit("plot", "sweep", stdin=given)
-
-    assert done.code == 65
-    assert done.told == [f"sentkit plot sweep: {problem}", *([f"  {advice}"] if advice else [])]
-
-
 def steps(count, *, terms=("contrast",), rate=0.1):
     lines = [{"step": 0, "dev": 50.0, "best": False}]
     for step in range(1, count + 1):
@@ -138,15 +117,38 @@ def test_several_runs_share_the_panels(plot, svg, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "given", "problem"),
+    ("words", "given", "problem", "advice"),
     [
-        ([], '{"loss":1}\n', '-:1: "step" is missing'),
-        ([], '{"step":null}\n', '-:1: "step" is null, expected a number'),
-        ([], '{"step":1,"terms":{"a":"b"}}\n', '-:1: the term "a" is not a number'),
-        (["--show", "drift"], steps(1), "-: no run has drift"),
+        (
+            "sweep",
+            report("m/mean", 3),
+            "-: no report has one layer",
+            "sentkit encode --readout 'L*:cls,L*:mean' makes one file for each layer",
+        ),
+        (
+            "sweep",
+            report("m/L1:cls", 3) * 2 + report("m/L2:cls", 3),
+            "-:3: 1 reports of m/L2:cls, but 2 of another encoder",
+            "draw all of them with the same data sets",
+        ),
+        ("sweep", '{"spearman":1}\n', '-:1: "encoder" is missing', ""),
+        (
+            "sweep",
+            '{"spearman":1,"encoder":"m"}\n',
+            '-:1: "encoder" is a string, expected the name of a space, as in a report of sentkit score',
+            "",
+        ),
+        ("sweep", report("m/L1:cls", "high"), '-:1: "spearman" is a string, expected a number', ""),
+        ("curve", '{"loss":1}\n', '-:1: "step" is missing', ""),
+        ("curve", '{"step":null}\n', '-:1: "step" is null, expected a number', ""),
+        ("curve", '{"step":1,"terms":{"a":"b"}}\n', '-:1: the term "a" is not a number', ""),
+        ("curve --show drift", steps(1), "-: no run has drift", "available: "),
     ],
 )
-def test_logs_that_cannot_be_drawn(sentkit, flags, given, problem):
-    done = sentkit("plot", "curve", *flags, stdin=given)
+def test_what_cannot_be_drawn_is_bad_data(sentkit, words, given, problem, advice):
+    done = sentkit("plot", *words.split(), stdin=given)
 
-    assert (done.code, done.told[0]) == (65, f"sentkit plot curve: {problem}")
+    assert done.code == 65
+    assert done.told[0] == f"sentkit plot {words.split()[0]}: {problem}"
+    assert len(done.told) == (2 if advice else 1)
+    assert advice in done.told[-1]
