@@ -56,6 +56,20 @@ PAIRS = [
     for one, other, score in zip(TEXTS, TEXTS[1:], (3.0, 1.0, 2.5, 0.0, 4.0, 1.5, 2.0, 0.5), strict=False)
 ]
 
+READERS = {  # commands that read vectors
+    "score": ["score", "PATH", "--top", "2"],
+    "search": ["search", "--queries", "PATH", "--corpus", "PATH", "--top", "2"],
+    "search-flat": ["search", "--corpus", "PATH", "--flat", "--queries", "PATH"],
+    "diff": ["diff", "PATH", "PATH"],
+    "duplicates": ["duplicates", "PATH", "--threshold", "0.9"],
+    "cluster": ["cluster", "PATH", "-k", "2", "--seed", "1"],
+    "probe": ["probe", "PATH", "--label", "label", "--folds", "3", "--penalties", "1"],
+    "inspect": ["inspect", "PATH"],
+    "cat": ["cat", "PATH"],
+    "fit": ["whiten", "fit", "PATH", "--kind", "center", "-o", "-"],
+    "apply": ["whiten", "apply", "PATH", "-t", "transform.safetensors"],
+}
+
 
 def dot(a, b):
     return sum(x * y for x, y in zip(a, b, strict=True))
@@ -204,3 +218,14 @@ def write_output(path, content, *, force=False, fails=None):
         file.write(content)
         if fails is not None:
             raise fails
+
+
+def read_alike(sentkit, name, *paths):
+    """The outputs of a command of READERS for each of these paths, with PATH in place of the path."""
+    outputs = []
+    for path in paths:
+        done = sentkit(*[path if word == "PATH" else word for word in READERS[name]])
+        assert (done.code, done.err.replace(path, "PATH")) == (0, "")
+        outputs.append(done.out.replace(path.encode(), b"PATH"))
+    # The header of a transform has another length, because it names the input.
+    return [output[-128:] for output in outputs] if name == "fit" else outputs

@@ -8,18 +8,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from sentkit.formats.vectors.safetensors_header import read_header
+from support import READERS, read_alike
 
 KINDS = ("float16", "int8", "binary")
-READERS = {
-    "score": ["score", "PATH", "--top", "2"],
-    "search": ["search", "--queries", "PATH", "--corpus", "PATH", "--top", "2"],
-    "cluster": ["cluster", "PATH", "-k", "2", "--seed", "1"],
-    "probe": ["probe", "PATH", "--label", "label", "--folds", "3", "--penalties", "1"],
-    "inspect": ["inspect", "PATH"],
-    "cat": ["cat", "PATH"],
-    "fit": ["whiten", "fit", "PATH", "--kind", "center", "-o", "-"],
-    "apply": ["whiten", "apply", "PATH", "-t", "transform.safetensors"],
-}
 
 
 @pytest.fixture
@@ -60,14 +51,8 @@ def test_every_command_reads_the_file_as_its_float32_copy(sentkit, stored, name,
     path = stored(kind)
     sentkit("cat", path, "-o", "other.safetensors")
     sentkit("whiten", "fit", "other.safetensors", "--kind", "center", "-o", "transform.safetensors")
-    outputs = []
-    for each in ("other.safetensors", path):
-        done = sentkit(*[each if word == "PATH" else word for word in READERS[name]])
-        assert (done.code, done.err.replace(each, "PATH")) == (0, "")
-        outputs.append(done.out.replace(each.encode(), b"PATH"))
+    outputs = read_alike(sentkit, name, "other.safetensors", path)
 
-    if name == "fit":  # the header has another length, because it names the input
-        outputs = [output[-128:] for output in outputs]
     if name == "inspect":
         records = [json.loads(output) for output in outputs]
         assert [record.pop("store") for record in records] == ["float32", kind]
