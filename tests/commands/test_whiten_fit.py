@@ -350,10 +350,8 @@ def test_svd_refuses_only_zeros(sentkit, written):
     zero = sentkit("whiten", "fit", written("y.jsonl", [[0, 0]] * 2), "--kind", "svd", "-o", "u.safetensors")
 
     assert (same.code, load_file("t.safetensors")["kernel"].ravel()) == (0, pytest.approx([0.6, 0.8]))
-    assert (zero.code, zero.err) == (
-        65,
-        "sentkit whiten fit: y.jsonl: all vectors are 0, so there is nothing to fit\n",
-    )
+    assert zero.code == 65
+    assert zero.err == "sentkit whiten fit: y.jsonl: all vectors are 0, so there is nothing to fit\n"
 
 
 @pytest.mark.parametrize("kind", ["whitening", "ica", "flow"])
