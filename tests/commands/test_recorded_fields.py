@@ -36,17 +36,13 @@ def test_the_names_are_recorded_where_they_differ_from_ours(sentkit, files):
     assert "fields" not in spec(sentkit, "p.safetensors")
 
 
-def test_the_closest_pairs_show_their_texts(sentkit, files):
-    done = sentkit("score", "t.safetensors", "--top", "1")
+@pytest.mark.parametrize(
+    ("flags", "texts"), [((), {"a cat", "a dog", "a cat sat"}), (("--field", "text=id"), {"1", "2", "3"})]
+)
+def test_the_closest_pairs_show_the_recorded_field_or_that_of_the_flag(sentkit, files, flags, texts):
+    (pair,) = sentkit("score", "t.safetensors", "--top", "1", *flags).rows
 
-    (pair,) = done.rows
-    assert {pair["text_a"], pair["text_b"]} <= {"a cat", "a dog", "a cat sat"}
-
-
-def test_a_flag_overrides_the_record(sentkit, files):
-    (pair,) = sentkit("score", "t.safetensors", "--top", "1", "--field", "text=id").rows
-
-    assert {pair["text_a"], pair["text_b"]} <= {"1", "2", "3"}
+    assert {pair["text_a"], pair["text_b"]} <= texts
 
 
 def test_hits_show_their_texts(sentkit, files):

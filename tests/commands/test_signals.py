@@ -62,7 +62,10 @@ def started(tmp_path, *arguments, ignored=()):
     return subprocess.Popen(command, cwd=tmp_path, preexec_fn=dispositions, **pipes)
 
 
-def wait_for_a_file(tmp_path, process):
+def write_a_row(tmp_path, process):
+    """And wait for the output."""
+    process.stdin.write(ROW)
+    process.stdin.flush()
     while not list(tmp_path.iterdir()):
         assert process.poll() is None
         time.sleep(0.05)
@@ -71,9 +74,7 @@ def wait_for_a_file(tmp_path, process):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_no_temporary_file(tmp_path, number):
     process = started(tmp_path, "cat", "-o", "out.jsonl")
-    process.stdin.write(ROW)
-    process.stdin.flush()
-    wait_for_a_file(tmp_path, process)
+    write_a_row(tmp_path, process)
     process.send_signal(number)
     _, told = process.communicate()
 
@@ -103,9 +104,7 @@ def test_a_stopped_encode_names_the_way_to_keep_its_work(tmp_path):
 def test_an_ignored_signal_stays_ignored(tmp_path, number):
     """As with `nohup`, or in the background of a script."""
     process = started(tmp_path, "cat", "-o", "out.jsonl", ignored=[number])
-    process.stdin.write(ROW)
-    process.stdin.flush()
-    wait_for_a_file(tmp_path, process)
+    write_a_row(tmp_path, process)
     process.send_signal(number)
     process.communicate(ROW)
 

@@ -52,11 +52,8 @@ def threads(folder):
     """The largest pool that a command leaves, run as a process with these variables; and all its threads."""
 
     def run(*arguments, **variables):
-        bare = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in (*THREAD_VARIABLES, "SENTKIT_THREADS")
-        }
+        unset = (*THREAD_VARIABLES, "SENTKIT_THREADS")
+        bare = {name: value for name, value in os.environ.items() if name not in unset}
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, *arguments],
             input=LINES.encode(),
@@ -176,10 +173,8 @@ def test_the_cpus_of_a_task(monkeypatch, variables, count):
     ],
 )
 def test_the_quota_of_the_control_group(tmp_path, groups, files, quota):
-    for name, text in {
-        "proc/self/cgroup": groups,
-        **{f"sys/fs/cgroup/{k}": v for k, v in files.items()},
-    }.items():
+    files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    for name, text in {"proc/self/cgroup": groups, **files}.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{text}\n")

@@ -30,12 +30,27 @@ def transform(tmp_path):
 
 
 @pytest.fixture
-def fitted(sentkit, tiny, sentences, tmp_path):
-    """A whitening of tiny's vectors of fifty sentences, 6 of 16 numbers kept."""
-    sentkit("encode", "-q", "-m", tiny, "-o", "all.safetensors", stdin="\n".join(sentences))
-    done = sentkit("whiten", "fit", "all.safetensors", "--dim", "6", "-o", "t.safetensors")
-    assert (done.code, done.err) == (0, "")
-    return tmp_path / "t.safetensors"
+def fit(sentkit, tiny, sentences, tmp_path):
+    """A transform of tiny's vectors of fifty sentences."""
+
+    def run(*flags):
+        sentkit("encode", "-q", "-m", tiny, "-o", "all.safetensors", stdin="\n".join(sentences))
+        done = sentkit("whiten", "fit", "all.safetensors", *flags, "-o", "fitted.safetensors")
+        assert (done.code, done.err) == (0, "")
+        return tmp_path / "fitted.safetensors"
+
+    return run
+
+
+@pytest.fixture
+def fitted(fit):
+    """A whitening, 6 of 16 numbers kept."""
+    return fit("--dim", "6")
+
+
+@pytest.fixture
+def flow(fit):
+    return fit("--kind", "flow")
 
 
 def test_a_row_keeps_every_byte_but_its_vector_and_its_space(sentkit, transform):
@@ -240,15 +255,6 @@ def test_impossible_requests_are_refused(sentkit, transform, tmp_path, flags, co
 
     assert done.code == code
     assert done.told[0].startswith(f"sentkit whiten apply: {problem}")
-
-
-@pytest.fixture
-def flow(sentkit, tiny, sentences, tmp_path):
-    """A flow of tiny's vectors of fifty sentences."""
-    sentkit("encode", "-q", "-m", tiny, "-o", "all.safetensors", stdin="\n".join(sentences))
-    done = sentkit("whiten", "fit", "all.safetensors", "--kind", "flow", "-o", "flow.safetensors")
-    assert (done.code, done.err) == (0, "")
-    return tmp_path / "flow.safetensors"
 
 
 def test_a_flow_is_applied_by_the_filter_and_by_an_encoder(sentkit, tiny, flow):
