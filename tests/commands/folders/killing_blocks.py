@@ -22,18 +22,8 @@ PLACES = {
     "write": (vector_file.VectorFileWriter, "write"),
     "finish": (vector_file.VectorFileWriter, "finish"),
 }
-COMMAND = [
-    "encode",
-    "corpus.jsonl",
-    "-m",
-    "words.txt",
-    "-q",
-    "--block-bytes",
-    "200",
-    "-o",
-    "killed/",
-    "--resume",
-]
+FLAGS = ["-m", "words.txt", "-q", "--block-bytes", "200"]
+COMMAND = ["encode", "corpus.jsonl", *FLAGS, "-o", "killed/", "--resume"]
 
 
 def dying(function, call, moment):

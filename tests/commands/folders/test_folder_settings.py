@@ -137,14 +137,8 @@ def test_several_readouts_still_write_a_file_each(sentkit, words, corpus):
     assert sorted(path.name for path in Path("sweep").iterdir()) == ["max.safetensors", "mean.safetensors"]
 
 
-ARRAY = {
-    "SLURM_ARRAY_TASK_COUNT": "4",
-    "SLURM_ARRAY_TASK_MIN": "3",
-    "SLURM_ARRAY_TASK_MAX": "9",
-    "SLURM_ARRAY_TASK_STEP": "2",
-    "SLURM_NTASKS": "1",
-    "SLURM_PROCID": "0",
-}
+TASK = {"TASK_COUNT": "4", "TASK_MIN": "3", "TASK_MAX": "9", "TASK_STEP": "2"}
+ARRAY = {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"} | {f"SLURM_ARRAY_{name}": n for name, n in TASK.items()}
 
 
 @pytest.mark.parametrize(
