@@ -31,18 +31,9 @@ def trained(sentkit, tiny, tmp_path, jsonl):
     save_file(kept, base / "model.safetensors", {"format": "pt"})
 
     def run(method, *flags, output="out"):
+        rows = "texts.txt" if method == "mlm" else "rows.jsonl"
         common = ("--batch", 3, "--threads", 1, "--dev", "rows.jsonl")
-        done = sentkit(
-            "train",
-            method,
-            "texts.txt" if method == "mlm" else "rows.jsonl",
-            "-m",
-            base,
-            "-o",
-            output,
-            *common,
-            *flags,
-        )
+        done = sentkit("train", method, rows, "-m", base, "-o", output, *common, *flags)
         assert done.code == 0, done.err
         return tmp_path / output
 

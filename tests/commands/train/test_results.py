@@ -185,18 +185,8 @@ def test_a_folder_name_that_is_not_utf_8_is_reported(train):
 
 
 ANCHORS = ["a cat", "the dog sat", "a cat", "rain", "the sea", "dogs play", "the sea", "a dog", "cats", "sea"]
-POSITIVES = [
-    "cats",
-    "a dog sat",
-    "the cat",
-    "the rain",
-    "sea",
-    "a dog plays",
-    "sea",
-    "cats",
-    "a sea",
-    "the cat",
-]
+POSITIVES = ["cats", "a dog sat", "the cat", "the rain", "sea", "a dog plays"]
+POSITIVES += ["sea", "cats", "a sea", "the cat"]
 
 
 def cosines_of(sentkit, texts):
