@@ -125,21 +125,10 @@ def test_the_other_suites_equal_cluster_and_probe(sentkit, data):
 
 
 def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data, runs):
-    given = (
-        "report",
-        "nano",
-        runs,
-        "--data",
-        data,
-        "--suites",
-        "sts,clustering",
-        "--results",
-        "kept",
-        *FLAGS,
-    )
+    given = ("report", "nano", runs, "--data", data, "--suites", "sts,clustering", "--results", "kept")
     paper, parts = ("--paper", "sg-bert"), {}
     for name, flags in (("own", ()), ("paper", paper), ("table", (*paper, "--table", 1))):
-        done = sentkit(*given, *flags, "--format", "text")
+        done = sentkit(*given, *FLAGS, *flags, "--format", "text")
         assert done.code == 0
         assert max(map(len, done.out.decode().splitlines())) <= 80
         parts[name] = done.out.decode()

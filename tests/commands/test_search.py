@@ -175,14 +175,8 @@ A, B, LANDS = "a/cls:a1b2c3d4e5f6", "b/mean:0123456789ab", "c/pooler:mean>012345
     [
         (A, A, 0),
         ("here:012300000000", "there:012300000000", 0),
-        (None, None, 0),
-        (LANDS, B, 0),
-        (LANDS, LANDS, 0),
-        (A, B, 65),
-        (None, A, 65),
-        (A, None, 65),
-        (LANDS, A, 65),
-        (B, LANDS, 65),
+        *((None, None, 0), (LANDS, B, 0), (LANDS, LANDS, 0)),
+        *((A, B, 65), (None, A, 65), (A, None, 65), (LANDS, A, 65), (B, LANDS, 65)),
         ("c/pooler:mean>0123456789ab/n:99aabbccddee", B, 65),
     ],
 )

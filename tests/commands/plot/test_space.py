@@ -72,23 +72,14 @@ def test_the_pairs_with_extreme_scores_are_drawn(plot):
     drawn = {record["row"]: record["series"] for record in records}
 
     assert drawn == {2: "score 5", 8: "score 5", 3: "score 0", 7: "score 0"}
-    assert [(record["pair"], record["side"]) for record in records if record["row"] == 8] == [
-        (4, "a"),
-        (4, "b"),
-    ]
+    eighth = [(record["pair"], record["side"]) for record in records if record["row"] == 8]
+    assert eighth == [(4, "a"), (4, "b")]
 
 
 def test_of_equal_scores_the_seed_chooses(plot):
     golds = [0] * 20 + [5] * 20
-    chosen = [
-        {
-            r["row"]
-            for r in plot(
-                "space", "--by", "svd", "--gold", "score", "--each", 3, "--seed", seed, stdin=pair_rows(golds)
-            )
-        }
-        for seed in (0, 0, 1)
-    ]
+    flags = ("space", "--by", "svd", "--gold", "score", "--each", 3, "--seed")
+    chosen = [{r["row"] for r in plot(*flags, seed, stdin=pair_rows(golds))} for seed in (0, 0, 1)]
 
     assert chosen[0] == chosen[1] != chosen[2]
     assert all(len(rows) == 6 and sum(row <= 20 for row in rows) == 3 for rows in chosen)
@@ -109,20 +100,8 @@ def test_rare_labels_are_one_group(sentkit):
 
 
 def test_labels_are_in_the_order_of_their_numbers(plot):
-    labels = [
-        10,
-        "class 10",
-        "b",
-        2,
-        "class 2b",
-        "class 2",
-        "c",
-        1,
-        "1.10",
-        "1.9",
-        "3",
-        f"class {'9' * 5000}",
-    ]
+    words = ["class 10", "b", 2, "class 2b", "class 2", "c", 1, "1.10", "1.9", "3"]
+    labels = [10, *words, f"class {'9' * 5000}"]
     order = "1|1.9|1.10|2|3|10|b|c|class 2|class 2b|class 10|" + labels[-1]
     records = plot("space", "--by", "pca", "--label", "k", stdin=rows(VECTORS, k=labels))
 
