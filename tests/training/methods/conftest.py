@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from reference_steps import take_step
+from reference_steps import PlainAdamW, take_step
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.checkpoint.heads import HEADS
 from sentkit.training.base import Base, open_base
@@ -32,15 +32,16 @@ class Reference:
     model: Any
     base: Base
 
-    def states(self, texts: list[str]) -> tuple[Tensor, Tensor]:
-        """(b, t, d), and (b, t): 1 at the real tokens."""
-        ids, mask = padded([each.ids for each in self.base.training_tokenizer(texts)])
+    def states(self, texts: list[Any]) -> tuple[Tensor, Tensor]:
+        """(b, t, d), and (b, t): 1 at the real tokens. The texts are strings or token ids."""
+        strings = isinstance(texts[0], str)
+        ids, mask = padded([each.ids for each in self.base.training_tokenizer(texts)] if strings else texts)
         return self.model(input_ids=ids, attention_mask=mask).last_hidden_state, mask
 
-    def first(self, texts: list[str]) -> Tensor:
+    def first(self, texts: list[Any]) -> Tensor:
         return self.states(texts)[0][:, 0]
 
-    def mean(self, texts: list[str]) -> Tensor:
+    def mean(self, texts: list[Any]) -> Tensor:
         states, mask = self.states(texts)
         return (states * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
 
@@ -72,29 +73,31 @@ def gradients_of() -> Callable[[Trainer, int], dict[str, Tensor]]:
 
 
 @pytest.fixture
-def check_five_steps(losses_of: Callable[[Trainer], list[float]]) -> Callable[..., None]:
-    """The first five losses of a trainer are those of a reference with these parameters.
+def check_steps(losses_of: Callable[[Trainer], list[float]]) -> Callable[..., None]:
+    """The first losses of a trainer are those of a reference with these parameters.
 
-    `loss_of` gets a batch and the numbers of its rows. The optimizer is AdamW with the trainer's rate, which
-    falls to 0; or another one, with its own constant rate.
+    `loss_of` gets a batch and the numbers of its rows. Unless set, the optimizer is AdamW, and the trainer's
+    rate falls to 0.
     """
 
     def check(
         trainer: Trainer,
         parameters: Iterable[Tensor],
         loss_of: Callable[[Batch, Sequence[int]], Tensor],
-        constant: torch.optim.Optimizer | None = None,
+        *,
+        count: int = 5,
+        optimizer: Any = None,
+        rate: Callable[[int], float] | None = None,
     ) -> None:
-        steps, rate = trainer.order.steps, trainer.recipe.lr
-        batches = [(trainer.batch(step), trainer.order.at(step)) for step in range(5)]
-        ours, theirs = losses_of(trainer)[:5], []
-        optimizer = constant or torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0)
-        for step, (batch, rows) in enumerate(batches):
-            loss = loss_of(batch, rows)
-            falling = rate * (steps - step) / steps if constant is None else None
-            theirs.append(take_step(optimizer, loss, falling))
+        steps, lr = trainer.order.steps, trainer.recipe.lr
+        batches = [(trainer.batch(step), trainer.order.at(step)) for step in range(count)]
+        ours = losses_of(trainer)[:count]
+        optimizer = optimizer or torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
+        take = optimizer.step if isinstance(optimizer, PlainAdamW) else partial(take_step, optimizer)
+        rates = [lr * (steps - step) / steps if rate is None else rate(step) for step in range(count)]
+        theirs = [take(loss_of(*batch), rate) for batch, rate in zip(batches, rates, strict=True)]
         assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
-        assert len(set(ours)) == 5
+        assert len({round(loss, 6) for loss in ours}) == count
 
     return check
 

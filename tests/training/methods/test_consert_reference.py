@@ -5,13 +5,10 @@ All in float64 and without the encoder's dropout; the draws of the views are the
 
 import pytest
 import torch
-import transformers
 
-from reference_steps import take_step
 from sentkit.papers.consert.method import ConSERT
 from support import padded
-
-STEPS, RATE = 4, 1e-3
+from training.methods.loops import copies, cross_entropy, paired
 
 
 def cut_token(states, row, drawn):
@@ -56,35 +53,15 @@ def read(model, texts, view, drawn, change=None):
     return torch.stack([states[row, : len(text)].mean(0) for row, text in enumerate(texts)])
 
 
-def contrast(one, other, temperature):
-    """The paper's NT-Xent, in loops: the mean over 2N anchors."""
-    rows, half = [*one, *other], len(one)
-    total = 0.0
-    for i, anchor in enumerate(rows):
-        cosines = {
-            k: torch.exp(torch.cosine_similarity(anchor, row, dim=0) / temperature)
-            for k, row in enumerate(rows)
-            if k != i
-        }
-        total = total - torch.log(cosines[(i + half) % (2 * half)] / sum(cosines.values()))
-    return total / (2 * half)
-
-
 def classified(u, v, classifier, labels, features):
-    total = 0.0
-    for row, label in enumerate(labels):
-        blocks = [u[row], v[row], abs(u[row] - v[row])]
-        if features == "uvdm":
-            blocks.append(torch.stack([max(a, b) ** 2 for a, b in zip(u[row], v[row], strict=True)]))
-        logits = torch.cat(blocks) @ classifier[0].T + classifier[1]
-        total = total - torch.log(torch.exp(logits[int(label)]) / torch.exp(logits).sum())
-    return total / len(labels)
+    blocks = [u, v, abs(u - v)] + ([torch.maximum(u, v) ** 2] if features == "uvdm" else [])
+    return cross_entropy(torch.cat(blocks, 1) @ classifier[0].T + classifier[1], labels)
 
 
 def unsup(model, classifier, batch, settings):
     one = read(model, batch.texts[0], settings.view_a, batch.draws["a0"])
     other = read(model, batch.texts[-1], settings.view_b, batch.draws["b0"])
-    return settings.loss_scale * contrast(one, other, 0.1)
+    return settings.loss_scale * paired(one, other)
 
 
 def sup(model, classifier, batch, settings):
@@ -96,7 +73,7 @@ def sup(model, classifier, batch, settings):
 def joint(model, classifier, batch, settings):
     u, v = (read(model, batch.texts[i], settings.view_a, batch.draws[f"a{i}"]) for i in (0, 1))
     w, x = (read(model, batch.texts[i], settings.view_b, batch.draws[f"b{i}"]) for i in (0, 1))
-    contrasts = (contrast(u, w, 0.1) + contrast(v, x, 0.1)) / 2
+    contrasts = (paired(u, w) + paired(v, x)) / 2
     return classified(u, v, classifier, batch.targets, settings.pair_features) + settings.alpha * contrasts
 
 
@@ -123,8 +100,11 @@ def adversarial(model, classifier, batch, settings):
         views.append(
             read(model, batch.texts[side], "none", (), lambda states, change=change: states + change)
         )
-    contrasts = (contrast(u, views[0], 0.1) + contrast(v, views[1], 0.1)) / 2
+    contrasts = (paired(u, views[0]) + paired(v, views[1])) / 2
     return labels + 0.6 * contrasts
+
+
+ATTACK = {"mode": "joint", "view_a": "none", "view_b": "adversarial"}
 
 
 def labelled(texts):
@@ -142,7 +122,7 @@ def as_they_are(texts):
 
 
 @pytest.mark.parametrize(
-    ("reference", "rows", "settings"),
+    ("loop", "rows", "settings"),
     [
         (unsup, as_they_are, {}),
         (unsup, as_they_are, {"view_a": "token-cutoff", "view_b": "dropout", "token_cutoff_rate": 0.3}),
@@ -150,38 +130,21 @@ def as_they_are(texts):
         (joint, labelled, {"mode": "joint", "view_a": "none", "view_b": "token-cutoff"}),
         (joint, labelled, {"mode": "joint", "pair_features": "uvdm", "alpha": 0.15}),
         (unsup, as_they_are, {"view_a": "span-cutoff", "span_cutoff_rate": 0.4}),
-        (adversarial, labelled, {"mode": "joint", "view_a": "none", "view_b": "adversarial", "adv_eps": 0.5}),
-        (
-            adversarial,
-            labelled,
-            {"mode": "joint", "view_a": "none", "view_b": "adversarial", "adv_form": "fgsm"},
-        ),
+        (adversarial, labelled, ATTACK | {"adv_eps": 0.5}),
+        (adversarial, labelled, ATTACK | {"adv_form": "fgsm"}),
         (sup, labelled, {"mode": "sup", "view_a": "none"}),
         (sup, labelled, {"mode": "sup", "view_a": "dropout", "pair_features": "uvdm"}),
     ],
 )
 def test_steps_are_those_of_a_padded_reference(
-    trainer_of, losses_of, texts, base_folder, reference, rows, settings
+    trainer_of, check_steps, texts, reference, loop, rows, settings
 ):
-    settings = {"batch": 4, "epochs": 2, "lr": RATE, "clip": 0, "warmup": 0} | settings
+    settings = {"batch": 4, "epochs": 2, "lr": 1e-3, "clip": 0, "warmup": 0} | settings
     settings |= {"optimizer": "adamw", "weight_decay": 0}
     trainer = trainer_of(ConSERT, rows(texts), double=True, **settings)
-    head = trainer.method.classifier
-    classifier = [] if head is None else [head.weight.detach().clone(), head.bias.detach().clone()]
-    batches = [trainer.batch(step) for step in range(STEPS)]
-    ours = losses_of(trainer)[:STEPS]
+    classifier = [] if trainer.method.classifier is None else copies(trainer.method.classifier)
 
-    model = transformers.BertModel.from_pretrained(
-        base_folder, dtype=torch.float64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-    ).train()
-    for value in classifier:
-        value.requires_grad_()
-    optimizer = torch.optim.AdamW([*model.parameters(), *classifier], lr=RATE, weight_decay=0.0)
-    theirs = []
-    for step, batch in enumerate(batches):
-        loss = reference(model, classifier, batch, trainer.recipe)
-        rate = RATE * (trainer.order.steps - step) / trainer.order.steps
-        theirs.append(take_step(optimizer, loss, rate))
+    def loss_of(batch, numbers):
+        return loop(reference.model, classifier, batch, trainer.recipe)
 
-    assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 1e-9
-    assert len(set(ours)) == STEPS
+    check_steps(trainer, [*reference.model.parameters(), *classifier], loss_of, count=4)

@@ -46,7 +46,7 @@ def info_nce(anchors, positives, negatives, banned):
     return sum(values) / len(values)
 
 
-def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_five_steps, rows, reference):
+def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, rows, reference):
     """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
     trainer = trainer_of(Contrast, rows, double=True, **RECIPE)
 
@@ -62,7 +62,7 @@ def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_five_steps
         anchors, rest = vectors[: len(chosen)], vectors[len(chosen) :]
         return info_nce(anchors, rest[: len(chosen)], rest[len(chosen) :], banned)
 
-    check_five_steps(trainer, reference.model.parameters(), loss_of)
+    check_steps(trainer, reference.model.parameters(), loss_of)
 
 
 def test_the_corpus_gives_the_texts_of_each_row(corpus_of, base, rows):

@@ -6,6 +6,7 @@ import torch
 from sentkit.errors import DataError, UsageError
 from sentkit.training.methods.cosent import AnglE, CoSENT
 from sentkit.training.settings import build
+from training.methods.loops import ranking
 
 
 @pytest.fixture
@@ -17,16 +18,6 @@ def method_of(kind=CoSENT, width=2, **settings):
     body = torch.nn.Linear(2, 2)
     body.width = width
     return kind(body, kind.Settings(**settings))
-
-
-def ranking(similarities, scores):
-    """The formula in loops, with a scale of 20."""
-    total = 1.0
-    for i, high in enumerate(similarities):
-        for k, low in enumerate(similarities):
-            if scores[i] > scores[k]:
-                total = total + torch.exp(20 * (low - high))
-    return torch.log(total)
 
 
 def angle(x, y):
@@ -60,9 +51,7 @@ def angle_total(left, right, scores):
 
 
 @pytest.mark.parametrize(("kind", "loop"), [(CoSENT, cosent), (AnglE, angle_total)])
-def test_five_steps_are_those_of_a_padded_reference(
-    trainer_of, check_five_steps, rows, reference, kind, loop
-):
+def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, rows, reference, kind, loop):
     """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
     recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0, "dropout": 0, "clip": 0}
     trainer = trainer_of(kind, rows, double=True, **recipe)
@@ -72,7 +61,7 @@ def test_five_steps_are_those_of_a_padded_reference(
         left, right = (reference.mean([row[name] for row in chosen]) for name in ("text_a", "text_b"))
         return loop(left, right, [row["score"] for row in chosen])
 
-    check_five_steps(trainer, reference.model.parameters(), loss_of)
+    check_steps(trainer, reference.model.parameters(), loss_of)
 
 
 def test_a_batch_of_equal_scores_has_no_gradient():

@@ -1,6 +1,7 @@
 """CT: the drawn sentences, five steps beside a padded reference, and two encoders."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,40 +11,33 @@ from sentkit.errors import DataError, UsageError
 from sentkit.training.method import changing, using
 from sentkit.training.methods.ct import ContrastiveTension
 from sentkit.training.settings import build
-from support import padded
 
 RATE = 1e-3
-
-
-def mean(model, texts):
-    ids, mask = padded(texts)
-    states = model(input_ids=ids, attention_mask=mask).last_hidden_state
-    return torch.stack([states[row, : len(text)].mean(0) for row, text in enumerate(texts)])
 
 
 def tension(first, second, texts, drawn):
     total = count = 0
     for own, others in zip(texts, drawn, strict=True):
-        left = mean(first, [own])[0]
+        left = first.mean([own])[0]
         for place, other in enumerate([own, *others]):
-            z = (left * mean(second, [other])[0]).sum()
+            z = (left * second.mean([other])[0]).sum()
             total = total - torch.log(torch.sigmoid(z if place == 0 else -z))
             count += 1
     return total / count
 
 
-def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_five_steps, texts, reference):
+def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
     """Two of transformers' BertModel, plain loops and torch's RMSprop, in float64."""
     recipe = {"batch": 3, "epochs": 2, "lr": RATE, "negatives": 2}
     trainer = trainer_of(ContrastiveTension, texts, double=True, **recipe)
-    first, second = reference.model, copy.deepcopy(reference.model)
-    parameters = [*second.parameters(), *first.parameters()]
+    second = replace(reference, model=copy.deepcopy(reference.model))
+    parameters = [*second.model.parameters(), *reference.model.parameters()]
     optimizer = torch.optim.RMSprop(parameters, lr=RATE, alpha=0.9, eps=1e-7)
 
     def loss_of(batch, rows):
-        return tension(first, second, batch.texts[0], batch.draws["negatives"])
+        return tension(reference, second, batch.texts[0], batch.draws["negatives"])
 
-    check_five_steps(trainer, parameters, loss_of, constant=optimizer)
+    check_steps(trainer, parameters, loss_of, optimizer=optimizer, rate=lambda step: RATE)
 
 
 def test_the_drawn_sentences_are_others(trainer_of, texts):

@@ -7,21 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 
-from reference_steps import PlainAdamW, loss_of
+from reference_steps import PlainAdamW
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.papers.defsent.entries import Entries
-from sentkit.papers.defsent.plus import DefSentPlus, Projection
+from sentkit.papers.defsent.plus import DefSentPlus
 from sentkit.training.base import open_base
-from sentkit.training.data.batches import Batch
 from sentkit.training.method import changing, trained
 from sentkit.training.settings import build
+from training.methods.loops import cross_entropy
 
 NAMES = ["cat", "a hot dog", "rain", "sea", "old house"]
-DENSE = {"bert": "cls.predictions.transform.dense", "roberta": "lm_head.dense"}
-RATE, STEPS = 1e-3, 8
 
 
 @pytest.fixture
@@ -43,51 +39,33 @@ def method_of(dictionary):
     return make
 
 
-def on_vectors(vectors, entries, layer=None, activation="tanh"):
-    """A method with an encoder that gives these vectors."""
-    width = vectors.shape[1]
-    body = torch.nn.Linear(1, 1)
-    body.width = width
-    if layer is None:
-        layer = torch.nn.Linear(width, width)
-        torch.nn.init.eye_(layer.weight)
-        torch.nn.init.zeros_(layer.bias)
-    matrix = np.array(entries, np.float32)
-    found = Entries("entries", matrix, {str(n): n for n in range(len(matrix))}, {}, "")
-    method = DefSentPlus(body, DefSentPlus.Settings(), Projection(layer, activation), found).double()
-    method.pack = lambda texts: None
-    method.vectors = lambda packed, name=None: vectors
-    return method
-
-
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize(("pooling", "activation"), [("cls", "gelu"), ("mean", "gelu"), ("mean", "tanh")])
 def test_eight_steps_are_those_of_a_padded_reference(
-    trainer_of, losses_of, rows, reference, dictionary, base, pooling
+    trainer_of, check_steps, rows, reference, dictionary, base, pooling, activation
 ):
     """transformers' BertModel, the softmax, clipping, AdamW and the schedule in loops; float64."""
-    wanted = {"batch": 4, "epochs": 3, "lr": RATE, "dropout": 0, "pooling": pooling}
+    wanted = {"batch": 4, "epochs": 3, "lr": 1e-3, "dropout": 0, "pooling": pooling}
     trainer = trainer_of(DefSentPlus, rows, double=True, base=dictionary, **wanted)
-    batches = [trainer.order.at(step) for step in range(STEPS)]
-    ours = losses_of(trainer)[:STEPS]
-
-    head = [base.stored[f"{DENSE['bert']}.{name}"].double().requires_grad_() for name in ("weight", "bias")]
+    trainer.method.activation = activation
+    head = [
+        base.stored[f"cls.predictions.transform.dense.{name}"].double().requires_grad_()
+        for name in ("weight", "bias")
+    ]
     weights = [*reference.parameters().items(), *zip(("weight", "bias"), head, strict=True)]
-    optimizer, theirs = PlainAdamW(weights, beta2=0.999), []
     entries = torch.from_numpy(dictionary.entries.vectors.copy()).double()
     read = reference.first if pooling == "cls" else reference.mean
-    for step, batch in enumerate(batches):
-        own = [rows[row] for row in batch]
-        found = F.gelu(read([row["definition"] for row in own]) @ head[0].T + head[1])
-        loss = torch.zeros((), dtype=torch.float64)
-        for vector, row in zip(found, own, strict=True):
-            powers = [torch.exp((vector * entry).sum()) for entry in entries]
-            loss = loss - torch.log(powers[NAMES.index(row["entry"])] / sum(powers)) / len(own)
-        rate = RATE * (12 - step) / 12  # 13 rows in batches of 4, three times
-        theirs.append(optimizer.step(loss, rate))
+    function = {"tanh": torch.tanh, "gelu": lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2}[activation]
 
-    assert trainer.order.steps == 12
-    assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 1e-9
-    assert abs(ours[0] - ours[-1]) > 0.01
+    def loss_of(batch, numbers):
+        found = function(read(batch.texts[0]) @ head[0].T + head[1])
+        logits = [torch.stack([(vector * entry).sum() for entry in entries]) for vector in found]
+        return cross_entropy(logits, [NAMES.index(rows[number]["entry"]) for number in numbers])
+
+    def rate(step):
+        """Three epochs of 13 rows in batches of 4."""
+        return 1e-3 * (12 - step) / 12
+
+    check_steps(trainer, [], loss_of, count=8, optimizer=PlainAdamW(weights, beta2=0.999), rate=rate)
 
 
 def test_all_of_the_encoder_and_the_projection_are_trained(trainer_of, rows, dictionary):
@@ -188,25 +166,3 @@ def test_the_presets_are_those_of_the_paper():
         if "cse-roberta" in name
     }
     assert {pooling[name] for name in pooling if "roberta" not in name} == {"cls"}
-
-
-@pytest.mark.parametrize("activation", ["tanh", "gelu"])
-def test_the_loss_is_that_of_plain_loops(activation):
-    random = np.random.default_rng(3)
-    vectors, entries = random.standard_normal((4, 3)), random.standard_normal((7, 3)).astype(np.float32)
-    places, layer = [6, 0, 2, 2], torch.nn.Linear(3, 3)
-    method = on_vectors(torch.from_numpy(vectors), entries, layer, activation)
-    function = {"tanh": math.tanh, "gelu": lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2}[activation]
-    weight, bias = layer.weight.tolist(), layer.bias.tolist()
-    total = 0.0
-    for vector, place in zip(vectors, places, strict=True):
-        read = [
-            function(sum(w * x for w, x in zip(row, vector, strict=True)) + b)
-            for row, b in zip(weight, bias, strict=True)
-        ]
-        logits = [sum(r * float(e) for r, e in zip(read, entry, strict=True)) for entry in entries]
-        total -= logits[place] - math.log(sum(map(math.exp, logits)))
-
-    assert loss_of(method, Batch(([None] * 4,), np.array(places, np.float64))).item() == pytest.approx(
-        total / 4, rel=0, abs=1e-12
-    )

@@ -1,28 +1,20 @@
 """ESimCSE: repeated tokens, the momentum encoder, the queue, and ten steps beside a padded reference."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.training.methods.esimcse import ESimCSE, repeated
 from sentkit.training.settings import build
-
-STEPS, RATE = 10, 1e-3
+from training.methods.loops import copies, in_batch
 
 
 def method_of(base, *assignments):
     return ESimCSE.build(base, build(ESimCSE.Settings, {}, None, assignments))
-
-
-def states(model, texts):
-    longest = max(map(len, texts))
-    ids = torch.tensor([[*each.tolist(), *[0] * (longest - len(each))] for each in texts])
-    mask = torch.tensor([[1] * len(each) + [0] * (longest - len(each)) for each in texts])
-    return model(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0]
 
 
 def doubled(ids, places):
@@ -32,41 +24,30 @@ def doubled(ids, places):
     return np.array(found)
 
 
-def contrast(one, other, queue):
-    total = 0.0
-    for place, anchor in enumerate(one):
-        raised = [torch.exp(torch.cosine_similarity(anchor, row, dim=0) / 0.05) for row in [*other, *queue]]
-        total = total - torch.log(raised[place] / sum(raised))
-    return total / len(one)
-
-
-def test_ten_steps_are_those_of_a_padded_reference(trainer_of, losses_of, texts, reference):
+def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
     """transformers' BertModel, twice, plain loops and torch's AdamW, in float64 and without dropout."""
-    recipe = {"batch": 4, "epochs": 4, "lr": RATE, "dropout": 0, "clip": 0}
+    recipe = {"batch": 4, "epochs": 4, "lr": 1e-3, "dropout": 0, "clip": 0}
     recipe |= {"queue_size": 6, "momentum": 0.9, "repeat_rate": 0.5}
     trainer = trainer_of(ESimCSE, texts, double=True, **recipe)
-    weight, bias = (value.detach().clone().requires_grad_() for value in trainer.method.head.parameters())
-    batches = [trainer.batch(step) for step in range(STEPS)]
-    ours = losses_of(trainer)[:STEPS]
+    weight, bias = copies(trainer.method.head)
+    slow, queue, places = replace(reference, model=copy.deepcopy(reference.model)), [], []
 
-    model, slow, queue = reference.model, copy.deepcopy(reference.model), []
-    optimizer = torch.optim.AdamW([*model.parameters(), weight, bias], lr=RATE, weight_decay=0.0)
-    theirs = []
-    for step, batch in enumerate(batches):
+    def loss_of(batch, rows):
         with torch.no_grad():
-            for mine, own in zip(slow.parameters(), model.parameters(), strict=True):
+            for mine, own in zip(slow.model.parameters(), reference.model.parameters(), strict=True):
                 mine.copy_(0.9 * mine + 0.1 * own)
-            new = torch.tanh(states(slow, batch.texts[0]) @ weight.T + bias)
+            new = torch.tanh(slow.first(batch.texts[0]) @ weight.T + bias)
         longer = [doubled(*each) for each in zip(batch.texts[0], batch.draws["repeated"], strict=True)]
-        one, other = (torch.tanh(states(model, each) @ weight.T + bias) for each in (batch.texts[0], longer))
-        loss = contrast(one, other, queue)
-        rate = RATE * (trainer.order.steps - step) / trainer.order.steps
-        theirs.append(take_step(optimizer, loss, rate))
-        queue = [*queue, *new][-6:]
+        one, other = (
+            torch.tanh(reference.first(each) @ weight.T + bias) for each in (batch.texts[0], longer)
+        )
+        loss = in_batch(one, other, queue)
+        queue[:] = [*queue, *new][-6:]
+        places.extend(batch.draws["repeated"])
+        return loss
 
-    assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
-    assert len(set(ours)) == STEPS
-    assert any(len(places) for batch in batches for places in batch.draws["repeated"])
+    check_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of, count=10)
+    assert any(map(len, places))
 
 
 def test_repeated_tokens_follow_themselves():

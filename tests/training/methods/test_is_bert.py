@@ -25,7 +25,7 @@ def information(products):
     return sum(others) / max(len(others), 1) - sum(own) / len(own)
 
 
-def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_five_steps, texts, reference):
+def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
     """transformers' BertModel, torch's Conv1d on one sentence at a time, plain loops, in float64."""
     recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "dropout": 0, "clip": 0, "channels": 3}
     recipe |= {"optimizer": "adamw", "epsilon": 1e-8, "weight_decay": 0, "warmup": 0}
@@ -43,7 +43,7 @@ def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_five_steps
         return information([[own @ other.mean(0) for other in local] for own in local])
 
     parameters = [*reference.model.parameters(), *(value for each in kernels for value in each.parameters())]
-    check_five_steps(trainer, parameters, loss_of)
+    check_steps(trainer, parameters, loss_of)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.training.catalogue import METHODS
 from sentkit.training.method import terms_of
@@ -12,6 +11,7 @@ from sentkit.training.methods.cosent import AnglE, CoSENT
 from sentkit.training.methods.sbert import SBERT
 from sentkit.training.methods.simcse import SupervisedSimCSE
 from sentkit.training.recipe import Dims, widths_of
+from training.methods.loops import ranking
 
 WIDTH, WIDTHS = 8, (8, 5, 2)  # the full width and the setting
 TRIPLET = ("anchor", "positive", "negative")
@@ -85,32 +85,25 @@ def test_terms_without_vectors_occur_once(trainer_of, texts):
 
 
 @pytest.mark.parametrize(("kind", "settings"), [(CoSENT, {}), (SBERT, {"objective": "regression"})])
-def test_five_steps_are_those_of_a_padded_reference(trainer_of, losses_of, texts, reference, kind, settings):
+def test_five_steps_are_those_of_a_padded_reference(
+    trainer_of, check_steps, texts, reference, kind, settings
+):
     """transformers' BertModel, plain loops over the widths and torch's AdamW, in float64."""
     rows = [{"text_a": texts[i], "text_b": texts[(i + 1) % 13], "score": i % 6} for i in range(13)]
     recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0, "dropout": 0, "clip": 0, "chunk": 3}
     recipe |= {"optimizer": "adamw", "weight_decay": 0, "max_length": 32}
     trainer = trainer_of(kind, rows, double=True, dims="6,4", **recipe, **settings)
-    ours = losses_of(trainer)[:5]
-    optimizer = torch.optim.AdamW(reference.model.parameters(), weight_decay=0.0)
-    theirs = []
-    for step in range(5):
-        chosen = [rows[row] for row in trainer.order.at(step)]
-        left, right = (reference.mean([row[name] for row in chosen]) for name in ("text_a", "text_b"))
-        scores, loss = [row["score"] for row in chosen], 0.0
+
+    def loss_of(batch, numbers):
+        left, right = map(reference.mean, batch.texts)
+        scores, loss = [rows[number]["score"] for number in numbers], 0.0
         for width in (left.shape[1], 6, 4):
             cosines = torch.cosine_similarity(left[:, :width], right[:, :width])
-            if kind is SBERT:
-                squares = [(cosine - score / 5) ** 2 for cosine, score in zip(cosines, scores, strict=True)]
-                loss = loss + sum(squares) / len(squares)
-            else:
-                pairs = [(i, k) for i in range(len(scores)) for k in range(len(scores))]
-                wrong = [20 * (cosines[k] - cosines[i]) for i, k in pairs if scores[i] > scores[k]]
-                loss = loss + torch.log(1 + sum(map(torch.exp, wrong)))
-        rate = 1e-3 * (trainer.order.steps - step) / trainer.order.steps
-        theirs.append(take_step(optimizer, loss, rate))
+            squares = [(cosine - score / 5) ** 2 for cosine, score in zip(cosines, scores, strict=True)]
+            loss = loss + (sum(squares) / len(squares) if kind is SBERT else ranking(cosines, scores))
+        return loss
 
-    assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
+    check_steps(trainer, reference.model.parameters(), loss_of)
 
 
 @pytest.mark.parametrize(

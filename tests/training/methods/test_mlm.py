@@ -11,7 +11,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from reference_steps import take_step
+from reference_steps import adamw
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.checkpoint.heads import HEADS
@@ -23,23 +23,13 @@ from sentkit.training.methods.mlm import MaskedLanguageModel, vocabulary_of
 from sentkit.training.methods.promptbert import PromptBERT
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.runs.run import save_checkpoint
+from training.methods.loops import masked
 
 every_family = pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
 
 
-def padded(batch):
-    """The input of transformers: the shown tokens, their mask, and labels, which are -100 elsewhere."""
-    [texts] = batch.texts
-    shape = (len(texts), max(map(len, texts)))
-    ids, mask, labels = torch.zeros(shape).long(), torch.zeros(shape).long(), torch.full(shape, -100)
-    rows = zip(texts, batch.draws["chosen"], batch.draws["shown"], strict=True)
-    for row, (tokens, places, shown) in enumerate(rows):
-        ids[row, : len(tokens)] = torch.tensor(tokens.tolist())
-        mask[row, : len(tokens)] = 1
-        for place, token in zip(places, shown, strict=True):
-            labels[row, place] = int(tokens[place])
-            ids[row, place] = int(token)
-    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+def inputs_of(batch):
+    return masked(batch.texts[0], batch.draws["chosen"], batch.draws["shown"])
 
 
 def theirs(folder, family="bert"):
@@ -62,7 +52,7 @@ def test_the_loss_is_that_of_transformers(base_of, mlm_of, tmp_path, family, dra
     ours = mean_loss(method, batch)
     ours.backward()
     model = theirs(tmp_path / "base", family)
-    loss = model(**padded(batch)).loss
+    loss = model(**inputs_of(batch)).loss
     loss.backward()
     gradients = dict(model.named_parameters())
     words = model.get_input_embeddings().weight
@@ -75,30 +65,21 @@ def test_the_loss_is_that_of_transformers(base_of, mlm_of, tmp_path, family, dra
     assert (method.head.bias.grad - biases[0].grad).abs().max() < 1e-9
 
 
-def test_ten_steps_are_those_of_a_padded_reference(trainer_of, losses_of, texts, base_folder):
+def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, base_folder):
     """transformers' BertForMaskedLM and torch's AdamW, with decay but of biases and norms."""
-    trainer = trainer_of(
-        MaskedLanguageModel, texts, double=True, batch=4, epochs=4, lr=1e-3, dropout=0, clip=0
-    )
-    batches = [trainer.batch(step) for step in range(10)]
-    ours = losses_of(trainer)[:10]
-
+    recipe = {"batch": 4, "epochs": 4, "lr": 1e-3, "dropout": 0, "clip": 0}
+    trainer = trainer_of(MaskedLanguageModel, texts, double=True, **recipe)
     model = theirs(base_folder)
-    named = dict(model.named_parameters())
-    plain = [value for name, value in named.items() if name.endswith("bias") or "LayerNorm" in name]
-    decaying = [value for name, value in named.items() if not (name.endswith("bias") or "LayerNorm" in name)]
-    optimizer = torch.optim.AdamW(
-        [{"params": decaying, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}], lr=1e-3
-    )
-    steps, losses = 16, []  # four epochs of 13 rows in batches of 4
-    for step, batch in enumerate(batches):
-        loss = model(**padded(batch)).loss
-        rate = 1e-3 * (step / 2 if step < 2 else (steps - step) / (steps - 2))  # two steps of warm-up
-        losses.append(take_step(optimizer, loss, rate))
+    optimizer = adamw(dict(model.named_parameters()), 0.01)
 
-    assert trainer.order.steps == steps
-    assert max(abs(a - b) for a, b in zip(ours, losses, strict=True)) < 1e-9
-    assert abs(ours[0] - ours[-1]) > 1e-3
+    def rate(step):
+        """Four epochs of 13 rows in batches of 4, with two steps of warm-up."""
+        return 1e-3 * (step / 2 if step < 2 else (16 - step) / 14)
+
+    def loss_of(batch, rows):
+        return model(**inputs_of(batch)).loss
+
+    check_steps(trainer, [], loss_of, count=10, optimizer=optimizer, rate=rate)
 
 
 def test_a_text_without_words_counts_nothing(mlm_of, drawn):
@@ -176,7 +157,7 @@ def test_transformers_loads_the_checkpoint_with_its_head(base_of, mlm_of, tmp_pa
     )
     batch = drawn(method, 12, 30, 7)
     with torch.no_grad():
-        loss = loaded.eval()(**padded(batch)).loss
+        loss = loaded.eval()(**inputs_of(batch)).loss
         ours = mean_loss(method, batch)
 
     assert not report["missing_keys"]

@@ -5,12 +5,12 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.formats.json_files import read_object
 from sentkit.papers.pairsupcon.method import PairSupCon
 from sentkit.training.runs.run import save_checkpoint
 from sentkit.training.settings import build
+from training.methods.loops import copies, cross_entropy
 
 WORDS = ("contradiction", "entailment")
 IDENTITY = [[1.0, 0.0], [0.0, 1.0]]
@@ -49,41 +49,23 @@ def partner_loss(left, right, labels, temperature):
     return sum(values) / len(values)
 
 
-def relation_loss(logits, labels):
-    """Cross entropy over all pairs, in loops."""
-    values = [torch.logsumexp(row, 0) - row[label] for row, label in zip(logits, labels, strict=True)]
-    return sum(values) / len(values)
-
-
-def test_six_steps_are_those_of_a_padded_reference(trainer_of, losses_of, pairs, reference):
+def test_six_steps_are_those_of_a_padded_reference(trainer_of, check_steps, pairs, reference):
     """transformers' BertModel, plain loops and torch's Adam with two rates, in float64 without dropout."""
     wanted = {"batch": 4, "epochs": 2, "lr": 1e-4, "head_lr_factor": 30, "head_width": 8, "beta": 0.7}
     trainer = trainer_of(PairSupCon, pairs, double=True, dropout=0, **wanted)
-    heads = {
-        name: value.detach().clone().requires_grad_()
-        for name, value in trainer.method.finished().heads.items()
-    }
-    ours = losses_of(trainer)
-    optimizer = torch.optim.Adam(
-        [
-            {"params": list(reference.parameters().values()), "lr": 1e-4},
-            {"params": list(heads.values()), "lr": 3e-3},
-        ]
-    )
-    theirs = []
-    for step in range(6):
-        rows = [pairs[row] for row in trainer.order.at(step)]
-        labels = [WORDS.index(row["label"]) for row in rows]
-        u, v = (reference.mean([row[name] for row in rows]) for name in ("text_a", "text_b"))
-        one, other = (
-            torch.relu(side @ heads["contrast.0.weight"].T) @ heads["contrast.2.weight"].T for side in (u, v)
-        )
-        logits = torch.cat([u, v, abs(u - v)], 1) @ heads["relation.weight"].T
-        loss = relation_loss(logits, labels) + 0.7 * partner_loss(one, other, labels, 0.05)
-        theirs.append(take_step(optimizer, loss))
+    (first, second), [relation] = copies(trainer.method.contrast), copies(trainer.method.relation)
+    groups = [{"params": list(reference.parameters().values()), "lr": 1e-4}]
+    groups += [{"params": [first, second, relation], "lr": 3e-3}]
 
-    assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
-    assert ours[0] != ours[-1]
+    def loss_of(batch, rows):
+        labels = [WORDS.index(pairs[row]["label"]) for row in rows]
+        u, v = map(reference.mean, batch.texts)
+        one, other = (torch.relu(side @ first.T) @ second.T for side in (u, v))
+        logits = torch.cat([u, v, abs(u - v)], 1) @ relation.T
+        return cross_entropy(logits, labels) + 0.7 * partner_loss(one, other, labels, 0.05)
+
+    optimizer = torch.optim.Adam(groups)
+    check_steps(trainer, [], loss_of, count=6, optimizer=optimizer, rate=lambda step: None)
 
 
 @pytest.mark.parametrize(

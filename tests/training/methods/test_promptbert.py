@@ -11,6 +11,7 @@ from sentkit.formats.rows.kinds import TRIPLET
 from sentkit.training.base import open_base
 from sentkit.training.methods.promptbert import SNCSE, Frame, PromptBERT
 from sentkit.training.settings import build
+from training.methods.loops import in_batch
 
 MASK = "[MASK]"
 PROMPTS = {
@@ -40,22 +41,12 @@ def state_of(reference, base_folder):
     return read
 
 
-def contrast(one, other, negatives=()):
-    total = 0.0
-    for place, anchor in enumerate(one):
-        raised = [
-            torch.exp(torch.cosine_similarity(anchor, row, dim=0) / 0.05) for row in [*other, *negatives]
-        ]
-        total = total - torch.log(raised[place] / sum(raised))
-    return total / len(one)
-
-
 def promptbert(state_of, head, rows, denoise=True):
     def vector(prompt, text):
         state = state_of(prompt, text)
         return head(state - state_of(prompt, text, without=True) if denoise else state)
 
-    return contrast(*([vector(prompt, row["text"] + ".") for row in rows] for prompt in "ab"))
+    return in_batch(*([vector(prompt, row["text"] + ".") for row in rows] for prompt in "ab"))
 
 
 def supervised(state_of, head, rows, *, own=False):
@@ -69,7 +60,7 @@ def supervised(state_of, head, rows, *, own=False):
         return head(state) - head(bias) if own else head(state - bias)
 
     anchors, positives, negatives = ([vector(row[name]) for row in rows] for name in TRIPLET.texts)
-    return contrast(anchors, positives, negatives)
+    return in_batch(anchors, positives, negatives)
 
 
 def plain(state_of, head, rows):
@@ -84,7 +75,7 @@ def sncse(state_of, head, rows):
     for x, y, z in zip(one, other, opposite, strict=True):
         difference = torch.cosine_similarity(x, z, dim=0) - torch.cosine_similarity(x, y, dim=0)
         total = total + torch.clamp(difference + 0.1, min=0) + torch.clamp(-difference - 0.3, min=0)
-    return contrast(one, other) + 0.5 * total / len(rows)
+    return in_batch(one, other) + 0.5 * total / len(rows)
 
 
 def negated(texts):
@@ -107,7 +98,7 @@ def rows_for(kind, texts, settings):
     ],
 )
 def test_five_steps_are_those_of_a_reference(
-    trainer_of, check_five_steps, texts, reference, state_of, kind, loop, settings
+    trainer_of, check_steps, texts, reference, state_of, kind, loop, settings
 ):
     """transformers' BertModel, one text at a time, and torch's AdamW, in float64 and without dropout."""
     rows = rows_for(kind, texts, settings)
@@ -119,11 +110,11 @@ def test_five_steps_are_those_of_a_reference(
         chosen = [rows[number] for number in numbers]
         return loop(state_of, lambda state: torch.tanh(state @ weight.T + bias), chosen)
 
-    check_five_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of)
+    check_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of)
 
 
 def test_the_head_of_the_supervised_preset_is_the_transform_of_the_language_model(
-    trainer_of, check_five_steps, texts, base_folder, reference, state_of
+    trainer_of, check_steps, texts, base_folder, reference, state_of
 ):
     """The same five steps, with dense, GELU and LayerNorm of transformers' BertForMaskedLM."""
     rows = rows_for(PromptBERT, texts, {"objective": "triplets"})
@@ -136,7 +127,7 @@ def test_the_head_of_the_supervised_preset_is_the_transform_of_the_language_mode
         return supervised(state_of, head, [rows[number] for number in numbers], own=True)
 
     assert build(PromptBERT.Settings, PromptBERT.presets, "sup-bert-base", []).head == "own"
-    check_five_steps(trainer, [*reference.model.parameters(), *head.parameters()], loss_of)
+    check_steps(trainer, [*reference.model.parameters(), *head.parameters()], loss_of)
     assert trainer.method.finished().heads.keys() == {
         f"head.{layer}.{name}" for layer in ("dense", "norm") for name in ("weight", "bias")
     }

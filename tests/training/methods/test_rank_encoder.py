@@ -12,14 +12,7 @@ from sentkit.training.base import open_base
 from sentkit.training.data.batches import stream
 from sentkit.training.method import changing
 from sentkit.training.methods.rank_encoder import RankEncoder
-
-
-def contrast(one, other):
-    total = 0.0
-    for place, anchor in enumerate(one):
-        raised = [torch.exp(torch.cosine_similarity(anchor, row, dim=0) / 0.05) for row in other]
-        total = total - torch.log(raised[place] / sum(raised))
-    return total / len(one)
+from training.methods.loops import copies, in_batch
 
 
 def rank_error(vectors, rankings, low, high):
@@ -33,23 +26,23 @@ def rank_error(vectors, rankings, low, high):
     return sum(values) / max(len(values), 1)
 
 
-def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_five_steps, texts, reference):
+def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
     """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
     recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "dropout": 0, "clip": 0, "rank_weight": 0.5}
     recipe |= {"rank_corpus": 9, "rank_low": -0.2}
     trainer = trainer_of(RankEncoder, texts, double=True, **recipe)
-    weight, bias = (value.detach().clone().requires_grad_() for value in trainer.method.head.parameters())
+    weight, bias = copies(trainer.method.head)
     known = [texts[row] for row in stream(0, 0, "rank corpus").permutation(13)[:9]]
     with torch.no_grad():
         corpus, frozen = reference.first(known), reference.first(texts)
     cosines = [[torch.cosine_similarity(row, each, dim=0).item() for each in corpus] for row in frozen]
 
     def loss_of(batch, rows):
-        vectors = torch.tanh(reference.first([texts[row] for row in rows]) @ weight.T + bias)
+        vectors = torch.tanh(reference.first(batch.texts[0]) @ weight.T + bias)
         error = rank_error(vectors, [cosines[row] for row in rows], -0.2, 0.9999)
-        return contrast(vectors, vectors) + 0.5 * error
+        return in_batch(vectors, vectors) + 0.5 * error
 
-    check_five_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of)
+    check_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of)
 
 
 def test_the_guide_can_be_a_trained_checkpoint(make_base_in, tmp_path, trainer_of, base, texts):

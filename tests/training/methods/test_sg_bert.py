@@ -19,6 +19,7 @@ from sentkit.training.data.batches import Batch, stream
 from sentkit.training.method import changing, restore
 from sentkit.training.settings import build
 from support import padded
+from training.methods.loops import copies, cosine, paired
 
 SMALL = {"batch": 4, "head_width": 24}
 
@@ -195,9 +196,6 @@ def test_a_sampler_draws_layers_by_their_weights(trainer_of, texts, sampler, sha
     assert drawn == again != other
 
 
-RATE, HEAT, LAMBDA, DECAY, STEPS = 1e-3, 0.01, 0.1, 0.01, 10
-
-
 @pytest.fixture(scope="module")
 def pooled_folder(base_folder, tmp_path_factory):
     """The small base with a pooler, which SG-BERT has no task for."""
@@ -213,10 +211,6 @@ def pooled_base(pooled_folder):
     return open_base(read_checkpoint(str(pooled_folder)), 32)
 
 
-def cosine(one, other):
-    return (one * other).sum() / (one * one).sum().sqrt() / (other * other).sum().sqrt()
-
-
 def share(own, others):
     return torch.stack([own, *others]).logsumexp(0) - own
 
@@ -225,92 +219,63 @@ def opt3(queries, views):
     """Views by sentence and layer. The other layers of a sentence are not negatives."""
     values = []
     for i, query in enumerate(queries):
-        foreign = [cosine(query, view) / HEAT for j in range(len(views)) if j != i for view in views[j]]
-        values += [share(cosine(query, own) / HEAT, foreign) for own in views[i]]
+        foreign = [cosine(query, view) / 0.01 for j in range(len(views)) if j != i for view in views[j]]
+        values += [share(cosine(query, own) / 0.01, foreign) for own in views[i]]
     return sum(values) / len(values)
 
 
-def base_loss(queries, views):
-    """One view a sentence; all 2b vectors look for their partners."""
-    rows, half = [*queries, *views], len(queries)
-    values = []
-    for m, row in enumerate(rows):
-        partner = (m + half) % (2 * half)
-        others = [cosine(row, rows[n]) / HEAT for n in range(2 * half) if n not in (m, partner)]
-        values.append(share(cosine(row, rows[partner]) / HEAT, others))
-    return sum(values) / len(values)
+@pytest.mark.parametrize("guide", ["copy", "self"])
+@pytest.mark.parametrize("objective", ["opt3", "base"])
+def test_ten_steps_are_those_of_a_padded_reference(
+    objective, guide, trainer_of, check_steps, texts, pooled_base, pooled_folder
+):
+    """transformers' BertModel with padding, a frozen copy, loops and AdamW; float64, no dropout."""
+    settings = {"epochs": 4, "lr": 1e-3, "dropout": 0, "guide": guide, "objective": objective, **SMALL}
+    trainer = trainer_of(SelfGuided, texts, double=True, base=pooled_base, **settings)
+    tuned = transformers.BertModel.from_pretrained(
+        pooled_folder, dtype=torch.float64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    ).train()
+    frozen = deepcopy(tuned).eval()
+    start = [value.detach() for value in frozen.parameters()]
+    tuned.embeddings.requires_grad_(False)
+    head = dict(zip(("a.weight", "a.bias", "b.weight", "b.bias"), copies(trainer.method.head), strict=True))
 
+    def projected(values):
+        values = F.gelu(values @ head["a.weight"].T + head["a.bias"])
+        return F.gelu(values @ head["b.weight"].T + head["b.bias"])
 
-class Reference:
-    """The method as the paper has it: a model, its frozen copy, a head, and one loss."""
-
-    def __init__(self, folder, head):
-        self.tuned = transformers.BertModel.from_pretrained(
-            folder, dtype=torch.float64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-        ).train()
-        self.guide = deepcopy(self.tuned).eval()
-        self.start = [value.detach() for value in self.guide.parameters()]
-        self.tuned.embeddings.requires_grad_(False)
-        self.head = {name: value.detach().clone().requires_grad_() for name, value in head.items()}
-        trained = [(name, value) for name, value in self.tuned.named_parameters() if value.requires_grad]
-        self.optimizer = PlainAdamW([*trained, *self.head.items()], beta2=0.9, decay=DECAY)
-
-    def projected(self, values):
-        values = F.gelu(values @ self.head["0.weight"].T + self.head["0.bias"])
-        return F.gelu(values @ self.head["2.weight"].T + self.head["2.bias"])
-
-    def views(self, ids, mask):
+    def views_of(ids, mask):
         """By sentence and layer: the largest value of each dimension, over the real tokens."""
-        model = self.tuned if self.own else self.guide
-        with torch.set_grad_enabled(self.own):
+        model = tuned if guide == "self" else frozen
+        with torch.set_grad_enabled(guide == "self"):
             layers = model(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
         lengths = mask.sum(1).tolist()
         return [
             [states[row, :length].max(0).values for states in layers] for row, length in enumerate(lengths)
         ]
 
-    def step(self, ids, mask, layers, rate):
-        """The loss; `layers` says which view each sentence has, if not all."""
-        queries = self.projected(self.tuned(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0])
-        views = self.views(ids, mask)
-        if layers is None:
-            loss = opt3(queries, [[self.projected(view) for view in own] for own in views])
+    def loss_of(batch, rows):
+        """Of one drawn view of each sentence with the objective `base`, and of all views with opt3."""
+        ids, mask = padded(batch.texts[0])
+        queries = projected(tuned(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0])
+        views = [[projected(view) for view in own] for own in views_of(ids, mask)]
+        if objective == "opt3":
+            loss = opt3(queries, views)
         else:
-            chosen = [self.projected(own[layer]) for own, layer in zip(views, layers, strict=True)]
-            loss = base_loss(queries, chosen)
-        drift = zip(self.tuned.parameters(), self.start, strict=True)
-        loss = loss + LAMBDA * sum(((now - start) ** 2).sum() for now, start in drift)
-        return self.optimizer.step(loss, rate)
-
-
-@pytest.mark.parametrize("guide", ["copy", "self"])
-@pytest.mark.parametrize("objective", ["opt3", "base"])
-def test_ten_steps_are_those_of_a_padded_reference(
-    objective, guide, trainer_of, losses_of, texts, pooled_base, pooled_folder
-):
-    """transformers' BertModel with padding, the loss and AdamW in loops; float64, and no dropout."""
-    settings = {"epochs": 4, "lr": RATE, "dropout": 0, "guide": guide, **SMALL}
-    trainer = trainer_of(SelfGuided, texts, double=True, base=pooled_base, objective=objective, **settings)
-    reference = Reference(pooled_folder, dict(trainer.method.head.named_parameters()))
-    reference.own = guide == "self"
-    batches = [trainer.order.at(step) for step in range(STEPS)]
-    draws = [
-        trainer.method.draw(trainer.run.corpus.batch(rows), partial(stream, 0, step)).get("layer")
-        for step, rows in enumerate(batches)
-    ]
-
-    ours = losses_of(trainer)[:STEPS]
-
-    assert trainer.order.steps == 12  # so that ceil(0.1 * 12) = 2 steps warm up
-    rates = [0, RATE / 2, *(RATE * (12 - step) / 10 for step in range(2, STEPS))]
-    theirs = [
-        reference.step(
-            *padded([pooled_base.training_tokenizer([texts[row]])[0].ids for row in rows]), layers, rate
+            chosen = [own[layer] for own, layer in zip(views, batch.draws["layer"], strict=True)]
+            loss = paired(queries, chosen, heat=0.01)
+        return loss + 0.1 * sum(
+            ((now - was) ** 2).sum() for now, was in zip(tuned.parameters(), start, strict=True)
         )
-        for rows, layers, rate in zip(batches, draws, rates, strict=True)
-    ]
-    assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 1e-9
-    assert abs(ours[0] - ours[-1]) > 0.1
+
+    def rate(step):
+        """Of 12 steps, ceil(0.1 * 12) = 2 warm up."""
+        return 1e-3 * (step / 2 if step < 2 else (12 - step) / 10)
+
+    weights = [(name, value) for name, value in tuned.named_parameters() if value.requires_grad]
+    optimizer = PlainAdamW([*weights, *head.items()], beta2=0.9, decay=0.01)
+    assert trainer.order.steps == 12
+    check_steps(trainer, [], loss_of, count=10, optimizer=optimizer, rate=rate)
 
 
 def bits(module):

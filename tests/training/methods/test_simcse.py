@@ -4,43 +4,20 @@ import pytest
 import torch
 import transformers
 
-from reference_steps import take_step
 from sentkit.training.methods.simcse import SimCSE
-from support import padded
+from training.methods.loops import copies, in_batch, masked
 
 
-def contrast(one, other, temperature):
-    """The paper's equation 1, in loops."""
-    total = 0.0
-    for i in range(len(one)):
-        cosines = [torch.cosine_similarity(one[i], other[j], dim=0) / temperature for j in range(len(other))]
-        total = total - torch.log(torch.exp(cosines[i]) / sum(torch.exp(each) for each in cosines))
-    return total / len(one)
-
-
-def test_five_steps_are_those_of_a_padded_reference(trainer_of, losses_of, texts, base, base_folder):
+def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
     """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
     trainer = trainer_of(SimCSE, texts, double=True, batch=4, epochs=2, lr=1e-3, dropout=0, clip=0)
-    head = [value.detach().clone() for value in (trainer.method.head.weight, trainer.method.head.bias)]
-    order = [trainer.order.at(step) for step in range(5)]
-    ours = losses_of(trainer)[:5]
+    weight, bias = copies(trainer.method.head)
 
-    model = transformers.BertModel.from_pretrained(
-        base_folder, dtype=torch.float64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-    ).train()
-    head = [value.requires_grad_() for value in head]
-    optimizer = torch.optim.AdamW([*model.parameters(), *head], lr=1e-3, weight_decay=0.0)
-    steps = trainer.order.steps
-    theirs = []
-    for step, rows in enumerate(order):
-        ids, mask = padded([base.training_tokenizer([texts[row]])[0].ids for row in rows])
-        states = model(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0]
-        vectors = torch.tanh(states @ head[0].T + head[1])
-        loss = contrast(vectors, vectors, 0.05)
-        theirs.append(take_step(optimizer, loss, 1e-3 * (steps - step) / steps))
+    def loss_of(batch, rows):
+        vectors = torch.tanh(reference.first(batch.texts[0]) @ weight.T + bias)
+        return in_batch(vectors, vectors)
 
-    assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 1e-9
-    assert ours[0] != ours[-1]
+    check_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of)
 
 
 def test_two_dropout_masks_make_two_views(trainer_of, texts):
@@ -60,14 +37,8 @@ def test_masked_tokens_are_predicted_as_by_transformers(trainer_of, texts, base_
     batch = trainer.batch(0)
     terms = trainer.method.loss(trainer.method.encode(batch))
     model = transformers.BertForMaskedLM.from_pretrained(base_folder, dtype=torch.float64).eval()
-    longest = max(map(len, batch.texts[0]))
-    ids, labels, mask = (torch.full((13, longest), fill) for fill in (0, -100, 0))
-    rows = zip(batch.texts[0], batch.draws["chosen"], batch.draws["shown"], strict=True)
-    for row, (text, [chosen], [shown]) in enumerate(rows):
-        ids[row, : len(text)], mask[row, : len(text)] = torch.tensor(text).long(), 1
-        labels[row, chosen] = ids[row, chosen]
-        ids[row, chosen] = torch.tensor(shown).long()
-    expected = model(input_ids=ids, attention_mask=mask, labels=labels).loss.item()
+    chosen, shown = ([each for [each] in batch.draws[name]] for name in ("chosen", "shown"))
+    expected = model(**masked(batch.texts[0], chosen, shown)).loss.item()
 
     assert terms["mlm"].value.item() == pytest.approx(0.1 * expected, rel=0, abs=1e-9)
     assert terms["mlm"].weight == sum(max(1, round(0.15 * (len(text) - 2))) for text in batch.texts[0])

@@ -8,7 +8,6 @@ import pytest
 import torch
 import transformers
 
-from reference_steps import take_step
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Inputs
@@ -21,6 +20,7 @@ from sentkit.training.method import dev_vectors
 from sentkit.training.methods.simcse import SupervisedSimCSE
 from sentkit.training.runs.run import save_checkpoint
 from support import copy_tokenizer
+from training.methods.loops import copies, in_batch
 
 NAMES = ("anchor", "positive", "negative")
 
@@ -30,33 +30,17 @@ def triplets(texts):
     return [dict(zip(NAMES, texts[i : i + 3], strict=True)) for i in range(10)]
 
 
-def contrast(anchors, positives, negatives, temperature, weight):
-    """-log of the share of the own positive among all positives and negatives, in loops."""
-    total = 0.0
-    for i, anchor in enumerate(anchors):
-        agreeing = [torch.cosine_similarity(anchor, each, dim=0) / temperature for each in positives]
-        opposing = [torch.cosine_similarity(anchor, each, dim=0) / temperature for each in negatives]
-        opposing[i] = opposing[i] + weight
-        total = total - torch.log(torch.exp(agreeing[i]) / sum(map(torch.exp, [*agreeing, *opposing])))
-    return total / len(anchors)
-
-
-def test_six_steps_are_those_of_a_padded_reference(trainer_of, losses_of, triplets, reference):
+def test_six_steps_are_those_of_a_padded_reference(trainer_of, check_steps, triplets, reference):
     """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
     wanted = {"batch": 4, "epochs": 2, "lr": 1e-3, "hard_negative_weight": 0.5, "dropout": 0, "clip": 0}
     trainer = trainer_of(SupervisedSimCSE, triplets, double=True, **wanted)
-    weight, bias = (value.detach().clone().requires_grad_() for value in trainer.method.head.parameters())
-    ours = losses_of(trainer)
-    optimizer = torch.optim.AdamW([*reference.parameters().values(), weight, bias], weight_decay=0.0)
-    theirs = []
-    for step in range(6):
-        rows = [triplets[row] for row in trainer.order.at(step)]
-        heads = [torch.tanh(reference.first([row[name] for row in rows]) @ weight.T + bias) for name in NAMES]
-        loss = contrast(*heads, 0.05, 0.5)
-        theirs.append(take_step(optimizer, loss, 1e-3 * (6 - step) / 6))
+    weight, bias = copies(trainer.method.head)
 
-    assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
-    assert ours[0] != ours[-1]
+    def loss_of(batch, rows):
+        heads = [torch.tanh(reference.first(column) @ weight.T + bias) for column in batch.texts]
+        return in_batch(*heads, weight=0.5)
+
+    check_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of, count=6)
 
 
 def test_dev_is_read_through_the_head(trainer_of, triplets, base, tmp_path):

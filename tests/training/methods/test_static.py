@@ -88,9 +88,7 @@ class Bag:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("loss", ["cosine", "mse"])
-def test_five_steps_are_those_of_an_embedding_bag(
-    trainer_of, check_five_steps, base_of, texts, variant, loss
-):
+def test_five_steps_are_those_of_an_embedding_bag(trainer_of, check_steps, base_of, texts, variant, loss):
     base, rows = base_of(variant), rows_of(texts)
     recipe = {"batch": 4, "epochs": 2, "lr": 1e-2, "warmup": 0, "clip": 0, "chunk": 3}
     trainer = trainer_of(Distill, rows, base=base, double=True, loss=loss, **recipe)
@@ -103,7 +101,7 @@ def test_five_steps_are_those_of_an_embedding_bag(
             return (vectors - teacher).square().mean()
         return (1 - torch.cosine_similarity(vectors, teacher)).mean()
 
-    check_five_steps(trainer, [bag.rows, bag.weights], loss_of)
+    check_steps(trainer, [bag.rows, bag.weights], loss_of)
 
 
 def vectors_of(folder, texts):

@@ -48,7 +48,7 @@ def padded(texts, fill):
 
 @pytest.mark.parametrize("head", ["auto", "fresh"])
 def test_five_steps_are_those_of_a_padded_reference(
-    trainer_of, check_five_steps, texts, reference, base_folder, head
+    trainer_of, check_steps, texts, reference, base_folder, head
 ):
     """In float64 and without dropout, with torch's AdamW."""
     recipe = {"batch": 4, "epochs": 2, "lr": RATE, "dropout": 0, "clip": 0}
@@ -70,7 +70,7 @@ def test_five_steps_are_those_of_a_padded_reference(
         ).logits
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
-    check_five_steps(trainer, parameters, loss_of, constant=optimizer)
+    check_steps(trainer, parameters, loss_of, optimizer=optimizer, rate=lambda step: RATE)
 
 
 def test_sixty_of_a_hundred_words_are_deleted(trainer_of, base):
