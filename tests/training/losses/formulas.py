@@ -1,4 +1,4 @@
-"""The formulas of all losses as loops over lists, as the papers state them, and the inputs to compare."""
+"""The formulas of all losses as loops over rows, as the papers state them, and the inputs to compare."""
 
 import math
 from collections.abc import Callable
@@ -31,17 +31,25 @@ IDENTITY = [[1.0, 0.0], [0.0, 1.0]]
 HALF = 0.5  # the temperature of the examples worked by hand
 
 
+def mean(values):
+    return sum(values) / max(len(values), 1)
+
+
 def dot(left, right):
-    return sum(a * b for a, b in zip(left, right, strict=True))
+    return (left * right).sum()
 
 
 def cosine(left, right):
-    return dot(left, right) / math.sqrt(dot(left, left) * dot(right, right))
+    return dot(left, right) / torch.sqrt(dot(left, left) * dot(right, right))
+
+
+def distance(left, right):
+    return torch.sqrt(((left - right) ** 2).sum())
 
 
 def share(own, others):
     """-log of what e^own is of the whole."""
-    return -math.log(math.exp(own) / (math.exp(own) + sum(map(math.exp, others))))
+    return torch.stack([own, *others]).logsumexp(0) - own
 
 
 def loop_in_batch(queries, keys, heat):
@@ -90,11 +98,12 @@ def loop_opt2_released(queries, views, heat):
 
 
 def loop_opt3(queries, layer_views, heat):
+    """The other layers of a sentence are not negatives."""
     total = []
     for i, query in enumerate(queries):
         foreign = chain.from_iterable(views for j, views in enumerate(layer_views) if j != i)
         others = [cosine(query, view) / heat for view in foreign]
-        total.append([share(cosine(query, view) / heat, others) for view in layer_views[i]])
+        total.append(torch.stack([share(cosine(query, view) / heat, others) for view in layer_views[i]]))
     return total
 
 
@@ -105,8 +114,8 @@ def negatives_of(anchor, rows, heat):
 
 
 def alphas_of(anchor, rows, heat):
-    raised = [math.exp(c / heat) for c in negatives_of(anchor, rows, heat)[1]]
-    return [each / (sum(raised) / len(raised)) for each in raised]
+    raised = [torch.exp(c / heat) for c in negatives_of(anchor, rows, heat)[1]]
+    return [each / mean(raised) for each in raised]
 
 
 def loop_entailment(left, right, positive, heat, weighting, alphas=None):
@@ -116,11 +125,11 @@ def loop_entailment(left, right, positive, heat, weighting, alphas=None):
         own, others = negatives_of(anchor, rows, heat)
         alpha = (alphas or {}).get(anchor) or alphas_of(anchor, rows, heat)
         foreign = {
-            "none": [math.exp(c / heat) for c in others],
-            "code": [a * math.exp(c / heat) for a, c in zip(alpha, others, strict=True)],
-            "exponent": [math.exp(a * c / heat) for a, c in zip(alpha, others, strict=True)],
+            "none": [c / heat for c in others],
+            "code": [torch.log(a) + c / heat for a, c in zip(alpha, others, strict=True)],
+            "exponent": [a * c / heat for a, c in zip(alpha, others, strict=True)],
         }[weighting]
-        total.append(-math.log(math.exp(own / heat) / (math.exp(own / heat) + sum(foreign))))
+        total.append(share(own / heat, foreign))
     return total
 
 
@@ -130,53 +139,68 @@ def loop_regression(left, right, targets):
 
 def loop_margin(anchors, positives, negatives, margin):
     rows = zip(anchors, positives, negatives, strict=True)
-    return [max(0.0, math.dist(a, p) - math.dist(a, n) + margin) for a, p, n in rows]
+    return [torch.clamp(distance(a, p) - distance(a, n) + margin, min=0) for a, p, n in rows]
 
 
-def loop_ranked(similarities, scores, heat):
-    total = 1.0
-    for i, high in enumerate(similarities):
-        for k, low in enumerate(similarities):
-            if scores[i] > scores[k]:
-                total += math.exp((low - high) / heat)
-    return math.log(total)
+def loop_ranked(similarities, scores, heat=0.05):
+    pairs = [(i, k) for i in range(len(scores)) for k in range(len(scores)) if scores[i] > scores[k]]
+    raised = [torch.exp((similarities[k] - similarities[i]) / heat) for i, k in pairs]
+    return torch.log(double(1.0) + sum(raised))
 
 
 def loop_agreement(left, right):
     """By the division of complex numbers of length 1, summed over both parts."""
     found = []
     for x, y in zip(left, right, strict=True):
-        half = len(x) // 2
-        z, w = ([complex(a, b) for a, b in zip(row[:half], row[half:], strict=True)] for row in (x, y))
-        products = [a * b.conjugate() for a, b in zip(z, w, strict=True)]
-        total = sum(each.real + each.imag for each in products)
-        found.append(abs(total) / math.sqrt(dot(x, x) * dot(y, y)))
+        z, w = (torch.complex(*row.chunk(2)) for row in (x, y))
+        quotients = z * w.conj()
+        found.append(abs((quotients.real + quotients.imag).sum()) / torch.sqrt(dot(x, x) * dot(y, y)))
     return found
 
 
 def loop_tension(products):
     """-log of the sigmoid, of the first product, and of 1 minus the sigmoid of the others."""
-    sigmoids = [[1 / (1 + math.exp(-z)) for z in row] for row in products]
-    return [[-math.log(row[0]), *(-math.log(1 - each) for each in row[1:])] for row in sigmoids]
+    return [
+        -torch.log(torch.stack([torch.sigmoid(row[0]), *(torch.sigmoid(-z) for z in row[1:])]))
+        for row in products
+    ]
+
+
+def loop_soft_negatives(anchors, positives, negatives):
+    """The difference of the cosines is to be between -0.3 and -0.1."""
+    rows = zip(anchors, positives, negatives, strict=True)
+    differences = [cosine(x, z) - cosine(x, y) for x, y, z in rows]
+    return [torch.clamp(d + 0.1, min=0) + torch.clamp(-d - 0.3, min=0) for d in differences]
 
 
 def loop_squares(vectors, targets):
-    pairs = zip(vectors, targets, strict=True)
-    return [sum((a - b) ** 2 for a, b in zip(x, y, strict=True)) / len(x) for x, y in pairs]
+    return [((x - y) ** 2).sum() / len(x) for x, y in zip(vectors, targets, strict=True)]
 
 
-def loop_relational(vectors, teacher, heat):
+def loop_relational(vectors, teacher, heat=0.05):
     """The sum of p log(p / q) over the other rows."""
 
     def similarities(rows, i):
-        raised = [math.exp(cosine(rows[i], row) / heat) for j, row in enumerate(rows) if j != i]
+        raised = [torch.exp(cosine(rows[i], row) / heat) for j, row in enumerate(rows) if j != i]
         return [each / sum(raised) for each in raised]
 
     total = []
     for i in range(len(vectors)):
         both = zip(similarities(teacher, i), similarities(vectors, i), strict=True)
-        total.append(sum(p * math.log(p / q) for p, q in both))
+        total.append(sum((p * torch.log(p / q) for p, q in both), double(0.0)))
     return total
+
+
+def loop_information(local, vectors):
+    """Of the tokens of each sentence with its own vector, and with the others (IS-BERT)."""
+    own, others = [], []
+    for i, sentence in enumerate(local):
+        for token in sentence:
+            for j, vector in enumerate(vectors):
+                z = dot(token, vector)
+                value = torch.log(1 + torch.exp(-z)) - math.log(2)
+                (own if i == j else others).append(value if i == j else value + z)
+    return own, others
 
 
 @dataclass(frozen=True)
@@ -234,7 +258,7 @@ OTHERS = [
     Case(
         "ranked_pairs",
         lambda a, b: ranked_pairs((unit(a) * unit(b)).sum(1), double(scores_of(len(a))), HALF),
-        lambda a, b: loop_ranked(list(map(cosine, a, b)), scores_of(len(a)), HALF),
+        lambda a, b: loop_ranked([*map(cosine, a, b)], scores_of(len(a)), HALF),
         rows(2),
     ),
     Case(
@@ -246,10 +270,7 @@ OTHERS = [
     Case(
         "soft_negatives",
         lambda a, b, c: soft_negatives((unit(a) * (unit(c) - unit(b))).sum(1), 0.1, 0.3),
-        lambda a, b, c: [
-            max(0.0, cosine(x, z) - cosine(x, y) + 0.1) + max(0.0, cosine(x, y) - cosine(x, z) - 0.3)
-            for x, y, z in zip(a, b, c, strict=True)
-        ],
+        loop_soft_negatives,
         rows(3),
     ),
     Case("complex_agreement", complex_agreement, loop_agreement, ((4,), (4,))),
@@ -268,10 +289,6 @@ half_types = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def drawn(each, count, seed=0, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
     return [torch.randn(count, *shape, generator=generator, dtype=dtype) for shape in each.shapes]
-
-
-def lists(values):
-    return [value.tolist() for value in values]
 
 
 def double(values):

@@ -1,13 +1,11 @@
 """The loss of IS-BERT: worked numbers, loops and gradients."""
 
-import math
-
 import pytest
 import torch
 from torch.autograd import gradcheck
 
 from sentkit.training.methods.is_bert import local_information
-from training.losses.formulas import dot
+from training.losses.formulas import loop_information
 
 
 def drawn(count):
@@ -22,21 +20,11 @@ def drawn(count):
 def test_the_values_are_those_of_loops(count):
     """One sentence has no others."""
     local, tokens, vectors = drawn(count)
-    own, others = [], []
-    for i, sentence in enumerate(local.tolist()):
-        for token in [each for each, real in zip(sentence, tokens[i].tolist(), strict=True) if real]:
-            for j, vector in enumerate(vectors.tolist()):
-                z = dot(token, vector)
-                if i == j:
-                    own.append(math.log(1 + math.exp(-z)) - math.log(2))
-                else:
-                    others.append(math.log(1 + math.exp(-z)) + z - math.log(2))
+    sentences = [sentence[real] for sentence, real in zip(local, tokens, strict=True)]
+    expected = [list(map(float, values)) for values in loop_information(sentences, vectors)]
     found = local_information(local, tokens, vectors)
 
-    assert [each.tolist() for each in found] == [
-        pytest.approx(own, abs=1e-12),
-        pytest.approx(others, abs=1e-12),
-    ]
+    assert [each.tolist() for each in found] == [pytest.approx(each, abs=1e-12) for each in expected]
 
 
 @pytest.mark.parametrize("count", [1, 3])

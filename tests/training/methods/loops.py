@@ -1,41 +1,8 @@
-"""Formulas of losses that several methods share, in loops over rows of torch, and masked batches."""
+"""What the references of several methods share: cross entropy, masked batches, copies of parameters."""
 
 import torch
 
 from support import padded
-
-
-def cosine(one, other):
-    return torch.cosine_similarity(one, other, dim=0)
-
-
-def in_batch(anchors, positives, negatives=(), weight=0.0):
-    """-log of the share of the own positive among all positives and negatives, at the temperature 0.05.
-
-    `weight` is added for the own negative.
-    """
-    total = 0.0
-    for i, anchor in enumerate(anchors):
-        heated = [cosine(anchor, row) / 0.05 for row in [*positives, *negatives]]
-        if weight:
-            heated[len(positives) + i] = heated[len(positives) + i] + weight
-        total = total + torch.stack(heated).logsumexp(0) - heated[i]
-    return total / len(anchors)
-
-
-def paired(one, other, heat=0.1):
-    """NT-Xent: each of the 2N rows looks for its partner among all others."""
-    rows, half, total = [*one, *other], len(one), 0.0
-    for i, anchor in enumerate(rows):
-        heated = {k: cosine(anchor, row) / heat for k, row in enumerate(rows) if k != i}
-        total = total + torch.stack([*heated.values()]).logsumexp(0) - heated[(i + half) % len(rows)]
-    return total / len(rows)
-
-
-def ranking(similarities, scores):
-    """The formula of CoSENT with a scale of 20."""
-    pairs = [(i, k) for i in range(len(scores)) for k in range(len(scores)) if scores[i] > scores[k]]
-    return torch.log(1 + sum(torch.exp(20 * (similarities[k] - similarities[i])) for i, k in pairs))
 
 
 def cross_entropy(logits, labels):

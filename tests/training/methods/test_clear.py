@@ -7,7 +7,8 @@ import torch
 import transformers
 
 from sentkit.training.methods.clear import CLEAR
-from training.methods.loops import copies, masked, paired
+from training.losses.formulas import loop_paired, mean
+from training.methods.loops import copies, masked
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, row
         projected = [torch.relu(padded.mean(texts) @ a.T + c) @ b.T + d for texts in batch.texts]
         texts = [text for row in zip(*batch.texts, strict=True) for text in row]
         draws = ([each for row in batch.draws[name] for each in row] for name in ("chosen", "shown"))
-        return paired(*projected) + 0.5 * model(**masked(texts, *draws)).loss
+        return mean(loop_paired(*projected, 0.1)) + 0.5 * model(**masked(texts, *draws)).loss
 
     check_steps(trainer, [*model.parameters(), a, b, c, d], loss_of)
 

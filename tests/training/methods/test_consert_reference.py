@@ -8,7 +8,8 @@ import torch
 
 from sentkit.papers.consert.method import ConSERT
 from support import padded
-from training.methods.loops import copies, cross_entropy, paired
+from training.losses.formulas import loop_paired, mean
+from training.methods.loops import copies, cross_entropy
 
 
 def cut_token(states, row, drawn):
@@ -61,7 +62,7 @@ def classified(u, v, classifier, labels, features):
 def unsup(model, classifier, batch, settings):
     one = read(model, batch.texts[0], settings.view_a, batch.draws["a0"])
     other = read(model, batch.texts[-1], settings.view_b, batch.draws["b0"])
-    return settings.loss_scale * paired(one, other)
+    return settings.loss_scale * mean(loop_paired(one, other, 0.1))
 
 
 def sup(model, classifier, batch, settings):
@@ -73,7 +74,7 @@ def sup(model, classifier, batch, settings):
 def joint(model, classifier, batch, settings):
     u, v = (read(model, batch.texts[i], settings.view_a, batch.draws[f"a{i}"]) for i in (0, 1))
     w, x = (read(model, batch.texts[i], settings.view_b, batch.draws[f"b{i}"]) for i in (0, 1))
-    contrasts = (paired(u, w) + paired(v, x)) / 2
+    contrasts = (mean(loop_paired(u, w, 0.1)) + mean(loop_paired(v, x, 0.1))) / 2
     return classified(u, v, classifier, batch.targets, settings.pair_features) + settings.alpha * contrasts
 
 
@@ -100,7 +101,7 @@ def adversarial(model, classifier, batch, settings):
         views.append(
             read(model, batch.texts[side], "none", (), lambda states, change=change: states + change)
         )
-    contrasts = (paired(u, views[0]) + paired(v, views[1])) / 2
+    contrasts = (mean(loop_paired(u, views[0], 0.1)) + mean(loop_paired(v, views[1], 0.1))) / 2
     return labels + 0.6 * contrasts
 
 

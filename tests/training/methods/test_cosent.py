@@ -6,7 +6,7 @@ import torch
 from sentkit.errors import DataError, UsageError
 from sentkit.training.methods.cosent import AnglE, CoSENT
 from sentkit.training.settings import build
-from training.methods.loops import ranking
+from training.losses.formulas import cosine, loop_agreement, loop_ranked, share
 
 
 @pytest.fixture
@@ -20,34 +20,25 @@ def method_of(kind=CoSENT, width=2, **settings):
     return kind(body, kind.Settings(**settings))
 
 
-def angle(x, y):
-    (a, b), (c, d) = x.chunk(2), y.chunk(2)
-    total = sum(a[i] * c[i] + b[i] * d[i] + b[i] * c[i] - a[i] * d[i] for i in range(len(a)))
-    return abs(total) / torch.sqrt((x**2).sum() * (y**2).sum())
-
-
 def contrast(left, right, scores):
     """Both texts of each pair with a score of 4 or 5 against all other texts of the batch."""
     found, both = [], [*left, *right]
     for place, score in enumerate(scores):
         for anchor in (place, place + len(left)) if score >= 4 else ():
             partner = (anchor + len(left)) % len(both)
-            raised = {
-                n: torch.exp(20 * torch.cosine_similarity(both[anchor], row, dim=0))
-                for n, row in enumerate(both)
-                if n != anchor
-            }
-            found.append(-torch.log(raised[partner] / sum(raised.values())))
+            others = [n for n in range(len(both)) if n not in (anchor, partner)]
+            own, *heated = (20 * cosine(both[anchor], both[n]) for n in (partner, *others))
+            found.append(share(own, heated))
     return sum(found) / len(both)  # as the released code: also over the rows that are no anchors
 
 
 def cosent(left, right, scores):
-    return ranking([torch.cosine_similarity(u, v, dim=0) for u, v in zip(left, right, strict=True)], scores)
+    return loop_ranked([*map(cosine, left, right)], scores)
 
 
 def angle_total(left, right, scores):
-    angles = [angle(u, v) for u, v in zip(left, right, strict=True)]
-    return cosent(left, right, scores) + contrast(left, right, scores) + 0.02 * ranking(angles, scores)
+    angles = loop_agreement(left, right)
+    return cosent(left, right, scores) + contrast(left, right, scores) + 0.02 * loop_ranked(angles, scores)
 
 
 @pytest.mark.parametrize(("kind", "loop"), [(CoSENT, cosent), (AnglE, angle_total)])

@@ -11,19 +11,17 @@ from sentkit.errors import DataError, UsageError
 from sentkit.training.method import changing, using
 from sentkit.training.methods.ct import ContrastiveTension
 from sentkit.training.settings import build
+from training.losses.formulas import dot, loop_tension
 
 RATE = 1e-3
 
 
 def tension(first, second, texts, drawn):
-    total = count = 0
-    for own, others in zip(texts, drawn, strict=True):
-        left = first.mean([own])[0]
-        for place, other in enumerate([own, *others]):
-            z = (left * second.mean([other])[0]).sum()
-            total = total - torch.log(torch.sigmoid(z if place == 0 else -z))
-            count += 1
-    return total / count
+    products = [
+        [dot(first.mean([own])[0], second.mean([other])[0]) for other in [own, *others]]
+        for own, others in zip(texts, drawn, strict=True)
+    ]
+    return torch.cat(loop_tension(products)).mean()
 
 
 def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):

@@ -15,6 +15,7 @@ from sentkit.training.data.examples import ExampleParser
 from sentkit.training.method import dev_vectors
 from sentkit.training.methods.distill import Distill
 from sentkit.training.runs.run import write_checkpoint
+from training.losses.formulas import loop_relational, mean
 
 EMB = "teacher/mean:0123456789ab"
 
@@ -23,19 +24,6 @@ def rows_of(texts, width=16):
     generator = torch.Generator().manual_seed(0)
     vectors = torch.randn(len(texts), width, generator=generator)
     return [{"text": text, "embedding": v.tolist()} for text, v in zip(texts, vectors, strict=True)]
-
-
-def divergence(own, theirs):
-    """The sum of p log(p / q) of the similarities with the other rows, in loops."""
-    total = 0.0
-    for i in range(len(own)):
-        others = [j for j in range(len(own)) if j != i]
-        p, q = (
-            torch.stack([torch.cosine_similarity(v[i], v[j], dim=0) / 0.05 for j in others]).softmax(0)
-            for v in (theirs, own)
-        )
-        total = total + sum(p[k] * torch.log(p[k] / q[k]) for k in range(len(others)))
-    return total / len(own)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +50,7 @@ def test_five_steps_are_those_of_a_padded_reference(
             value = sum(sum((vectors - teacher) ** 2 / width).flatten()) / len(teacher)
         if relational:
             kept = vectors if width != own else plain  # the vectors of the checkpoint
-            value = value + relational * divergence(kept, teacher)
+            value = value + relational * mean(loop_relational(kept, teacher))
         return value
 
     check_steps(trainer, [*reference.model.parameters(), weight], loss_of)

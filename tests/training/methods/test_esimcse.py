@@ -10,7 +10,8 @@ import torch
 from sentkit.errors import UsageError
 from sentkit.training.methods.esimcse import ESimCSE, repeated
 from sentkit.training.settings import build
-from training.methods.loops import copies, in_batch
+from training.losses.formulas import loop_in_batch, mean
+from training.methods.loops import copies
 
 
 def method_of(base, *assignments):
@@ -41,7 +42,7 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_steps, text
         one, other = (
             torch.tanh(reference.first(each) @ weight.T + bias) for each in (batch.texts[0], longer)
         )
-        loss = in_batch(one, other, queue)
+        loss = mean(loop_in_batch(one, [*other, *queue], 0.05))
         queue[:] = [*queue, *new][-6:]
         places.extend(batch.draws["repeated"])
         return loss

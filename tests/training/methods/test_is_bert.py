@@ -1,7 +1,5 @@
 """IS-BERT: five steps beside a padded reference, chunks, and a base that has a convolution."""
 
-import math
-
 import pytest
 import torch
 
@@ -10,19 +8,7 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.base import open_base
 from sentkit.training.methods.is_bert import ISBERT
 from sentkit.training.runs.run import save_checkpoint
-
-
-def information(products):
-    """Plain loops; `products[i][j]` are those of the tokens of sentence i with the vector of sentence j."""
-    own, others = [], []
-    for i, row in enumerate(products):
-        for j, values in enumerate(row):
-            for z in values:
-                if i == j:
-                    own.append(math.log(2) - torch.log(1 + torch.exp(-z)))
-                else:
-                    others.append(torch.log(1 + torch.exp(-z)) + z - math.log(2))
-    return sum(others) / max(len(others), 1) - sum(own) / len(own)
+from training.losses.formulas import loop_information, mean
 
 
 def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
@@ -40,7 +26,8 @@ def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, tex
         for row, length in zip(states, mask.sum(1), strict=True):
             sentence = row[:length].T[None]
             local.append(torch.cat([kernel(sentence)[0].T for kernel in kernels], 1))
-        return information([[own @ other.mean(0) for other in local] for own in local])
+        own, others = loop_information(local, [each.mean(0) for each in local])
+        return mean(own) + mean(others)
 
     parameters = [*reference.model.parameters(), *(value for each in kernels for value in each.parameters())]
     check_steps(trainer, parameters, loss_of)

@@ -19,7 +19,7 @@ from sentkit.training.methods.cosent import CoSENT
 from sentkit.training.recipe import LORA_LAYERS, Recipe
 from sentkit.training.runs.run import write_checkpoint
 from sentkit.training.settings import build
-from training.methods.loops import ranking
+from training.losses.formulas import loop_ranked
 
 THEIRS = {
     "query": "attention.self.query", "key": "attention.self.key", "value": "attention.self.value",
@@ -71,7 +71,7 @@ def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, row
             reference, model=lambda **x: torch.func.functional_call(reference.model, sums, kwargs=x)
         )
         cosines = torch.cosine_similarity(*map(summed.mean, batch.texts))
-        return ranking(cosines, [rows[number]["score"] for number in numbers])
+        return loop_ranked(cosines, [rows[number]["score"] for number in numbers])
 
     check_steps(trainer, parameters, loss_of)
 

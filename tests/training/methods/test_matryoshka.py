@@ -11,7 +11,7 @@ from sentkit.training.methods.cosent import AnglE, CoSENT
 from sentkit.training.methods.sbert import SBERT
 from sentkit.training.methods.simcse import SupervisedSimCSE
 from sentkit.training.recipe import Dims, widths_of
-from training.methods.loops import ranking
+from training.losses.formulas import cosine, loop_ranked, loop_regression, mean
 
 WIDTH, WIDTHS = 8, (8, 5, 2)  # the full width and the setting
 TRIPLET = ("anchor", "positive", "negative")
@@ -98,9 +98,11 @@ def test_five_steps_are_those_of_a_padded_reference(
         left, right = map(reference.mean, batch.texts)
         scores, loss = [rows[number]["score"] for number in numbers], 0.0
         for width in (left.shape[1], 6, 4):
-            cosines = torch.cosine_similarity(left[:, :width], right[:, :width])
-            squares = [(cosine - score / 5) ** 2 for cosine, score in zip(cosines, scores, strict=True)]
-            loss = loss + (sum(squares) / len(squares) if kind is SBERT else ranking(cosines, scores))
+            own, other = left[:, :width], right[:, :width]
+            if kind is SBERT:
+                loss = loss + mean(loop_regression(own, other, [score / 5 for score in scores]))
+            else:
+                loss = loss + loop_ranked([*map(cosine, own, other)], scores)
         return loss
 
     check_steps(trainer, reference.model.parameters(), loss_of)

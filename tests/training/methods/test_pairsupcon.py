@@ -10,6 +10,7 @@ from sentkit.formats.json_files import read_object
 from sentkit.papers.pairsupcon.method import PairSupCon
 from sentkit.training.runs.run import save_checkpoint
 from sentkit.training.settings import build
+from training.losses.formulas import loop_entailment, mean
 from training.methods.loops import copies, cross_entropy
 
 WORDS = ("contradiction", "entailment")
@@ -37,18 +38,6 @@ def outputs_of(labels=(1, 0), left=IDENTITY, right=MIRRORED, dtype=torch.float64
     }
 
 
-def partner_loss(left, right, labels, temperature):
-    """Both sides of each entailment, over the 2P anchors, alpha as in the released code: in loops."""
-    rows, count, values = [*left, *right], len(left), []
-    for i in [i for i in range(2 * count) if labels[i % count]]:
-        partner = (i + count) % (2 * count)
-        e = [torch.exp(torch.cosine_similarity(rows[i], row, dim=0) / temperature) for row in rows]
-        foreign = [e[j] for j in range(2 * count) if j not in (i, partner)]
-        mean = sum(foreign) / len(foreign)
-        values.append(-torch.log(e[partner] / (e[partner] + sum(each / mean * each for each in foreign))))
-    return sum(values) / len(values)
-
-
 def test_six_steps_are_those_of_a_padded_reference(trainer_of, check_steps, pairs, reference):
     """transformers' BertModel, plain loops and torch's Adam with two rates, in float64 without dropout."""
     wanted = {"batch": 4, "epochs": 2, "lr": 1e-4, "head_lr_factor": 30, "head_width": 8, "beta": 0.7}
@@ -62,7 +51,7 @@ def test_six_steps_are_those_of_a_padded_reference(trainer_of, check_steps, pair
         u, v = map(reference.mean, batch.texts)
         one, other = (torch.relu(side @ first.T) @ second.T for side in (u, v))
         logits = torch.cat([u, v, abs(u - v)], 1) @ relation.T
-        return cross_entropy(logits, labels) + 0.7 * partner_loss(one, other, labels, 0.05)
+        return cross_entropy(logits, labels) + 0.7 * mean(loop_entailment(one, other, labels, 0.05, "code"))
 
     optimizer = torch.optim.Adam(groups)
     check_steps(trainer, [], loss_of, count=6, optimizer=optimizer, rate=lambda step: None)

@@ -11,7 +11,7 @@ from sentkit.formats.rows.kinds import TRIPLET
 from sentkit.training.base import open_base
 from sentkit.training.methods.promptbert import SNCSE, Frame, PromptBERT
 from sentkit.training.settings import build
-from training.methods.loops import in_batch
+from training.losses.formulas import loop_in_batch, loop_soft_negatives, mean
 
 MASK = "[MASK]"
 PROMPTS = {
@@ -41,12 +41,16 @@ def state_of(reference, base_folder):
     return read
 
 
+def contrast(anchors, candidates):
+    return mean(loop_in_batch(anchors, candidates, 0.05))
+
+
 def promptbert(state_of, head, rows, denoise=True):
     def vector(prompt, text):
         state = state_of(prompt, text)
         return head(state - state_of(prompt, text, without=True) if denoise else state)
 
-    return in_batch(*([vector(prompt, row["text"] + ".") for row in rows] for prompt in "ab"))
+    return contrast(*([vector(prompt, row["text"] + ".") for row in rows] for prompt in "ab"))
 
 
 def supervised(state_of, head, rows, *, own=False):
@@ -60,7 +64,7 @@ def supervised(state_of, head, rows, *, own=False):
         return head(state) - head(bias) if own else head(state - bias)
 
     anchors, positives, negatives = ([vector(row[name]) for row in rows] for name in TRIPLET.texts)
-    return in_batch(anchors, positives, negatives)
+    return contrast(anchors, [*positives, *negatives])
 
 
 def plain(state_of, head, rows):
@@ -71,11 +75,7 @@ def sncse(state_of, head, rows):
     one = [head(state_of("anchor", row["text_a"] + " .")) for row in rows]
     other = [head(state_of("other", row["text_a"] + " .")) for row in rows]
     opposite = [head(state_of("other", row["text_b"] + " .")) for row in rows]
-    total = 0.0
-    for x, y, z in zip(one, other, opposite, strict=True):
-        difference = torch.cosine_similarity(x, z, dim=0) - torch.cosine_similarity(x, y, dim=0)
-        total = total + torch.clamp(difference + 0.1, min=0) + torch.clamp(-difference - 0.3, min=0)
-    return in_batch(one, other) + 0.5 * total / len(rows)
+    return contrast(one, other) + 0.5 * mean(loop_soft_negatives(one, other, opposite))
 
 
 def negated(texts):

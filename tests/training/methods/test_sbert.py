@@ -6,6 +6,7 @@ import torch
 from reference_steps import adamw
 from sentkit.errors import DataError, UsageError
 from sentkit.training.methods.sbert import SBERT
+from training.losses.formulas import loop_margin, loop_regression, mean
 from training.methods.loops import copies, cross_entropy
 
 WORDS = ("contradiction", "entailment", "neutral")
@@ -32,18 +33,11 @@ def softmax(rows, vectors, classifier, settings):
 
 
 def regression(rows, vectors, classifier, settings):
-    total = 0.0
-    for row, u, v in zip(rows, *vectors, strict=True):
-        total = total + (torch.cosine_similarity(u, v, dim=0) - row["score"] / settings["scale"]) ** 2
-    return total / len(rows)
+    return mean(loop_regression(*vectors, [row["score"] / settings["scale"] for row in rows]))
 
 
 def triplet(rows, vectors, classifier, settings):
-    total = 0.0
-    for anchor, positive, negative in zip(*vectors, strict=True):
-        near, far = (torch.sqrt(((anchor - other) ** 2).sum()) for other in (positive, negative))
-        total = total + torch.clamp(near - far + settings["margin"], min=0)
-    return total / len(rows)
+    return mean(loop_margin(*vectors, settings["margin"]))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from sentkit.training.data.batches import Batch, stream
 from sentkit.training.method import changing, restore
 from sentkit.training.settings import build
 from support import padded
-from training.methods.loops import copies, cosine, paired
+from training.losses.formulas import loop_opt3, loop_paired, mean
+from training.methods.loops import copies
 
 SMALL = {"batch": 4, "head_width": 24}
 
@@ -211,19 +212,6 @@ def pooled_base(pooled_folder):
     return open_base(read_checkpoint(str(pooled_folder)), 32)
 
 
-def share(own, others):
-    return torch.stack([own, *others]).logsumexp(0) - own
-
-
-def opt3(queries, views):
-    """Views by sentence and layer. The other layers of a sentence are not negatives."""
-    values = []
-    for i, query in enumerate(queries):
-        foreign = [cosine(query, view) / 0.01 for j in range(len(views)) if j != i for view in views[j]]
-        values += [share(cosine(query, own) / 0.01, foreign) for own in views[i]]
-    return sum(values) / len(values)
-
-
 @pytest.mark.parametrize("guide", ["copy", "self"])
 @pytest.mark.parametrize("objective", ["opt3", "base"])
 def test_ten_steps_are_those_of_a_padded_reference(
@@ -260,10 +248,10 @@ def test_ten_steps_are_those_of_a_padded_reference(
         queries = projected(tuned(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0])
         views = [[projected(view) for view in own] for own in views_of(ids, mask)]
         if objective == "opt3":
-            loss = opt3(queries, views)
+            loss = torch.cat(loop_opt3(queries, views, 0.01)).mean()
         else:
             chosen = [own[layer] for own, layer in zip(views, batch.draws["layer"], strict=True)]
-            loss = paired(queries, chosen, heat=0.01)
+            loss = mean(loop_paired(queries, chosen, 0.01))
         return loss + 0.1 * sum(
             ((now - was) ** 2).sum() for now, was in zip(tuned.parameters(), start, strict=True)
         )

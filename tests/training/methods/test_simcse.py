@@ -5,7 +5,8 @@ import torch
 import transformers
 
 from sentkit.training.methods.simcse import SimCSE
-from training.methods.loops import copies, in_batch, masked
+from training.losses.formulas import loop_in_batch, mean
+from training.methods.loops import copies, masked
 
 
 def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
@@ -15,7 +16,7 @@ def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, tex
 
     def loss_of(batch, rows):
         vectors = torch.tanh(reference.first(batch.texts[0]) @ weight.T + bias)
-        return in_batch(vectors, vectors)
+        return mean(loop_in_batch(vectors, vectors, 0.05))
 
     check_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of)
 

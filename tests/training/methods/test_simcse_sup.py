@@ -20,7 +20,8 @@ from sentkit.training.method import dev_vectors
 from sentkit.training.methods.simcse import SupervisedSimCSE
 from sentkit.training.runs.run import save_checkpoint
 from support import copy_tokenizer
-from training.methods.loops import copies, in_batch
+from training.losses.formulas import loop_triplet, mean
+from training.methods.loops import copies
 
 NAMES = ("anchor", "positive", "negative")
 
@@ -38,7 +39,7 @@ def test_six_steps_are_those_of_a_padded_reference(trainer_of, check_steps, trip
 
     def loss_of(batch, rows):
         heads = [torch.tanh(reference.first(column) @ weight.T + bias) for column in batch.texts]
-        return in_batch(*heads, weight=0.5)
+        return mean(loop_triplet(*heads, 0.05, 0.5))
 
     check_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of, count=6)
 
