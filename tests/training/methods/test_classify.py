@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from reference_steps import adamw
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.base import open_base
 from sentkit.training.methods.classify import Classify
@@ -198,13 +198,6 @@ def test_equal_targets_are_refused(corpus_of, texts, objective):
 def test_bad_labels_are_refused(corpus_of, texts, label, problem):
     with pytest.raises(DataError, match=problem):
         corpus_of(Classify, [{"text": texts[0], "label": label}], Classify.Settings())
-
-
-def test_a_metric_of_the_other_objective_is_refused():
-    with pytest.raises(UsageError, match="metric=pearson is not for objective=classification"):
-        Classify.Settings(metric="pearson")
-    with pytest.raises(UsageError, match="metric=f1 is not for objective=regression"):
-        Classify.Settings(objective="regression", metric="f1")
 
 
 def test_the_defaults_are_those_of_bert(trainer_of, rows):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError
 from sentkit.papers.consert.method import ConSERT, direction
 from sentkit.papers.pairsupcon.method import PairSupCon
 from sentkit.training.methods.sbert import SBERT
@@ -43,44 +43,6 @@ def test_every_view_and_side_draws_its_own(trainer_of, texts):
     assert {len(each) for values in draws.values() for each in values} == {3}  # of 16
     every = [tuple(sorted(each)) for values in draws.values() for each in values]
     assert len(set(every)) > 40  # of 52
-
-
-# The settings.
-
-
-@pytest.mark.parametrize(
-    ("assignments", "idle"),
-    [
-        ("alpha=0.2", "alpha has no effect with mode=unsup"),
-        ("pair_features=uvdm", "pair_features has no effect with mode=unsup"),
-        ("mode=sup view_b=none", "view_b has no effect with mode=sup"),
-        ("mode=sup temperature=0.2", "temperature has no effect with mode=sup"),
-        ("mode=sup alpha=0.2", "alpha has no effect with mode=sup"),
-        ("mode=sup loss_scale=1", "loss_scale has no effect with mode=sup"),
-        ("mode=joint loss_scale=1", "loss_scale has no effect with mode=joint"),
-        (
-            "token_cutoff_rate=0.1",
-            "token_cutoff_rate has no effect with view_a=feature-cutoff and view_b=shuffle",
-        ),
-        ("view_a=none feature_cutoff_rate=0.1", "feature_cutoff_rate has no effect with view_a=none and"),
-        (
-            "mode=joint view_dropout_rate=0.1",
-            "view_dropout_rate has no effect with view_a=feature-cutoff and",
-        ),
-        (
-            "mode=sup view_a=dropout feature_cutoff_rate=0.1",
-            "feature_cutoff_rate has no effect with view_a=dropout",
-        ),
-        ("view_b=adversarial", "view_b=adversarial needs mode=joint, not mode=unsup"),
-        ("mode=joint view_b=adversarial view_a=span-cutoff", ".*view_a=span-cutoff cannot be used together"),
-        ("view_a=adversarial", ".*available: none"),
-        ("mode=joint adv_eps=2", "adv_eps has no effect with view_a=feature-cutoff and view_b=shuffle"),
-        ("span_cutoff_rate=0.2", "span_cutoff_rate has no effect"),
-    ],
-)
-def test_a_setting_that_does_nothing_is_refused(assignments, idle):
-    with pytest.raises(UsageError, match=f"^{idle}"):
-        build(ConSERT.Settings, ConSERT.presets, None, assignments.split())
 
 
 # The runs.

@@ -186,11 +186,6 @@ def test_a_guide_with_steps_that_change_cosines_is_refused(make_base_in, tmp_pat
         Contrast.check(base, settings_of(f"guide={folder}"))
 
 
-def test_a_margin_without_a_guide_is_refused():
-    with pytest.raises(UsageError, match="margin has no effect with guide=none"):
-        settings_of("margin=0.1")
-
-
 def test_equal_texts_have_equal_numbers():
     one, other = np.array([1, 2, 3], np.int32), np.array([1, 2, 4], np.int32)
 

@@ -5,7 +5,6 @@ import torch
 
 from sentkit.errors import DataError, UsageError
 from sentkit.training.methods.cosent import AnglE, CoSENT
-from sentkit.training.settings import build
 from training.losses.formulas import cosine, loop_agreement, loop_ranked, share
 
 
@@ -82,10 +81,6 @@ def test_equal_scores_are_refused(corpus_of, rows):
     AnglE.check_rows(equal, AnglE.Settings(cosine_weight=0.0, angle_weight=0.0), "rows")
 
 
-def test_settings_without_effect_are_refused():
-    with pytest.raises(UsageError, match="are all 0"):
-        build(AnglE.Settings, {}, None, ["cosine_weight=0", "contrast_weight=0", "angle_weight=0"])
-    with pytest.raises(UsageError, match="positive_score has no effect with contrast_weight=0"):
-        AnglE.Settings(contrast_weight=0.0, positive_score=3.0)
+def test_a_base_of_odd_width_is_refused():
     with pytest.raises(UsageError, match="even width, not 3"):
         method_of(AnglE, width=3)

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError
 from sentkit.training.method import changing, using
 from sentkit.training.methods.ct import ContrastiveTension
-from sentkit.training.settings import build
 from training.losses.formulas import dot, loop_tension
 
 RATE = 1e-3
@@ -67,17 +66,3 @@ def test_equal_texts_are_refused(corpus_of, texts):
     corpus = corpus_of(ContrastiveTension, [texts[0]] * 3, settings)
     with pytest.raises(DataError, match="all 3 texts are equal: no other sentence to draw"):
         ContrastiveTension.check_rows(corpus, settings, "rows")
-
-
-@pytest.mark.parametrize(
-    ("assignment", "problem"),
-    [
-        ("weight_decay=0.1", "optimizer=rmsprop has no weight decay"),
-        ("beta1=0.5", "beta1 has no effect with optimizer=rmsprop"),
-        ("warmup=0.1", "schedule=ct has no warmup"),
-        ("negatives=0", "negatives=0: expected 1 or more"),
-    ],
-)
-def test_settings_without_effect_are_refused(assignment, problem):
-    with pytest.raises(UsageError, match=problem):
-        build(ContrastiveTension.Settings, {}, None, [assignment])

@@ -110,21 +110,6 @@ def test_the_loss_does_not_depend_on_the_place_of_the_entries_in_memory(method_o
     assert np.array_equal(method.entries.numpy(), matrix)
 
 
-@pytest.mark.parametrize(
-    ("readouts", "problem"),
-    [
-        ("mean,cola", 'unknown readout "cola"'),
-        ("mean,", 'unknown readout ""'),
-        ("L*:mean", 'unknown readout "L\\*:mean"'),
-        ("mean,pooler", "the pooler cannot be the readout"),
-        ("pooler:mean", "the pooler cannot be the readout"),
-    ],
-)
-def test_invalid_readouts_are_refused_with_the_settings(readouts, problem):
-    with pytest.raises(UsageError, match=problem):
-        build(DefSentPlus.Settings, {}, None, [f"readout={readouts}"])
-
-
 def test_readouts_of_missing_layers_are_refused_before_any_row(dictionary):
     with pytest.raises(UsageError, match="needs more layers than the encoder has"):
         DefSentPlus.check(dictionary, DefSentPlus.Settings(readout="mean,L4:cls"))
@@ -140,12 +125,6 @@ def test_a_prompt_without_a_mask_token_is_refused_before_any_row(dictionary, tmp
     with pytest.raises(UsageError, match="the readout prompt needs a mask token"):
         DefSentPlus.check(base, DefSentPlus.Settings())
     DefSentPlus.check(base, DefSentPlus.Settings(readout="mean,cls"))
-
-
-def test_a_template_without_a_prompt_readout_is_refused():
-    assert DefSentPlus.Settings(template="promptbert").template == "promptbert"
-    with pytest.raises(UsageError, match="template has no effect with readout=mean,cls"):
-        DefSentPlus.Settings(readout="mean,cls", template="promptbert")
 
 
 def test_the_presets_are_those_of_the_paper():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vector_file import create_vector_file
@@ -140,8 +140,3 @@ def test_bad_vectors_are_errors_with_a_line(base, tmp_path, texts, change, probl
 def test_a_first_row_without_a_vector_is_an_error(base, tmp_path, texts):
     with pytest.raises(DataError, match="this row has no vector"):
         corpus_in(tmp_path, base, [{"text": texts[0]}])
-
-
-def test_a_temperature_without_the_divergence_is_refused():
-    with pytest.raises(UsageError, match="temperature has no effect with relational=0"):
-        Distill.Settings(temperature=0.1)

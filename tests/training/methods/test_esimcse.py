@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from sentkit.errors import UsageError
 from sentkit.training.methods.esimcse import ESimCSE, repeated
 from sentkit.training.settings import build
 from training.losses.formulas import loop_in_batch, mean
@@ -87,8 +86,6 @@ def test_only_the_head_is_kept(base):
 
 def test_an_empty_queue_needs_no_momentum_encoder(base):
     assert method_of(base, "queue_size=0").slow is None
-    with pytest.raises(UsageError, match="momentum has no effect with queue_size=0"):
-        method_of(base, "queue_size=0", "momentum=0.9")
 
 
 def test_the_momentum_encoder_has_no_dropout(base):

@@ -108,23 +108,6 @@ def test_five_steps_are_those_of_a_padded_reference(
     check_steps(trainer, reference.model.parameters(), loss_of)
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("64,128", "dims=64,128: the widths do not decrease"),
-        ("128,128", "dims=128,128: the widths do not decrease"),
-        ("128,0", "dims=128,0: a width is 1 or more"),
-        ("128,x", 'dims: "128,x" is not a list of whole numbers'),
-        ("", 'dims: "" is not a list of whole numbers'),
-    ],
-)
-def test_wrong_lists_are_refused(text, problem):
-    with pytest.raises(UsageError) as caught:
-        Dims(dims=text)
-
-    assert str(caught.value) == problem
-
-
 def test_widths_that_do_not_fit_are_refused(trainer_of):
     for dims in ("16", "17,4"):
         with pytest.raises(
@@ -133,8 +116,6 @@ def test_widths_that_do_not_fit_are_refused(trainer_of):
             trainer_of(CoSENT, SCORED, dims=dims)
     with pytest.raises(UsageError, match=r"^angle needs vectors of even width, not 3$"):
         trainer_of(AnglE, SCORED, dims="4,3")
-    with pytest.raises(UsageError, match=r"^dims has no effect with objective=softmax"):
-        SBERT.Settings(dims="4")
 
 
 def test_each_method_with_dims_names_its_vectors():

@@ -5,7 +5,6 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from sentkit.errors import UsageError
 from sentkit.formats.json_files import read_object
 from sentkit.papers.pairsupcon.method import PairSupCon
 from sentkit.training.runs.run import save_checkpoint
@@ -131,13 +130,6 @@ def test_neutral_pairs_are_omitted(corpus_of, texts):
         corpus.text(0, 0).tolist()
         == corpus_of(PairSupCon, rows[1:2], PairSupCon.Settings()).text(0, 0).tolist()
     )
-
-
-def test_a_setting_that_would_do_nothing_is_refused():
-    with pytest.raises(UsageError, match="beta has no effect with objective=cls"):
-        PairSupCon.Settings(objective="cls", beta=2.0)
-    with pytest.raises(UsageError, match="detach_alpha has no effect with hard_negatives=off"):
-        PairSupCon.Settings(hard_negatives=False, detach_alpha=True)
 
 
 def test_the_checkpoint_is_the_encoder_read_by_the_mean(trainer_of, pairs, base, tmp_path):

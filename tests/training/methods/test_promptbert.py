@@ -201,12 +201,3 @@ def test_a_short_length_is_refused(corpus_of, base_folder, texts):
     base = open_base(read_checkpoint(str(base_folder)), 8)
     with pytest.raises(DataError, match="the template alone has more than 8 tokens"):
         corpus_of(PromptBERT, texts, PromptBERT.Settings(), base)
-
-
-def test_settings_without_effect_are_refused():
-    with pytest.raises(UsageError, match="freeze_denoise has no effect with denoise=off"):
-        PromptBERT.Settings(denoise=False, freeze_denoise=True)
-    with pytest.raises(UsageError, match="template_b has no effect with objective=triplets"):
-        PromptBERT.Settings(objective="triplets", template_b="sncse")
-    with pytest.raises(UsageError, match=r"margin_high=0.05 is lower than margin=0.1"):
-        SNCSE.Settings(margin_high=0.05)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.base import open_base
 from sentkit.training.data.batches import stream
@@ -82,8 +82,3 @@ def test_a_corpus_of_too_few_rows_is_refused(corpus_of, texts):
 
     assert caught.value.advice == "use --set rank_corpus=13"
     RankEncoder.check_rows(corpus, RankEncoder.Settings(rank_corpus=13), "rows")
-
-
-def test_an_empty_range_is_refused():
-    with pytest.raises(UsageError, match=r"rank_high=0.2 is lower than rank_low=0.5"):
-        RankEncoder.Settings(rank_high=0.2)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from reference_steps import adamw
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError
 from sentkit.training.methods.sbert import SBERT
 from training.losses.formulas import loop_margin, loop_regression, mean
 from training.methods.loops import copies, cross_entropy
@@ -81,10 +81,3 @@ def test_a_score_is_not_over_the_scale(corpus_of, texts, scale):
     assert len(corpus_of(SBERT, rows, settings)) == 3
     with pytest.raises(DataError, match=problem):
         corpus_of(SBERT, [*rows, rows[0] | {"score": scale + 0.5}], settings)
-
-
-def test_a_setting_of_another_objective_is_refused():
-    with pytest.raises(UsageError, match="margin has no effect with objective=softmax"):
-        SBERT.Settings(margin=5.0)
-    with pytest.raises(UsageError, match="scale has no effect with objective=triplet"):
-        SBERT.Settings(objective="triplet", scale=1.0)

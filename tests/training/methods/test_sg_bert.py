@@ -136,37 +136,6 @@ def test_pairs_need_the_setting_second_text(base, texts, corpus_of):
     assert corpus_of(SelfGuided, pairs, settings_of(preset="bt")).columns == 2
 
 
-# The settings.
-
-
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        ({"second_text": "tuned"}, "can be used only with objective=base, not opt3"),
-        (
-            {"second_text": "tuned", "objective": "base", "guide_pool": "mean"},
-            "guide_pool has no effect with second_text=tuned",
-        ),
-        ({"head": "none", "head_width": 24}, "head_width has no effect with head=none"),
-        ({"compat_opt2_slice": "on"}, "compat_opt2_slice has no effect with objective=opt3"),
-        (
-            {"objective": "base", "compat_opt2_slice": "on"},
-            "compat_opt2_slice has no effect with objective=base",
-        ),
-        ({"guide_layers": "4..2"}, "the last layer is before the first"),
-        ({"guide": "self", "guide_dropout": "on"}, "guide_dropout has no effect with guide=self"),
-        ({"lora": 8, "freeze_embeddings": "off"}, "freeze_embeddings has no effect with lora=8"),
-        (
-            {"objective": "base", "second_text": "tuned", "guide": "self"},
-            "guide has no effect with second_text=tuned",
-        ),
-    ],
-)
-def test_settings_without_effect_are_refused(settings, problem):
-    with pytest.raises(UsageError, match=problem):
-        settings_of(**settings)
-
-
 def test_the_layers_that_a_range_keeps():
     assert kept_layers("all", 12) == range(13)
     assert kept_layers(settings_of(preset="senteval").guide_layers, 12) == range(4, 13)

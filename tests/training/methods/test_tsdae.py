@@ -5,10 +5,8 @@ import pytest
 import torch
 import transformers
 
-from sentkit.errors import UsageError
 from sentkit.training.methods.tsdae import TSDAE, word_starts
 from sentkit.training.recipe import Recipe
-from sentkit.training.settings import build
 
 RATE = 1e-3
 
@@ -121,8 +119,3 @@ def test_a_later_token_does_not_change_an_earlier_state(base):
         *_, long = mode.states(whole)
         *_, short = mode.states(part)
         assert torch.allclose(long[:2], short, atol=1e-6)
-
-
-def test_a_share_is_not_over_1():
-    with pytest.raises(UsageError, match=r"deletion=1.5: expected 1 or less"):
-        build(TSDAE.Settings, {}, None, ["deletion=1.5"])
