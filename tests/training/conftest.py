@@ -16,6 +16,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.papers.defsent.entries import read_entries
 from sentkit.training.base import Base, open_base
+from sentkit.training.catalogue import METHODS
 from sentkit.training.data.corpus import Corpus, map_corpus, write_corpus
 from sentkit.training.data.dev import Dev
 from sentkit.training.data.examples import ExampleParser
@@ -34,6 +35,17 @@ TEXTS = [
     "she reads a long book about the sea", "rain", "children play in the park with a red ball",
     "an old house stands on the hill", "he writes a letter to his friend", "the train is late",
 ]  # fmt: skip
+
+
+FEWER = {
+    "ct": {"negatives": 2},
+    "defsent": {"part": 1},
+    "esimcse": {"queue_size": 6},
+    "is-bert": {"channels": 6},
+    "pairsupcon": {"head_width": 8},
+    "rank-encoder": {"rank_corpus": 8},
+    "sg-bert": {"head_width": 8},
+}
 
 
 def make_base(folder: Path, seed: int = 0, **config: Any) -> Path:
@@ -165,6 +177,31 @@ def trainer_of(tmp_path: Path, base: Base, corpus_of: Callable[..., Corpus]) -> 
         )
         run = Run(options, seed, base, corpus, dev)
         return Trainer(run, method, Keeper(folder), processes)
+
+    return make
+
+
+@pytest.fixture
+def small(
+    trainer_of: Callable[..., Trainer], with_entries: Callable[..., Base], texts: list[str]
+) -> Callable[..., Trainer]:
+    """`small("simcse", batch=4)`: a trainer over twelve rows with every field that the method reads."""
+    entries = ["cat", "dog", "rain", "sea", "house"]  # each one token
+
+    def make(name: str, base: Base | None = None, **settings: Any) -> Trainer:
+        kind, base, given = (
+            METHODS[name].load(),
+            base or with_entries(entries),
+            FEWER.get(name, {}) | settings,
+        )
+        reads = kind.reads(base, build(kind.Settings, {}, None, [f"{n}={v}" for n, v in given.items()]))
+        rows = [
+            {field: texts[(n + 3 * place) % 13] for place, field in enumerate(reads.kinds[0].texts)}
+            | {"label": ("entailment", "contradiction")[n % 2], "score": n % 6}
+            | {"entry": entries[n % 5], "embedding": [1, n, n % 5]}
+            for n in range(12)
+        ]
+        return trainer_of(kind, rows, base=base, **given)
 
     return make
 

@@ -38,15 +38,6 @@ def batch(lengths):
     return pack([range(1, length + 1) for length in lengths])
 
 
-def cut(name, lengths, rate, width=WIDTH, seed=0):
-    """The states before and after, as one (l, d) for each sentence."""
-    view = VIEWS[name]
-    drawn = view.draw(generator(seed), lengths, width, rate)
-    _, disturb = view.apply(batch(lengths), drawn)
-    states = random_states(lengths, width)
-    return states.split(lengths), disturb(states).split(lengths)
-
-
 @pytest.mark.parametrize(
     ("rate", "count", "expected"),
     [
@@ -66,20 +57,29 @@ def test_share_is_the_floor_in_decimal_arithmetic(rate, count, expected):
     assert share(rate, count) == expected
 
 
-def test_j7_feature_cutoff_clears_153_of_768_columns_in_each_sentence():
-    before, after = cut("feature-cutoff", MIXED, 0.2, width=768)
-    gone = [(own == 0).all(dim=0) for own in after]
+@pytest.mark.parametrize(
+    ("name", "lengths", "rate", "width", "counts"),
+    [
+        ("token-cutoff", [10, 6, 20], 0.15, WIDTH, [1, 0, 3]),  # rows
+        ("feature-cutoff", MIXED, 0.2, 768, [153] * 6),  # columns
+        ("dropout", [10, 3], 0.2, 768, [1536, 460]),  # entries
+    ],
+)
+def test_a_cut_clears_exact_counts_in_each_sentence(name, lengths, rate, width, counts):
+    drawn = VIEWS[name].draw(generator(), lengths, width, rate)
+    _, disturb = VIEWS[name].apply(batch(lengths), drawn)
+    states = random_states(lengths, width)
+    before, after = states.split(lengths), disturb(states).split(lengths)
+    zero = [own == 0 for own in after]
+    gone = {"token-cutoff": [own.all(1) for own in zero], "feature-cutoff": [own.all(0) for own in zero]}
 
-    assert [columns.sum().item() for columns in gone] == [153] * len(MIXED)
-    assert all(torch.equal(a[:, ~c], b[:, ~c]) for a, b, c in zip(before, after, gone, strict=True))
-    assert not torch.equal(gone[0], gone[1])
-
-
-def test_j7_dropout_clears_1536_of_10_times_768_entries():
-    before, after = cut("dropout", [10, 3], 0.2, width=768)
-
-    assert [(own == 0).sum().item() for own in after] == [1536, 460]
-    assert all(torch.equal(a[b != 0], b[b != 0]) for a, b in zip(before, after, strict=True))
+    assert [each.sum().item() for each in gone.get(name, zero)] == counts
+    cells = [each.sum().item() for each in zero]
+    sizes = {"token-cutoff": [width] * len(lengths), "feature-cutoff": lengths, "dropout": [1, 1]}[name]
+    assert cells == [count * size for count, size in zip(counts, sizes, strict=True)]
+    assert all(torch.equal(a[~own], b[~own]) for a, b, own in zip(before, after, zero, strict=True))
+    if name == "feature-cutoff":
+        assert not torch.equal(*gone[name][:2])
 
 
 @pytest.mark.parametrize("name", CUTS)
@@ -133,7 +133,7 @@ def mean_of(bert, packed):
         return apply_readouts(bert, packed, [parse_readout("mean")])[0]
 
 
-def test_j7_the_mean_changes_with_positions_but_not_if_ids_move_with_them(bert, sentences):
+def test_the_mean_changes_with_positions_but_not_if_ids_move_with_them(bert, sentences):
     batch = sentences(MIXED)
     drawn = VIEWS["shuffle"].draw(generator(), MIXED, bert.width, 0.0)
     moved, _ = VIEWS["shuffle"].apply(pack(batch), drawn)
@@ -183,14 +183,6 @@ def test_part_of_a_draw_changes_its_sentences_as_the_whole_draw_does(name, bert,
 def test_a_draw_for_another_batch_is_an_error(name):
     with pytest.raises(AssertionError, match="a draw for other sentences"):
         VIEWS[name].apply(batch([3, 3]), [np.array([0])])
-
-
-def test_j7_token_cutoff_clears_1_row_of_10_and_0_of_6():
-    before, after = cut("token-cutoff", [10, 6, 20], 0.15)
-    gone = [(own == 0).all(dim=1) for own in after]
-
-    assert [rows.sum().item() for rows in gone] == [1, 0, 3]
-    assert all(torch.equal(a[~rows], b[~rows]) for a, b, rows in zip(before, after, gone, strict=True))
 
 
 def test_shuffle_includes_special_tokens():

@@ -82,14 +82,9 @@ def test_a_vector_file_is_mapped_and_stays_as_it_is(tmp_path, entries_in):
     entries = read_entries(str(path))
     entries.vectors[0] = 7
 
+    assert entries.space == ""
     assert path.read_bytes() == before
     assert not entries.vectors.flags.owndata
-
-
-def test_vectors_of_elsewhere_land_in_no_space(tmp_path, entries_in):
-    entries_in(tmp_path / "e.safetensors", NAMES)
-
-    assert read_entries(str(tmp_path / "e.safetensors")).space == ""
 
 
 A = {"entry": "a", "embedding": [1, 2]}
@@ -114,13 +109,6 @@ def test_entries_that_are_none(tmp_path, rows, problem):
     assert str(caught.value).startswith(f"{path}:{problem}")
 
 
-def test_duplicate_names_in_a_vector_file_are_refused(tmp_path, entries_in):
-    path = tmp_path / "e.safetensors"
-    entries_in(path, ["cat", "dog", "cat"])
-    with pytest.raises(DataError, match='safetensors:3: the entry "cat" occurs twice'):
-        read_entries(str(path))
-
-
 @pytest.mark.parametrize("kind", ["float16", "int8", "binary"])
 def test_entries_of_each_kind_are_those_of_their_float32_copy(tmp_path, kind):
     vectors = np.random.default_rng(1).normal(size=(3, 1, 9)).astype(np.float32)
@@ -142,11 +130,19 @@ def test_entries_of_each_kind_are_those_of_their_float32_copy(tmp_path, kind):
     np.testing.assert_array_equal(found.vectors, decoded[:, 0])
 
 
-def test_rows_with_two_vectors_are_refused(tmp_path):
-    path = str(tmp_path / "pairs.safetensors")
-    with create_vector_file(path, {}, ("embedding_a", "embedding_b"), width=2, force=False) as store:
-        store.write(b'{"entry":"cat"}', np.ones((2, 2), np.float32))
-    with pytest.raises(DataError, match="safetensors:1: expected 1 vector, this row has 2"):
+@pytest.mark.parametrize(
+    ("names", "fields", "problem"),
+    [
+        ("cat dog cat", ("embedding",), '3: the entry "cat" occurs twice'),
+        ("cat", ("embedding_a", "embedding_b"), "1: expected 1 vector, this row has 2"),
+    ],
+)
+def test_bad_rows_of_a_vector_file_are_refused(tmp_path, names, fields, problem):
+    path = str(tmp_path / "e.safetensors")
+    with create_vector_file(path, {}, fields, width=2, force=False) as store:
+        for name in names.split():
+            store.write(in_jsonl({"entry": name}).strip().encode(), np.ones((len(fields), 2), np.float32))
+    with pytest.raises(DataError, match=f"safetensors:{problem}"):
         read_entries(path)
 
 
@@ -164,14 +160,8 @@ def test_a_file_without_entries(tmp_path, entries_in, name):
 @pytest.mark.parametrize(
     ("spec", "mismatch"),
     [
-        (
-            {"entries": {"family": "roberta"}},
-            "the entries were made with dict (roberta), but the base is bert",
-        ),
-        (
-            {"tokenizer": "other"},
-            "the entries were made with dict, which has another tokenizer than the base",
-        ),
+        ({"entries": {"family": "roberta"}}, "dict (roberta), but the base is bert"),
+        ({"tokenizer": "other"}, "dict, which has another tokenizer than the base"),
         ({"model": None, "tokenizer": None, "entries": "hostile"}, ""),
     ],
 )
@@ -181,7 +171,8 @@ def test_entries_of_another_kind_of_model_are_reported(base, with_entries, spec,
     recorded = {name: value for name, value in spec.items() if value is not None}
     entries = with_entries(NAMES, **recorded).entries
 
-    assert entries.mismatch(base.training_tokenizer.hash, "bert").partition(": ")[2] == mismatch
+    found = entries.mismatch(base.training_tokenizer.hash, "bert").partition(": ")[2]
+    assert found == (mismatch and f"the entries were made with {mismatch}")
 
 
 def targets_of(tmp_path, base, *rows, fields=None):
@@ -192,10 +183,14 @@ def targets_of(tmp_path, base, *rows, fields=None):
 
 
 def test_the_target_of_a_row_is_the_index_of_its_entry(tmp_path, with_entries):
-    base = with_entries(NAMES)
+    """By the names of the members that --field gives, too."""
+    base, fields = with_entries(NAMES), {"entry": "word", "definition": "gloss"}
     rows = [{"entry": name, "definition": "a thing"} for name in ("tür", "cat", "Cat", "cat")]
 
     assert targets_of(tmp_path, base, *rows) == [3, 0, 2, 0]
+    assert targets_of(tmp_path, base, {"word": "tür", "gloss": "x"}, fields=fields) == [3]
+    with pytest.raises(DataError, match='the entry "none" is not in'):
+        targets_of(tmp_path, base, {"word": "none", "gloss": "x"}, fields=fields)
 
 
 WRONG = [
@@ -217,14 +212,6 @@ def test_rows_that_it_cannot_learn_from(tmp_path, with_entries, row, problem):
         targets_of(tmp_path, with_entries(NAMES), good, row)
 
     assert str(caught.value).startswith(f"{tmp_path}/rows.jsonl:2: {problem}")
-
-
-def test_other_names_of_the_members(tmp_path, with_entries):
-    fields = {"entry": "word", "definition": "gloss"}
-
-    assert targets_of(tmp_path, with_entries(NAMES), {"word": "tür", "gloss": "x"}, fields=fields) == [3]
-    with pytest.raises(DataError, match='the entry "none" is not in'):
-        targets_of(tmp_path, with_entries(NAMES), {"word": "none", "gloss": "x"}, fields=fields)
 
 
 def test_one_matrix_serves_all_seeds(with_entries, tmp_path):

@@ -193,17 +193,9 @@ STATIC = ["simcse-sup", "contrast", "sbert", "cosent", "angle", "pairsupcon"]
 
 
 @pytest.mark.parametrize("name", STATIC)
-def test_methods_of_vectors_train_a_static_model(trainer_of, losses_of, base_of, texts, name):
-    kind = METHODS[name].load()
-    kinds = kind.reads(None, build(kind.Settings, {}, None, [])).kinds
-    rows = [
-        {field: texts[(number + place) % 13] for place, field in enumerate(kinds[0].texts)}
-        | {"label": ("entailment", "contradiction")[number % 2], "score": number % 6}
-        for number in range(12)
-    ]
-    losses = losses_of(trainer_of(kind, rows, base=base_of(), batch=6, epochs=15, lr=0.02))
+def test_methods_of_vectors_train_a_static_model(small, losses_of, base_of, name):
+    losses = losses_of(small(name, base=base_of(), batch=6, epochs=15, lr=0.02))
 
-    assert kind.needs.static
     assert losses[-1] < losses[0]
 
 
