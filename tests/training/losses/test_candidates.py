@@ -9,6 +9,7 @@ from torch.autograd import gradcheck
 
 from sentkit.training import losses
 from sentkit.training.losses import FORMS, Filter, Texts, candidate_contrast
+from training.losses.formulas import cosine
 
 TAU = 0.05
 ALL = Filter(equal_texts=False)
@@ -30,11 +31,6 @@ def batch(guide=False):
         texts(3, 1, 20, guide=guide),
         texts(3, 2, 30, rows=[0, 0, 2], guide=guide),
     )
-
-
-def cosine(u, v):
-    dot = sum(a * b for a, b in zip(u.tolist(), v.tolist(), strict=True))
-    return dot / math.sqrt(sum(a * a for a in u.tolist()) * sum(b * b for b in v.tolist()))
 
 
 def is_negative(anchors, positives, drop, i, left, right):

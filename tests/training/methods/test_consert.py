@@ -72,17 +72,6 @@ def test_a_single_label_is_refused(corpus_of, texts, kind, settings):
         kind.check_rows(corpus, settings, "rows")
 
 
-def test_the_other_presets():
-    tuned = build(ConSERT.Settings, ConSERT.presets, "unsup-base-tuned", [])
-    assert (tuned.lr, tuned.temperature, tuned.dropout) == (2e-5, 0.05, 0.0)
-    for size in ("base", "large"):
-        written = build(ConSERT.Settings, ConSERT.presets, f"joint-{size}-paper", [])
-        code = build(ConSERT.Settings, ConSERT.presets, f"joint-{size}", [])
-        assert (written.alpha, written.pair_features) == (0.15, "uvd")
-        assert code.alpha == 0.6
-        assert written.max_length == code.max_length
-
-
 @pytest.mark.parametrize("preset", list(ConSERT.presets))
 def test_each_preset_is_within_the_limits_and_builds(base, preset):
     overrides = ConSERT.presets[preset]

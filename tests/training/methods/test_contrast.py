@@ -1,6 +1,7 @@
 """`contrast`: five steps beside a padded reference, lists of negatives, guides, chunks, bad rows."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from sentkit.model.transformer.bert import split
 from sentkit.training import losses
 from sentkit.training.methods.contrast import Contrast, number_of
 from sentkit.training.settings import build
+from training.losses.formulas import cosine, share
 
 RECIPE = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0, "dropout": 0, "clip": 0}
 
@@ -37,12 +39,8 @@ def info_nce(anchors, positives, negatives, banned):
     """Plain loops: `banned[i]` are the candidates that are no negatives of anchor i."""
     values, candidates = [], [*positives, *negatives]
     for i, anchor in enumerate(anchors):
-        raised = {
-            j: torch.exp(20 * torch.cosine_similarity(anchor, candidate, dim=0))
-            for j, candidate in enumerate(candidates)
-            if j == i or j not in banned[i]
-        }
-        values.append(-torch.log(raised[i] / sum(raised.values())))
+        wrong = [each for j, each in enumerate(candidates) if j != i and j not in banned[i]]
+        values.append(share(20 * cosine(anchor, positives[i]), [20 * cosine(anchor, each) for each in wrong]))
     return sum(values) / len(values)
 
 
@@ -76,13 +74,19 @@ def test_the_corpus_gives_the_texts_of_each_row(corpus_of, base, rows):
         assert found == [list(ids) for ids in expected] + [[]] * (3 - len(expected))
 
 
-def test_pairs_need_no_negatives(trainer_of, losses_of, rows):
-    named = [{"text_a": row["anchor"], "text_b": row["positive"]} for row in rows]
+def test_pairs_and_triplets_are_rows_with_lists_of_none_and_one(trainer_of, losses_of, rows, texts):
     pairs = [{"anchor": row["anchor"], "positive": row["positive"]} for row in rows]
-    empty = [{**pair, "negatives": []} for pair in pairs]
-    losses = [losses_of(trainer_of(Contrast, each, double=True, **RECIPE)) for each in (named, pairs, empty)]
+    forms = [
+        [{"text_a": row["anchor"], "text_b": row["positive"]} for row in rows],
+        pairs,
+        [{**pair, "negatives": []} for pair in pairs],
+        [{**pair, "negative": texts[(i + 5) % 13]} for i, pair in enumerate(pairs)],
+        [{**pair, "negatives": [texts[(i + 5) % 13]]} for i, pair in enumerate(pairs)],
+    ]
+    losses = [losses_of(trainer_of(Contrast, each, double=True, **RECIPE)) for each in forms]
 
     assert losses[0] == losses[1] == losses[2]
+    assert losses[3] == losses[4] != losses[0]
 
 
 @pytest.mark.parametrize(
@@ -126,20 +130,16 @@ def test_the_guide_leaves_out_negatives_that_it_finds_near(make_base_in, tmp_pat
     assert any(len(each) > 2 for each in banned)
 
 
-def test_the_guide_reads_like_transformers(make_base_in, tmp_path, trainer_of, rows):
+def test_the_guide_reads_like_transformers(make_base_in, tmp_path, trainer_of, rows, reference):
     import transformers
-
-    from support import padded
 
     folder = make_base_in(tmp_path / "guide", seed=5)
     trainer = trainer_of(Contrast, rows, double=True, guide=folder, **RECIPE)
     outputs = trainer.method.encode(trainer.batch(0))
     model = transformers.BertModel.from_pretrained(folder, dtype=torch.float64).eval()
     drawn = [rows[row]["anchor"] for row in trainer.order.at(0)]
-    ids, mask = padded([each.ids for each in trainer.run.base.training_tokenizer(drawn)])
     with torch.no_grad():
-        states = model(input_ids=ids, attention_mask=mask).last_hidden_state
-    expected = (states * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
+        expected = replace(reference, model=model).mean(drawn)
 
     torch.testing.assert_close(outputs["guide_anchor"], expected, rtol=0, atol=1e-9)
 
@@ -233,12 +233,3 @@ def test_the_gradient_is_that_of_the_cached_loss(
         found = ours[f"{layer.ours}.{name.rpartition('.')[2]}"]
         torch.testing.assert_close(found, theirs[name], rtol=1e-9, atol=1e-12, msg=name)
     assert max(each.abs().max() for each in ours.values()) > 1e-4
-
-
-def test_triplets_equal_lists_of_one(trainer_of, losses_of, rows, texts):
-    pairs = [{"anchor": row["anchor"], "positive": row["positive"]} for row in rows]
-    single = [{**pair, "negative": texts[(i + 5) % 13]} for i, pair in enumerate(pairs)]
-    lists = [{**pair, "negatives": [row["negative"]]} for pair, row in zip(pairs, single, strict=True)]
-    losses = [losses_of(trainer_of(Contrast, each, double=True, **RECIPE)) for each in (single, lists)]
-
-    assert losses[0] == losses[1]

@@ -1,5 +1,7 @@
 """PromptBERT and SNCSE: five steps beside a padded reference, template denoising, and rows they refuse."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from sentkit.training.base import open_base
 from sentkit.training.methods.promptbert import SNCSE, Frame, PromptBERT
 from sentkit.training.settings import build
 from training.losses.formulas import loop_in_batch, loop_soft_negatives, mean
+from training.methods.loops import copies
 
 MASK = "[MASK]"
 PROMPTS = {
@@ -94,41 +97,39 @@ def rows_for(kind, texts, settings):
         (PromptBERT, promptbert, {}),
         (PromptBERT, plain, {"denoise": "off"}),
         (PromptBERT, supervised, {"objective": "triplets"}),
+        (PromptBERT, partial(supervised, own=True), {"objective": "triplets", "head": "own"}),
         (SNCSE, sncse, {"margin_weight": 0.5}),
     ],
 )
 def test_five_steps_are_those_of_a_reference(
-    trainer_of, check_steps, texts, reference, state_of, kind, loop, settings
+    trainer_of, check_steps, texts, base_folder, reference, state_of, kind, loop, settings
 ):
-    """transformers' BertModel, one text at a time, and torch's AdamW, in float64 and without dropout."""
+    """transformers' BertModel, one text at a time, and torch's AdamW, in float64 and without dropout.
+
+    The own head is dense, GELU and LayerNorm of transformers' BertForMaskedLM.
+    """
     rows = rows_for(kind, texts, settings)
     recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "dropout": 0, "clip": 0}
     trainer = trainer_of(kind, rows, double=True, **recipe, **settings)
-    weight, bias = (value.detach().clone().requires_grad_() for value in trainer.method.head.parameters())
+    own = transformers.BertForMaskedLM.from_pretrained(base_folder).cls.predictions.transform.double()
+    weight, *bias = copies(trainer.method.head)
+
+    def fresh(state):
+        return torch.tanh(state @ weight.T + bias[0])
 
     def loss_of(batch, numbers):
-        chosen = [rows[number] for number in numbers]
-        return loop(state_of, lambda state: torch.tanh(state @ weight.T + bias), chosen)
+        return loop(state_of, own if "head" in settings else fresh, [rows[number] for number in numbers])
 
-    check_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of)
+    head = own.parameters() if "head" in settings else [weight, *bias]
+    check_steps(trainer, [*reference.model.parameters(), *head], loss_of)
 
 
-def test_the_head_of_the_supervised_preset_is_the_transform_of_the_language_model(
-    trainer_of, check_steps, texts, base_folder, reference, state_of
-):
-    """The same five steps, with dense, GELU and LayerNorm of transformers' BertForMaskedLM."""
+def test_the_own_head_is_that_of_the_supervised_preset_and_is_kept(trainer_of, texts):
     rows = rows_for(PromptBERT, texts, {"objective": "triplets"})
-    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "dropout": 0, "clip": 0}
-    given = {"objective": "triplets", "head": "own"}
-    trainer = trainer_of(PromptBERT, rows, double=True, **recipe, **given)
-    head = transformers.BertForMaskedLM.from_pretrained(base_folder).cls.predictions.transform.double()
-
-    def loss_of(batch, numbers):
-        return supervised(state_of, head, [rows[number] for number in numbers], own=True)
+    method = trainer_of(PromptBERT, rows, objective="triplets", head="own").method
 
     assert build(PromptBERT.Settings, PromptBERT.presets, "sup-bert-base", []).head == "own"
-    check_steps(trainer, [*reference.model.parameters(), *head.parameters()], loss_of)
-    assert trainer.method.finished().heads.keys() == {
+    assert method.finished().heads.keys() == {
         f"head.{layer}.{name}" for layer in ("dense", "norm") for name in ("weight", "bias")
     }
 

@@ -50,15 +50,8 @@ RELEASED = {
     | {"epsilon": 1e-7, "clip": 0, "dropout": 0, "max_length": 75, "eval_every": 500},
     # train_tsdae_from_file.py and training_nli.py of sentence-transformers
     ("tsdae", None): {"batch": 8, "lr": 3e-5, "weight_decay": 0, "schedule": "constant", "deletion": 0.6},
-    ("sbert", "nli"): {
-        "objective": "softmax",
-        "batch": 16,
-        "epochs": 1,
-        "lr": 2e-5,
-        "warmup": 0.1,
-        "weight_decay": 0.01,
-    }
-    | {"clip": 1, "eval_every": 1000},
+    ("sbert", "nli"): {"objective": "softmax", "batch": 16, "epochs": 1, "lr": 2e-5, "warmup": 0.1}
+    | {"weight_decay": 0.01, "clip": 1, "eval_every": 1000},
     ("sbert", "stsb"): {"objective": "regression", "epochs": 4, "scale": 5},
     ("sbert", "sections"): {"objective": "triplet", "epochs": 1, "margin": 1},
     # training.py of SG-BERT
@@ -69,18 +62,16 @@ RELEASED = {
     | {"early_stop": "cumulative"},
     # scripts/*.sh of ConSERT
     ("consert", "unsup-base"): UNSUP
-    | {
-        "epochs": 10,
-        "view_a": "feature-cutoff",
-        "view_b": "shuffle",
-        "feature_cutoff_rate": 0.2,
-        "dropout": 0,
-    },
+    | {"epochs": 10, "view_a": "feature-cutoff", "view_b": "shuffle", "feature_cutoff_rate": 0.2}
+    | {"dropout": 0},
+    ("consert", "unsup-base-tuned"): {"lr": 2e-5, "temperature": 0.05, "dropout": 0},
     ("consert", "unsup-large"): UNSUP | {"epochs": 25, "view_b": "shuffle", "eval_every": 100},
     ("consert", "sup-base"): PAIRS | {"mode": "sup"},
     ("consert", "sup-large"): PAIRS | {"mode": "sup"},
-    ("consert", "joint-base"): JOINT,
-    ("consert", "joint-large"): JOINT | {"max_length": 40},
+    ("consert", "joint-base"): JOINT | {"alpha": 0.6},
+    ("consert", "joint-large"): JOINT | {"alpha": 0.6, "max_length": 40},
+    ("consert", "joint-base-paper"): JOINT | {"alpha": 0.15, "pair_features": "uvd"},
+    ("consert", "joint-large-paper"): JOINT | {"alpha": 0.15, "pair_features": "uvd", "max_length": 40},
     ("consert", "sup-unsup-base"): UNSUP
     | {"epochs": 25, "view_b": "feature-cutoff", "feature_cutoff_rate": 0.1},
     ("consert", "sup-unsup-large"): UNSUP
