@@ -52,18 +52,22 @@ def share(own, others):
     return torch.stack([own, *others]).logsumexp(0) - own
 
 
+def without(rows, *places):
+    return [row for place, row in enumerate(rows) if place not in places]
+
+
+def attraction(anchor, own, others, heat):
+    return share(cosine(anchor, own) / heat, [cosine(anchor, row) / heat for row in others])
+
+
 def loop_in_batch(queries, keys, heat):
-    total = []
-    for i, query in enumerate(queries):
-        others = [cosine(query, key) / heat for j, key in enumerate(keys) if j != i]
-        total.append(share(cosine(query, keys[i]) / heat, others))
-    return total
+    return [attraction(query, keys[i], without(keys, i), heat) for i, query in enumerate(queries)]
 
 
 def loop_triplet(anchors, positives, negatives, heat, weight=0.0):
     total = []
     for i, anchor in enumerate(anchors):
-        others = [cosine(anchor, row) / heat for j, row in enumerate(positives) if j != i]
+        others = [cosine(anchor, row) / heat for row in without(positives, i)]
         others += [cosine(anchor, row) / heat + (weight if j == i else 0) for j, row in enumerate(negatives)]
         total.append(share(cosine(anchor, positives[i]) / heat, others))
     return total
@@ -73,44 +77,34 @@ def loop_paired(left, right, heat):
     rows, total = [*left, *right], []
     for m, row in enumerate(rows):
         partner = (m + len(left)) % len(rows)
-        others = [cosine(row, rows[n]) / heat for n in range(len(rows)) if n not in (m, partner)]
-        total.append(share(cosine(row, rows[partner]) / heat, others))
+        total.append(attraction(row, rows[partner], without(rows, m, partner), heat))
     return total
 
 
 def loop_opt1(queries, views, heat):
-    total = []
-    for i, query in enumerate(queries):
-        others = [cosine(query, row) / heat for j, row in enumerate(queries) if j != i]
-        others += [cosine(query, row) / heat for j, row in enumerate(views) if j != i]
-        total.append(share(cosine(query, views[i]) / heat, others))
-    return total
+    both = [[*without(queries, i), *without(views, i)] for i in range(len(views))]
+    return [attraction(query, views[i], both[i], heat) for i, query in enumerate(queries)]
 
 
 def loop_opt2_released(queries, views, heat):
     """Its negatives of a query are a row of b - 1 queries and b - 1 views, of which it reads from b on."""
-    total = []
-    for i, query in enumerate(queries):
-        both = [*(q for j, q in enumerate(queries) if j != i), *(v for j, v in enumerate(views) if j != i)]
-        others = [cosine(query, row) / heat for row in both[len(queries) :]]
-        total.append(share(cosine(query, views[i]) / heat, others))
-    return total
+    both = [[*without(queries, i), *without(views, i)][len(views) :] for i in range(len(views))]
+    return [attraction(query, views[i], both[i], heat) for i, query in enumerate(queries)]
 
 
 def loop_opt3(queries, layer_views, heat):
     """The other layers of a sentence are not negatives."""
     total = []
     for i, query in enumerate(queries):
-        foreign = chain.from_iterable(views for j, views in enumerate(layer_views) if j != i)
-        others = [cosine(query, view) / heat for view in foreign]
-        total.append(torch.stack([share(cosine(query, view) / heat, others) for view in layer_views[i]]))
+        foreign = [*chain.from_iterable(without(layer_views, i))]
+        total.append(torch.stack([attraction(query, view, foreign, heat) for view in layer_views[i]]))
     return total
 
 
 def negatives_of(anchor, rows, heat):
     partner = (anchor + len(rows) // 2) % len(rows)
-    kept = [n for n in range(len(rows)) if n not in (anchor, partner)]
-    return cosine(rows[anchor], rows[partner]), [cosine(rows[anchor], rows[n]) for n in kept]
+    others = [cosine(rows[anchor], row) for row in without(rows, anchor, partner)]
+    return cosine(rows[anchor], rows[partner]), others
 
 
 def alphas_of(anchor, rows, heat):
@@ -181,7 +175,7 @@ def loop_relational(vectors, teacher, heat=0.05):
     """The sum of p log(p / q) over the other rows."""
 
     def similarities(rows, i):
-        raised = [torch.exp(cosine(rows[i], row) / heat) for j, row in enumerate(rows) if j != i]
+        raised = [torch.exp(cosine(rows[i], row) / heat) for row in without(rows, i)]
         return [each / sum(raised) for each in raised]
 
     total = []

@@ -17,7 +17,7 @@ from sentkit.model.checkpoint.heads import HEADS
 from sentkit.training.base import Base, open_base
 from sentkit.training.data.batches import Batch, stream
 from sentkit.training.loop.trainer import Trainer
-from sentkit.training.method import trained
+from sentkit.training.method import Method, trained
 from sentkit.training.methods.mlm import MaskedLanguageModel
 from sentkit.training.settings import build
 from support import SMALL, padded, write_small_tokenizer
@@ -103,15 +103,20 @@ def check_steps(losses_of: Callable[[Trainer], list[float]]) -> Callable[..., No
 
 
 @pytest.fixture
-def mlm_of(base: Base) -> Callable[..., MaskedLanguageModel]:
-    """The method mlm over that base, with these settings."""
+def method_of(base: Base) -> Callable[..., Any]:
+    """`method_of(SimCSE, temperature=0.1)`: a method over that base, with these settings."""
     own_base = base
 
-    def make(base: Base = own_base, **settings: Any) -> MaskedLanguageModel:
+    def make(kind: type[Method], base: Base = own_base, preset: str | None = None, **settings: Any) -> Any:
         assignments = [f"{name}={value}" for name, value in settings.items()]
-        return MaskedLanguageModel.build(base, build(MaskedLanguageModel.Settings, {}, None, assignments))
+        return kind.build(base, build(kind.Settings, kind.presets, preset, assignments))
 
     return make
+
+
+@pytest.fixture
+def mlm_of(method_of: Callable[..., Any]) -> Callable[..., MaskedLanguageModel]:
+    return partial(method_of, MaskedLanguageModel)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from sentkit.model.transformer.bert import split
 from sentkit.training import losses
 from sentkit.training.methods.contrast import Contrast, number_of
 from sentkit.training.settings import build
-from training.losses.formulas import cosine, share
+from training.losses.formulas import attraction, without
 
 RECIPE = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0, "dropout": 0, "clip": 0}
 
@@ -39,8 +39,7 @@ def info_nce(anchors, positives, negatives, banned):
     """Plain loops: `banned[i]` are the candidates that are no negatives of anchor i."""
     values, candidates = [], [*positives, *negatives]
     for i, anchor in enumerate(anchors):
-        wrong = [each for j, each in enumerate(candidates) if j != i and j not in banned[i]]
-        values.append(share(20 * cosine(anchor, positives[i]), [20 * cosine(anchor, each) for each in wrong]))
+        values.append(attraction(anchor, positives[i], without(candidates, i, *banned[i]), 0.05))
     return sum(values) / len(values)
 
 

@@ -5,7 +5,7 @@ import torch
 
 from sentkit.errors import DataError, UsageError
 from sentkit.training.methods.cosent import AnglE, CoSENT
-from training.losses.formulas import cosine, loop_agreement, loop_ranked, share
+from training.losses.formulas import attraction, cosine, loop_agreement, loop_ranked, without
 
 
 @pytest.fixture
@@ -25,9 +25,8 @@ def contrast(left, right, scores):
     for place, score in enumerate(scores):
         for anchor in (place, place + len(left)) if score >= 4 else ():
             partner = (anchor + len(left)) % len(both)
-            others = [n for n in range(len(both)) if n not in (anchor, partner)]
-            own, *heated = (20 * cosine(both[anchor], both[n]) for n in (partner, *others))
-            found.append(share(own, heated))
+            others = without(both, anchor, partner)
+            found.append(attraction(both[anchor], both[partner], others, 0.05))
     return sum(found) / len(both)  # as the released code: also over the rows that are no anchors
 
 

@@ -18,7 +18,6 @@ from sentkit.papers.defsent.method import DefSent, number_of, share_of
 from sentkit.training.data.batches import Batch
 from sentkit.training.method import changing, trained
 from sentkit.training.runs.run import save_checkpoint
-from sentkit.training.settings import build
 from support import padded
 from training.methods.loops import cross_entropy
 
@@ -30,15 +29,6 @@ every_family = pytest.mark.parametrize("family", ["bert", "roberta", "distilbert
 @pytest.fixture
 def rows(texts):
     return [{"entry": WORDS[n % len(WORDS)], "definition": text} for n, text in enumerate(texts)]
-
-
-@pytest.fixture
-def method_of(base):
-    def make(own=base, **settings):
-        wanted = build(DefSent.Settings, {}, None, [f"{n}={v}" for n, v in settings.items()])
-        return DefSent.build(own, wanted)
-
-    return make
 
 
 def batch_of(base, rows):
@@ -85,7 +75,8 @@ def logits_of(model, family, batch, pooling):
 def test_the_loss_is_that_of_the_head_of_transformers(base_of, method_of, rows, tmp_path, family, pooling):
     """Of a padded batch, and its gradients in the encoder, in float64."""
     base = base_of(family)
-    method, batch = method_of(base, readout=pooling, dropout=0).double(), batch_of(base, rows)
+    method = method_of(DefSent, base, readout=pooling, dropout=0).double()
+    batch = batch_of(base, rows)
     ours = loss_of(method, batch)
     ours.backward()
     model = theirs(tmp_path / "base", family)

@@ -30,15 +30,6 @@ def dictionary(with_entries):
     return with_entries(NAMES)
 
 
-@pytest.fixture
-def method_of(dictionary):
-    def make(base=dictionary, **settings):
-        wanted = build(DefSentPlus.Settings, {}, None, [f"{n}={v}" for n, v in settings.items()])
-        return DefSentPlus.build(base, wanted)
-
-    return make
-
-
 @pytest.mark.parametrize(("pooling", "activation"), [("cls", "gelu"), ("mean", "gelu"), ("mean", "tanh")])
 def test_eight_steps_are_those_of_a_padded_reference(
     trainer_of, check_steps, rows, reference, dictionary, base, pooling, activation
@@ -103,7 +94,8 @@ def test_the_loss_does_not_depend_on_the_place_of_the_entries_in_memory(method_o
     start = -room.ctypes.data % 64 + place
     placed = room[start : start + matrix.nbytes].view(np.float32).reshape(matrix.shape)
     placed[:] = matrix
-    method = method_of(replace(dictionary, entries=replace(dictionary.entries, vectors=placed)))
+    base = replace(dictionary, entries=replace(dictionary.entries, vectors=placed))
+    method = method_of(DefSentPlus, base)
 
     assert method.entries.data_ptr() % 64 == 0
     assert np.shares_memory(placed, method.entries.numpy()) == (place == 0)

@@ -5,7 +5,6 @@ import math
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -16,7 +15,6 @@ from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.papers.defsent.plus import DefSentPlus, projection_of
 from sentkit.papers.sg_bert.method import SelfGuided
 from sentkit.training.base import open_base
-from sentkit.training.data.batches import Batch
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.runs.run import save_checkpoint
 
@@ -27,12 +25,6 @@ DENSE = {"bert": "cls.predictions.transform.dense", "roberta": "lm_head.dense"}
 @pytest.fixture
 def rows(texts):
     return [{"entry": NAMES[n % len(NAMES)], "definition": text} for n, text in enumerate(texts)]
-
-
-def batch_of(base, rows):
-    tokens = base.training_tokenizer([row["definition"] for row in rows])
-    places = [base.entries.places[row["entry"]] for row in rows]
-    return Batch(([np.array(each.ids, np.int32) for each in tokens],), np.array(places, np.float64))
 
 
 def finished(method, base, tmp_path, name="made"):
@@ -137,13 +129,12 @@ def test_a_projection_of_another_width_is_refused(with_entries, make_base_in, tm
     )
 
 
-def test_the_families_without_a_pooler_have_a_head(base_of, with_entries, rows):
+def test_the_families_without_a_pooler_have_a_head(base_of, with_entries, trainer_of, rows):
     """Its projection serves training alone there, and is kept beside the checkpoint."""
-    base = with_entries(NAMES, base_of("distilbert"))
-    method = DefSentPlus.build(base, DefSentPlus.Settings())
+    trainer = trainer_of(DefSentPlus, rows, base=with_entries(NAMES, base_of("distilbert")))
 
-    assert method.activation == "gelu"
-    assert math.isfinite(loss_of(method, batch_of(base, rows)).item())
+    assert trainer.method.activation == "gelu"
+    assert math.isfinite(loss_of(trainer.method, trainer.batch(0)).item())
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -188,11 +179,9 @@ def test_later_training_keeps_the_activation_but_not_the_space(
     trainer.train()
     second = finished(trainer.method, first, tmp_path, "second")
 
-    if kind is SelfGuided:
-        assert second.checkpoint.declared.pooler == Pooler("gelu", "pooler:cls", "")
-        assert projection_of(second, "auto").activation == "gelu"
-    else:
-        assert second.checkpoint.declared.pooler == Pooler("tanh", "pooler:cls", "")
+    kept = "gelu" if kind is SelfGuided else "tanh"
+    assert second.checkpoint.declared.pooler == Pooler(kept, "pooler:cls", "")
+    assert projection_of(second, "auto").activation == kept
 
 
 def test_another_activation_gives_another_hash(base_of, with_entries, tmp_path):

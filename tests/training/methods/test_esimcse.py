@@ -8,13 +8,8 @@ import pytest
 import torch
 
 from sentkit.training.methods.esimcse import ESimCSE, repeated
-from sentkit.training.settings import build
 from training.losses.formulas import loop_in_batch, mean
 from training.methods.loops import copies
-
-
-def method_of(base, *assignments):
-    return ESimCSE.build(base, build(ESimCSE.Settings, {}, None, assignments))
 
 
 def doubled(ids, places):
@@ -57,22 +52,25 @@ def test_repeated_tokens_follow_themselves():
     assert repeated(ids, np.array([], np.int64)).tolist() == ids.tolist()
 
 
+PAPER = {"repeat_range": "paper"}
+
+
 @pytest.mark.parametrize(
     ("length", "settings", "counts"),
     [
-        (3, (), {0}),  # the rate allows 0
-        (12, (), {0, 1, 2}),  # 0.32 * 12 = 3.84: one of 0, 1 and 2
-        (12, ("repeat_range=paper",), {0, 1, 2, 3}),
-        (4, ("repeat_range=paper",), {0, 1, 2}),  # 2, although the rate allows 1
-        (3, ("repeat_range=paper",), {0, 1}),  # one token is not special
-        (2, ("repeat_range=paper",), {0}),
-        (40, (), set(range(10))),  # at most 9
-        (62, (), {0, 1, 2}),  # the encoder has 64 positions
-        (12, ("repeat_rate=0", "repeat_range=paper"), {0}),
+        (3, {}, {0}),  # the rate allows 0
+        (12, {}, {0, 1, 2}),  # 0.32 * 12 = 3.84: one of 0, 1 and 2
+        (12, PAPER, {0, 1, 2, 3}),
+        (4, PAPER, {0, 1, 2}),  # 2, although the rate allows 1
+        (3, PAPER, {0, 1}),  # one token is not special
+        (2, PAPER, {0}),
+        (40, {}, set(range(10))),  # at most 9
+        (62, {}, {0, 1, 2}),  # the encoder has 64 positions
+        (12, PAPER | {"repeat_rate": 0}, {0}),
     ],
 )
-def test_the_number_of_repeated_tokens(base, length, settings, counts):
-    method, dice = method_of(base, *settings), np.random.default_rng(0)
+def test_the_number_of_repeated_tokens(method_of, length, settings, counts):
+    method, dice = method_of(ESimCSE, **settings), np.random.default_rng(0)
     drawn = [method.places(length, dice) for _ in range(400)]
 
     assert {len(each) for each in drawn} == counts
@@ -80,13 +78,9 @@ def test_the_number_of_repeated_tokens(base, length, settings, counts):
     assert {place for each in drawn for place in each} <= set(range(1, length - 1))
 
 
-def test_only_the_head_is_kept(base):
-    assert method_of(base).finished().heads.keys() == {"head.weight", "head.bias"}
+def test_the_momentum_encoder_has_no_dropout_and_is_not_kept(method_of):
+    method = method_of(ESimCSE, momentum=0.995).train()
 
-
-def test_an_empty_queue_needs_no_momentum_encoder(base):
-    assert method_of(base, "queue_size=0").slow is None
-
-
-def test_the_momentum_encoder_has_no_dropout(base):
-    assert not method_of(base, "momentum=0.995").train().slow.training
+    assert not method.slow.training
+    assert method.finished().heads.keys() == {"head.weight", "head.bias"}
+    assert method_of(ESimCSE, queue_size=0).slow is None

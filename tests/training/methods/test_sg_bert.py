@@ -30,11 +30,6 @@ def settings_of(*, preset=None, **settings):
     return build(SelfGuided.Settings, SelfGuided.presets, preset, assignments)
 
 
-def method_of(base, **settings):
-    torch.manual_seed(0)
-    return SelfGuided.build(base, settings_of(**({"head_width": 24} | settings)))
-
-
 def batch_of(base, *columns):
     tokens = [
         [np.array(each.ids, np.int32) for each in base.training_tokenizer(list(texts))] for texts in columns
@@ -58,8 +53,8 @@ def test_the_head_starts_as_bert_does():
 
 
 @pytest.mark.parametrize("dropout", ["off", "on"])
-def test_the_guide_has_dropout_only_if_set(base, texts, dropout):
-    method = method_of(base, guide_dropout=dropout).train()
+def test_the_guide_has_dropout_only_if_set(base, texts, method_of, dropout):
+    method = method_of(SelfGuided, head_width=24, guide_dropout=dropout).train()
     [rows] = batch_of(base, texts).texts
 
     assert method.body.training
@@ -72,7 +67,7 @@ def test_the_guide_has_dropout_only_if_set(base, texts, dropout):
 
 
 @pytest.mark.parametrize("pool", ["max", "mean"])
-def test_the_views_are_the_pooled_layers_of_the_guide(base, base_folder, texts, pool):
+def test_the_views_are_the_pooled_layers_of_the_guide(base, method_of, base_folder, texts, pool):
     """Those of a later range are the last of all, and a drawn one is one of them."""
     model = transformers.BertModel.from_pretrained(base_folder, add_pooling_layer=False).eval()
     batch = batch_of(base, texts[:4])
@@ -82,17 +77,19 @@ def test_the_views_are_the_pooled_layers_of_the_guide(base, base_folder, texts, 
             layers = model(torch.tensor([ids.tolist()]), output_hidden_states=True).hidden_states
         rows = [states[0].max(0).values if pool == "max" else states[0].mean(0) for states in layers]
         expected.append(torch.stack(rows))
-    every = method_of(base, guide_pool=pool).views(batch.texts[0], None)
-    later = method_of(base, guide_pool=pool, guide_layers="2..").views(batch.texts[0], None)
-    drawn = method_of(base, guide_pool=pool).views(batch.texts[0], [3, 0, 2, 1])
+    every = method_of(SelfGuided, head_width=24, guide_pool=pool).views(batch.texts[0], None)
+    later = method_of(SelfGuided, head_width=24, guide_pool=pool, guide_layers="2..").views(
+        batch.texts[0], None
+    )
+    drawn = method_of(SelfGuided, head_width=24, guide_pool=pool).views(batch.texts[0], [3, 0, 2, 1])
 
     assert torch.allclose(every, torch.stack(expected), atol=1e-5)
     assert torch.equal(later, every[:, 2:])
     assert torch.equal(drawn, torch.stack([every[0, 3], every[1, 0], every[2, 2], every[3, 1]]))
 
 
-def test_without_a_head_the_vectors_are_compared_themselves(base, texts):
-    method = method_of(base, head="none", head_width=4096)
+def test_without_a_head_the_vectors_are_compared_themselves(base, texts, method_of):
+    method = method_of(SelfGuided, head="none")
     batch = batch_of(base, texts)
 
     outputs = method.encode(batch)
@@ -104,8 +101,8 @@ def test_without_a_head_the_vectors_are_compared_themselves(base, texts):
 # Pairs.
 
 
-def test_back_translation_teaches_through_both_texts(base, texts):
-    method = method_of(base, preset="bt")
+def test_back_translation_teaches_through_both_texts(base, texts, method_of):
+    method = method_of(SelfGuided, head_width=24, preset="bt")
     batch = batch_of(base, texts[:6], texts[6:12])
     outputs = method.encode(batch)
     for value in outputs.values():
@@ -119,8 +116,8 @@ def test_back_translation_teaches_through_both_texts(base, texts):
     assert not method.draw(batch, partial(stream, 0, 0))
 
 
-def test_with_sg_opt_the_guide_reads_the_paraphrase(base, texts):
-    method = method_of(base, preset="bt-sg-opt")
+def test_with_sg_opt_the_guide_reads_the_paraphrase(base, texts, method_of):
+    method = method_of(SelfGuided, head_width=24, preset="bt-sg-opt")
     outputs = method.encode(batch_of(base, texts[:6], texts[6:12]))
     originals, paraphrases = (method.encode(batch_of(base, each)) for each in (texts[:6], texts[6:12]))
 
@@ -269,8 +266,6 @@ def test_a_resumed_run_reads_the_guide_from_the_base_again(trainer_of, texts):
 
 
 QUERIES = [[1.0, 0.0], [0.0, 1.0]]
-
-
 VIEWS = [[0.8, 0.6], [0.28, 0.96]]
 
 
@@ -286,8 +281,8 @@ VIEWS = [[0.8, 0.6], [0.28, 0.96]]
         ({"objective": "opt3"}, QUERIES, [[[0.8, 0.6]], [[0.28, 0.96]]], 0.349627),
     ],
 )
-def test_the_loss_of_vectors_worked_by_hand(base, settings, queries, views, expected):
-    method = method_of(base, temperature=0.5, **settings)
+def test_the_loss_of_vectors_worked_by_hand(method_of, settings, queries, views, expected):
+    method = method_of(SelfGuided, head_width=24, temperature=0.5, **settings)
     terms = method.loss({"queries": torch.tensor(queries), "views": torch.tensor(views)})
 
     assert terms["contrast"].value.item() == pytest.approx(expected, abs=1e-6)

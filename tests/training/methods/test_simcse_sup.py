@@ -65,16 +65,6 @@ def test_dev_is_read_through_the_head(trainer_of, triplets, base, tmp_path):
     assert math.isnan(dev.score(trainer.method, lambda: None))
 
 
-def finished(trainer_of, triplets, base, tmp_path):
-    """A method trained for a few steps, and its checkpoint's folder."""
-    trainer = trainer_of(SupervisedSimCSE, triplets, base=base, batch=5, lr=1e-3)
-    trainer.train()
-    part = tmp_path / "checkpoint.part"
-    part.mkdir()
-    save_checkpoint(trainer.method, base, part, tmp_path / "checkpoint", {"method": "simcse-sup"})
-    return trainer.method.eval(), tmp_path / "checkpoint"
-
-
 @pytest.mark.parametrize("pooler", [False, True])
 def test_the_checkpoint_is_read_through_the_head_everywhere(
     trainer_of, triplets, base_folder, texts, tmp_path, pooler
@@ -87,7 +77,11 @@ def test_the_checkpoint_is_read_through_the_head_everywhere(
     if pooler:
         transformers.BertModel.from_pretrained(base_folder).save_pretrained(folder)
     base = open_base(read_checkpoint(str(folder)), 32)
-    method, folder = finished(trainer_of, triplets, base, tmp_path)
+    trainer = trainer_of(SupervisedSimCSE, triplets, base=base, batch=5, lr=1e-3)
+    trainer.train()
+    method, folder = trainer.method.eval(), tmp_path / "checkpoint"
+    (tmp_path / "part").mkdir()
+    save_checkpoint(method, base, tmp_path / "part", folder, {"method": "simcse-sup"})
     tokens = [each.ids for each in base.training_tokenizer(texts)]
     with torch.no_grad():
         states = method.vectors(method.pack(tokens), "cls")
@@ -111,11 +105,7 @@ def test_the_checkpoint_is_read_through_the_head_everywhere(
 @pytest.mark.parametrize(
     ("kind", "config", "problem"),
     [
-        (
-            "DistilBertModel",
-            {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 24},
-            '"distilbert" has no pooler',
-        ),
+        ("DistilBertModel", {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 24}, '"distilbert" has'),
         ("ElectraModel", {"embedding_size": 8}, '"electra" has no pooler'),
         ("MPNetModel", {}, 'model type "mpnet" has no pooler'),
     ],
