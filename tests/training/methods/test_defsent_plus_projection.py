@@ -34,16 +34,10 @@ def finished(method, base, tmp_path, name="made"):
     return open_base(read_checkpoint(str(tmp_path / name)), 32)
 
 
-def is_head(projection, base, family):
-    return all(
-        torch.equal(getattr(projection.layer, name), base.stored[f"{DENSE[family]}.{name}"])
-        for name in ("weight", "bias")
-    )
-
-
-def is_pooler(projection, base):
-    [weight] = [value for name, value in base.stored.items() if name.endswith("pooler.dense.weight")]
-    [bias] = [value for name, value in base.stored.items() if name.endswith("pooler.dense.bias")]
+def is_layer(projection, base, end):
+    """Whether it is the layer of the base with a name that ends so."""
+    [weight] = [value for name, value in base.stored.items() if name.endswith(f"{end}.weight")]
+    [bias] = [value for name, value in base.stored.items() if name.endswith(f"{end}.bias")]
     return torch.equal(projection.layer.weight, weight) and torch.equal(projection.layer.bias, bias)
 
 
@@ -74,7 +68,7 @@ def test_the_projection_starts_as_a_trained_layer(
     found = projection_of(base, wanted)
 
     assert found.activation == ("gelu" if expected == "head" else "tanh")
-    assert is_head(found, base, family) if expected == "head" else is_pooler(found, base)
+    assert is_layer(found, base, DENSE[family] if expected == "head" else "pooler.dense")
     assert all(weight.requires_grad for weight in found.layer.parameters())
 
 

@@ -78,41 +78,25 @@ def test_the_checkpoint_gives_the_vectors_of_training(trainer_of, texts, base, t
     assert (tmp_path / "made/heads.safetensors").exists() == (map_ == "on")
 
 
-def corpus_in(folder, base, rows):
-    path = folder / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    settings = Distill.Settings()
-    parser = ExampleParser("distill", Distill.reads(base, settings), {})
-    write_corpus(folder, Inputs([str(path)]), parser, base.training_tokenizer)
-    return map_corpus(folder)
-
-
-def test_vectors_and_their_space_are_in_the_corpus(base, tmp_path, texts):
+def test_vectors_and_their_space_are_in_the_corpus(corpus_of, base, tmp_path, texts):
+    """Those of a vector file are the same rows."""
     rows = [row | {"_emb": EMB} for row in rows_of(texts, 5)]
-    corpus = corpus_in(tmp_path, base, rows)
+    corpus = corpus_of(Distill, rows, Distill.Settings())
+    path = tmp_path / "rows.safetensors"
+    with create_vector_file(str(path), {"_emb": EMB}, ("embedding",), width=5, force=False) as store:
+        for row in rows:
+            store.write(json.dumps({"text": row["text"]}).encode(), np.float32(row["embedding"]))
+    parser = ExampleParser("distill", Distill.reads(base, Distill.Settings()), {})
+    write_corpus(tmp_path, Inputs([str(path)]), parser, base.training_tokenizer)
+    changed = [*rows[:-1], rows[-1] | {"embedding": [1.0] * 5}]
 
     np.testing.assert_array_equal(corpus.vectors, np.float32([row["embedding"] for row in rows]))
     np.testing.assert_array_equal(
         corpus.batch(np.array([7, 2])).part(slice(1, 2)).vectors, corpus.vectors[[2]]
     )
-    assert corpus.teacher == EMB
-    other = corpus_in(tmp_path, base, [*rows[:-1], rows[-1] | {"embedding": [1.0] * 5}])
-    assert other.digest != corpus.digest
-
-
-def test_a_vector_file_is_the_same_rows(base, tmp_path, texts):
-    rows = rows_of(texts, 5)
-    corpus = corpus_in(tmp_path, base, [row | {"_emb": EMB} for row in rows])
-    path, folder = tmp_path / "rows.safetensors", tmp_path / "other"
-    folder.mkdir()
-    with create_vector_file(str(path), {"_emb": EMB}, ("embedding",), width=5, force=False) as store:
-        for row in rows:
-            store.write(json.dumps({"text": row["text"]}).encode(), np.float32(row["embedding"]))
-    parser = ExampleParser("distill", Distill.reads(base, Distill.Settings()), {})
-    write_corpus(folder, Inputs([str(path)]), parser, base.training_tokenizer)
-
-    assert map_corpus(folder).digest == corpus.digest
-    assert map_corpus(folder).teacher == EMB
+    assert corpus.teacher == map_corpus(tmp_path).teacher == EMB
+    assert map_corpus(tmp_path).digest == corpus.digest
+    assert corpus_of(Distill, changed, Distill.Settings()).digest != corpus.digest
 
 
 BAD = [
@@ -126,17 +110,17 @@ BAD = [
 
 
 @pytest.mark.parametrize(("change", "problem"), BAD)
-def test_bad_vectors_are_errors_with_a_line(base, tmp_path, texts, change, problem):
+def test_bad_vectors_are_errors_with_a_line(corpus_of, texts, change, problem):
     rows = rows_of(texts, 5)
     rows[3] |= change
     with pytest.raises(DataError) as caught:
-        corpus_in(tmp_path, base, rows)
+        corpus_of(Distill, rows, Distill.Settings())
 
     place, _, message = str(caught.value).partition(": ")
     assert place.endswith("rows.jsonl:4")
     assert problem in message
 
 
-def test_a_first_row_without_a_vector_is_an_error(base, tmp_path, texts):
+def test_a_first_row_without_a_vector_is_an_error(corpus_of, texts):
     with pytest.raises(DataError, match="this row has no vector"):
-        corpus_in(tmp_path, base, [{"text": texts[0]}])
+        corpus_of(Distill, [{"text": texts[0]}], Distill.Settings())

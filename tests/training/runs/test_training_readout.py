@@ -19,32 +19,19 @@ from sentkit.training.runs.command import settle
 from sentkit.training.settings import build, described
 
 PAPERS = {  # how each paper reads its encoder
-    "simcse": "cls",
-    "simcse-sup": "pooler",
-    "esimcse": "cls",
-    "sg-bert": "cls",
-    "consert": "mean-last2",
-    "pairsupcon": "mean",
-    "sbert": "mean",
-    "defsent": "cls",
-    "defsent-plus": "mean,cls,prompt",
-    "mlm": "mean",
-    "ct": "mean",
-    "tsdae": "cls",
-    "clear": "mean",
-    "rank-encoder": "cls",
-    "distill": "mean",  # likewise
-    "cosent": "mean",
-    "angle": "mean",
-    "contrast": "mean",
+    name: readout
+    for readout, names in {
+        "cls": "simcse esimcse sg-bert defsent tsdae rank-encoder",
+        "mean": "pairsupcon sbert mlm ct clear distill cosent angle contrast",
+        "pooler": "simcse-sup",
+        "mean-last2": "consert",
+        "mean,cls,prompt": "defsent-plus",
+    }.items()
+    for name in names.split()
 }
 UNPUBLISHED = ("mlm", "cosent", "angle", "contrast", "distill")  # no readout of a paper: the common choice
-WITHOUT = {
-    "promptbert": "prompt",
-    "sncse": "prompt",
-    "classify": "cls",
-    "is-bert": "conv",
-}  # no setting: the only readout
+# Without a setting, with only this readout.
+WITHOUT = {"promptbert": "prompt", "sncse": "prompt", "classify": "cls", "is-bert": "conv"}
 every_method = pytest.mark.parametrize("name", PAPERS)
 
 
