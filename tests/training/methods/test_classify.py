@@ -9,7 +9,6 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.base import open_base
 from sentkit.training.methods.classify import Classify
 from sentkit.training.runs.run import write_checkpoint
-from sentkit.training.settings import build
 from support import padded
 
 WORDS = ("no", "other", "yes")
@@ -198,13 +197,3 @@ def test_equal_targets_are_refused(corpus_of, texts, objective):
 def test_bad_labels_are_refused(corpus_of, texts, label, problem):
     with pytest.raises(DataError, match=problem):
         corpus_of(Classify, [{"text": texts[0], "label": label}], Classify.Settings())
-
-
-def test_the_defaults_are_those_of_bert(trainer_of, rows):
-    trainer = trainer_of(Classify, rows)
-    [decaying, steady] = trainer.optimizer.param_groups
-
-    assert (trainer.order.batch, trainer.order.epochs, trainer.rates) == (32, 3, [2e-5, 2e-5])
-    assert (decaying["weight_decay"], steady["weight_decay"], trainer.recipe.warmup) == (0.01, 0.0, 0.1)
-    assert build(Classify.Settings, Classify.presets, "sg-bert-glue-cola", []).metric_name == "matthews"
-    assert build(Classify.Settings, Classify.presets, "stsb", []).metric_name == "pearson"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from sentkit.training.methods.esimcse import ESimCSE, repeated
+from sentkit.training.methods.esimcse import ESimCSE
 from training.losses.formulas import loop_in_batch, mean
 from training.methods.loops import copies
 
@@ -43,13 +43,6 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_steps, text
 
     check_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of, count=10)
     assert any(map(len, places))
-
-
-def test_repeated_tokens_follow_themselves():
-    ids = np.array([101, 7, 8, 9, 102], np.int32)
-
-    assert repeated(ids, np.array([3, 1])).tolist() == [101, 7, 7, 8, 9, 9, 102]
-    assert repeated(ids, np.array([], np.int64)).tolist() == ids.tolist()
 
 
 PAPER = {"repeat_range": "paper"}

@@ -1,4 +1,4 @@
-"""The setting `dims`: the loss of truncated vectors, by sentence-transformers and by plain loops."""
+"""The setting `dims`: the loss of truncated vectors, by sentence-transformers."""
 
 import pytest
 import torch
@@ -11,7 +11,6 @@ from sentkit.training.methods.cosent import AnglE, CoSENT
 from sentkit.training.methods.sbert import SBERT
 from sentkit.training.methods.simcse import SupervisedSimCSE
 from sentkit.training.recipe import Dims, widths_of
-from training.losses.formulas import cosine, loop_ranked, loop_regression, mean
 
 WIDTH, WIDTHS = 8, (8, 5, 2)  # the full width and the setting
 TRIPLET = ("anchor", "positive", "negative")
@@ -82,30 +81,6 @@ def test_terms_without_vectors_occur_once(trainer_of, texts):
 
     assert list(records[0]["terms"]) == ["contrast", "mlm", "contrast_8", "contrast_4"]
     assert records[0]["loss"] == pytest.approx(sum(records[0]["terms"].values()))
-
-
-@pytest.mark.parametrize(("kind", "settings"), [(CoSENT, {}), (SBERT, {"objective": "regression"})])
-def test_five_steps_are_those_of_a_padded_reference(
-    trainer_of, check_steps, texts, reference, kind, settings
-):
-    """transformers' BertModel, plain loops over the widths and torch's AdamW, in float64."""
-    rows = [{"text_a": texts[i], "text_b": texts[(i + 1) % 13], "score": i % 6} for i in range(13)]
-    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0, "dropout": 0, "clip": 0, "chunk": 3}
-    recipe |= {"optimizer": "adamw", "weight_decay": 0, "max_length": 32}
-    trainer = trainer_of(kind, rows, double=True, dims="6,4", **recipe, **settings)
-
-    def loss_of(batch, numbers):
-        left, right = map(reference.mean, batch.texts)
-        scores, loss = [rows[number]["score"] for number in numbers], 0.0
-        for width in (left.shape[1], 6, 4):
-            own, other = left[:, :width], right[:, :width]
-            if kind is SBERT:
-                loss = loss + mean(loop_regression(own, other, [score / 5 for score in scores]))
-            else:
-                loss = loss + loop_ranked([*map(cosine, own, other)], scores)
-        return loss
-
-    check_steps(trainer, reference.model.parameters(), loss_of)
 
 
 def test_widths_that_do_not_fit_are_refused(trainer_of):

@@ -122,23 +122,17 @@ def test_a_base_without_a_head_is_refused(base_of, kind, given, advice):
         kind.check(bare, kind.Settings(**given | {"head": "fresh"}))
 
 
-def test_a_fresh_head_depends_on_the_seed(base_of, mlm_of):
-    bare, heads = base_of("bert", "Model"), []
+def test_a_fresh_head_replaces_the_base_s_own_and_depends_on_the_seed(base, mlm_of):
+    stored, heads = base.stored["cls.predictions.transform.dense.weight"], []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        heads.append(mlm_of(bare, head="fresh").head.dense.weight)
+        heads.append(mlm_of(head="fresh").head)
 
-    assert torch.equal(heads[0], heads[1])
-    assert not torch.equal(heads[0], heads[2])
-
-
-def test_a_fresh_head_replaces_the_base_s_own(base, mlm_of):
-    own, fresh = mlm_of(), mlm_of(head="fresh")
-    stored = base.stored["cls.predictions.transform.dense.weight"]
-
-    assert torch.equal(own.head.dense.weight, stored)
-    assert not torch.equal(fresh.head.dense.weight, stored)
-    assert not fresh.head.bias.any()
+    assert torch.equal(mlm_of().head.dense.weight, stored)
+    assert torch.equal(heads[0].dense.weight, heads[1].dense.weight)
+    assert not torch.equal(heads[0].dense.weight, heads[2].dense.weight)
+    assert not torch.equal(heads[0].dense.weight, stored)
+    assert not heads[0].bias.any()
 
 
 @pytest.mark.parametrize("head", ["ForMaskedLM", "Model"])
@@ -251,11 +245,8 @@ def word_level(*words, special=()):
 
 def test_special_tokens_are_found_by_their_names_and_by_their_mark(base):
     """Marked in the file, or of a usual name; here are also more tokens than words in the table."""
-    sizes = SimpleNamespace(vocabulary=8)
-    tokens = word_level(
-        "<unk>", "<s>", "</s>", "<mask>", "a", "[X1]", "cat", "<pad>", "dog", special=["[X1]"]
-    )
-    found = vocabulary_of(tokens, sizes)
+    words = ["<unk>", "<s>", "</s>", "<mask>", "a", "[X1]", "cat", "<pad>", "dog"]
+    found = vocabulary_of(word_level(*words, special=["[X1]"]), SimpleNamespace(vocabulary=8))
 
     assert found.mask == 3
     assert found.words.tolist() == [4, 6]

@@ -78,6 +78,10 @@ RELEASED = {
     | {"epochs": 10, "view_b": "feature-cutoff", "feature_cutoff_rate": 0.1},
     ("consert", "joint-unsup-base"): UNSUP | {"epochs": 25, "view_b": "shuffle"},
     ("consert", "joint-unsup-large"): UNSUP | {"epochs": 10, "view_b": "shuffle", "max_length": 40},
+    # the paper of BERT, and what GLUE reports of each task
+    ("classify", None): {"batch": 32, "epochs": 3, "lr": 2e-5, "weight_decay": 0.01, "warmup": 0.1},
+    ("classify", "sg-bert-glue-cola"): {"metric_name": "matthews"},
+    ("classify", "stsb"): {"metric_name": "pearson"},
     # run_pairsupcon.sh
     ("pairsupcon", "paper"): {"batch": 1024, "epochs": 3, "lr": 5e-6, "head_lr_factor": 100, "beta": 1}
     | {"max_length": 32, "temperature": 0.05, "eval_every": 500, "optimizer": "adam"},
