@@ -2,12 +2,16 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import PAIR, SENTENCE, TRIPLET
 from sentkit.formats.rows.rows import Row
+from sentkit.papers.pairsupcon.method import PairSupCon
 from sentkit.training.data.examples import NLI, ExampleParser, Labels, Reads, Scores
+from sentkit.training.methods.sbert import SBERT
+from sentkit.training.methods.simcse import SupervisedSimCSE
 
 TEXTS = {"text_a": "a", "text_b": "b"}
 
@@ -92,3 +96,23 @@ def test_ignored_fields_of_a_pair_are_recorded(parse, values, unread):
     parse(row(**values))
 
     assert parse.unread == unread
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "names"),
+    [
+        (PairSupCon, {}, ("text_a", "text_b")),
+        (SBERT, {"objective": "softmax"}, ("text_a", "text_b")),
+        (SBERT, {"objective": "triplet"}, ("anchor", "positive", "negative")),
+        (SupervisedSimCSE, {}, ("anchor", "positive", "negative")),
+    ],
+)
+def test_a_batch_has_the_texts_of_its_rows_in_the_order_of_the_fields(
+    corpus_of, base, texts, method, settings, names
+):
+    rows = [dict(zip(names, texts[i:], strict=False)) | {"label": "entailment"} for i in range(4)]
+    batch = corpus_of(method, rows, method.Settings(**settings)).batch(np.array([2, 0, 3]))
+
+    for name, column in zip(names, batch.texts, strict=True):
+        tokens = base.training_tokenizer([rows[number][name] for number in (2, 0, 3)])
+        assert [ids.tolist() for ids in column] == [list(each.ids) for each in tokens]
