@@ -108,6 +108,7 @@ def main():
         codes.append(codes_of([*arguments, *flags], world))
         left = sorted(path.name for path in own.iterdir())
         sys.stdout.write(json.dumps({"codes": codes, "left": left, "digest": digest(own / "out")}) + "\n")
+        sys.stdout.flush()  # without it, each later child prints the line too
 
 
 if __name__ == "__main__":
