@@ -192,8 +192,8 @@ class TransformerEncoder:
 
     @property
     def groups_at_once(self) -> int:
-        """1: copies from a GPU overlap with its work. 2: no thread waits at the end of a group."""
-        return 1 if self.device.type != "cpu" else 2 if self.threads else 0
+        """GPU, 1: copies overlap with work. Command, 2: no thread waits. Program, 0: Ctrl-C ends it."""
+        return 1 if self.device.type != "cpu" else 2 if self.threads and threads_of_command() else 0
 
     @property
     def precision(self) -> str:
@@ -324,7 +324,7 @@ class TransformerEncoder:
 
     def _divide(self, batches: Sequence[Sequence[Tokens]]) -> Iterable[Arrays]:
         """Compute a batch in each thread. In a program in Python, few batches share its threads."""
-        with self.sharing:  # without it, the threads of two groups wait for each other
+        with self.sharing:  # without it, threads of the program compete
             if 2 * len(batches) < torch.get_num_threads():  # in a command: never
                 return [self._start(batch)() for batch in batches]
             pool = one_thread_each(self.threads, os.getpid())
