@@ -121,15 +121,17 @@ def test_threads_load_and_prepare_the_weights_once(encoder, monkeypatch):
 
 
 @pytest.mark.usefixtures("with_torch")
-@pytest.mark.parametrize(("threads", "texts"), [(2, TEXTS * 30), (9, TEXTS)])  # 9: one batch, shared by all
+@pytest.mark.parametrize(("threads", "texts"), [(2, TEXTS), (9, TEXTS)])  # 9: shared batches
 def test_threads_of_a_program_stay_and_change_no_vector(encoder, threads, texts, monkeypatch):
     import torch
 
+    from sentkit.model.encoding import BUDGETS
     from sentkit.model.transformer.encoder import TransformerEncoder
 
     used, start = [], TransformerEncoder._start
     watched = lambda self, batch: used.append(torch.get_num_threads()) or start(self, batch)  # noqa: E731
     monkeypatch.setattr(TransformerEncoder, "_start", watched)
+    monkeypatch.setitem(BUDGETS, "cpu", 16)  # several batches
     monkeypatch.setattr("sentkit.process._threads", None)  # other tests run commands in this process
     torch.set_num_threads(threads)
     program = sentkit.Encoder("nano", precision="fp32", device="cpu")
@@ -145,8 +147,10 @@ def test_threads_of_a_program_stay_and_change_no_vector(encoder, threads, texts,
 @pytest.mark.usefixtures("with_torch")
 def test_a_fork_has_threads_of_its_own(tmp_path):
     script = f"""import os, sys, sentkit, torch
+from sentkit.model.encoding import BUDGETS
+BUDGETS["cpu"] = 16  # several batches
 torch.set_num_threads(2)
-encoder, texts = sentkit.Encoder("nano", precision="fp32", device="cpu"), {TEXTS * 60!r}
+encoder, texts = sentkit.Encoder("nano", precision="fp32", device="cpu"), {TEXTS!r}
 vectors = encoder.encode(texts)
 child = os.fork()
 if child == 0:

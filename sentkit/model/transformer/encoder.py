@@ -325,7 +325,7 @@ class TransformerEncoder:
     def _divide(self, batches: Sequence[Sequence[Tokens]]) -> Iterable[Arrays]:
         """Compute a batch in each thread. In a program in Python, few batches share its threads."""
         with self.sharing:  # without it, threads of the program compete
-            if 2 * len(batches) < torch.get_num_threads():  # in a command: never
+            if len(batches) < torch.get_num_threads():  # in a command: never
                 return [self._start(batch)() for batch in batches]
             pool = one_thread_each(self.threads, os.getpid())
         return pool.map(lambda batch: self._start(batch)(), batches)
