@@ -21,4 +21,3 @@ class Rows(Protocol):
 
     def __getitem__(self, places: Any, /) -> Float32:
         """The rows at the places of a slice or an array."""
-        ...

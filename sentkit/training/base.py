@@ -47,16 +47,13 @@ class Entries(Protocol):
     @property
     def hash(self) -> str:
         """The hash that must be equal to resume a run."""
-        ...
 
     @property
     def lineage(self) -> dict[str, Any]:
         """The origin, for the record of the checkpoint."""
-        ...
 
     def mismatch(self, tokenizer: str, family: object) -> str:
         """Return why they probably belong to a different kind of model, or an empty string."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

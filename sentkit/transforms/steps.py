@@ -30,7 +30,6 @@ class Step(Protocol):
 
     def width(self, before: int) -> int:
         """The vector width after the step; raises UsageError if the step cannot be applied."""
-        ...
 
     def __call__(self, vectors: Float32) -> Float32: ...  # (n, d) -> (n, k)
 

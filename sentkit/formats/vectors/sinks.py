@@ -29,14 +29,12 @@ NO_FORMAT = re.compile(r".*\.v?\d+(\.gz|\.zst)?|tmp\.[A-Za-z0-9]{10}")  # versio
 class Sink(Protocol):
     def prepare(self, row: Row, vectors: NDArray[np.float32], extra: NewFields = ()) -> Callable[[], object]:
         """Check a row; return the function that writes it."""
-        ...
 
     def write(self, row: Row, vectors: NDArray[np.float32], extra: NewFields = ()) -> None:
         self.prepare(row, vectors, extra)()
 
     def flush(self) -> None:
         """Send the rows so far to the reader of a pipe."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
