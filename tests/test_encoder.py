@@ -134,8 +134,10 @@ def test_threads_of_a_program_stay_and_change_no_vector(encoder, threads, texts,
     monkeypatch.setitem(BUDGETS, "cpu", 16)  # several batches
     monkeypatch.setattr("sentkit.process._threads", None)  # other tests run commands in this process
     torch.set_num_threads(threads)
-    vectors = sentkit.Encoder("nano", precision="fp32", device="cpu").encode(texts)
+    program = sentkit.Encoder("nano", precision="fp32", device="cpu")
+    vectors = program.encode(texts)
 
+    assert program.loaded.groups_at_once == 0  # so that Ctrl-C ends the batches too
     assert torch.get_num_threads() == threads
     assert set(used) == {1 if threads == 2 else 9}
     torch.set_num_threads(1)

@@ -10,9 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
-from functools import partial
 from itertools import accumulate, chain, islice, pairwise
-from threading import Event
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -62,8 +60,8 @@ class Encoder(Protocol):
         """Return the messages to print after the last row."""
 
 
-def encode_texts(tokens: Sequence[Tokens], encoder: Encoder, budget: int, end: Event | None = None) -> Arrays:
-    """Return one (m, d) array for each readout, in the order of the texts and windows; at `end`, not all."""
+def encode_texts(tokens: Sequence[Tokens], encoder: Encoder, budget: int) -> Arrays:
+    """Return one (m, d) array for each readout, in the order of the texts and of their windows."""
     parts, plan = plan_batches(tokens, budget)
     rows = ranges([part.results for part in parts])
     averaged = any(each.windows is not None and each.windows.weights for each in tokens)
@@ -74,8 +72,6 @@ def encode_texts(tokens: Sequence[Tokens], encoder: Encoder, budget: int, end: E
         put(arrays, chosen, finish(read, encoder.steps), rows[-1].stop)
         if averaged:
             put(unfinished, chosen, read, rows[-1].stop)
-        if end is not None and end.is_set():
-            break
     return join_windows(tokens, rows, arrays, unfinished, encoder) if len(parts) > len(tokens) else arrays
 
 
@@ -319,27 +315,22 @@ def encode_groups(
     prepared: Iterator[RowGroup], encoder: Encoder, budget: int, old: OldVectors | None = None
 ) -> Iterator[list[Done]]:
     """Encode each group. Threads may encode the next groups while the caller writes the last one."""
-    end = Event()
-    encode = partial(encode_group, encoder=encoder, budget=budget, old=old, end=end)
     if not encoder.groups_at_once:
-        yield from map(encode, ahead(prepared, AHEAD))
+        yield from (encode_group(group, encoder, budget, old) for group in ahead(prepared, AHEAD))
         return
     pool = ThreadPoolExecutor(encoder.groups_at_once)
-    started = (pool.submit(encode, group) for group in prepared)
+    started = (pool.submit(encode_group, group, encoder, budget, old) for group in prepared)
     try:
         for done in ahead(started, AHEAD):
             yield done.result()
     finally:
-        end.set()  # Ctrl-C in a program in Python
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def encode_group(
-    group: RowGroup, encoder: Encoder, budget: int, old: OldVectors | None, end: Event
-) -> list[Done]:
+def encode_group(group: RowGroup, encoder: Encoder, budget: int, old: OldVectors | None) -> list[Done]:
     used = sorted(group.used, key=lambda place: bool(group.tokens[place].old))  # texts with old vectors last
     tokens = group.of(used)
-    vectors = encode_texts([each for each in tokens if not each.old], encoder, budget, end)
+    vectors = encode_texts([each for each in tokens if not each.old], encoder, budget)
     if old is not None and tokens[-1:] and tokens[-1].old:
         copied = old.read([*chain.from_iterable(each.old for each in tokens)])
         vectors = [np.concatenate([*vectors, copied])]

@@ -192,8 +192,8 @@ class TransformerEncoder:
 
     @property
     def groups_at_once(self) -> int:
-        """1: copies from a GPU overlap with its work. 2: no thread waits at the end of a group."""
-        return 1 if self.device.type != "cpu" else 2 if self.threads else 0
+        """GPU, 1: copies overlap with work. Command, 2: no thread waits. Program, 0: Ctrl-C ends it."""
+        return 1 if self.device.type != "cpu" else 2 if self.threads and threads_of_command() else 0
 
     @property
     def precision(self) -> str:

@@ -156,29 +156,12 @@ def test_vectors_from_a_thread_are_those_of_the_main_thread() -> None:
         assert all(map(np.array_equal, ours.vectors, theirs.vectors))
 
 
-def test_threads_end_in_a_group_if_the_caller_stops_early() -> None:
-    before = set(threading.enumerate())
-    computed, running, stopped = [], threading.Event(), threading.Event()
+@pytest.mark.usefixtures("threads_end")
+def test_threads_end_if_the_caller_stops_early() -> None:
+    done = encode_groups(prepare(rows([("a",)] * 300), Letters(), Rejects()), InThreads(), 20)
 
-    class Waiting(InThreads):
-        def sums(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
-            computed.append(batch)
-            if batch[0].ids != [ord("x")]:
-                running.set()
-                stopped.wait(60)
-            return super().sums(batch)
-
-    texts = [("x",)] * 32 + [(f"{number}",) for number in range(2000)]  # the first group, and others
-    done = encode_groups(prepare(rows(texts), Letters(), Rejects()), Waiting(), 1)
     assert len(next(done)) == 32
-    running.wait(60)
-    done.close()  # type: ignore[attr-defined]
-    stopped.set()
-    for thread in set(threading.enumerate()) - before:
-        thread.join(60)
-
-    assert set(threading.enumerate()) <= before
-    assert len(computed) < 10
+    del done
 
 
 @pytest.mark.usefixtures("threads_end")
