@@ -7,6 +7,5 @@ python=${PYTHON:-python3}
 .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c tests/constraints.txt -e '.[test]'
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
-.venv/bin/mypy & types=$!  # it has one thread, and the tests take seconds to start
-.venv/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal "$@"
-wait "$types"
+.venv/bin/mypy
+exec .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal "$@"
