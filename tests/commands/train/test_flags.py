@@ -52,7 +52,7 @@ WRONG = [
     (("--dev", "absent.jsonl"), 66, "absent.jsonl: no such file", None),
     (("--batch", "1"), 2, "batch=1: this method needs a batch of 2 or more", None),
     (("--set", "patience=3"), 2, "patience has no effect without --dev", None),
-    (("--set", "final=last"), 2, "final", None),
+    (("--set", "final=last"), 2, "final has no effect without --dev", None),
     (("--set", "max_length=500"), 2, "max_length=500: ", "use --set max_length=128"),
 ]
 
