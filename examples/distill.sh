@@ -9,6 +9,7 @@
 # Variables: SEEDS=0..4; SETTINGS='--lr 5e-4 --set relational=1';
 # DIM=256 takes the vectors of TEACHER in their first principal directions. With the width of STUDENT, the
 # checkpoint needs no linear map.
+# SVD=FILE takes these directions from an earlier run (svd.safetensors in its OUT), whose checkpoint can be STUDENT.
 # OUT=FOLDER keeps the vectors and checkpoints, and a second call continues there.
 # FIELDS and ENCODE: see recipe.sh.
 set -eu
@@ -20,11 +21,12 @@ test=$(pairs "$test" test)
 
 [ -f "$work/texts.safetensors" ] || sentkit encode "$texts" -m "$teacher" -o "$work/texts.safetensors"
 vectors=$work/texts.safetensors
-if [ -n "${DIM:-}" ]; then
-    vectors=$work/texts-$DIM.safetensors
+if [ -n "${DIM:-}${SVD:-}" ]; then
+    vectors=$work/texts-${DIM:-svd}.safetensors
     [ -f "$vectors" ] || {
-        sentkit whiten fit "$work/texts.safetensors" --kind svd --dim "$DIM" -o "$work/svd.safetensors" -f
-        sentkit whiten apply "$work/texts.safetensors" -t "$work/svd.safetensors" -o "$vectors"
+        [ -n "${SVD:-}" ] ||
+            sentkit whiten fit "$work/texts.safetensors" --kind svd --dim "$DIM" -o "$work/svd.safetensors" -f
+        sentkit whiten apply "$work/texts.safetensors" -t "${SVD:-$work/svd.safetensors}" -o "$vectors"
     }
 fi
 # shellcheck disable=SC2086 # settings are several words

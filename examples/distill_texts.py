@@ -1,13 +1,16 @@
 """Writes the texts for `distill.sh`, one row per line, in a fixed random order.
 
-Usage: python examples/distill_texts.py WIKI NLI WORDNET
+Usage: python examples/distill_texts.py WIKI NLI WORDNET [FIRST]
     WIKI     lines: one sentence each
     NLI      pairs: text_a, text_b
     WORDNET  rows with "entry", "definition", "pos" and "synset"
+    FIRST    rows of an earlier output: writes the texts of a second stage
 
 The texts are the sentences, definitions and entries, and short and long texts made from them: questions,
 titles, key words, and paragraphs of several sentences. The sentences of NLI are there twice, because they are
 the only everyday language; all others once. Every fiftieth synset is left out, for the tests of `models.py`.
+The second stage has the pairs of NLI and WordNet whose texts are both in FIRST, and each sentence of WIKI in
+FIRST with a text made from it: a headline, a clause, a question, or a variant with another number or name.
 """
 
 import gzip
@@ -15,7 +18,7 @@ import json
 import random
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 STOP_WORDS = frozenset(
@@ -31,6 +34,9 @@ NOUN = "What is {}?|What does {} mean?|Who or what is called {}?|Where can I fin
 VERB = "How to {}?|How do I {} in this case?|When should one {}?|Why do people {}?|error when I try to {}"
 OTHER = "What is {} about it?|Why is it {}?|Is it {} or not?|How {} is it?|what makes something {}"
 QUESTIONS = {"n": NOUN.split("|"), "v": VERB.split("|"), "a": OTHER.split("|")}  # by part of speech
+SMALL_WORDS = frozenset(
+    re.findall(r"\w+", "a an the is are was were be been being has had have also its their his her")
+)
 LONG, LONG_SHARE = 160, 0.15  # a long text takes the time of several short ones
 CLAUSE = re.compile(r"^(?P<subject>[A-Z][^,;:]{2,50}?) (?P<verb>is|was|are|were) (?P<rest>[^,;]{8,60}?)[.,;]")
 
@@ -86,12 +92,80 @@ def made(sentences: list[str], entries: list[tuple[str, str, str]], chance: rand
         yield " ".join(chance.sample(sentences, min(count, len(sentences))))
 
 
-def main(wiki: str, nli: str, wordnet: str) -> None:
+def clauses(sentence: str) -> list[str]:
+    parts = re.split(r"[,;:()]| and | which | who | while | when ", sentence.rstrip("."))
+    return [part.strip() for part in parts if len(part.split()) >= 4]
+
+
+def headline(sentence: str, chance: random.Random) -> str:
+    """Return the first words of the first clause, without articles and auxiliary verbs."""
+    first = (clauses(sentence) or [sentence.rstrip(".")])[0]
+    words = [word for word in first.split() if word.lower() not in SMALL_WORDS]
+    return " ".join(words[: chance.randint(6, 11)])
+
+
+def names_in(sentence: str) -> list[str]:
+    return [word for word in sentence.split()[1:] if is_name(word)]
+
+
+def is_name(word: str) -> bool:
+    return word[:1].isupper() and word.isalpha()
+
+
+def variant(sentence: str, names: list[str], chance: random.Random) -> str:
+    """Change a number, or a name, or leave out one to four words."""
+    words, draw = sentence.split(), chance.random()
+    numbers = [place for place, word in enumerate(words) if re.fullmatch(r"\d+[.,]?", word)]
+    places = [place for place, word in enumerate(words) if place and is_name(word)]
+    if numbers and draw < 0.35:
+        place = chance.choice(numbers)
+        words[place] = re.sub(r"\d", lambda _: str(chance.randint(0, 9)), words[place])
+    elif places and draw < 0.6:
+        words[chance.choice(places)] = chance.choice(names)
+    elif len(words) > 9:
+        start = chance.randrange(len(words) - 4)
+        del words[start : start + chance.randint(1, 4)]
+    else:
+        del words[chance.randrange(len(words))]
+    return " ".join(words)
+
+
+def partner(sentence: str, names: list[str], chance: random.Random) -> str:
+    """Return a text that is similar to the sentence, or the sentence."""
+    draw, text = chance.random(), None
+    if draw < 0.5:
+        text = headline(sentence, chance)
+    elif draw < 0.65:
+        parts = clauses(sentence)
+        text = chance.choice(parts) if parts else None
+    elif draw < 0.75:
+        text = question(sentence)
+    elif draw < 0.9:
+        text = variant(sentence, names, chance)
+    if text and text != sentence:
+        return text
+    return headline(sentence, chance) if chance.random() < 0.6 else variant(sentence, names, chance)
+
+
+def second_stage(sentences: list[str], pairs: list[tuple[str, str]], first: set[str]) -> list[str]:
+    chance = random.Random(5)
+    sentences = [sentence for sentence in sentences if sentence in first]
+    names = [name for sentence in sentences[:20_000] for name in names_in(sentence)]
+    made = [(sentence, partner(sentence, names, chance)) for sentence in sentences]
+    known = [pair for pair in pairs if first.issuperset(pair)]
+    texts = [text for pair in (*made, *known) if pair[0] != pair[1] and pair[1] for text in pair]
+    chance.shuffle(texts)
+    return texts
+
+
+def first_stage(
+    sentences: list[str],
+    pairs: list[tuple[str, str]],
+    entries: list[tuple[str, str, str]],
+    held_out: set[str],
+) -> Iterator[str]:
     chance = random.Random(0)
-    sentences, pairs, rows = lines(wiki), map(json.loads, lines(nli)), list(map(json.loads, lines(wordnet)))
-    held_out = {text for row in rows if is_held_out(row) for text in (row["entry"], row["definition"])}
-    entries = [(row["entry"], row["definition"], row["pos"]) for row in rows if row["entry"] not in held_out]
-    everyday = dict.fromkeys(row[side] for row in pairs for side in ("text_a", "text_b"))
+    everyday = dict.fromkeys(text for pair in pairs for text in pair)
     texts = dict.fromkeys(sentences) | everyday
     texts.update(dict.fromkeys(definition for _, definition, _ in entries))
     texts.update(dict.fromkeys(entry for entry, _, _ in entries))
@@ -99,8 +173,24 @@ def main(wiki: str, nli: str, wordnet: str) -> None:
     shuffled = [text for text in (*texts, *everyday) if text.strip() and text not in held_out]
     chance.shuffle(shuffled)
     for text in shuffled:
-        if len(text) > LONG and chance.random() > LONG_SHARE:
-            continue
+        if len(text) <= LONG or chance.random() <= LONG_SHARE:
+            yield text
+
+
+def main(wiki: str, nli: str, wordnet: str, first: str | None = None) -> None:
+    sentences, rows = lines(wiki), [json.loads(line) for line in lines(wordnet)]
+    pairs = [(row["text_a"], row["text_b"]) for row in map(json.loads, lines(nli))]
+    texts: Iterable[str]
+    if first is None:
+        held_out = {row[key] for row in rows if is_held_out(row) for key in ("entry", "definition")}
+        entries = [
+            (row["entry"], row["definition"], row["pos"]) for row in rows if row["entry"] not in held_out
+        ]
+        texts = first_stage(sentences, pairs, entries, held_out)
+    else:
+        pairs += [(row["entry"], row["definition"]) for row in rows]
+        texts = second_stage(sentences, pairs, {json.loads(line)["text"] for line in lines(first)})
+    for text in texts:
         print(json.dumps({"text": text}, ensure_ascii=False))
 
 

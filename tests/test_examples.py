@@ -98,12 +98,19 @@ def test_a_script_trains_and_prints_scores(example):
 
 
 def test_distill_compares_student_and_teacher(example, tmp_path):
-    """With the first eight principal directions of the teacher."""
+    """With the first eight principal directions of the teacher, which a second run takes from the first."""
     made = tables(example("distill", "texts.txt", "dev.jsonl", "dev.jsonl", "nano", "small", DIM="8"))
+    given = {"SVD": str(tmp_path / "out/svd.safetensors"), "OUT": str(tmp_path / "again")}
+    again = tables(example("distill", "texts.txt", "dev.jsonl", "dev.jsonl", "nano", "small", **given))
 
-    assert made == ([("distill", 1)], ["small/mean", "nano/mean", "run/mean+dense"])
-    assert load_file(tmp_path / "out/texts.safetensors")["embeddings"].shape[1] == 256
-    assert load_file(tmp_path / "out/texts-8.safetensors")["embeddings"].shape[1] == 8
+    assert made == again == ([("distill", 1)], ["small/mean", "nano/mean", "run/mean+dense"])
+    vectors, projected, taken = (
+        load_file(tmp_path / f"{name}.safetensors")["embeddings"]
+        for name in ("out/texts", "out/texts-8", "again/texts-svd")
+    )
+    assert (vectors.shape[1], projected.shape[1]) == (256, 8)
+    assert (projected == taken).all()
+    assert not (tmp_path / "again/svd.safetensors").exists()
 
 
 def test_consert_in_one_run(example):

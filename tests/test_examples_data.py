@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -386,3 +387,34 @@ def test_bad_files_of_glue(tmp_path, content, problem):
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"glue_rows.py: test.tsv:{problem}")
+
+
+def test_the_second_stage_of_distillation_has_a_similar_text_beside_each_known_sentence(tmp_path):
+    sentences = [f"The city of Rome has {n} old bridges, which cross two rivers." for n in range(10, 90)]
+    synsets = [
+        {"entry": entry, "definition": f"a kind of {entry}", "pos": "n", "synset": f"{n}-n"}
+        for n, entry in ((50, "boat"), (57, "raft"), (60, "ship"))
+    ]
+    pairs = [{"text_a": "A man sails.", "text_b": "A man moves."}, {"text_a": "Same.", "text_b": "Same."}]
+    (tmp_path / "wiki.txt").write_text("".join(f"{sentence}\n" for sentence in sentences))
+    for name, rows in (("nli.jsonl", pairs), ("wordnet.jsonl", synsets)):
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    inputs = ("distill_texts.py", "wiki.txt", "nli.jsonl", "wordnet.jsonl")
+
+    first = [text for (text,) in values(run(*inputs, folder=tmp_path).stdout)]
+    assert set(first) & {"boat", "a kind of boat", "raft", "a kind of raft"} == {"boat", "a kind of boat"}
+
+    known = [*sentences[:60], "A man sails.", "A man moves.", "Same.", "boat", "a kind of boat", "ship"]
+    (tmp_path / "first.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in known))
+    done = run(*inputs, "first.jsonl", folder=tmp_path)
+    second = [text for (text,) in values(done.stdout)]
+    assert run(*inputs, "first.jsonl", folder=tmp_path).stdout == done.stdout
+
+    assert 110 < len(second) <= 60 * 2 + 2 + 2  # a variant can be equal to its sentence, and is left out
+    assert set(known[60:]) - set(second) == {"Same.", "ship"}  # equal texts, and one without its definition
+    made = set(second) - set(known)
+    assert {f"city of Rome {n} old bridges" for n in range(10, 70)} & made  # a headline
+    assert {f"The city of Rome has {n} old bridges" for n in range(10, 70)} & made  # a clause
+    assert all(
+        set(re.sub(r"\d+", "10", text).split()) <= set(f"{sentences[0]} bridges".split()) for text in made
+    )
