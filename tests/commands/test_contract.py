@@ -1,9 +1,10 @@
 """What every command that reads rows does with them: one table, one line for a command.
 
-Four tests run for all commands, the others once for each class that reads rows.
+Three tests run for all commands, the others once for each class that reads rows.
 """
 
 import gzip
+import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,72 +164,55 @@ def test_a_bad_row_is_reported_with_file_and_line(run, case, tmp_path):
     assert len(told) <= 2
 
 
-@readers
-def test_bytes_that_are_not_utf8_are_reported_with_file_and_line(run, case):
-    done = run(case, "-", stdin=case.good.encode() + b'{"text":"\xff"}\n')
-
-    assert done.code == 65
-    assert f": -:{case.good.count(chr(10)) + 1}: not JSON" in done.err
-
-
 @every
-def test_a_missing_file_is_66(run, case, tmp_path):
-    done = run(case, "./rows.jsonl")
+def test_missing_files_unknown_flags_and_empty_input_are_refused(run, case):
+    """No output, and one line of the problem, so that a script notices an empty pipe."""
+    missing, unknown, empty = run(case, "./rows.jsonl"), run(case, "--nonsense"), run(case, "-", stdin=b"")
 
-    assert done.code == 66
-    assert done.told[-1].startswith(f"sentkit {case.words}: ./rows.jsonl: no such ")
+    assert (missing.code, unknown.code, empty.code) == (66, 2, 65)
+    assert missing.told[-1].startswith(f"sentkit {case.words}: ./rows.jsonl: no such ")
+    assert unknown.told[0].startswith(f"sentkit {case.words}: no such option: --nonsense")
+    assert unknown.told[1:] == [f"  see: sentkit {case.words} --help"]
+    assert empty.out == b""
+    assert problems(empty) == [f"sentkit {case.words}: no rows in standard input"]
 
 
-@every
-def test_empty_input_is_bad_data(run, case):
-    """One line on stderr, no output, and 65, so that a script notices an empty pipe."""
-    done = run(case, "-", stdin=b"")
+def in_zst(content):
+    return pytest.importorskip("zstandard").compress(content)
 
-    assert (done.code, done.out) == (65, b"")
-    assert problems(done) == [f"sentkit {case.words}: no rows in standard input"]
+
+def in_parquet(content):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    file = io.BytesIO()
+    parquet.write_table(arrow.Table.from_pylist([json.loads(line) for line in content.splitlines()]), file)
+    return file.getvalue()
 
 
 @readers
-def test_same_input_same_bytes(run, case):
-    assert run(case, "-", stdin=case.good * 3).out == run(case, "-", stdin=case.good * 3).out
-
-
-@readers
-@pytest.mark.parametrize("suffix", [".jsonl.gz", ".jsonl.zst", ".parquet"])
-def test_compressed_files_and_parquet_are_read(run, case, suffix):
+def test_compressed_files_and_parquet_are_read(run, case):
     """By suffix; the same comes out as of the plain file."""
-    if suffix == ".parquet":
-        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-        records = [json.loads(line) for line in case.good.splitlines()]
-        parquet.write_table(arrow.Table.from_pylist(records), "rows.parquet")
-    else:
-        zstandard = pytest.importorskip("zstandard")
-        pack = gzip.compress if suffix.endswith("gz") else zstandard.ZstdCompressor().compress
-        Path(f"rows{suffix}").write_bytes(pack(case.good.encode()))
     Path("rows.jsonl").write_text(case.good)
-    packed, plain = run(case, f"rows{suffix}"), run(case, "rows.jsonl")
-
-    assert (packed.code, problems(packed)) == (0, [])
-    assert case.names_files or packed.out.replace(suffix.encode(), b".jsonl") == plain.out
+    plain = run(case, "rows.jsonl")
+    for suffix, pack in ((".jsonl.gz", gzip.compress), (".jsonl.zst", in_zst), (".parquet", in_parquet)):
+        Path(f"rows{suffix}").write_bytes(pack(case.good.encode()))
+        packed = run(case, f"rows{suffix}")
+        assert (packed.code, problems(packed)) == (0, [])
+        assert case.names_files or packed.out.replace(suffix.encode(), b".jsonl") == plain.out
 
 
 @readers
-def test_a_truncated_compressed_file_is_bad_data(run, case, tmp_path):
+def test_damaged_files_and_unknown_fields_are_refused(run, case, tmp_path):
+    """Bytes that are not UTF-8 have their line. A compressed file is truncated."""
     whole = gzip.compress(case.good.encode() * 500, mtime=0)
     (tmp_path / "rows.jsonl.gz").write_bytes(whole[: len(whole) // 2])
-    done = run(case, "rows.jsonl.gz")
+    truncated = run(case, "rows.jsonl.gz")
+    not_utf8 = run(case, "-", stdin=case.good.encode() + b'{"text":"\xff"}\n')
+    field = run(case, "-", "--field", "texxt=title", stdin=case.good)
 
-    assert done.code == 65
-    assert "rows.jsonl.gz: incomplete or damaged gzip file" in done.err
-
-
-@every
-def test_an_unknown_flag_is_wrong_usage(run, case):
-    done = run(case, "--nonsense")
-
-    assert done.code == 2
-    assert done.told[0].startswith(f"sentkit {case.words}: no such option: --nonsense")
-    assert done.told[1:] == [f"  see: sentkit {case.words} --help"]
+    assert (truncated.code, not_utf8.code, field.code) == (65, 65, 2)
+    assert "rows.jsonl.gz: incomplete or damaged gzip file" in truncated.err
+    assert f": -:{case.good.count(chr(10)) + 1}: not JSON" in not_utf8.err
+    assert ': --field "texxt=title": unknown field "texxt"' in field.err
 
 
 @readers
@@ -254,7 +238,10 @@ def test_a_bug_is_one_line_and_70(run, case, monkeypatch, tmp_path):
 
 @rejecting
 def test_bad_rows_can_be_rejected(run, case, tmp_path):
-    """The result is that of the good rows, and --rejects gets the others with file, line and reason."""
+    """The result is that of the good rows, and --rejects gets the others with file, line and reason.
+
+    It is also written if there are no good rows, which is an error.
+    """
     spoilt = "[1]\n" + case.good + case.bad + "\n" + case.good
     done = run(case, "-", "--rejects", "bad.jsonl", stdin=spoilt)
     first, second = map(json.loads, (tmp_path / "bad.jsonl").read_text().splitlines())
@@ -266,16 +253,10 @@ def test_bad_rows_can_be_rejected(run, case, tmp_path):
     assert second == {"file": "-", "line": line, "reason": case.problem, "row": case.bad}
     counted = f"bad rows written to bad.jsonl: 2; the first is -:1: {NO_OBJECT}"
     assert f"sentkit {case.words}: warning: {counted}" in done.told
-
-
-@rejecting
-def test_if_all_rows_are_bad_there_are_no_rows(run, case, tmp_path):
-    """The file of --rejects is written in spite of the error."""
-    done = run(case, "-", "--rejects", "bad.jsonl", stdin="[1]\n[2]\n")
-
-    assert (done.code, done.out) == (65, b"")
-    assert done.told[-1] == f"sentkit {case.words}: no rows in standard input"
-    assert (tmp_path / "bad.jsonl").read_text().count("\n") == 2
+    none = run(case, "-", "--rejects", "all.jsonl", stdin="[1]\n[2]\n")
+    assert (none.code, none.out) == (65, b"")
+    assert none.told[-1] == f"sentkit {case.words}: no rows in standard input"
+    assert (tmp_path / "all.jsonl").read_text().count("\n") == 2
 
 
 FOUND = {  # a command -> a good row, and its output field
@@ -308,11 +289,3 @@ def test_a_row_with_the_output_field_is_a_bad_row(sentkit, line, tmp_path):
     assert (done.code, reject["line"], reject["row"]) == (0, 2, bad)
     assert (replaced.code, len(replaced.rows)) == (0, 1)
     assert done.out == sentkit(*command, stdin=f"{good}\n\n{good}\n").out
-
-
-@readers
-def test_an_unknown_field_is_wrong_usage(run, case):
-    done = run(case, "-", "--field", "texxt=title", stdin=case.good)
-
-    assert done.code == 2
-    assert ': --field "texxt=title": unknown field "texxt"' in done.err

@@ -8,11 +8,30 @@ import numpy as np
 import pytest
 import torch
 
+from support import SMALL, write_small_tokenizer
+
 TEXTS = ["a cat sleeps", "the dog runs in the rain", "a cat and the sea", "rain"]
 FREE = 1e-4
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A BERT with random weights and few tokens, for each of which a table has a row."""
+    from transformers import BertConfig, BertModel
+
+    folder = tmp_path_factory.mktemp("checkpoints") / "tiny"
+    sizes = SMALL | {"vocab_size": write_small_tokenizer(folder), "initializer_range": 0.5}
+    torch.manual_seed(0)
+    BertModel(BertConfig(**sizes)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def several_batches(monkeypatch):
+    monkeypatch.setattr("sentkit.model.static.distillation.AT_ONCE", 100)
+
+
+@pytest.fixture(scope="module")
 def token_vectors(tiny):
     """The mean of the states of each token alone, between [CLS] and [SEP], and the ids of a text."""
     import transformers

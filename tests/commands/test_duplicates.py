@@ -40,10 +40,12 @@ def groups_of(vectors, metric):
 
 
 @metrics
-def test_pairs_equal_those_of_a_loop(sentkit, rows, vectors, metric):
+def test_pairs_groups_and_first_rows_equal_those_of_a_loop(sentkit, rows, vectors, metric):
     """Each pair once, and no row with itself; the similarities have seven digits."""
-    done = sentkit("duplicates", "--metric", metric, "--threshold", THRESHOLDS[metric], stdin=rows)
-    expected = by_loop(vectors, metric)
+    flags = ("duplicates", "--metric", metric, "--threshold", THRESHOLDS[metric])
+    done, groups, unique = (sentkit(*flags, *more, stdin=rows) for more in ((), ["--groups"], ["--unique"]))
+    expected, first = by_loop(vectors, metric), groups_of(vectors, metric)
+    texts = [{"id": n, "text": f"t{n}"} for n in range(40)]
 
     assert done.code == 0
     assert 10 < len(expected) < 300
@@ -52,19 +54,9 @@ def test_pairs_equal_those_of_a_loop(sentkit, rows, vectors, metric):
     for row, (i, j) in zip(done.rows, expected, strict=True):
         assert (row["text_a"], row["text_b"]) == (f"t{i - 1}", f"t{j - 1}")
         assert row["similarity"] == pytest.approx(BY_HAND[metric](vectors[i - 1], vectors[j - 1]), rel=1e-6)
-
-
-@metrics
-def test_groups_and_first_rows_equal_those_of_a_loop(sentkit, rows, vectors, metric):
-    flags = ("--metric", metric, "--threshold", THRESHOLDS[metric])
-    groups = sentkit("duplicates", *flags, "--groups", stdin=rows)
-    unique = sentkit("duplicates", *flags, "--unique", stdin=rows)
-    expected = groups_of(vectors, metric)
-    texts = [{"id": n, "text": f"t{n}"} for n in range(40)]
-
-    assert 1 < len(set(expected)) < 30
-    assert groups.rows == [{**row, "group": first} for row, first in zip(texts, expected, strict=True)]
-    assert unique.rows == [texts[first - 1] for first in sorted(set(expected))]
+    assert 1 < len(set(first)) < 30
+    assert groups.rows == [{**row, "group": n} for row, n in zip(texts, first, strict=True)]
+    assert unique.rows == [texts[n - 1] for n in sorted(set(first))]
 
 
 @metrics

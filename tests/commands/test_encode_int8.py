@@ -45,12 +45,16 @@ def test_vectors_are_near_fp32_in_the_same_space(model, request, sentkit, senten
 
 @needs_integers
 def test_the_loss_is_recorded_and_shown(sentkit, tmp_path, on_terminal):
+    """Queries in fp32 search such a file."""
     first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
     for path in (first, second):
         assert sentkit("encode", "--precision", "int8", "-o", path, stdin=TEXTS).code == 0
 
     record = json.loads(sentkit("inspect", first, "--json").out)["spec"]
+    done = sentkit("search", "a dog", "--corpus", first, "--top", "1", "--precision", "fp32")
 
+    assert done.code == 0
+    assert b"a dog" in done.out
     assert first.read_bytes() == second.read_bytes()
     assert record["precision"] == "int8"
     assert 0.99 < record["int8_cosine"]["lowest"] <= record["int8_cosine"]["mean"] < 1
@@ -81,17 +85,6 @@ def test_the_weights_do_not_depend_on_prompt_length_and_readout(bundled):
     assert torch.equal(blocks[0].factors, blocks[1].factors)
     assert torch.equal(blocks[0].up_rest.scales, blocks[1].up_rest.scales)
     assert (blocks[0].scale, blocks[0].zero) == (blocks[1].scale, blocks[1].zero)
-
-
-@needs_integers
-def test_queries_in_fp32_search_a_corpus_in_int8(sentkit, tmp_path):
-    corpus = tmp_path / "corpus.safetensors"
-    assert sentkit("encode", "--precision", "int8", "-o", corpus, stdin=TEXTS).code == 0
-
-    done = sentkit("search", "a dog", "--corpus", corpus, "--top", "1", "--precision", "fp32")
-
-    assert done.code == 0
-    assert b"a dog" in done.out
 
 
 def test_without_the_instructions_a_warning_names_the_precision_that_is_used(sentkit, monkeypatch):

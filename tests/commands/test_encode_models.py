@@ -34,18 +34,6 @@ def test_the_bundled_model_is_the_default(sentkit, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        ("./nowhere", "no such checkpoint folder"),
-        ("pkg:no_such_package", "no installed package of this name contains a model"),
-        (".", "is not a checkpoint: it has no config.json"),
-    ],
-)
-def test_a_path_without_a_checkpoint_is_66(refusal, name, problem):
-    assert refusal(name) == (66, [f"sentkit encode: {name}: {problem}"])
-
-
-@pytest.mark.parametrize(
     ("without", "code", "problem"),
     [
         ((WEIGHTS,), 66, "copy: has no model.safetensors and no pytorch_model.bin"),

@@ -113,34 +113,14 @@ def test_a_missing_file_among_others_ends_it_before_any_work(encode, tmp_path):
     assert (done.code, done.out) == (66, b"")
 
 
-def test_a_vector_file_is_encoded_anew(encode, sentkit, other, tmp_path):
-    """Its rows are read, and its vectors are left behind."""
-    encode("-o", "old.safetensors", stdin="a cat\na dog\n")
+@pytest.mark.parametrize("rows", ["a cat\na dog\n", '{"text_a":"a","text_b":"b"}'], ids=["texts", "pair"])
+def test_a_vector_file_is_encoded_anew(encode, sentkit, other, rows):
+    """Its rows are read, and its vectors are left behind. A pipe of the same run has the same rows."""
+    encode("-o", "old.safetensors", stdin=rows)
     done = sentkit("encode", "-q", "-m", other, "old.safetensors", "-o", "new.safetensors")
-    rows = sentkit("cat", "new.safetensors").out
 
     assert done.code == 0
-    assert rows == sentkit("encode", "-q", "-m", other, stdin="a cat\na dog\n").out
-
-
-def test_a_row_longer_than_the_budget_is_a_batch_of_one(encode):
-    """A batch of 4 tokens is too small for it, and it is computed all the same."""
-    text = "a cat\n" + "word " * 50 + "\na dog\n"
-    done, whole = (encode("--precision", "fp32", *flags, stdin=text) for flags in (("--batch-tokens", 4), ()))
-
-    assert done.code == 0
-    assert np.abs(done.vectors() - whole.vectors()).max() < 1e-5
-
-
-def test_a_million_words_are_truncated_and_reported(sentkit, tiny):
-    done = sentkit("encode", "-m", tiny, "--readout", "cls", stdin="a cat\n" + "word " * 1_000_000)
-
-    assert done.code == 0
-    assert len(done.rows) == 2
-    assert done.told == [
-        "sentkit encode: warning: 1 of 2 rows were truncated to 128 tokens, the first is -:2"
-        " (-v marks each in its row, --on-truncate error refuses them)"
-    ]
+    assert sentkit("cat", "new.safetensors").out == sentkit("encode", "-q", "-m", other, stdin=rows).out
 
 
 def test_rejects_and_good_rows_are_all_there(encode, tmp_path):

@@ -143,35 +143,14 @@ def test_sides_that_the_rows_do_not_have_are_refused(sentkit, words, flags, rows
     assert told in done.told[0]
 
 
-def test_a_checkpoint_declares_no_prompt_by_side(sentkit, tiny):
-    done = sentkit("export", "-m", tiny, "--prompt", "a=query: ,b=passage: ", "-o", "out")
-
-    assert (done.code, Path("out").exists()) == (2, False)
-    assert done.told[0] == "sentkit export: --prompt: a checkpoint declares one prompt for all texts"
-
-
 def test_a_file_records_the_prompts_and_works_in_other_commands(sentkit, words):
-    pairs = write("pairs.jsonl", score=1)
-    run = ("encode", pairs, "-m", words, "--prompt")
-    sentkit(*run, GIVEN, "-o", "v.safetensors")
-    rows = sentkit("cat", "v.safetensors").rows
-    query = sentkit("encode", "-m", words, "--prompt", PROMPTS["a"], "-q", stdin="ships").out
-    names = {"text_b": "text", "_emb": "_emb", "embedding_b": "embedding"}
-    corpus = ({name: row[theirs] for theirs, name in names.items()} for row in rows)
-    Path("b.jsonl").write_text(in_jsonl(*corpus))
-    hits = sentkit("search", "--corpus", "b.jsonl", stdin=query)
-    alone = ("--field", "text=text_b", "-q", "--prompt", PROMPTS["b"], "-o", "alone.safetensors")
-    sentkit("encode", pairs, "-m", words, *alone)
-    expected = sentkit("search", "--corpus", "alone.safetensors", stdin=query)
-
+    sentkit("encode", write("pairs.jsonl", score=1), "-m", words, "--prompt", GIVEN, "-o", "v.safetensors")
     [record] = sentkit("inspect", "v.safetensors", "--json").rows
-    assert record["spec"]["prompt"] == PROMPTS
-    assert hits.code == expected.code == 0
-    similarities = [[hit["similarity"] for hit in done.rows[0]["hits"]] for done in (hits, expected)]
-    assert similarities[0] == pytest.approx(similarities[1])
-    scores = [row["similarity"] for row in sentkit("score", "v.safetensors", "--json").rows]
-    first, second = (np.array([row[f"embedding_{side}"] for row in rows]) for side in "ab")
+    first, second = (sentkit("cat", "v.safetensors").vectors(f"embedding_{side}") for side in "ab")
     cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+
+    assert record["spec"]["prompt"] == PROMPTS
+    scores = [row["similarity"] for row in sentkit("score", "v.safetensors", "--json").rows]
     assert scores == pytest.approx(cosines, abs=1e-6)
 
 

@@ -84,36 +84,25 @@ def test_a_readout_without_the_prompt(tiny, copy_of, sentences):
 
 
 @pytest.mark.parametrize(
-    ("given", "count"),
+    ("given", "count", "kind"),
     [
-        ([], 1),
-        (["--precision", "fp32", "--device", "cpu"], FEW),
-        (["--on-truncate", "chunks", "--max-length", "8"], FEW),
+        ([], 1, small.SmallEncoder),
+        (["--precision", "fp32", "--device", "cpu"], FEW, small.SmallEncoder),
+        (["--on-truncate", "chunks", "--max-length", "8"], FEW, small.SmallEncoder),
+        ([], FEW + 1, TransformerEncoder),
+        (["--precision", "bf16"], 1, TransformerEncoder),
+        (["-m", "nano", "--readout", "L0+L1+L2+L3+L4:wk"], 1, TransformerEncoder),
+        (["--on-truncate", "late", "--window", "4"], 1, TransformerEncoder),
+        (["rows.txt", "-o", "folder/"], 1, TransformerEncoder),  # another process can write many rows into it
     ],
 )
-def test_a_small_input_needs_no_torch(sentkit, tiny, opened, given, count):
+def test_only_a_small_input_needs_no_torch(sentkit, tiny, opened, tmp_path, given, count, kind):
+    (tmp_path / "rows.txt").write_text(lines(count))
     done = sentkit("encode", "-m", tiny, "--readout", "mean", *given, stdin=lines(count))
 
     assert done.code == 0, done.err
-    assert len(done.rows) == count
-    assert opened == [small.SmallEncoder]
-
-
-@pytest.mark.parametrize(
-    ("given", "count"),
-    [
-        ([], FEW + 1),
-        (["--precision", "bf16"], 1),
-        (["--on-truncate", "late", "--window", "4"], 1),
-        (["-o", "folder/"], 1),  # another process can write many rows into it
-    ],
-)
-def test_other_inputs_need_torch(sentkit, tiny, opened, tmp_path, given, count):
-    (tmp_path / "rows.txt").write_text(lines(count))
-    done = sentkit("encode", "-m", tiny, "--readout", "mean", *given, "rows.txt")
-
-    assert done.code == 0, done.err
-    assert opened == [TransformerEncoder]
+    assert kind is TransformerEncoder or len(done.rows) == count
+    assert opened == [kind]
 
 
 @pytest.mark.parametrize(("second", "kind"), [(FEW - 20, small.SmallEncoder), (FEW - 19, TransformerEncoder)])
@@ -147,12 +136,6 @@ def test_unit_vectors_of_real_encoders(request, sentences, name):
     kind = {"products": "plain"} if theirs.products == "plain" else {}  # without AVX512
     assert {**own.specs[0].full, **kind} == theirs.specs[0].full
     assert encode_texts(tokens, own, 512)[0] == pytest.approx(encode_texts(tokens, theirs, 512)[0], abs=1e-6)
-
-
-def test_a_readout_of_all_layers_needs_torch(minilm):
-    model = find_encoder(minilm, ReadingOptions(readout="L2+L3+L4+L5+L6:wk"))
-
-    assert isinstance(model.encoder(1), TransformerEncoder)
 
 
 def test_a_query_text_needs_no_torch(sentkit, tiny, opened):

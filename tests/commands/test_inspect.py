@@ -167,15 +167,8 @@ PAIRS = [
 
 
 @pytest.fixture
-def geometry(sentkit):
-    """The member of that name, of a run that ended well and said nothing."""
-
-    def run(*arguments, **given):
-        done = sentkit("inspect", *arguments, **given)
-        assert (done.code, done.err) == (0, "")
-        return done.rows[0]["geometry"]
-
-    return run
+def geometry(inspect):
+    return lambda *arguments, **given: inspect(*arguments, **given)["geometry"]
 
 
 def test_the_alignment_is_of_scores_above_four(geometry, jsonl):

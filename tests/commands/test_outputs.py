@@ -47,16 +47,6 @@ def test_with_room_all_of_them_appear(sentkit, tmp_path):
     assert '"row":"bad"' in (tmp_path / "bad").read_text()
 
 
-def test_the_answer_no_is_written_too(sentkit, tmp_path):
-    """--fail-under ends with 1 after the work is done."""
-    lines = [f'{{"embedding_a":[1,0],"embedding_b":[1,{n}],"g":{n}}}\n' for n in range(5)]
-    (tmp_path / "pairs.jsonl").write_text("".join(lines))
-    done = sentkit("score", "pairs.jsonl", "--gold", "g", "--fail-under", 50, "-o", "report.jsonl")
-
-    assert done.code == 1
-    assert (tmp_path / "report.jsonl").read_text().startswith('{"file":"pairs.jsonl"')
-
-
 def test_finished_outputs_stay_if_the_reader_of_the_rows_leaves(tmp_path):
     """Exit 0, as everywhere in a pipe; the centroids were written before."""
     reading, writing = os.pipe()

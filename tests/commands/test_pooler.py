@@ -57,8 +57,8 @@ def worked(folder, texts, pooling, activation):
     ("pooling", "activation"), [(None, None), *itertools.product(("cls", "mean"), FUNCTIONS)]
 )
 def test_the_activation_is_that_of_sentkit_json(sentkit, tiny, saying, few, pooling, activation):
-    """Without a record, it is tanh after [CLS]."""
-    folder = saying({"activation": activation}) if activation else tiny
+    """Without a record, it is tanh after [CLS]. Fields of a later version are ignored."""
+    folder = saying({"activation": activation, "norm": "layer"}) if activation else tiny
     flags = ("--readout", f"pooler:{pooling}" if pooling else "pooler", "--precision", "fp32")
     done = sentkit("encode", "-m", folder, *flags, stdin="\n".join(few))
 
@@ -72,24 +72,26 @@ def spaces_of(sentkit, folder, readout):
     return spec["_emb"].rpartition(":")[2], spec
 
 
-def test_the_space_of_a_usual_pooler_has_not_changed(sentkit, tiny, saying):
-    """The hash covers weights, rules, tokenizer, layers and reduction, but not the target space."""
+def test_spaces_of_poolers(sentkit, tiny, saying):
+    """The hash covers weights, rules, tokenizer, layers and reduction, but not the target space.
+
+    The pooler belongs only to the space of readouts through it, whatever else is read.
+    """
     space, spec = spaces_of(sentkit, tiny, "pooler")
     weights = weights_hash(read_tensors([tiny / "model.safetensors"]), with_pooler=True)
     rules = [2, "gelu", 1e-12, 0]  # heads, activation, epsilon of the norms, first position
     said = saying({"activation": "tanh", "readout": "pooler:cls", "lands_in": LANDING})
+    gelu = saying({"activation": "gelu"}, "gelu")
+    others = [spaces_of(sentkit, model, f"pooler:{p}")[0] for model in (tiny, gelu) for p in ("cls", "mean")]
+    sentkit("encode", "-m", tiny, "--readout", "cls,pooler", "-o", "both", stdin="a cat\n")
 
     assert spec["weights"] == weights
     assert space == digest([weights, rules, spec["tokenizer"], [[3], "pooler"]])
     assert space == spaces_of(sentkit, tiny, "pooler:cls")[0] == spaces_of(sentkit, said, "pooler")[0]
-
-
-def test_other_activations_and_the_mean_are_other_spaces(sentkit, tiny, saying):
-    gelu = saying({"activation": "gelu"})
-    found = [spaces_of(sentkit, model, f"pooler:{p}")[0] for model in (tiny, gelu) for p in ("cls", "mean")]
-
-    assert len(set(found)) == 4
+    assert len(set(others)) == 4
     assert spaces_of(sentkit, tiny, "mean")[0] == spaces_of(sentkit, gelu, "mean")[0]
+    alone = (spaces_of(sentkit, tiny, "cls")[0], space)
+    assert alone == tuple(Store(f"both/{name}.safetensors").spec["_emb"][-12:] for name in ("cls", "pooler"))
 
 
 @pytest.mark.parametrize("trained", ["cls", "mean"])
@@ -171,15 +173,9 @@ def test_an_activation_without_a_stock_module_is_not_said(sentkit, saying, tmp_p
     assert one.rows[0]["embedding"] == other.rows[0]["embedding"]
 
 
-HOSTILE = [
-    "gelu",
-    None,
-    {"activation": 7},
-    {"activation": "exec"},
-    {"readout": "cls"},
-    {"readout": "no such"},
-]
-HOSTILE += [{"readout": "pooler:cls", "lands_in": "0123456789AB"}, {"lands_in": LANDING}]
+HOSTILE = ["gelu", None, {"activation": 7}, {"activation": "exec"}, {"readout": "cls"}]
+HOSTILE += [{"readout": "no such"}, {"readout": "pooler:cls", "lands_in": "0123456789AB"}]
+HOSTILE += [{"lands_in": LANDING}]
 
 
 @pytest.mark.parametrize("pooler", HOSTILE, ids=str)
@@ -188,9 +184,3 @@ def test_the_record_of_a_pooler_is_verified(sentkit, saying, pooler):
 
     assert done.code == 65
     assert "pooler" in done.told[0]
-
-
-def test_fields_of_a_later_version_are_ignored(sentkit, saying):
-    done = sentkit("encode", "-m", saying({"activation": "gelu", "norm": "layer"}), stdin="a cat\n")
-
-    assert done.code == 0

@@ -150,8 +150,7 @@ def test_a_folder_is_refused_as_output(sentkit, tmp_path):
     (tmp_path / "out").mkdir()
     done = sentkit("cat", "-f", "-o", "out", stdin=ROW)
 
-    assert done.code == 73
-    assert done.err == "sentkit cat: out: is a folder, expected a file\n"
+    assert (done.code, done.err) == (73, "sentkit cat: out: is a folder, expected a file\n")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -28,9 +28,7 @@ def random_hits(random, qrels, depth=150, documents=300, skill=0.0):
     for query, judged in qrels.items():
         scores = {f"d{n}": random.random() + skill * judged.get(f"d{n}", 0) for n in range(documents)}
         best = sorted(scores, key=scores.get, reverse=True)[: random.integers(1, depth)]
-        hits[query] = [
-            (each, 1 - rank / 1024) for rank, each in enumerate(best)
-        ]  # also without ties in float32
+        hits[query] = [(each, 1 - rank / 1024) for rank, each in enumerate(best)]  # no ties in float32
     return hits
 
 
@@ -119,8 +117,7 @@ def test_the_formats_of_judgements_are_equal(sentkit, tmp_path, data, form):
     done = sentkit("score", "hits.jsonl", "--qrels", name)
     expected = sentkit("score", "hits.jsonl", "--qrels", "qrels.txt")
 
-    assert done.code == 0
-    assert done.rows == [expected.rows[0] | {"qrels": name}]
+    assert (done.code, done.rows) == (0, [expected.rows[0] | {"qrels": name}])
 
 
 def test_a_better_run_wins_the_paired_comparison(sentkit, tmp_path):
@@ -188,33 +185,26 @@ def test_missing_and_unjudged_queries(sentkit, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("qrels", "row", "problem"),
+    ("qrels", "rows", "problem"),
     [
-        ("1 0 a 0\n", {}, "qrels.txt: no query has a relevant document"),
-        ("1 0 a 1\n1 0 a\n", {}, "qrels.txt:2: expected four columns: query, 0, document, relevance"),
-        ("1 0 a x\n", {}, "qrels.txt:1: expected four columns: query, 0, document, relevance"),
-        ("1 0 a 1\n1 0 a 2\n", {}, 'qrels.txt:2: document "a" of query "1" has two different scores'),
-        ("query\tdocument\n1\ta\n", {}, 'qrels.txt:2: "score" is missing'),
-        ("", {}, "no rows in qrels.txt"),
-        ("1 0 a 1\n", {"text": "x"}, '-:1: this row has no "hits"'),
-        ("1 0 a 1\n", {"hits": []}, '-:1: the query has no "id" or "_id"'),
-        ("1 0 a 1\n", {"id": 1, "hits": [{}]}, '-:1: the hit has no "id" or "_id"'),
-        ("1 0 a 1\n", {"id": None, "hits": []}, '-:1: "id" is null, expected a string or a whole number'),
+        ("1 0 a 0\n", [{}], "qrels.txt: no query has a relevant document"),
+        ("1 0 a 1\n1 0 a\n", [{}], "qrels.txt:2: expected four columns: query, 0, document, relevance"),
+        ("1 0 a x\n", [{}], "qrels.txt:1: expected four columns: query, 0, document, relevance"),
+        ("1 0 a 1\n1 0 a 2\n", [{}], 'qrels.txt:2: document "a" of query "1" has two different scores'),
+        ("query\tdocument\n1\ta\n", [{}], 'qrels.txt:2: "score" is missing'),
+        ("", [{}], "no rows in qrels.txt"),
+        ("1 0 a 1\n", [{"text": "x"}], '-:1: this row has no "hits"'),
+        ("1 0 a 1\n", [{"hits": []}], '-:1: the query has no "id" or "_id"'),
+        ("1 0 a 1\n", [{"id": 1, "hits": [{}]}], '-:1: the hit has no "id" or "_id"'),
+        ("1 0 a 1\n", [{"id": None, "hits": []}], '-:1: "id" is null, expected a string or a whole number'),
+        ("1 0 a 1\n", [{"id": 1, "hits": []}] * 2, '-:2: query "1" occurs a second time'),
     ],
 )
-def test_refusals(sentkit, tmp_path, qrels, row, problem):
+def test_refusals(sentkit, tmp_path, qrels, rows, problem):
     (tmp_path / "qrels.txt").write_text(qrels)
-    done = sentkit("score", "--qrels", "qrels.txt", stdin=in_jsonl(row))
+    done = sentkit("score", "--qrels", "qrels.txt", stdin=in_jsonl(*rows))
 
-    assert done.code == 65
-    assert done.told[0] == f"sentkit score: {problem}"
-
-
-def test_a_repeated_query_is_refused(sentkit, tmp_path):
-    (tmp_path / "qrels.txt").write_text("1 0 a 1\n")
-    done = sentkit("score", "--qrels", "qrels.txt", stdin=in_jsonl({"id": 1, "hits": []}) * 2)
-
-    assert done.told == ['sentkit score: -:2: query "1" occurs a second time']
+    assert (done.code, done.told[0]) == (65, f"sentkit score: {problem}")
 
 
 def test_long_numbers_are_ids(sentkit, tmp_path):
@@ -247,10 +237,7 @@ def test_a_terminal_shows_a_table(on_terminal):
     flags = ("--qrels", "qrels.txt", "--baseline", "hits.jsonl")
     lines = on_terminal("score", "hits.jsonl", *flags)
 
-    assert [line.split()[0] for line in lines[1:]] == [
-        "hits.jsonl",
-        *("recall@10", "recall@100", "MAP", "MRR@10"),
-    ]
-    assert lines[1].split()[1] == "nDCG@10"
-    assert lines[1].split()[-1] == "1.000"
+    names = ["hits.jsonl", "recall@10", "recall@100", "MAP", "MRR@10"]
+    assert [line.split()[0] for line in lines[1:]] == names
+    assert (lines[1].split()[1], lines[1].split()[-1]) == ("nDCG@10", "1.000")
     assert max(map(len, lines)) <= 80

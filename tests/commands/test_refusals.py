@@ -4,16 +4,22 @@ import pytest
 
 PAIR = '"text_a":"a","text_b":"b","embedding_a":[1,0],"embedding_b":[0.8,0.6]'
 ONE = '{"embedding":[1,0]}'
+WIDE = '{"text":"x","embedding":[1,0,0]}'
+UNEVEN = '{"embedding_a":[1],"embedding_b":[1,2]}'
+TRIPLET = '{"embedding_anchor":[1],"embedding_positive":[1],"embedding_negative":[1]}'
 FILES = {
     "one.jsonl": '{"text":"x","embedding":[1,0]}',
     "bare.jsonl": ONE,
-    "wide.jsonl": '{"text":"x","embedding":[1,0,0]}',
+    "wide.jsonl": WIDE,
     "named.jsonl": '{"text":"x","embedding":[1,0],"_emb":"m:100000000000"}',
     "pair.jsonl": f"{{{PAIR}}}",
     "large.jsonl": f'{ONE}\n{{"embedding":[1,1e39]}}',
     "text.jsonl": '{"text":"a"}',
     "empty.jsonl": "",
 }
+NAMED = '{"embedding":[1,2],"_emb":"a/cls:a1b2c3d4e5f6"}\n'
+NOT_CLOSEST = "-:1: --top, --threshold and --matrix need sentences, but this row is a pair"
+OTHER = "-:2: the vectors of this row are {}, the vectors of the first row are a/cls (a1b2…)"
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +49,12 @@ def files(tmp_path):
         ("search --corpus text.jsonl", ONE, "text.jsonl:1: this row has no vector"),
         ("search --corpus empty.jsonl", ONE, "no rows in empty.jsonl"),
         ("score --gold g --group t", f'{{{PAIR},"g":1}}', '-:1: "t" is missing'),
+        ("score", NAMED + NAMED.replace("cls:a1b2", "mean:9f00"), OTHER.format("a/mean (9f00…)")),
+        ("score", NAMED + ONE, OTHER.format("without _emb")),
+        ("score", f"{ONE}\n{WIDE}", "-:2: this vector has 3 numbers, the vector of the first row has 2"),
+        ("score", UNEVEN, "-:1: the vectors of this row have different lengths"),
+        ("score", TRIPLET, "-:1: this row is a triplet; score reads pairs and sentences"),
+        *((f"score {flag}", f"{{{PAIR}}}", NOT_CLOSEST) for flag in ("--top=3", "--threshold=0", "--matrix")),
     ],
 )
 def test_rows_that_do_not_fit_are_bad_data(sentkit, words, row, problem):

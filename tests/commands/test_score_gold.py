@@ -1,6 +1,7 @@
 """`score --gold`: the report, its aggregates, intervals, comparison, --fail-under, and refusals."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ SMALLER = [
     *(pair(s, g, topic="A") for s, g in ((0.1, 1), (0.2, 2), (0.3, 3))),
     *(pair(s, g, topic="B") for s, g in ((0.05, 2.5), (0.15, 3.5), (0.25, 4.5))),
 ]
+NOT_SAME = "{}.jsonl: scored pair {} is not the same pair as in {}.jsonl"
 LARGER = [*SMALLER, pair(0.9, 0.5, topic="B")]
 
 
@@ -63,9 +65,9 @@ def test_aggregates_of_the_papers(report, rows, expected, aggregate):
     """The report has all three; its main value is the requested one."""
     (found,) = report(rows, "--group", "topic", "--aggregate", aggregate).rows
 
-    assert {name: both["spearman"] for name, both in found["averages"].items()} == pytest.approx(
-        expected, abs=1e-4
-    )
+    averages = {name: both["spearman"] for name, both in found["averages"].items()}
+
+    assert averages == pytest.approx(expected, abs=1e-4)
     assert found["aggregate"] == aggregate
     assert found["spearman"] == pytest.approx(expected[aggregate], abs=1e-4)
 
@@ -85,9 +87,8 @@ def test_an_undefined_group_is_a_warning(report):
     done = report([*SMALLER, pair(0.5, 1, topic="C")], "--group", "topic")
     (found,) = done.rows
 
-    assert done.told == [
-        'sentkit score: warning: -: the correlation of group "C" is undefined: too few pairs, or equal values'
-    ]
+    problem = 'the correlation of group "C" is undefined: too few pairs, or equal values'
+    assert done.told == [f"sentkit score: warning: -: {problem}"]
     assert found["groups"]["C"]["spearman"] is None
     assert found["averages"]["mean"]["spearman"] is None
     assert found["spearman"] is not None
@@ -107,12 +108,10 @@ def test_equal_similarities_are_a_warning(report):
     """[CLS] at layer 0 gives them, and a sweep must still report the other layers."""
     done = report([pair(0.1, 1), pair(0.1, 2), pair(0.1, 3)])
 
-    assert done.code == 0
+    problem = "the correlation is undefined: all pairs have the same similarity"
+    assert (done.code, done.told) == (0, [f"sentkit score: warning: -: {problem}"])
     assert done.rows[0]["spearman"] is None
     assert done.rows[0]["spearman_ci95"] == [None, None]
-    assert done.told == [
-        "sentkit score: warning: -: the correlation is undefined: all pairs have the same similarity"
-    ]
 
 
 @pytest.fixture
@@ -166,13 +165,10 @@ def test_comparison_with_a_baseline(sentkit):
     ("change", "problem"),
     [
         (lambda rows: rows[:-1], "new.jsonl: 40 scored pairs, but 39 in base.jsonl"),
-        (
-            lambda rows: [rows[1], rows[0], *rows[2:]],
-            "new.jsonl: scored pair 1 is not the same pair as in base.jsonl",
-        ),
+        (lambda rows: [rows[1], rows[0], *rows[2:]], NOT_SAME.format("new", 1, "base")),
         (
             lambda rows: [*rows[:3], {**rows[3], "text_a": "changed"}, *rows[4:]],
-            "new.jsonl: scored pair 4 is not the same pair as in base.jsonl",
+            NOT_SAME.format("new", 4, "base"),
         ),
     ],
     ids=["fewer", "order", "text"],
@@ -182,8 +178,7 @@ def test_a_baseline_with_different_pairs_is_refused(sentkit, tmp_path, jsonl, ch
     (tmp_path / "base.jsonl").write_bytes(jsonl(*change(rows)))
     done = sentkit("score", "new.jsonl", "--baseline", "base.jsonl", "--gold", "score")
 
-    assert done.code == 65
-    assert done.told[0] == f"sentkit score: {problem}"
+    assert (done.code, done.told[0]) == (65, f"sentkit score: {problem}")
 
 
 @pytest.mark.usefixtures("files")
@@ -196,9 +191,8 @@ def test_a_baseline_with_different_groups_is_refused(sentkit, tmp_path, jsonl):
     flags = ("--gold", "score", "--group", "topic", "--aggregate", "mean")
     done = sentkit("score", "halves.jsonl", "--baseline", "quarters.jsonl", *flags)
 
-    assert done.code == 65
-    problem = "halves.jsonl: scored pair 11 is not the same pair as in quarters.jsonl"
-    assert done.told[0] == f"sentkit score: {problem}"
+    problem = NOT_SAME.format("halves", 11, "quarters")
+    assert (done.code, done.told[0]) == (65, f"sentkit score: {problem}")
 
 
 @pytest.mark.usefixtures("files")
@@ -220,22 +214,19 @@ def test_field_names_the_texts_that_identify_a_pair(sentkit, tmp_path):
         text = (tmp_path / f"{name}.jsonl").read_text().replace('"text_a"', '"left"')
         (tmp_path / f"{name}.jsonl").write_text(text)
     (tmp_path / "one.jsonl").write_text((tmp_path / "one.jsonl").read_text().replace('"a3"', '"changed"'))
-    done = sentkit(
-        "score", "new.jsonl", "--baseline", "one.jsonl", "--gold", "score", "--field", "text_a=left"
-    )
+    flags = ("--baseline", "one.jsonl", "--gold", "score", "--field", "text_a=left")
+    done = sentkit("score", "new.jsonl", *flags)
 
-    assert done.code == 65
-    assert done.told[0] == "sentkit score: new.jsonl: scored pair 4 is not the same pair as in one.jsonl"
+    assert (done.code, done.told[0]) == (65, f"sentkit score: {NOT_SAME.format('new', 4, 'one')}")
 
 
 @pytest.mark.usefixtures("files")
 def test_fail_under(sentkit):
-    """Exit code 1 if a Spearman is lower; the report is the same."""
-    above = sentkit("score", "one.jsonl", "new.jsonl", "--gold", "score", "--fail-under", 50)
-    below = sentkit("score", "one.jsonl", "new.jsonl", "--gold", "score", "--fail-under", 99)
-    value = below.rows[0]["spearman"]
+    """Exit code 1 if a Spearman is lower; the report is the same, also in a file."""
+    command = ("score", "one.jsonl", "new.jsonl", "--gold", "score", "--fail-under")
+    above, below = sentkit(*command, 50), sentkit(*command, 99, "-o", "report.jsonl")
+    value = above.rows[0]["spearman"]
 
-    assert above.code == 0
-    assert below.code == 1
-    assert below.out == above.out
+    assert (above.code, below.code) == (0, 1)
+    assert Path("report.jsonl").read_bytes() == above.out
     assert below.err == f"sentkit score: one.jsonl: spearman is {value:.2f}, below 99\n"

@@ -1,4 +1,6 @@
-"""`score` of pairs and of sentences: similarities, closest pairs, the matrix, and what must not meet."""
+"""`score` of pairs and of sentences: similarities, closest pairs, and the matrix."""
+
+import itertools
 
 import numpy as np
 import pytest
@@ -36,26 +38,23 @@ def test_pairs_get_their_similarity(sentkit, pairs, vectors, metric):
     assert [row["similarity"] for row in done.rows] == pytest.approx(expected, rel=5e-7)
 
 
-def test_vectors_are_kept_on_request(sentkit, pairs):
-    done = sentkit("score", "--keep-vectors", stdin=pairs)
-
-    assert list(done.rows[0]) == ["id", "embedding_a", "embedding_b", "similarity"]
-
-
-def test_the_rest_of_a_row_passes_through(sentkit):
+def test_the_rest_of_a_row_passes_through(sentkit, pairs):
+    """And the vectors on request."""
     row = (
         b'{"id":12345678901234567890, "embedding_a":[1,0],"x": 1.10 ,'
         b'"_emb":"m:0123456789ab","embedding_b":[2,0]}'
     )
 
     assert sentkit("score", stdin=row).out == b'{"id":12345678901234567890,"x": 1.10,"similarity":1.0}\n'
+    kept = sentkit("score", "--keep-vectors", stdin=pairs).rows
+    assert list(kept[0]) == ["id", "embedding_a", "embedding_b", "similarity"]
 
 
 @metrics
 def test_the_closest_sentences_come_first(sentkit, sentences_with_vectors, vectors, metric):
-    """The best four of all pairs, each once, as loops find them."""
+    """The best four of all pairs, each once, as loops find them. Ten pairs are the default."""
     done = sentkit("score", "--top", 4, "--metric", metric, stdin=sentences_with_vectors)
-    every = [(BY_HAND[metric](vectors[i], vectors[j]), i, j) for i in range(12) for j in range(i + 1, 12)]
+    every = [(BY_HAND[metric](vectors[i], vectors[j]), i, j) for i, j in itertools.combinations(range(12), 2)]
     expected = sorted(every, key=lambda found: -found[0])[:4]
 
     assert [(row["row_a"] - 1, row["row_b"] - 1) for row in done.rows] == [(i, j) for _, i, j in expected]
@@ -63,6 +62,7 @@ def test_the_closest_sentences_come_first(sentkit, sentences_with_vectors, vecto
     assert [(row["text_a"], row["text_b"]) for row in done.rows] == [
         (f"t{i}", f"t{j}") for _, i, j in expected
     ]
+    assert len(sentkit("score", "--metric", metric, stdin=sentences_with_vectors).rows) == 10
 
 
 def test_a_pair_has_the_entry_of_a_row_without_text(sentkit, jsonl):
@@ -83,13 +83,10 @@ def test_a_pair_has_the_entry_of_a_row_without_text(sentkit, jsonl):
 
 
 @metrics
-def test_pairs_that_reach_a_threshold_come_in_the_order_of_the_rows(
-    sentkit, sentences_with_vectors, vectors, metric
-):
+def test_pairs_above_a_threshold_have_the_order_of_rows(sentkit, sentences_with_vectors, vectors, metric):
     """Of all pairs, as loops find them, the 20 best; with --top the best of these come first."""
-    every = [
-        (BY_HAND[metric](vectors[i], vectors[j]), i + 1, j + 1) for i in range(12) for j in range(i + 1, 12)
-    ]
+    places = itertools.combinations(range(12), 2)
+    every = [(BY_HAND[metric](vectors[i], vectors[j]), i + 1, j + 1) for i, j in places]
     values = sorted(value for value, _, _ in every)
     flags = ("--metric", metric, "--threshold", (values[-20] + values[-21]) / 2)
     done = sentkit("score", *flags, stdin=sentences_with_vectors)
@@ -104,25 +101,20 @@ def test_pairs_that_reach_a_threshold_come_in_the_order_of_the_rows(
     assert [(row["row_a"], row["row_b"]) for row in more.rows] == [pair[1:] for pair in best]
 
 
-def test_a_threshold_that_no_pair_reaches_leaves_nothing(sentkit):
-    """No pair, and no mistake; nor has a single row."""
-    two, one = '{"embedding":[1,0]}\n{"embedding":[0,1]}', '{"embedding":[1,0]}'
-    for flags, rows in ((("--threshold", "1"), two), ((), one)):
-        done = sentkit("score", *flags, stdin=rows)
-        assert (done.code, done.out, done.err) == (0, b"", "")
-
-
 def test_equal_rows_reach_a_cosine_of_one(sentkit):
-    """Their cosine is exactly 1, so a threshold of 1 finds duplicates; ties are in the order of the rows."""
+    """Their cosine is exactly 1, so a threshold of 1 finds duplicates; ties are in the order of the rows.
+
+    Two other rows, and a single row, give no pair and no error.
+    """
     rows = "".join(f'{{"embedding":{vector}}}\n' for vector in ([0.1, 0.7], [1, 0], [0.1, 0.7], [0.1, 0.7]))
     for flags in ((), ("--top", 9)):
         done = sentkit("score", "--threshold", "1", *flags, stdin=rows)
 
         assert [(row["row_a"], row["row_b"]) for row in done.rows] == [(1, 3), (1, 4), (3, 4)]
-
-
-def test_ten_pairs_are_the_default(sentkit, sentences_with_vectors):
-    assert len(sentkit("score", stdin=sentences_with_vectors).rows) == 10
+    two, one = '{"embedding":[1,0]}\n{"embedding":[0,1]}', '{"embedding":[1,0]}'
+    for flags, rows in ((("--threshold", "1"), two), ((), one)):
+        done = sentkit("score", *flags, stdin=rows)
+        assert (done.code, done.out, done.err) == (0, b"", "")
 
 
 @metrics
@@ -150,44 +142,3 @@ def test_fields_are_mapped(sentkit):
 
     assert (closest.rows[0]["text_a"], closest.rows[0]["text_b"]) == ("x", "y")
     assert list(matrix.rows[0]) == ["title", "similarities"]
-
-
-@pytest.mark.parametrize(
-    ("rows", "problem"),
-    [
-        (
-            '{"embedding":[1,2],"_emb":"a/cls:a1b2c3d4e5f6"}\n{"embedding":[1,2],"_emb":"a/mean:9f0011223344"}',
-            "-:2: the vectors of this row are a/mean (9f00…), the vectors of the first row are a/cls (a1b2…)",
-        ),
-        (
-            '{"embedding":[1,2],"_emb":"a/cls:a1b2c3d4e5f6"}\n{"embedding":[1,2]}',
-            "-:2: the vectors of this row are without _emb, the vectors of the first row are a/cls (a1b2…)",
-        ),
-        (
-            '{"embedding":[1,2]}\n{"embedding":[1,2,3]}',
-            "-:2: this vector has 3 numbers, the vector of the first row has 2",
-        ),
-        ('{"embedding_a":[1],"embedding_b":[1,2]}', "-:1: the vectors of this row have different lengths"),
-        (
-            '{"embedding_anchor":[1],"embedding_positive":[1],"embedding_negative":[1]}',
-            "-:1: this row is a triplet; score reads pairs and sentences",
-        ),
-    ],
-)
-def test_vectors_that_cannot_meet_are_refused(sentkit, rows, problem):
-    """65, with the place and both sides."""
-    done = sentkit("score", stdin=rows)
-
-    assert done.code == 65
-    assert done.out == b""
-    assert done.told[0].startswith(f"sentkit score: {problem}")
-
-
-@pytest.mark.parametrize("flag", ["--top=3", "--threshold=0", "--matrix"])
-def test_pairs_have_no_closest_pairs(sentkit, pairs, flag):
-    done = sentkit("score", flag, stdin=pairs)
-
-    assert done.code == 65
-    assert done.told[0].endswith(
-        "-:1: --top, --threshold and --matrix need sentences, but this row is a pair"
-    )

@@ -23,14 +23,11 @@ TRAIN = [
 def vectors(tmp_path):
     """Twelve pairs with gold scores and vectors, (12, 2, 6)."""
     made = normal_rows(24, 6).reshape(12, 2, 6)
-    (tmp_path / "test.jsonl").write_text(
-        in_jsonl(
-            *(
-                {"id": n, "text_a": one, "text_b": other, "score": n * 5 % 7, **vectors_of(pair)}
-                for n, ((one, other), pair) in enumerate(zip(TEXTS, made, strict=True))
-            )
-        )
+    rows = (
+        {"id": n, "text_a": one, "text_b": other, "score": n * 5 % 7, **vectors_of(pair)}
+        for n, ((one, other), pair) in enumerate(zip(TEXTS, made, strict=True))
     )
+    (tmp_path / "test.jsonl").write_text(in_jsonl(*rows))
     for number, part in enumerate((TRAIN[:2], TRAIN[2:8], TRAIN[8:])):
         (tmp_path / f"train-{number}.jsonl.gz").write_bytes(gzip.compress(in_jsonl(*part).encode()))
     return made
@@ -59,9 +56,8 @@ def test_groups_and_several_files(sentkit, vectors, tmp_path):
     (tmp_path / "train.jsonl").write_text(in_jsonl(*TRAIN))
     lines = (tmp_path / "test.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "other.jsonl").write_text("".join(lines[3:]))
-    one, other, average = sentkit(
-        "score", "test.jsonl", "other.jsonl", "--gold", "score", "--seen", "train.jsonl"
-    ).rows
+    flags = ("--gold", "score", "--seen", "train.jsonl")
+    one, other, average = sentkit("score", "test.jsonl", "other.jsonl", *flags).rows
 
     assert [one["seen"][level] for level in ("pair", "both", "one")] == [2, 3, 2]
     assert [other["seen"][level] for level in ("pair", "both", "one")] == [1, 3, 1]
@@ -82,6 +78,7 @@ def test_nothing_left_is_undefined(sentkit, vectors, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "code", "problem"),
     [
+        (("score", "bare.jsonl", *GOLD[2:], "--seen", "a.txt"), 65, 'bare.jsonl:1: "text_a" is missing'),
         ((*GOLD, "--seen", "none.jsonl"), 66, "none.jsonl: no such file"),
         ((*GOLD, "--seen", "empty.txt"), 65, "no rows in empty.txt"),
         ((*GOLD, "--seen", "bad.jsonl"), 65, 'bad.jsonl:2: "text" is a number'),
@@ -90,7 +87,7 @@ def test_nothing_left_is_undefined(sentkit, vectors, tmp_path):
     ],
 )
 def test_refusals(sentkit, vectors, tmp_path, flags, code, problem):
-    (tmp_path / "train.jsonl").write_text(in_jsonl(*TRAIN))
+    (tmp_path / "bare.jsonl").write_text(in_jsonl({"score": 1, **vectors_of(vectors[0])}))
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "a.txt").write_text("a\n")
     (tmp_path / "bad.jsonl").write_text('{"text":"a"}\n{"text":7}\n')
@@ -98,13 +95,6 @@ def test_refusals(sentkit, vectors, tmp_path, flags, code, problem):
 
     assert done.code == code
     assert problem in done.err
-
-
-def test_pairs_without_texts_are_refused(sentkit, tmp_path):
-    (tmp_path / "test.jsonl").write_text(in_jsonl({"score": 1, **vectors_of(normal_rows(2, 3))}))
-    (tmp_path / "a.txt").write_text("a\n")
-
-    assert 'test.jsonl:1: "text_a" is missing' in sentkit(*GOLD, "--seen", "a.txt").err
 
 
 def test_a_skipped_row_leaves_nothing_behind(sentkit, vectors, tmp_path):

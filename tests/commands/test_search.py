@@ -87,18 +87,15 @@ def test_hits_reach_the_threshold(sentkit, corpus, queries, corpus_vectors, quer
 
 
 def test_a_query_without_a_hit_has_an_empty_list(sentkit, held):
-    done = sentkit(
-        "search", "--corpus", held('{"embedding":[1,0]}'), "--threshold", 0.5, stdin='{"embedding":[0,1]}'
-    )
+    flags = ("--corpus", held('{"embedding":[1,0]}'), "--threshold", 0.5)
 
-    assert done.rows == [{"hits": []}]
+    assert sentkit("search", *flags, stdin='{"embedding":[0,1]}').rows == [{"hits": []}]
 
 
 def test_the_corpus_may_be_standard_input(sentkit, corpus, queries, tmp_path):
     (tmp_path / "q.jsonl").write_bytes(queries)
-    piped = sentkit(
-        "search", "--queries", "q.jsonl", "--corpus", "-", stdin=(tmp_path / "corpus.jsonl").read_bytes()
-    )
+    lines = (tmp_path / "corpus.jsonl").read_bytes()
+    piped = sentkit("search", "--queries", "q.jsonl", "--corpus", "-", stdin=lines)
 
     assert piped.out == sentkit("search", "--corpus", corpus, stdin=queries).out
 
@@ -149,22 +146,16 @@ def test_flat_rows_are_the_hits(sentkit, corpus, queries, metric, tmp_path):
     assert flat == expected == sentkit("cat", "hits.parquet").rows
 
 
-def test_flat_rows_are_pairs_of_texts(sentkit, held):
-    """--field gives both texts their standard names, so `predict` reads them."""
-    corpus = held('{"title":"x","v":[1,0],"text":"other"}\n')
-    flags = ("--field", "text=title", "--field", "embedding=v", "--flat")
-    done = sentkit("search", "--corpus", corpus, *flags, stdin=b'{"title":"y","v":[1,0]}')
-
-    assert done.rows == [{"text_a": "y", "row_b": 1, "rank": 1, "text_b": "x", "similarity": 1.0}]
-
-
 def test_field_applies_to_queries_and_corpus(sentkit, held):
-    """The text of a hit is always named text."""
-    corpus = held('{"title":"x","v":[1,0]}\n')
-    flags = ("--field", "text=title", "--field", "embedding=v")
-    done = sentkit("search", "--corpus", corpus, *flags, stdin=b'{"title":"y","v":[1,0]}')
+    """The text of a hit is always named text, and both texts of a flat row, so that `predict` reads them."""
+    corpus = held('{"title":"x","v":[1,0],"text":"other"}\n')
+    flags = ("--corpus", corpus, "--field", "text=title", "--field", "embedding=v")
+    nested, flat = (
+        sentkit("search", *flags, *form, stdin=b'{"title":"y","v":[1,0]}').rows for form in ((), ("--flat",))
+    )
 
-    assert done.rows == [{"title": "y", "hits": [{"row": 1, "similarity": 1.0, "text": "x"}]}]
+    assert nested == [{"title": "y", "hits": [{"row": 1, "similarity": 1.0, "text": "x"}]}]
+    assert flat == [{"text_a": "y", "row_b": 1, "rank": 1, "text_b": "x", "similarity": 1.0}]
 
 
 A, B, LANDS = "a/cls:a1b2c3d4e5f6", "b/mean:0123456789ab", "c/pooler:mean>0123456789ab:99aabbccddee"
@@ -194,14 +185,9 @@ def test_both_spaces_are_named(sentkit, held):
     other = sentkit("search", "--corpus", corpus, stdin=f'{{"embedding":[1,0],"_emb":"{B}"}}')
     without = sentkit("search", "--corpus", corpus, stdin=b'{"embedding":[1,0]}')
 
-    assert other.told == [
-        "sentkit search: -:1: the vectors of the query are b/mean (0123…),"
-        " the vectors of c.jsonl are a/cls (a1b2…)"
-    ]
-    assert without.told == [
-        "sentkit search: -:1: the vectors of the query are without _emb,"
-        " the vectors of c.jsonl are a/cls (a1b2…)"
-    ]
+    for done, space in ((other, "b/mean (0123…)"), (without, "without _emb")):
+        spaces = f"the vectors of the query are {space}, the vectors of c.jsonl are a/cls (a1b2…)"
+        assert done.told == [f"sentkit search: -:1: {spaces}"]
 
 
 def test_a_bad_row_of_the_corpus_is_never_skipped(sentkit, held):
@@ -209,11 +195,8 @@ def test_a_bad_row_of_the_corpus_is_never_skipped(sentkit, held):
     corpus = held('{"embedding":[1,0]}\n{"embedding":[1]}\n')
     done = sentkit("search", "--corpus", corpus, "--rejects", "/dev/null", stdin=b'{"embedding":[1,0]}')
 
-    assert done.code == 65
-    assert (
-        done.told[0]
-        == "sentkit search: c.jsonl:2: this vector has 1 numbers, the vector of the first row has 2"
-    )
+    problem = "c.jsonl:2: this vector has 1 numbers, the vector of the first row has 2"
+    assert (done.code, done.told[0]) == (65, f"sentkit search: {problem}")
 
 
 def test_hits_are_a_table_on_a_terminal(on_terminal, tmp_path, corpus, jsonl):

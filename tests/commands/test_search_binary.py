@@ -13,18 +13,16 @@ from sentkit.metrics.neighbours import search
 from sentkit.metrics.neighbours.search import MAX_CANDIDATES, QUERIES_PER_BLOCK
 from support import BY_HAND
 
-SPACE = "m/mean:0a0000000000"
+SPACE, CLS = "m/mean:0a0000000000", "m/cls:0b0000000000"
 
 
 def stored_signs(*parts, width):
     """The sign bits of one or more files."""
     storage = Storage("binary", width)
-    return StoredVectors(
-        [
-            SimpleNamespace(count=len(codes), storage=storage, codes=partial(np.asarray, codes))
-            for codes in parts
-        ]
-    )
+    files = [
+        SimpleNamespace(count=len(each), storage=storage, codes=partial(np.asarray, each)) for each in parts
+    ]
+    return StoredVectors(files)
 
 
 def lines(jsonl, vectors, emb=SPACE, name="text"):
@@ -122,10 +120,8 @@ def test_texts_are_encoded_as_recorded(sentkit, tiny):
     texts = "a cat\na dog\nthe sea\n"
     for name, flags in (("signs", ["--store", "binary"]), ("exact", [])):
         sentkit("encode", "-q", "-m", tiny, "--normalize", "-o", f"{name}.safetensors", *flags, stdin=texts)
-    done = sentkit(
-        "search", "the sea", "--corpus", "signs.safetensors", "--rescore", "exact.safetensors", "-q"
-    )
-    alone = sentkit("search", "the sea", "--corpus", "signs.safetensors", "-q")
+    search = ("search", "the sea", "--corpus", "signs.safetensors", "-q")
+    done, alone = sentkit(*search, "--rescore", "exact.safetensors"), sentkit(*search)
 
     assert done.rows[0]["hits"][0] == {"row": 3, "similarity": 1, "text": "the sea"}
     assert sorted(hit["row"] for hit in alone.rows[0]["hits"]) == [1, 2, 3]
@@ -134,16 +130,13 @@ def test_texts_are_encoded_as_recorded(sentkit, tiny):
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        (["--candidates", 2, "--top", 3], "--candidates 2: expected at least --top, 3"),
-        (["--candidates", 5], "--candidates 5: expected at least --top, 10"),
-        (
-            ["--candidates", 5, "--threshold", 0.5],
-            "--candidates has no effect with --threshold without --top",
-        ),
+        (["2", "--top", 3], "--candidates 2: expected at least --top, 3"),
+        (["5"], "--candidates 5: expected at least --top, 10"),
+        (["5", "--threshold", 0.5], "--candidates has no effect with --threshold without --top"),
     ],
 )
 def test_candidates_that_have_no_effect_are_refused(sentkit, corpus, queries, flags, problem):
-    done = sentkit("search", "--corpus", corpus, *flags, stdin=queries[1])
+    done = sentkit("search", "--corpus", corpus, "--candidates", *flags, stdin=queries[1])
 
     assert (done.code, done.err) == (2, f"sentkit search: {problem}\n")
 
@@ -152,30 +145,20 @@ def test_candidates_that_have_no_effect_are_refused(sentkit, corpus, queries, fl
 def test_flags_of_binary_need_a_binary_corpus(sentkit, corpus, queries, flag):
     done = sentkit("search", "--corpus", "exact.jsonl", *flag, stdin=queries[1])
 
-    assert done.code == 2
-    assert done.told == [
-        f"sentkit search: {flag[0]} needs a corpus of encode --store binary, exact.jsonl has other vectors"
-    ]
+    problem = f"{flag[0]} needs a corpus of encode --store binary, exact.jsonl has other vectors"
+    assert (done.code, done.told) == (2, [f"sentkit search: {problem}"])
 
 
 def test_exact_vectors_of_other_rows_are_refused(sentkit, corpus, vectors, queries, jsonl):
+    differs = r":(\d+): this row differs from row \1 of signs.safetensors"
+    sizes = r": it has {}; signs.safetensors has 60 rows.*"
     for name, content, problem in (
-        (
-            "short.jsonl",
-            lines(jsonl, vectors[:59]),
-            "short.jsonl: it has 59 rows, 9 numbers, m/mean (0a00…); signs.safetensors has 60 rows",
-        ),
-        ("other.jsonl", lines(jsonl, vectors).replace(b'"t', b'"u'), "other.jsonl:"),
-        (
-            "space.jsonl",
-            lines(jsonl, vectors, "m/cls:0b0000000000"),
-            "space.jsonl: it has 60 rows, 9 numbers, m/cls (0b00…); signs.safetensors has 60 rows",
-        ),
+        ("short", lines(jsonl, vectors[:59]), sizes.format(r"59 rows, 9 numbers, m/mean \(0a00…\)")),
+        ("other", lines(jsonl, vectors).replace(b'"t', b'"u'), differs),
+        ("space", lines(jsonl, vectors, CLS), sizes.format(r"60 rows, 9 numbers, m/cls \(0b00…\)")),
     ):
-        Path(name).write_bytes(content)
-        done = sentkit("search", "--corpus", corpus, "--rescore", name, stdin=queries[1])
+        Path(f"{name}.jsonl").write_bytes(content)
+        done = sentkit("search", "--corpus", corpus, "--rescore", f"{name}.jsonl", stdin=queries[1])
         assert done.code == 65
-        assert done.told[0].startswith(f"sentkit search: {problem}")
-        if name == "other.jsonl":
-            assert re.fullmatch(r".*l:(\d+): this row differs from row \1 of signs.safetensors", done.told[0])
+        assert re.fullmatch(f"sentkit search: {name}.jsonl{problem}", done.told[0])
     assert sentkit("search", "--corpus", corpus, "--rescore", "none.jsonl", stdin=queries[1]).code == 66

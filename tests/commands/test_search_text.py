@@ -41,17 +41,15 @@ def piped(sentkit):
 
 
 @pytest.mark.parametrize(
-    "flags",
+    ("flags", "search"),
     [
-        (),
-        ("--readout", "cls"),
-        ("--readout", "mean-last2", "--normalize", "--dim", "8"),
-        ("--readout", "L2:max", "--max-length", "9"),
-        ("--prompt", "query: ", "--max-length", "12"),
+        ((), ("--top", 2)),
+        (("--readout", "cls"), ("--threshold", 0.5)),
+        (("--readout", "mean-last2", "--normalize", "--dim", "8"), ()),
+        (("--readout", "L2:max", "--max-length", "9"), ()),
+        (("--prompt", "query: ", "--max-length", "12"), ()),
     ],
-    ids=" ".join,
 )
-@pytest.mark.parametrize("search", [(), ("--top", 2), ("--threshold", 0.5)], ids=str)
 def test_texts_have_the_hits_of_the_pipe(sentkit, encode, piped, tiny, copy_of, flags, search):
     """Byte for byte: the record has the model, readout, prompt, length and steps; -m names the same model."""
     encode(tiny, *flags)
@@ -85,8 +83,7 @@ def test_a_recorded_static_model_is_used(sentkit, encode, piped, model2vec):
     encode(folder, "--readout", "max", texts="a cat\nthe dog\n")
     done = sentkit("search", "cats", "--corpus", "c.safetensors")
 
-    assert done.code == 0
-    assert done.out == piped(["cats"], ("-m", folder, "--readout", "max")).out
+    assert (done.code, done.out) == (0, piped(["cats"], ("-m", folder, "--readout", "max")).out)
 
 
 def test_a_declared_prompt_for_queries_is_used(sentkit, encode, piped, tiny, copy_of):
@@ -123,26 +120,18 @@ def test_files_are_encoded_and_searched(sentkit, encode, notes, tiny, copy_of, o
     done = sentkit("search", "a cat", *notes, "-m", folder, "--top", 5)
     flat = sentkit("search", "a cat", *notes, "-m", folder, "--top", 5, "--flat").rows
     (expected,) = sentkit("search", "a cat", "--corpus", "c.safetensors").rows
+    names = ("file", "row", "text", "similarity")
     hits = [
-        {
-            **dict(zip(("file", "row", "text"), rows[hit["row"] - 1], strict=True)),
-            "similarity": hit["similarity"],
-        }
-        for hit in expected["hits"]
+        dict(zip(names, (*rows[hit["row"] - 1], hit["similarity"]), strict=True)) for hit in expected["hits"]
     ]
     lines = on_terminal("search", "a cat", *notes, "-m", folder, "--top", 5)
 
     assert (done.code, done.err) == (0, "")
     assert [{name: hit[name] for name in hits[0]} for hit in done.rows[0]["hits"]] == hits
-    assert [{name: row[f"{name}_b"] for name in ("file", "row")} for row in flat] == [
-        {name: hit[name] for name in ("file", "row")} for hit in hits
-    ]
+    assert [(row["file_b"], row["row_b"]) for row in flat] == [(hit["file"], hit["row"]) for hit in hits]
     for line, hit in zip(lines[-5:], hits, strict=True):
-        assert line.strip().split(maxsplit=2) == [
-            f"{hit['similarity']:.4f}",
-            f"{hit['file']}:{hit['row']}",
-            hit["text"],
-        ]
+        place = f"{hit['file']}:{hit['row']}"
+        assert line.strip().split(maxsplit=2) == [f"{hit['similarity']:.4f}", place, hit["text"]]
 
 
 @pytest.mark.parametrize(("size", "model"), [(1_000_000, "nano"), (1_000_001, "static")])
@@ -202,46 +191,32 @@ def test_another_model_is_read_as_it_declares(sentkit, encode, piped, other, tin
 
 
 def test_a_corpus_without_a_record_is_searched_with_nano(sentkit, encode, piped, tmp_path):
+    """A file, or the pipe."""
     encode("nano")
-    (tmp_path / "c.jsonl").write_bytes(sentkit("cat", "c.safetensors").out)
+    rows = sentkit("cat", "c.safetensors").out
+    (tmp_path / "c.jsonl").write_bytes(rows)
     done = sentkit("search", "a cat", "--corpus", "c.jsonl")
 
     assert done.code == 0
     assert done.out == piped(["a cat"], ("-m", "nano")).out
+    assert done.out == sentkit("search", "a cat", "--corpus", "-", stdin=rows).out
     assert done.rows[0]["hits"][0]["text"] == "a cat sat"
 
 
-def test_a_corpus_may_come_through_the_pipe(sentkit, encode, tiny):
-    encode(tiny)
-    rows = sentkit("cat", "c.safetensors").out
-    piped = sentkit("search", "a cat", "--corpus", "-", "-m", tiny, stdin=rows)
-
-    assert piped.code == 0
-    assert piped.out == sentkit("search", "a cat", "--corpus", "c.safetensors").out
-
-
 def test_a_text_is_never_a_file(sentkit, encode, tiny, tmp_path):
-    """A file of that name changes nothing but a warning."""
+    """A file of that name changes nothing but a warning. Behind `--`, a text may begin with a dash."""
     encode(tiny)
+    dashes = sentkit("search", "--corpus", "c.safetensors", "--", "-m", "--top")
     before = sentkit("search", "q.jsonl", "--corpus", "c.safetensors")
     (tmp_path / "q.jsonl").write_text("{}")
     after = sentkit("search", "q.jsonl", "--corpus", "c.safetensors")
 
-    assert after.out == before.out
-    assert (before.err, after.told) == (
-        "",
-        [
-            'sentkit search: warning: "q.jsonl" is used as a query text;'
-            " to read the file with this name, use --queries q.jsonl"
-        ],
-    )
-
-
-def test_a_text_may_begin_with_a_dash(sentkit, encode, tiny):
-    encode(tiny)
-    done = sentkit("search", "--corpus", "c.safetensors", "--", "-m", "--top")
-
-    assert [row["text"] for row in done.rows] == ["-m", "--top"]
+    assert (after.out, before.err) == (before.out, "")
+    assert after.told == [
+        'sentkit search: warning: "q.jsonl" is used as a query text;'
+        " to read the file with this name, use --queries q.jsonl"
+    ]
+    assert [row["text"] for row in dashes.rows] == ["-m", "--top"]
 
 
 def test_a_missing_recorded_model_is_66(sentkit, encode, copy_of, tiny):
@@ -277,11 +252,7 @@ def test_two_editions_of_a_model_have_advice(sentkit, encode, tiny, other, copy_
     edition = copy_of(other, f"new/{tiny.name}")
     rows = sentkit("encode", "-m", edition, stdin="a cat\n").out
     (tmp_path / "rows.jsonl").write_bytes(rows)
-    told = [
-        sentkit("search", "--corpus", "c.safetensors", stdin=rows),
-        sentkit("cat", "c.safetensors", "rows.jsonl"),
-    ]
-
-    assert [done.code for done in told] == [65, 65]
-    for done in told:
+    for command in (("search", "--corpus", "c.safetensors"), ("cat", "c.safetensors", "rows.jsonl")):
+        done = sentkit(*command, stdin=rows)
+        assert done.code == 65
         assert done.told[-1].startswith(f"  these are two editions of {tiny.name}: encode all rows with one")

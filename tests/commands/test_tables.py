@@ -34,10 +34,8 @@ def test_a_report_is_legible_at_80_columns(on_terminal, sentkit):
     words = " ".join(lines)
 
     assert " ".join(lines[0].split()) == "file encoder pairs Spearman x 100 Pearson x 100"
-    assert [line.split()[0] for line in lines[1:]] == [
-        lines[1].split()[0],
-        *("all", "mean", "weighted", "even", "odd", "minus", "p"),
-    ]
+    names = ["all", "mean", "weighted", "even", "odd", "minus", "p"]
+    assert [line.split()[0] for line in lines[2:]] == names
     assert all(len(line.rstrip()) <= 80 for line in lines)
     assert not set(words) & set("│┃|+─━")
     assert lines[1].startswith("a-file-with-a-na")
@@ -49,11 +47,15 @@ def test_a_report_is_legible_at_80_columns(on_terminal, sentkit):
 
 
 @pytest.mark.usefixtures("reports")
-def test_a_narrow_terminal_cuts_no_number_either(on_terminal):
-    wide = on_terminal("score", "a.jsonl", "--gold", "score", width=200)
-    narrow = on_terminal("score", "a.jsonl", "--gold", "score", width=30)
+def test_reports_of_a_narrow_terminal_and_of_several_files(on_terminal):
+    """No number is cut. A baseline is not compared with itself."""
+    flags = ("--gold", "score")
+    wide, narrow = (on_terminal("score", "a.jsonl", *flags, width=width) for width in (200, 30))
+    lines = on_terminal("score", "a.jsonl", LONG, *flags, "--baseline", "a.jsonl")
 
     assert " ".join(narrow).split()[-7:] == wide[1].split()[-7:]
+    names = [line.split()[0] for line in lines[1:]]
+    assert names == ["a.jsonl", lines[2].split()[0], "minus", "p", "average"]
 
 
 def test_control_characters_of_rows_do_not_reach_the_terminal(on_terminal, tmp_path, jsonl):
@@ -72,7 +74,7 @@ def test_control_characters_of_rows_do_not_reach_the_terminal(on_terminal, tmp_p
 
 
 def test_a_pair_shows_the_number_and_the_text_or_entry_of_its_rows(on_terminal, tmp_path, jsonl):
-    """`score` and `duplicates` use the same columns."""
+    """`score` and `duplicates` use the same columns. A row of several files has the name of its file."""
     rows = jsonl(
         {"entry": "dog", "embedding": [1, 0]},
         {"id": 7, "embedding": [1, 0]},
@@ -86,13 +88,9 @@ def test_a_pair_shows_the_number_and_the_text_or_entry_of_its_rows(on_terminal, 
         assert [re.split(" {2,}", line.strip()) for line in lines[1:]] == [
             ["1.0000", *cells] for cells in expected
         ]
-
-
-def test_the_rows_of_several_files_have_the_name_of_their_file(on_terminal, tmp_path, jsonl):
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_bytes(jsonl({"text": name[0], "embedding": [1, 0]}))
     lines = on_terminal("score", "a.jsonl", "b.jsonl")
-
     assert lines[1].split() == ["1.0000", "a.jsonl:1", "a", "b.jsonl:1", "b"]
 
 
@@ -102,11 +100,7 @@ def test_the_rows_of_several_files_have_the_name_of_their_file(on_terminal, tmp_
         (["a cat", "a dog"], 5, ["a cat", "a dog"]),  # they fit
         (["/x/y/one.txt", "/x/y/two.txt"], 9, ["…one.txt", "…two.txt"]),
         (["/x/y/one.txt", "/x/y/two.txt"], 10, ["…y/one.txt", "…y/two.txt"]),  # as little as necessary
-        (
-            ["/x/y/one.txt", "  minus /x/y/two.txt", "/x/y/two.txt"],
-            11,
-            ["…one.txt", "  minus …two.txt", "…two.txt"],
-        ),
+        (["/x/one.txt", "  minus /x/two.txt", "/x/two.txt"], 9, ["…one.txt", "  minus …two.txt", "…two.txt"]),
         (["the same cat", "the same dog", "other"], 8, ["…cat", "…dog", "other"]),
         (["abcdefgh1", "abcdefgh2"], 7, ["ab…fgh1", "ab…fgh2"]),  # no word ends: the middle
         (["abcdefgh1", "abcdefgh2", "xbcdefgh2"], 7, ["ab…fgh1", "ab…fgh2", "xbcdefgh2"]),
@@ -120,8 +114,10 @@ def test_shortened_cells_show_how_they_differ(cells, width, expected):
 
 
 def test_long_texts_that_begin_alike_differ_in_the_table(on_terminal, tmp_path, jsonl):
+    """Chinese takes two columns a letter, and each pair is still one line."""
     start = "a sentence that begins with the same words as all others of this file, "
     texts = [start + end for end in ("then a cat", "then a dog")]
+    wide = ["北京是中国的首都。人口超过两千万。" * 3] * 2
     rows = jsonl(*({"text": text, "embedding": [1, n]} for n, text in enumerate(texts)))
     (tmp_path / "t.jsonl").write_bytes(rows)
 
@@ -129,26 +125,21 @@ def test_long_texts_that_begin_alike_differ_in_the_table(on_terminal, tmp_path, 
         line = on_terminal(words[0], "t.jsonl", *words[1:])[1]
         assert "cat" in line
         assert "dog" in line
-
-
-def test_wide_characters_take_two_columns(on_terminal, tmp_path, jsonl):
-    """Chinese takes two columns a letter, and the line is still one line."""
-    rows = jsonl(*({"text": "北京是中国的首都。人口超过两千万。" * 3, "embedding": [1, n]} for n in range(2)))
-    (tmp_path / "t.jsonl").write_bytes(rows)
-
+    (tmp_path / "t.jsonl").write_bytes(jsonl(*({"text": t, "embedding": [1, n]} for n, t in enumerate(wide))))
     assert len(on_terminal("score", "t.jsonl")) == 2
 
 
-def test_an_inspection_cuts_nothing(on_terminal, tmp_path, tiny):
+def test_an_inspection_cuts_nothing_and_begins_with_ten_lines(on_terminal, tiny):
     """Names and values, a line each; a path is whole, however long."""
-    lines = on_terminal("inspect", tiny, "-v", width=20)
-    shown = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines}
+    short, whole = on_terminal("inspect", tiny), on_terminal("inspect", tiny, "-v", width=20)
+    names = [line.split()[0] for line in whole]
+    shown = {name: line.split(maxsplit=1)[1] for name, line in zip(names, whole, strict=True)}
 
-    assert shown["folder"] == str(tiny)
-    assert shown["layers"] == "3"
-    assert shown["tokenizer.tokens"] == "16,384"
-    assert shown["tokenizer.lowercase"] == "no"
-    assert shown["prompt"] == "none"
+    assert (shown["folder"], shown["layers"], shown["prompt"]) == (str(tiny), "3", "none")
+    assert (shown["tokenizer.tokens"], shown["tokenizer.lowercase"]) == ("16,384", "no")
+    assert names[:6] == ["model", "architecture", "layers", "width", "parameters", "readout"]
+    assert [line.split()[0] for line in short] == [*names[:10], "..."]
+    assert short[-1].split(maxsplit=1)[1] == f"{len(whole) - 10} more lines with -v"
 
 
 def test_widths_are_taken_from_the_widest_name():
@@ -183,27 +174,8 @@ def test_agreement_with_classes_fits_80_columns(on_terminal, tmp_path, jsonl):
     assert max(len(line.rstrip()) for line in lines) <= 80
 
 
-@pytest.mark.usefixtures("reports")
-def test_the_baseline_is_not_compared_with_itself(on_terminal):
-    lines = on_terminal("score", "a.jsonl", LONG, "--gold", "score", "--baseline", "a.jsonl")
-
-    names = [line.split()[0] for line in lines[1:]]
-    assert names == ["a.jsonl", lines[2].split()[0], "minus", "p", "average"]
-
-
-def test_an_inspection_begins_with_ten_lines(on_terminal, tiny):
-    short, whole = on_terminal("inspect", tiny), on_terminal("inspect", tiny, "-v")
-
-    assert [line.split()[0] for line in short[:6]] == [
-        *("model", "architecture", "layers", "width", "parameters", "readout")
-    ]
-    assert len(short) == 11
-    assert short[-1].split(maxsplit=1) == ["...", f"{len(whole) - 10} more lines with -v"]
-    assert [line.split()[0] for line in whole[:10]] == [line.split()[0] for line in short[:10]]
-
-
 def test_vectors_are_shortened_on_a_terminal_alone(on_terminal, sentkit, tmp_path, jsonl):
-    """The first three numbers and how many there are; the same row in a pipe is whole."""
+    """The first three numbers, or the start of base64, and how many there are; a row in a pipe is whole."""
     vector = [0.125, -2.0, 1 / 3] + [1.0] * 253
     row = {"text": "a \u202e b", "embedding": vector, "small": [1, 2], "_emb": "m:0123456789ab"}
     (tmp_path / "v.jsonl").write_bytes(jsonl(row))
@@ -214,12 +186,8 @@ def test_vectors_are_shortened_on_a_terminal_alone(on_terminal, sentkit, tmp_pat
 
     assert "".join(on_terminal("cat", "v.jsonl", width=200)) == expected
     assert sentkit("cat", "v.jsonl").out == jsonl(row)
-
-
-def test_base64_is_shortened_on_a_terminal(on_terminal, sentkit, tmp_path, jsonl):
     (tmp_path / "v.jsonl").write_bytes(jsonl({"embedding": [1.5] * 256}))
     (line,) = on_terminal("cat", "v.jsonl", "--vectors", "base64", width=200)
-
     assert line == '{"embedding": "AADAPwAA... 256 numbers"}'
 
 

@@ -71,7 +71,7 @@ def saved(base: Path, tmp_path: Path) -> Callable[..., Path]:
         length = how.pop("max_seq_length", 20)
         transformer = Transformer(str(base), max_seq_length=length, **how.pop("transformer", {}))
         model = SentenceTransformer(modules=[transformer, *build()], device="cpu", **how)
-        model.save(str(tmp_path / "saved"))
+        model.save(str(tmp_path / "saved"), create_model_card=False)  # most of the time is the card
         return tmp_path / "saved"
 
     return save

@@ -46,19 +46,11 @@ def encoder_of(folder: Path, **options: Any) -> Any:
 
 def test_a_convolution_gives_the_vectors_of_one_text_at_a_time(saved: Saved) -> None:
     folder = saved(layers)
-
-    found = vectors_of(folder)
+    encoder, found = encoder_of(folder), vectors_of(folder)
 
     assert found.shape == (4, 12)
     np.testing.assert_allclose(found, theirs(folder), rtol=0, atol=1e-6)
-    assert encoder_of(folder).specs[0].record["readout"] == "conv"
-    assert encoder_of(folder).width == 12
-
-
-def test_another_readout_does_not_use_the_convolution(saved: Saved, base: Path) -> None:
-    folder = saved(layers)
-
-    assert np.array_equal(vectors_of(folder, readout="mean"), vectors_of(base, readout="mean"))
+    assert (encoder.specs[0].record["readout"], encoder.width) == ("conv", 12)
 
 
 def test_a_dense_layer_after_a_convolution_takes_its_features(saved: Saved) -> None:
@@ -73,8 +65,14 @@ def test_a_dense_layer_after_a_convolution_takes_its_features(saved: Saved) -> N
     assert np.array_equal(vectors_of(folder, dim=3).shape, (4, 3))
 
 
-def test_the_space_depends_on_the_convolution(saved: Saved) -> None:
+def test_other_readouts_do_not_use_the_convolution(saved: Saved, base: Path) -> None:
+    """Their space does not depend on it, and its own readout needs it and no other readout."""
     folder = saved(layers)
+    assert np.array_equal(vectors_of(folder, readout="mean"), vectors_of(base, readout="mean"))
+    with pytest.raises(UsageError, match='readout "conv": this checkpoint has no convolution'):
+        encoder_of(base, readout="conv")
+    with pytest.raises(UsageError, match="the readout conv cannot be combined with others"):
+        encoder_of(folder, readout="conv,mean")
     before = [encoder_of(folder, **how).specs[0].space for how in ({}, {"readout": "mean"})]
     path = folder / "1_CNN/model.safetensors"
     tensors = safetensors.numpy.load_file(path)
@@ -102,31 +100,21 @@ def test_another_convolution_is_refused(saved: Saved, build: Any, problem: str) 
         encoder_of(folder)
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"convs.1.weight": np.zeros((4, 7, 3), np.float32)}, "the weight or the bias has a wrong shape"),
-        ({"convs.1.bias": np.zeros(3, np.float32)}, "the weight or the bias has a wrong shape"),
-        ({"convs.0.weight": np.zeros((), np.float32)}, "the weight or the bias has a wrong shape"),
-        ({"convs.0.bias": np.zeros((), np.float32)}, "the weight or the bias has a wrong shape"),
-        ({"convs.1.bias": np.zeros(4, np.int32)}, "the weight or the bias has another type"),
-        ({"other": np.zeros(4, np.float32)}, "these are not the tensors of a convolution"),
-    ],
-)
-def test_a_damaged_convolution_is_refused(saved: Saved, change: dict[str, Any], problem: str) -> None:
+def test_a_damaged_convolution_is_refused(saved: Saved) -> None:
     folder = saved(layers)
     path = folder / "1_CNN/model.safetensors"
-    safetensors.numpy.save_file(safetensors.numpy.load_file(path) | change, path)
-    with pytest.raises(DataError, match=problem):
-        encoder_of(folder)
-
-
-def test_the_readout_needs_a_convolution_and_no_other_readout(saved: Saved, base: Path) -> None:
-    folder = saved(layers)
-    with pytest.raises(UsageError, match='readout "conv": this checkpoint has no convolution'):
-        encoder_of(base, readout="conv")
-    with pytest.raises(UsageError, match="the readout conv cannot be combined with others"):
-        encoder_of(folder, readout="conv,mean")
+    tensors = safetensors.numpy.load_file(path)
+    for name, tensor, problem in (
+        ("convs.1.weight", np.zeros((4, 7, 3), np.float32), "the weight or the bias has a wrong shape"),
+        ("convs.1.bias", np.zeros(3, np.float32), "the weight or the bias has a wrong shape"),
+        ("convs.0.weight", np.zeros((), np.float32), "the weight or the bias has a wrong shape"),
+        ("convs.0.bias", np.zeros((), np.float32), "the weight or the bias has a wrong shape"),
+        ("convs.1.bias", np.zeros(4, np.int32), "the weight or the bias has another type"),
+        ("other", np.zeros(4, np.float32), "these are not the tensors of a convolution"),
+    ):
+        safetensors.numpy.save_file({**tensors, name: tensor}, path)
+        with pytest.raises(DataError, match=problem):
+            encoder_of(folder)
 
 
 def test_a_prompt_that_is_not_read_is_refused(saved: Saved) -> None:

@@ -60,21 +60,14 @@ ANY = st.binary(max_size=200) | mutated(SAMPLES)
 @given(content=ANY)
 @pytest.mark.parametrize("format", FORMATS)
 def test_rows_of_every_format(write: Callable[[str, bytes], str], format: str | None, content: bytes) -> None:
-    inputs = Inputs([write("a", content)], format)
+    """If bad rows are skipped, every line is a row or a reject.
 
-    survives(lambda: list(inputs.read(TextParser({}))))
-    survives(lambda: list(VectorReader(inputs).read(lambda row: row)))
-
-
-@some
-@given(content=ANY)
-@pytest.mark.parametrize("format", FORMATS)
-def test_bad_rows_are_skipped_and_every_line_is_a_row_or_a_reject(
-    write: Callable[[str, bytes], str], format: str | None, content: bytes
-) -> None:
-    """With skip the only error is that of a table's header, because each other fault concerns one row."""
+    Then the only error is that of a table's header, because each other fault concerns one row.
+    """
     path, rejects, rows, problem = write("a", content), Rejects(skip=True), [], ""
 
+    survives(lambda: list(Inputs([path], format).read(TextParser({}))))
+    survives(lambda: list(VectorReader(Inputs([path], format)).read(lambda row: row)))
     try:
         rows = list(Inputs([path], format, rejects=rejects).read(lambda row: row))
     except DataError as error:

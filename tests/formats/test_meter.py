@@ -90,7 +90,10 @@ def test_a_file_on_standard_input_has_a_share(tmp_path, monkeypatch):
     [
         (["-"], [], "no rows in standard input"),
         (["a.txt"], [""], "no rows in a.txt"),
+        (["a.jsonl"], [""], "no rows in a.jsonl"),
         (["a.jsonl"], ["\n\n"], "no rows in a.jsonl"),
+        (["a.csv"], [""], "no rows in a.csv"),
+        (["a"], [""], "no rows in a"),
         (["a.tsv", "b.txt"], ["text\n", ""], "no rows in a.tsv and 1 more files"),
         (["a.txt", "b.txt"], ["", "a\n"], None),
         (["a.txt", "b.txt"], ["a\n", ""], None),

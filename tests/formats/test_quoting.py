@@ -56,9 +56,6 @@ def test_without_quoting_a_quote_is_text(write: Write, name: str, delimiter: str
     assert warnings == []
 
 
-# PANDASCOMMENT({"text": ['say "hi"', "two\nlines", "plain"], "n": [1, 2, 3]}) with sep="\t"
-
-
 @pytest.mark.parametrize(
     ("content", "rows", "line"),
     [
@@ -78,11 +75,6 @@ def test_a_warning_names_the_first_quoted_line_of_a_tsv(write: Write, content: s
     assert list(found[0]) == content.splitlines()[0].split("\t")
     assert f"a.tsv:{line}: a field is in quotes; the quotes are read as text" in warning
     assert "--quoting csv" in warning
-
-
-@pytest.mark.parametrize(("name", "quoting"), [("a.csv", None), ("a.tsv", "csv"), ("a.tsv", "none")])
-def test_known_quoting_gives_no_warning(write: Write, name: str, quoting: str | None) -> None:
-    assert read(write, name, 'text\n"a"\n', quoting)[1] == []
 
 
 def test_a_multiline_field_is_a_bad_row_of_an_unquoted_tsv(write: Write) -> None:

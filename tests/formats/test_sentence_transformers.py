@@ -65,7 +65,7 @@ def exported(folder: Path, out: Path, *flags: str) -> Path:
 def static(base: Path, tmp_path: Path) -> Callable[..., Path]:
     """A folder with a StaticEmbedding and then these modules."""
 
-    def save(*behind: Any, rows: int | None = None, truncation: int | None = None, **how: Any) -> Path:
+    def save(*behind: Any, truncation: int | None = None, **how: Any) -> Path:
         import torch
         from sentence_transformers import SentenceTransformer
         from tokenizers import Tokenizer
@@ -73,21 +73,34 @@ def static(base: Path, tmp_path: Path) -> Callable[..., Path]:
         tokenizer = Tokenizer.from_file(str(base / "tokenizer.json"))
         if truncation is not None:
             tokenizer.enable_truncation(truncation)
-        count = rows or tokenizer.get_vocab_size()
-        table = torch.randn(count, 6, generator=torch.Generator().manual_seed(0))
+        table = torch.randn(tokenizer.get_vocab_size(), 6, generator=torch.Generator().manual_seed(0))
         embedding = modules().StaticEmbedding(tokenizer, embedding_weights=table)
-        SentenceTransformer(modules=[embedding, *behind], device="cpu", **how).save(str(tmp_path / "static"))
+        model = SentenceTransformer(modules=[embedding, *behind], device="cpu", **how)
+        model.save(str(tmp_path / "static"), create_model_card=False)
         return tmp_path / "static"
 
     return save
 
 
 def test_a_static_embedding_gives_the_same_vectors(static: Callable[..., Path]) -> None:
-    """Unknown words and empty texts included: the unknown token has a vector here."""
+    """Unknown words and empty texts included: the unknown token has a vector here.
+
+    Older versions save it in a subfolder, with and without a config.json beside it.
+    """
     folder = static()
 
     assert are_equal(folder, [*TEXTS, "", "zebra zebra"])
     assert np.abs(vectors_of(folder, ["zebra"])).max() > 0
+    expected = theirs(folder)
+    (folder / "0_StaticEmbedding").mkdir()
+    for name in ("tokenizer.json", "model.safetensors"):
+        (folder / name).rename(folder / "0_StaticEmbedding" / name)
+    listing = json.loads((folder / "modules.json").read_text())
+    listing[0]["path"] = "0_StaticEmbedding"
+    write_json(folder / "modules.json", listing)
+    assert np.allclose(vectors_of(folder), expected, atol=1e-6)
+    write_json(folder / "config.json", {})
+    assert np.allclose(vectors_of(folder), expected, atol=1e-6)
 
 
 def test_a_static_embedding_that_normalises_truncates_and_has_a_prompt(static: Callable[..., Path]) -> None:
@@ -96,23 +109,6 @@ def test_a_static_embedding_that_normalises_truncates_and_has_a_prompt(static: C
 
     assert are_equal(folder)
     assert are_equal(folder, prompt="")
-
-
-@pytest.mark.parametrize("config", [False, True])
-def test_a_static_embedding_in_a_subfolder(static: Callable[..., Path], config: bool) -> None:
-    """As older versions save it, with and without a config.json beside it."""
-    folder = static()
-    expected = theirs(folder)
-    (folder / "0_StaticEmbedding").mkdir()
-    for name in ("tokenizer.json", "model.safetensors"):
-        (folder / name).rename(folder / "0_StaticEmbedding" / name)
-    listing = json.loads((folder / "modules.json").read_text())
-    listing[0]["path"] = "0_StaticEmbedding"
-    write_json(folder / "modules.json", listing)
-    if config:
-        write_json(folder / "config.json", {})
-
-    assert np.allclose(vectors_of(folder), expected, atol=1e-6)
 
 
 def test_a_static_embedding_with_a_dense_layer_is_refused(static: Callable[..., Path]) -> None:
@@ -150,7 +146,8 @@ def refused(folder: Path) -> str:
 def test_a_cross_encoder_is_refused_by_name(base: Path, tmp_path: Path) -> None:
     from sentence_transformers import CrossEncoder
 
-    CrossEncoder(str(base), num_labels=1, device="cpu").save(str(tmp_path / "cross"))
+    model = CrossEncoder(str(base), num_labels=1, device="cpu")
+    model.save(str(tmp_path / "cross"), create_model_card=False)
 
     assert refused(tmp_path / "cross") == "a CrossEncoder is not supported"
     (tmp_path / "cross/config_sentence_transformers.json").unlink()
@@ -173,7 +170,7 @@ def test_a_cross_encoder_of_an_older_version_is_refused_by_name(pooled: Path, no
 def test_a_sparse_encoder_is_refused_by_name(base: Path, tmp_path: Path) -> None:
     from sentence_transformers import SparseEncoder
 
-    SparseEncoder(str(base), device="cpu").save(str(tmp_path / "sparse"))
+    SparseEncoder(str(base), device="cpu").save(str(tmp_path / "sparse"), create_model_card=False)
 
     assert refused(tmp_path / "sparse") == "a SparseEncoder is not supported"
     declaration = tmp_path / "sparse/config_sentence_transformers.json"
@@ -183,18 +180,14 @@ def test_a_sparse_encoder_is_refused_by_name(base: Path, tmp_path: Path) -> None
     assert refused(tmp_path / "sparse") == ("2_SparseAutoEncoder: module SparseAutoEncoder is not supported")
 
 
-@pytest.mark.parametrize(
-    ("own", "problem"),
-    [
+def test_a_transformer_without_token_states_is_refused(pooled: Path) -> None:
+    for own, problem in (
         ({"transformer_task": "fill-mask"}, 'a transformer for "fill-mask"'),
         ({"transformer_task": "sequence-classification"}, "a CrossEncoder"),
         ({"module_output_name": "scores"}, 'a transformer that gives "scores"'),
-    ],
-)
-def test_a_transformer_without_token_states_is_refused(pooled: Path, own: Any, problem: str) -> None:
-    write_json(pooled / "sentence_bert_config.json", own)
-
-    assert refused(pooled) == f"{problem} is not supported"
+    ):
+        write_json(pooled / "sentence_bert_config.json", own)
+        assert refused(pooled) == f"{problem} is not supported"
 
 
 @pytest.mark.parametrize("kind", ["Router", "CLIPModel", "BoW", "MLMTransformer"])
@@ -223,32 +216,24 @@ def sentence_t5(base: Path, tmp_path: Path) -> Path:
     encoder = modules().Transformer(str(tmp_path / "t5"), max_seq_length=20)
     dense = modules().Dense(8, 4, bias=False, activation_function=torch.nn.Identity())
     steps = [encoder, modules().Pooling(8), dense, modules().Normalize()]
-    SentenceTransformer(modules=steps, device="cpu").save(str(tmp_path / "saved"))
+    SentenceTransformer(modules=steps, device="cpu").save(str(tmp_path / "saved"), create_model_card=False)
     return tmp_path / "saved"
 
 
-def test_a_t5_encoder_gives_the_same_vectors(sentence_t5: Path) -> None:
+def test_a_t5_encoder_gives_the_same_vectors_in_a_space_of_its_config(sentence_t5: Path) -> None:
+    """Each of these settings makes another space of the same tensors."""
     assert are_equal(sentence_t5)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("layer_norm_epsilon", 1e-3), ("relative_attention_max_distance", 8), ("dense_act_fn", "gelu_new")],
-)
-def test_the_space_of_a_t5_encoder_depends_on_its_config(sentence_t5: Path, name: str, value: Any) -> None:
-    """The tensors are the same."""
-    space = space_of(sentence_t5)
-    change(sentence_t5 / "config.json", **{name: value})
-
-    assert space_of(sentence_t5) != space
+    space, config = space_of(sentence_t5), (sentence_t5 / "config.json").read_text()
+    for changed in (
+        {"layer_norm_epsilon": 1e-3},
+        {"relative_attention_max_distance": 8},
+        {"dense_act_fn": "gelu_new"},
+    ):
+        write_json(sentence_t5 / "config.json", json.loads(config) | changed)
+        assert space_of(sentence_t5) != space
 
 
 # Modules behind a transformer
-
-
-@pytest.mark.parametrize("mode", ["mean_sqrt_len_tokens", "weightedmean", "lasttoken", "cls", "mean", "max"])
-def test_each_pooling_gives_the_same_vectors(saved: Saved, mode: str) -> None:
-    assert are_equal(saved(lambda: [modules().Pooling(8, mode)]))
 
 
 @pytest.mark.parametrize(
@@ -265,15 +250,15 @@ def test_several_poolings_are_joined(saved: Saved, tmp_path: Path, modes: Any, i
         return [modules().Pooling(8, modes, include_prompt=include), modules().Normalize()]
 
     folder = saved(build, prompts={"q": "the cat "}, default_prompt_name="q")
-    out = exported(folder, tmp_path / "out")
+    out, expected = exported(folder, tmp_path / "out"), theirs(folder)
 
-    assert vectors_of(folder).shape == (4, 8 * len(modes))
-    assert are_equal(folder)
-    assert np.allclose(vectors_of(out), theirs(folder), atol=1e-6)
+    assert vectors_of(folder).shape == expected.shape == (4, 8 * len(modes))
+    assert np.allclose(vectors_of(folder), expected, atol=1e-6)
+    assert np.allclose(vectors_of(out), expected, atol=1e-6)
     in_order = modes in (("cls", "mean"), ("max", "weightedmean"))
     assert (out / "modules.json").exists() == in_order
     if in_order:
-        assert np.allclose(theirs(out), theirs(folder), atol=1e-6)
+        assert np.allclose(theirs(out), expected, atol=1e-6)
     assert vectors_of(folder, dim=11).shape == (4, 11)
 
 
@@ -286,17 +271,14 @@ def test_the_old_schema_joins_poolings_in_its_order(pooled: Path) -> None:
     assert np.allclose(vectors_of(pooled), vectors_of(pooled, readout="concat:cls:max:mean"), atol=0)
 
 
-@pytest.mark.parametrize(
-    ("how", "problem"),
-    [
+def test_an_invalid_joined_readout_is_refused(pooled: Path) -> None:
+    for how, problem in (
         ({"readout": "cls,concat:cls:mean"}, "the readout concat:cls:mean cannot be combined with others"),
         ({"readout": "concat:cls:mean", "dim": 17}, "--dim 17: the vectors have only 16 numbers"),
         *(({"readout": name}, "unknown readout") for name in ("concat:cls", "concat:cls:prompt", "concat")),
-    ],
-)
-def test_an_invalid_joined_readout_is_refused(pooled: Path, how: Any, problem: str) -> None:
-    with pytest.raises(UsageError, match=problem):
-        vectors_of(pooled, **how)
+    ):
+        with pytest.raises(UsageError, match=problem):
+            vectors_of(pooled, **how)
 
 
 @pytest.mark.parametrize("normalise", [True, False])
@@ -307,11 +289,11 @@ def test_a_declared_dim_gives_the_same_vectors(saved: Saved, tmp_path: Path, nor
         return [modules().Pooling(8), *([modules().Normalize()] if normalise else [])]
 
     folder = saved(build, truncate_dim=5)
+    out, expected = exported(folder, tmp_path / "out"), theirs(folder)
 
-    assert vectors_of(folder).shape == (4, 5)
-    for place in (folder, exported(folder, tmp_path / "out")):
-        assert np.allclose(vectors_of(place), theirs(folder), atol=1e-6)
-        assert np.allclose(theirs(place), theirs(folder), atol=1e-6)
+    assert vectors_of(folder).shape == expected.shape == (4, 5)
+    for found in (vectors_of(folder), vectors_of(out), theirs(out)):
+        assert np.allclose(found, expected, atol=1e-6)
     assert vectors_of(folder, dim=6).shape == (4, 6)
     assert vectors_of(folder, readout="cls").shape == (4, 8)
     assert find_encoder(str(folder), ReadingOptions()).summary()["dim"] == 5
@@ -330,22 +312,20 @@ def test_the_pooling_of_averaged_layers_gives_the_same_vectors(saved: Saved, mod
     assert are_equal(saved(build, transformer={"config_kwargs": {"output_hidden_states": True}}))
 
 
-def test_a_dense_layer_without_activation_uses_tanh(saved: Saved) -> None:
+def test_a_dense_layer_uses_tanh_by_default_and_an_unknown_activation_is_refused_by_name(
+    saved: Saved,
+) -> None:
     folder = saved(lambda: [modules().Pooling(8), modules().Dense(8, 6)])
-    config = json.loads((folder / "2_Dense/config.json").read_text())
+    path = folder / "2_Dense/config.json"
+    config = json.loads(path.read_text())
     del config["activation_function"]
-    write_json(folder / "2_Dense/config.json", config)
+    write_json(path, config)
 
     assert are_equal(folder)
-
-
-@pytest.mark.parametrize("name", ["torch.nn.modules.activation.Softplus", "own.Tanh", None, 3])
-def test_an_unknown_activation_is_refused_by_name(saved: Saved, name: Any) -> None:
-    folder = saved(lambda: [modules().Pooling(8), modules().Dense(8, 6)])
-    change(folder / "2_Dense/config.json", activation_function=name)
-
-    last = str(name).rpartition(".")[2]
-    assert refused(folder) == f"2_Dense: a dense layer with activation {last} is not supported"
+    for name in ("torch.nn.modules.activation.Softplus", "own.Tanh", None, 3):
+        change(path, activation_function=name)
+        last = str(name).rpartition(".")[2]
+        assert refused(folder) == f"2_Dense: a dense layer with activation {last} is not supported"
 
 
 def test_steps_and_their_export_give_the_same_vectors(saved: Saved, tmp_path: Path) -> None:
@@ -365,11 +345,10 @@ def test_steps_and_their_export_give_the_same_vectors(saved: Saved, tmp_path: Pa
         return [modules().Pooling(8, "weightedmean"), *layers, norm, modules().Normalize()]
 
     folder = saved(build)
-    out = exported(folder, tmp_path / "out")
+    out, expected = exported(folder, tmp_path / "out"), theirs(folder)
 
-    assert are_equal(folder)
-    assert np.allclose(vectors_of(out), theirs(folder), atol=1e-6)
-    assert np.allclose(theirs(out), theirs(folder), atol=1e-6)
+    for found in (vectors_of(folder), vectors_of(out), theirs(out)):
+        assert np.allclose(found, expected, atol=1e-6)
     assert space_of(folder) == space_of(out)
 
 
@@ -386,16 +365,19 @@ def test_spaces_of_earlier_versions_are_unchanged() -> None:
 
 
 @pytest.mark.parametrize("mode", ["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"])
-def test_a_prompt_that_the_readout_excludes(saved: Saved, tmp_path: Path, mode: str) -> None:
-    """Declared, given by a flag, and given as nothing; after an export, declared."""
+def test_each_pooling_gives_the_same_vectors_also_without_its_prompt(
+    saved: Saved, tmp_path: Path, mode: str
+) -> None:
+    """The prompt is declared, given by a flag, and given as nothing; after an export, declared."""
+    assert are_equal(saved(lambda: [modules().Pooling(8, mode)]))
     folder = saved(lambda: [modules().Pooling(8, mode, include_prompt=False)], **PROMPTS)
 
     for how in ({}, {"prompt": "the cat "}, {"prompt": ""}):
         assert are_equal(folder, **how)
     assert not np.allclose(vectors_of(folder), vectors_of(folder, prompt=""), atol=1e-3)
     out = exported(folder, tmp_path / "out")
-    assert np.allclose(vectors_of(out), vectors_of(folder), atol=1e-6)
-    assert np.allclose(theirs(out), vectors_of(folder), atol=1e-6)
+    for found in (vectors_of(out), theirs(out)):
+        assert np.allclose(found, vectors_of(folder), atol=1e-6)
 
 
 @pytest.mark.parametrize("include", [True, False])
@@ -411,8 +393,9 @@ def test_named_prompts_give_the_same_vectors(saved: Saved, tmp_path: Path, inclu
             assert are_equal(place, prompt_name=name)
     assert np.allclose(vectors_of(folder), vectors_of(folder, prompt_name="document"), atol=0)
     encoder = Encoder(str(folder), device="cpu", precision="fp32", prompt_name="query")
+    expected = theirs(folder, prompt_name="query")
     for found in (encoder.encode(TEXTS), theirs(out), vectors_of(out)):
-        assert np.allclose(found, theirs(folder, prompt_name="query"), atol=1e-6)
+        assert np.allclose(found, expected, atol=1e-6)
 
 
 def test_a_new_default_prompt_is_added_to_the_named_ones(saved: Saved, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentkit.metrics import rounding
 from sentkit.metrics.neighbours import bounds, closest_pairs, search
 from sentkit.metrics.neighbours.closest_pairs import pairs_reaching
 from sentkit.metrics.neighbours.search import Searcher
@@ -61,15 +60,6 @@ def agree(found: list[Pair], alike: np.ndarray, threshold: float, *, upper: bool
     np.testing.assert_allclose(
         [pair[2] for pair in found], [alike[place] for place in places], rtol=1e-12, atol=1e-12
     )
-
-
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few dozen rows need many blocks, and their candidates exceed the limit."""
-    monkeypatch.setattr(search, "ROWS_PER_BLOCK", 5)
-    monkeypatch.setattr(search, "MAX_CANDIDATES", 20)
-    monkeypatch.setattr(closest_pairs, "ROWS_PER_SEARCH", 7)
-    monkeypatch.setattr(rounding, "CANDIDATES", 4)
 
 
 @pytest.mark.usefixtures("small_blocks")

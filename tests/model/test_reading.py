@@ -80,26 +80,24 @@ def test_steps_of_the_flags_are_kept(read: Read, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "wish", "length"),
+    ("own", "config", "wish", "length"),
     [
-        (None, None, 64),
-        ({"readout": "cls", "max_length": 32}, None, 32),
-        ({"readout": "cls", "max_length": 512}, None, 64),
-        ({"readout": "cls", "max_length": 32}, 48, 48),
-        (None, 64, 64),
+        (None, None, None, 64),
+        ({"readout": "cls", "max_length": 32}, None, None, 32),
+        ({"readout": "cls", "max_length": 512}, None, None, 64),
+        ({"readout": "cls", "max_length": 32}, None, 48, 48),
+        (None, None, 64, 64),
+        *(
+            (None, {"model_type": "t5", "num_layers": 2}, *lengths)
+            for lengths in ((None, LONGEST), (2000, 2000))
+        ),
     ],
 )
 def test_the_length_is_that_of_the_flag_or_declared_within_the_positions(
-    read: Read, own: Any, wish: int | None, length: int
+    read: Read, own: Any, config: Any, wish: int | None, length: int
 ) -> None:
-    assert read(own, max_length=wish).tokenizer.max_length == length
-
-
-def test_without_a_declared_length_the_default_is_used(read: Read) -> None:
-    unknown = {"model_type": "t5", "num_layers": 2}
-
-    assert read(config=unknown).tokenizer.max_length == LONGEST
-    assert read(config=unknown, max_length=2000).tokenizer.max_length == 2000
+    """If the number of positions is unknown, there is a default."""
+    assert read(own, config, max_length=wish).tokenizer.max_length == length
 
 
 @pytest.mark.parametrize(
@@ -192,6 +190,8 @@ PROMPT = {"readout": "prompt", "template": "[X] is [MASK]", "full_stop": "sncse"
 
 
 def test_a_declared_template_has_its_declared_full_stop(read: Read) -> None:
+    """Other readouts have no template."""
+    assert read(PROMPT, readout="cls").tokenizer.template is None
     assert whole(read(PROMPT), "a cat") == "a cat . is [MASK]"
     assert whole(read(PROMPT, full_stop="none"), "a cat") == "a cat is [MASK]"
 
@@ -202,10 +202,6 @@ def test_a_named_template_has_the_full_stop_of_its_paper(read: Read) -> None:
         reading = read(own, readout="prompt", template="promptbert")
 
         assert whole(reading, "a cat") == 'This sentence : "a cat." means [MASK] .'
-
-
-def test_other_readouts_have_no_template(read: Read) -> None:
-    assert read(PROMPT, readout="cls").tokenizer.template is None
 
 
 ONLY_PROMPT = "a template and its full stops can be used only with the readout prompt"

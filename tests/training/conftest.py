@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.lexicons.model2vec import write_model2vec
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.papers.defsent.entries import read_entries
-from sentkit.training.base import Base, open_base
+from sentkit.training.base import Base, open_named
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.corpus import Corpus, map_corpus, write_corpus
 from sentkit.training.data.dev import Dev
@@ -36,7 +35,8 @@ TEXTS = [
     "an old house stands on the hill", "he writes a letter to his friend", "the train is late",
 ]  # fmt: skip
 
-
+DISTILBERT = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
+DISTILBERT["intermediate_size"] = "hidden_dim"
 FEWER = {
     "ct": {"negatives": 2},
     "defsent": {"part": 1},
@@ -48,13 +48,16 @@ FEWER = {
 }
 
 
-def make_base(folder: Path, seed: int = 0, **config: Any) -> Path:
-    """A BERT with a language model head, random weights, and a small tokenizer."""
+def make_base(folder: Path, seed: int = 0, kind: str = "BertForMaskedLM", **config: Any) -> Path:
+    """A model of transformers with random weights, and a small tokenizer."""
     import transformers
 
-    sizes = SMALL | {"vocab_size": write_small_tokenizer(folder), "max_position_embeddings": 64}
+    sizes = SMALL | {"vocab_size": write_small_tokenizer(folder), "max_position_embeddings": 64} | config
+    if kind.startswith("DistilBert"):
+        sizes = {DISTILBERT.get(name, name): value for name, value in sizes.items()}
     torch.manual_seed(seed)
-    model = transformers.BertForMaskedLM(transformers.BertConfig(**(sizes | config)))
+    made = getattr(transformers, kind)
+    model = made(made.config_class(**sizes))
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn_like(weight) * 0.1)
@@ -69,7 +72,7 @@ def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def base(base_folder: Path) -> Base:
-    return open_base(read_checkpoint(str(base_folder)), 32)
+    return open_named(str(base_folder), 32)
 
 
 @pytest.fixture(scope="session")

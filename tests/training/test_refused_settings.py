@@ -3,8 +3,11 @@
 import pytest
 
 from sentkit.errors import UsageError
+from sentkit.model.transformer.device import PRECISIONS
+from sentkit.training import recipe
 from sentkit.training.catalogue import METHODS
-from sentkit.training.settings import build
+from sentkit.training.loop import optimizers
+from sentkit.training.settings import build, notes
 
 VIEWS = "view_a=feature-cutoff and view_b=shuffle"
 TUNED = "objective=base second_text=tuned"
@@ -41,6 +44,7 @@ REFUSED = [
     ("ct", "weight_decay=0.1", "optimizer=rmsprop has no weight decay"),
     ("ct", "beta1=0.5", "beta1 has no effect with optimizer=rmsprop"),
     ("ct", "warmup=0.1", "schedule=ct has no warmup"),
+    ("simcse", "schedule=constant warmup=0.1", "schedule=constant has no warmup$"),
     ("ct", "negatives=0", "negatives=0: expected 1 or more"),
     ("defsent-plus", "readout=mean,cls template=promptbert", "template has no effect with readout=mean,cls"),
     ("defsent-plus", "readout=mean,cola", '.*unknown readout "cola"'),
@@ -81,5 +85,13 @@ REFUSED = [
 @pytest.mark.parametrize(("name", "assignments", "problem"), REFUSED)
 def test_settings_without_effect_or_out_of_range_are_refused(name, assignments, problem):
     kind = METHODS[name].load()
-    with pytest.raises(UsageError, match=f"^{problem}"):
+    with pytest.raises(UsageError, match=f"^{problem}") as caught:
         build(kind.Settings, kind.presets, None, assignments.split())
+    if "constant" in assignments:
+        assert caught.value.advice == "use schedule=warmup-constant, or warmup=0"
+
+
+def test_the_choices_of_a_recipe_exist():
+    """A recipe does not import torch, so it repeats these names. The optimizers are tested in loop/."""
+    assert set(recipe.SCHEDULES) == optimizers.SCHEDULES.keys()
+    assert set(notes(recipe.Recipe)["precision"].choices) == set(PRECISIONS)

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer.packed import pack
-from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.papers.consert.views import VIEWS, share
 
 MIXED = [10, 6, 1, 7, 7, 20]
@@ -128,43 +126,9 @@ def test_a_window_keeps_consecutive_tokens_with_their_positions(rate, sizes):
     assert (moved.ids - 1).tolist() == moved.positions.tolist()
 
 
-def mean_of(bert, packed):
-    with torch.no_grad():
-        return apply_readouts(bert, packed, [parse_readout("mean")])[0]
-
-
-def test_the_mean_changes_with_positions_but_not_if_ids_move_with_them(bert, sentences):
-    batch = sentences(MIXED)
-    drawn = VIEWS["shuffle"].draw(generator(), MIXED, bert.width, 0.0)
-    moved, _ = VIEWS["shuffle"].apply(pack(batch), drawn)
-    both, _ = VIEWS["shuffle"].apply(
-        pack([ids[order] for ids, order in zip(batch, drawn, strict=True)]), drawn
-    )
-    plain = mean_of(bert, pack(batch))
-    long = torch.tensor(MIXED) > 1
-
-    assert (mean_of(bert, both) - plain).abs().max() < 1e-5
-    assert (mean_of(bert, moved) - plain).abs().amax(dim=1)[long].min() > 1e-2
-
-
-def test_cut_tokens_stay_in_attention_and_averages(bert, sentences):
-    """If all tokens of a sentence are cut, its vector is the vector of that number of zero states."""
-    (ids,) = sentences([5])
-    packed, disturb = VIEWS["token-cutoff"].apply(pack([ids]), [np.arange(5)])
-    with torch.no_grad():
-        first, *_ = bert.states(packed, disturb=disturb)
-        (found,) = apply_readouts(bert, packed, [parse_readout("mean")], disturb=disturb)
-        (expected,) = apply_readouts(
-            bert, pack([[9, 8]]), [parse_readout("mean")], disturb=lambda states: states * 0
-        )
-
-    assert packed.lengths == (5,)
-    assert not first.any()
-    assert (found - expected).abs().max() < 1e-5
-
-
 @pytest.mark.parametrize("name", VIEWS)
 def test_part_of_a_draw_changes_its_sentences_as_the_whole_draw_does(name, bert, sentences):
+    """A draw for another batch is an error."""
     texts = sentences(MIXED)
     drawn = VIEWS[name].draw(generator(), MIXED, bert.width, 0.3)
 
@@ -177,10 +141,6 @@ def test_part_of_a_draw_changes_its_sentences_as_the_whole_draw_does(name, bert,
         part = first_states(slice(1, 4))
 
     assert all(torch.equal(a, b) for a, b in zip(whole[1:4], part, strict=True))
-
-
-@pytest.mark.parametrize("name", VIEWS)
-def test_a_draw_for_another_batch_is_an_error(name):
     with pytest.raises(AssertionError, match="a draw for other sentences"):
         VIEWS[name].apply(batch([3, 3]), [np.array([0])])
 

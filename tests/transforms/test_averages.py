@@ -9,14 +9,10 @@ from sentkit.transforms.averages import Averages
 NAMES = ["b", "a", "b", "", "é", "a", "b", "ice cream"]
 
 
-@pytest.fixture(params=[1, 2, 3, averages.NAMES_PER_BLOCK])
-def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(averages, "NAMES_PER_BLOCK", request.param)
-    return int(request.param)
-
-
-def test_each_name_has_the_average_of_its_vectors(block: int) -> None:
+@pytest.mark.parametrize("block", [1, 2, 3, averages.NAMES_PER_BLOCK])
+def test_each_name_has_the_average_of_its_vectors(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     """Names are in the order of their first occurrence, for any block size."""
+    monkeypatch.setattr(averages, "NAMES_PER_BLOCK", block)
     vectors = np.random.default_rng(0).standard_normal((len(NAMES), 5)).astype(np.float32)
     found = Averages(5)
     for name, vector in zip(NAMES, vectors, strict=True):

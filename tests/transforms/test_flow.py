@@ -123,7 +123,7 @@ def test_the_network_has_the_size_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("width", [8, 13])
-def test_a_flow_can_be_undone(random: np.random.Generator, skewed: Any, width: int) -> None:
+def test_a_flow_can_be_undone(random: np.random.Generator, width: int) -> None:
     vectors = random.normal(size=(200, width)).astype(np.float32)
     flow = Flow(fit_parameters(vectors, FlowOptions(epochs=3), "x").parameters.astype(np.float32), width)
     z = flow(vectors)

@@ -7,8 +7,6 @@ import pytest
 
 from sentkit.transforms.kinds import Moments, moments_of
 
-VECTORS = np.array([[2, 1, 5], [0, 1, 5], [1, 3, 5], [3, 0, 5]], dtype=np.float32)
-
 
 def added(parts: list[Any], **how: bool) -> Moments:
     first, *others = (moments_of(part, **how) for part in parts)
@@ -47,7 +45,7 @@ def test_moments_of_parts_add_up_to_those_of_all(cuts: Any, offset: float) -> No
 
 
 def test_one_vector_has_a_mean_and_no_scatter() -> None:
-    found = moments_of(VECTORS[:1])
+    found = moments_of(np.array([[2, 1, 5]], np.float32))
 
     assert (found.count, found.mean.tolist()) == (1, [2, 1, 5])
     assert not found.scatter.any()

@@ -23,14 +23,6 @@ def test_unit_length_is_the_vector_over_its_length() -> None:
     assert found.dtype == np.float32
 
 
-def test_no_vectors_stay_none() -> None:
-    none = np.empty((0, 3), np.float32)
-
-    assert Normalize()(none).shape == (0, 3)
-    assert Truncate(2)(none).shape == (0, 2)
-    assert Linear(np.ones((4, 3), np.float32), np.ones(4, np.float32))(none).shape == (0, 4)
-
-
 def test_truncation_keeps_the_first_numbers() -> None:
     assert Truncate(2)(VECTORS).tolist() == [vector[:2] for vector in VECTORS.tolist()]
 
@@ -57,7 +49,9 @@ def test_a_dense_layer_is_a_sum_of_products(tanh: bool) -> None:
     ],
 )
 def test_the_width_behind_a_step_is_known_before_it(step: Any, before: int, after: int) -> None:
-    assert step.width(before) == after == step(np.ones((1, before), np.float32)).shape[1]
+    """For one vector and for none."""
+    assert step.width(before) == after
+    assert [step(np.ones((count, before), np.float32)).shape for count in (0, 1)] == [(0, after), (1, after)]
 
 
 @pytest.mark.parametrize(

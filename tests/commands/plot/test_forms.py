@@ -14,7 +14,7 @@ import pytest
 from sentkit.plots.drawing import draw
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.sketch import sketch
-from support import SVG
+from support import SVG, in_jsonl
 
 VECTORS = "".join(f'{{"text":"t{n}","embedding":[{n},{n * n % 7}]}}\n' for n in range(6))
 SPACE = ("space", "--by", "pca")
@@ -49,10 +49,15 @@ def test_pdf_has_no_date(sentkit, tmp_path):
 
 
 def test_jsonl_has_the_numbers_of_standard_output(sentkit, tmp_path):
+    """An existing file is refused before any work."""
     done = sentkit("plot", *SPACE, "-o", "numbers.jsonl", stdin=VECTORS)
 
     assert (done.code, done.out, done.err) == (0, b"", "")
-    assert (tmp_path / "numbers.jsonl").read_bytes() == sentkit("plot", *SPACE, stdin=VECTORS).out
+    numbers = (tmp_path / "numbers.jsonl").read_bytes()
+    assert numbers == sentkit("plot", *SPACE, stdin=VECTORS).out
+    done = sentkit("plot", *SPACE, "-o", "numbers.jsonl", stdin="not JSON")
+    assert (done.code, done.told[0]) == (73, "sentkit plot space: numbers.jsonl: already exists")
+    assert (tmp_path / "numbers.jsonl").read_bytes() == numbers
 
 
 def test_without_matplotlib_a_picture_names_the_package(sentkit, monkeypatch):
@@ -84,29 +89,21 @@ def test_wrong_outputs_are_wrong_usage(sentkit, flags, problem):
     assert (done.code, done.told[0]) == (2, f"sentkit plot space: {problem}")
 
 
-def test_an_existing_picture_is_refused_before_any_work(sentkit, tmp_path):
-    (tmp_path / "a.jsonl").write_text("mine")
-    done = sentkit("plot", *SPACE, "-o", "a.jsonl", stdin="not JSON")
+def test_special_characters_of_a_text_are_safe(svg, sentkit):
+    """A formula is not typeset, control characters are escaped, and the file remains XML.
 
-    assert (done.code, done.told[0]) == (73, "sentkit plot space: a.jsonl: already exists")
-    assert (tmp_path / "a.jsonl").read_text() == "mine"
-
-
-def test_special_characters_of_a_text_are_safe(svg):
-    """A formula is not typeset, control characters are escaped, and the file remains XML."""
+    Missing glyphs are reported.
+    """
     texts = ["$x_1$ & <b>", "a\u001b[31m b", "right \u202e left"]
-    given = "".join(json.dumps({"text": t, "embedding": [n, 1]}) + "\n" for n, t in enumerate(texts))
+    given, other = (
+        in_jsonl(*({"text": text, "embedding": [n, 1]} for n, text in enumerate(each)))
+        for each in (texts, ["猫", "dog"])
+    )
+    done = sentkit("plot", "heat", "-o", "a.png", stdin=other)
 
     assert {"$x_1$ & <b>", "a\\x1b[31m b", "right \\u202e left"} <= set(svg("heat", stdin=given)[0])
-
-
-def test_missing_glyphs_are_reported(sentkit):
-    pytest.importorskip("matplotlib")
-    given = "".join(json.dumps({"text": t, "embedding": [1, n]}) + "\n" for n, t in enumerate(["猫", "dog"]))
-    done = sentkit("plot", "heat", "-o", "a.png", stdin=given)
-
-    assert done.code == 0
-    assert done.told == ["sentkit plot heat: warning: 1 characters have no glyph in the font of the picture"]
+    problem = "1 characters have no glyph in the font of the picture"
+    assert (done.code, done.told) == (0, [f"sentkit plot heat: warning: {problem}"])
 
 
 def test_a_terminal_shows_a_sketch(on_terminal, tmp_path):
@@ -121,6 +118,14 @@ def test_a_terminal_shows_a_sketch(on_terminal, tmp_path):
 
 def picture(**panel):
     return Picture((Panel(Axis("x", "width"), Axis("y", "height"), **panel),))
+
+
+def drawn_texts(picture, width):
+    """The text elements of the SVG file."""
+    pytest.importorskip("matplotlib")
+    file = io.BytesIO()
+    draw(picture, file, "svg", width)
+    return list(ElementTree.fromstring(file.getvalue()).iter(f"{SVG}text"))
 
 
 def test_a_sketch_places_points_in_its_corners():
@@ -165,15 +170,11 @@ def test_a_sketch_of_few_cells_has_no_gaps():
 
 def test_bars_without_room_have_no_values():
     """Twelve bars on 84 millimetres are too narrow for their values, but not on 174."""
-    pytest.importorskip("matplotlib")
     bars = tuple(Series(name, np.arange(3.0), np.full(3, 50.5), "bars") for name in "abcd")
-    picture, counts = Picture((Panel(Axis("d", "", names=tuple("xyz")), Axis("t", "t"), bars),)), []
-    for width in (84.0, 174.0):
-        out = io.BytesIO()
-        draw(picture, out, "svg", width)
-        counts.append(out.getvalue().count(b">50.5<"))
+    picture = Picture((Panel(Axis("d", "", names=tuple("xyz")), Axis("t", "t"), bars),))
+    texts = [[text.text for text in drawn_texts(picture, width)] for width in (84.0, 174.0)]
 
-    assert counts == [0, 12]
+    assert [each.count("50.5") for each in texts] == [0, 12]
 
 
 @pytest.mark.parametrize(
@@ -182,14 +183,11 @@ def test_bars_without_room_have_no_values():
 )
 def test_a_title_without_room_is_above_the_note(name, shown, distance):
     """A line of 7.5 points is 9 points high. A very long title keeps its end."""
-    pytest.importorskip("matplotlib")
     axis = Axis("x", "x")
     note = "Spearman 77.6, n = 1379"
     panel = Panel(axis, axis, (Series("", np.arange(2.0), np.arange(2.0)),), title=name, note=note)
-    file = io.BytesIO()
-    draw(Picture((panel, replace(panel, title="b"))), file, "svg", 120)
     drawn = {}
-    for text in ElementTree.fromstring(file.getvalue()).iter(f"{SVG}text"):
+    for text in drawn_texts(Picture((panel, replace(panel, title="b"))), 120):
         height = text.get("y") or re.findall(r"[\d.]+", text.get("transform"))[1]
         drawn.setdefault(text.text or "", float(height))
     [title] = [text for text in drawn if text.endswith(name[-3:])]
@@ -207,9 +205,8 @@ def test_grids_have_a_shade_for_each_value():
     assert list(Picture((panel,)).records()) == [
         {"x": 0, "y": "top", "v": 0}, {"x": 1, "y": "top", "v": 1}, {"x": 0, "y": "low", "v": 0.25},
     ]  # fmt: skip
-    counts = Grid(
-        "n", np.array([[0.0, 1.0, 3.0]]), np.arange(3.0), np.zeros(1), 0.0, 3.0, log=True, label="rows"
-    )
+    values = np.array([[0.0, 1.0, 3.0]])
+    counts = Grid("n", values, np.arange(3.0), np.zeros(1), 0.0, 3.0, log=True, label="rows")
     assert counts.shades() == pytest.approx(np.array([[0.0, 0.5, 1.0]]))
     assert list(sketch(picture(grid=counts), 30))[-1] == "░ 1   ▒ 1   ▓ 2   █ 3   rows"
     assert [counts.value_of(shade) for shade in (0.0, 0.5, 1.0)] == pytest.approx([0.0, 1.0, 3.0])
@@ -254,18 +251,14 @@ def test_a_sketch_names_the_columns_without_room(columns, width, shown, note):
 
 def test_a_legend_has_round_values_at_their_shades():
     """The shade of a count grows with log(1 + count). A grid with values in its cells needs no legend."""
-    pytest.importorskip("matplotlib")
     grid = Grid("n", np.array([[1.0, 24.0]]), np.arange(2.0), np.zeros(1), 0.0, 24.0, log=True, label="pairs")
-    places = []
-    for each in (grid, replace(grid, shown=True)):
-        file = io.BytesIO()
-        draw(picture(grid=each), file, "svg", 84)
-        texts = [text for text in ElementTree.fromstring(file.getvalue()).iter(f"{SVG}text")]
-        places.append({text.text: float(text.get("y") or 0) for text in texts})
+    places = [
+        {text.text: float(text.get("y") or 0) for text in drawn_texts(picture(grid=each), 84)}
+        for each in (grid, replace(grid, shown=True))
+    ]
     heights = [places[0][name] for name in ("1", "3", "10")]
 
     assert "pairs" in places[0]
-    assert (heights[0] - heights[1]) / (heights[1] - heights[2]) == pytest.approx(
-        math.log(4 / 2) / math.log(11 / 4), rel=1e-4
-    )
+    ratio = math.log(4 / 2) / math.log(11 / 4)
+    assert (heights[0] - heights[1]) / (heights[1] - heights[2]) == pytest.approx(ratio, rel=1e-4)
     assert "pairs" not in places[1]

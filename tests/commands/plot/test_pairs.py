@@ -1,12 +1,10 @@
 """`plot pairs` and `plot heat`: similarities."""
 
-import json
-
 import numpy as np
 import pytest
 
 from sentkit.metrics.sts.correlation import spearman
-from support import BY_HAND
+from support import BY_HAND, in_jsonl
 
 
 def pair_rows(count, seed=0):
@@ -20,14 +18,10 @@ def pair_rows(count, seed=0):
     return lines
 
 
-def text_of(lines):
-    return "".join(json.dumps(line) + "\n" for line in lines)
-
-
 @pytest.mark.parametrize("metric", BY_HAND)
 def test_few_pairs_are_points(plot, metric):
     lines = pair_rows(20)
-    records = plot("pairs", "--gold", "score", "--metric", metric, stdin=text_of(lines))
+    records = plot("pairs", "--gold", "score", "--metric", metric, stdin=in_jsonl(*lines))
 
     assert [record["gold"] for record in records] == [line["score"] for line in lines]
     expected = [BY_HAND[metric](line["embedding_a"], line["embedding_b"]) for line in lines]
@@ -37,7 +31,7 @@ def test_few_pairs_are_points(plot, metric):
 def test_many_pairs_are_a_density_with_medians(plot):
     """All pairs are counted, and the medians are those of the bands [0, 0.5), [0.5, 1), ..., [4.5, 5]."""
     lines = pair_rows(600)
-    records = plot("pairs", "--gold", "score", stdin=text_of(lines))
+    records = plot("pairs", "--gold", "score", stdin=in_jsonl(*lines))
     medians = [record for record in records if record.get("series") == "median"]
     values = [(line["score"], BY_HAND["cosine"](line["embedding_a"], line["embedding_b"])) for line in lines]
 
@@ -50,7 +44,7 @@ def test_many_pairs_are_a_density_with_medians(plot):
 
 def test_panels_have_equal_limits_and_their_correlation(svg, tmp_path):
     for seed in (1, 2):
-        (tmp_path / f"{seed}.jsonl").write_text(text_of(pair_rows(30, seed)))
+        (tmp_path / f"{seed}.jsonl").write_text(in_jsonl(*pair_rows(30, seed)))
     texts, _, _ = svg("pairs", "--gold", "score", "1.jsonl", "2.jsonl")
     lines = pair_rows(30, 1)
     similarities = [BY_HAND["cosine"](line["embedding_a"], line["embedding_b"]) for line in lines]
@@ -67,25 +61,17 @@ def test_equal_similarities_have_no_correlation(svg):
     assert "undefined, n = 3" in svg("pairs", "--gold", "score", stdin=given)[0]
 
 
+GOLD = "pairs --gold score"
+ONE, TWO = '{"embedding":[1]}', '"embedding_a":[1],"embedding_b":[2]'
+
+
 @pytest.mark.parametrize(
     ("words", "given", "problem"),
     [
-        (
-            "pairs --gold score",
-            '{"embedding":[1]}',
-            "-:1: expected 2 vectors for a gold score, this row has 1",
-        ),
-        ("pairs --gold score", '{"embedding_a":[1],"embedding_b":[2]}', '-:1: "score" is missing'),
-        (
-            "pairs --gold score",
-            '{"embedding_a":[1],"embedding_b":[2],"score":1}',
-            '-: 1 rows with a score in "score", expected 2 or more',
-        ),
-        (
-            "heat",
-            '{"embedding_a":[1],"embedding_b":[2]}',
-            "-:1: this row has several vectors; plot heat draws sentences",
-        ),
+        (GOLD, ONE, "-:1: expected 2 vectors for a gold score, this row has 1"),
+        (GOLD, f"{{{TWO}}}", '-:1: "score" is missing'),
+        (GOLD, f'{{{TWO},"score":1}}', '-: 1 rows with a score in "score", expected 2 or more'),
+        ("heat", f"{{{TWO}}}", "-:1: this row has several vectors; plot heat draws sentences"),
     ],
 )
 def test_what_cannot_be_drawn_is_bad_data(sentkit, words, given, problem):
@@ -95,29 +81,23 @@ def test_what_cannot_be_drawn_is_bad_data(sentkit, words, given, problem):
 
 
 def test_heat_has_the_similarities_of_all_sentences(plot):
+    """A sentence without text has the name of its entry or row."""
     vectors = np.random.default_rng(0).normal(size=(4, 3)).round(3).tolist()
-    given = text_of([{"text": f"text {n}", "embedding": v} for n, v in enumerate(vectors)])
+    given = in_jsonl(*[{"text": f"text {n}", "embedding": v} for n, v in enumerate(vectors)])
     records = plot("heat", stdin=given)
     expected = [BY_HAND["cosine"](a, b) for a in vectors for b in vectors]
 
     assert [record["similarity"] for record in records] == pytest.approx(expected, abs=1e-6)
     assert [record["text"] for record in records[::4]] == ["text 0", "text 1", "text 2", "text 3"]
     assert [record["column"] for record in records[:4]] == [1, 2, 3, 4]
-
-
-def test_heat_names_sentences_without_text_by_their_entry_or_row(plot):
     rows = [{"embedding": [1, 0]}, {"text": None, "entry": "dog", "embedding": [1, 0]}]
-
-    assert [record["text"] for record in plot("heat", stdin=text_of(rows))[::2]] == ["row 1", "dog"]
+    assert [record["text"] for record in plot("heat", stdin=in_jsonl(*rows))[::2]] == ["row 1", "dog"]
 
 
 def test_heat_draws_a_hundred_sentences(sentkit):
     lines = [{"text": str(n), "embedding": [n + 1, 1]} for n in range(101)]
-    done = sentkit("plot", "heat", stdin=text_of(lines))
+    done = sentkit("plot", "heat", stdin=in_jsonl(*lines))
 
-    assert len(sentkit("plot", "heat", stdin=text_of(lines[:100])).rows) == 10_000
-    assert done.code == 65
-    assert done.told == [
-        "sentkit plot heat: -: more than 100 sentences",
-        "  draw a part: sentkit cat FILE --head 100",
-    ]
+    assert len(sentkit("plot", "heat", stdin=in_jsonl(*lines[:100])).rows) == 10_000
+    problem, advice = "-: more than 100 sentences", "  draw a part: sentkit cat FILE --head 100"
+    assert (done.code, done.told) == (65, [f"sentkit plot heat: {problem}", advice])

@@ -99,7 +99,10 @@ def test_lines_of_words_are_means_of_bins():
 
 
 def test_masking_has_a_line_for_each_encoder(file):
-    """By the number in the name of the space; 0 if it has none. An average of files is no report."""
+    """By the number in the name of the space; 0 if it has none. An average of files is no report.
+
+    Several data sets are drawn as their mean.
+    """
     given = report("m/mean/out36", 45) + report("m/mean", 40.5, spearman_ci95=[39, 42])
     given += report("m/mean/out5/n", 50) + report("m/mean", 1, file="average")
 
@@ -108,12 +111,8 @@ def test_masking_has_a_line_for_each_encoder(file):
         {"series": "m/mean", "left_out": 36, "spearman": 45, "spearman_interval": [None, None]},
         {"series": "m/mean/n", "left_out": 5, "spearman": 50},
     ]
-
-
-def test_masking_draws_the_mean_of_several_data_sets(file):
-    given = "".join(report(f"m/mean/out{n}", 10 * n + k) for n in (1, 2) for k in (0, 3))
-
-    assert [r["spearman"] for r in records(consert.masking([file("r.jsonl", given)]))] == [11.5, 21.5]
+    several = "".join(report(f"m/mean/out{n}", 10 * n + k) for n in (1, 2) for k in (0, 3))
+    assert [r["spearman"] for r in records(consert.masking([file("s.jsonl", several)]))] == [11.5, 21.5]
 
 
 TABLE = "batch\tlr\ttest\ttest_sd\n-\t-\t9\t-\n64\t1e-5\t50\t0.5\n16\t1e-5\t48\t-\n16\t3e-5\t47\t-\n"
@@ -146,32 +145,21 @@ def test_domains_have_means_over_seeds(file):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "given", "code", "problem"),
+    ("words", "given", "code", "problem"),
     [
-        (["masking"], report("m/mean", 1), 65, "in.jsonl: no report has left out tokens"),
-        (["masking"], report("m/out4", 1) * 2 + report("m", 1), 65, "1 reports of m without 0 tokens, but 2"),
-        (["scale", "--x", "n", "--value", "t"], '{"m":1}\n', 65, 'in.jsonl: no row has a number in "n"'),
-        (
-            ["scale", "--x", "n", "--value", "t"],
-            '{"n":"many","t":1}\n',
-            65,
-            'jsonl:1: "n" is a string, expected',
-        ),
-        (
-            ["scale", "--x", "n", "--value", "t", "--log"],
-            '{"n":0,"t":1}\n',
-            65,
-            "--log needs numbers above 0",
-        ),
-        (["scale", "--x", "n"], "{}", 2, "the following arguments are required: --value"),
-        (["masking", "-o", "x.txt"], "{}", 2, "x.txt: unknown format of a picture"),
+        ("masking", report("m/mean", 1), 65, "in.jsonl: no report has left out tokens"),
+        ("masking", report("m/out4", 1) * 2 + report("m", 1), 65, "1 reports of m without 0 tokens, but 2"),
+        ("scale --x n --value t", '{"m":1}\n', 65, 'in.jsonl: no row has a number in "n"'),
+        ("scale --x n --value t", '{"n":"many","t":1}\n', 65, 'jsonl:1: "n" is a string, expected'),
+        ("scale --x n --value t --log", '{"n":0,"t":1}\n', 65, "--log needs numbers above 0"),
+        ("scale --x n", "{}", 2, "the following arguments are required: --value"),
+        ("masking -o x.txt", "{}", 2, "x.txt: unknown format of a picture"),
     ],
 )
-def test_figures_that_cannot_be_drawn(file, capsys, arguments, given, code, problem):
+def test_figures_that_cannot_be_drawn(file, capsys, words, given, code, problem):
+    arguments = [*words.split(), file("in.jsonl", given)]
     with pytest.raises(SystemExit) as ended:
-        figure_command.main(
-            consert.words, consert.masking, consert.scale, arguments=[*arguments, file("in.jsonl", given)]
-        )
+        figure_command.main(consert.words, consert.masking, consert.scale, arguments=arguments)
 
     assert ended.value.code == code
     assert problem in capsys.readouterr().err
@@ -179,19 +167,17 @@ def test_figures_that_cannot_be_drawn(file, capsys, arguments, given, code, prob
 
 def test_the_command_line_writes_the_numbers(file, tmp_path):
     table, out = file("table.tsv", TABLE), tmp_path / "out.jsonl"
-    figure_command.main(
-        consert.scale, arguments=["scale", table, "--x", "batch", "--value", "test", "-o", str(out)]
-    )
+    arguments = ["scale", table, "--x", "batch", "--value", "test", "-o", str(out)]
+    figure_command.main(consert.scale, arguments=arguments)
 
     assert [json.loads(line)["test"] for line in out.read_text().splitlines()] == [47.5, 50]
 
 
 def test_a_picture_does_not_overwrite_its_input(file, capsys):
     table = file("table.jsonl", '{"batch":16,"test":48}\n')
+    arguments = ["scale", table, "--x", "batch", "--value", "test", "-o", table]
     with pytest.raises(SystemExit) as ended:
-        figure_command.main(
-            consert.scale, arguments=["scale", table, "--x", "batch", "--value", "test", "-o", table]
-        )
+        figure_command.main(consert.scale, arguments=arguments)
 
     assert ended.value.code == 2
     assert f"would overwrite the input {table}" in capsys.readouterr().err

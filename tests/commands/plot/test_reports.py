@@ -1,26 +1,21 @@
 """`plot sweep` and `plot curve`: numbers from reports and logs."""
 
-import json
 import shutil
 
 import pytest
 
+from support import in_jsonl
+
 
 def report(label, spearman, **fields):
-    return (
-        json.dumps({"file": "f", "encoder": f"{label}:100000000000", "spearman": spearman, **fields}) + "\n"
-    )
+    return in_jsonl({"file": "f", "encoder": f"{label}:100000000000", "spearman": spearman, **fields})
 
 
 def test_a_sweep_has_a_line_for_each_readout(plot):
     """In the order of the layers; an undefined correlation is null, and other readouts have no layer."""
-    given = (
-        report("m/L1:cls", 20.5, spearman_ci95=[18, 22])
-        + report("m/L0:cls", None, spearman_ci95=[None, None])
-        + report("m/L1:mean/n", 40)
-        + report("m/mean-first-last", 45)
-        + json.dumps({"file": "average", "encoder": "m/L9:cls:100000000000", "spearman": 1}) + "\n"
-    )  # fmt: skip
+    given = report("m/L1:cls", 20.5, spearman_ci95=[18, 22])
+    given += report("m/L0:cls", None, spearman_ci95=[None, None]) + report("m/L1:mean/n", 40)
+    given += report("m/mean-first-last", 45) + report("m/L9:cls", 1, file="average")
 
     assert plot("sweep", stdin=given) == [
         {"series": "cls", "layer": 0, "spearman": None, "spearman_interval": [None, None]},
@@ -72,7 +67,7 @@ def steps(count, *, terms=("contrast",), rate=0.1):
         values = {name: step + place for place, name in enumerate(terms)}
         lines.append({"step": step, "loss": sum(values.values()), "terms": values, "lr": [rate], "norm": 2})
     lines.append({"step": count, "dev": None, "best": True})
-    return "".join(json.dumps(line) + "\n" for line in lines)
+    return in_jsonl(*lines)
 
 
 def test_a_log_has_a_panel_for_each_quantity(plot):
@@ -116,15 +111,14 @@ def test_several_runs_share_the_panels(plot, svg, tmp_path):
     assert [record["series"] for record in seeds] == ["seed-3"] + ["seed-10"] * 3
 
 
+ONE_FILE_EACH = "sentkit encode --readout 'L*:cls,L*:mean' makes one file for each layer"
+SPACE = "expected the name of a space, as in a report of sentkit score"
+
+
 @pytest.mark.parametrize(
     ("words", "given", "problem", "advice"),
     [
-        (
-            "sweep",
-            report("m/mean", 3),
-            "-: no report has one layer",
-            "sentkit encode --readout 'L*:cls,L*:mean' makes one file for each layer",
-        ),
+        ("sweep", report("m/mean", 3), "-: no report has one layer", ONE_FILE_EACH),
         (
             "sweep",
             report("m/L1:cls", 3) * 2 + report("m/L2:cls", 3),
@@ -132,12 +126,7 @@ def test_several_runs_share_the_panels(plot, svg, tmp_path):
             "draw all of them with the same data sets",
         ),
         ("sweep", '{"spearman":1}\n', '-:1: "encoder" is missing', ""),
-        (
-            "sweep",
-            '{"spearman":1,"encoder":"m"}\n',
-            '-:1: "encoder" is a string, expected the name of a space, as in a report of sentkit score',
-            "",
-        ),
+        ("sweep", '{"spearman":1,"encoder":"m"}\n', f'-:1: "encoder" is a string, {SPACE}', ""),
         ("sweep", report("m/L1:cls", "high"), '-:1: "spearman" is a string, expected a number', ""),
         ("curve", '{"loss":1}\n', '-:1: "step" is missing', ""),
         ("curve", '{"step":null}\n', '-:1: "step" is null, expected a number', ""),
@@ -148,7 +137,6 @@ def test_several_runs_share_the_panels(plot, svg, tmp_path):
 def test_what_cannot_be_drawn_is_bad_data(sentkit, words, given, problem, advice):
     done = sentkit("plot", *words.split(), stdin=given)
 
-    assert done.code == 65
-    assert done.told[0] == f"sentkit plot {words.split()[0]}: {problem}"
+    assert (done.code, done.told[0]) == (65, f"sentkit plot {words.split()[0]}: {problem}")
     assert len(done.told) == (2 if advice else 1)
     assert advice in done.told[-1]

@@ -1,25 +1,21 @@
 """`plot space`: which rows are drawn, and where."""
 
 import itertools
-import json
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from sentkit.plots.drawing import offsets_of
-from support import SVG
+from support import SVG, in_jsonl
 
 random = np.random.default_rng(0)
 VECTORS = random.normal(size=(12, 5)).round(3) + 1
 
 
 def rows(vectors, **fields):
-    lines = [
-        {"embedding": vector.tolist(), **{name: values[n] for name, values in fields.items()}}
-        for n, vector in enumerate(vectors)
-    ]
-    return "".join(json.dumps(line) + "\n" for line in lines)
+    own = ({name: values[n] for name, values in fields.items()} for n in range(len(vectors)))
+    return in_jsonl(*({"embedding": v.tolist(), **more} for v, more in zip(vectors, own, strict=True)))
 
 
 def pair_rows(golds, seed=0):
@@ -28,7 +24,7 @@ def pair_rows(golds, seed=0):
         {"embedding_a": a.tolist(), "embedding_b": b.tolist(), "score": gold}
         for (a, b), gold in zip(vectors, golds, strict=True)
     ]
-    return "".join(json.dumps(line) + "\n" for line in lines)
+    return in_jsonl(*lines)
 
 
 @pytest.mark.parametrize(("by", "mean"), [("pca", VECTORS.mean(axis=0)), ("svd", 0.0)])
@@ -41,9 +37,8 @@ def test_linear_maps_equal_those_of_numpy(plot, by, mean):
 
     assert [record["row"] for record in records] == list(range(1, 13))
     assert np.abs(places) == pytest.approx(np.abs(expected), abs=1e-5)
-    assert places.T @ places == pytest.approx(
-        expected.T @ expected * np.outer(*[np.sign(places[0] * expected[0])] * 2), abs=1e-4
-    )
+    signs = np.sign(places[0] * expected[0])
+    assert places.T @ places == pytest.approx(expected.T @ expected * np.outer(signs, signs), abs=1e-4)
 
 
 @pytest.mark.parametrize(("flags", "perplexity"), [(["--perplexity", 4], 4), ([], 11 / 3)])
@@ -94,9 +89,8 @@ def test_rare_labels_are_one_group(sentkit):
 
     assert len(names) == 20
     assert {"topic 3", "topic 7", "other labels (481)"} <= names
-    assert done.told == [
-        "sentkit plot space: warning: -: 500 labels: the 481 rarest ones are drawn as one, in grey"
-    ]
+    problem = "500 labels: the 481 rarest ones are drawn as one, in grey"
+    assert done.told == [f"sentkit plot space: warning: -: {problem}"]
 
 
 def test_labels_are_in_the_order_of_their_numbers(plot):
@@ -110,18 +104,15 @@ def test_labels_are_in_the_order_of_their_numbers(plot):
 
 def test_a_large_file_is_sampled(sentkit):
     """The sample depends only on the seed, keeps the order, and is reported."""
-    vectors = np.random.default_rng(1).normal(size=(300, 2))
-    runs = [
-        sentkit("plot", "space", "--by", "svd", "--sample", 40, "--seed", seed, stdin=rows(vectors))
-        for seed in (0, 0, 1)
-    ]
+    given = rows(np.random.default_rng(1).normal(size=(300, 2)))
+    flags = ("space", "--by", "svd", "--sample", 40, "--seed")
+    runs = [sentkit("plot", *flags, seed, stdin=given) for seed in (0, 0, 1)]
     chosen = [[record["row"] for record in done.rows] for done in runs]
 
     assert chosen[0] == sorted(chosen[0]) == chosen[1] != chosen[2]
     assert len(set(chosen[0])) == 40
-    assert runs[0].told == [
-        "sentkit plot space: warning: -: the picture has a random sample of 40 of 300 rows"
-    ]
+    problem = "the picture has a random sample of 40 of 300 rows"
+    assert runs[0].told == [f"sentkit plot space: warning: -: {problem}"]
 
 
 def test_every_row_is_drawn_equally_often():
@@ -159,9 +150,8 @@ def test_numbers_do_not_cover_each_other(svg):
     """80 numbers beside 80 points. In the font of the picture, a digit is 0.64 x 0.73 of the font size."""
     given = pair_rows([0, 5] * 20, seed=3)
     texts, _, picture = svg("space", "--by", "pca", "--gold", "score", stdin=given)
-    numbers = [
-        each for each in ElementTree.fromstring(picture).iter(f"{SVG}text") if "6px" in each.get("style")
-    ]
+    drawn = ElementTree.fromstring(picture).iter(f"{SVG}text")
+    numbers = [each for each in drawn if "6px" in each.get("style")]
     boxes = [
         (x, y - 0.73 * 6, x + 0.64 * 6 * len(each.text), y)
         for each in numbers

@@ -1,9 +1,9 @@
 """A trained folder describes itself, and other programs load it without complaint."""
 
 import json
-import shutil
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
 PAIRS = [("a man plays", "someone makes music", 3.0), ("rain", "the sea", 1.0), ("a cat", "a dog runs", 2.0)]
 LOAD = """
@@ -15,18 +15,12 @@ for name in sys.argv[1:]:
 
 
 @pytest.fixture
-def trained(sentkit, tiny, tmp_path, jsonl):
+def trained(sentkit, tiny, copy_of, tmp_path, jsonl):
     """`sentkit train METHOD` on three pairs, from a base without a pooler."""
     rows = [dict(zip(("text_a", "text_b", "score"), pair, strict=True)) for pair in PAIRS]
     (tmp_path / "texts.txt").write_text("".join(f"{row['text_a']}\n" for row in rows))
     (tmp_path / "rows.jsonl").write_bytes(jsonl(*rows))
-    base = tmp_path / "my-base"
-    base.mkdir()
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"):
-        shutil.copy(tiny / name, base / name)
-    from safetensors.numpy import load_file, save_file
-
-    tensors = load_file(tiny / "model.safetensors")
+    base, tensors = copy_of(tiny, "my-base"), load_file(tiny / "model.safetensors")
     kept = {name: value for name, value in tensors.items() if not name.startswith("pooler.")}
     save_file(kept, base / "model.safetensors", {"format": "pt"})
 
@@ -83,9 +77,8 @@ def test_the_card_describes_the_checkpoint(trained):
 
 
 def test_a_readout_that_other_programs_cannot_express_is_reported(trained):
-    text = (
-        trained("mlm", "--set", "head=fresh", "--set", "warmup=0", "--set", "readout=prompt") / "README.md"
-    ).read_text()
+    folder = trained("mlm", "--set", "head=fresh", "--set", "warmup=0", "--set", "readout=prompt")
+    text = (folder / "README.md").read_text()
 
     assert "library_name: transformers" in text
     assert "SentenceTransformer(" not in text

@@ -1,18 +1,13 @@
 """`sentkit train classify`: labelled rows for training, --dev and --test."""
 
 import json
-from itertools import pairwise
 
 import pytest
 
-from support import TEXTS
+from support import PAIRS, TEXTS
 
 LABELS = ("bad", "good")
 ROWS = [{"text": text, "label": LABELS[number % 2]} for number, text in enumerate(TEXTS)]
-SCORED = [
-    {"text_a": one, "text_b": other, "score": number % 4}
-    for number, (one, other) in enumerate(pairwise(TEXTS))
-]
 
 
 @pytest.fixture
@@ -33,14 +28,9 @@ def classify(train, file_of):
     return run
 
 
-def record_of(result):
-    assert result.code == 0, result.err
-    return [json.loads(line) for line in result.out.splitlines()]
-
-
 def test_dev_and_test_are_labelled_rows(classify, file_of, tmp_path):
     held = file_of("held.jsonl", ROWS[:4])
-    [record] = record_of(classify("--dev", held, "--test", held, "--epochs", 2, "--lr", 0.01))
+    [record] = classify("--dev", held, "--test", held, "--epochs", 2, "--lr", 0.01).rows
     made = json.loads((tmp_path / "out/sentkit.json").read_text())
     config = json.loads((tmp_path / "out/config.json").read_text())
 
@@ -62,8 +52,8 @@ def test_rows_of_dev_and_test_in_the_training_rows_are_counted(sentkit, tiny, fi
         *("train", "classify", file_of("rows.jsonl", ROWS), *flags, "-o", "out"),
         *("--dev", file_of("dev.jsonl", dev), "--test", file_of("test.jsonl", [new])),
     )
-    reverse = {"text_a": SCORED[1]["text_b"], "text_b": SCORED[1]["text_a"], "score": 2}
-    rows, test = file_of("scored.jsonl", SCORED), file_of("test.jsonl", [SCORED[0], reverse])
+    reverse = {"text_a": PAIRS[1]["text_b"], "text_b": PAIRS[1]["text_a"], "score": 2}
+    rows, test = file_of("scored.jsonl", PAIRS), file_of("test.jsonl", [PAIRS[0], reverse])
     pairs = sentkit("train", "classify", rows, *flags, "-o", "pairs", "--preset", "stsb", "--test", test)
 
     assert [line.split("/")[-1] for line in done.told if "training rows" in line] == [
@@ -75,16 +65,17 @@ def test_rows_of_dev_and_test_in_the_training_rows_are_counted(sentkit, tiny, fi
 
 
 def test_the_metric_of_dev(classify, file_of):
+    assert "metric has no effect without --dev" in classify("--set", "metric=f1").err
     held = file_of("held.jsonl", ROWS[:5])
-    [record] = record_of(classify("--dev", held, "--test", held, "--set", "metric=f1", "--lr", 0.01))
+    [record] = classify("--dev", held, "--test", held, "--set", "metric=f1", "--lr", 0.01).rows
 
     assert record["test"]["f1"] == record["dev"]
 
 
 def test_scores_are_predicted(classify, file_of, tmp_path):
-    held = file_of("held.jsonl", SCORED[:5])
+    held = file_of("held.jsonl", PAIRS[:5])
     flags = ("--dev", held, "--test", held, "--preset", "stsb", "--lr", 0.01)
-    [record] = record_of(classify(*flags, rows=SCORED))
+    [record] = classify(*flags, rows=PAIRS).rows
     config = json.loads((tmp_path / "out/config.json").read_text())
 
     assert record["test"]["pearson"] == record["dev"]
@@ -107,7 +98,7 @@ def test_a_table_shows_the_metrics(on_terminal, tiny, file_of):
     [
         ([*ROWS[:2], {"text": "a", "label": "ugly"}], ':3: "label" is "ugly", which no training row has'),
         ([{"text": "a"}], ':1: "label" is missing'),
-        (SCORED, 'needs "text"; this row has'),
+        (PAIRS, 'needs "text"; this row has'),
         ([], "no rows in "),
     ],
 )
@@ -117,17 +108,6 @@ def test_bad_rows_of_dev_and_test(classify, file_of, tmp_path, flag, rows, probl
     assert result.code == 65
     assert problem in result.err
     assert not (tmp_path / "out").exists()
-
-
-def test_other_methods_have_no_test(train, file_of):
-    result = train("--test", file_of("held.jsonl", ROWS))
-
-    assert result.code == 2
-    assert "simcse does not use --test" in result.err
-
-
-def test_the_metric_needs_dev(classify):
-    assert "metric has no effect without --dev" in classify("--set", "metric=f1").err
 
 
 def test_another_test_is_another_run(classify, file_of):

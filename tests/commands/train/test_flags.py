@@ -5,18 +5,15 @@ import json
 import pytest
 
 
-def test_flags_are_settings(train, tmp_path):
-    train("--preset", "bert-large", "--set", "temperature=0.1", "--set", "max_length=16", "--epochs", 2)
+def test_flags_are_settings_and_the_last_one_wins(train, dev, tmp_path):
+    train(
+        *("--preset", "bert-large", "--set", "temperature=0.1", "--set", "max_length=16", "--epochs", 2),
+        *("--dev", dev, "--set", "final=last", "--set", "final=best", "--set", "batch=2", "--batch", 5),
+    )
     run = json.loads((tmp_path / "out/sentkit.json").read_text())["run"]
 
     assert (run["lr"], run["temperature"], run["max_length"], run["epochs"]) == (1e-5, 0.1, 16, 2)
-
-
-def test_the_last_setting_wins(train, dev, tmp_path):
-    train("--dev", dev, *("--set", "final=last", "--set", "final=best"), *("--set", "batch=2", "--batch", 5))
-    settings = json.loads((tmp_path / "out/sentkit.json").read_text())["run"]
-
-    assert (settings["final"], settings["batch"]) == ("best", 5)
+    assert (run["final"], run["batch"]) == ("best", 5)
 
 
 @pytest.mark.parametrize("flags", [("--set", "lr=1", "--lr", 2), ("--lr", 2, "--set", "lr=1")])
@@ -50,6 +47,8 @@ WRONG = [
     (("--seed", "9..1"), 2, '--seed "9..1"', "expected 7, or 1,2,3, or 0..9"),
     (("--device", "tpu"), 2, 'unknown device "tpu"', "available: cpu, cuda"),
     (("--dev", "absent.jsonl"), 66, "absent.jsonl: no such file", None),
+    (("-m", "./no/such"), 66, "./no/such: no such checkpoint folder", None),
+    (("--test", "absent.jsonl"), 2, "simcse does not use --test", None),
     (("--batch", "1"), 2, "batch=1: this method needs a batch of 2 or more", None),
     (("--set", "patience=3"), 2, "patience has no effect without --dev", None),
     (("--set", "final=last"), 2, "final has no effect without --dev", None),
@@ -82,17 +81,11 @@ def test_unknown_and_missing_methods_are_refused(sentkit, texts):
     assert where.told == ["sentkit train: -o is missing: give the folder of the new checkpoint"]
 
 
-def test_a_missing_base_is_refused(train):
-    assert train(model="no/such").code == 66
-
-
 def test_a_run_with_only_warm_up_steps_is_refused(sentkit, tiny, texts):
     done = sentkit("train", "mlm", texts, "-m", tiny, "--set", "head=fresh", "-o", "out", "--threads", 1)
 
-    assert done.code == 2
-    assert (
-        done.told[1] == "sentkit train: the learning rate is 0 in all 1 steps, because all are warm-up steps"
-    )
+    problem = "sentkit train: the learning rate is 0 in all 1 steps, because all are warm-up steps"
+    assert (done.code, done.told[1]) == (2, problem)
 
 
 def test_world_size_without_rank_is_refused(train, monkeypatch):

@@ -8,40 +8,29 @@ import pytest
 from support import contents
 
 
-def test_an_existing_output_is_kept(train, tmp_path):
-    """-f replaces a checkpoint of sentkit, but no other folder."""
+def test_an_existing_output_is_kept(train):
+    """-f replaces a checkpoint of sentkit. Several seeds are never written into one."""
     train()
-    again, forced = train(), train("-f", "--seed", 1)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/thesis.txt").write_text("years")
-    foreign = train("-f", output="mine")
+    again, several, forced = train(), train("--seed", "0,1"), train("-f", "--seed", 1)
 
     assert (again.code, again.told[0]) == (73, "sentkit train: out: already exists")
+    problem = "sentkit train: out: is a file or a checkpoint, not a folder of runs"
+    assert (several.code, several.told[0]) == (73, problem)
     assert (forced.code, forced.rows[0]["seed"]) == (0, 1)
-    assert (foreign.code, (tmp_path / "mine/thesis.txt").read_text()) == (73, "years")
 
 
 def test_other_files_and_folders_are_refused_before_any_work(train, tmp_path):
     (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("years")
     (tmp_path / "file").write_text("mine")
     for name in ("mine", "file"):
         done = train("-f", output=name)
-
-        assert (done.code, done.told[0]) == (
-            73,
-            f"sentkit train: {name}: already exists and is not a checkpoint of sentkit",
-        )
+        problem = f"sentkit train: {name}: already exists and is not a checkpoint of sentkit"
+        assert (done.code, done.told[0]) == (73, problem)
+    assert (tmp_path / "mine/thesis.txt").read_text() == "years"
     here = train("-f", output=".")
     assert here.code == 2
     assert here.told[0].partition(" input ")[0] == "sentkit train: -o .: would overwrite the"
-
-
-def test_several_seeds_are_not_written_into_a_checkpoint(train, tmp_path):
-    train()
-    done = train("--seed", "0,1")
-
-    assert done.code == 73
-    assert done.told[0] == "sentkit train: out: is a file or a checkpoint, not a folder of runs"
 
 
 def test_an_unfinished_run_is_not_overwritten_by_accident(train, tmp_path):
@@ -119,14 +108,15 @@ def test_links_in_the_folder_of_the_state_are_not_followed(train, tmp_path):
 
 
 def test_the_remains_of_a_replaced_checkpoint_are_removed(train, tmp_path):
-    """With -f the old folder is in out.part for a moment; the run is finished by then."""
+    """With -f the old folder is in out.part for a moment; --resume of a finished run changes nothing else."""
     assert train().code == 0
-    shutil.copytree(tmp_path / "out", tmp_path / "out.part/checkpoint")
     before = contents(tmp_path / "out")
-
-    assert train("--resume").code == 0
-    assert contents(tmp_path / "out") == before
-    assert not (tmp_path / "out.part").exists()
+    for remains in (False, True):
+        if remains:
+            shutil.copytree(tmp_path / "out", tmp_path / "out.part/checkpoint")
+        assert train("--resume").code == 0
+        assert contents(tmp_path / "out") == before
+        assert not (tmp_path / "out.part").exists()
 
 
 def test_two_runs_cannot_share_a_folder(train, tmp_path):

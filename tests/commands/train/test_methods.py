@@ -1,7 +1,6 @@
 """What every method makes is read alike by sentkit, sentence-transformers and transformers."""
 
 import json
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,11 +8,8 @@ import pytest
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.base import open_base
 from sentkit.training.catalogue import METHODS
+from support import TEXTS, in_jsonl
 
-TEXTS = [
-    "a man plays a guitar", "someone makes music", "the cat sleeps", "a dog runs in the rain", "rain",
-    "two people walk along the river", "birds fly south", "the market fell", "she reads a book",
-]  # fmt: skip
 LABELS = ("entailment", "contradiction", "neutral")
 NEEDS = {
     "sg-bert": ("head_width=8",),
@@ -46,7 +42,7 @@ def rows(tmp_path_factory):
         "entry": [{"entry": WORDS[n % 4], "definition": text} for n, text in enumerate(TEXTS)],
     }
     for name, each in kinds.items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in each))
+        (folder / f"{name}.jsonl").write_text(in_jsonl(*each))
     return folder
 
 
@@ -135,10 +131,8 @@ def test_transformers_gives_the_state_of_the_mask(made, sentkit, name):
     assert not (folder / "modules.json").exists()
 
 
-def test_dev_selects_an_encoder_of_ct(made, tmp_path):
-    pairs = [{"text_a": a, "text_b": b, "score": n % 5} for n, (a, b) in enumerate(pairwise(TEXTS))]
-    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs))
-    folder = made("ct", "--dev", tmp_path / "dev.jsonl")
+def test_dev_selects_an_encoder_of_ct(made, dev):
+    folder = made("ct", "--dev", dev)
     record = json.loads((folder / "sentkit.json").read_text())
 
     assert record["dev"] == max(record["dev_by_encoder"])

@@ -1,19 +1,14 @@
 """The rows and development pairs that `sentkit train` reads, and those that it refuses."""
 
-import itertools
 import json
 
 import pytest
 
-from support import PAIRS, TEXTS, in_jsonl
-
-
-def test_rows_can_be_read_from_a_pipe(train):
-    assert train(rows="-", stdin="".join(text + "\n" for text in TEXTS)).code == 0
+from support import PAIRS, in_jsonl
 
 
 def test_distill_reads_the_output_of_encode(sentkit, train, tiny, texts, tmp_path):
-    """The checkpoint records the space of the teacher."""
+    """From a pipe. The checkpoint records the space of the teacher."""
     encoded = sentkit("encode", texts, "-m", tiny, "--readout", "cls", "-q").out
     done = train(method="distill", rows="-", stdin=encoded)
     emb = json.loads(encoded.splitlines()[0])["_emb"]
@@ -22,6 +17,8 @@ def test_distill_reads_the_output_of_encode(sentkit, train, tiny, texts, tmp_pat
     assert json.loads((tmp_path / "out/sentkit.json").read_text())["teacher"] == emb
 
 
+OTHERS = [{"text_a": f"x {n}", "text_b": "y"} for n in range(3)]
+OTHERS += [{"text_a": "The market fell.", "text_b": "Birds fly south"}]
 LEAK = "dev.jsonl: the training rows contain {} of 8 pairs, and both texts of {} others; the first is line {}"
 
 
@@ -30,11 +27,7 @@ LEAK = "dev.jsonl: the training rows contain {} of 8 pairs, and both texts of {}
     [
         ([{"text": "A man plays a guitar."}, {"text": "birds  fly south"}, {"text": "tea"}], None),
         ([{"text": "rain"}, {"text": "x"}, {"text": "A dog runs!"}], (0, 1, "4, in rows.jsonl:3")),
-        (
-            [{"text_a": f"x {n}", "text_b": "y"} for n in range(3)]
-            + [{"text_a": "The market fell.", "text_b": "Birds fly south"}],
-            (1, 0, "7, in rows.jsonl:4"),
-        ),
+        (OTHERS, (1, 0, "7, in rows.jsonl:4")),
     ],
 )
 def test_rows_with_pairs_of_dev_give_a_warning(sentkit, tiny, dev, tmp_path, rows, leak):
@@ -43,9 +36,8 @@ def test_rows_with_pairs_of_dev_give_a_warning(sentkit, tiny, dev, tmp_path, row
     done = sentkit("train", "simcse", "rows.jsonl", "-m", tiny, "-o", "out", *flags)
 
     assert done.code == 0
-    assert [line.partition("warning: ")[2] for line in done.told if "training rows contain" in line] == (
-        [] if leak is None else [LEAK.format(*leak)]
-    )
+    warnings = [line.partition("warning: ")[2] for line in done.told if "training rows contain" in line]
+    assert warnings == ([] if leak is None else [LEAK.format(*leak)])
 
 
 def test_dedup_omits_equal_texts(train, texts, tmp_path):
@@ -85,27 +77,21 @@ def test_rejects_hold_the_line_of_the_input(train, tmp_path):
     assert json.loads((tmp_path / "bad.tsv").read_text())["row"] == "2\tb [MASK]"
 
 
+PAIR = '{"text_a":"x","text_b":"y"'
+FORMS = '"text_a" and "text_b", or "anchor", "positive" and "negative", or "anchor" and "positive"'
+
+
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        (
-            '{"text":"x"}\n',
-            'dev.jsonl:1: --dev needs "text_a" and "text_b", or "anchor", "positive" and "negative", or'
-            ' "anchor" and "positive"; this row has "text"',
-        ),
-        ('{"text_a":"x","text_b":"y","label":"neutral"}\n', 'dev.jsonl:1: "score" is missing'),
-        ('{"text_a":"x","text_b":"y"}\n' * 3, "dev.jsonl: MRR needs at least 2 different pairs"),
-        ('{"text_a":"x","text_b":"y","score":"c"}\n', 'dev.jsonl:1: "score" is a string, expected a number'),
-        ('{"text_a":"x","text_b":"y","score":"nan"}\n', 'dev.jsonl:1: "score" is not a finite number'),
-        (
-            '{"text_a":"x","text_b":"y","score":""}\n' * 3,
-            "dev.jsonl: 0 scored pairs: a correlation needs at least 2",
-        ),
-        (
-            '{"text_a":"x","text_b":"y","score":3}\n',
-            "dev.jsonl: 1 scored pairs: a correlation needs at least 2",
-        ),
-        ('{"text_a":"x","text_b":"y","score":3}\n' * 3, 'dev.jsonl: "score" is the same in all 3 rows'),
+        ('{"text":"x"}\n', f'dev.jsonl:1: --dev needs {FORMS}; this row has "text"'),
+        (PAIR + ',"label":"neutral"}\n', 'dev.jsonl:1: "score" is missing'),
+        ((PAIR + "}\n") * 3, "dev.jsonl: MRR needs at least 2 different pairs"),
+        (PAIR + ',"score":"c"}\n', 'dev.jsonl:1: "score" is a string, expected a number'),
+        (PAIR + ',"score":"nan"}\n', 'dev.jsonl:1: "score" is not a finite number'),
+        ((PAIR + ',"score":""}\n') * 3, "dev.jsonl: 0 scored pairs: a correlation needs at least 2"),
+        (PAIR + ',"score":3}\n', "dev.jsonl: 1 scored pairs: a correlation needs at least 2"),
+        ((PAIR + ',"score":3}\n') * 3, 'dev.jsonl: "score" is the same in all 3 rows'),
     ],
 )
 def test_dev_pairs_without_a_correlation_are_refused(train, tmp_path, dev, rows, problem):
@@ -118,9 +104,8 @@ def test_dev_pairs_without_a_correlation_are_refused(train, tmp_path, dev, rows,
 
 def test_ignored_labels_are_reported(sentkit, tiny, tmp_path, jsonl):
     """Contradictions would be taken for two wordings of one sentence."""
-    (tmp_path / "nli.jsonl").write_bytes(
-        jsonl(*({"text_a": a, "text_b": b, "label": "contradiction"} for a, b in itertools.pairwise(TEXTS)))
-    )
+    rows = ({"text_a": row["text_a"], "text_b": row["text_b"], "label": "contradiction"} for row in PAIRS)
+    (tmp_path / "nli.jsonl").write_bytes(jsonl(*rows))
     done = sentkit("train", "simcse", "nli.jsonl", "-m", tiny, "-o", "out", "--threads", 1)
 
     assert done.code == 0
@@ -143,12 +128,10 @@ def test_field_is_also_for_the_dev_pairs(train, tmp_path, dev):
     done = train("--dev", "rows.jsonl", *fields, rows="rows.jsonl")
     other = train("--dev", dev, *fields, rows="rows.jsonl", output="two")
 
+    advice = "  --field applies to all files; to rename those of one: sentkit cat --field text_a=title"
     assert done.code == 0
     assert 'dev.jsonl:1: --dev needs "text_a" (here "left")' in other.told[0]
-    assert (
-        other.told[1]
-        == "  --field applies to all files; to rename those of one: sentkit cat --field text_a=title"
-    )
+    assert other.told[1] == advice
 
 
 def test_the_texts_of_pairs_become_sentences_by_a_pipe(train, sentkit, tmp_path):

@@ -17,14 +17,6 @@ from sentkit.training.runs.run import advise_of_threads
 from support import contents
 
 
-def test_resuming_a_finished_run_changes_nothing(train, tmp_path):
-    train()
-    before = contents(tmp_path / "out")
-    done = train("--resume")
-
-    assert (done.code, contents(tmp_path / "out")) == (0, before)
-
-
 def test_resuming_with_other_flags_names_the_differences(train, texts, tmp_path, other):
     """Settings, rows, base and seed."""
     train()

@@ -9,7 +9,7 @@ from support import TEXTS, in_jsonl
 
 SIDES = ("anchor", "positive", "negative")
 PROMPTS = {"anchor": "query: ", "positive": "the passage, ", "negative": ""}
-GIVEN = ",".join(f"{side}={prompt}" for side, prompt in PROMPTS.items())
+OF_PAIRS = {"a": "x ", "b": "y: "}
 
 
 def write(path, rows, prompts=None):
@@ -20,29 +20,21 @@ def write(path, rows, prompts=None):
 
 @pytest.mark.parametrize(
     ("method", "prompts"),
-    [
-        ("contrast", PROMPTS),
-        ("simcse-sup", PROMPTS),
-        ("promptbert", PROMPTS),
-        ("contrast", {"a": "x ", "b": "y: "}),
-    ],
+    [*((name, PROMPTS) for name in ("contrast", "simcse-sup", "promptbert")), ("contrast", OF_PAIRS)],
 )
 def test_the_weights_are_those_of_written_prompts(train, method, prompts):
     """Also the scores of --dev, which is of the same rows."""
     texts = {side: TEXTS[n:] + TEXTS[:n] for n, side in enumerate(prompts)}
     names = {"a": "text_a", "b": "text_b"}
-    rows = [
-        {names.get(side, side): text for side, text in zip(prompts, own, strict=True)}
-        for own in zip(*texts.values(), strict=True)
-    ]
-    written = {names.get(side, side): prompt for side, prompt in prompts.items()}
+    fields = [names.get(side, side) for side in prompts]
+    rows = [dict(zip(fields, own, strict=True)) for own in zip(*texts.values(), strict=True)]
+    written = dict(zip(fields, prompts.values(), strict=True))
     given = ",".join(f"{side}={prompt}" for side, prompt in prompts.items())
     write("plain.jsonl", rows)
     write("written.jsonl", rows, written)
     preset = ("--preset", "sup-roberta-base") if method == "promptbert" else ()
-    own = train(
-        "--set", f"prompt={given}", "--dev", "plain.jsonl", *preset, method=method, rows="plain.jsonl"
-    )
+    flags = ("--set", f"prompt={given}", "--dev", "plain.jsonl", *preset)
+    own = train(*flags, method=method, rows="plain.jsonl")
     theirs = train("--dev", "written.jsonl", *preset, method=method, rows="written.jsonl", output="theirs")
 
     assert (own.code, theirs.code) == (0, 0), own.err + theirs.err

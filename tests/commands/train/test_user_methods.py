@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from support import ROOT
+from support import ROOT, contents
 
 BROKEN = [  # text of the file, the place of the error, a part of the message
     ("x = (", 1, "SyntaxError"),
@@ -33,10 +33,6 @@ def run(sentkit, tiny, texts, mine):
     return run
 
 
-def content(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-
-
 def test_the_example_of_the_manual_is_short_and_trains(run, mine, sentkit):
     done = run("--epochs", "2")
     listed = sentkit("train", f"{mine}:Uniform", "--list").out.decode()
@@ -56,7 +52,7 @@ def test_chunks_seeds_and_equal_runs(run, mine):
     run("--set", "dropout=0", "--set", "chunk=2", name="chunks")
 
     folder = mine.parent
-    assert content(folder / "one") == content(folder / "again")
+    assert contents(folder / "one") == contents(folder / "again")
     assert (folder / "seeds/seed-1/model.safetensors").is_file()
     assert (folder / "chunks/model.safetensors").is_file()
 

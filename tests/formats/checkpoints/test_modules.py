@@ -209,12 +209,6 @@ def test_a_transformer_in_a_subfolder_is_found(tmp_path: Path) -> None:
     assert (found.max_length, found.lowercase) == (128, True)
 
 
-def test_a_folder_without_modules_declares_a_length_and_no_readout(tmp_path: Path) -> None:
-    write_json(tmp_path / "tokenizer_config.json", {"model_max_length": 77})
-
-    assert read_modules(tmp_path) == (tmp_path, StoredDeclaration(max_length=77))
-
-
 @pytest.mark.parametrize(
     ("own", "tokenizers", "length"),
     [
@@ -227,10 +221,11 @@ def test_a_folder_without_modules_declares_a_length_and_no_readout(tmp_path: Pat
     ],
 )
 def test_the_first_valid_length_is_used(tmp_path: Path, own: Any, tokenizers: Any, length: Any) -> None:
+    """A folder without modules declares nothing else."""
     write_json(tmp_path / "sentence_bert_config.json", {"max_seq_length": own})
     write_json(tmp_path / "tokenizer_config.json", {"model_max_length": tokenizers})
 
-    assert declared(tmp_path).max_length == length
+    assert read_modules(tmp_path) == (tmp_path, StoredDeclaration(max_length=length))
 
 
 # Errors
@@ -302,7 +297,8 @@ def own(tmp_path: Path, **values: Any) -> StoredDeclaration:
     return read_checkpoint(str(folder)).declared
 
 
-def test_sentkit_json_has_priority_over_modules(tmp_path: Path) -> None:
+def test_sentkit_json_with_a_readout_has_priority_over_modules(tmp_path: Path) -> None:
+    """Without a readout it is only lineage."""
     texts = {"template": "[X] is [MASK]", "full_stop": "sncse", "prompt": "query: "}
     values = {**texts, "steps": ("normalise", "2_Dense"), "max_length": 32, "lowercase": True}
     found = own(tmp_path, readout="prompt", **values)
@@ -310,12 +306,8 @@ def test_sentkit_json_has_priority_over_modules(tmp_path: Path) -> None:
     assert found.readout is not None
     assert (found.source, found.readout.name) == ("sentkit.json", "prompt")
     assert {name: getattr(found, name) for name in values} == values
-
-
-def test_sentkit_json_without_a_readout_is_only_lineage(tmp_path: Path) -> None:
-    found = own(tmp_path, method="simcse", steps=["2_Dense"])
-
-    assert (found.source, found.steps) == ("modules.json", ("normalise",))
+    lineage = own(tmp_path, method="simcse", steps=["2_Dense"])
+    assert (lineage.source, lineage.steps) == ("modules.json", ("normalise",))
 
 
 def test_sentkit_json_can_declare_averaged_layers(tmp_path: Path) -> None:

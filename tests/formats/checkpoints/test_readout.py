@@ -44,15 +44,11 @@ def test_an_unknown_name_is_refused_with_a_list_of_names(name: str) -> None:
     assert all(known in caught.value.advice for known in NAMED)
 
 
-def test_a_star_selects_all_layers_and_the_embeddings() -> None:
+def test_a_star_selects_all_layers_and_the_embeddings_and_all_every_readout_of_a_layer() -> None:
     names = [readout.name for readout in parse_readouts("L*:cls, mean,L1:cls,mean", 3)]
-
-    assert names == ["L0:cls", "L1:cls", "L2:cls", "L3:cls", "mean"]
-
-
-def test_all_selects_every_readout_of_a_layer() -> None:
     plain = ["cls", "mean", "max", "mean-sqrt", "weighted-mean", "last"]
 
+    assert names == ["L0:cls", "L1:cls", "L2:cls", "L3:cls", "mean"]
     assert [each.name for each in parse_readouts("L2:all", 3)] == [f"L2:{name}" for name in plain]
     assert [each.name for each in parse_readouts("L*:all", 1)] == [
         f"L{layer}:{name}" for name in plain for layer in (0, 1)

@@ -19,7 +19,7 @@ PAPERS = {
 
 def test_named_templates_agree_with_their_papers() -> None:
     assert {name: template.around("a cat") for name, template in TEMPLATES.items()} == PAPERS
-    assert DEFAULT in TEMPLATES
+    assert find_template(None, None, "[MASK]").text == TEMPLATES[DEFAULT].text
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,6 @@ def test_the_mask_of_the_tokenizer_replaces_the_placeholder() -> None:
 def test_the_full_stop_flag_overrides_the_template() -> None:
     assert find_template("promptbert", "none", "[MASK]").around("a") == 'This sentence : "a" means [MASK] .'
     assert find_template("[X] [MASK]", "sncse", "[MASK]").around("a") == "a . [MASK]"
-
-
-def test_without_a_name_the_default_template_is_used() -> None:
-    assert find_template(None, None, "[MASK]").text == TEMPLATES[DEFAULT].text
 
 
 @pytest.mark.parametrize("sentence", ["", "a", "a [X] b", "This sentence"])

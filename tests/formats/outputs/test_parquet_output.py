@@ -171,7 +171,7 @@ def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("sentkit.formats.outputs.temporary.NamedFile.write", write_less)
     with pytest.raises(OSError, match="No space left on device"):
-        write(tmp_path, b'{"x":1}\n' * 100_000)
+        write(tmp_path, b'{"x":1}\n')
 
     assert list(tmp_path.iterdir()) == []
 

@@ -11,6 +11,15 @@ from sentkit.formats.checkpoints.export import new_folder
 from sentkit.formats.outputs import temporary
 from sentkit.formats.outputs.temporary import leftovers, private_folder, publish_folder
 
+
+@pytest.fixture(params=[True, False], ids=["renameat2", "no renameat2"])
+def exchange(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the system can exchange two names."""
+    if not request.param:
+        monkeypatch.setattr(temporary, "renameat2", lambda *_: False)
+    return bool(request.param)
+
+
 CALLS = [  # of publish_folder
     (os, "fsync"),
     (os, "rmdir"),
@@ -53,13 +62,11 @@ def dying(function, call, counted):
     return wrapped
 
 
-def killed_at(target: Path, call: int, *, exchange: bool) -> int:
+def killed_at(target: Path, call: int) -> int:
     """Replace the folder in a child that dies at one of its system calls; how the child ended."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if not exchange:
-        temporary.renameat2 = lambda *_: False
     counted: list[int] = []
     for owner, name in CALLS:
         setattr(owner, name, dying(getattr(owner, name), call, counted))
@@ -67,14 +74,13 @@ def killed_at(target: Path, call: int, *, exchange: bool) -> int:
     os._exit(0)
 
 
-@pytest.mark.parametrize("exchange", [True, False], ids=["renameat2", "no renameat2"])
 def test_a_kill_at_any_system_call_leaves_a_complete_folder(tmp_path: Path, exchange: bool) -> None:
     """Under its name; without renameat2, between the two renames, beside it, and reported."""
     seen, aside = set(), 0
     for call in range(200):
         target = tmp_path / str(call) / "out"
         fill(target, "old")
-        code = killed_at(target, call, exchange=exchange)
+        code = killed_at(target, call)
         if code == 0:
             break
         assert code == -signal.SIGKILL
@@ -95,13 +101,8 @@ def test_a_kill_at_any_system_call_leaves_a_complete_folder(tmp_path: Path, exch
     assert aside == (0 if exchange else 2)  # after the first rename, before the second
 
 
-@pytest.mark.parametrize("exchange", [True, False], ids=["renameat2", "no renameat2"])
-def test_without_force_a_folder_of_another_process_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
-) -> None:
-    if not exchange:
-        monkeypatch.setattr(temporary, "renameat2", lambda *_: False)
-
+@pytest.mark.usefixtures("exchange")
+def test_without_force_a_folder_of_another_process_stays(tmp_path: Path) -> None:
     def work() -> None:
         with new_folder(tmp_path / "out", force=False) as new:
             fill(new, "new")
@@ -115,12 +116,8 @@ def test_without_force_a_folder_of_another_process_stays(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize("exchange", [True, False], ids=["renameat2", "no renameat2"])
-def test_if_the_new_folder_cannot_be_renamed_the_old_one_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
-) -> None:
-    if not exchange:
-        monkeypatch.setattr(temporary, "renameat2", lambda *_: False)
+@pytest.mark.usefixtures("exchange")
+def test_if_the_new_folder_cannot_be_renamed_the_old_one_stays(tmp_path: Path) -> None:
     fill(tmp_path / "out", "old")
 
     with pytest.raises(FileNotFoundError):

@@ -16,12 +16,8 @@ from sentkit.errors import CannotCreateError
 from sentkit.formats.outputs import temporary
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.outputs.temporary import Draft, create, leftovers
+from support import contents
 from support import write_output as write
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
 
 # Several writers of one output
 

@@ -155,7 +155,7 @@ def test_a_damaged_file_is_refused(written: Written) -> None:
         rows_of(str(path))
 
 
-def test_a_pipe_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     class Pipe:
         buffer: Any = type("Raw", (), {"seekable": lambda self: False, "fileno": lambda self: 0})()
 

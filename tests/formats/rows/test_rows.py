@@ -44,11 +44,6 @@ def test_a_jsonl_row_keeps_its_bytes_and_number(rows_of: RowsOf, content: bytes,
     assert [row.values for row in rows] == [json.loads(line) for line in lines.values()]
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "b.txt", "c", "d.csv"])
-def test_an_empty_file_has_no_rows(problem_of: ProblemOf, name: str) -> None:
-    assert problem_of(name, b"") == name
-
-
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
@@ -169,13 +164,6 @@ def test_bad_rows_are_written_with_their_place_and_reason(write: Write) -> None:
     assert number == {"file": path, "line": 1, "reason": reason, "row": '{"text":3}'}
     assert (utf8["line"], utf8["row"]) == (3, '"\ufffd"')
     assert utf8["reason"].startswith("not JSON: ")
-
-
-def test_a_row_over_the_limit_is_rejected_without_its_bytes(write: Write) -> None:
-    rejects = Rejects(skip=True, file=io.BytesIO())
-    list(Inputs([write("a.txt", b"a\n" + b"x" * 99)], rejects=rejects, longest=9).read(lambda row: row))
-
-    assert orjson.loads(rejects.file.getvalue()).keys() == {"file", "line", "reason"}
 
 
 def test_a_step_after_the_reader_rejects_rows_too() -> None:

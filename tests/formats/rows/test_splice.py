@@ -138,7 +138,6 @@ def test_a_deeply_nested_value_needs_no_recursion() -> None:
     assert list(spans_of(line)) == ["deep", "a"]
 
 
-@pytest.mark.parametrize("names", list(itertools.permutations(["a", "b", "c"])), ids="".join)
 @pytest.mark.parametrize(
     "line",
     [
@@ -150,7 +149,8 @@ def test_a_deeply_nested_value_needs_no_recursion() -> None:
         b'{"a":"b","x":"c","b":"a","c":"3","y":null}',
     ],
 )
-def test_both_ways_to_drop_agree(line, names):
+def test_both_ways_to_drop_agree(line):
     """For any order of the names."""
     assert splice.is_plain(line, json.loads(line))
-    assert splice.drop_from_plain(line, names) == splice.drop(line, ["a", "b", "c"])
+    for names in itertools.permutations(["a", "b", "c"]):
+        assert splice.drop_from_plain(line, names) == splice.drop(line, ["a", "b", "c"])

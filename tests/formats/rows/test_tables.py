@@ -15,7 +15,6 @@ from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs, Rejects, Row
 from sentkit.formats.rows.tables import TableWriter
 
-Write = Callable[[str, bytes], str]
 RowsOf = Callable[..., list[Row]]
 ProblemOf = Callable[..., str]
 

@@ -144,10 +144,3 @@ def test_a_malformed_name_of_a_space_is_described(emb: object) -> None:
 def test_the_end_of_a_label_contains_the_target_space(emb: str, space: str | None) -> None:
     """Twelve digits behind the last `>`, with nothing after them but the colon and the space itself."""
     assert target_space(emb) == space
-
-
-def test_a_further_step_removes_the_target_space() -> None:
-    landed = Spec("m/pooler>0123456789ab", digest("weights"))
-
-    assert target_space(landed.emb) == "0123456789ab"
-    assert target_space(landed.after("/n", "1").emb) is None

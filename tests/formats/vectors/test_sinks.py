@@ -97,17 +97,8 @@ def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path: Path, name: 
 @pytest.mark.parametrize(
     "name",
     [
-        "a",
-        "a.jsonl",
-        "a.JSONL",
-        "a.ndjson",
-        "a.json",
-        "a.gz",
-        "a.jsonl.zst",
-        ".a",
-        "a.003",
-        "a.v2",
-        "tmp.Ab3dEf9hIj",
+        *("a", "a.jsonl", "a.JSONL", "a.ndjson", "a.json", "a.gz", "a.jsonl.zst"),
+        *(".a", "a.003", "a.v2", "tmp.Ab3dEf9hIj"),
     ],
 )
 def test_jsonl_is_the_format_of_all_other_names(tmp_path: Path, name: str) -> None:
@@ -126,11 +117,8 @@ def test_a_pipe_or_a_device_may_have_any_name(tmp_path: Path) -> None:
 # Several readouts
 
 
-def test_one_readout_is_written_to_the_output() -> None:
+def test_each_of_several_readouts_has_a_file_sorted_by_layer(tmp_path: Path) -> None:
     assert output_paths("-", ["cls"], VectorOutput(), force=False) == ["-"]
-
-
-def test_each_readout_has_a_file_sorted_by_layer(tmp_path: Path) -> None:
     readouts = ["L2:cls", "L10:cls", "mean"]
     paths = output_paths(str(tmp_path / "sweep"), readouts, VectorOutput(), force=False)
 

@@ -121,17 +121,9 @@ def test_a_header_that_contradicts_its_file_is_refused(write: Write, content: by
 @pytest.mark.parametrize(
     "entry",
     [
-        None,
-        [],
-        tensor(dtype="F31"),
-        tensor(shape=(2,)),
-        tensor(shape=(1.0,)),
-        tensor(shape=(True,)),
-        tensor(shape=(0, 2**62), offsets=(0, 0)),
-        tensor(shape=(2**62,) * 200_000),
-        tensor(offsets=(0,)),
-        tensor(offsets=(4, 0)),
-        tensor(offsets=(-4, 0)),
+        *(None, [], tensor(dtype="F31"), tensor(shape=(0, 2**62), offsets=(0, 0))),
+        *(tensor(shape=shape) for shape in ((2,), (1.0,), (True,), (2**62,) * 200_000)),
+        *(tensor(offsets=offsets) for offsets in ((0,), (4, 0), (-4, 0))),
     ],
 )
 def test_a_tensor_that_contradicts_itself_is_refused(write: Write, entry: Any) -> None:

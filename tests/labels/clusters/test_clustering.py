@@ -45,7 +45,7 @@ def test_blocks_of_any_size_give_the_same(rows, monkeypatch):
     assert Nearest(rows).assign(centres).tolist() == whole.tolist()
 
 
-def test_centres_too_close_for_float32(rows):
+def test_centres_too_close_for_float32():
     """Each row has two centres on a line with it, at 1 and at 1 + 1e-9 of the way from the first row."""
     direction = np.eye(24)[0]
     row = np.zeros((200, 24), np.float32)

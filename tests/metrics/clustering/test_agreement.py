@@ -71,21 +71,16 @@ def test_a_table_counts_rows():
     assert contingency(np.array([0, 0, 5]), np.array([-1, 2, 2])).tolist() == [[1, 1], [0, 1]]
 
 
-@pytest.mark.parametrize("count", range(2, 80))
-def test_a_cluster_for_each_class_agrees_entirely(count):
+def test_a_cluster_for_each_class_agrees_entirely_and_no_measure_is_above_one():
     """However few rows they hold: 100 is 100, though all there is to compare with is rounding."""
-    found = measures(np.arange(count), np.roll(np.arange(count), 1))
-
-    assert tuple(found) == MEASURES
-    assert list(found.values()) == pytest.approx([1.0] * len(MEASURES), abs=1e-15)
-    assert max(found.values()) == 1.0
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_no_measure_is_above_one(seed):
-    labels = np.repeat(np.arange(3), 20 + seed)
-
-    assert max(measures(labels, (labels + 1) % 3).values()) == 1.0
+    for count in range(2, 80):
+        found = measures(np.arange(count), np.roll(np.arange(count), 1))
+        assert tuple(found) == MEASURES
+        assert list(found.values()) == pytest.approx([1.0] * len(MEASURES), abs=1e-15)
+        assert max(found.values()) == 1.0
+    for size in range(20, 40):
+        labels = np.repeat(np.arange(3), size)
+        assert max(measures(labels, (labels + 1) % 3).values()) == 1.0
 
 
 def test_agreement_is_the_mean_over_all_pairs():

@@ -97,11 +97,12 @@ def test_one_vector_has_no_other(count: int) -> None:
     assert (found.mean_cosine(), uniformity(found.sample)) == (None, None)
 
 
-@pytest.mark.parametrize("n", range(2, 40))
-def test_a_mean_cosine_is_never_beyond_one(n: int) -> None:
+def test_a_mean_cosine_is_never_beyond_one() -> None:
     """Rounding makes the sum of equal vectors too long."""
-    assert filled(np.tile(rows(1, 300, seed=n), (n, 1))).mean_cosine() == pytest.approx(1)
-    assert filled(np.tile(rows(1, 300, seed=n), (n, 1))).mean_cosine() <= 1  # type: ignore[operator]
+    found = [filled(np.tile(rows(1, 300, seed=n), (n, 1))).mean_cosine() for n in range(2, 40)]
+
+    assert found == pytest.approx([1] * 38)
+    assert max(found) <= 1  # type: ignore[type-var]
 
 
 def test_a_few_wide_vectors_take_no_more_than_themselves() -> None:

@@ -7,21 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentkit.metrics import rounding
-from sentkit.metrics.neighbours import search
 from sentkit.metrics.neighbours.negatives import NearestBelow
 from sentkit.metrics.neighbours.search import Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 from support import normal_rows
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
 every_metric = pytest.mark.parametrize("metric", SIMILARITIES)
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks so small that a few dozen rows need many of them."""
-    monkeypatch.setattr(search, "ROWS_PER_BLOCK", 5)
-    monkeypatch.setattr(rounding, "CANDIDATES", 4)
 
 
 def by_loop(queries: Any, corpus: Any, top: int, limits: Any, metric: str) -> tuple[list[list[int]], int]:

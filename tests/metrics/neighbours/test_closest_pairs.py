@@ -23,15 +23,6 @@ def as_list(found: nearest.ClosestPairs) -> list[tuple[int, int, float]]:
     return list(zip(found.left.tolist(), found.right.tolist(), found.similarities.tolist(), strict=True))
 
 
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks so small that a few dozen rows need many of them."""
-    monkeypatch.setattr(nearest, "LEFT_ROWS", 8)
-    monkeypatch.setattr(nearest, "RIGHT_ROWS", 3)
-    monkeypatch.setattr(nearest, "CANDIDATES", 4)
-    monkeypatch.setattr(nearest, "MATRIX_ELEMENTS", 50)
-
-
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("metric", SIMILARITIES)
 @pytest.mark.parametrize("top", [0, 1, 10, 400, 10_000])

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
 from sentkit.formats.vectors.storage import STORES, Storage, StoredVectors, scales_of
-from sentkit.metrics import rounding
 from sentkit.metrics.neighbours import search
 from sentkit.metrics.neighbours.search import Nearest, Searcher
 from sentkit.metrics.similarity import SIMILARITIES
@@ -37,13 +36,6 @@ def as_lists(found: Nearest) -> Hits:
 
 def searched(queries: np.ndarray, corpus: np.ndarray, top: int, metric: str) -> Hits:
     return as_lists(Searcher(corpus, metric).nearest(queries, top))
-
-
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks so small that a few dozen rows need many of them."""
-    monkeypatch.setattr(search, "ROWS_PER_BLOCK", 5)
-    monkeypatch.setattr(rounding, "CANDIDATES", 4)
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -9,12 +9,9 @@ from sentkit.metrics.sts.report import AGGREGATES, compare, report
 
 ALL = ScoreOptions("score")
 
-# A worked example with two sub-topics; ONE_PAIR_MORE has one more pair in the second.
+# A worked example with two sub-topics.
 GOLD = [1.0, 2.0, 3.0, 2.5, 3.5, 4.5]
 SCORES = [0.1, 0.2, 0.3, 0.05, 0.15, 0.25]
-ONE_PAIR_MORE = GoldPairs(
-    np.array([*SCORES, 0.9]), np.array([*GOLD, 0.5]), np.array([0, 0, 0, 1, 1, 1, 1]), ("A", "B")
-)
 
 
 def noisy(n: int, noise: float, seed: int = 0, topics: int = 3) -> GoldPairs:

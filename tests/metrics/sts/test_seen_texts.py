@@ -16,12 +16,8 @@ WORDS = some.sampled_from("abcdefg")
 @pytest.mark.parametrize(
     "text",
     [
-        "A man  eats .",
-        "a man eats",
-        " A MAN EATS!",
-        "a man\teats.\n",
-        "\uff41 man eats\u3002",
-        "a man eats...",
+        *("A man  eats .", "a man eats", " A MAN EATS!"),
+        *("a man\teats.\n", "\uff41 man eats\u3002", "a man eats..."),
     ],
 )
 def test_case_space_form_and_final_punctuation_do_not_matter(text):

@@ -85,17 +85,23 @@ def test_weights_have_the_distribution_of_transformers(config, fresh):
     assert [i for i, row in enumerate(table) if not row.any()] == [1]
 
 
-def test_a_tokenizer_without_a_config_gets_one(config, fresh):
+def test_a_tokenizer_file_of_any_name_gets_a_config(config, fresh, tokenizer, tmp_path):
     """transformers needs the special tokens and the maximum length."""
     from transformers import AutoTokenizer
 
-    loaded = AutoTokenizer.from_pretrained(fresh(config("bert")))
+    shutil.move(tokenizer, tmp_path / "seven.json")
+    folder = fresh(config("bert"), tmp_path / "seven.json")
+    loaded = AutoTokenizer.from_pretrained(folder)
     padded = loaded(["a", "a cat"], padding=True)
 
     assert (loaded.mask_token_id, loaded.pad_token_id, loaded.cls_token_id) == (4, 0, 2)
     assert loaded.model_max_length == 64
     assert padded["input_ids"] == [[5, 0], [5, 6]]
     assert padded["attention_mask"] == [[1, 0], [1, 1]]
+    assert (folder / "tokenizer.json").read_bytes() == (tmp_path / "seven.json").read_bytes()
+    (tmp_path / "seven.json").write_text("{")
+    with pytest.raises(DataError, match=r"seven.json: not JSON"):
+        fresh(config("bert"), tmp_path / "seven.json", name="bad")
 
 
 @pytest.mark.parametrize("given", ["", "tokenizer.json"], ids=["folder", "file"])
@@ -107,36 +113,25 @@ def test_the_files_of_the_tokenizer_are_copied(config, fresh, given):
     assert {path.name for path in folder.iterdir()} == {*TOKENIZER_FILES, "config.json", "model.safetensors"}
 
 
-def test_a_tokenizer_file_can_have_any_name(config, fresh, tokenizer, tmp_path):
-    shutil.move(tokenizer, tmp_path / "seven.json")
-    folder = fresh(config("bert"), tmp_path / "seven.json")
-
-    assert (folder / "tokenizer.json").read_bytes() == (tmp_path / "seven.json").read_bytes()
-
-
-def test_another_file_than_a_tokenizer_is_an_error_that_names_it(config, fresh, tmp_path):
-    (tmp_path / "bad.json").write_text("{")
-    with pytest.raises(DataError, match=r"bad.json: not JSON"):
-        fresh(config("bert"), tmp_path / "bad.json")
-
-
 @pytest.mark.parametrize(
-    ("family", "settings", "problem"),
+    ("family", "key", "value", "error", "problem"),
     [
-        ("bert", {"is_decoder": True}, '"is_decoder" is set: not supported'),
-        ("distilbert", {"sinusoidal_pos_embds": True}, "--init does not support sinusoidal positions"),
+        ("bert", "is_decoder", True, UsageError, '"is_decoder" is set: not supported'),
+        (
+            "distilbert",
+            "sinusoidal_pos_embds",
+            True,
+            UsageError,
+            "--init does not support sinusoidal positions",
+        ),
+        *(
+            ("bert", key, value, DataError, f'"{key}" cannot be')
+            for key, value in (("hidden_size", "32"), ("pad_token_id", 97), ("initializer_range", -1))
+        ),
     ],
 )
-def test_other_architectures_are_usage_errors(config, fresh, family, settings, problem):
-    with pytest.raises(UsageError, match=f"config.json: .*{problem}"):
-        fresh(config(family, **settings))
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("hidden_size", "32"), ("pad_token_id", 97), ("initializer_range", -1)]
-)
-def test_wrong_values_in_the_config_are_data_errors(config, fresh, key, value):
-    file = config("bert")
+def test_other_architectures_and_wrong_values_are_errors(config, fresh, family, key, value, error, problem):
+    file = config(family)
     file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
-    with pytest.raises(DataError, match=f'config.json: "{key}" cannot be'):
+    with pytest.raises(error, match=f"config.json: {'' if error is DataError else '.*'}{problem}"):
         fresh(file)

@@ -99,19 +99,21 @@ def differing(model, expected):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_head_is_kept_and_its_decoder_is_tied_to_the_new_words(base, tmp_path, family):
-    found = base(family)
-    found.write(tmp_path / "new")
-    model, missing = loaded(tmp_path / "new", "AutoModelForMaskedLM")
-    prefix = PREFIXES[family]
-    head = {name: each.float() for name, each in found.stored.items() if not name.startswith(prefix)}
+def test_the_head_is_kept_or_trained_and_its_decoder_is_tied_to_the_new_words(base, tmp_path, family):
+    """Names of a trained head have no prefix."""
+    found, prefix = base(family), PREFIXES[family]
+    kept = {name: each.float() for name, each in found.stored.items() if not name.startswith(prefix)}
+    fresh = head_tensors(fresh_head(found.architecture, torch.Generator().manual_seed(1)), found.architecture)
 
-    assert not missing
-    assert len(head) == 5
-    assert differing(model, head) == []
-    assert differing(model.base_model, found.trained) == []
-    words = found.trained["embeddings.word_embeddings.weight"]
-    assert torch.equal(model.get_output_embeddings().weight, words)
+    assert len(kept) == 5
+    for name, head, more in (("kept", kept, {}), ("trained", fresh, fresh)):
+        found.write(tmp_path / name, **more)
+        model, missing = loaded(tmp_path / name, "AutoModelForMaskedLM")
+        assert not missing
+        assert differing(model, head) == []
+        assert differing(model.base_model, found.trained) == []
+        words = found.trained["embeddings.word_embeddings.weight"]
+        assert torch.equal(model.get_output_embeddings().weight, words)
 
 
 @pytest.mark.parametrize("family", DECODERS)
@@ -143,18 +145,6 @@ def test_an_untied_decoder_is_kept_and_buffers_are_not_written(base, rewrite, tm
 
     assert torch.equal(written["cls.predictions.decoder.weight"], decoder.float())
     assert "bert.embeddings.position_ids" not in written
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_trained_head_replaces_the_old_head(base, tmp_path, family):
-    """Names of the head have no prefix."""
-    found = base(family)
-    head = head_tensors(fresh_head(found.architecture, torch.Generator().manual_seed(1)), found.architecture)
-    found.write(tmp_path / "new", **head)
-    model, missing = loaded(tmp_path / "new", "AutoModelForMaskedLM")
-
-    assert not missing
-    assert differing(model, head) == []
 
 
 def test_a_bias_under_its_alias_is_replaced(base, rewrite, tmp_path):
@@ -235,16 +225,13 @@ def test_the_bytes_depend_only_on_names_and_values(base, tmp_path):
 
 
 @pytest.mark.parametrize("tensor", [torch.arange(6.0).view(2, 3).T, torch.tensor(2.5), torch.zeros(0, 3)])
-def test_transposed_scalar_and_empty_tensors_are_written(tmp_path, tensor):
-    write_weights(tmp_path / "t", {"t": tensor.clone().requires_grad_()})
+def test_transposed_scalar_and_empty_tensors_are_written_and_integers_are_not(tmp_path, tensor):
+    others = {"ids": torch.arange(4), "weight": torch.ones(2).bfloat16()}
+    write_weights(tmp_path / "t", {"t": tensor.clone().requires_grad_(), **others})
+    found = load_file(tmp_path / "t")
 
-    assert torch.equal(load_file(tmp_path / "t")["t"], tensor)
-
-
-def test_integers_are_not_written(tmp_path):
-    write_weights(tmp_path / "t", {"ids": torch.arange(4), "weight": torch.ones(2).bfloat16()})
-
-    assert load_file(tmp_path / "t").keys() == {"weight"}
+    assert found.keys() == {"t", "weight"}
+    assert torch.equal(found["t"], tensor)
 
 
 def open_reading(folder, **wishes):

@@ -133,15 +133,10 @@ def test_steps_are_truncation_unit_length_and_transform_in_this_order(words: Pat
     assert found == pytest.approx([2 * (0.5 / length + 0.5) + 1 / length])
 
 
-def test_a_declared_step_and_the_same_flag_give_one_space(model2vec: Made) -> None:
+def test_equal_tables_of_different_types_are_one_space(model2vec: Made) -> None:
+    """So are a declared step and the same step by a flag."""
     declared = encoder_of(model2vec(normalize=True, name="one")).specs[0]
     asked = encoder_of(model2vec(name="two"), normalize=True).specs[0]
-
-    assert declared.space == asked.space
-    assert declared.label == "one/mean/n"
-
-
-def test_equal_tables_of_different_types_are_one_space(model2vec: Made) -> None:
     rows = np.arange(26).reshape(13, 2)
     spaces = {
         encoder_of(model2vec({"embeddings": rows.astype(kind)}, name=f"as-{kind}")).specs[0].space
@@ -149,6 +144,8 @@ def test_equal_tables_of_different_types_are_one_space(model2vec: Made) -> None:
     }
 
     assert len(spaces) == 1
+    assert declared.space == asked.space
+    assert declared.label == "one/mean/n"
 
 
 @pytest.mark.parametrize(
@@ -179,25 +176,16 @@ def test_prompt_and_length_do_not_change_the_space_but_the_readout_does(words: P
         ({"dim": 9}, "--dim 9: the vectors have only [35] numbers"),
     ],
 )
-def test_options_that_a_static_model_does_not_have_are_errors(
+def test_options_that_static_models_and_word_sets_do_not_have_are_errors(
     words: Path, model2vec: Made, wishes: dict[str, Any], problem: str
 ) -> None:
     for name in (words, model2vec()):
         with pytest.raises(UsageError, match=problem):
             find_encoder(str(name), ReadingOptions(**wishes))
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"readout": "mean"}, "^--readout cannot be used with words:binary$"),
-        ({"dim": 3}, "^--dim cannot be used with words:binary$"),
-        ({"template": "x"}, f"^{ONLY_PROMPT}$"),
-    ],
-)
-def test_options_that_word_sets_do_not_have_are_errors(options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(UsageError, match=problem):
-        find_encoder("words:binary", ReadingOptions(**options))
+    flag = next(iter(wishes))
+    problem = f"--{flag} cannot be used with words:binary" if flag in ("readout", "dim") else ONLY_PROMPT
+    with pytest.raises(UsageError, match=f"^{problem}$"):
+        find_encoder("words:binary", ReadingOptions(**wishes))
 
 
 @pytest.mark.parametrize("machine", [{"device": "cuda"}, {"device": "cuda:1"}, {"precision": "bf16"}])

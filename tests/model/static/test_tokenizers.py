@@ -61,16 +61,13 @@ def test_words_are_looked_up_as_written_then_in_lower_case(text: str, known: lis
 
 @pytest.mark.parametrize(("most", "known"), [(3, ["the", "cat", "cat"]), (2, ["the", "cat"])])
 def test_only_known_words_count_towards_the_limit(most: int, known: list[str]) -> None:
+    """A prompt precedes every text."""
     found = looked_up("the zebra cat cat", most=most)
+    [prompted] = WordLookup(INDEXES, max_length=most, prompt="the ")(["zebra cat cat"])
 
     assert found.ids == [INDEXES[word] for word in known]
     assert (found.unknown, found.count, found.truncated) == (1, 4, most == 2)
-
-
-def test_the_prompt_precedes_every_text() -> None:
-    (found,) = WordLookup(INDEXES, max_length=None, prompt="the ")(["cat"])
-
-    assert found.ids == [INDEXES["the"], INDEXES["cat"]]
+    assert prompted == found
 
 
 def test_collected_words_are_unique_and_in_lower_case() -> None:

@@ -43,16 +43,12 @@ def test_groups_grow_fourfold_up_to_8192_rows(count: int, sizes: list[int]) -> N
 
 
 def test_long_texts_end_a_group_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All texts of a row count."""
     monkeypatch.setattr(encoding, "MAX_GROUP_CHARACTERS", 100)
 
     found = list(groups([*rows(7, "x" * 40), *rows(1, "x" * 1000), *rows(2)]))
 
     assert [len(group) for group in found] == [3, 3, 2, 2]
-
-
-def test_all_texts_of_a_row_count_for_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding, "MAX_GROUP_CHARACTERS", 100)
-
     assert [len(group) for group in groups([(n, ("x" * 30, "y" * 30)) for n in range(5)])] == [2, 2, 1]
 
 

@@ -26,7 +26,7 @@ def theirs():
 
 
 @pytest.mark.parametrize("max_length", [5, 8, 9, 16, 64])
-def test_pairs_are_those_of_transformers(checkpoint, theirs, max_length):
+def test_pairs_and_sentences_are_those_of_transformers(checkpoint, theirs, max_length):
     """Ids, types and truncation, for texts of 0 to 11 words."""
     tokenizer = SegmentTokenizer(checkpoint, max_length)
     first, second = tokenizer(PAIRS)
@@ -40,6 +40,9 @@ def test_pairs_are_those_of_transformers(checkpoint, theirs, max_length):
     truncated = [a.truncated or b.truncated for a, b in zip(first, second, strict=True)]
     assert truncated == [len(ids) > max_length for ids in whole]
     assert tokenizer.second_type == 1
+    [column] = tokenizer([(text,) for text, _ in PAIRS])
+    alone = theirs([text for text, _ in PAIRS], truncation=True, max_length=max_length)["input_ids"]
+    assert [each.ids for each in column] == alone
 
 
 def test_pairs_lose_their_start_if_the_tokenizer_truncates_there(checkpoint, theirs, monkeypatch):
@@ -50,13 +53,6 @@ def test_pairs_lose_their_start_if_the_tokenizer_truncates_there(checkpoint, the
 
     expected = theirs(*map(list, zip(*PAIRS, strict=True)), truncation=True, max_length=8)["input_ids"]
     assert [a.ids + b.ids for a, b in zip(first, second, strict=True)] == expected
-
-
-def test_sentences_are_those_of_transformers(checkpoint, theirs):
-    [column] = SegmentTokenizer(checkpoint, 8)([(text,) for text, _ in PAIRS])
-
-    expected = theirs([text for text, _ in PAIRS], truncation=True, max_length=8)["input_ids"]
-    assert [each.ids for each in column] == expected
 
 
 @pytest.mark.parametrize(

@@ -63,11 +63,15 @@ def expected_of(theirs: Any, word: str) -> int | None:
 
 
 def test_single_tokens_agree_with_transformers_for_bert(nano: Path) -> None:
-    ours, theirs = tokenizer_of(nano), auto(nano)
+    """A prompt and a template do not affect words."""
+    ours, prefixed, templated = tokenizer_of(nano), tokenizer_of(nano, prompt="query: "), tokenizer_of(nano)
+    templated.set_template("defsent-plus", None)
+    theirs = auto(nano)
     found = single_tokens(ours, WORDS)
 
     assert found == [expected_of(theirs, word) for word in WORDS]
     assert {None} < set(found)
+    assert single_tokens(prefixed, WORDS) == single_tokens(templated, WORDS) == found
 
 
 def test_single_tokens_agree_with_transformers_for_roberta(roberta: Path) -> None:
@@ -82,25 +86,11 @@ def test_single_tokens_agree_with_transformers_for_roberta(roberta: Path) -> Non
     assert "Ġdog" in names
 
 
-def test_blanks_around_a_word_are_ignored(roberta: Path) -> None:
-    ours = tokenizer_of(roberta)
-
-    assert single_tokens(ours, [" cat", "able\t"]) == single_tokens(ours, ["cat", "able"])
-
-
-def test_a_checkpoint_can_declare_lowercasing(roberta: Path) -> None:
+def test_blanks_around_a_word_are_ignored_and_a_checkpoint_can_declare_lowercasing(roberta: Path) -> None:
     plain, lowered = tokenizer_of(roberta), tokenizer_of(roberta, lowercase=True)
 
-    assert single_tokens(plain, ["Cat"]) == [None]
+    assert single_tokens(plain, [" cat", "able\t", "Cat"]) == [*single_tokens(plain, ["cat", "able"]), None]
     assert single_tokens(lowered, ["Cat"]) == single_tokens(plain, ["cat"])
-
-
-def test_prompt_and_template_do_not_affect_words(nano: Path) -> None:
-    prefixed, templated = tokenizer_of(nano, prompt="query: "), tokenizer_of(nano)
-    templated.set_template("defsent-plus", None)
-    expected = single_tokens(tokenizer_of(nano), WORDS)
-
-    assert single_tokens(prefixed, WORDS) == single_tokens(templated, WORDS) == expected
 
 
 def test_special_tokens_are_not_words(nano: Path, roberta: Path) -> None:

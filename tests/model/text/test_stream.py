@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Rejects, Row
-from sentkit.model.encoding import Done, Tally, ahead, encode_groups, encode_texts, prepare
+from sentkit.model.encoding import Done, Tally, ahead, encode_groups, prepare
 from sentkit.model.text.tokens import Tokens
 
 
@@ -103,12 +103,9 @@ def test_equal_texts_of_a_group_are_computed_once() -> None:
 # Rows that cannot be read
 
 
-def test_an_unreadable_text_is_an_error_with_its_line() -> None:
+def test_an_unreadable_text_is_an_error_with_its_line_or_its_row_is_skipped_and_counted() -> None:
     with pytest.raises(DataError, match=r"^a\.jsonl:2: it asks$"):
         encoded([("a",), ("why?",), ("b",)])
-
-
-def test_skipped_rows_are_counted_and_not_computed() -> None:
     rejects, encode = Rejects(skip=True), Sums()
 
     found = encoded([("a",), ("why?", "b"), ("c",)], rejects=rejects, encode=encode)
@@ -196,15 +193,6 @@ def test_an_error_of_the_encoder_is_not_wrapped(kind: type[Sums]) -> None:
 
     with pytest.raises(ZeroDivisionError):
         encoded([("a",)], encode=Failing())
-
-
-def test_vectors_are_in_the_order_of_the_texts() -> None:
-    tokens = Letters()(["a", "bbbb", "cc", "ddd"])
-
-    first, second = encode_texts(tokens, Sums(), 5)
-
-    assert second.ravel().tolist() == [97, 98, 99, 100]
-    assert first[:, 1].tolist() == [1, 4, 2, 3]
 
 
 # What went through

@@ -65,8 +65,12 @@ def split(
 
 
 @given(st.integers(1, 60), st.integers(1, 20), st.data())
-def test_windows_cover_all_tokens_at_equal_distances(count: int, room: int, data: st.DataObject) -> None:
+def test_windows_cover_all_tokens_at_equal_distances_and_each_token_counts_once(
+    count: int, room: int, data: st.DataObject
+) -> None:
+    """A token of k windows counts 1/k in each of them; a token without a vector does not count."""
     stride = data.draw(st.integers(1, room))
+    counted = data.draw(st.lists(st.integers(0, 1), min_size=count, max_size=count))
 
     ranges = window_ranges(count, room, stride)
 
@@ -74,15 +78,6 @@ def test_windows_cover_all_tokens_at_equal_distances(count: int, room: int, data
     assert all(end == min(start + room, count) for start, end in ranges)
     assert set().union(*(range(*each) for each in ranges)) == set(range(count))
     assert all(end < count for _, end in ranges[:-1])  # no window is inside the one before it
-
-
-@given(st.integers(1, 60), st.integers(1, 20), st.data())
-def test_each_token_counts_once(count: int, room: int, data: st.DataObject) -> None:
-    """A token of k windows counts 1/k in each of them; a token without a vector does not count."""
-    stride = data.draw(st.integers(1, room))
-    counted = data.draw(st.lists(st.integers(0, 1), min_size=count, max_size=count))
-    ranges = window_ranges(count, room, stride)
-
     expected = [
         sum(
             Fraction(counted[token], sum(first <= token < last for first, last in ranges))
@@ -90,7 +85,6 @@ def test_each_token_counts_once(count: int, room: int, data: st.DataObject) -> N
         )
         for start, end in ranges
     ]
-
     assert shares(ranges, np.array(counted, float)) == pytest.approx([float(each) for each in expected])
     assert sum(expected) == sum(counted)
 
@@ -130,22 +124,20 @@ class Means:
 
 
 def test_unknown_words_count_for_the_length_and_not_for_the_mean() -> None:
-    """Windows 1 x 2 x x x and 3 4: three known words have the weight 3, of which x has none."""
+    """Windows 1 x 2 x x x and 3 4: three known words have the weight 3, of which x has none.
+
+    A text without known words has a vector of zeros.
+    """
     tokens = split(Words(), "1 x 2 x x x 3 4", stride=6)
     [vectors] = encode_texts([tokens], Means(), 8)
 
     assert tokens.windows is not None
     assert tokens.windows.weights == (2, 2)
     assert vectors.tolist() == [[2 * (2 * 1.5 + 2 * 3.5) / 4, 2]]
+    assert encode_texts([split(Words(), "x " * 9)], Means(), 8)[0].tolist() == [[0, 0]]
     tally = Tally()
     tally.add([(Row(b"", {}, "t.txt", 1), [tokens])])
     assert (tally.tokens, tally.unknown, tally.windows, tally.split) == (4, 4, 2, 1)
-
-
-def test_a_text_without_known_words_has_a_vector_of_zeros() -> None:
-    [vectors] = encode_texts([split(Words(), "x " * 9)], Means(), 8)
-
-    assert vectors.tolist() == [[0, 0]]
 
 
 @pytest.mark.parametrize("how", HOW)

@@ -61,6 +61,8 @@ def test_a_config_with_only_sizes_gets_the_defaults_of_its_family():
 def test_other_values_are_not_packed(change, plain):
     with pytest.raises(UnsupportedArchitecture):
         read_architecture(plain | change, "config.json")
+    with pytest.raises(UnsupportedArchitecture, match="model type"):
+        read_architecture({}, "config.json")
 
 
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
@@ -74,11 +76,6 @@ WRONG += [(key, value) for key in FRACTIONS for value in ("0.1", -0.5, 1, float(
 def test_a_wrong_size_or_fraction_is_an_error_that_names_its_key(key, value, plain):
     with pytest.raises(DataError, match=f'config.json: "{key}"'):
         read_architecture(plain | {key: value}, "config.json")
-
-
-def test_an_empty_config_is_not_packed():
-    with pytest.raises(UnsupportedArchitecture, match="model type"):
-        read_architecture({}, "config.json")
 
 
 def test_roberta_without_a_position_for_a_token_is_an_error(config_of, tmp_path):

@@ -149,8 +149,15 @@ def test_a_token_attends_to_later_tokens_only_if_the_config_says_so(
     assert torch.allclose(before, after, atol=1e-6) == ("bidirectional" not in family and family[0] != "e")
 
 
-@pytest.mark.parametrize("mode", ["lasttoken", "weightedmean_tokens", "mean_tokens"])
-@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(
+    ("mode", "side"),
+    [
+        ("lasttoken", "left"),
+        ("lasttoken", "right"),
+        ("weightedmean_tokens", "left"),
+        ("mean_tokens", "right"),
+    ],
+)
 def test_declared_pooling_equals_sentence_transformers(make: Make, mode: str, side: str) -> None:
     folder = with_modules(add_tokenizer(make("qwen3"), end=True), f"pooling_mode_{mode}")
 

@@ -79,29 +79,26 @@ def test_a_filled_batch_gives_the_vectors_of_its_sentences(readout, monkeypatch)
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, [9, 9]], ids=str)
-def test_states_in_float64_equal_those_of_padded_attention(lengths, saved, sentences, checkpoint):
+def test_states_and_readouts_in_float64_equal_those_of_padded_attention(
+    lengths, saved, sentences, checkpoint
+):
+    """`cls` and `last` compute one row per sentence in the last block."""
     plain, prepared = saved().double(), prepare_for_cpu(saved().double())
     packed = pack(sentences(lengths, checkpoint.config.vocab_size))
 
     assert largest_difference(states(prepared, packed), states(plain, packed)) < 1e-12
-
-
-def test_states_in_float32_equal_those_of_transformers(saved, sentences, checkpoint, oracle):
-    batch = sentences(LENGTHS, checkpoint.config.vocab_size)
-
-    assert largest_difference(states(prepare_for_cpu(saved()), pack(batch)), oracle(checkpoint, batch)) < 1e-5
-
-
-def test_readouts_equal_those_of_padded_attention(saved, sentences, checkpoint):
-    """`cls` and `last` compute one row per sentence in the last block."""
-    packed = pack(sentences(LENGTHS, checkpoint.config.vocab_size))
-    plain, prepared = saved().double(), prepare_for_cpu(saved().double())
     for name in ("cls", "mean", "max", "last", "L1:cls", "mean-first-last"):
         with torch.no_grad():
             [expected] = apply_readouts(plain, packed, [parse_readout(name)])
             [found] = apply_readouts(prepared, packed, [parse_readout(name)])
 
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12, msg=name)
+
+
+def test_states_in_float32_equal_those_of_transformers(saved, sentences, checkpoint, oracle):
+    batch = sentences(LENGTHS, checkpoint.config.vocab_size)
+
+    assert largest_difference(states(prepare_for_cpu(saved()), pack(batch)), oracle(checkpoint, batch)) < 1e-5
 
 
 def test_bfloat16_stays_as_near_to_float32_as_before(saved, sentences, checkpoint):

@@ -68,12 +68,17 @@ def check_one_changed(before, found, name, change):
     assert all(torch.allclose(found[each], tensor, atol=1e-6) for each, tensor in expected.items())
 
 
-@pytest.mark.parametrize("prefix", ["base_model.model.", "base_model.model.bert."])
-def test_only_the_adapted_weights_change(folder, prefix):
+@pytest.mark.parametrize(
+    ("prefix", "rslora"),
+    [("base_model.model.", False), ("base_model.model.bert.", False), ("base_model.model.", True)],
+)
+def test_only_the_adapted_weights_change(folder, prefix, rslora):
+    """The scale is alpha divided by the rank, or by the root of the rank (rsLoRA)."""
     before = load_file(folder / "model.safetensors")
-    added = put_adapter(folder, BERT, prefix)
+    added = put_adapter(folder, BERT, prefix, use_rslora=rslora)
 
-    check_one_changed(before, read_weights(folder, "model"), f"{BERT}.weight", 8 / RANK * added)
+    change = 8 / (math.sqrt(RANK) if rslora else RANK) * added
+    check_one_changed(before, read_weights(folder, "model"), f"{BERT}.weight", change)
 
 
 def test_names_of_a_base_with_a_head(make, tmp_path):
@@ -83,13 +88,6 @@ def test_names_of_a_base_with_a_head(make, tmp_path):
     added = put_adapter(tmp_path, BERT)
 
     assert torch.allclose(read_weights(tmp_path, "m")[f"bert.{BERT}.weight"], before + 8 / RANK * added)
-
-
-def test_the_scale_of_rslora_is_alpha_divided_by_the_root_of_the_rank(folder):
-    before = load_file(folder / "model.safetensors")
-    added = 8 / math.sqrt(RANK) * put_adapter(folder, BERT, use_rslora=True)
-
-    check_one_changed(before, read_weights(folder, "model"), f"{BERT}.weight", added)
 
 
 def test_adapters_work_for_models_of_transformers(other):
@@ -177,28 +175,20 @@ def space_of(folder):
     return find_encoder(str(folder), ReadingOptions()).encoder().specs[0].space
 
 
-def test_the_adapter_is_part_of_the_fingerprint_and_of_an_export(tmp_path):
-    assert status(["export", "-m", "nano", "-o", str(tmp_path / "base")]) == 0
-    plain = space_of(tmp_path / "base")
-    width = json.loads((tmp_path / "base/config.json").read_text())["hidden_size"]
-    put_adapter(tmp_path / "base", "encoder.layer.0.attention.self.query", size=width)
-
-    assert status(["export", "-m", str(tmp_path / "base"), "-o", str(tmp_path / "out")]) == 0
-    assert space_of(tmp_path / "out") == space_of(tmp_path / "base") != plain
-
-
-def test_a_trained_folder_has_the_sum_and_no_adapter(tmp_path):
-    assert status(["export", "-m", "nano", "-o", str(tmp_path / "base")]) == 0
-    width = json.loads((tmp_path / "base/config.json").read_text())["hidden_size"]
-    module = "encoder.layer.0.attention.self.query"
-    before = load_file(tmp_path / "base/model.safetensors")
-    added = put_adapter(tmp_path / "base", module, size=width) * 8 / RANK
+def test_the_adapter_is_part_of_the_fingerprint_of_an_export_and_of_a_trained_folder(tmp_path):
+    """These folders have the sum and no adapter."""
+    base, module = tmp_path / "base", "encoder.layer.0.attention.self.query"
+    assert status(["export", "-m", "nano", "-o", str(base)]) == 0
+    plain, before = space_of(base), load_file(base / "model.safetensors")
+    width = json.loads((base / "config.json").read_text())["hidden_size"]
+    added = put_adapter(base, module, size=width) * 8 / RANK
     (tmp_path / "texts.txt").write_text("a cat\na dog\na man\n")
-    run = ["train", "simcse", str(tmp_path / "texts.txt"), "-m", str(tmp_path / "base"), "--epochs", "1"]
+    run = ["train", "simcse", str(tmp_path / "texts.txt"), "-m", str(base), "--epochs", "1", "--lr", "1e-9"]
 
-    assert status([*run, "-o", str(tmp_path / "out"), "--lr", "1e-9"]) == 0
-
+    assert status([*run, "-o", str(tmp_path / "trained")]) == 0
+    assert status(["export", "-m", str(base), "-o", str(tmp_path / "out")]) == 0
+    assert space_of(tmp_path / "out") == space_of(base) != plain
     name = next(name for name in before if name.endswith(f"{module}.weight"))
-    trained = load_file(tmp_path / "out/model.safetensors")
+    trained = load_file(tmp_path / "trained/model.safetensors")
     assert torch.allclose(trained[name], before[name].float() + added, atol=1e-5)
-    assert not list((tmp_path / "out").glob("adapter*"))
+    assert not list((tmp_path / "trained").glob("adapter*"))

@@ -10,6 +10,7 @@ from sentkit.model.transformer.packed import Packed, pack
 
 
 def test_ids_are_concatenated_and_positions_restart():
+    """The padded index and the mask select the tokens, also if the positions are permuted."""
     packed = pack([[5, 6, 7], np.array([8]), (9, 10)], at=[2, 0, 1])
 
     assert packed.ids.tolist() == [5, 6, 7, 8, 9, 10]
@@ -18,13 +19,9 @@ def test_ids_are_concatenated_and_positions_restart():
     assert packed.starts.tolist() == [0, 3, 4]
     assert packed.read_rows.tolist() == [2, 3, 5]
     assert packed.ids.dtype == packed.positions.dtype == torch.int64
-
-
-def test_the_padded_index_and_the_mask_select_the_tokens():
-    packed = pack([[5, 6, 7], [8], [9, 10]])
-
     assert packed.padded.tolist() == [0, 1, 2, 3, 6, 7]
     assert packed.key_mask.int().tolist() == [[1, 1, 1], [1, 0, 0], [1, 1, 0]]
+    assert Packed(torch.arange(4), torch.tensor([2, 0, 1, 0]), (3, 1)).padded.tolist() == [0, 1, 2, 3]
 
 
 def test_equal_lengths_need_no_mask_and_no_copy():
@@ -34,12 +31,6 @@ def test_equal_lengths_need_no_mask_and_no_copy():
     assert packed.key_mask is None
     assert packed.pad(values).data_ptr() == values.data_ptr()
     assert packed.unpad(packed.pad(values)).data_ptr() == values.data_ptr()
-
-
-def test_the_index_follows_the_lengths_even_when_positions_are_permuted():
-    packed = Packed(torch.arange(4), torch.tensor([2, 0, 1, 0]), (3, 1))
-
-    assert packed.padded.tolist() == [0, 1, 2, 3]
 
 
 def test_attention_is_padded_in_groups_of_similar_length():
@@ -57,17 +48,14 @@ def test_a_group_saves_512_tokens_of_padding(short, shapes):
 
 
 def test_the_last_token_fills_a_sentence_and_is_masked():
-    groups = pack([[5, 6], [7, 8, 9]]).groups
+    """A causal token attends to itself and those before it."""
+    packed = pack([[5, 6], [7, 8, 9]])
+    groups = packed.groups
+    [mask] = Packed(packed.ids, packed.positions, packed.lengths, causal=True).groups.masks
     values = torch.arange(6.0)[:, None]  # a sixth row has no token
 
     assert [part.tolist() for part in groups.pad(values)] == [[[[2], [3], [4]], [[0], [1], [1]]]]
     assert groups.masks[0].int().tolist() == [[[[1, 1, 1]]], [[[1, 1, 0]]]]
-
-
-def test_a_causal_token_attends_to_itself_and_those_before_it():
-    packed = pack([[5, 6], [7, 8, 9]])
-    [mask] = Packed(packed.ids, packed.positions, packed.lengths, causal=True).groups.masks
-
     assert mask.int().tolist() == [[[[1, 0, 0], [1, 1, 0], [1, 1, 1]]], [[[1, 0, 0], [1, 1, 0], [1, 1, 0]]]]
 
 

@@ -133,10 +133,11 @@ def test_a_missing_pooler_is_a_usage_error():
             apply_readouts(Layers([torch.zeros(1, 2)] * 2), pack([[1]]), [parse_readout(name)])
 
 
+@pytest.mark.parametrize("lengths", [MIXED, [8, 8, 8]])
 @pytest.mark.parametrize("names", ["cls", "prompt", "cls,pooler", "mean", "max", "mean-last2", "cls,prompt"])
-def test_readouts_of_a_real_encoder_equal_its_states(bert, sentences, names):
+def test_readouts_of_a_real_encoder_equal_its_states(bert, sentences, names, lengths):
     """The last block may compute only the required rows."""
-    packed = pack(sentences(MIXED), at=[length - 1 for length in MIXED])
+    packed = pack(sentences(lengths), at=[length - 1 for length in lengths])
     readouts = parse_readouts(names, bert.depth)
     with torch.no_grad():
         layers = list(bert.states(packed))
@@ -151,24 +152,16 @@ def test_readouts_of_a_real_encoder_equal_its_states(bert, sentences, names):
             assert (vectors - expected).abs().max() < 1e-5
 
 
-def test_bf16_readouts_are_float32_and_close(bert, sentences):
-    packed = pack(sentences(MIXED))
-    readouts = parse_readouts("cls,mean,max,pooler", bert.depth)
-    with torch.no_grad():
-        exact = apply_readouts(bert, packed, readouts)
-        rough = apply_readouts(bert.to(torch.bfloat16), packed, readouts)
-
-    assert {vectors.dtype for vectors in rough} == {torch.float32}
-    assert min(torch.cosine_similarity(a, b).min() for a, b in zip(exact, rough, strict=True)) > 0.999
-
-
-def test_float64_stays_float64_through_every_readout(bert, sentences):
+def test_float64_stays_float64_through_every_readout_and_bf16_becomes_float32(bert, sentences):
     packed = pack(sentences(MIXED), at=[0] * len(MIXED))
     readouts = parse_readouts("cls,mean,max,prompt,pooler,pooler:mean,mean-last2,L0:cls", bert.depth)
     with torch.no_grad():
         single = apply_readouts(bert, packed, readouts)
         double = apply_readouts(bert.double(), packed, readouts)
         alone = apply_readouts(bert, packed, readouts[:1])
+        rough = apply_readouts(bert.to(torch.bfloat16), packed, readouts)
 
     assert {vectors.dtype for vectors in [*double, *alone]} == {torch.float64}
     assert max((a - b).abs().max() for a, b in zip(single, double, strict=True)) < 1e-5
+    assert {vectors.dtype for vectors in rough} == {torch.float32}
+    assert min(torch.cosine_similarity(a, b).min() for a, b in zip(single, rough, strict=True)) > 0.999

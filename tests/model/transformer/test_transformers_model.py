@@ -52,22 +52,22 @@ def check_states(encoder, model, batch):
         start += len(ids)
 
 
-def test_states_equal_those_of_automodel(folder, sentences):
+def test_states_equal_those_of_automodel_and_tensors_those_of_the_file(folder, sentences):
+    """A sentence can have the maximum length. The first states cannot be changed."""
+    from safetensors.torch import load_file
     from transformers import AutoModel
 
-    check_states(load_transformers_model(folder), AutoModel.from_pretrained(folder).eval(), sentences(MIXED))
-
-
-def test_the_deepest_layer_and_selected_rows_of_a_sentence_of_maximum_length(folder, sentences):
-    encoder = load_transformers_model(folder)
+    encoder, saved = load_transformers_model(folder), load_file(folder / "model.safetensors")
+    check_states(encoder, AutoModel.from_pretrained(folder).eval(), sentences(MIXED))
+    found = encoder.tensors()
+    assert all(torch.equal(found[name], saved[name]) for name in saved)
     batch = sentences([encoder.max_tokens, 3])
-    every = states_of(encoder, batch)
-    rows = pack(batch).starts
-
+    every, rows = states_of(encoder, batch), pack(batch).starts
     *before, last = states_of(encoder, batch, deepest=2, only=rows)
-
     assert len(before) == 2
     assert torch.equal(last, every[2][rows])
+    with pytest.raises(UsageError, match="a change of the first states is not supported"):
+        states_of(encoder, [[5, 6]], disturb=lambda states: states)
 
 
 @pytest.mark.parametrize("family", ["mpnet", "albert"])
@@ -175,20 +175,6 @@ def test_sizes_that_do_not_fit_the_weights_are_errors_before_a_model_is_built(fo
 
         with pytest.raises(DataError, match=problem):
             load_transformers_model(folder)
-
-
-def test_the_first_states_cannot_be_changed(folder):
-    with pytest.raises(UsageError, match="a change of the first states is not supported"):
-        states_of(load_transformers_model(folder), [[5, 6]], disturb=lambda states: states)
-
-
-def test_tensors_are_those_of_the_checkpoint(folder):
-    from safetensors.torch import load_file
-
-    saved = load_file(folder / "model.safetensors")
-    found = load_transformers_model(folder).tensors()
-
-    assert all(torch.equal(found[name], saved[name]) for name in saved)
 
 
 def test_bf16_and_gradients(folder, sentences):

@@ -20,17 +20,16 @@ def mbart() -> Any:
     return transformers.MBartTokenizer()
 
 
-def test_nllb_prefixes_the_source_language_and_forces_the_target(nllb: Any) -> None:
-    arguments = set_languages(nllb, "fra_Latn", "deu_Latn", {})
+def test_nllb_forces_the_target_language_and_mbart_starts_from_it(nllb: Any, mbart: Any) -> None:
+    """Before the text, NLLB reads the source language; mBART reads it after the text."""
+    forced, start = (
+        set_languages(nllb, "fra_Latn", "deu_Latn", {}),
+        set_languages(mbart, "en_XX", "ro_RO", {}),
+    )
 
-    assert arguments == {"forced_bos_token_id": nllb.convert_tokens_to_ids("deu_Latn")}
+    assert forced == {"forced_bos_token_id": nllb.convert_tokens_to_ids("deu_Latn")}
+    assert start == {"decoder_start_token_id": mbart.convert_tokens_to_ids("ro_RO")}
     assert nllb.convert_ids_to_tokens(nllb("").input_ids) == ["fra_Latn", "</s>"]
-
-
-def test_mbart_starts_from_the_target_and_appends_the_source_language(mbart: Any) -> None:
-    arguments = set_languages(mbart, "en_XX", "ro_RO", {})
-
-    assert arguments == {"decoder_start_token_id": mbart.convert_tokens_to_ids("ro_RO")}
     assert mbart.convert_ids_to_tokens(mbart("").input_ids) == ["</s>", "en_XX"]
 
 

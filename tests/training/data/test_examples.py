@@ -35,16 +35,11 @@ def test_a_score_beyond_the_limit_is_a_bad_row(score):
     assert caught.value.advice == f"use --set scale={abs(score)}"
 
 
-@pytest.mark.parametrize(("limit", "score"), [(5.0, 5), (5.0, -5), (5.0, 0.1), (None, 1e9)])
-def test_a_score_within_the_limit_is_a_target(limit, score):
-    parse = parser_of(PAIR, target_field="score", target=Scores(limit))
-
-    assert parse(row(**TEXTS, score=score)).target == score
-
-
-@pytest.mark.parametrize("value", ["", "  ", None])
-def test_a_pair_without_a_score_is_omitted(value):
-    assert parser_of(PAIR, target_field="score", target=Scores(5.0))(row(**TEXTS, score=value)) is None
+def test_a_score_within_the_limit_is_a_target_and_a_pair_without_a_score_is_omitted():
+    for limit, score in ((5.0, 5), (5.0, -5), (5.0, 0.1), (None, 1e9)):
+        parse = parser_of(PAIR, target_field="score", target=Scores(limit))
+        assert parse(row(**TEXTS, score=score)).target == score
+        assert [parse(row(**TEXTS, score=missing)) for missing in ("", "  ", None)] == [None] * 3
 
 
 @pytest.mark.parametrize(

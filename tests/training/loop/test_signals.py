@@ -65,14 +65,6 @@ def interrupt(trainer, step, times):
         trainer.train()
 
 
-def test_one_interrupt_saves_the_step(trainer_of, texts):
-    trainer = trainer_of(METHODS["simcse"].load(), texts, batch=4)
-    with pytest.raises(Stopped, match=r"^stopped and saved at step 2 of 3$"):
-        interrupt(trainer, 2, 1)
-
-    assert trainer.keeper.load(trainer.run.identity)["position"].step == 2
-
-
 @pytest.mark.parametrize(
     ("saved", "message"), [(1, "2; the last saved step is 1"), (None, "2; nothing is saved")]
 )

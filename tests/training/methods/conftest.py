@@ -12,19 +12,14 @@ import torch
 from torch import Tensor
 
 from reference_steps import PlainAdamW, take_step
-from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.checkpoint.heads import HEADS
-from sentkit.training.base import Base, open_base
+from sentkit.training.base import Base, open_named
 from sentkit.training.data.batches import Batch, stream
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.method import Method, trained
 from sentkit.training.methods.mlm import MaskedLanguageModel
 from sentkit.training.settings import build
-from support import SMALL, padded, write_small_tokenizer
-
-SIZES = SMALL | {"num_hidden_layers": 2, "max_position_embeddings": 64, "pad_token_id": 0}
-NAMES = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
-NAMES["intermediate_size"] = "hidden_dim"
+from support import SMALL, padded
 
 
 @dataclass(frozen=True)
@@ -132,34 +127,34 @@ def drawn() -> Callable[..., Batch]:
 
 
 @pytest.fixture
-def base_of(tmp_path: Path) -> Callable[..., Base]:
+def base_of(tmp_path: Path, make_base_in: Callable[..., Path]) -> Callable[..., Base]:
     """A base of that family with a small tokenizer, saved from its MaskedLM or from another model."""
     import transformers
 
     def make(
         family: str = "bert", head: str = "ForMaskedLM", name: str = "base", *, pooler: bool = False
     ) -> Base:
-        own = SIZES | {"vocab_size": write_small_tokenizer(tmp_path / name)}
-        sizes = {NAMES.get(key, key): value for key, value in own.items()}
-        torch.manual_seed(3)
-        config = transformers.AutoConfig.for_model(family, **(sizes if family == "distilbert" else own))
-        model = getattr(transformers, HEADS[family].kind + head)(config)
-        with torch.no_grad():
-            for weight in model.parameters():
-                weight.add_(torch.randn_like(weight) * 0.1)
-        model.save_pretrained(tmp_path / name)
+        kind = HEADS[family].kind + head
+        folder = make_base_in(tmp_path / name, 3, kind, num_hidden_layers=2, pad_token_id=0)
         if pooler:
-            add_pooler(tmp_path / name / "model.safetensors", f"{model.base_model_prefix}.")
-        return open_base(read_checkpoint(str(tmp_path / name)), 32)
+            prefix = f"{getattr(transformers, kind).base_model_prefix}."
+            add_pooler(folder / "model.safetensors", prefix)
+        return open_named(str(tmp_path / name), 32)
 
     return make
+
+
+@pytest.fixture
+def scored(texts: list[str]) -> list[dict[str, Any]]:
+    """Thirteen pairs with scores from 0 to 5."""
+    return [{"text_a": texts[i], "text_b": texts[(i + 1) % 13], "score": i % 6} for i in range(13)]
 
 
 def add_pooler(path: Path, prefix: str) -> None:
     """Beside a language model head, where transformers has no class that saves both."""
     from safetensors.torch import load_file, save_file
 
-    width = SIZES["hidden_size"]
+    width = SMALL["hidden_size"]
     more = {"weight": torch.randn(width, width), "bias": torch.randn(width)}
     named = {f"{prefix}pooler.dense.{name}": value for name, value in more.items()}
     save_file(load_file(path) | named, path, {"format": "pt"})

@@ -20,6 +20,13 @@ def masked(texts, chosen, shown):
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
+def labelled(texts):
+    """Pairs of each text and the next one, with the three labels in turn."""
+    words = ["entailment", "neutral", "contradiction"]
+    pairs = zip(texts, texts[1:] + texts[:1], strict=True)
+    return [{"text_a": a, "text_b": b, "label": words[i % 3]} for i, (a, b) in enumerate(pairs)]
+
+
 def copies(module):
     """The parameters of a module, to train them once more."""
     return [value.detach().clone().requires_grad_() for value in module.parameters()]

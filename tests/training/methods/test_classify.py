@@ -5,8 +5,7 @@ import torch
 
 from reference_steps import adamw
 from sentkit.errors import DataError
-from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.training.base import open_base
+from sentkit.training.base import open_named
 from sentkit.training.methods.classify import Classify
 from sentkit.training.runs.run import write_checkpoint
 from support import padded
@@ -131,7 +130,7 @@ def test_bases_with_and_without_a_head_and_a_pooler(trainer_of, rows, base_of, t
     for value in start.values():
         assert torch.equal(saved["bert.pooler.dense.weight"], value)
     assert not [name for name in saved if name.startswith("cls.")]
-    assert open_base(read_checkpoint(str(folder)), 32).declared.name == "cls"
+    assert open_named(str(folder), 32).declared.name == "cls"
 
 
 def test_lora_trains_the_head_but_no_weight_of_the_base(trainer_of, rows, base_of, tmp_path):
@@ -158,36 +157,17 @@ def test_lora_trains_the_head_but_no_weight_of_the_base(trainer_of, rows, base_o
     ],
 )
 def test_labels_are_sorted(corpus_of, base, texts, labels, expected):
-    """Whole numbers by value; a number and its digits are one label."""
+    """Whole numbers by value; a number and its digits are one label. Other labels are other data."""
     rows = [{"text": texts[i], "label": label} for i, label in enumerate(labels)]
-    corpus = corpus_of(Classify, rows, Classify.Settings())
+    corpus, again, other = (
+        corpus_of(Classify, [*rows[:3], rows[3] | {"label": label}], Classify.Settings())
+        for label in (labels[3], labels[3], "y")
+    )
     named = [str(label).lower().removesuffix(".0") for label in labels]
 
+    assert corpus.digest == again.digest != other.digest
     assert corpus.labels == expected
     assert [corpus.labels[int(number)] for number in corpus.targets] == named
-
-
-def test_other_labels_are_other_data(corpus_of, texts):
-    digests = {
-        corpus_of(
-            Classify, [{"text": t, "label": n} for t, n in zip(texts, pair, strict=False)], settings
-        ).digest
-        for settings in [Classify.Settings()]
-        for pair in (("a", "b"), ("a", "c"), ("a", "b"))
-    }
-
-    assert len(digests) == 2
-
-
-@pytest.mark.parametrize("objective", ["classification", "regression"])
-def test_equal_targets_are_refused(corpus_of, texts, objective):
-    settings = Classify.Settings(objective=objective)
-    rows = [{"text": text, "label": "a", "score": 2} for text in texts[:3]]
-    name, what = ("label", "classify") if objective == "classification" else ("score", "predict")
-    problem = f'^x: "{name}" is the same in all 3 rows: nothing to {what}$'
-
-    with pytest.raises(DataError, match=problem):
-        Classify.check_rows(corpus_of(Classify, rows, settings), settings, "x")
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,10 @@ import torch
 from sentkit.errors import DataError
 from sentkit.papers.consert.method import ConSERT, direction
 from sentkit.papers.pairsupcon.method import PairSupCon
+from sentkit.training.methods.classify import Classify
 from sentkit.training.methods.sbert import SBERT
 from sentkit.training.settings import build, format_value, parsed
-
-
-def labelled(texts):
-    words = ["entailment", "neutral", "contradiction"]
-    pairs = zip(texts, texts[1:] + texts[:1], strict=True)
-    return [{"text_a": a, "text_b": b, "label": words[i % 3]} for i, (a, b) in enumerate(pairs)]
+from training.methods.loops import labelled
 
 
 def encoded(trainer, step=0):
@@ -23,12 +19,16 @@ def encoded(trainer, step=0):
 
 
 @pytest.mark.parametrize(("mode", "passes"), [("unsup", 2), ("sup", 1), ("joint", 2)])
-def test_each_view_is_one_pass(trainer_of, texts, mode, passes):
+def test_each_view_is_one_pass_and_labels_are_numbered_as_in_the_released_code(
+    trainer_of, texts, mode, passes
+):
     trainer = trainer_of(ConSERT, labelled(texts), mode=mode, batch=4)
     calls = []
     trainer.method.body.blocks[0].register_forward_hook(lambda *_: calls.append(1))
-    encoded(trainer)
+    outputs, rows = encoded(trainer), trainer.order.at(0)
     assert len(calls) == passes
+    if mode != "unsup":
+        assert outputs["labels"].tolist() == [[1, 2, 0][row % 3] for row in rows]
 
 
 # The views.
@@ -62,14 +62,17 @@ def test_the_direction_of_an_attack():
         (ConSERT, {"mode": "joint"}),
         (SBERT, {}),
         (PairSupCon, {"objective": "cls"}),
+        (Classify, {}),
+        (Classify, {"objective": "regression"}),
     ],
 )
-def test_a_single_label_is_refused(corpus_of, texts, kind, settings):
-    rows = [row | {"label": "entailment"} for row in labelled(texts)]
+def test_equal_targets_are_refused(corpus_of, texts, kind, settings):
+    rows = [row | {"label": "entailment", "score": 2} for row in labelled(texts)]
+    name, verb = ("score", "predict") if "regression" in settings.values() else ("label", "classify")
     settings = kind.Settings(**settings)
     corpus = corpus_of(kind, rows, settings)
-    with pytest.raises(DataError, match=r'"label" is the same in all 13 rows: nothing to classify'):
-        kind.check_rows(corpus, settings, "rows")
+    with pytest.raises(DataError, match=f'^x: "{name}" is the same in all 13 rows: nothing to {verb}$'):
+        kind.check_rows(corpus, settings, "x")
 
 
 @pytest.mark.parametrize("preset", list(ConSERT.presets))
@@ -83,17 +86,6 @@ def test_each_preset_is_within_the_limits_and_builds(base, preset):
     method = ConSERT.build(base, settings)
     assert (method.classifier is None) == (settings.mode == "unsup")
     assert bool(method.finished().heads) == (settings.mode != "unsup")
-
-
-def test_it_is_judged_as_trained_and_saved_as_the_paper_reports():
-    settings = ConSERT.Settings()
-    assert (ConSERT.dev_readout(settings), ConSERT.readouts(settings)[0]) == ("mean", "mean-last2")
-
-
-def test_labels_are_numbered_as_in_the_released_code(trainer_of, texts):
-    trainer = trainer_of(ConSERT, labelled(texts), mode="sup", batch=13)
-    rows = trainer.order.at(0)
-    assert encoded(trainer)["labels"].tolist() == [[1, 2, 0][row % 3] for row in rows]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 from sentkit.papers.consert.method import ConSERT
 from support import padded
 from training.losses.formulas import loop_paired, mean
-from training.methods.loops import copies, cross_entropy
+from training.methods.loops import copies, cross_entropy, labelled
 
 
 def cut_token(states, row, drawn):
@@ -106,12 +106,6 @@ def adversarial(model, classifier, batch, settings):
 
 
 ATTACK = {"mode": "joint", "view_a": "none", "view_b": "adversarial"}
-
-
-def labelled(texts):
-    words = ["entailment", "neutral", "contradiction"]
-    pairs = zip(texts, texts[1:] + texts[:1], strict=True)
-    return [{"text_a": a, "text_b": b, "label": words[i % 3]} for i, (a, b) in enumerate(pairs)]
 
 
 def reworded(texts):

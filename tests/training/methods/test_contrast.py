@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -11,7 +10,7 @@ from sentkit.errors import DataError, UsageError
 from sentkit.model.transformer.architecture import stored_layers
 from sentkit.model.transformer.bert import split
 from sentkit.training import losses
-from sentkit.training.methods.contrast import Contrast, number_of
+from sentkit.training.methods.contrast import Contrast
 from sentkit.training.settings import build
 from training.losses.formulas import attraction, without
 
@@ -62,17 +61,6 @@ def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, row
     check_steps(trainer, reference.model.parameters(), loss_of)
 
 
-def test_the_corpus_gives_the_texts_of_each_row(corpus_of, base, rows):
-    corpus = corpus_of(Contrast, rows, settings_of())
-    batch = corpus.batch(np.arange(13))
-
-    assert len(batch.texts) == 5  # anchor, positive and at most three negatives
-    for number, row in enumerate(rows):
-        expected = [base.training_tokenizer([text])[0].ids for text in row["negatives"]]
-        found = [column[number].tolist() for column in batch.texts[2:]]
-        assert found == [list(ids) for ids in expected] + [[]] * (3 - len(expected))
-
-
 def test_pairs_and_triplets_are_rows_with_lists_of_none_and_one(trainer_of, losses_of, rows, texts):
     pairs = [{"anchor": row["anchor"], "positive": row["positive"]} for row in rows]
     forms = [
@@ -101,14 +89,21 @@ def test_negatives_must_be_a_list_of_strings(negatives, problem, corpus_of, rows
         corpus_of(Contrast, [{**rows[0], "negatives": negatives}], settings_of())
 
 
-def test_the_guide_leaves_out_negatives_that_it_finds_near(make_base_in, tmp_path, trainer_of, rows):
+def test_the_guide_leaves_out_negatives_that_it_finds_near(
+    make_base_in, tmp_path, trainer_of, rows, reference
+):
     """The guide's cosines, by transformers' model, decide; its tokenizer reads the texts."""
+    import transformers
+
     folder = make_base_in(tmp_path / "guide", seed=5)
     trainer = trainer_of(Contrast, rows, double=True, guide=folder, **(RECIPE | {"batch": 13}))
     outputs = trainer.method.encode(trainer.batch(0))
     anchors, positives = outputs["guide_anchor"], outputs["guide_positive"]
     own = torch.cosine_similarity(anchors, positives)
     drawn = [rows[row] for row in trainer.order.at(0)]
+    model = transformers.BertModel.from_pretrained(folder, dtype=torch.float64).eval()
+    with torch.no_grad():
+        read = replace(reference, model=model).mean([row["anchor"] for row in drawn])
     candidates = [row["positive"] for row in drawn] + [text for row in drawn for text in row["negatives"]]
     kept = outputs["guide_negatives"].flatten(0, 1)
     kept = kept[kept.abs().sum(1) > 0]
@@ -127,23 +122,11 @@ def test_the_guide_leaves_out_negatives_that_it_finds_near(make_base_in, tmp_pat
 
     assert trainer.method.loss(outputs)["contrast"].value.item() == pytest.approx(expected.item(), abs=1e-12)
     assert any(len(each) > 2 for each in banned)
+    torch.testing.assert_close(anchors, read, rtol=0, atol=1e-9)
 
 
-def test_the_guide_reads_like_transformers(make_base_in, tmp_path, trainer_of, rows, reference):
-    import transformers
-
-    folder = make_base_in(tmp_path / "guide", seed=5)
-    trainer = trainer_of(Contrast, rows, double=True, guide=folder, **RECIPE)
-    outputs = trainer.method.encode(trainer.batch(0))
-    model = transformers.BertModel.from_pretrained(folder, dtype=torch.float64).eval()
-    drawn = [rows[row]["anchor"] for row in trainer.order.at(0)]
-    with torch.no_grad():
-        expected = replace(reference, model=model).mean(drawn)
-
-    torch.testing.assert_close(outputs["guide_anchor"], expected, rtol=0, atol=1e-9)
-
-
-def test_another_guide_is_another_run(make_base_in, tmp_path, base):
+def test_another_guide_is_another_run_and_the_output_cannot_replace_it(make_base_in, tmp_path, base):
+    """The command compares its outputs with the checkpoints that the settings name."""
     hashes = [
         Contrast.identity(base, settings_of(f"guide={make_base_in(tmp_path / str(seed), seed=seed)}"))
         for seed in (1, 2)
@@ -151,22 +134,19 @@ def test_another_guide_is_another_run(make_base_in, tmp_path, base):
 
     assert hashes[0] != hashes[1]
     assert Contrast.identity(base, settings_of("guide=self")) == {}
+    assert Contrast.other_checkpoints(settings_of("guide=GUIDE")) == {"guide": "GUIDE"}
+    assert Contrast.other_checkpoints(settings_of("guide=self")) == {"guide": None}
+    assert Contrast.other_checkpoints(settings_of()) == {"guide": None}
 
 
-def test_a_guide_with_nan_is_refused(make_base_in, tmp_path, base):
+def test_a_guide_with_nan_or_with_steps_that_change_cosines_is_refused(make_base_in, tmp_path, base):
     from safetensors.torch import load_file, save_file
 
-    folder = make_base_in(tmp_path / "guide")
-    weights = load_file(folder / "model.safetensors")
+    broken = make_base_in(tmp_path / "broken")
+    weights = load_file(broken / "model.safetensors")
     name = next(name for name in weights if name.endswith("layer.0.output.dense.weight"))
     weights[name][0, 0] = torch.nan
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-
-    with pytest.raises(DataError, match="contains NaN or infinity"):
-        Contrast.check(base, settings_of(f"guide={folder}"))
-
-
-def test_a_guide_with_steps_that_change_cosines_is_refused(make_base_in, tmp_path, base):
+    save_file(weights, broken / "model.safetensors", {"format": "pt"})
     folder = make_base_in(tmp_path / "guide")
     modules = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense")]
     listed = [
@@ -181,22 +161,10 @@ def test_a_guide_with_steps_that_change_cosines_is_refused(make_base_in, tmp_pat
     dense = {"in_features": 32, "out_features": 8, "bias": True, "activation_function": "torch.nn.Tanh"}
     (folder / "2_Dense" / "config.json").write_text(json.dumps(dense))
 
+    with pytest.raises(DataError, match="contains NaN or infinity"):
+        Contrast.check(base, settings_of(f"guide={broken}"))
     with pytest.raises(UsageError, match="has the step 2_Dense, which training does not support"):
         Contrast.check(base, settings_of(f"guide={folder}"))
-
-
-def test_equal_texts_have_equal_numbers():
-    one, other = np.array([1, 2, 3], np.int32), np.array([1, 2, 4], np.int32)
-
-    assert number_of(one) == number_of(one.copy()) != number_of(other)
-    assert number_of(np.array([], np.int32)) == 0
-
-
-def test_the_output_cannot_replace_the_guide():
-    """The command compares its outputs with the checkpoints that the settings name."""
-    assert Contrast.other_checkpoints(settings_of("guide=GUIDE")) == {"guide": "GUIDE"}
-    assert Contrast.other_checkpoints(settings_of("guide=self")) == {"guide": None}
-    assert Contrast.other_checkpoints(settings_of()) == {"guide": None}
 
 
 BOTH = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}

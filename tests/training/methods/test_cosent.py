@@ -8,11 +8,6 @@ from sentkit.training.methods.cosent import AnglE, CoSENT
 from training.losses.formulas import attraction, cosine, loop_agreement, loop_ranked, without
 
 
-@pytest.fixture
-def rows(texts):
-    return [{"text_a": texts[i], "text_b": texts[(i + 1) % 13], "score": i % 6} for i in range(13)]
-
-
 def method_of(kind=CoSENT, width=2, **settings):
     body = torch.nn.Linear(2, 2)
     body.width = width
@@ -40,13 +35,13 @@ def angle_total(left, right, scores):
 
 
 @pytest.mark.parametrize(("kind", "loop"), [(CoSENT, cosent), (AnglE, angle_total)])
-def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, rows, reference, kind, loop):
+def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, scored, reference, kind, loop):
     """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
     recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0, "dropout": 0, "clip": 0}
-    trainer = trainer_of(kind, rows, double=True, **recipe)
+    trainer = trainer_of(kind, scored, double=True, **recipe)
 
     def loss_of(batch, numbers):
-        chosen = [rows[number] for number in numbers]
+        chosen = [scored[number] for number in numbers]
         left, right = (reference.mean([row[name] for row in chosen]) for name in ("text_a", "text_b"))
         return loop(left, right, [row["score"] for row in chosen])
 
@@ -63,10 +58,10 @@ def test_a_batch_of_equal_scores_has_no_gradient():
     assert left.grad.abs().max() == 0.0
 
 
-def test_equal_scores_are_refused(corpus_of, rows):
+def test_equal_scores_are_refused(corpus_of, scored):
     settings = AnglE.Settings()
-    equal = corpus_of(CoSENT, [row | {"score": 5} for row in rows], settings)
-    low = corpus_of(CoSENT, [row | {"score": row["score"] / 5} for row in rows], settings)
+    equal = corpus_of(CoSENT, [row | {"score": 5} for row in scored], settings)
+    low = corpus_of(CoSENT, [row | {"score": row["score"] / 5} for row in scored], settings)
 
     for kind in (CoSENT, AnglE):
         with pytest.raises(DataError, match=r'^rows: "score" is the same in all 13 rows: no order to learn'):

@@ -10,14 +10,12 @@ import transformers
 from torch.nn import functional as F
 
 from reference_steps import loss_of
-from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Row
 from sentkit.model.checkpoint.heads import HEADS
 from sentkit.model.text.tokenizer import single_tokens
 from sentkit.papers.defsent.method import DefSent, number_of, share_of
 from sentkit.training.data.batches import Batch
 from sentkit.training.method import changing, trained
-from sentkit.training.runs.run import save_checkpoint
 from support import padded
 from training.methods.loops import cross_entropy
 
@@ -135,21 +133,6 @@ def test_the_blocks_are_trained_and_neither_the_embeddings_nor_the_head(base_of,
     assert not any(weight.requires_grad for weight in method.head.parameters())
     assert not [name for name in changing(method) if name.startswith("head.")]
     assert method.finished().heads == {}
-
-
-def test_the_checkpoint_keeps_its_head(trainer_of, rows, base, tmp_path):
-    """To the bit, so that another run can continue from it. transformers loads all of it."""
-    trainer = trainer_of(DefSent, rows, batch=4, lr=1e-2, part=1, readout="max")
-    trainer.train()
-    (tmp_path / "part").mkdir()
-    save_checkpoint(trainer.method, base, tmp_path / "part", tmp_path / "new", {})
-    model, report = transformers.BertForMaskedLM.from_pretrained(tmp_path / "new", output_loading_info=True)
-    stored = base.stored["cls.predictions.transform.dense.weight"]
-
-    assert not report["missing_keys"]
-    assert torch.equal(model.cls.predictions.transform.dense.weight, stored)
-    assert torch.equal(model.bert.embeddings.word_embeddings.weight, trainer.method.body.words.weight)
-    assert read_checkpoint(str(tmp_path / "new")).declared.readout.name == "max"
 
 
 # Which words.

@@ -10,11 +10,10 @@ import torch
 
 from reference_steps import loss_of
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.papers.defsent.plus import DefSentPlus, projection_of
 from sentkit.papers.sg_bert.method import SelfGuided
-from sentkit.training.base import open_base
+from sentkit.training.base import open_named
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.runs.run import save_checkpoint
 
@@ -31,7 +30,7 @@ def finished(method, base, tmp_path, name="made"):
     """The base that its checkpoint is."""
     (tmp_path / f"{name}.part").mkdir()
     save_checkpoint(method, base, tmp_path / f"{name}.part", tmp_path / name, {})
-    return open_base(read_checkpoint(str(tmp_path / name)), 32)
+    return open_named(str(tmp_path / name), 32)
 
 
 def is_layer(projection, base, end):
@@ -131,34 +130,31 @@ def test_the_families_without_a_pooler_have_a_head(base_of, with_entries, traine
     assert math.isfinite(loss_of(trainer.method, trainer.batch(0)).item())
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_a_pooler_of_simcse_is_trained_further(trainer_of, base_of, texts, tmp_path, family):
-    """Through tanh in each family."""
-    base = base_of(family)
-    trainer = trainer_of(SimCSE, texts, base=base, batch=4, lr=1e-2)
+@pytest.mark.parametrize(
+    ("kind", "family", "settings", "pooler"),
+    [
+        *((SimCSE, family, {}, Pooler("tanh", "pooler:cls", "")) for family in ("bert", "roberta")),
+        *(
+            (DefSentPlus, "roberta", {"pooling": name}, Pooler("gelu", f"pooler:{name}", "0123456789ab"))
+            for name in ("cls", "mean")
+        ),
+    ],
+)
+def test_a_trained_pooler_is_trained_further(
+    trainer_of, base_of, with_entries, rows, texts, tmp_path, kind, family, settings, pooler
+):
+    """By its activation, which is tanh for SimCSE in each family, and by the space in which it lands."""
+    base = with_entries(NAMES, base_of(family), _emb="dict/mean:0123456789ab")
+    trainer = trainer_of(kind, texts if kind is SimCSE else rows, base=base, batch=4, lr=1e-2, **settings)
     trainer.train()
     made = finished(trainer.method, base, tmp_path)
     found = projection_of(made, "auto")
+    layer = trainer.method.head if kind is SimCSE else trainer.method.projection
 
-    assert made.checkpoint.declared.pooler == Pooler("tanh", "pooler:cls", "")
-    assert found.activation == "tanh"
-    assert torch.equal(found.layer.weight, trainer.method.head.weight)
-    assert torch.equal(found.layer.bias, trainer.method.head.bias)
-
-
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_its_pooler_is_trained_further(trainer_of, base_of, with_entries, rows, tmp_path, pooling):
-    """By its activation and by the space in which it lands."""
-    base = with_entries(NAMES, base_of("roberta"), _emb="dict/mean:0123456789ab")
-    trainer = trainer_of(DefSentPlus, rows, base=base, batch=4, lr=1e-2, pooling=pooling)
-    trainer.train()
-    made = finished(trainer.method, base, tmp_path)
-    found = projection_of(made, "auto")
-
-    assert made.checkpoint.declared.pooler == Pooler("gelu", f"pooler:{pooling}", "0123456789ab")
-    assert made.architecture.pooler_activation == found.activation == "gelu"
-    assert torch.equal(found.layer.weight, trainer.method.projection.weight)
-    assert torch.equal(found.layer.bias, trainer.method.projection.bias)
+    assert made.checkpoint.declared.pooler == pooler
+    assert made.architecture.pooler_activation == found.activation == pooler.activation
+    assert torch.equal(found.layer.weight, layer.weight)
+    assert torch.equal(found.layer.bias, layer.bias)
 
 
 @pytest.mark.parametrize("kind", [SelfGuided, SimCSE])
@@ -185,7 +181,7 @@ def test_another_activation_gives_another_hash(base_of, with_entries, tmp_path):
     own = Path(made.checkpoint.folder) / "sentkit.json"
     own.write_text(own.read_text().replace('"gelu"', '"relu"'))
 
-    assert open_base(read_checkpoint(str(own.parent)), 32).hash != made.hash
+    assert open_named(str(own.parent), 32).hash != made.hash
 
 
 def test_a_head_keeps_its_activation(base, base_folder, tmp_path):
@@ -193,7 +189,7 @@ def test_a_head_keeps_its_activation(base, base_folder, tmp_path):
     shutil.copytree(base_folder, tmp_path / "relu")
     config = json.loads((tmp_path / "relu/config.json").read_text())
     (tmp_path / "relu/config.json").write_text(json.dumps(config | {"hidden_act": "relu"}))
-    changed = open_base(read_checkpoint(str(tmp_path / "relu")), 32)
+    changed = open_named(str(tmp_path / "relu"), 32)
 
     assert projection_of(changed, "auto").activation == "relu"
     assert projection_of(base, "auto").activation == "gelu"

@@ -97,6 +97,8 @@ def test_vectors_and_their_space_are_in_the_corpus(corpus_of, base, tmp_path, te
     assert corpus.teacher == map_corpus(tmp_path).teacher == EMB
     assert map_corpus(tmp_path).digest == corpus.digest
     assert corpus_of(Distill, changed, Distill.Settings()).digest != corpus.digest
+    with pytest.raises(DataError, match="this row has no vector"):
+        corpus_of(Distill, [{"text": texts[0]}], Distill.Settings())
 
 
 BAD = [
@@ -119,8 +121,3 @@ def test_bad_vectors_are_errors_with_a_line(corpus_of, texts, change, problem):
     place, _, message = str(caught.value).partition(": ")
     assert place.endswith("rows.jsonl:4")
     assert problem in message
-
-
-def test_a_first_row_without_a_vector_is_an_error(corpus_of, texts):
-    with pytest.raises(DataError, match="this row has no vector"):
-        corpus_of(Distill, [{"text": texts[0]}], Distill.Settings())

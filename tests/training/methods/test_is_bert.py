@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.training.base import open_base
+from sentkit.training.base import open_named
 from sentkit.training.methods.is_bert import ISBERT
 from sentkit.training.runs.run import save_checkpoint
 from training.losses.formulas import loop_information, mean
@@ -33,33 +33,21 @@ def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, tex
     check_steps(trainer, parameters, loss_of)
 
 
-@pytest.fixture
-def made(trainer_of, texts, tmp_path):
-    """A checkpoint of a short run, as a base."""
-    trainer = trainer_of(ISBERT, texts, batch=13, channels=6)
+def test_the_convolution_of_the_base_is_trained_further(trainer_of, texts, tmp_path):
+    """It is part of the hash of the base, so a run with another convolution is another run."""
+    trainer, made = trainer_of(ISBERT, texts, batch=13, channels=6), tmp_path / "made"
     (tmp_path / "part").mkdir()
-    save_checkpoint(trainer.method, trainer.run.base, tmp_path / "part", tmp_path / "made", {})
-    return trainer.method, open_base(read_checkpoint(str(tmp_path / "made")), 32)
-
-
-def test_the_convolution_of_the_base_is_trained_further(made):
-    method, base = made
+    save_checkpoint(trainer.method, trainer.run.base, tmp_path / "part", made, {})
+    base = open_named(str(made), 32)
     again = ISBERT.build(base, ISBERT.Settings(channels=6))
 
     assert base.declared.name == "conv"
-    for name, value in method.body.convolution.state_dict().items():
+    for name, value in trainer.method.body.convolution.state_dict().items():
         assert torch.equal(value, again.body.convolution.state_dict()[name])
     with pytest.raises(UsageError, match="channels=256: the convolution of the base has 6") as caught:
         ISBERT.check(base, ISBERT.Settings())
     assert caught.value.advice == "use --set channels=6"
     ISBERT.check(base, ISBERT.Settings(channels=6))
-
-
-def test_a_run_with_another_convolution_is_another_run(made, tmp_path):
-    """The hash of a base, which a resumed run compares, covers the convolution."""
-    from safetensors.torch import load_file, save_file
-
-    path = tmp_path / "made/0_CNN/model.safetensors"
+    path = made / "0_CNN/model.safetensors"
     save_file({name: value + 1 for name, value in load_file(path).items()}, path)
-
-    assert open_base(read_checkpoint(str(tmp_path / "made")), 32).hash != made[1].hash
+    assert open_named(str(made), 32).hash != base.hash

@@ -8,10 +8,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.transformer.weights import read_weights
 from sentkit.papers.sg_bert.method import SelfGuided
-from sentkit.training.base import open_base
+from sentkit.training.base import open_named
 from sentkit.training.catalogue import METHODS
 from sentkit.training.lora import constant_tensors
 from sentkit.training.method import changing
@@ -28,11 +27,6 @@ FUSED = ("query", "key", "value")
 ADVERSARIAL = {"mode": "joint", "view_a": "none", "view_b": "adversarial"}  # frozen embeddings
 
 
-@pytest.fixture
-def rows(texts):
-    return [{"text_a": texts[i], "text_b": texts[(i + 1) % 13], "score": i % 6} for i in range(13)]
-
-
 def halves(method, layers):
     """Copies of A and B by the module name of transformers. The names of the fused matrix are its parts."""
     named, found = dict(method.body.named_parameters()), {}
@@ -46,11 +40,13 @@ def halves(method, layers):
 
 
 @pytest.mark.parametrize(("layers", "alpha"), [("query-value", None), ("all", 5.0)])
-def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, rows, reference, layers, alpha):
+def test_five_steps_are_those_of_a_padded_reference(
+    trainer_of, check_steps, scored, reference, layers, alpha
+):
     """transformers' BertModel with W + alpha / r B A instead of each W, and torch's AdamW, in float64."""
     recipe = {"batch": 4, "epochs": 2, "lr": 1e-2, "warmup": 0, "dropout": 0, "clip": 0, "chunk": 3}
     given = {"lora": 3, "lora_layers": layers} | ({} if alpha is None else {"lora_alpha": alpha})
-    trainer = trainer_of(CoSENT, rows, double=True, **recipe, **given)
+    trainer = trainer_of(CoSENT, scored, double=True, **recipe, **given)
     trained = halves(trainer.method, layers)
     scale = 1.0 if alpha is None else alpha / 3
     parameters = [each.requires_grad_() for pair in trained.values() for each in pair]
@@ -62,15 +58,15 @@ def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, row
             reference, model=lambda **x: torch.func.functional_call(reference.model, sums, kwargs=x)
         )
         cosines = torch.cosine_similarity(*map(summed.mean, batch.texts))
-        return loop_ranked(cosines, [rows[number]["score"] for number in numbers])
+        return loop_ranked(cosines, [scored[number]["score"] for number in numbers])
 
     check_steps(trainer, parameters, loss_of)
 
 
 @pytest.mark.parametrize("layers", LORA_LAYERS)
-def test_the_checkpoint_is_the_base_with_the_adapter(trainer_of, rows, base, base_folder, tmp_path, layers):
+def test_the_checkpoint_is_the_base_with_the_adapter(trainer_of, scored, base, base_folder, tmp_path, layers):
     """The adapter in the files of peft, which `encode` adds to the weights."""
-    trainer = trainer_of(CoSENT, rows, batch=4, lr=0.01, lora=3, lora_alpha=5, lora_layers=layers)
+    trainer = trainer_of(CoSENT, scored, batch=4, lr=0.01, lora=3, lora_alpha=5, lora_layers=layers)
     trainer.train()
     write_checkpoint(tmp_path / "made", trainer.method, base, {"parents": []}, "mean")
     config = {"peft_type": "LORA", "r": 3, "lora_alpha": 5, "bias": "none", "init_lora_weights": True}
@@ -144,7 +140,7 @@ def test_a_base_that_transformers_runs_is_refused(tmp_path, base_folder):
         if (base_folder / name).is_file():
             (tmp_path / name).write_bytes((base_folder / name).read_bytes())
     transformers.MPNetModel(transformers.MPNetConfig(vocab_size=200, **sizes)).save_pretrained(tmp_path)
-    other = open_base(read_checkpoint(str(tmp_path)), 32)
+    other = open_named(str(tmp_path), 32)
 
     with pytest.raises(UsageError, match=r"^lora: not supported, because transformers runs this model"):
         other.check_settings(Recipe(lora=2))

@@ -2,19 +2,13 @@
 
 import pytest
 import torch
-import transformers
-from safetensors.torch import load_file
 
-from sentkit.formats.json_files import read_object
 from sentkit.papers.pairsupcon.method import PairSupCon
-from sentkit.training.runs.run import save_checkpoint
 from sentkit.training.settings import build
 from training.losses.formulas import loop_entailment, mean
 from training.methods.loops import copies, cross_entropy
 
 WORDS = ("contradiction", "entailment")
-IDENTITY = [[1.0, 0.0], [0.0, 1.0]]
-MIRRORED = [[0.8, 0.6], [0.6, 0.8]]
 
 
 @pytest.fixture
@@ -27,14 +21,6 @@ def method_of(width=2, **settings):
     body = torch.nn.Linear(2, 2)
     body.width = width
     return PairSupCon(body, PairSupCon.Settings(**settings))
-
-
-def outputs_of(labels=(1, 0), left=IDENTITY, right=MIRRORED, dtype=torch.float64):
-    return {
-        "left": torch.tensor(left, dtype=dtype, requires_grad=True),
-        "right": torch.tensor(right, dtype=dtype, requires_grad=True),
-        "label": torch.tensor(labels),
-    }
 
 
 def test_six_steps_are_those_of_a_padded_reference(trainer_of, check_steps, pairs, reference):
@@ -69,7 +55,12 @@ def test_six_steps_are_those_of_a_padded_reference(trainer_of, check_steps, pair
 )
 def test_the_loss_of_an_example_worked_by_hand(settings, expected):
     """Only the entailment's sides are anchors, so the released mean is over two of the four."""
-    found = method_of(temperature=0.5, **settings).loss(outputs_of())["id"]
+    left, right = (
+        torch.tensor(rows, dtype=torch.float64)
+        for rows in ([[1.0, 0.0], [0.0, 1.0]], [[0.8, 0.6], [0.6, 0.8]])
+    )
+    outputs = {"left": left, "right": right, "label": torch.tensor([1, 0])}
+    found = method_of(temperature=0.5, **settings).loss(outputs)["id"]
 
     assert found.value.item() == pytest.approx(expected, abs=1e-5)
 
@@ -97,6 +88,7 @@ def test_the_presets_are_the_rows_of_the_ablation(trainer_of, pairs, preset, ter
 def test_the_heads_of_bert_base_have_as_many_weights_as_published():
     method = method_of(width=768)
 
+    assert method.finished().heads.keys() == {"contrast.0.weight", "contrast.2.weight", "relation.weight"}
     assert sum(value.numel() for value in method.relation.parameters()) == 4608
     assert sum(value.numel() for value in method.contrast.parameters()) == 688_128
     assert method_of(width=768, head_width=64).contrast[2].weight.shape == (64, 768)
@@ -126,27 +118,3 @@ def test_neutral_pairs_are_omitted(corpus_of, texts):
         corpus.text(0, 0).tolist()
         == corpus_of(PairSupCon, rows[1:2], PairSupCon.Settings()).text(0, 0).tolist()
     )
-
-
-def test_the_checkpoint_is_the_encoder_read_by_the_mean(trainer_of, pairs, base, tmp_path):
-    """The heads are in a separate file, and transformers finds no unknown tensor."""
-    trainer = trainer_of(PairSupCon, pairs, batch=5, lr=1e-3)
-    trainer.train()
-    (tmp_path / "part").mkdir()
-    save_checkpoint(trainer.method, base, tmp_path / "part", tmp_path / "made", {})
-    heads = load_file(tmp_path / "made/heads.safetensors")
-    body = transformers.BertModel.from_pretrained(tmp_path / "made").state_dict()
-
-    assert heads.keys() == {"contrast.0.weight", "contrast.2.weight", "relation.weight"}
-    assert all(torch.equal(heads[name], value) for name, value in trainer.method.finished().heads.items())
-    assert all(torch.equal(body[name], value) for name, value in trainer.method.body.tensors().items())
-    assert "mean" in str(read_object(tmp_path / "made/sentkit.json")["readout"])
-
-
-def test_a_batch_without_entailments_has_no_contrast():
-    outputs = outputs_of(labels=(0, 0))
-    term = method_of(temperature=0.5).loss(outputs)["id"]
-    term.value.backward()
-
-    assert (term.value.item(), term.weight) == (0.0, 0.0)
-    assert outputs["left"].grad.eq(0).all()

@@ -2,16 +2,14 @@
 
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 import transformers
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.kinds import TRIPLET
-from sentkit.training.base import open_base
-from sentkit.training.methods.promptbert import SNCSE, Frame, PromptBERT
+from sentkit.training.base import open_named
+from sentkit.training.methods.promptbert import SNCSE, PromptBERT
 from sentkit.training.settings import build
 from training.losses.formulas import loop_in_batch, loop_soft_negatives, mean
 from training.methods.loops import copies
@@ -106,7 +104,7 @@ def test_five_steps_are_those_of_a_reference(
 ):
     """transformers' BertModel, one text at a time, and torch's AdamW, in float64 and without dropout.
 
-    The own head is dense, GELU and LayerNorm of transformers' BertForMaskedLM.
+    The own head is dense, GELU and LayerNorm of transformers' BertForMaskedLM, and is kept.
     """
     rows = rows_for(kind, texts, settings)
     recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "dropout": 0, "clip": 0}
@@ -120,26 +118,11 @@ def test_five_steps_are_those_of_a_reference(
     def loss_of(batch, numbers):
         return loop(state_of, own if "head" in settings else fresh, [rows[number] for number in numbers])
 
+    if "head" in settings:
+        names = {f"head.{layer}.{name}" for layer in ("dense", "norm") for name in ("weight", "bias")}
+        assert trainer.method.finished().heads.keys() == names
     head = own.parameters() if "head" in settings else [weight, *bias]
     check_steps(trainer, [*reference.model.parameters(), *head], loss_of)
-
-
-def test_the_own_head_is_that_of_the_supervised_preset_and_is_kept(trainer_of, texts):
-    rows = rows_for(PromptBERT, texts, {"objective": "triplets"})
-    method = trainer_of(PromptBERT, rows, objective="triplets", head="own").method
-
-    assert build(PromptBERT.Settings, PromptBERT.presets, "sup-bert-base", []).head == "own"
-    assert method.finished().heads.keys() == {
-        f"head.{layer}.{name}" for layer in ("dense", "norm") for name in ("weight", "bias")
-    }
-
-
-def test_the_positions_after_the_sentence_are_shifted():
-    frame = Frame(np.array([101, 7, 8], np.int32), np.array([9, 103, 102], np.int32))
-
-    assert frame.room(np.arange(10)) == 4
-    assert frame.positions(4).tolist() == [0, 1, 2, 7, 8, 9]
-    assert frame.positions(0).tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_frozen_biases_have_the_same_loss_and_another_gradient(trainer_of, gradients_of, texts):
@@ -155,7 +138,10 @@ def test_frozen_biases_have_the_same_loss_and_another_gradient(trainer_of, gradi
     assert not torch.allclose(ours["body.words.weight"], others["body.words.weight"], atol=1e-6)
 
 
-def test_a_sentence_is_cut_and_the_template_is_not(corpus_of, base):
+def test_a_sentence_is_cut_and_the_template_is_not(corpus_of, base, base_folder, texts):
+    """A length that is too short for the template is refused."""
+    with pytest.raises(DataError, match="the template alone has more than 8 tokens"):
+        corpus_of(PromptBERT, texts, PromptBERT.Settings(), open_named(str(base_folder), 8))
     corpus = corpus_of(PromptBERT, ["cat " * 60], PromptBERT.Settings())
     lengths = [len(corpus.text(0, column)) for column in range(2)]
     before, after = base.training_tokenizer_with("promptbert-1").around_text()
@@ -177,7 +163,7 @@ def test_the_template_of_a_tokenizer_with_spaces_in_its_tokens(make_base_in, tmp
     for name in ("tokenizer_config.json", "vocab.txt"):
         (folder / name).unlink()
     backend.save(str(folder / "tokenizer.json"))
-    tokenizer = open_base(read_checkpoint(str(folder)), 32).training_tokenizer_with("promptroberta")
+    tokenizer = open_named(str(folder), 32).training_tokenizer_with("promptroberta")
 
     assert tokenizer.around_text() == ([0, 1, 2, 3], [3, 4, 8, 7])
 
@@ -196,9 +182,3 @@ def test_a_template_without_its_parts_is_refused(base, kind, template, problem):
     for name in ("template", "template_b"):
         with pytest.raises(UsageError, match=problem):
             kind.check(base, build(kind.Settings, {}, None, [f"{name}={template}"]))
-
-
-def test_a_short_length_is_refused(corpus_of, base_folder, texts):
-    base = open_base(read_checkpoint(str(base_folder)), 8)
-    with pytest.raises(DataError, match="the template alone has more than 8 tokens"):
-        corpus_of(PromptBERT, texts, PromptBERT.Settings(), base)

@@ -14,7 +14,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.transformer.encoder import TransformerEncoder
-from sentkit.training.base import open_base
+from sentkit.training.base import open_named
 from sentkit.training.data.dev import read_dev
 from sentkit.training.method import dev_vectors
 from sentkit.training.methods.simcse import SupervisedSimCSE
@@ -76,7 +76,7 @@ def test_the_checkpoint_is_read_through_the_head_everywhere(
     shutil.copytree(base_folder, folder)
     if pooler:
         transformers.BertModel.from_pretrained(base_folder).save_pretrained(folder)
-    base = open_base(read_checkpoint(str(folder)), 32)
+    base = open_named(str(folder), 32)
     trainer = trainer_of(SupervisedSimCSE, triplets, base=base, batch=5, lr=1e-3)
     trainer.train()
     method, folder = trainer.method.eval(), tmp_path / "checkpoint"
@@ -116,7 +116,7 @@ def test_a_family_that_has_no_pooler_is_refused_before_training(base_folder, tmp
     model = made(made.config_class(vocab_size=16384, max_position_embeddings=64, **(small | config)))
     model.save_pretrained(tmp_path / "base")
     copy_tokenizer(tmp_path / "base")
-    base = open_base(read_checkpoint(str(tmp_path / "base")), 32)
+    base = open_named(str(tmp_path / "base"), 32)
 
     with pytest.raises(UsageError, match=f"the trained head is saved as the pooler, but {problem}"):
         SupervisedSimCSE.check(base, SupervisedSimCSE.Settings())

@@ -1,0 +1,19 @@
+"""Small blocks for the searches."""
+
+import pytest
+
+from sentkit.metrics import rounding
+from sentkit.metrics.neighbours import closest_pairs, search
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few dozen rows need many blocks, and their candidates exceed the limit."""
+    monkeypatch.setattr(rounding, "CANDIDATES", 4)
+    monkeypatch.setattr(search, "ROWS_PER_BLOCK", 5)
+    monkeypatch.setattr(search, "MAX_CANDIDATES", 20)
+    monkeypatch.setattr(closest_pairs, "ROWS_PER_SEARCH", 7)
+    monkeypatch.setattr(closest_pairs, "LEFT_ROWS", 8)
+    monkeypatch.setattr(closest_pairs, "RIGHT_ROWS", 3)
+    monkeypatch.setattr(closest_pairs, "CANDIDATES", 4)
+    monkeypatch.setattr(closest_pairs, "MATRIX_ELEMENTS", 50)
