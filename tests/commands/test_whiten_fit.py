@@ -290,14 +290,14 @@ def test_a_flow_that_diverges_is_bad_data(sentkit, many, tmp_path):
     ("kind", "vectors", "problem"),
     [
         ("svd", [[0, 0]] * 2, "x.jsonl: all vectors are 0, so there is nothing to fit"),
-        ("pca", [[0.1, 2]] * 1500, "x.jsonl: all vectors are equal, so there is nothing to fit"),
-        ("pca", [[0, 0], [1e-45, 0]], "t.safetensors: the kernel or the bias contains NaN or infinity"),
+        ("whitening", [[0.1, 2]] * 1500, "x.jsonl: all vectors are equal, so there is nothing to fit"),
+        ("whitening", [[0, 0], [1e-45, 0]], "t.safetensors: the kernel or the bias contains NaN or infinity"),
         (
-            "pca",
+            "whitening",
             [[1, 2], [1, 2, 3]],
             "x.jsonl:2: this vector has 3 numbers, the vector of the first row has 2",
         ),
-        ("pca", [[1, 2], [1e39, 2]], "x.jsonl:2: a vector contains NaN or infinity"),
+        ("whitening", [[1, 2], [1e39, 2]], "x.jsonl:2: a vector contains NaN or infinity"),
     ],
 )
 def test_unusable_vectors_are_refused(sentkit, kind, vectors, problem, tmp_path, jsonl):

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -78,10 +79,13 @@ def test_another_version_and_other_files_are_refused(again, sentkit, corpus):
 
 
 def test_an_existing_folder_needs_resume(sentkit, encode, corpus, folder):
-    for flags in ((), ("--shard", "1/2")):
-        done = encode(corpus, "-o", "whole/", *flags)
-        assert (done.code, done.told[0]) == (73, "sentkit encode: whole/: already exists")
-        assert flags or done.told[1:] == ["  --resume continues it"]
+    whole = encode(corpus, "-o", "whole/")
+    assert whole.code == 73
+    assert whole.told == ["sentkit encode: whole/: already exists", "  --resume continues it"]
+    shard = encode(corpus, "-o", "whole/", "--shard", "1/2")
+    assert shard.code == 73
+    assert re.fullmatch(r"sentkit encode: whole/0\S+: already exists", shard.told[0])
+    assert shard.told[1:] == ["  --resume keeps complete blocks"]
 
 
 def test_a_command_that_fails_at_its_first_rows_leaves_no_settings(encode, corpus):
