@@ -51,7 +51,7 @@ def test_a_checkpoint_without_weights_or_tokenizer_is_refused(refusal, copy_of, 
     [
         ("config.json", "{", "config.json:1: not JSON"),
         ("config.json", "[]", "config.json: expected a JSON object"),
-        ("config.json", '{"model_type":"bert","hidden_size":"many"}', ""),
+        ("config.json", '{"model_type":"bert","hidden_size":"many"}', "\"hidden_size\" cannot be 'many'"),
         ("sentkit.json", '{"readout":"median"}', 'sentkit.json: unknown readout "median"'),
         (WEIGHTS, "short", "not a safetensors file, or incomplete"),
     ],
@@ -96,8 +96,11 @@ def test_vectors_of_broken_weights_are_refused(sentkit, copy_of, tiny, tmp_path,
     assert not (tmp_path / name).exists()
 
 
-def test_the_space_is_of_what_changes_the_vectors(sentkit, tiny, other):
-    """Weights, readout, steps; not the prefix, the length, the batches."""
+def test_the_space_is_of_what_changes_the_vectors(sentkit, tiny, other, copy_of):
+    """Weights, attention heads, readout, steps; not the prefix, the length, the batches."""
+    heads = copy_of(tiny, "heads")
+    config = json.loads((heads / "config.json").read_text())
+    (heads / "config.json").write_text(json.dumps(config | {"num_attention_heads": 4}))
 
     def space(*flags, model=tiny):
         return sentkit("encode", "-q", "-m", model, *flags, stdin="a cat").rows[0]["_emb"].partition(":")[2]
@@ -106,7 +109,8 @@ def test_the_space_is_of_what_changes_the_vectors(sentkit, tiny, other):
     changed = (("--readout", "cls"), ("--readout", "pooler"), ("--normalize",), ("--dim", 4))
 
     assert same == {space("--readout", "mean")}
-    assert len({*same, space(model=other), *(space(*flags) for flags in changed)}) == 6
+    models = {space(model=model) for model in (other, heads)}
+    assert len({*same, *models, *(space(*flags) for flags in changed)}) == 7
 
 
 def test_an_undeclared_readout_is_reported(sentkit, tiny):

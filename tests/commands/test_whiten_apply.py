@@ -222,6 +222,21 @@ def test_a_vector_that_it_breaks_is_a_bad_row(sentkit, transform):
     assert [row["embedding"] for row in skipped.rows] == [[0.0, 6.0], [2.0, 7.0]]
 
 
+@pytest.mark.parametrize(
+    ("name", "code", "problem"),
+    [
+        ("none.safetensors", 66, "none.safetensors: no such file"),
+        ("rows.jsonl", 65, "rows.jsonl: incomplete or damaged safetensors file"),
+    ],
+)
+def test_a_file_that_is_no_transform_is_refused(sentkit, tmp_path, name, code, problem):
+    (tmp_path / "rows.jsonl").write_bytes(ROW)
+    done = sentkit("whiten", "apply", "rows.jsonl", "-t", name)
+
+    assert (done.code, done.out) == (code, b"")
+    assert done.told[0].startswith(f"sentkit whiten apply: {problem}")
+
+
 def test_a_flow_is_applied_by_the_filter_and_by_an_encoder(sentkit, tiny, flow):
     encode = ("encode", "-q", "-m", tiny, "--precision", "fp32")
     rows = '{"text_a":"a cat","text_b":"two dogs"}\n{"text_a":"x","text_b":""}\n'

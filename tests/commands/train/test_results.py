@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from sentkit.metrics import retrieval
 from sentkit.training.loop.gradient import clip_gradient
 from sentkit.training.loop.trainer import Trainer
-from support import BY_HAND, contents, in_jsonl
+from support import BY_HAND, SMALL, contents, copy_tokenizer, in_jsonl
 
 
 def test_encode_reads_the_checkpoint(train, sentkit, tmp_path, tiny):
@@ -137,6 +138,18 @@ def test_patience_ends_a_run_early_and_the_last_weights_are_kept_on_request(trai
 
     assert max(row["step"] for row in log) == 9
     assert json.loads((tmp_path / "out/sentkit.json").read_text())["step"] == 9
+
+
+def test_a_base_through_transformers_can_be_trained(train, sentkit):
+    """MPNet runs in transformers; SimCSE needs its vectors alone."""
+    import transformers
+
+    transformers.MPNetModel(transformers.MPNetConfig(**SMALL, pad_token_id=0)).save_pretrained("mpnet")
+    copy_tokenizer(Path("mpnet"))
+    done = train(model="mpnet")
+
+    assert (done.code, done.err) == (0, "")
+    assert sentkit("encode", "-m", "out", "-q", stdin="a cat\n").code == 0
 
 
 def test_dropped_steps_are_reported(sentkit, texts, minilm):

@@ -132,29 +132,33 @@ def test_unsupported_options_are_errors_that_name_them(folder, config, problem):
         read_weights(folder, "m")
 
 
-NAME = "base_model.model.encoder.layer.0.attention.self.key."
+KEY = "encoder.layer.0.attention.self.key"
+NOT_LINEAR = '{}": only LoRA adapters of linear layers are supported'
+NOT_EQUAL = f'lora_A and lora_B of "{KEY}" do not match'
 
 
 @pytest.mark.parametrize(
-    "extra",
+    ("module", "shapes", "problem"),
     [
-        {"base_model.model.embeddings.word_embeddings.lora_embedding_A": torch.ones(RANK, 97)},
-        {NAME + "lora_magnitude_vector.weight": torch.ones(32, 1)},
-        {NAME + "lora_A.weight": torch.ones(RANK, 32)},
-        {NAME + "lora_A.weight": torch.ones(RANK, 32), NAME + "lora_B.weight": torch.ones(32, RANK + 1)},
-        {NAME + "lora_A.weight": torch.ones(1, 1_000_000), NAME + "lora_B.weight": torch.ones(1_000_000, 1)},
-        {NAME + "lora_A.weight": torch.ones(RANK), NAME + "lora_B.weight": torch.ones(32, RANK)},
-        {
-            f"base_model.model.x.lora_{half}.weight": torch.ones(*shape)
-            for half, shape in (("A", (2, 4)), ("B", (4, 2)))
-        },
+        ("embeddings", {"embedding_A": (RANK, 97)}, NOT_LINEAR.format("embeddings.lora_embedding_A")),
+        (KEY, {"magnitude_vector.weight": (32, 1)}, NOT_LINEAR.format("lora_magnitude_vector.weight")),
+        (KEY, {"A.weight": (RANK,), "B.weight": (32, RANK)}, NOT_LINEAR.format("lora_A.weight")),
+        (KEY, {"A.weight": (RANK, 32)}, NOT_EQUAL),
+        (KEY, {"A.weight": (RANK, 32), "B.weight": (32, RANK + 1)}, NOT_EQUAL),
+        (
+            KEY,
+            {"A.weight": (1, 10**6), "B.weight": (10**6, 1)},
+            f'"{KEY}" is 1000000 x 1000000, and the weight is 32 x 32',
+        ),
+        ("x", {"A.weight": (2, 4), "B.weight": (4, 2)}, 'the adapter changes "x", which has no weights'),
     ],
 )
-def test_tensors_that_do_not_fit_are_errors(folder, extra):
+def test_tensors_that_do_not_fit_are_errors(folder, module, shapes, problem):
     """Before the product, which would need 4 TB in one case."""
+    extra = {f"base_model.model.{module}.lora_{name}": torch.ones(shape) for name, shape in shapes.items()}
     put_adapter(folder, BERT, tensors=extra)
 
-    with pytest.raises(DataError):
+    with pytest.raises(DataError, match=f"{problem}$"):
         read_weights(folder, "m")
 
 

@@ -90,8 +90,8 @@ def test_ten_steps_are_those_of_transformers(trainer_of, check_steps, rows, tmp_
 def test_transformers_loads_the_checkpoint_with_equal_logits(
     trainer_of, rows, base_of, tmp_path, family, kind
 ):
-    rows = rows if kind == "pairs" else sentences(rows)
     """With tokens of both types, where the family has types."""
+    rows = rows if kind == "pairs" else sentences(rows)
     trainer = trainer_of(Classify, rows, base=base_of(family), batch=4, lr=1e-2, epochs=1, max_length=32)
     trainer.train()
     with torch.no_grad():
