@@ -229,7 +229,7 @@ def test_a_vector_that_it_breaks_is_a_bad_row(sentkit, transform):
         ("rows.jsonl", 65, "rows.jsonl: incomplete or damaged safetensors file"),
     ],
 )
-def test_a_file_that_is_no_transform_is_refused(sentkit, tmp_path, name, code, problem):
+def test_a_missing_or_damaged_transform_is_refused(sentkit, tmp_path, name, code, problem):
     (tmp_path / "rows.jsonl").write_bytes(ROW)
     done = sentkit("whiten", "apply", "rows.jsonl", "-t", name)
 

@@ -31,7 +31,7 @@ def test_encode_reads_the_checkpoint(train, sentkit, tmp_path, tiny):
 
 
 def test_each_of_several_seeds_is_a_separate_run(train, tmp_path, dev):
-    """Each has the bytes of a run alone, in every file, and weights of its own. Finished runs do not change.
+    """Each has the bytes of a run alone, in every file. The weights differ. Finished runs do not change.
 
     The table has mean and deviation.
     """
