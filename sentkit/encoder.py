@@ -93,8 +93,10 @@ class Encoder:
                 raise TypeError(f"texts[{place}] is of type {type(text).__name__}, expected str")
         encoder, tally = self.loaded, Tally()
         vectors = np.empty((len(texts), encoder.width), np.float32)
-        for place, done in enumerate(encode_list(prepare_list(texts, self.tokenizer), encoder, tally)):
-            vectors[place] = done.vectors[0][0]
+        start = 0
+        for done in encode_list(prepare_list(texts, self.tokenizer), encoder, tally):
+            vectors[start : start + len(done.rows)] = done.vectors[0][:, 0]
+            start += len(done.rows)
         for remark in encoder.remarks(tally):
             warnings.warn(remark, stacklevel=2)
         return vectors

@@ -11,7 +11,8 @@ from sentkit.flags.rules import Range
 if TYPE_CHECKING:
     from sentkit.augment.catalogue import RequestedOperation
     from sentkit.augment.operations import Chain
-    from sentkit.formats.rows.rows import Inputs, Row
+    from sentkit.formats.rows.block import Row
+    from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.rows.variants import Sentence, VariantRows
 
     Others = Callable[[Row], Sequence[str]]  # the texts that may replace a row

@@ -1,6 +1,6 @@
 """`sentkit build-entries`: a vector for every entry of a dictionary."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +75,7 @@ def build_entries(
     ) as inputs:
         progress.share = inputs.meter.share
         parser = EntryParser(common_fields(inputs))
-        rows, words = inputs.read(parser), OneToken(plan.tokenizer, parser.entry)
+        rows, words = inputs.blocks(parser), OneToken(plan.tokenizer, parser.entry)
         groups = prepare(
             words.among(rows) if words_only else rows,
             plan.tokenizer,
@@ -88,7 +88,7 @@ def build_entries(
         for group in encode_groups(groups, encoder, encoder.budget):
             add(group, parser, averages, inputs.rejects)
             progress.skipped = words.left_out
-            progress.add(len(group), tally.add((each.row, each.tokens) for each in group))
+            progress.add(len(group.rows), tally.add(group))
         if not averages:
             warn_left_out(words, console)
             raise NoRowsError(inputs.paths)
@@ -113,17 +113,16 @@ def plan_entries(checkpoint: "Checkpoint", flags: options.ReadoutFlags) -> "Read
     return reading
 
 
-def add(group: Iterable["Done"], parser: "EntryParser", averages: "Averages", rejects: "Rejects") -> None:
+def add(group: "Done", parser: "EntryParser", averages: "Averages", rejects: "Rejects") -> None:
     """Add the vector of each definition to the average of its entry."""
-    from sentkit.formats.vectors.vectors import check_finite
+    from sentkit.formats.vectors.sinks import refuse_not_finite
 
-    def take(done: "Done") -> None:
-        (vectors,) = done.vectors  # (1, d), of the only readout
-        check_finite(done.row, vectors)
-        averages.add(parser.entry(done.row), vectors[0])
-
-    for _ in rejects.each(group, take, lambda done: done.row):
-        pass
+    [vectors] = group.vectors  # (n, 1, d), of the only readout
+    refuse_not_finite(group.rows, vectors)
+    for places in rejects.sift(group.rows):
+        own = group.take(places)
+        for row, vector in zip(own.rows, own.vectors[0], strict=True):
+            averages.add(parser.entry(row), vector[0])
 
 
 def warn_left_out(words: "OneToken", console: Console) -> None:
@@ -146,15 +145,20 @@ def spec_of(encoder: "TransformerEncoder", *, definitions: int, words_only: bool
 
 
 def write_entries(averages: "Averages", output: options.VectorOutputFlags, spec: Mapping[str, Any]) -> None:
-    import orjson
+    import numpy as np
 
+    from sentkit.formats.rows.block import made_block
     from sentkit.formats.rows.kinds import SENTENCE
-    from sentkit.formats.rows.rows import Row
+    from sentkit.formats.rows.rows import blocks
     from sentkit.formats.vectors.sinks import open_sinks
 
     names, width = SENTENCE.vectors, averages.width
     with open_sinks([output.path], [spec], names, width, output.form()) as [sink]:
-        for number, (name, count, mean) in enumerate(averages, start=1):
-            values = {"entry": name, "definitions": count}
-            sink.write(Row(orjson.dumps(values), values, output.path, number), mean[None])
+        number = 1
+        for part in blocks(averages, 1024):
+            values = [{"entry": name, "definitions": count} for name, count, _ in part]
+            numbers = [*range(number, number + len(part))]
+            rows = made_block(values, output.path, numbers, [b""] * len(part))
+            sink.put(rows, np.stack([mean for *_, mean in part])[:, None])
+            number += len(part)
         sink.flush()

@@ -99,7 +99,7 @@ def encode(
             )
             old, encoder, tokenizer = reuse.open(text_model, plain_tokenizer, windows, output, console)
             groups = prepare(
-                inputs.read(texts), tokenizer, inputs.rejects, refuse_truncation=long_texts.refuses
+                inputs.blocks(texts), tokenizer, inputs.rejects, refuse_truncation=long_texts.refuses
             )
             if dry_run:
                 planned = output.path, form, folder.size, batch_tokens, progress

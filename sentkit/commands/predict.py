@@ -10,7 +10,8 @@ from sentkit.flags.rules import Named
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
-    from sentkit.formats.rows.rows import Inputs, Row
+    from sentkit.formats.rows.block import Row
+    from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.rows.splice import NewFields
     from sentkit.model.classifier import ClassifierModel
 
@@ -88,19 +89,16 @@ def outputs_of(
     text_model: "ClassifierModel", inputs: "Inputs", console: Console
 ) -> Iterator[tuple[list["Row"], Any]]:
     """Yield groups of rows with the outputs of the head (n, k)."""
-    import numpy as np
-
     from sentkit.formats.vectors.store import common_fields
     from sentkit.model.classifier import RowTexts
     from sentkit.model.encoding import Tally, encode_groups, prepare
 
     console.note(f"loading {text_model.name}")
-    groups = prepare(inputs.read(RowTexts(common_fields(inputs))), text_model.tokenizer, inputs.rejects)
+    groups = prepare(inputs.blocks(RowTexts(common_fields(inputs))), text_model.tokenizer, inputs.rejects)
     classifier, tally = text_model.load(), Tally()
     console.warn(*classifier.notes)
     console.note(f"{classifier.width} outputs, {classifier.device}, {classifier.precision}")
     for group in encode_groups(groups, classifier, classifier.budget):
-        tally.add((done.row, done.tokens) for done in group)
-        if group:
-            yield [done.row for done in group], np.concatenate([done.vectors[0] for done in group])
+        tally.add(group)
+        yield list(group.rows), group.vectors[0][:, 0]
     console.warn(*classifier.remarks(tally))

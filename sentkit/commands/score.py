@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from functools import partial
 from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
@@ -16,7 +17,7 @@ from sentkit.flags.rules import Excludes, Range, excludes
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.formats.vectors.vectors import VectorRow
+    from sentkit.formats.vectors.vectors import VectorBlock, VectorRow
     from sentkit.metrics.sts.report import Record
 
 TOP = 10  # pairs, by default
@@ -206,37 +207,38 @@ def score_rows(
     as_table: bool,
 ) -> None:
     """Score pairs or sentences, as the first row determines."""
+    from sentkit.formats.vectors.sinks import refuse_existing_fields
     from sentkit.formats.vectors.vectors import VectorReader
 
     reader = VectorReader(inputs)
 
-    def take(row: "VectorRow") -> "VectorRow":
-        new = ["similarities"] if whole else ["similarity"] if len(row.vectors) == 2 else []
-        row.row.check_absent(new, replace=replace)
-        return row
+    def check(block: "VectorBlock") -> "VectorBlock":
+        new = ["similarities"] if whole else ["similarity"] if block.vectors.shape[1] == 2 else []
+        refuse_existing_fields(block.rows, new, replace=replace)
+        return block
 
-    rows = reader.read(take)
-    first = next(rows)
-    rows = chain([first], rows)
-    if len(first.vectors) == 2 and not (closest.requested or whole):
-        score_pairs(rows, out, closest.metric, emb=reader.emb, keep=keep, replace=replace)
-    elif len(first.vectors) == 2:
-        raise first.row.error("--top, --threshold and --matrix need sentences, but this row is a pair")
-    elif len(first.vectors) != 1:
-        raise first.row.error("this row is a triplet; score reads pairs and sentences")
+    blocks = reader.blocks(check)
+    first = next(blocks)
+    blocks, count, row = chain([first], blocks), first.vectors.shape[1], first.rows.row(0)
+    if count == 2 and not (closest.requested or whole):
+        score_pairs(blocks, out, closest.metric, emb=reader.emb, keep=keep, replace=replace)
+    elif count == 2:
+        raise row.error("--top, --threshold and --matrix need sentences, but this row is a pair")
+    elif count != 1:
+        raise row.error("this row is a triplet; score reads pairs and sentences")
     elif keep:
-        raise first.row.error("--keep-vectors needs pairs, but this row is one sentence")
+        raise row.error("--keep-vectors needs pairs, but this row is one sentence")
     elif whole:
-        write_matrix(rows, out, closest.metric, replace=replace)
+        write_matrix(chain.from_iterable(blocks), out, closest.metric, replace=replace)
     else:
-        pairs = closest.find(inputs, rows)
+        pairs = closest.find(inputs, chain.from_iterable(blocks))
         with slow(console, "reading the vectors and comparing all pairs"):
             best = list(islice(pairs, 1))  # the iterator is lazy: the first pair starts the comparison
         show_closest(chain(best, pairs), out, closest.metric, as_table=as_table)
 
 
 def score_pairs(
-    rows: Iterable["VectorRow"],
+    blocks: Iterable["VectorBlock"],
     out: BinaryIO,
     metric: str,
     *,
@@ -245,14 +247,18 @@ def score_pairs(
     replace: bool,
 ) -> None:
     from sentkit.digits import significant
-    from sentkit.formats.vectors.convert import with_vectors
-    from sentkit.formats.vectors.vectors import without_vectors
-    from sentkit.metrics.sts.gold_pairs import compare_rows
+    from sentkit.formats.vectors.convert import as_jsonl
+    from sentkit.formats.vectors.sinks import with_fields
+    from sentkit.formats.vectors.vectors import joined, resized
+    from sentkit.metrics.sts.gold_pairs import ROWS_PER_BLOCK, similarities_of
 
-    for row, similarity in compare_rows(rows, metric):
-        left = with_vectors(row, emb) if keep else without_vectors(row.row, row.names)
-        new = [(b"similarity", repr(significant(similarity)).encode())]
-        out.write(left.add(new, replace=replace) + b"\n")
+    for block in resized(blocks, joined, ROWS_PER_BLOCK):
+        similarities = similarities_of(block.vectors, metric).tolist()
+        new = [[(b"similarity", repr(significant(each)).encode())] for each in similarities]
+        rows = block.rows.without({*block.names, "_emb"})
+        if keep:
+            rows = replace_fields(block.rows, lines=as_jsonl(block, emb, None))
+        out.write(b"\n".join([*with_fields(rows, new), b""]))
 
 
 def write_matrix(rows: Iterable["VectorRow"], out: BinaryIO, metric: str, *, replace: bool) -> None:

@@ -1,6 +1,5 @@
 """`sentkit translate`: the texts of rows, translated by a sequence-to-sequence model."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
@@ -133,7 +132,7 @@ def translate(
         translator = Translator(checkpoint, translation_options, **vars(machine))
         report_limits(translator, console)
         groups = prepare(
-            inputs.read(texts),
+            inputs.blocks(texts),
             translator.source,
             inputs.rejects,
             refuse_truncation=on_truncate == "error",
@@ -145,14 +144,14 @@ def translate(
         with output.open() as out:
             for group in translate_groups(groups, translator, budget):
                 write(group, texts, out)
-                progress.add(len(group), counts.take(group))
+                progress.add(len(group.rows), counts.take(group))
     progress.done()
     report_totals(counts, translator, console)
 
 
-def write(group: Iterable["Translated"], texts: "OneText", out: BinaryIO) -> None:
-    for each in group:
-        out.write(texts.put(each.row, None if each.made is None else each.made.text) + b"\n")
+def write(group: "Translated", texts: "OneText", out: BinaryIO) -> None:
+    for row, made in zip(group.rows, group.made, strict=True):
+        out.write(texts.put(row, None if made is None else made.text) + b"\n")
     out.flush()  # the reader of the pipe gets each group immediately
 
 

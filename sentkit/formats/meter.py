@@ -39,15 +39,17 @@ class Meter:
         yield
         self._end(raw.tell() if self.total is not None else 0)
 
-    def counted(self, path: str, rows: Iterable[T], count: int) -> Iterator[T]:
-        """Yield the rows of a vector file or of Parquet, whose bytes are not read in order.
+    def counted(self, path: str, items: Iterable[T], count: int) -> Iterator[T]:
+        """Yield blocks of a vector file or of Parquet, whose bytes are not read in order.
 
-        The position in the file is estimated from their number, `count`.
+        A block can be a tuple, of which the first has the rows. The position in the file is estimated from
+        the number of all rows, `count`.
         """
-        size = size_of(path) or 0
-        for number, row in enumerate(rows):
+        size, number = size_of(path) or 0, 0
+        for item in items:
             self._position = lambda number=number: size * number // count  # type: ignore[misc]
-            yield row
+            yield item
+            number += len(item[0] if isinstance(item, tuple) else item)  # type: ignore[arg-type]
         self._end(size)
 
     def _end(self, size: int) -> None:
@@ -57,10 +59,10 @@ class Meter:
         if self._files == len(self.paths) and not self.rows:
             raise NoRowsError(self.paths)
 
-    def took(self) -> None:
-        self.rows += 1
+    def took(self, rows: int) -> None:
+        self.rows += rows
         if self.watch is not None:
-            self.watch(1)
+            self.watch(rows)
 
     def share(self, done: int) -> float | None:
         """The finished share of the input, from the number of finished rows; None if the size is unknown."""

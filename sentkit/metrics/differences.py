@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import readable
+from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import FIELDS, KINDS, VECTORS, class_of
-from sentkit.formats.rows.rows import Inputs, Row, blocks
+from sentkit.formats.rows.rows import Inputs, blocks
 from sentkit.formats.vectors.store import fields_of, is_store
 from sentkit.formats.vectors.table import read_table
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow, is_array

@@ -1,10 +1,10 @@
 """Encodes the blocks of a vector folder that one process writes, and resumes them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from io import BytesIO
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -75,21 +75,21 @@ class BlockWriter:
         for number, path in enumerate(self.inputs.paths):
             if self.folder.length(number) is None:
                 for part in row_ranges(self.inputs, path, self.folder.block_rows):
-                    self.find_kind(part.read(quiet, self.texts))
+                    self.find_kind(quiet.parsed(part.rows, self.texts) if self.texts.kind is None else ())
                     block = self.folder.block_at(number, part.start, part.stop - part.start)
                     if self.wanted(block.index):
                         yield block, part
             else:
-                self.find_kind(quiet.read_file(path, self.texts))
+                self.find_kind(quiet.other_paths(path).blocks(self.texts))
                 for block in self.folder.blocks(number):
                     if self.wanted(block.index):
                         yield block, self.folder.part(block, path)
 
-    def find_kind(self, rows: Iterator[object]) -> None:
+    def find_kind(self, blocks: Iterable[object]) -> None:
         """Read rows until the kind is known. The writer of their block reports bad rows."""
         if self.texts.kind is None:
             try:
-                next(rows, None)
+                next(iter(blocks), None)
             except DataError:
                 self.bad = True
 
@@ -181,15 +181,16 @@ class BlockWriter:
         encoding, path = self.encoding, self.folder.file(block.name)
         texts, tally, held = self.texts, Tally(), BytesIO()
         rejects = Rejects(self.inputs.rejects.skip, held)  # of this block
-        rows = part.read(replace(self.inputs, rejects=rejects), texts)
+        inputs = replace(self.inputs, rejects=rejects)
+        rows = chain.from_iterable(inputs.parsed(block, texts) for block in part.blocks(inputs))
         groups = prepare(rows, encoding.tokenizer, rejects, refuse_truncation=encoding.refuse_truncation)
         done = encode_groups(groups, encoding.encoder, encoding.budget, encoding.old)
-        first = next(done, [])
+        first = list(islice(done, 1))
         if first:
             self.names = self.names or texts.vectors
             if texts.vectors != self.names:
                 names = ", ".join(texts.vectors), ", ".join(self.names)
-                raise first[0].row.error(f"vectors would be {names[0]}, other blocks have {names[1]}")
+                raise first[0].rows.row(0).error(f"vectors would be {names[0]}, other blocks have {names[1]}")
         [own] = encoding.specs(texts)
         spec = own | self.folder.settings["encoder"]  # with the loss of int8 of the first process
         with (
@@ -205,9 +206,8 @@ class BlockWriter:
             ) as writer,
         ):
             sink = StoreSink(writer, encoding.form)
-            for group in chain([first], done):
-                written = encoding.write(group, [sink], texts.vectors, rejects)
-                report(len(group), tally.add((each.row, each.tokens) for each in written))
+            for group in chain(first, done):
+                encoding.write(group, [sink], texts.vectors, rejects, tally, report)
             writer.record = {
                 "input": block.input,
                 "start": part.start,

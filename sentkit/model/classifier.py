@@ -15,11 +15,11 @@ from sentkit.formats.checkpoints.folders import Checkpoint, checkpoint_in, find_
 from sentkit.formats.checkpoints.modules import StoredDeclaration
 from sentkit.formats.json_files import read_json, read_object, read_object_if_there
 from sentkit.formats.rows.answers import Answers
+from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import TextParser
-from sentkit.formats.rows.rows import Row
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.text.tokenizer import SegmentTokenizer
-from sentkit.model.text.tokens import Tokens
+from sentkit.model.text.tokens import TokenBlock, Tokens
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture
 
 if TYPE_CHECKING:
@@ -38,18 +38,20 @@ class PairTokenizer:
     def __init__(self, checkpoint: Checkpoint, max_length: int, types: int) -> None:
         self.segments, self.types = SegmentTokenizer(checkpoint, max_length), types
 
-    def __call__(self, texts: Sequence[tuple[str, ...]]) -> list[Tokens]:
+    def __call__(self, texts: Sequence[tuple[str, ...]]) -> TokenBlock:
         """Return the tokens of each row; a row has one text, or each has two."""
         if not texts:
-            return []
+            return TokenBlock.of([])
         columns = self.segments(texts)
         if len(columns) == 1:
-            return columns[0]
+            return TokenBlock.of(columns[0])
         typed = self.types > 1 and self.segments.second_type > 0
-        return [
-            Tokens(a.ids + b.ids, a.count + b.count, second=len(a.ids) if typed else None)
-            for a, b in zip(*columns, strict=True)
-        ]
+        return TokenBlock.of(
+            [
+                Tokens(a.ids + b.ids, a.count + b.count, second=len(a.ids) if typed else None)
+                for a, b in zip(*columns, strict=True)
+            ]
+        )
 
 
 class RowTexts:

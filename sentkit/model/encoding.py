@@ -1,11 +1,12 @@
-"""Converts rows to rows with vectors, in input order and constant memory, and writes them.
+"""Converts blocks of rows to vectors, in input order and constant memory, and writes both.
 
-Rows are read in groups. Each group is deduplicated, and its texts are encoded in batches of similar length.
-The first groups are small, so that output starts early; later groups are large, so that they batch
-efficiently. Groups and batches depend only on the texts, not on time or threads. The windows of a long text
-can be in several batches. `block_writer.py` writes vector folders.
+Rows are grouped. Each group is deduplicated, and its texts are encoded in batches of similar length. The
+first groups are small, so that output starts early; later groups are large, so that they batch efficiently.
+Groups and batches depend only on the texts, not on time or threads. The windows of a long text can be in
+several batches. `block_writer.py` writes vector folders.
 """
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -16,14 +17,16 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sentkit.errors import DataError
+from sentkit.formats.rows.block import RowBlock, Texts, empty_block
 from sentkit.formats.rows.kinds import EMBEDDED, TextParser
-from sentkit.formats.rows.rows import Rejects, Row
+from sentkit.formats.rows.rows import Rejects
 from sentkit.formats.rows.splice import NewFields
 from sentkit.formats.vectors.fingerprint import Spec
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
 from sentkit.formats.vectors.store import recorded_fields
 from sentkit.model.reuse import OldVectors
-from sentkit.model.text.tokens import TextTokenizer, Tokens
+from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, Tokens
 from sentkit.transforms.steps import Step
 
 BUDGETS = {"cpu": 4096, "cuda": 65536}  # tokens in a batch
@@ -54,25 +57,43 @@ class Encoder(Protocol):
     def groups_at_once(self) -> int:
         """The number of groups that threads encode while the caller writes; 0: the caller encodes them."""
 
-    def encode(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]: ...  # (b, d), of all windows
+    def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]: ...  # (b, d), of all windows
 
     def remarks(self, tally: "Tally") -> list[str]:
         """Return the messages to print after the last row."""
 
 
-def encode_texts(tokens: Sequence[Tokens], encoder: Encoder, budget: int) -> Arrays:
+def encode_texts(tokens: TokenBlock, encoder: Encoder, budget: int) -> Arrays:
     """Return one (m, d) array for each readout, in the order of the texts and of their windows."""
-    parts, plan = plan_batches(tokens, budget)
-    rows = ranges([part.results for part in parts])
+    if tokens.windows:
+        return encode_windows(list(tokens), encoder, budget)
+    plan = plan_batches(tokens, budget)
+    arrays: Arrays = []
+    for batch, read in zip(plan, encoder.encode(map(tokens.take, plan)), strict=True):
+        put(arrays, batch, finish(read, encoder.steps), len(tokens))
+    return arrays
+
+
+def encode_windows(tokens: Sequence[Tokens], encoder: Encoder, budget: int) -> Arrays:
+    """Do the same for texts of which some have windows.
+
+    The first windows are in the batches that the truncated texts would have. So, if the windows have the
+    maximum length, long texts do not change the vectors of other texts, not even by rounding.
+    """
+    others = [*chain.from_iterable(each.parts[1:] for each in tokens)]
+    parts = TokenBlock.of([*tokens, *others])
+    first, second = (plan_batches(TokenBlock.of(each), budget) for each in (tokens, others))
+    plan = [*first, *(len(tokens) + batch for batch in second)]
+    rows = ranges([part.results for part in (*tokens, *others)])
     averaged = any(each.windows is not None and each.windows.weights for each in tokens)
     arrays: Arrays = []
     unfinished: Arrays = []
-    for batch, read in zip(plan, encoder.encode([parts[k] for k in batch] for batch in plan), strict=True):
-        chosen = [*chain.from_iterable(rows[place] for place in batch)]
+    for batch, read in zip(plan, encoder.encode(map(parts.take, plan)), strict=True):
+        chosen = np.array([*chain.from_iterable(rows[place] for place in batch.tolist())])
         put(arrays, chosen, finish(read, encoder.steps), rows[-1].stop)
         if averaged:
             put(unfinished, chosen, read, rows[-1].stop)
-    return join_windows(tokens, rows, arrays, unfinished, encoder) if len(parts) > len(tokens) else arrays
+    return join_windows(tokens, rows, arrays, unfinished, encoder) if others else arrays
 
 
 def join_windows(
@@ -96,7 +117,7 @@ def join_windows(
             np.stack([mean_of(values[own], np.array(weights)) for own, weights in averaged])
             for values in unfinished
         ]
-        put(arrays, [own[0] for own, _ in averaged], finish(means, encoder.steps), len(arrays[0]))
+        put(arrays, np.array([own[0] for own, _ in averaged]), finish(means, encoder.steps), len(arrays[0]))
     return [values[order] for values in arrays]
 
 
@@ -106,7 +127,7 @@ def mean_of(vectors: NDArray[np.float32], weights: NDArray[np.float64]) -> NDArr
     return mean.astype(np.float32)
 
 
-def put(arrays: Arrays, rows: Sequence[int], vectors: Arrays, count: int) -> None:
+def put(arrays: Arrays, rows: Ints, vectors: Arrays, count: int) -> None:
     """Write rows of each array. Empty `arrays` are created first, with `count` rows."""
     if not arrays:
         arrays += [np.empty((count, values.shape[1]), np.float32) for values in vectors]
@@ -127,34 +148,29 @@ def ranges(sizes: Iterable[int]) -> list[range]:
     return [range(start, end) for start, end in pairwise(ends)]
 
 
-def plan_batches(tokens: Sequence[Tokens], budget: int) -> tuple[list[Tokens], list[list[int]]]:
-    """Return the sequences that the model reads, and batches of their indexes.
-
-    The first windows are in the batches that the truncated texts would have. So, if the windows have the
-    maximum length, long texts do not change the vectors of other texts, not even by rounding. All texts of a
-    batch have prompts of equal length, if readouts exclude the prompt.
-    """
-    parts = [*tokens, *chain.from_iterable(each.parts[1:] for each in tokens)]
-    kinds: dict[tuple[bool, int], list[int]] = {}
-    for place, each in enumerate(parts):
-        kinds.setdefault((place >= len(tokens), each.skip), []).append(place)
-    return parts, [
-        [own[place] for place in batch]
-        for own in kinds.values()
-        for batch in batches([len(parts[place].ids) for place in own], budget)
-    ]
+def plan_batches(tokens: TokenBlock, budget: int) -> list[Ints]:
+    """Return batches of texts, as their numbers. All texts of a batch have the same `skip`."""
+    if tokens.skip is None:
+        return batches(tokens.lengths, budget)
+    kinds = [np.flatnonzero(tokens.skip == each) for each in dict.fromkeys(tokens.skip.tolist())]
+    return [own[batch] for own in kinds for batch in batches(tokens.lengths[own], budget)]
 
 
-def batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
+def batches_of(tokens: TokenBlock, budget: int) -> int:
+    """Return the number of batches of texts and of their windows."""
+    others = [part for place in tokens.windows for part in tokens[place].parts[1:]]
+    return len(plan_batches(tokens, budget)) + len(plan_batches(TokenBlock.of(others), budget))
+
+
+def batches(lengths: Ints, budget: int) -> list[Ints]:
     """Return batches of indexes, longest first, of at most `budget` tokens; a longer text is one batch."""
-    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])  # the sort is stable
-    chosen, room = list[list[int]](), 0
-    for place in order:
-        if not chosen or lengths[place] > room:
-            chosen.append([])
-            room = budget
-        chosen[-1].append(place)
-        room -= lengths[place]
+    order = np.argsort(-lengths, kind="stable")
+    ends = np.cumsum(lengths[order])
+    chosen, start, before = list[Ints](), 0, 0
+    while start < len(order):
+        stop = max(start + 1, int(np.searchsorted(ends, before + budget, side="right")))
+        chosen.append(order[start:stop])
+        start, before = stop, int(ends[stop - 1])
     return chosen
 
 
@@ -169,34 +185,44 @@ FIRST_GROUP, LAST_GROUP = 32, 8192  # rows
 WIDE_GROUP = 128  # rows, for vectors with tens of thousands of numbers
 MAX_GROUP_CHARACTERS = 8_000_000  # limits memory if rows are very long
 AHEAD = 2  # groups
-# The texts of a row; or one item, of the texts of a pair; or an item of a prompt and a text for each text.
-Texts = tuple[str, ...] | tuple[tuple[str, ...], ...]
-TextRow = tuple[Row, Texts]
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    rows: list[tuple[Row, list[int]]]  # each row with the indexes of its texts in `tokens`
-    tokens: list[Tokens]  # of the distinct texts
+    rows: RowBlock
+    index: Ints  # (n, k), for each row the numbers of its texts in `tokens`
+    tokens: TokenBlock  # of the distinct texts
 
     @property
-    def used(self) -> list[int]:
-        """The indexes of the texts in accepted rows, without duplicates."""
-        return sorted({place for _, own in self.rows for place in own})
+    def used(self) -> Ints:
+        """The numbers of the texts in accepted rows, without duplicates."""
+        return np.unique(self.index)
 
-    def of(self, places: Sequence[int]) -> list[Tokens]:
-        return [self.tokens[place] for place in places]
+    def take(self, places: Sequence[int] | slice) -> "RowGroup":
+        return RowGroup(self.rows.take(places), self.index[places], self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    row: Row
-    tokens: list[Tokens]  # one for each of the row's texts
-    vectors: list[NDArray[np.float32]]  # (k, d) for each readout; with chunks, one for each window
+class Done(RowGroup):
+    vectors: list[NDArray[np.float32]]  # (m, k, d) for each readout: a vector for each text
+    owners: Ints | None = None  # (m,), with chunks: the rows of the windows, each of which has a vector
+
+    def take(self, places: Sequence[int] | slice) -> "Done":
+        if isinstance(places, slice) and places == slice(None):
+            return self
+        chosen: Any = places
+        owners = None
+        if self.owners is not None:
+            numbers = np.full(len(self.rows), -1)
+            numbers[places] = np.arange(len(numbers[places]))
+            owners = numbers[self.owners]
+            chosen, owners = owners >= 0, owners[owners >= 0]
+        rows = RowGroup.take(self, places)
+        return Done(rows.rows, rows.index, self.tokens, [each[chosen] for each in self.vectors], owners)
 
 
 def prepare(
-    rows: Iterable[TextRow],
+    blocks: Iterable[RowBlock],
     tokenizer: TextTokenizer,
     rejects: Rejects,
     *,
@@ -204,8 +230,8 @@ def prepare(
     largest: int = LAST_GROUP,
 ) -> Iterator[RowGroup]:
     """Return groups of tokenized rows without duplicate texts. Rows that cannot be read go to `rejects`."""
-    parts = groups(rows, WIDE_GROUP if tokenizer.whole else largest)
-    prepared = (tokenize(group, tokenizer, rejects, refuse_truncation) for group in parts)
+    parts = groups(blocks, WIDE_GROUP if tokenizer.whole else largest)
+    prepared = chain.from_iterable(tokenize(group, tokenizer, rejects, refuse_truncation) for group in parts)
     return iter(list(prepared)) if tokenizer.whole else prepared
 
 
@@ -217,47 +243,53 @@ def whole_if_small(prepared: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], in
     found = list(islice(prepared, 1))
     if not found or len(found[0].rows) < FIRST_GROUP:
         found += islice(prepared, 1)  # waits for input only if the first group had bad or very long rows
-        tokens = [tokens for group in found for tokens in group.of(group.used)]
+        tokens = [tokens for group in found for tokens in group.tokens.take(group.used)]
         if len(found) <= 1 and not any(each.windows and each.windows.pooled for each in tokens):
             return iter(found), sum(len(part.ids) for each in tokens for part in each.parts)
     return chain(found, prepared), None
 
 
-def groups(rows: Iterable[tuple[T, Texts]], largest: int = LAST_GROUP) -> Iterator[list[tuple[T, Texts]]]:
-    """Group rows into lists of 32, 128, 512, 2048, 8192, 8192 ... rows, or fewer if the texts are long."""
-    size = FIRST_GROUP
-    group: list[tuple[T, Texts]] = []
-    characters = 0
-    for item in rows:
-        group.append(item)
-        characters += sum(len("".join(text)) for text in item[1])
-        if len(group) >= size or characters >= MAX_GROUP_CHARACTERS:
-            yield group
-            group, characters, size = [], 0, min(4 * size, largest)
-    if group:
+def groups(blocks: Iterable[RowBlock], largest: int = LAST_GROUP) -> Iterator[RowBlock]:
+    """Group rows into blocks of 32, 128, 512, 2048, 8192, 8192 ... rows, or fewer if the texts are long."""
+    size, room = FIRST_GROUP, MAX_GROUP_CHARACTERS
+    group = empty_block()
+    for block in blocks:
+        start = 0
+        while start < len(block):
+            part = block.take(slice(start, start + size - len(group)))
+            ends = list(accumulate(map(characters, part.texts)))
+            count = min(bisect_left(ends, room) + 1, len(ends))
+            group.extend(part.take(slice(0, count)))
+            start, room = start + count, room - ends[count - 1]
+            if len(group) >= size or room <= 0:
+                yield group
+                group, room, size = empty_block(), MAX_GROUP_CHARACTERS, min(4 * size, largest)
+    if len(group):
         yield group
 
 
+def characters(texts: Texts) -> int:
+    """The number of characters of the texts of a row."""
+    return sum(len(text) if isinstance(text, str) else len("".join(text)) for text in texts)
+
+
 def tokenize(
-    group: Sequence[TextRow], tokenizer: TextTokenizer, rejects: Rejects, refuse_truncation: bool
-) -> RowGroup:
-    places = {text: place for place, text in enumerate(dict.fromkeys(t for _, ts in group for t in ts))}
+    rows: RowBlock, tokenizer: TextTokenizer, rejects: Rejects, refuse_truncation: bool
+) -> Iterator[RowGroup]:
+    """Tokenize the distinct texts of some rows. Rows before one that is an error come first."""
+    places: dict[Any, int] = {}
+    index = [places.setdefault(text, len(places)) for texts in rows.texts for text in texts]
     tokens = tokenizer(list(places))
-    kept = []
-    for row, texts in group:
-        own = [places[text] for text in texts]
-        problem = next((tokens[place].problem for place in own if tokens[place].problem), None)
-        truncated = next(
-            (tokens[place] for place in own if refuse_truncation and tokens[place].truncated), None
-        )
-        if problem is not None:
-            rejects.add(row.input_line, row.error(problem))
-        elif truncated is not None:
-            problem = f"text too long: {truncated.count} {tokenizer.unit}, maximum {len(truncated.ids)}"
-            rejects.add(row.input_line, row.error(problem))
-        else:
-            kept.append((row, own))
-    return RowGroup(kept, tokens)
+    by_row = np.array(index, np.int64).reshape(len(rows), -1)
+    problems = dict(tokens.problems)
+    for place in np.flatnonzero(tokens.truncated).tolist() if refuse_truncation else ():
+        count, most = tokens.counts[place], tokens.lengths[place]
+        problems.setdefault(place, f"text too long: {count} {tokenizer.unit}, maximum {most}")
+    for place, own in enumerate(by_row.tolist()) if problems else ():
+        if problem := next((problems[each] for each in own if each in problems), None):
+            rows.refuse(place, problem)
+    for kept in rejects.sift(rows):
+        yield RowGroup(rows, by_row, tokens).take(kept)
 
 
 @dataclass(slots=True)
@@ -276,25 +308,33 @@ class Tally:
     encoded: int = 0  # tokens of texts without an old vector
     first: str = ""  # the place of the first truncated row
 
-    def add(self, rows: Iterable[tuple[Row, Sequence[Tokens]]]) -> int:
-        """Add rows with the tokens of their texts to the counts; return their number of tokens."""
-        before = self.tokens
-        for source, row in rows:
-            parts = [part for tokens in row for part in tokens.parts]
-            windows = [len(each.windows.places) for each in row if each.windows is not None]
-            self.rows += 1
-            self.texts += sum(tokens.vectors for tokens in row)
-            self.tokens += sum(len(part.ids) for part in parts)
-            self.encoded += sum(len(part.ids) for tokens in row if not tokens.old for part in tokens.parts)
-            self.reused += all(tokens.old for tokens in row)
-            if any(tokens.truncated for tokens in row):
-                self.truncated += 1
-                self.first = self.first or f"{source.source}:{source.number}"
-            self.split += any(count > 1 for count in windows)
-            self.windows += sum(count for count in windows if count > 1)
-            self.unknown += sum(part.unknown for part in parts)
-            self.empty += sum(tokens.empty for tokens in row)
-        return self.tokens - before
+    def add(self, group: RowGroup) -> int:
+        """Add the rows of a group to the counts; return their number of tokens."""
+        tokens, index = group.tokens, group.index
+        total = tokens.column(lambda each: sum(len(part.ids) for part in each.parts), tokens.lengths)
+        none = np.zeros(len(tokens), np.int64)
+        unknown = none if tokens.unknown is None else tokens.unknown
+        unknown = tokens.column(lambda each: sum(part.unknown for part in each.parts), unknown)
+        windows = tokens.column(lambda each: len(each.windows.places) if each.windows else 0, none)[index]
+        empty = tokens.column(lambda each: each.empty, (tokens.lengths == 0).astype(np.int64))
+        new = np.ones(len(tokens), np.int64)
+        new[list(tokens.old)] = 0
+        added = int(total[index].sum())
+        self.rows += len(group.rows)
+        self.texts += int(tokens.column(lambda each: each.vectors, none + 1)[index].sum())
+        self.tokens += added
+        self.encoded += int((total * new)[index].sum())
+        self.reused += int((new[index] == 0).all(axis=1).sum())
+        truncated = np.flatnonzero(tokens.truncated[index].any(axis=1))
+        if len(truncated):
+            self.truncated += len(truncated)
+            first = group.rows.row(int(truncated[0]))
+            self.first = self.first or f"{first.source}:{first.number}"
+        self.split += int((windows > 1).any(axis=1).sum())
+        self.windows += int(windows[windows > 1].sum())
+        self.unknown += int(unknown[index].sum())
+        self.empty += int(empty[index].sum())
+        return added
 
     def truncation(self, limit: int | None, unit: str) -> list[str]:
         """Return the message about truncated rows, if there are any."""
@@ -313,7 +353,7 @@ class Tally:
 
 def encode_groups(
     prepared: Iterator[RowGroup], encoder: Encoder, budget: int, old: OldVectors | None = None
-) -> Iterator[list[Done]]:
+) -> Iterator[Done]:
     """Encode each group. Threads may encode the next groups while the caller writes the last one."""
     if not encoder.groups_at_once:
         yield from (encode_group(group, encoder, budget, old) for group in ahead(prepared, AHEAD))
@@ -327,18 +367,30 @@ def encode_groups(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def encode_group(group: RowGroup, encoder: Encoder, budget: int, old: OldVectors | None) -> list[Done]:
-    used = sorted(group.used, key=lambda place: bool(group.tokens[place].old))  # texts with old vectors last
-    tokens = group.of(used)
-    vectors = encode_texts([each for each in tokens if not each.old], encoder, budget)
-    if old is not None and tokens[-1:] and tokens[-1].old:
-        copied = old.read([*chain.from_iterable(each.old for each in tokens)])
-        vectors = [np.concatenate([*vectors, copied])]
-    where = dict(zip(used, ranges(each.vectors for each in tokens), strict=True))
-    return [
-        Done(row, group.of(own), [values[[*chain(*map(where.__getitem__, own))]] for values in vectors])
-        for row, own in group.rows
-    ]
+def encode_group(group: RowGroup, encoder: Encoder, budget: int, old: OldVectors | None) -> Done:
+    used, known = group.used, group.tokens.old
+    if old is not None and known:  # texts with old vectors last
+        has_old = np.isin(used, list(known))
+        new, copied = used[~has_old], used[has_old]
+        vectors, used = encode_texts(group.tokens.take(new), encoder, budget), np.concatenate([new, copied])
+        if len(copied):
+            places = chain.from_iterable(known[place] for place in copied.tolist())
+            vectors = [np.concatenate([*vectors, old.read([*places])])]
+    else:
+        vectors = encode_texts(group.tokens.take(used), encoder, budget)
+    at = np.zeros(len(group.tokens), np.int64)
+    counts = group.tokens.column(lambda each: each.vectors, np.ones(len(at), np.int64))[used]
+    at[used] = np.cumsum(counts) - counts
+    if counts.sum() == len(counts):
+        rows, owners = at[group.index], None
+    else:  # each window has a vector, and rows have one text
+        sizes = np.zeros_like(at)
+        sizes[used] = counts
+        own = sizes[group.index[:, 0]]
+        owners = np.repeat(np.arange(len(own)), own)
+        within = np.arange(len(owners)) - np.repeat(np.cumsum(own) - own, own)
+        rows = (np.repeat(at[group.index[:, 0]], own) + within)[:, None]
+    return Done(group.rows, group.index, group.tokens, [values[rows] for values in vectors], owners)
 
 
 def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
@@ -399,59 +451,82 @@ class Encoding:
     ) -> None:
         """Write all rows, with one output for each readout."""
         done = encode_groups(groups, self.encoder, self.budget, self.old)
-        first = next(done, [])  # the first row determines the names of the vectors
+        first = list(islice(done, 1))  # the first row determines the names of the vectors
         with open_sinks(paths, self.specs(texts), texts.vectors, self.encoder.width, self.form) as sinks:
-            for group in chain([first], done):
-                written = self.write(group, sinks, texts.vectors, rejects)
-                report(len(group), tally.add((each.row, each.tokens) for each in written))
+            for group in chain(first, done):
+                self.write(group, sinks, texts.vectors, rejects, tally, report)
         if self.old is not None:
             self.old.count_unneeded()
 
     def write(
-        self, group: Sequence[Done], sinks: Sequence[Sink], names: Sequence[str], rejects: Rejects
-    ) -> list[Done]:
-        """Write a group to all sinks; return the rows that were written. All sinks get the same rows."""
-        others = EMBEDDED.difference(names, ["_emb"])  # vectors that the new `_emb` would not describe
-
-        def write(done: Done) -> Done:
-            row = done.row
-            if not others.isdisjoint(row.values):
-                row.check_absent(sorted(others), replace=self.form.replace)
-                row = row.without(others)
-            if "_emb" in row.values or row.source in self.encoded:
-                # The fields that `encode` added describe the old vectors.
-                row = row.without({*MARKS, *(CHUNK if row.values.keys() >= set(CHUNK) else ())})
-            ready = [
-                sink.prepare(row, vectors[own], extra)
-                for own, extra in self.outputs(done)
-                for sink, vectors in zip(sinks, done.vectors, strict=True)
-            ]
-            for put in ready:
-                put()
-            return done
-
-        written = list(rejects.each(group, write, lambda done: done.row))
+        self,
+        group: Done,
+        sinks: Sequence[Sink],
+        names: Sequence[str],
+        rejects: Rejects,
+        tally: Tally,
+        report: Report,
+    ) -> None:
+        """Write a group to all sinks, and count the rows that were written. All sinks get the same rows."""
+        rows = self.without_old(group.rows, names)
+        extra = self.extra(group)
+        lines = rows if group.owners is None else rows.take(group.owners.tolist())
+        lines.bad = dict(rows.bad) if group.owners is None else {}
+        for sink, vectors in zip(sinks, group.vectors, strict=True):
+            sink.check(lines, vectors, [name.decode() for name, _ in extra[0]] if extra else ())
+        for place, error in lines.bad.items():
+            rows.bad.setdefault(place if group.owners is None else int(group.owners[place]), error)
+        for places in rejects.sift(rows):
+            own = group.take(places)
+            kept = own.rows if own.owners is None else own.rows.take(own.owners.tolist())
+            new = self.extra(own) if extra and own is not group else extra
+            for sink, vectors in zip(sinks, own.vectors, strict=True):
+                sink.write(kept, vectors, new)
+            report(len(own.rows), tally.add(own))
         for sink in sinks:
             sink.flush()
-        return written
 
-    def outputs(self, done: Done) -> Iterator[tuple[slice, NewFields]]:
-        """The rows to write for an input row: the place of their vectors, and their new fields."""
+    def without_old(self, rows: RowBlock, names: Sequence[str]) -> RowBlock:
+        """The rows without the fields of old vectors. Old vectors of other names make a row bad."""
+        others = EMBEDDED.difference(names, ["_emb"])  # vectors that the new `_emb` would not describe
+        stored = not self.encoded.isdisjoint(rows.sources)
+        if not stored and all(map(EMBEDDED.isdisjoint, rows.values)):
+            return rows
+        for place, row in enumerate(rows):
+            try:
+                gone = set[str]()
+                if not others.isdisjoint(row.values):
+                    row.check_absent(sorted(others), replace=self.form.replace)
+                    gone |= others
+                if "_emb" in row.values or row.source in self.encoded:
+                    # The fields that `encode` added describe the old vectors.
+                    gone |= {*MARKS, *(CHUNK if row.values.keys() >= set(CHUNK) else ())}
+                if not gone.isdisjoint(row.values):
+                    left = row.without(gone)
+                    rows.lines[place], rows.values[place] = left.line, left.values
+            except DataError as error:
+                rows.bad[place] = error
+        return rows
+
+    def extra(self, group: Done) -> list[NewFields]:
+        """The new fields of each row to write besides the vectors; [] if there are none."""
         if not self.chunks:
-            yield slice(None), token_marks(done.tokens) if self.marks else ()
-            return
-        [tokens] = done.tokens
-        assert tokens.windows is not None, "with chunks, each text has windows"
-        counts = tokens.windows.counts(tokens)
-        for number, (start, end) in enumerate(tokens.windows.places):
-            values = dict(zip(CHUNK, (number, start, end), strict=True))
-            new = [(name.encode(), str(value).encode()) for name, value in values.items()]
-            marks = marks_of([counts[number]], [False]) if self.marks else ()
-            yield slice(number, number + 1), [*new, *marks]
+            return [token_marks(group.tokens, own) for own in group.index.tolist()] if self.marks else []
+        extra: list[NewFields] = []
+        for tokens in (group.tokens[int(place)] for place in group.index[:, 0]):
+            assert tokens.windows is not None, "with chunks, each text has windows"
+            counts = tokens.windows.counts(tokens)
+            for number, (start, end) in enumerate(tokens.windows.places):
+                values = dict(zip(CHUNK, (number, start, end), strict=True))
+                new = [(name.encode(), str(value).encode()) for name, value in values.items()]
+                extra.append([*new, *(marks_of([counts[number]], [False]) if self.marks else ())])
+        return extra
 
 
-def token_marks(tokens: Sequence[Tokens]) -> NewFields:
-    return marks_of([each.count for each in tokens], [each.truncated for each in tokens])
+def token_marks(tokens: TokenBlock, places: Sequence[int]) -> NewFields:
+    return marks_of(
+        [int(tokens.counts[place]) for place in places], [bool(tokens.truncated[place]) for place in places]
+    )
 
 
 def marks_of(counts: Sequence[int], truncated: Sequence[bool]) -> NewFields:

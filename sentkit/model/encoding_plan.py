@@ -1,14 +1,17 @@
 """What `encode --dry-run` predicts: exact counts, and from a short measurement the bytes and the time."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol
 
+import numpy as np
+
 from sentkit.formats.files import COMPRESSED, is_parquet
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.block import empty_block
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.folder_settings import describe_input
 from sentkit.formats.vectors.folders import BLOCK_BYTES, ROW_BYTES, VectorFolder, blocks_of, is_vector_folder
 from sentkit.formats.vectors.sinks import VectorOutput
@@ -16,9 +19,9 @@ from sentkit.formats.vectors.storage import Storage
 from sentkit.formats.vectors.store import is_store
 from sentkit.formats.vectors.vectors import ENCODINGS
 from sentkit.model import Model
-from sentkit.model.encoding import Encoder, RowGroup, Tally, encode_groups, plan_batches
+from sentkit.model.encoding import Encoder, RowGroup, Tally, batches_of, encode_groups
 from sentkit.model.reuse import OldVectors
-from sentkit.model.text.tokens import Tokens
+from sentkit.model.text.tokens import TokenBlock, Tokens
 
 PER_GROUP, AT_ONCE = 32, 32  # rows of each group that are measured, and of a measured group
 SECONDS = 5.0  # of the measurement
@@ -35,28 +38,39 @@ class Plan:
     tally: Tally = field(default_factory=Tally)
     batches: int = 0
     line_bytes: int = 0  # of the rows without vectors, in the output
-    sample: list[tuple[Row, list[Tokens]]] = field(default_factory=list)
+    sample: list[RowGroup] = field(default_factory=list)
 
     def read(self, groups: Iterable[RowGroup], budget: int, report: Callable[[int, int], None]) -> None:
         for group in groups:
-            rows = [(row, group.of(own)) for row, own in group.rows]
-            report(len(rows), self.tally.add(rows))
-            self.batches += len(plan_batches(group.tokens, budget)[1])
-            for row, tokens in rows:
-                copies = tokens[0].vectors if tokens[0].windows is not None else 1
-                self.line_bytes += copies * (len(row.line) + 1)
-            rows.sort(key=lambda each: all(tokens.old for tokens in each[1]))  # rows to encode first
-            self.sample += rows[:PER_GROUP]
+            tokens = group.tokens
+            report(len(group.rows), self.tally.add(group))
+            self.batches += batches_of(tokens, budget)
+            copies = tokens.column(lambda each: each.vectors, np.ones(len(tokens), np.int64))[
+                group.index[:, 0]
+            ]
+            self.line_bytes += int(copies @ np.array([len(line) + 1 for line in group.rows.lines]))
+            known = [all(place in tokens.old for place in own) for own in group.index.tolist()]
+            chosen = sorted(range(len(known)), key=known.__getitem__)[:PER_GROUP]  # rows to encode first
+            self.sample.append(group.take(chosen))
 
     def sampled(self) -> Iterator[RowGroup]:
         """The sample in groups, evenly from all of the input."""
-        step = -(-len(self.sample) // AT_ONCE)
+        places = [(group, row) for group in self.sample for row in range(len(group.rows))]
+        step = -(-len(places) // AT_ONCE)
         for first in range(step):
-            rows, tokens = [], list[Tokens]()
-            for row, texts in self.sample[first::step]:
-                rows.append((row, list(range(len(tokens), len(tokens) + len(texts)))))
-                tokens += texts
-            yield RowGroup(rows, tokens)
+            rows, index, old = empty_block(), list[list[int]](), dict[int, tuple[int, ...]]()
+            texts = list[Tokens]()
+            for group, row in places[first::step]:
+                own = group.index[row].tolist()
+                old |= {
+                    len(texts) + k: group.tokens.old[place]
+                    for k, place in enumerate(own)
+                    if place in group.tokens.old
+                }
+                index.append([*range(len(texts), len(texts) + len(own))])
+                texts += [group.tokens[place] for place in own]
+                rows.extend(group.rows.take([row]))
+            yield RowGroup(rows, np.array(index), replace(TokenBlock.of(texts), old=old))
 
     def measured(
         self, encoder: Encoder, budget: int, path: str, form: VectorOutput, old: OldVectors | None
@@ -66,8 +80,8 @@ class Plan:
             pass  # the first batch is slower
         start, done, text_bytes, vectors = monotonic(), Tally(), 0, 0
         for group in encode_groups(self.sampled(), encoder, budget, old):
-            done.add((each.row, each.tokens) for each in group)
-            for vector in chain.from_iterable(each.vectors[0] for each in group):
+            done.add(group)
+            for vector in chain.from_iterable(group.vectors[0]):
                 vectors += 1
                 text_bytes += len(ENCODINGS[form.encoding](vector)) if not is_store(path) else 0
             if monotonic() - start > SECONDS:

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-import orjson
-
 from sentkit.errors import NoInputError, SentkitError, UsageError
 from sentkit.formats.checkpoints.folders import NANO
+from sentkit.formats.rows.block import RowBlock, made_block
 from sentkit.formats.rows.kinds import SENTENCE, TextParser
-from sentkit.formats.rows.rows import Inputs, Rejects, Row
-from sentkit.formats.vectors.vectors import VectorRow, check_finite
+from sentkit.formats.rows.rows import Inputs, Rejects
+from sentkit.formats.vectors.sinks import refuse_not_finite
+from sentkit.formats.vectors.vectors import VectorRow
 from sentkit.model import Model, find_encoder
 from sentkit.model.encoding import (
     Done,
@@ -20,7 +20,6 @@ from sentkit.model.encoding import (
     Report,
     RowGroup,
     Tally,
-    TextRow,
     TextTokenizer,
     encode_groups,
     prepare,
@@ -30,6 +29,7 @@ from sentkit.model.reading import ReadingOptions
 
 T = TypeVar("T")
 
+ROWS_PER_BLOCK = 8192
 SOURCE = "TEXT"  # the place of a query in messages
 DIM, UNIT = re.compile(r"/(\d+)"), "/n"  # steps as a record names them, without the hash
 QUERY = "query"  # the name of a declared prompt
@@ -122,7 +122,7 @@ class EncodedRows:
 
     def __init__(
         self,
-        rows: Callable[[], Iterable[TextRow]],
+        rows: Callable[[], Iterable[RowBlock]],
         model: Model,
         declared: Model | None = None,
         weights: object = None,
@@ -143,7 +143,8 @@ class EncodedRows:
             encoder = self.declared.encoder(tokens)
         self.emb, self.record = encoder.specs[0].emb, encoder.specs[0].record
         for done in encode_list(groups, encoder, self.tally, self.report):
-            yield then(VectorRow(done.row, done.vectors[0], self.names))
+            for row, vectors in zip(done.rows, done.vectors[0], strict=True):
+                yield then(VectorRow(row, vectors, self.names))
         self.remarks = [*encoder.notes, *encoder.remarks(self.tally)]
 
 
@@ -155,13 +156,32 @@ def encoded_texts(texts: Sequence[str], model: Model, **others: Any) -> EncodedR
 def encoded_files(inputs: Inputs, model: Model, report: Report) -> EncodedRows:
     """The rows of files that are not blank."""
     texts = TextParser(inputs.fields, one_text="a corpus")
-    return EncodedRows(
-        lambda: (each for each in inputs.read(texts) if each[1][0].strip()), model, report=report
-    )
+
+    def rows() -> Iterator[RowBlock]:
+        for block in inputs.blocks(texts):
+            yield block.take([place for place, [text] in enumerate(block.texts) if text.strip()])
+
+    return EncodedRows(rows, model, report=report)
 
 
-def text_rows(texts: Sequence[str]) -> Iterator[TextRow]:
-    return ((text_row(number, text), (text,)) for number, text in enumerate(texts, start=1))
+def text_rows(texts: Sequence[str]) -> Iterator[RowBlock]:
+    for start in range(0, len(texts), ROWS_PER_BLOCK):
+        own = texts[start : start + ROWS_PER_BLOCK]
+        values, numbers = [{"text": text} for text in own], [*range(start + 1, start + len(own) + 1)]
+        try:
+            block = made_block(values, SOURCE, numbers, [b""] * len(own))
+        except TypeError as error:
+            number = next(number for number, text in zip(numbers, own, strict=True) if not is_utf8(text))
+            raise UsageError(f"{SOURCE} {number} is not UTF-8") from error
+        block.texts = [(text,) for text in own]
+        yield block
+
+
+def is_utf8(text: str) -> bool:
+    try:
+        return bool(text.encode()) or True
+    except UnicodeEncodeError:
+        return False
 
 
 def prepare_list(texts: Sequence[str], tokenizer: TextTokenizer) -> Iterator[RowGroup]:
@@ -174,18 +194,10 @@ def encode_list(
     tally: Tally,
     report: Report = lambda rows, tokens: None,
 ) -> Iterator[Done]:
-    """Yield each text as a row with its vectors, as the command `encode` computes them."""
-    for group in encode_groups(groups, encoder, encoder.budget):
-        report(len(group), tally.add((done.row, done.tokens) for done in group))
-        for done in group:
-            for vectors in done.vectors:
-                check_finite(done.row, vectors)
+    """Yield groups of rows with their vectors, as the command `encode` computes them."""
+    for done in encode_groups(groups, encoder, encoder.budget):
+        report(len(done.rows), tally.add(done))
+        for vectors in done.vectors:
+            refuse_not_finite(done.rows, vectors)
+        for _ in Rejects().sift(done.rows):
             yield done
-
-
-def text_row(number: int, text: str) -> Row:
-    values = {"text": text}
-    try:
-        return Row(orjson.dumps(values), values, SOURCE, number)
-    except TypeError as error:
-        raise UsageError(f"{SOURCE} {number} is not UTF-8") from error

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from sentkit.formats.vectors.folders import shown
 from sentkit.formats.vectors.storage import OPEN_MAPS
 from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vector_file import damaged
-from sentkit.model.text.tokens import TextTokenizer, Tokens
+from sentkit.model.text.tokens import TextTokenizer, TokenBlock
 
 RECORDED = ("_emb", "prompt", "max_length", "precision")  # a record must have these
 SPACE = ("readout", "template", "full_stop", "steps", "_emb")  # the first that differs names another space
@@ -123,7 +123,7 @@ class OldVectors:
         """Both halves of all keys, and their places, in the order of the first half and of the place."""
         keys = bytearray()
         for source in self.sources:
-            for row in source.store.bare_rows():
+            for row in chain.from_iterable(source.store.row_blocks()):
                 span = [row.values.get(name) for name in SPAN] if self.chunks else ()
                 texts = [string_in(row, name) for name in source.texts]
                 for text in zip(source.prompts, texts, strict=True) if source.prompts else texts:
@@ -195,16 +195,13 @@ class ReusingTokenizer:
     def __init__(self, tokenizer: TextTokenizer, old: OldVectors) -> None:
         self.tokenizer, self.old, self.unit = tokenizer, old, tokenizer.unit
 
-    def __call__(self, texts: Sequence[Any]) -> list[Tokens]:
+    def __call__(self, texts: Sequence[Any]) -> TokenBlock:
         tokens = self.tokenizer(texts)
         # One item for each vector of a text: nothing, or the characters of a chunk.
-        spans: list[Sequence[Sequence[int]]] = [
-            [()] if not self.old.chunks else each.windows.places if each.windows else [] for each in tokens
-        ]
+        spans: list[Sequence[Sequence[int]]] = [[()]] * len(tokens)
+        if self.old.chunks:
+            spans = [tokens.windows[k].places if k in tokens.windows else [] for k in range(len(tokens))]
         keys = [key_of(text, span) for text, own in zip(texts, spans, strict=True) for span in own]
         places = iter(self.old.find(keys))
-        found = [tuple(islice(places, len(own))) for own in spans]
-        return [
-            replace(each, old=own) if own and min(own) >= 0 else each
-            for each, own in zip(tokens, found, strict=True)
-        ]
+        found = (tuple(islice(places, len(own))) for own in spans)
+        return replace(tokens, old={k: own for k, own in enumerate(found) if own and min(own) >= 0})

@@ -20,7 +20,7 @@ from sentkit.formats.vectors.safetensors_header import NUMPY, Entry, read_header
 from sentkit.model.encoding import Arrays, Tally
 from sentkit.model.reading import Reading
 from sentkit.model.spaces import hash_of_weights, spec_of_readout, steps_of_checkpoint, width_behind
-from sentkit.model.text.tokens import Tokens, check_ids
+from sentkit.model.text.tokens import TokenBlock, Tokens, check_ids
 from sentkit.model.transformer.architecture import (
     POOLER,
     Architecture,
@@ -235,17 +235,16 @@ class SmallEncoder:
             for readout in reading.readouts
         ]
 
-    def encode(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]:
+    def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
         return map(self.vectors, batches)
 
-    def vectors(self, batch: Sequence[Tokens]) -> Arrays:
+    def vectors(self, batch: TokenBlock) -> Arrays:
         check_ids(batch, self.body.architecture.vocabulary, self.checkpoint.name)
         with np.errstate(all="ignore"):  # as torch does; infinite vectors are refused later
             layers = list(self.body.states([tokens.ids for tokens in batch]))
-            ends = np.cumsum([len(tokens.ids) for tokens in batch])
             owns = [
-                [states[end - len(tokens.ids) : end] for states in layers]
-                for tokens, end in zip(batch, ends, strict=True)
+                [states[start : start + length] for states in layers]
+                for start, length in zip(batch.starts, batch.lengths, strict=True)
             ]
             return [
                 np.stack([self.vector(*each, readout) for each in zip(owns, batch, strict=True)])

@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from sentkit.formats.files import readable
+from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import scored, wrong_field
-from sentkit.formats.rows.rows import Row
 from sentkit.formats.vectors.fingerprint import emb_problem, label_of
 
 K = TypeVar("K", bound=Hashable)

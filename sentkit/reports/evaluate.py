@@ -16,8 +16,9 @@ from sentkit.errors import DataError, SentkitError, UsageError
 from sentkit.formats.files import open_input
 from sentkit.formats.json_files import read_object
 from sentkit.formats.outputs.outputs import open_output, published_together
+from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import TextParser, class_of, scored
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import digest, label_of
 from sentkit.formats.vectors.sinks import VectorOutput
 from sentkit.formats.vectors.store import rows_in
@@ -165,7 +166,7 @@ class Evaluator:
             title = row.values.get("title") if test.suite == "retrieval" else None
             return row, (f"{title} {found[0]}".strip(), *found[1:]) if title else found
 
-        groups = prepare(inputs.read(parse), model.tokenizer, inputs.rejects)
+        groups = prepare(inputs.blocks(parse), model.tokenizer, inputs.rejects)
         encoder = encoder or model.encoder()
         encoding = Encoding(encoder, model.tokenizer, test.fields, encoder.budget, VectorOutput(replace=True))
         with published_together():

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sentkit.formats.lexicons.model2vec import Table
 from sentkit.model.static.tokenizers import WordPieces
-from sentkit.model.text.tokens import Tokens
+from sentkit.model.text.tokens import TokenBlock
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import Convolution, Disturb, mean
 from sentkit.model.transformer.weights import as_float32
@@ -87,8 +87,9 @@ class KnownTexts:
     def with_prompt(self, prompt: str) -> "KnownTexts":
         return KnownTexts(self.pieces.with_prompt(prompt))
 
-    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
-        return [each if each.ids else replace(each, problem=EMPTY) for each in self.pieces(texts)]
+    def __call__(self, texts: Sequence[str]) -> TokenBlock:
+        tokens = self.pieces(texts)
+        return replace(tokens, problems=dict.fromkeys(np.flatnonzero(tokens.lengths == 0).tolist(), EMPTY))
 
 
 def scaled(table: Table) -> np.ndarray:

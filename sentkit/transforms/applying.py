@@ -1,21 +1,19 @@
 """Application of a transform to rows: replaces vectors, renames their space, keeps other fields."""
 
-from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from sentkit.arrays import Float32
 from sentkit.errors import DataError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import VECTORS
-from sentkit.formats.rows.rows import Inputs, growing
+from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
 from sentkit.formats.vectors.convert import common_spec, with_fields
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
 from sentkit.formats.vectors.store import Store, is_store
-from sentkit.formats.vectors.vectors import VectorReader, VectorRow
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.transforms.steps import Step, check_fitted, read_transform
 
 ROWS_PER_BLOCK = 1024  # maximum number of rows processed at once
@@ -26,8 +24,8 @@ def apply_transform(inputs: Inputs, transform: str, output: str, form: VectorOut
     form.check(output)
     step = read_transform(transform)
     reader = VectorReader(inputs)
-    rows = growing(reader.read(lambda row: row), ROWS_PER_BLOCK)
-    first = next(rows)
+    blocks = resized(reader.blocks(), joined, ROWS_PER_BLOCK, FIRST_BLOCK)
+    first = next(blocks)
     check_fitted(transform, reader.emb)
     if reader.width != step.takes:
         problem = f"takes vectors of {step.takes} numbers, these have {reader.width}"
@@ -37,36 +35,29 @@ def apply_transform(inputs: Inputs, transform: str, output: str, form: VectorOut
     names = reader.names if is_store(output) else reader.theirs
     width = step.width(step.takes)
     with open_sinks([output], [spec], names, width, form) as [sink]:
-        for window in chain([first], rows):
-            write(window, step, sink, inputs, apart=is_store(output))
+        for block in chain([first], blocks):
+            write(block, step, sink, inputs, apart=is_store(output))
 
 
-def write(window: Sequence[VectorRow], step: Step, sink: Sink, inputs: Inputs, *, apart: bool) -> None:
-    """Write one window of rows. A non-finite result is a bad row.
+def write(block: VectorBlock, step: Step, sink: Sink, inputs: Inputs, *, apart: bool) -> None:
+    """Write rows. A non-finite result is a bad row.
 
     `apart`: the output stores vectors separately from the rows.
     """
-
-    def put(pair: tuple[VectorRow, Float32]) -> None:
-        row, vectors = pair
-        others = (name for name in VECTORS if name in row.row.values and name not in inputs.fields)
-        other = next((name for name in others if name not in row.names), None)
-        if other is not None:  # its vector would have the name of the new space
-            raise row.row.error(f'"{other}" is another vector, and it is not transformed', advice="remove it")
-        sink.write(row.row.without(row.names) if apart else row.row, vectors)
-
-    moved = zip(window, moved_vectors(window, step), strict=True)
-    for _ in inputs.rejects.each(moved, put, lambda pair: pair[0].row):
-        pass
-    sink.flush()
-
-
-def moved_vectors(window: Sequence[VectorRow], step: Step) -> Float32:
-    """Apply the step: (b, k, d) -> (b, k, d')."""
-    vectors = np.stack([row.vectors for row in window])
+    others = {*VECTORS}.difference(inputs.fields, block.names)
+    vectors = block.vectors
     with np.errstate(all="ignore"):  # non-finite results become bad rows
-        moved = step(vectors.reshape(-1, vectors.shape[-1]))
-    return moved.reshape(*vectors.shape[:-1], -1)
+        moved = step(vectors.reshape(-1, vectors.shape[-1])).reshape(*vectors.shape[:-1], -1)
+    for place, values in enumerate(block.rows.values):
+        if not others.isdisjoint(values):  # its vector would have the name of the new space
+            other = next(name for name in VECTORS if name in values and name in others)
+            problem = f'"{other}" is another vector, and it is not transformed'
+            block.rows.refuse(place, problem, advice="remove it")
+    rows = block.rows.without(block.names) if apart else block.rows
+    sink.check(rows, moved)
+    for places in inputs.rejects.sift(rows):
+        sink.write(rows.take(places), moved[places])
+    sink.flush()
 
 
 def moved_spec(inputs: Inputs, emb: str | None, step: Step, transform: str) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def read_one(
     reader: VectorReader, path: str, keep: Callable[[Float32], None]
 ) -> tuple[Moments | None, InputFile]:
     hashed, moments, rows = hashlib.blake2b(digest_size=16), None, 0
-    for block in reader.read_blocks(path, ROWS_PER_BLOCK):
+    for block in reader.arrays(path, ROWS_PER_BLOCK):
         check_width(reader.width, path)
         rows += len(block)
         vectors = block.reshape(-1, reader.width)

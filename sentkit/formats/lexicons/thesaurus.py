@@ -8,8 +8,9 @@ from typing import Any
 
 from sentkit.errors import DataError
 from sentkit.formats.files import together
+from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import filled, wrong_field
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.rows import Inputs
 
 SYNSET = re.compile(r"\d{8} \d{2} [nvasr] ([0-9a-f]{2}) (.*)", re.ASCII)  # line of a WordNet data file
 MARKER = re.compile(r"\((?:a|p|ip)\)$")  # the syntactic position of an adjective

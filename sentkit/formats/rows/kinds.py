@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 
 from sentkit.errors import DataError, UsageError
+from sentkit.formats.rows.block import Row, RowBlock, Texts
 from sentkit.formats.rows.lines import json_type
-from sentkit.formats.rows.rows import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +126,41 @@ class TextParser:
         """The standard names of the text fields; empty before the first row."""
         return self.kind.texts if self.kind else ()
 
-    def __call__(self, row: Row) -> tuple[Row, tuple[Any, ...]]:
+    def __call__(self, row: Row) -> tuple[Row, Texts]:
         if self.kind is None:
-            kind = self._kind_of(row)
-            self.own_prompts, self.kind = prompts_of_sides(kind, self.prompts), kind
-            self.names = tuple(self.fields.get(name, name) for name in self.kind.texts)
+            self.set_kind(row)
         row.refuse_duplicates()
         texts = tuple(string_in(row, name) for name in self.names)
         return row, tuple(zip(self.own_prompts, texts, strict=True)) if self.own_prompts else texts
+
+    def set_kind(self, row: Row) -> None:
+        kind = self._kind_of(row)
+        self.own_prompts, self.kind = prompts_of_sides(kind, self.prompts), kind
+        self.names = tuple(self.fields.get(name, name) for name in kind.texts)
+
+    def of_block(self, block: RowBlock) -> None:
+        """Set the texts of all rows of a block, and mark bad rows, as a call does for a row."""
+        for place in range(len(block)):
+            if self.kind is not None:
+                break
+            if place not in block.bad:
+                try:
+                    self.set_kind(block.row(place))
+                except DataError as error:
+                    block.bad[place] = error
+        block.refuse_duplicates()
+        columns = [[values.get(name) for values in block.values] for name in self.names]
+        for name, column in zip(self.names, columns, strict=True):
+            if {*map(type, column)} != {str}:
+                for place, value in enumerate(column):
+                    if not isinstance(value, str) and place not in block.bad:
+                        block.bad[place] = wrong_field(block.row(place), name, "a string")
+        texts: Any = zip(*columns, strict=True)
+        block.texts = (
+            [tuple(zip(self.own_prompts, own, strict=True)) for own in texts]
+            if self.own_prompts
+            else [*texts]
+        )
 
     def _kind_of(self, row: Row) -> Kind:
         # Kinds with a field from --field come first.

@@ -1,26 +1,22 @@
-"""Turn lines of JSONL or plain text into JSON objects, and detect the format."""
+"""Turn lines of JSONL or plain text into blocks of rows, and detect the format."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from io import BytesIO
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
 from sentkit.errors import DataError
+from sentkit.formats.rows.block import RowBlock, made_block
 
 BOM = b"\xef\xbb\xbf"
 MAX_LINE = 1 << 26  # bytes
-EXCERPT = 1 << 16  # bytes kept of a line over the limit, and bytes per read while the rest is skipped
+READ = 1 << 18  # bytes per read; a pipe gives the bytes that it has
+EXCERPT = 1 << 16  # bytes kept of a line over the limit
 
-NumberedLine = tuple[int, bytes]  # line number from 1, and the bytes
+LineBlock = tuple[int, list[bytes]]  # number of the first line, from 1, and the lines with their ends
 ParsedLine = tuple[bytes, dict[str, Any]]  # the object as bytes and as parsed values
-RawRow = tuple[int, bytes, Callable[[bytes], ParsedLine]]
-
-
-class Lines(Protocol):
-    """The part of a file that `numbered` needs."""
-
-    def readline(self, limit: int = -1, /) -> bytes: ...
 
 
 class BadLine(Exception):
@@ -38,61 +34,149 @@ def too_long(source: str, number: int, longest: int) -> DataError:
     return DataError(problem, source=source, line=number, advice=advice)
 
 
-def numbered(file: Lines, longest: int, *, is_start: bool = True) -> Iterator[NumberedLine]:
-    """Number the lines of a file from 1. Only newlines separate lines; U+2028 does not.
+def line_blocks(file: Any, longest: int, *, is_start: bool = True) -> Iterator[LineBlock]:
+    """The lines of a file that has `read1`, as many as each read returns.
 
-    A byte order mark is removed if this is the start of the file. Memory holds at most `longest` bytes of a
-    line.
+    Only newlines separate lines; U+2028 does not. A byte order mark is removed if this is the start of the
+    file. Memory holds at most `longest` bytes of a line.
     """
-    number = 0
-    while line := file.readline(longest + 1):
-        number += 1
-        if len(line) > longest and not line.endswith(b"\n"):
-            line = _skip_rest(line, file)
-        elif number == 1 and is_start:
-            line = line.removeprefix(BOM)
-        yield number, line
+    number, parts, size = 1, list[bytes](), 0  # parts of a line without its end so far
+    quotes = 0  # of the parts that are not kept
+    while chunk := file.read1(READ):
+        end = chunk.find(b"\n") + 1
+        if not end:
+            size += len(chunk)
+            parts.append(chunk)
+            if size > longest + 1 and len(parts) > 1:
+                head = b"".join(parts)
+                quotes += head.count(b'"', EXCERPT)
+                parts = [head[:EXCERPT]]
+            continue
+        first = long_line(b"".join([*parts, chunk[:end]]), size + end, quotes, longest)
+        lines = [first, *BytesIO(chunk[end:]).readlines()]
+        parts, size, quotes = [], 0, 0
+        if not lines[-1].endswith(b"\n") and len(lines) > 1:
+            parts = [lines.pop()]
+            size = len(parts[0])
+        if longest < READ:
+            lines[1:] = [long_line(line, len(line), 0, longest) for line in lines[1:]]
+        if number == 1 and is_start:
+            lines[0] = without_mark(lines[0])
+        yield number, lines
+        number += len(lines)
+    if parts:
+        last = long_line(b"".join(parts), size, quotes, longest)
+        yield number, [without_mark(last) if number == 1 and is_start else last]
 
 
-def _skip_rest(line: bytes, file: Lines) -> LongLine:
-    quotes, last = line.count(b'"'), line
-    while last and not last.endswith(b"\n"):
-        last = file.readline(EXCERPT)
-        quotes += last.count(b'"')
-    start = LongLine(line[:EXCERPT].removeprefix(BOM))
-    start.odd_quotes = quotes % 2 == 1
+def long_line(line: bytes, size: int, quotes: int, longest: int) -> bytes:
+    """The line, or its start if it is over the limit; `quotes` are those that `line` does not have."""
+    if size - line.endswith(b"\n") <= longest:
+        return line
+    start = LongLine(line[:EXCERPT])
+    start.odd_quotes = (quotes + line.count(b'"')) % 2 == 1
     return start
 
 
-def jsonl_rows(lines: Iterator[NumberedLine]) -> Iterator[RawRow]:
-    for number, line in lines:
-        if line.strip() or isinstance(line, LongLine):
-            yield number, line, json_object
+def without_mark(line: bytes) -> bytes:
+    return line if isinstance(line, LongLine) else line.removeprefix(BOM)
 
 
-def text_rows(lines: Iterator[NumberedLine]) -> Iterator[RawRow]:
+def numbered(file: Any, longest: int) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file with their numbers, from 1."""
+    for first, lines in line_blocks(file, longest):
+        yield from enumerate(lines, start=first)
+
+
+def parsed_block(
+    source: str, numbered: Iterable[tuple[int, bytes]], to_object: Callable[[bytes], ParsedLine], longest: int
+) -> RowBlock:
+    """A block of these lines, parsed one by one. A line that is not valid is a bad row."""
+    block = RowBlock([], [], [], [], [])
+    for number, raw in numbered:
+        try:
+            if isinstance(raw, LongLine):
+                raise too_long(source, number, longest)
+            line, values = to_object(raw)
+        except DataError as error:
+            block.bad[len(block)], line, values = error, b"{}", {}
+        except BadLine as error:
+            block.bad[len(block)] = DataError(str(error), source=source, line=number)
+            line, values = b"{}", {}
+        block.lines.append(line)
+        block.values.append(values)
+        block.sources.append(source)
+        block.numbers.append(number)
+        block.raws.append(raw)
+    return block
+
+
+def jsonl_blocks(source: str, blocks: Iterable[LineBlock], longest: int) -> Iterator[RowBlock]:
+    for first, lines in blocks:
+        try:
+            values = list(map(orjson.loads, lines))
+        except orjson.JSONDecodeError:
+            values = []  # a blank line, or a bad one
+        count = len(lines)
+        if len(values) == count and {*map(type, values)} == {dict} and LongLine not in map(type, lines):
+            numbers = [*range(first, first + count)]
+            yield RowBlock([line.strip() for line in lines], values, [source] * count, numbers, lines)
+        else:
+            filled = (
+                item for item in enumerate(lines, first) if item[1].strip() or type(item[1]) is LongLine
+            )
+            yield parsed_block(source, filled, json_object, longest)
+
+
+def text_blocks(source: str, blocks: Iterable[LineBlock], longest: int) -> Iterator[RowBlock]:
     """Every line is a row, also an empty one, so row n is line n."""
-    for number, line in lines:
-        yield number, line, text_object
+    for first, lines in blocks:
+        yield text_block(source, first, lines) or parsed_block(
+            source, enumerate(lines, first), text_object, longest
+        )
 
 
-def sniffed_rows(lines: Iterator[NumberedLine]) -> Iterator[RawRow]:
+def text_block(source: str, first: int, lines: list[bytes]) -> RowBlock | None:
+    """The lines as rows; None if a line is not text."""
+    texts = plain_texts(lines)
+    if texts is None:
+        return None
+    numbers = [*range(first, first + len(lines))]
+    return made_block([{"text": text} for text in texts], source, numbers, lines)
+
+
+def plain_texts(lines: list[bytes]) -> list[str] | None:
+    """The lines as text without their ends; None if one is not text, or too long."""
+    together = b"".join(lines)
+    if b"\0" in together or LongLine in map(type, lines):
+        return None
+    try:
+        texts = together.decode().split("\n")
+    except UnicodeDecodeError:
+        return None
+    if len(texts) > len(lines):
+        texts.pop()  # after the last newline
+    return [text.removesuffix("\r") for text in texts] if b"\r" in together else texts
+
+
+def sniffed_blocks(source: str, blocks: Iterator[LineBlock], longest: int) -> Iterator[RowBlock]:
     """JSONL or text. The first line that is not blank decides."""
-    leading = []
-    for item in lines:
-        leading.append(item)
-        if item[1].strip():
+    leading, filled = [], b""
+    for block in blocks:
+        leading.append(block)
+        if filled := next((line for line in block[1] if line.strip()), b""):
             break
-    if leading and looks_like_json(leading[-1][1]):
-        yield from jsonl_rows(chain(leading, lines))
-    else:
-        yield from detected_text_rows(chain(leading, lines))
+    read = jsonl_blocks if looks_like_json(filled) else detected_text_blocks
+    yield from read(source, chain(leading, blocks), longest)
 
 
-def detected_text_rows(lines: Iterator[NumberedLine]) -> Iterator[RawRow]:
+def detected_text_blocks(source: str, blocks: Iterable[LineBlock], longest: int) -> Iterator[RowBlock]:
     """Text rows of a file whose first line is not JSON."""
-    for number, line in lines:
-        yield number, line, sniffed_text
+    for first, lines in blocks:
+        has_brace = any(line.lstrip()[:1] == b"{" for line in lines)
+        yield (None if has_brace else text_block(source, first, lines)) or parsed_block(
+            source, enumerate(lines, first), sniffed_text, longest
+        )
 
 
 def looks_like_json(line: bytes) -> bool:

@@ -15,15 +15,16 @@ import pybase64
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import import_pyarrow, open_input
+from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.lines import (
     EXCERPT,
     MAX_LINE,
     BadLine,
     LongLine,
     ParsedLine,
-    RawRow,
     json_object,
     kept_line,
+    parsed_block,
 )
 
 BATCH_ROWS, BATCH_BYTES = 1024, 1 << 22  # maximum of a batch; the bytes are an estimate
@@ -55,15 +56,20 @@ class ParquetFile:
                 problem = f'the column "{field.name}" has the type {error}, which has no JSON form'
                 raise DataError(problem, source=path, advice="convert it to text, or remove it") from error
 
-    def rows(self, start: int = 0, stop: int | None = None, *, longest: int = MAX_LINE) -> Iterator[RawRow]:
+    def blocks(
+        self, start: int = 0, stop: int | None = None, *, longest: int = MAX_LINE
+    ) -> Iterator[RowBlock]:
         """The rows from `start` to `stop`. The number of a row counts from 1 at the start of the file."""
-        number = start
+        number = start + 1
         try:
             for batch in self._batches(start, self.count if stop is None else stop):
                 columns = [values(each) for values, each in zip(self.values, batch.columns, strict=True)]
-                for record in zip(*columns, strict=True):
-                    number += 1
-                    yield raw_row(number, dict(zip(self.names, record, strict=True)), longest)
+                records = [
+                    dict(zip(self.names, record, strict=True)) for record in zip(*columns, strict=True)
+                ]
+                lines = [line_of(values, longest) for values in records]
+                yield parsed_block(self.path, enumerate(lines, start=number), parsed, longest)
+                number += len(lines)
         except self.errors as error:
             raise DataError(f"damaged Parquet file: {first_line(error)}", source=self.path) from error
 
@@ -87,7 +93,13 @@ class ParquetFile:
                     break
 
 
-def raw_row(number: int, values: dict[str, Any], longest: int) -> RawRow:
+class UnfitLine(bytes):
+    """The line of a record with a value that JSON cannot represent; null is in its place."""
+
+    problem = ""
+
+
+def line_of(values: dict[str, Any], longest: int) -> bytes:
     unfit: list[str] = []
 
     def null(value: Any) -> None:
@@ -95,14 +107,20 @@ def raw_row(number: int, values: dict[str, Any], longest: int) -> RawRow:
             raise TypeError
         unfit.append(value.problem)
 
-    def refuse(line: bytes) -> ParsedLine:
-        name = next(name for name, value in values.items() if holds_unfit(value))
-        raise BadLine(f'"{name}" contains {unfit[0]}')
-
     line = kept_line(values, default=null, option=orjson.OPT_SERIALIZE_NUMPY)
     if len(line) > longest:
-        return number, LongLine(line[:EXCERPT]), json_object
-    return number, line, refuse if unfit else json_object
+        return LongLine(line[:EXCERPT])
+    if unfit:
+        name = next(name for name, value in values.items() if holds_unfit(value))
+        line = UnfitLine(line)
+        line.problem = f'"{name}" contains {unfit[0]}'
+    return line
+
+
+def parsed(line: bytes) -> ParsedLine:
+    if isinstance(line, UnfitLine):
+        raise BadLine(line.problem)
+    return json_object(line)
 
 
 def holds_unfit(value: Any) -> bool:

@@ -4,17 +4,15 @@ A part reads the same rows and the same bytes in every process, so its digest de
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
-from typing import BinaryIO, TypeVar
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
 
 from sentkit.formats.files import open_file
-from sentkit.formats.rows.lines import EXCERPT, RawRow, numbered
-from sentkit.formats.rows.parquet import ParquetFile, open_parquet
-from sentkit.formats.rows.rows import LINES, Inputs, Rejects, Row
-
-T = TypeVar("T")
+from sentkit.formats.rows.block import RowBlock, empty_block
+from sentkit.formats.rows.lines import EXCERPT, line_blocks
+from sentkit.formats.rows.parquet import open_parquet
+from sentkit.formats.rows.rows import LINES, Inputs
 
 
 class LinesInRange:
@@ -30,14 +28,15 @@ class LinesInRange:
             while not rest.endswith(b"\n") and self.position < stop and (rest := file.readline(EXCERPT)):
                 self.position += len(rest)
 
-    def readline(self, limit: int = -1) -> bytes:
-        if self.at_start and self.position >= self.stop:
-            return b""
-        line = self.file.readline(limit)
-        self.position += len(line)
-        self.at_start = line.endswith(b"\n")
-        self.hashed.update(line)
-        return line
+    def read1(self, size: int = -1) -> bytes:
+        if self.position < self.stop:
+            part = self.file.read(min(size, self.stop - self.position))
+        else:
+            part = b"" if self.at_start else self.file.readline(EXCERPT)
+        self.position += len(part)
+        self.at_start = part.endswith(b"\n")
+        self.hashed.update(part)
+        return part
 
 
 @dataclass(slots=True)
@@ -51,13 +50,13 @@ class ByteRange:
     last: bool  # whether this is the last part of its input
     digest: str = ""
 
-    def read(self, inputs: Inputs, parse: Callable[[Row], T]) -> Iterator[T]:
+    def blocks(self, inputs: Inputs) -> Iterator[RowBlock]:
         with open_file(self.path) as file:
             own = LinesInRange(file, self.start, self.stop)
             first = own.position
             source = self.path if not self.start else f"{self.path} (from byte {first + 1})"
-            rows = LINES[self.format](numbered(own, inputs.longest, is_start=not self.start))
-            yield from inputs.parse_rows(source, rows, parse)
+            lines = line_blocks(own, inputs.longest, is_start=not self.start)
+            yield from LINES[self.format](source, lines, inputs.longest)
         self.digest = own.hashed.hexdigest()
 
 
@@ -71,16 +70,12 @@ class RecordRange:
     last: bool
     digest: str = ""
 
-    def read(self, inputs: Inputs, parse: Callable[[Row], T]) -> Iterator[T]:
+    def blocks(self, inputs: Inputs) -> Iterator[RowBlock]:
         hashed = hashlib.sha256()
-
-        def rows(table: ParquetFile) -> Iterator[RawRow]:
-            for row in table.rows(self.start, self.stop, longest=inputs.longest):
-                hashed.update(row[1] + b"\n")
-                yield row
-
         with open_parquet(self.path) as table:
-            yield from inputs.parse_rows(self.path, rows(table), parse)
+            for block in table.blocks(self.start, self.stop, longest=inputs.longest):
+                hashed.update(b"".join([raw + b"\n" for raw in block.raws]))
+                yield block
         self.digest = hashed.hexdigest()
 
 
@@ -89,7 +84,7 @@ class RowRange:
     """Consecutive rows of a stream. They are in memory, because a stream has no positions."""
 
     path: str
-    rows: Sequence[RawRow]
+    rows: RowBlock
     start: int
     last: bool
 
@@ -99,25 +94,22 @@ class RowRange:
 
     @property
     def digest(self) -> str:
-        hashed = hashlib.sha256()
-        for _, raw, _ in self.rows:
-            hashed.update(raw + b"\n")
-        return hashed.hexdigest()
+        return hashlib.sha256(b"".join([raw + b"\n" for raw in self.rows.raws])).hexdigest()
 
-    def read(self, inputs: Inputs, parse: Callable[[Row], T]) -> Iterator[T]:
-        return inputs.parse_rows(self.path, iter(self.rows), parse)
+    def blocks(self, inputs: Inputs) -> Iterator[RowBlock]:
+        yield self.rows
 
 
 def row_ranges(inputs: Inputs, path: str, size: int) -> Iterator[RowRange]:
     """Split an input into ranges of `size` rows. An empty input has one empty range."""
-    with inputs.raw_rows(path) as rows:
-        start, block = 0, list(islice(rows, size))
-        while True:
-            following = list(islice(rows, size)) if len(block) == size else []
-            yield RowRange(path, block, start, not following)
-            start, block = start + len(block), following
-            if not block:
-                return
+    with inputs.raw_blocks(path) as blocks:
+        start, held = 0, empty_block()
+        for block in blocks:
+            held.extend(block)
+            while len(held) > size:  # more than one range, so this is not the last
+                yield RowRange(path, held.part(0, size), start, last=False)
+                start, held = start + size, held.part(size, len(held))
+        yield RowRange(path, held, start, last=True)
 
 
 Part = ByteRange | RecordRange | RowRange  # `digest` is that of the bytes that were read, after the last row
@@ -125,6 +117,6 @@ Part = ByteRange | RecordRange | RowRange  # `digest` is that of the bytes that 
 
 def digest_of_part(part: Part, inputs: Inputs) -> str:
     """Read a part for the digest of its bytes. Bad rows are not reported."""
-    for _ in part.read(replace(inputs, rejects=Rejects(skip=True)), lambda row: None):
+    for _ in part.blocks(inputs):
         pass
     return part.digest

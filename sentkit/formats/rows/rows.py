@@ -1,29 +1,30 @@
-"""Read JSONL, text, TSV, CSV and Parquet into `Row` objects: one JSON object each, with its original bytes.
+"""Read JSONL, text, TSV, CSV and Parquet as blocks of rows: JSON objects with their original bytes.
 
-A parser (`kinds.py`, `vectors.py`) checks the fields of a row. `Inputs.read` calls it, so all invalid rows
-are handled in the same way.
+A parser (`kinds.py`, `vectors.py`) checks the fields of rows. `Inputs` calls it, so all invalid rows are
+handled in the same way.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import bare_suffix, open_input, readable, starts_as_parquet
 from sentkit.formats.json_files import json_line
 from sentkit.formats.meter import Meter
-from sentkit.formats.rows import lines, parquet, splice, tables
+from sentkit.formats.rows import lines, parquet, tables
+from sentkit.formats.rows.block import Row, RowBlock, Texts
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 LINES = {
-    "jsonl": lines.jsonl_rows,
-    "text": lines.text_rows,
-    "": lines.sniffed_rows,
-    "detected text": lines.detected_text_rows,
+    "jsonl": lines.jsonl_blocks,
+    "text": lines.text_blocks,
+    "": lines.sniffed_blocks,
+    "detected text": lines.detected_text_blocks,
 }
 SUFFIXES = {
     ".jsonl": "jsonl",
@@ -36,75 +37,6 @@ SUFFIXES = {
     ".parquet": "parquet",
 }
 FIRST_BLOCK = 16  # items
-
-
-@dataclass(slots=True)
-class Row:
-    line: bytes  # a JSON object without a newline
-    values: dict[str, Any]
-    source: str
-    number: int  # line number in the source, from 1
-    raw: bytes | None = field(default=None, repr=False, compare=False)  # the line of the input if not JSON
-    _plain: bool | None = field(default=None, repr=False, compare=False)
-
-    def error(self, problem: str, *, advice: str | None = None) -> DataError:
-        return DataError(problem, source=self.source, line=self.number, advice=advice)
-
-    @property
-    def input_line(self) -> bytes:
-        return self.line if self.raw is None else self.raw
-
-    @property
-    def plain(self) -> bool:
-        if self._plain is None:
-            self._plain = splice.is_plain(self.line, self.values)
-        return self._plain
-
-    def refuse_duplicates(self) -> None:
-        """Raise an error for a duplicate field name. The JSON parser silently keeps the last value."""
-        if not self.plain:
-            self.spans()
-
-    def spans(self) -> splice.Spans:
-        """The position of each field in the line."""
-        try:
-            return splice.spans_of(self.line)
-        except splice.DuplicateName as error:
-            raise self.error(f'duplicate field "{error}"') from error
-
-    def add(self, new: splice.NewFields, *, replace: bool) -> bytes:
-        """The line with new fields at its end. Existing fields are replaced in place, or are an error."""
-        names = [name.decode() for name, _ in new]
-        if self.values.keys().isdisjoint(names):
-            return splice.append(self.line, new, empty=not self.values)
-        self.check_absent(names, replace=replace)
-        return splice.put(self.line, new, self.spans())
-
-    def check_absent(self, names: Iterable[str], *, replace: bool) -> None:
-        """Raise an error if the row has one of these fields and `replace` is false."""
-        present = next((name for name in names if name in self.values), None)
-        if present is not None and not replace:
-            raise self.error(f'field "{present}" already exists', advice="use --replace to overwrite it")
-
-    def renamed(self, fields: Mapping[str, str]) -> "Row":
-        """The row with our names, from `fields`: our name -> the name in this row, which it must have."""
-        names = {theirs: ours for ours, theirs in fields.items()}
-        for theirs, ours in names.items():
-            if theirs not in self.values:
-                raise self.error(f'"{theirs}" is missing')
-            if ours in self.values and ours not in names:
-                raise self.error(f'"{theirs}" cannot become "{ours}", which the row already has')
-        line = splice.rename(self.line, names, self.spans())
-        values = {names.get(name, name): value for name, value in self.values.items()}
-        return Row(line, values, self.source, self.number, self.input_line)
-
-    def without(self, names: Collection[str]) -> "Row":
-        left = {name: value for name, value in self.values.items() if name not in names}
-        if self.plain:
-            line = splice.drop_from_plain(self.line, [name for name in self.values if name in names])
-        else:
-            line = splice.drop(self.line, names, self.spans())
-        return Row(line, left, self.source, self.number)
 
 
 @dataclass(slots=True)
@@ -121,7 +53,24 @@ class Rejects:
     count: int = 0
     first: DataError | None = None
 
-    def each(self, items: Iterable[T], use: Callable[[T], U], row: Callable[[T], "Row"]) -> Iterator[U]:
+    def take(self, block: RowBlock) -> Iterator[RowBlock]:
+        """Yield the good rows of a block. If a bad row is an error, the rows before it come first."""
+        for places in self.sift(block):
+            yield block.take(places) if block.bad else block
+
+    def sift(self, block: RowBlock) -> Iterator[Sequence[int] | slice]:
+        """Yield the places of the good rows of a block, as `take` does."""
+        places = sorted(block.bad)
+        if not self.skip and places:
+            if places[0]:
+                yield slice(0, places[0])
+            raise block.bad[places[0]]
+        for place in places:
+            self.add(block.raws[place], block.bad[place])
+        if len(places) < len(block) or not places:
+            yield [place for place in range(len(block)) if place not in block.bad] if places else slice(None)
+
+    def each(self, items: Iterable[T], use: Callable[[T], U], row: Callable[[T], Row]) -> Iterator[U]:
         """Yield `use(item)` for each item. If that raises a DataError, the row of the item is a bad row."""
         for item in items:
             try:
@@ -149,6 +98,12 @@ class Rejects:
             self.file.write(written)
 
 
+class TextsOfRow(Protocol):
+    """Finds the texts of a row, or raises a DataError."""
+
+    def __call__(self, row: Row, /) -> tuple[Row, Texts]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Inputs:
     """The files of one command as one stream of rows."""
@@ -162,7 +117,7 @@ class Inputs:
     columns: Sequence[str] = ()  # of TSV and CSV without a header
     longest: int = lines.MAX_LINE  # maximum bytes of a row
     # The rows of a vector file and their number; None for other files. `rows` cannot import `vectors`.
-    vector_file: Callable[[str], tuple[Iterator[Row], int] | None] = lambda path: None
+    vector_file: Callable[[str], tuple[Iterator[RowBlock], int] | None] = lambda path: None
 
     def __post_init__(self) -> None:
         if self.meter is None:
@@ -171,6 +126,10 @@ class Inputs:
     def other(self, *paths: str) -> "Inputs":
         """The same options for other files, in which every bad row is an error."""
         return replace(self, paths=paths, rejects=Rejects(warn=self.rejects.warn), meter=Meter(paths))
+
+    def other_paths(self, *paths: str) -> "Inputs":
+        """The same options and rejects for other files."""
+        return replace(self, paths=paths, meter=Meter(()))
 
     def place_of(self, row: Row) -> dict[str, Any]:
         """Where a row comes from, as fields of a record: its number, and its file if there are several."""
@@ -190,73 +149,73 @@ class Inputs:
                     return "jsonl" if lines.looks_like_json(line) else "detected text"
         return "detected text"
 
+    def blocks(self, parse: TextsOfRow) -> Iterator[RowBlock]:
+        """Yield the rows of all files with their texts, which `parse` finds. Bad rows go to the rejects."""
+        for path in self.paths:
+            with self.raw_blocks(path) as blocks:
+                for block in blocks:
+                    yield from self.parsed(block, parse)
+
+    def parsed(self, block: RowBlock, parse: TextsOfRow) -> Iterator[RowBlock]:
+        """Yield the rows of a block with their texts. Bad rows go to the rejects."""
+        of_block: Callable[[RowBlock], None] | None = getattr(parse, "of_block", None)
+        if of_block is not None:
+            of_block(block)
+        else:
+            for place in range(len(block)):
+                texts: Texts = ()
+                try:
+                    if place not in block.bad:
+                        _, texts = parse(block.row(place))
+                except DataError as error:
+                    block.bad[place] = error
+                block.texts.append(texts)
+        for good in self.rejects.take(block):
+            self.meter.took(len(good))
+            yield good
+
     def read(self, parse: Callable[[Row], T]) -> Iterator[T]:
         for path in self.paths:
             yield from self.read_file(path, parse)
 
     def read_file(self, path: str, parse: Callable[[Row], T]) -> Iterator[T]:
         """Yield `parse(row)` for each row. An invalid row goes to the rejects."""
-        stored = self.vector_file(path)
-        if stored is not None:
-            yield from self.read_vector_file(path, *stored, parse, lambda row: row)
-            return
-        with self.raw_rows(path) as rows:
-            yield from self.parse_rows(path, rows, parse)
+        with self.raw_blocks(path) as blocks:
+            for block in blocks:
+                for place, row in enumerate(block):
+                    try:
+                        if place in block.bad:
+                            raise block.bad[place]
+                        value = parse(row)
+                    except DataError as error:
+                        self.rejects.add(row.input_line, error)
+                    else:
+                        self.meter.took(1)
+                        yield value
 
     @contextmanager
-    def raw_rows(self, path: str) -> Iterator[Iterator[lines.RawRow]]:
+    def raw_blocks(self, path: str) -> Iterator[Iterator[RowBlock]]:
         """The rows of a file before parsing."""
         stored = self.vector_file(path)
         if stored is not None:
-            yield ((row.number, row.line, lines.json_object) for row in self.meter.counted(path, *stored))
-            return
-        if self.format_of(path) == "parquet" or (not self.format and starts_as_parquet(path)):
+            yield self.meter.counted(path, *stored)
+        elif self.format_of(path) == "parquet" or (not self.format and starts_as_parquet(path)):
             with parquet.open_parquet(path) as records:
-                yield self.meter.counted(path, records.rows(longest=self.longest), records.count)
-            return
-        with open_input(path, self.meter.file) as file:
-            yield self._split(path, lines.numbered(file, self.longest))
+                yield self.meter.counted(path, records.blocks(longest=self.longest), records.count)
+        else:
+            with open_input(path, self.meter.file) as file:
+                yield self._split(path, lines.line_blocks(file, self.longest))
 
-    def parse_rows(self, source: str, rows: Iterator[lines.RawRow], parse: Callable[[Row], T]) -> Iterator[T]:
-        """Yield `parse(row)` for each row. An invalid row goes to the rejects."""
-        for number, raw, to_object in rows:
-            try:
-                if isinstance(raw, lines.LongLine):
-                    raise lines.too_long(source, number, self.longest)
-                original = None if to_object is lines.json_object else raw
-                value = parse(Row(*to_object(raw), source, number, original))
-            except lines.BadLine as error:
-                self.rejects.add(raw, DataError(str(error), source=source, line=number))
-            except DataError as error:
-                self.rejects.add(raw, error)
-            else:
-                self.meter.took()
-                yield value
-
-    def read_vector_file(
-        self, path: str, items: Iterable[T], count: int, parse: Callable[[T], U], row: Callable[[T], Row]
-    ) -> Iterator[U]:
-        """Yield `parse(item)` for each of the `count` items of a vector file; `row` returns their rows."""
-        for value in self.rejects.each(self.meter.counted(path, items, count), parse, row):
-            self.meter.took()
-            yield value
-
-    def _split(self, path: str, numbered: Iterator[lines.NumberedLine]) -> Iterator[lines.RawRow]:
+    def _split(self, path: str, blocks: Iterator[lines.LineBlock]) -> Iterator[RowBlock]:
         format = self.format_of(path)
         if format in LINES:
-            return LINES[format](numbered)
+            return LINES[format](path, blocks, self.longest)
 
         def warn(number: int, problem: str) -> None:
             self.rejects.warn(f"{path}:{number}: {problem}")
 
-        return tables.table_rows(
-            numbered,
-            format,
-            self.quoting,
-            self.columns,
-            source=path,
-            longest=self.longest,
-            warn=warn,
+        return tables.table_blocks(
+            path, blocks, format, self.quoting, self.columns, longest=self.longest, warn=warn
         )
 
 

@@ -7,102 +7,127 @@ and newlines). The default for TSV is "none", because the STS Benchmark contains
 import csv
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import BinaryIO
 
 from sentkit.errors import DataError
 from sentkit.formats.rows import splice
+from sentkit.formats.rows.block import Row, RowBlock, made_block
 from sentkit.formats.rows.lines import (
     EXCERPT,
     BadLine,
+    LineBlock,
     LongLine,
-    NumberedLine,
     ParsedLine,
-    RawRow,
     decoded,
     kept_line,
+    parsed_block,
+    plain_texts,
     too_long,
 )
 
-if TYPE_CHECKING:
-    from sentkit.formats.rows.rows import Row
-
 DELIMITERS = {"tsv": "\t", "csv": ","}
 QUOTING = {"tsv": "none", "csv": "csv"}
-csv.field_size_limit(sys.maxsize)  # `_csv_records` limits the size before parsing
+csv.field_size_limit(sys.maxsize)  # `csv_records` limits the size before parsing
+
+Records = tuple[Sequence[int], list[bytes]]  # numbers of the first lines, and the bytes of records
 
 
-def table_rows(
-    lines: Iterator[NumberedLine],
+def table_blocks(
+    source: str,
+    blocks: Iterable[LineBlock],
     format: str,
     quoting: str | None = None,
     columns: Sequence[str] = (),
     *,
-    source: str,
     longest: int,
     warn: Callable[[int, str], None],
-) -> Iterator[RawRow]:
-    """Yield raw rows. Raise a DataError for the header, because without it no line can be read.
+) -> Iterator[RowBlock]:
+    """Yield the rows. Raise a DataError for the header, because without it no line can be read.
 
-    With `columns`, there is no header line.
-
-    Without `quoting`, `warn` is called once for a TSV line with a quoted field.
+    With `columns`, there is no header line. A blank line is a row only in a table of one column, where it is
+    an empty text. Without `quoting`, `warn` is called once for a TSV line with a quoted field.
     """
-    delimiter = DELIMITERS[format]
-    if (quoting or QUOTING[format]) == "csv":
-        records = _csv_records(lines, delimiter.encode(), longest)
-        return _rows_of(records, lambda raw: _csv_cells(raw, delimiter), columns, source, longest)
-    if quoting is None:
-        lines = _watched(lines, delimiter, warn)
-    return _rows_of(lines, lambda raw: decoded(raw).split(delimiter), columns, source, longest)
+    delimiter, header = DELIMITERS[format], list(columns)
+    quoted = (quoting or QUOTING[format]) == "csv"
+    named = "--columns" if columns else "the header"
+    records: Iterable[Records] = ((range(first, first + len(lines)), lines) for first, lines in blocks)
+    if quoted:
+        records = csv_records(blocks, delimiter.encode(), longest)
+    elif quoting is None:
+        records = watched(records, delimiter, warn)
+
+    def cells_of(raw: bytes) -> list[str]:
+        return csv_cells([decoded(raw)], delimiter)[0] if quoted else decoded(raw).split(delimiter)
+
+    def to_object(raw: bytes) -> ParsedLine:
+        cells = cells_of(raw)
+        if len(cells) != len(header):
+            raise BadLine(f"{len(cells)} fields, {named} has {len(header)}")
+        values = dict(zip(header, cells, strict=True))
+        return kept_line(values), values
+
+    for numbers, raws in records:
+        if not header and raws:
+            header = header_of(raws[0], cells_of, source, numbers[0], longest)
+            numbers, raws = numbers[1:], raws[1:]
+        if len(header) > 1 and not all(raw.strip(b"\r\n") for raw in raws):
+            filled = [place for place, raw in enumerate(raws) if raw.strip(b"\r\n")]
+            numbers, raws = [numbers[place] for place in filled], [raws[place] for place in filled]
+        rows = table_cells(raws, delimiter, quoted=quoted)
+        if rows is not None and {*map(len, rows)} <= {len(header)}:
+            values = [dict(zip(header, cells, strict=True)) for cells in rows]
+            yield made_block(values, source, [*numbers], raws)
+        else:
+            block = parsed_block(source, zip(numbers, raws, strict=True), to_object, longest)
+            block.made = True
+            yield block
 
 
-def _watched(
-    lines: Iterator[NumberedLine], delimiter: str, warn: Callable[[int, str], None]
-) -> Iterator[NumberedLine]:
+def table_cells(raws: list[bytes], delimiter: str, *, quoted: bool) -> list[list[str]] | None:
+    """The cells of all records; None if one of them is not valid."""
+    if quoted and any(b'"' in raw or b"\r" in raw.removesuffix(b"\n").removesuffix(b"\r") for raw in raws):
+        try:
+            rows = csv_cells([decoded(raw) for raw in raws if not isinstance(raw, LongLine)], delimiter)
+        except BadLine:
+            return None
+        return rows if len(rows) == len(raws) else None
+    texts = plain_texts(raws)
+    return None if texts is None else [text.split(delimiter) for text in texts]
+
+
+def csv_cells(records: list[str], delimiter: str) -> list[list[str]]:
+    try:
+        rows = list(csv.reader(records, strict=True, delimiter=delimiter))
+    except csv.Error as error:  # an unclosed quote, or text after a closing quote
+        raise BadLine(f"not CSV: {error}") from error
+    return [row or [""] for row in rows]  # an empty line is one empty field
+
+
+def watched(
+    records: Iterable[Records], delimiter: str, warn: Callable[[int, str], None]
+) -> Iterator[Records]:
     """Yield the lines unchanged. Call `warn` for the first line with a quoted field."""
-    for number, line in lines:
-        yield number, line
-        if b'"' in line and any(map(_in_quotes, line.strip(b"\r\n").split(delimiter.encode()))):
-            ways = "sentkit cat --quoting csv removes them, --quoting none keeps them without this warning"
-            warn(number, f"a field is in quotes; the quotes are read as text ({ways})")
-            break
-    yield from lines
+    warned = False
+    for numbers, lines in records:
+        yield numbers, lines
+        for number, line in zip(numbers, lines, strict=True) if not warned else ():
+            if b'"' in line and any(map(in_quotes, line.strip(b"\r\n").split(delimiter.encode()))):
+                ways = (
+                    "sentkit cat --quoting csv removes them, --quoting none keeps them without this warning"
+                )
+                warn(number, f"a field is in quotes; the quotes are read as text ({ways})")
+                warned = True
+                break
 
 
-def _in_quotes(cell: bytes) -> bool:
+def in_quotes(cell: bytes) -> bool:
     """Whether a cell is quoted as in CSV: quotes at both ends, and only doubled quotes inside."""
     inner = cell[1:-1]
     return len(cell) > 1 and cell[:1] == cell[-1:] == b'"' and b'"' not in inner.replace(b'""', b"")
 
 
-def _rows_of(
-    records: Iterator[NumberedLine],
-    cells: Callable[[bytes], list[str]],
-    columns: Sequence[str],
-    source: str,
-    longest: int,
-) -> Iterator[RawRow]:
-    """A blank line is a row only in a table of one column, where it is an empty text."""
-    header = list(columns)
-
-    def to_object(raw: bytes) -> ParsedLine:
-        texts = cells(raw)
-        if len(texts) != len(header):
-            raise BadLine(
-                f"{len(texts)} fields, {'--columns' if columns else 'the header'} has {len(header)}"
-            )
-        values = dict(zip(header, texts, strict=True))
-        return kept_line(values), values
-
-    for number, raw in records:
-        if not header:
-            header = _header_of(raw, cells, source, number, longest)
-        elif len(header) == 1 or raw.strip(b"\r\n"):
-            yield number, raw, to_object
-
-
-def _header_of(
+def header_of(
     raw: bytes, cells: Callable[[bytes], list[str]], source: str, number: int, longest: int
 ) -> list[str]:
     if isinstance(raw, LongLine):
@@ -120,38 +145,40 @@ def _header_of(
     return names
 
 
-def _csv_cells(raw: bytes, delimiter: str) -> list[str]:
-    try:
-        reader = csv.reader([decoded(raw)], strict=True, delimiter=delimiter)
-        return next(reader) or [""]  # an empty line is one empty field
-    except csv.Error as error:  # an unclosed quote, or text after a closing quote
-        raise BadLine(f"not CSV: {error}") from error
-
-
-def _csv_records(lines: Iterator[NumberedLine], delimiter: bytes, longest: int) -> Iterator[NumberedLine]:
+def csv_records(blocks: Iterable[LineBlock], delimiter: bytes, longest: int) -> Iterator[Records]:
     """Join the lines of a record with newlines in a quoted field.
 
     A record over the limit is read to its closing quote, possibly to the end of the file. Otherwise its last
     lines could be read as rows. For a line over the limit, the parity of its quotes decides.
     """
-    first, size, inside = 0, 0, False
-    held: list[bytes] = []
-    for number, line in lines:
-        first, size = (first, size + len(line)) if held else (number, len(line))
-        held.append(line)
-        if isinstance(line, LongLine) or size > longest + 1:
-            held = [LongLine(held[0][:EXCERPT])]
-        inside = (
-            inside != line.odd_quotes if isinstance(line, LongLine) else _ends_inside(line, inside, delimiter)
-        )
-        if not inside:
-            yield first, held[0] if len(held) == 1 else b"".join(held)
-            held = []
+    start, size, inside = 0, 0, False
+    held: list[bytes] = []  # the lines of a record that is not complete
+    for first, lines in blocks:
+        numbers, raws = list[int](), list[bytes]()
+        for number, line in enumerate(lines, start=first):
+            if not held and b'"' not in line and not isinstance(line, LongLine):
+                numbers.append(number)
+                raws.append(line)
+                continue
+            start, size = (start, size + len(line)) if held else (number, len(line))
+            held.append(line)
+            if isinstance(line, LongLine) or size > longest + 1:
+                held = [LongLine(held[0][:EXCERPT])]
+            inside = (
+                inside != line.odd_quotes
+                if isinstance(line, LongLine)
+                else ends_inside(line, inside, delimiter)
+            )
+            if not inside:
+                numbers.append(start)
+                raws.append(held[0] if len(held) == 1 else b"".join(held))
+                held = []
+        yield numbers, raws
     if held:
-        yield first, held[0] if len(held) == 1 else b"".join(held)
+        yield [start], [held[0] if len(held) == 1 else b"".join(held)]
 
 
-def _ends_inside(line: bytes, inside: bool, delimiter: bytes) -> bool:
+def ends_inside(line: bytes, inside: bool, delimiter: bytes) -> bool:
     """Whether the line ends inside a quoted field. A quote opens only at the start of a field, not in 5"."""
     place = 0
     while True:
@@ -194,7 +221,7 @@ class TableWriter:
         quoted = ['"' + cell.replace('"', '""') + '"' if IN_QUOTES.search(cell) else cell for cell in cells]
         return (",".join(quoted) or '""').encode() + b"\n"
 
-    def write(self, row: "Row") -> None:
+    def write(self, row: Row) -> None:
         values, new = row.values, not self.columns
         columns = self.columns or list(values)
         if extra := next((name for name in values if name not in columns), None):

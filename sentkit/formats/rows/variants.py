@@ -12,8 +12,8 @@ import orjson
 
 from sentkit.errors import UsageError
 from sentkit.formats.rows import splice
+from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import PAIR, holds_vectors, wrong_field
-from sentkit.formats.rows.rows import Row
 
 RECORD = "augment"
 Runs = Sequence[Mapping[str, Any]]

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import orjson
 
+from sentkit.errors import DataError
 from sentkit.formats.files import bare_suffix, readable
 from sentkit.formats.outputs.outputs import open_output
+from sentkit.formats.rows.block import Row, RowBlock, block_of
 from sentkit.formats.rows.kinds import VECTORS
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.rows.tables import TableWriter
 from sentkit.formats.vectors import store
 from sentkit.formats.vectors.sinks import VectorOutput, open_sinks
-from sentkit.formats.vectors.vectors import ENCODINGS, VectorReader, VectorRow, without_vectors
+from sentkit.formats.vectors.vectors import ENCODINGS, VectorBlock, VectorReader, VectorRow
 
 TABLES = (".csv", ".tsv")
 NO_VECTORS = np.empty((0, 0), dtype=np.float32)
@@ -27,6 +29,13 @@ class JoinedReader(VectorReader):
     def __init__(self, inputs: Inputs) -> None:
         super().__init__(inputs)
         self.begun = False
+
+    def parsed(self, rows: RowBlock) -> VectorBlock:
+        theirs = {self.inputs.fields.get(name, name) for name in VECTORS}
+        if self.names or not all(map(theirs.isdisjoint, rows.values)):
+            return super().parsed(rows)
+        self.begun = self.begun or len(rows.bad) < len(rows)
+        return VectorBlock(rows, np.zeros((len(rows), 0, 0), np.float32), ())
 
     def parse(self, row: Row) -> VectorRow:
         theirs = {self.inputs.fields.get(name, name) for name in VECTORS}
@@ -59,39 +68,46 @@ def convert(
         form.check(output)
     reader = JoinedReader(inputs)
     reader.verifies = head is None  # the first rows alone are read without a look at the whole file
-    rows = islice(reader.read(partial(renamed, inputs.fields, name_field)), head)
+    blocks = reader.blocks(partial(renamed, inputs.fields, name_field), head)
     count = 0
     if suffix in TABLES:
-        return write_table(rows, output, suffix, inputs, force=form.force)
+        return write_table(blocks, output, suffix, inputs, force=form.force)
     if not store.is_store(output):
         with open_output(output, force=form.force) as out:
-            for count, row in enumerate(rows, start=1):  # noqa: B007
-                out.write(as_jsonl(row, reader.emb, encoding) + b"\n")
+            for block in blocks:
+                out.write(b"\n".join([*as_jsonl(block, reader.emb, encoding), b""]))
+                count += len(block)
         return count
-    first = list(islice(rows, 1))
+    first = list(islice(blocks, 1))
     if first and not first[0].names:
-        raise first[0].row.error("this row has no vector; in a vector file every row needs a vector")
+        problem = "this row has no vector; in a vector file every row needs a vector"
+        raise first[0].rows.row(0).error(problem)
     spec = {**common_spec(inputs, form.store), **({"_emb": reader.emb} if reader.emb else {})}
     names = reader.names or ("embedding",)
     kept = recorded(inputs)
     spec |= {"fields": kept} if kept else {}
     with open_sinks([output], [spec], names, reader.width, form) as [sink]:
-        for count, row in enumerate(chain(first, rows), start=1):  # noqa: B007
-            sink.write(row.row.without(row.names), row.vectors)
+        for block in chain(first, blocks):
+            sink.put(block.rows.without(block.names), block.vectors)
+            count += len(block)
     return count
 
 
-def renamed(fields: Mapping[str, str], name_field: str | None, row: VectorRow) -> VectorRow:
-    if fields:
-        ours = {theirs: name for name, theirs in fields.items()}
-        names = tuple(ours.get(name, name) for name in row.names)
-        row = VectorRow(row.row.renamed(fields), row.vectors, names)
-    if name_field is None:
-        return row
-    old, file = row.row, readable(row.row.source)
-    line = old.add([(name_field.encode(), orjson.dumps(file))], replace=False)
-    named = Row(line, {**old.values, name_field: file}, old.source, old.number, old.input_line)
-    return VectorRow(named, row.vectors, row.names)
+def renamed(fields: Mapping[str, str], name_field: str | None, block: VectorBlock) -> VectorBlock:
+    """The rows with our names for their fields, and with the field `name_field` for their files."""
+    rows, ours = block.rows, {theirs: name for name, theirs in fields.items()}
+    for place, row in enumerate(rows) if fields or name_field is not None else ():
+        try:
+            row = row.renamed(fields) if fields else row
+            if name_field is not None:
+                file = readable(row.source)
+                line = row.add([(name_field.encode(), orjson.dumps(file))], replace=False)
+                row = Row(line, {**row.values, name_field: file}, row.source, row.number)
+        except DataError as error:
+            rows.bad.setdefault(place, error)
+        else:
+            rows.lines[place], rows.values[place] = row.line, row.values
+    return VectorBlock(rows, block.vectors, tuple(ours.get(name, name) for name in block.names))
 
 
 def recorded(inputs: Inputs) -> dict[str, str]:
@@ -100,39 +116,43 @@ def recorded(inputs: Inputs) -> dict[str, str]:
     return {ours: theirs for ours, theirs in names.items() if ours not in inputs.fields}
 
 
-def write_table(rows: Iterator[VectorRow], output: str, suffix: str, inputs: Inputs, *, force: bool) -> int:
+def write_table(
+    blocks: Iterator[VectorBlock], output: str, suffix: str, inputs: Inputs, *, force: bool
+) -> int:
     """Write TSV or CSV, without vectors. Returns the number of rows."""
     count = vectors = 0
     with open_output(output, force=force) as out:
         table = TableWriter(out, suffix)
-
-        def write(row: VectorRow) -> bool:
-            table.write(without_vectors(row.row, row.names))
-            return bool(row.names)
-
-        for has_vectors in inputs.rejects.each(rows, write, lambda row: row.row):
-            count, vectors = count + 1, vectors + has_vectors
+        for block in blocks:
+            rows = block.rows.without({*block.names, "_emb"}) if block.names else block.rows
+            for _ in inputs.rejects.each(rows, table.write, lambda row: row):
+                count, vectors = count + 1, vectors + bool(block.names)
     if vectors:
         inputs.rejects.warn(f"{output}: a table has no vectors; those of {vectors} rows are left out")
     return count
 
 
-def as_jsonl(row: VectorRow, emb: str | None, encoding: str | None) -> bytes:
-    """The line with its vectors in `encoding`. With None, vectors in the line are unchanged."""
-    line, values = row.row.line, row.row.values
-    if not row.names or (encoding is None and row.names[0] in values):
-        return line
+def as_jsonl(block: VectorBlock, emb: str | None, encoding: str | None) -> list[bytes]:
+    """The lines with their vectors in `encoding`. With None, vectors in the lines are unchanged."""
+    rows = block.rows
+    if not block.names or (encoding is None and all(block.names[0] in values for values in rows.values)):
+        return rows.lines
     encode = ENCODINGS[encoding or "list"]
-    space = [] if emb is None or "_emb" in values else [(b"_emb", orjson.dumps(emb))]
-    vectors = [(name.encode(), encode(vector)) for name, vector in zip(row.names, row.vectors, strict=True)]
-    return row.row.add([*space, *vectors], replace=True)
+    space = [] if emb is None else [(b"_emb", orjson.dumps(emb))]
+    lines = rows.lines.copy()
+    for place, (row, vectors) in enumerate(zip(rows, block.vectors, strict=True)):
+        if encoding is not None or block.names[0] not in row.values:
+            new = [(name.encode(), encode(each)) for name, each in zip(block.names, vectors, strict=True)]
+            lines[place] = row.add([*([] if "_emb" in row.values else space), *new], replace=True)
+    return lines
 
 
 def with_vectors(row: VectorRow, emb: str | None) -> Row:
     """The row with its vectors as fields. A vector file stores them separately."""
+    block = VectorBlock(block_of([row.row]), row.vectors[None], row.names)
     names = [*row.names, *(["_emb"] if emb else [])]
     values = {**dict.fromkeys(names), **row.row.values}
-    return Row(as_jsonl(row, emb, None), values, row.row.source, row.row.number)
+    return Row(as_jsonl(block, emb, None)[0], values, row.row.source, row.row.number)
 
 
 def common_spec(inputs: Inputs, kind: str | None = None) -> dict[str, Any]:

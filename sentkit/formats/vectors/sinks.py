@@ -1,7 +1,7 @@
 """Write rows with vectors as JSONL, Parquet or a vector file. The output name determines the format."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,27 +14,34 @@ from numpy.typing import NDArray
 from sentkit.errors import UsageError
 from sentkit.formats.files import COMPRESSED, bare_suffix, import_pyarrow, is_parquet
 from sentkit.formats.outputs.outputs import is_special, open_output, refuse_existing
-from sentkit.formats.rows.rows import Row
+from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.splice import NewFields
 from sentkit.formats.vectors.folders import SUFFIX
 from sentkit.formats.vectors.storage import FLOAT16_MAX
 from sentkit.formats.vectors.store import is_store
 from sentkit.formats.vectors.vector_file import VectorFileWriter, create_vector_file
-from sentkit.formats.vectors.vectors import ENCODINGS, check_finite, without_vectors
+from sentkit.formats.vectors.vectors import ENCODINGS, NOT_FINITE
 
 JSONL = {".jsonl", ".ndjson", ".json"}  # the same suffixes as for inputs
 NO_FORMAT = re.compile(r".*\.v?\d+(\.gz|\.zst)?|tmp\.[A-Za-z0-9]{10}")  # version, shard, mktemp
 
 
 class Sink(Protocol):
-    def prepare(self, row: Row, vectors: NDArray[np.float32], extra: NewFields = ()) -> Callable[[], object]:
-        """Check a row; return the function that writes it."""
+    def check(self, rows: RowBlock, vectors: NDArray[np.float32], more: Sequence[str] = ()) -> None:
+        """Mark the rows that cannot be written as bad. `more` are the names of further new fields."""
 
-    def write(self, row: Row, vectors: NDArray[np.float32], extra: NewFields = ()) -> None:
-        self.prepare(row, vectors, extra)()
+    def write(self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[NewFields] = ()) -> None:
+        """Write rows that `check` has passed, with their vectors (n, k, d) and further new fields."""
 
     def flush(self) -> None:
         """Send the rows so far to the reader of a pipe."""
+
+    def put(self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[NewFields] = ()) -> None:
+        """Write rows; raise the error of the first one that cannot be written."""
+        self.check(rows, vectors, [name.decode() for name, _ in extra[0]] if extra else ())
+        if rows.bad:
+            raise rows.bad[min(rows.bad)]
+        self.write(rows, vectors, extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +70,16 @@ class JsonlSink(Sink):
         self.names = [name.encode() for name in names]
         self.emb: NewFields = [] if emb is None else [(b"_emb", orjson.dumps(emb))]
 
-    def prepare(self, row: Row, vectors: NDArray[np.float32], extra: NewFields = ()) -> Callable[[], object]:
-        check_finite(row, vectors)  # JSON cannot represent NaN
-        new = [(name, self.encode(vector)) for name, vector in zip(self.names, vectors, strict=True)]
-        line = row.add([*extra, *self.emb, *new], replace=self.replace) + b"\n"
-        return lambda: self.out.write(line)
+    def check(self, rows: RowBlock, vectors: NDArray[np.float32], more: Sequence[str] = ()) -> None:
+        refuse_not_finite(rows, vectors)  # JSON cannot represent NaN
+        names = [*more, *(name.decode() for name, _ in self.emb), *(name.decode() for name in self.names)]
+        refuse_existing_fields(rows, names, replace=self.replace)
+
+    def write(self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[NewFields] = ()) -> None:
+        own = [list(zip(self.names, map(self.encode, each), strict=True)) for each in vectors]
+        before = extra or [()] * len(rows)
+        new = [[*one, *self.emb, *each] for one, each in zip(before, own, strict=True)]
+        self.out.write(b"\n".join([*with_fields(rows, new), b""]))
 
     def flush(self) -> None:
         self.out.flush()
@@ -80,17 +92,49 @@ class StoreSink(Sink):
         self.writer, self.replace = writer, form.replace
         self.names = ("_emb", *writer.names)
 
-    def prepare(self, row: Row, vectors: NDArray[np.float32], extra: NewFields = ()) -> Callable[[], object]:
-        check_finite(row, vectors)
-        if self.writer.kind == "float16" and np.abs(vectors).max(initial=0.0) > FLOAT16_MAX:
+    def check(self, rows: RowBlock, vectors: NDArray[np.float32], more: Sequence[str] = ()) -> None:
+        refuse_not_finite(rows, vectors)
+        if self.writer.kind == "float16":
+            largest = np.abs(vectors).max(axis=(1, 2), initial=0.0)
             problem = f"a vector contains a number beyond {FLOAT16_MAX:.0f}, the largest of float16"
-            raise row.error(problem, advice="use --store float32 or int8")
-        row.check_absent(self.names, replace=self.replace)
-        line = without_vectors(row, self.names).add(extra, replace=self.replace)
-        return lambda: self.writer.write(line, vectors)
+            for place in np.flatnonzero(largest > FLOAT16_MAX).tolist():
+                rows.refuse(place, problem, advice="use --store float32 or int8")
+        refuse_existing_fields(rows, self.names, replace=self.replace)
+        refuse_existing_fields(rows, more, replace=self.replace)
+
+    def write(self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[NewFields] = ()) -> None:
+        rows = rows.without(self.names)
+        self.writer.write(with_fields(rows, extra) if extra else rows.lines, vectors)
 
     def flush(self) -> None:
         """Do nothing, because a vector file is readable only when it is complete."""
+
+
+def refuse_not_finite(rows: RowBlock, vectors: NDArray[np.float32]) -> None:
+    if not np.isfinite(vectors).all():
+        for place in np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2))).tolist():
+            rows.refuse(place, NOT_FINITE)
+
+
+def refuse_existing_fields(rows: RowBlock, names: Sequence[str], *, replace: bool) -> None:
+    """Mark rows that have one of these fields, unless they are replaced."""
+    taken = frozenset(names)
+    if replace or not names or all(map(taken.isdisjoint, rows.values)):
+        return
+    for place, values in enumerate(rows.values):
+        if present := next((name for name in names if name in values), None):
+            rows.refuse(place, f'field "{present}" already exists', advice="use --replace to overwrite it")
+
+
+def with_fields(rows: RowBlock, new: Sequence[NewFields]) -> list[bytes]:
+    """The lines with new fields at their end; existing fields are replaced in place."""
+    lines = rows.appended([b",".join([b'"%b":%b' % field for field in own]) for own in new])
+    names = {name.decode() for name, _ in new[0]} if new else set()
+    if not all(map(names.isdisjoint, rows.values)):
+        for place, values in enumerate(rows.values):
+            if not names.isdisjoint(values):
+                lines[place] = rows.row(place).add(new[place], replace=True)
+    return lines
 
 
 ROW_SUFFIXES = ".jsonl, .jsonl.gz, .jsonl.zst or .parquet"

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
+from sentkit.formats.files import open_file
 from sentkit.formats.outputs.temporary import open_side_file
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.block import Row, RowBlock
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import without_machine
 from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, is_vector_folder
 from sentkit.formats.vectors.storage import OPEN_MAPS, StoredVectors, Vectors
@@ -87,27 +89,33 @@ class Store:
     def row(self, place: int) -> Row:
         """The row at a place, counted from 0, without its vectors."""
         file = bisect_right(self.starts, place) - 1
-        return self._placed(self.row_reader(file)(place - self.starts[file]), self.starts[file])
+        row = self.row_reader(file)(place - self.starts[file])
+        if self.is_folder:
+            row.source, row.number = self.path, self.starts[file] + row.number
+        return row
 
-    def __iter__(self) -> Iterator[tuple[Row, NDArray[np.float32]]]:
-        return self.rows(verify=False)
+    def row_blocks(self) -> Iterator[RowBlock]:
+        """The rows without their vectors, which are not read."""
+        for number, file in enumerate(self.files):
+            for block in file.row_blocks():
+                yield self._placed(block, number)
 
-    def rows(self, *, verify: bool) -> Iterator[tuple[Row, NDArray[np.float32]]]:
-        """The rows with their vectors. With `verify`, the digest of a file is checked before its rows."""
-        for start, file in zip(self.starts, self.files, strict=False):
+    def row_blocks_with_vectors(self, *, verify: bool) -> Iterator[tuple[RowBlock, NDArray[np.float32]]]:
+        """The rows with their vectors (n, k, d). With `verify`, the digest of each file is checked before."""
+        for number, file in enumerate(self.files):
             if verify and file.has_digest and (damage := file.damage()):
                 raise DataError(f"damaged: {damage}", source=file.path)
-            yield from ((self._placed(row, start), vectors) for row, vectors in file)
+            with open_file(file.path) as vectors:
+                vectors.seek(file.header.entries["embeddings"].start)
+                for block in file.row_blocks():
+                    yield self._placed(block, number), file.next_vectors(vectors, len(block))
 
-    def bare_rows(self) -> Iterator[Row]:
-        """The rows without their vectors, which are not read."""
-        for start, file in zip(self.starts, self.files, strict=False):
-            yield from (self._placed(row, start) for row in file.bare_rows())
-
-    def _placed(self, row: Row, start: int) -> Row:
+    def _placed(self, block: RowBlock, number: int) -> RowBlock:
+        """A block of file `number`. Rows of a folder have places in the whole folder."""
         if self.is_folder:
-            row.source, row.number = self.path, start + row.number
-        return row
+            block.sources = [self.path] * len(block)
+            block.numbers = [self.starts[number] + each for each in block.numbers]
+        return block
 
 
 _snapshots: dict[str, tuple[VectorFolder, list[str]]] = {}  # the blocks that the current command reads
@@ -141,12 +149,12 @@ def take_snapshot(path: str, *, partial: bool = False) -> None:
     _snapshots[path] = folder, status.done
 
 
-def rows_in(path: str) -> tuple[Iterator[Row], int] | None:
+def rows_in(path: str) -> tuple[Iterator[RowBlock], int] | None:
     """The rows of a vector file without their vectors, and their number; None for other files."""
     if not is_store(path):
         return None
     store = Store(path)
-    return store.bare_rows(), store.count
+    return store.row_blocks(), store.count
 
 
 def recorded_fields(fields: Mapping[str, str]) -> dict[str, str]:

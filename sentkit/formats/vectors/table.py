@@ -9,8 +9,9 @@ from typing import Protocol
 import numpy as np
 
 from sentkit.errors import NoRowsError, UsageError
+from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.lines import json_object
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import SIGN, edition_advice, short_label, space_of, target_space
 from sentkit.formats.vectors.folders import is_vector_folder
 from sentkit.formats.vectors.storage import FLOATS, StoredVectors, Vectors, finite_halves

@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import chain
+from itertools import pairwise
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from struct import unpack_from
@@ -24,9 +24,9 @@ from sentkit.errors import DataError
 from sentkit.formats.files import digest_of, open_file
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.outputs.temporary import open_side_file, sync
+from sentkit.formats.rows.block import Row, RowBlock, block_of
 from sentkit.formats.rows.kinds import FIELDS, KINDS
 from sentkit.formats.rows.lines import BadLine, json_object
-from sentkit.formats.rows.rows import Row
 from sentkit.formats.vectors.fingerprint import emb_problem, spec_of_signs
 from sentkit.formats.vectors.safetensors_header import (
     ITEM_SIZES,
@@ -37,7 +37,7 @@ from sentkit.formats.vectors.safetensors_header import (
 )
 from sentkit.formats.vectors.storage import DTYPES, STORES, Storage, scales_of
 
-BLOCK = 4096  # rows per read
+BLOCK, BLOCK_BYTES = 4096, 1 << 23  # rows and bytes of rows per read
 RECORDED_FIELDS = (*FIELDS, "entry", "definition")  # fields with a name that a vector file records
 
 NO_DIGEST = "0" * 64
@@ -142,9 +142,13 @@ class VectorFile:
         with open_file(self.path) as file:
             file.seek(self.header.entries["embeddings"].start)
             for first in range(0, self.count, BLOCK):
-                shape = (min(BLOCK, self.count - first), len(self.names), self.storage.columns)
-                codes = np.fromfile(file, self.storage.dtype, math.prod(shape))
-                yield self.storage.decode(codes.reshape(shape))
+                yield self.next_vectors(file, min(BLOCK, self.count - first))
+
+    def next_vectors(self, file: BinaryIO, count: int) -> NDArray[np.float32]:
+        """The next `count` vectors of the opened file, (count, k, d)."""
+        shape = count, len(self.names), self.storage.columns
+        codes = np.fromfile(file, self.storage.dtype, math.prod(shape))
+        return self.storage.decode(codes.reshape(shape))
 
     def codes(self) -> NDArray[Any]:
         """The stored numbers (n, k, columns), memory-mapped. Changes stay in this process (copy on write)."""
@@ -152,10 +156,7 @@ class VectorFile:
         start = self.header.entries["embeddings"].start
         return np.memmap(self.path, self.storage.dtype, "c", start, shape).view(np.ndarray)
 
-    def __iter__(self) -> Iterator[tuple[Row, NDArray[np.float32]]]:
-        return zip(self.bare_rows(), chain.from_iterable(self.blocks()), strict=True)
-
-    def bare_rows(self) -> Iterator[Row]:
+    def row_blocks(self) -> Iterator[RowBlock]:
         """The rows without their vectors, which are not read."""
         size = self.header.entries["rows"].size
         with open_file(self.path) as offsets, open_file(self.path) as rows:
@@ -163,12 +164,42 @@ class VectorFile:
             place = int.from_bytes(offsets.read(8), "little", signed=True)
             rows.seek(self.header.entries["rows"].start)
             for first in range(0, self.count, BLOCK):
-                ends = np.fromfile(offsets, "<i8", min(BLOCK, self.count - first)).tolist()
-                for number, end in enumerate(ends, start=first + 1):
-                    if not 0 <= place <= end <= size or (number == 1 and place > 0):
-                        raise DataError("row_offsets and rows do not agree", source=self.path, line=number)
-                    yield self._row(rows.read(end - place), number)
-                    place = end
+                ends = np.fromfile(offsets, "<i8", min(BLOCK, self.count - first))
+                starts = np.append(place, ends[:-1])
+                wrong = np.flatnonzero((starts < 0) | (starts > ends) | (ends > size))
+                if len(wrong) or (first == 0 and place > 0):
+                    number = first + 1 if not first and place > 0 else first + int(wrong[0]) + 1
+                    yield from self._blocks(rows, (ends - starts)[: number - first - 1], first)
+                    raise DataError("row_offsets and rows do not agree", source=self.path, line=number)
+                yield from self._blocks(rows, ends - starts, first)
+                place = int(ends[-1])
+
+    def _blocks(self, file: BinaryIO, sizes: NDArray[np.int64], first: int) -> Iterator[RowBlock]:
+        """The next rows of the file in blocks of at most BLOCK_BYTES, or of one row."""
+        parts = np.cumsum(sizes) // BLOCK_BYTES
+        for own in np.split(sizes, np.flatnonzero(np.diff(parts)) + 1):
+            if not len(own):
+                continue
+            raw, ends = file.read(int(own.sum())), np.cumsum(own).tolist()
+            lines = [raw[start:end] for start, end in pairwise([0, *ends])]
+            yield self._block(lines, first)
+            first += len(lines)
+
+    def _block(self, lines: list[bytes], first: int) -> RowBlock:
+        """The rows, of which the first has the number `first` + 1."""
+        stripped, emb = [line.strip() for line in lines], self.emb
+        try:
+            values = list(map(orjson.loads, stripped))
+        except orjson.JSONDecodeError:
+            values = []
+        if (
+            {*map(type, values)} != {dict}
+            or any(b"\n" in line for line in stripped)
+            or any(each.get("_emb", emb) != emb for each in values)
+        ):
+            return block_of(self._row(line, number) for number, line in enumerate(lines, start=first + 1))
+        numbers = [*range(first + 1, first + len(lines) + 1)]
+        return RowBlock(stripped, values, [self.path] * len(lines), numbers, stripped)
 
     def row_reader(self) -> Callable[[int], Row]:
         """A function that returns the row at a place, counted from 0, without its vectors.
@@ -207,7 +238,7 @@ ROWS_PER_PASS = 4096  # vectors of the second pass of int8
 
 
 class VectorFileWriter:
-    """Writes a vector file row by row. Temporary files hold offsets and rows, and `finish` appends them.
+    """Writes a vector file. Temporary files hold offsets and rows, and `finish` appends them.
 
     The scales of int8 depend on all rows, so a fourth file holds the vectors as float32 until then.
     """
@@ -240,17 +271,21 @@ class VectorFileWriter:
         self.room = max(len(self._header(10**12 + more, 10**18)) for more in range(8))
         self.file.write(bytes(self.room))
 
-    def write(self, line: bytes, vectors: NDArray[np.float32]) -> None:
+    def write(self, lines: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
+        """Write rows and their vectors, (n, k, d)."""
+        if not lines:
+            return
         if self.kind == "int8":
-            np.maximum(self.largest, np.abs(vectors).max(axis=0), out=self.largest)
+            np.maximum(self.largest, np.abs(vectors).max(axis=(0, 1)), out=self.largest)
         codes = np.ascontiguousarray(self.storage.encode(vectors)).data
         if self.kind == "int8":
             self.vectors.write(codes)
         else:
             self._put(codes)
-        self.place += self.rows.write(line + b"\n")
-        self.offsets.write(self.place.to_bytes(8, "little"))
-        self.count += 1
+        self.rows.write(b"\n".join([*lines, b""]))
+        ends = np.cumsum([len(line) + 1 for line in lines]) + self.place
+        self.offsets.write(ends.astype("<i8").tobytes())
+        self.place, self.count = int(ends[-1]), self.count + len(lines)
 
     def _put(self, data: bytes | memoryview) -> None:
         self.file.write(data)

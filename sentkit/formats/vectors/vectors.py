@@ -1,11 +1,11 @@
 """Read vectors from rows (lists or base64), vector files and .npy. A stream has one space and one shape."""
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from tokenize import TokenError
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import orjson
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import open_file
+from sentkit.formats.rows.block import Row, RowBlock, block_of, empty_block
 from sentkit.formats.rows.kinds import FIELDS, VECTOR_NAMES, VECTORS, wrong_field
 from sentkit.formats.rows.lines import json_type
-from sentkit.formats.rows.rows import Inputs, Row, blocks
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors import store
 from sentkit.formats.vectors.fingerprint import edition_advice, emb_problem, short_label, space_of
 
@@ -25,6 +26,7 @@ Vector = NDArray[np.float32]
 
 ARRAY_ROWS = 1024  # of a .npy file that are read at a time
 VECTOR_FIELDS = (*VECTORS, *FIELDS)
+NOT_FINITE = "a vector contains NaN or infinity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,27 @@ class VectorRow:
     row: Row
     vectors: NDArray[np.float32]  # (k, d): k is 1 for a sentence, 2 for a pair, 3 for a triplet
     names: tuple[str, ...]  # names of the vector fields in these rows
+
+
+@dataclass(frozen=True, slots=True)
+class VectorBlock:
+    """Rows with their vectors. A bad row has any vectors."""
+
+    rows: RowBlock
+    vectors: NDArray[np.float32]  # (n, k, d)
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[VectorRow]:
+        return (VectorRow(*pair, self.names) for pair in zip(self.rows, self.vectors, strict=True))
+
+    def __getitem__(self, rows: slice) -> "VectorBlock":
+        return self.take(rows)
+
+    def take(self, places: Sequence[int] | slice) -> "VectorBlock":
+        return VectorBlock(self.rows.take(places), self.vectors[places], self.names)
 
 
 class VectorReader:
@@ -55,37 +78,123 @@ class VectorReader:
 
     def read_file(self, path: str, then: Callable[[VectorRow], T]) -> Iterator[T]:
         """Yield `then(row)` for each row. A row with a DataError goes to the rejects."""
+        for block in self.raw_blocks(path):
+            for place, row in enumerate(block):
+                try:
+                    if place in block.rows.bad:
+                        raise block.rows.bad[place]
+                    value = then(row)
+                except DataError as error:
+                    self.inputs.rejects.add(row.row.input_line, error)
+                else:
+                    self.inputs.meter.took(1)
+                    yield value
+
+    def blocks(
+        self, check: Callable[[VectorBlock], VectorBlock] = lambda block: block, most: int | None = None
+    ) -> Iterator[VectorBlock]:
+        """Yield the rows of all files in blocks, the first `most` of them. `check` can mark rows as bad."""
+        for path in self.inputs.paths:
+            for block in self.blocks_of(path, check, most):
+                most = None if most is None else most - len(block)
+                yield block
+
+    def blocks_of(
+        self,
+        path: str,
+        check: Callable[[VectorBlock], VectorBlock] = lambda block: block,
+        most: int | None = None,
+    ) -> Iterator[VectorBlock]:
+        """Do the same for one file."""
+        for block in map(check, self.raw_blocks(path)):
+            if most is not None:
+                good = [place for place in range(len(block)) if place not in block.rows.bad][:most]
+                end = good[-1] + 1 if len(good) == most and good else len(block) if most else 0
+                rows, most = block.rows.part(0, end), most - len(good)
+                block = VectorBlock(rows, block.vectors[:end], block.names)
+            for places in self.inputs.rejects.sift(block.rows):
+                self.inputs.meter.took(
+                    len(block.rows.lines[places]) if isinstance(places, slice) else len(places)
+                )
+                yield block.take(places)
+            if most == 0:
+                return
+
+    def raw_blocks(self, path: str) -> Iterator[VectorBlock]:
+        """The rows of a file with marks on bad rows."""
         if is_array(path):
-            array = read_array_file(path)
-            rows, count = array_rows(path, len(array)), len(array)
-            names, emb = VECTOR_NAMES[-1], None
+            count = len(read_array_file(path))
+            for rows, vectors in self.inputs.meter.counted(path, array_blocks(path, count), count):
+                yield self.admitted(rows, vectors, VECTOR_NAMES[-1], [None] * len(rows))
         elif store.is_store(path):
             refuse_renamed_vectors(self.inputs, path)
             file = store.Store(path)
-            rows, count = file.rows(verify=self.verifies), file.count
-            names, emb = file.names, file.emb
+            blocks = file.row_blocks_with_vectors(verify=self.verifies)
+            for rows, vectors in self.inputs.meter.counted(path, blocks, file.count):
+                yield self.admitted(rows, vectors, file.names, [file.emb] * len(rows))
         else:
-            yield from self.inputs.read_file(path, lambda row: then(self.parse(row)))
-            return
+            with self.inputs.raw_blocks(path) as raw:
+                yield from map(self.parsed, raw)
 
-        def take(pair: tuple[Row, NDArray[np.float32]]) -> T:
-            return then(self.admit(pair[0], names, pair[1], emb))
+    def parsed(self, rows: RowBlock) -> VectorBlock:
+        """The rows with the vectors in their fields."""
+        place = next((place for place in range(len(rows)) if place not in rows.bad), None)
+        if place is None:
+            return VectorBlock(rows, np.zeros((len(rows), 1, 1), np.float32), self.theirs)
+        vectors = None
+        try:
+            names = self.names or self._names_in(rows.row(place))
+            vectors = (
+                None if rows.bad else vectors_in(rows, [self.inputs.fields.get(each, each) for each in names])
+            )
+        except DataError:
+            pass  # of the first row; the loop marks it
+        embs = [values.get("_emb") for values in rows.values]
+        if vectors is not None and not any(map(emb_problem, {*embs} if all_hashable(embs) else [0])):
+            rows.refuse_duplicates()
+            if not rows.bad:
+                return self.admitted(rows, vectors, names, embs)
+        return self.one_by_one(rows, lambda place: self.parse(rows.row(place)))
 
-        yield from self.inputs.read_vector_file(path, rows, count, take, lambda pair: pair[0])
+    def admitted(
+        self, rows: RowBlock, vectors: NDArray[np.float32], names: tuple[str, ...], embs: list[str | None]
+    ) -> VectorBlock:
+        """Check the rows as `admit` does."""
+        if not rows.bad and len(rows) and {*embs} == {embs[0]} and np.isfinite(vectors).all():
+            try:
+                self.admit(rows.row(0), names, vectors[0], embs[0])
+                return VectorBlock(rows, vectors, self.theirs)
+            except DataError:
+                pass  # the loop marks the row
+        return self.one_by_one(rows, lambda k: self.admit(rows.row(k), names, vectors[k], embs[k]))
 
-    def read_blocks(self, path: str, size: int) -> Iterator[NDArray[np.float32]]:
+    def one_by_one(self, rows: RowBlock, parse: Callable[[int], VectorRow]) -> VectorBlock:
+        """Parse each row by its place, and mark those with a DataError."""
+        good: dict[int, VectorRow] = {}
+        for place in range(len(rows)):
+            if place not in rows.bad:
+                try:
+                    good[place] = parse(place)
+                except DataError as error:
+                    rows.bad[place] = error
+        first = next(iter(good.values()), None)
+        shape = (1, 1) if first is None else first.vectors.shape
+        vectors = np.zeros((len(rows), *shape), np.float32)
+        for place, each in good.items():
+            vectors[place] = each.vectors
+        return VectorBlock(rows, vectors, self.theirs if first is None else first.names)
+
+    def arrays(self, path: str, size: int) -> Iterator[NDArray[np.float32]]:
         """Yield the vectors (n, k, d) of `size` rows at a time; the last block can be smaller.
 
         The rows of a vector file are not parsed, unless bad rows are skipped.
         """
         if not store.is_store(path) or self.inputs.rejects.skip:
-            for block in blocks(self.read_file(path, lambda row: row.vectors), size):
-                yield np.stack(block)
+            yield from resized((block.vectors for block in self.blocks_of(path)), np.concatenate, size)
             return
         refuse_renamed_vectors(self.inputs, path)
         file, count = store.Store(path), 0
-        for block in blocks(chain.from_iterable(file.blocks()), size):
-            vectors = np.stack(block)
+        for vectors in resized(file.blocks(), np.concatenate, size):
             if not count:
                 self.admit(file.row(0), file.names, vectors[0], file.emb)
             bad = np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2)))
@@ -162,13 +271,45 @@ def read_array_file(path: str) -> NDArray[Any]:
     return array
 
 
-def array_rows(path: str, count: int) -> Iterator[tuple[Row, NDArray[np.float32]]]:
-    """Empty rows with their vectors (1, d) as float32."""
+def array_blocks(path: str, count: int) -> Iterator[tuple[RowBlock, NDArray[np.float32]]]:
+    """Empty rows with their vectors (n, 1, d) as float32."""
     for start in range(0, count, ARRAY_ROWS):
         with np.errstate(over="ignore"):  # one map of the whole file would keep all its pages in memory
             block = read_array_file(path)[start : start + ARRAY_ROWS, None].astype(np.float32)
-        for place, vectors in enumerate(block, start=start + 1):
-            yield Row(b"{}", {}, path, place), vectors
+        yield block_of(Row(b"{}", {}, path, start + place) for place in range(1, len(block) + 1)), block
+
+
+class Sized(Protocol):
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice, /) -> Any: ...
+
+
+S = TypeVar("S", bound=Sized)
+
+
+def resized(parts: Iterable[S], join: Callable[[list[S]], S], most: int, first: int = 0) -> Iterator[S]:
+    """The same rows in parts of `first`, 4 * `first` ... and up to `most` rows, by default of `most` rows.
+
+    So a result does not depend on the rows that each read of a pipe returned.
+    """
+    held, count, size = list[S](), 0, first or most
+    for part in parts:
+        held.append(part)
+        count += len(part)
+        while count >= size:
+            whole = join(held) if len(held) > 1 else held[0]
+            yield whole[:size]
+            held, count, size = [whole[size:]], count - size, min(4 * size, most)
+    if count:
+        yield join(held)
+
+
+def joined(blocks: list[VectorBlock]) -> VectorBlock:
+    rows = empty_block()
+    for block in blocks:
+        rows.extend(block.rows)
+    return VectorBlock(rows, np.concatenate([block.vectors for block in blocks]), blocks[0].names)
 
 
 def refuse_renamed_vectors(inputs: Inputs, path: str) -> None:
@@ -180,7 +321,7 @@ def refuse_renamed_vectors(inputs: Inputs, path: str) -> None:
 
 def check_finite(row: Row, vectors: NDArray[np.float32]) -> None:
     if not np.isfinite(vectors).all():
-        raise row.error("a vector contains NaN or infinity")
+        raise row.error(NOT_FINITE)
 
 
 def parse_vectors(row: Row, names: Sequence[str]) -> NDArray[np.float32]:
@@ -189,6 +330,35 @@ def parse_vectors(row: Row, names: Sequence[str]) -> NDArray[np.float32]:
     if len(set(map(len, raw))) > 1:
         raise row.error("the vectors of this row have different lengths")
     return np.frombuffer(b"".join(raw), dtype="<f4").reshape(len(names), -1)
+
+
+def vectors_in(rows: RowBlock, names: Sequence[str]) -> NDArray[np.float32] | None:
+    """The vectors of all rows (n, k, d); None if they must be parsed one by one for an error."""
+    columns = []
+    for name in names:
+        column: list[Any] = [values.get(name) for values in rows.values]
+        kinds, sizes = {*map(type, column)}, {len(value) for value in column if isinstance(value, str | list)}
+        if len(sizes) != 1 or 0 in sizes:
+            return None
+        if kinds == {str}:
+            try:
+                raw = [pybase64.b64decode(value, validate=True) for value in column]
+            except ValueError:
+                return None
+            if {*map(len, raw)} != {len(raw[0])} or not raw[0] or len(raw[0]) % 4:
+                return None
+            columns.append(np.frombuffer(b"".join(raw), "<f4").reshape(len(rows), -1))
+        elif kinds == {list} and {*map(type, chain.from_iterable(column))} <= {float, int}:
+            with np.errstate(over="ignore"):
+                columns.append(np.array(column, "<f4"))
+        else:
+            return None
+    same = len({column.shape for column in columns}) == 1
+    return np.stack(columns, 1) if same else None
+
+
+def all_hashable(values: Sequence[object]) -> bool:
+    return {*map(type, values)} <= {str, type(None)}
 
 
 def raw_vector(row: Row, name: str) -> bytes:

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from sentkit.digits import significant
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import together
 from sentkit.formats.outputs.outputs import open_output
+from sentkit.formats.rows.block import Row, block_of, made_block
 from sentkit.formats.rows.lines import json_object
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.convert import common_spec, with_fields, with_vectors
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, edition_advice, short_label, space_of
 from sentkit.formats.vectors.sinks import VectorOutput, open_sinks
@@ -111,9 +113,9 @@ def write_centroids(
     vectors = centres.astype(np.float32)
     spec, names, width = {"_emb": space} if space else {}, ("embedding",), vectors.shape[1]
     with open_sinks([path], [spec], names, width, VectorOutput(force=force, replace=True)) as [sink]:
-        for vector, description in zip(vectors, descriptions, strict=True):
-            line = orjson.dumps(description)
-            sink.write(Row(line, description, path, description["cluster"] + 1), vector[None])
+        values = list(descriptions)
+        numbers = [each["cluster"] + 1 for each in values]
+        sink.put(made_block(values, path, numbers, [b""] * len(values)), vectors[:, None])
 
 
 def read_centroids(path: str) -> Points:
@@ -242,7 +244,8 @@ def write_rows(
                 out.write(row.add(new, replace=True) + b"\n")
         return
     spec, width = with_fields(points.spec, points.inputs), points.vectors.shape[1]
-    form = VectorOutput(force=force, replace=True)
+    form, kept = VectorOutput(force=force, replace=True), points.kept_rows()
     with open_sinks([output], [spec], ("embedding",), width, form) as [sink]:
-        for row, vector, new in zip(points.kept_rows(), points.vectors, fields, strict=True):
-            sink.write(row, vector[None], new)
+        for span in spans(len(points.vectors)):
+            rows = block_of(islice(kept, span.stop - span.start))
+            sink.put(rows, points.vectors[span][:, None], list(islice(fields, len(rows))))

@@ -10,7 +10,8 @@ import orjson
 from sentkit.arrays import Float32, Float64
 from sentkit.errors import DataError
 from sentkit.formats.rows.answers import Answers
-from sentkit.formats.rows.rows import Inputs, Row, blocks
+from sentkit.formats.rows.block import Row
+from sentkit.formats.rows.rows import Inputs, blocks
 from sentkit.formats.vectors.safetensors_header import put_arrays, read_array
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow, without_vectors
 from sentkit.transforms.steps import check_fitted, read_fit_note

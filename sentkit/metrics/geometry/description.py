@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from sentkit.arrays import Float32
 from sentkit.errors import NoRowsError
 from sentkit.formats.files import readable
-from sentkit.formats.rows.rows import Inputs, Row, blocks
+from sentkit.formats.rows.block import Row
+from sentkit.formats.rows.rows import Inputs, blocks
 from sentkit.formats.vectors.folders import is_vector_folder
 from sentkit.formats.vectors.safetensors_header import Header, read_header
 from sentkit.formats.vectors.store import Store, is_store

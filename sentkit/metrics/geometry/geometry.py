@@ -92,7 +92,8 @@ class Alignment:
 
     def take(self, row: VectorRow) -> VectorRow:
         """Add the row, and return it."""
-        score = scored(expect_pair(row).row, self.gold)
+        expect_pair(row.row, len(row.vectors))
+        score = scored(row.row, self.gold)
         if score is None:
             self.unscored += 1
         elif score > self.above:

@@ -12,7 +12,8 @@ import numpy as np
 
 from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.errors import UsageError
-from sentkit.formats.rows.rows import Inputs, Row, blocks
+from sentkit.formats.rows.block import Row
+from sentkit.formats.rows.rows import Inputs, blocks
 from sentkit.formats.vectors.store import common_fields
 from sentkit.formats.vectors.vectors import VectorRow, without_vectors
 from sentkit.metrics.neighbours.corpus import naming_field

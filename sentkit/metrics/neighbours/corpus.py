@@ -10,7 +10,8 @@ import orjson
 from sentkit.digits import significant
 from sentkit.errors import DataError
 from sentkit.formats.files import readable
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.block import Row
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import UNNAMED, short_label, space_of, space_of_signs, target_space
 from sentkit.formats.vectors.storage import StoredVectors, first_vectors
 from sentkit.formats.vectors.table import VectorTable, read_table

@@ -10,7 +10,8 @@ import orjson
 from sentkit.arrays import Float64, Indices
 from sentkit.digits import significant
 from sentkit.formats.files import readable
-from sentkit.formats.rows.rows import Inputs, Row, blocks
+from sentkit.formats.rows.block import Row
+from sentkit.formats.rows.rows import Inputs, blocks
 from sentkit.formats.vectors.table import read_table
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow, expect_one, without_vectors
 from sentkit.metrics.neighbours.closest_pairs import ROWS_PER_SEARCH, pairs_reaching

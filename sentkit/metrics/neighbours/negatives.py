@@ -13,8 +13,9 @@ import orjson
 
 from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.formats.rows import splice
+from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import KINDS, NEGATIVES, PAIR, SENTENCE, TRIPLET, string_in
-from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs, Row, growing
+from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs, growing
 from sentkit.formats.vectors.storage import every_vector
 from sentkit.formats.vectors.store import common_fields
 from sentkit.formats.vectors.table import VectorTable, read_table

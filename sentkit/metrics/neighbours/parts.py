@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 
 from sentkit.errors import DataError
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.block import Row
+from sentkit.formats.rows.rows import Inputs
 from sentkit.metrics.neighbours.queries import SearchOptions
 
 HITS, PART = "hits", "part"  # fields of a row of a part

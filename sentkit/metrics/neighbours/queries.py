@@ -14,7 +14,8 @@ from sentkit.arrays import Float64, Indices
 from sentkit.digits import significant
 from sentkit.errors import UsageError
 from sentkit.formats.files import readable
-from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs, Row, growing
+from sentkit.formats.rows.block import Row
+from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs, growing
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorRow, expect_one, without_vectors
 from sentkit.metrics.neighbours.corpus import (

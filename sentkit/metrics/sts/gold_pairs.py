@@ -1,7 +1,7 @@
 """Rows with two vectors -> similarities, gold scores and groups, in 16 bytes per row."""
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from sentkit.arrays import Float64
 from sentkit.errors import DataError
+from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_of, labelled, scored, wrong_field
-from sentkit.formats.rows.rows import Inputs, Row, blocks
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import fields_of
-from sentkit.formats.vectors.vectors import VectorReader, VectorRow
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.sts.seen import SeenPairs
 
@@ -59,15 +60,6 @@ class GoldPairs:
         return GoldPairs(self.similarities[chosen], self.gold[chosen], groups, self.names)
 
 
-@dataclass(frozen=True, slots=True)
-class GoldRow:
-    """A row that passed all checks."""
-
-    row: VectorRow
-    gold: float | None  # None: the row is skipped
-    group: str | None  # None without `ScoreOptions.group`
-
-
 def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired: bool) -> GoldPairs:
     """Compute the similarities of a file. `paired`: its pairs will be compared with those of another file."""
     reader, fields = VectorReader(inputs), fields_of(inputs, path)
@@ -77,38 +69,38 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
     names: dict[str, None] = {}  # of all groups
     skipped = 0
 
-    def check(row: VectorRow) -> GoldRow:
-        return check_row(row, options, texts)
+    def check(block: VectorBlock) -> VectorBlock:
+        return check_rows(block, options, texts)
 
-    for block in blocks(reader.read_file(path, check), ROWS_PER_BLOCK):
-        pairs = [each for each in block if each.gold is not None]
-        skipped += len(block) - len(pairs)
-        similarities.extend(similarities_of([each.row for each in pairs], options.metric))
-        names |= dict.fromkeys(each.group for each in block if each.group is not None)
-        for each in pairs:
-            assert each.gold is not None
-            gold.append(each.gold)
-            if each.group is not None:
-                groups.append(codes.setdefault(each.group, len(codes)))
-            if paired:
-                known = (str(each.row.row.values.get(text)) for text in texts)
-                identities.append(hash((each.gold, each.group, *known)))
-            if options.seen is not None:
-                options.seen.add(each.row.row, texts)
+    for block in resized(reader.blocks_of(path, check), joined, ROWS_PER_BLOCK):
+        scores, found = zip(*block.rows.texts, strict=True)
+        scored = [place for place, score in enumerate(scores) if score is not None]
+        skipped += len(block) - len(scored)
+        similarities.extend(similarities_of(block.vectors[scored], options.metric).tolist())
+        names |= dict.fromkeys(group for group in found if group is not None)
+        gold.extend(scores[place] for place in scored)
+        if options.group is not None:
+            groups.extend(codes.setdefault(found[place], len(codes)) for place in scored)
+        for place in scored if paired else ():
+            known = (str(block.rows.values[place].get(text)) for text in texts)
+            identities.append(hash((scores[place], found[place], *known)))
+        for place in scored if options.seen is not None else ():
+            assert options.seen is not None
+            options.seen.add(block.rows.row(place), texts)
     if len(gold) < 2:
         what = "label" if options.binary else "score"
         raise DataError(
             f'{len(gold)} rows with a {what} in "{options.gold}", expected 2 or more', source=path
         )
-    scores = np.frombuffer(gold, np.float64)
-    if scores.min() == scores.max():  # equal similarities are valid: [CLS] at layer 0 gives them
+    values = np.frombuffer(gold, np.float64)
+    if values.min() == values.max():  # equal similarities are valid: [CLS] at layer 0 gives them
         value, problem = "the same", "the correlation is undefined"
         if options.binary:
-            value, problem = f"{scores[0]:g}", "the scores need pairs with 0 and pairs with 1"
+            value, problem = f"{values[0]:g}", "the scores need pairs with 0 and pairs with 1"
         raise DataError(f'"{options.gold}" is {value} in all {len(gold)} rows: {problem}', source=path)
     return GoldPairs(
         similarities=np.frombuffer(similarities, np.float64),
-        gold=scores,
+        gold=values,
         groups=None if options.group is None else np.frombuffer(groups, np.intc),
         names=tuple(dict.fromkeys([*codes, *names])),
         file=path,
@@ -118,14 +110,25 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
     )
 
 
-def check_row(row: VectorRow, options: ScoreOptions, texts: Sequence[str]) -> GoldRow:
-    """Check everything that can refuse a row, before any of its values is used. `texts` are fields."""
-    expect_pair(row)
-    score = (labelled if options.binary else scored)(row.row, options.gold)
-    group = None if options.group is None else group_of(row.row, options.group)
-    if score is not None and options.seen is not None:
-        options.seen.check(row.row, texts)
-    return GoldRow(row, score, group)
+def check_rows(block: VectorBlock, options: ScoreOptions, texts: Sequence[str]) -> VectorBlock:
+    """Check everything that can refuse a row, before any of its values is used. `texts` are fields.
+
+    The rows then have their score, which is None if they are skipped, and their group, if there are groups.
+    """
+    read = labelled if options.binary else scored
+    for place, row in enumerate(block.rows):
+        score = group = None
+        try:
+            if place not in block.rows.bad:
+                expect_pair(row, len(block.vectors[place]))
+                score = read(row, options.gold)
+                group = None if options.group is None else group_of(row, options.group)
+                if score is not None and options.seen is not None:
+                    options.seen.check(row, texts)
+        except DataError as error:
+            block.rows.bad[place] = error
+        block.rows.texts.append((score, group))
+    return block
 
 
 def group_of(row: Row, name: str) -> str:
@@ -138,25 +141,15 @@ def group_of(row: Row, name: str) -> str:
     return class_of(row, name)
 
 
-def similarities_of(rows: Sequence[VectorRow], metric: str) -> list[float]:
-    """The similarity of the two vectors of each row."""
-    if not rows:
-        return []
-    vectors = np.stack([row.vectors for row in rows])  # (b, 2, d)
+def similarities_of(vectors: NDArray[np.float32], metric: str) -> NDArray[np.float64]:
+    """The similarity of the two vectors of each row, (n, 2, d)."""
     similarity = SIMILARITIES[metric] if isinstance(metric, str) else metric
-    return similarity(vectors[:, 0], vectors[:, 1]).tolist()
+    return similarity(vectors[:, 0], vectors[:, 1]) if len(vectors) else np.empty(0)
 
 
-def compare_rows(rows: Iterable[VectorRow], metric: str) -> Iterator[tuple[VectorRow, float]]:
-    """Each row of two vectors with their similarity."""
-    for block in blocks(rows, ROWS_PER_BLOCK):
-        yield from zip(block, similarities_of(block, metric), strict=True)
-
-
-def expect_pair(row: VectorRow) -> VectorRow:
-    if len(row.vectors) != 2:
-        raise row.row.error(f"expected 2 vectors for a gold score, this row has {len(row.vectors)}")
-    return row
+def expect_pair(row: Row, vectors: int) -> None:
+    if vectors != 2:
+        raise row.error(f"expected 2 vectors for a gold score, this row has {vectors}")
 
 
 def check_same_pairs(pairs: GoldPairs, baseline: GoldPairs) -> None:

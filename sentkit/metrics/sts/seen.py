@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from sentkit.errors import NoRowsError
 from sentkit.formats.files import readable
+from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import FIELDS, LISTS, wrong_field
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import fields_of
 
 LEVELS = ("one", "both", "pair")

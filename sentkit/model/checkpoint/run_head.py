@@ -1,7 +1,7 @@
 """Runs a classification head: packed families with the kernels of `encode`, others through transformers."""
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from sentkit.formats.checkpoints.folders import Checkpoint, weight_files
 from sentkit.model.checkpoint.heads import LAYOUTS
 from sentkit.model.encoding import Arrays, Tally, default_budget
 from sentkit.model.reading import Reading
-from sentkit.model.text.tokens import Tokens, check_ids
+from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import Architecture, read_architecture
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
 from sentkit.model.transformer.encoder import INT8, TransformerEncoder
@@ -73,14 +73,14 @@ class TransformersClassifier:
     def precision(self) -> str:
         return "bf16" if self.dtype == torch.bfloat16 else "fp32"
 
-    def encode(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]:
+    def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
         for batch in batches:
             check_ids(batch, self.model.config.vocab_size, self.checkpoint.name)
             parts = halve_to_fit_memory(self.outputs, batch, advice="use --max-length, or --device cpu")
             self.halved += len(parts) - 1
             yield [np.concatenate(parts)]
 
-    def outputs(self, batch: Sequence[Tokens]) -> np.ndarray:
+    def outputs(self, batch: TokenBlock) -> np.ndarray:
         longest = max(len(tokens.ids) for tokens in batch)
         ids = np.full((len(batch), longest), self.model.config.pad_token_id or 0)
         mask, types = np.zeros_like(ids), np.zeros_like(ids)

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.model.text.tokenizer import Tokenizer, Tokens
+from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.text.tokens import TokenBlock, Tokens
 from sentkit.transforms.kinds import FitOptions, moments_of, pca
 
 SIF_A = 1e-4
@@ -20,7 +21,7 @@ BRACKETS = re.compile(r"\[.+\]|<.+>")
 MARKS = ("##", "Ġ", "▁")  # of a token inside a word, or after a space
 
 
-def token_batches(tokenizer: Tokenizer) -> Iterator[list[Tokens]]:
+def token_batches(tokenizer: Tokenizer) -> Iterator[TokenBlock]:
     """Yield every number of the vocabulary as a text of one token, with the special tokens around it."""
     [whole], [own] = tokenizer(["a"]), tokenizer.alone(["a"])
     end = len(whole.ids) - tokenizer.after
@@ -28,7 +29,7 @@ def token_batches(tokenizer: Tokenizer) -> Iterator[list[Tokens]]:
     size = vocabulary_size(tokenizer)
     for start in range(0, size, AT_ONCE):
         texts = [[*before, number, *after] for number in range(start, min(start + AT_ONCE, size))]
-        yield [Tokens(ids, len(ids)) for ids in texts]
+        yield TokenBlock.of([Tokens(ids, len(ids)) for ids in texts])
 
 
 def vocabulary_size(tokenizer: Tokenizer) -> int:

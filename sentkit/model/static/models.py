@@ -6,7 +6,6 @@ They are folders of model2vec and of StaticEmbedding, word-vector files, and the
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from sentkit.model.encoding import Tally
 from sentkit.model.reading import ReadingOptions, prompts_of
 from sentkit.model.spaces import all_steps, spec_behind, width_behind
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, WordPieces
-from sentkit.model.text.tokens import LongTextTokenizer, Tokens, WindowOptions, WindowTokenizer
+from sentkit.model.text.tokens import LongTextTokenizer, TokenBlock, WindowOptions, WindowTokenizer
 from sentkit.transforms.steps import Normalize, Step, Truncate
 
 BUDGET = 65_536  # tokens in a batch
@@ -43,17 +42,17 @@ class WordTable:
     def hash(self) -> str:
         return arrays_hash(self.table.arrays)
 
-    def __call__(self, texts: Sequence[Sequence[int]]) -> list[Matrix]:
+    def __call__(self, texts: TokenBlock) -> list[Matrix]:
         return [self._reduce(texts, name) for name in self.reductions]
 
-    def _reduce(self, texts: Sequence[Sequence[int]], reduction: str) -> Matrix:
+    def _reduce(self, texts: TokenBlock, reduction: str) -> Matrix:
         # The loop adds the first words of all texts, then the second words, and so on. The order of additions
         # within a text is fixed, so its vector does not depend on the batch.
-        lengths = np.array([len(ids) for ids in texts])
-        order = np.argsort(-lengths, kind="stable")  # longest first: texts with more words stay a prefix
-        lengths = lengths[order]
-        ids = np.fromiter(chain.from_iterable(texts[i] for i in order), np.int64, lengths.sum())
-        starts, remaining = np.cumsum(lengths) - lengths, np.count_nonzero(lengths)
+        order = np.argsort(
+            -texts.lengths, kind="stable"
+        )  # longest first: texts with more words stay a prefix
+        lengths, ids, starts = texts.lengths[order], texts.ids, texts.starts[order]
+        remaining = np.count_nonzero(lengths)
         join, vectors = REDUCTIONS[reduction], np.zeros((len(texts), self.width), np.float32)
         vectors[:remaining] = self._rows(ids[starts[:remaining]])
         for word in range(1, lengths[0]):
@@ -66,7 +65,7 @@ class WordTable:
         in_input_order[order] = vectors
         return in_input_order
 
-    def _rows(self, ids: NDArray[np.int64]) -> Matrix:
+    def _rows(self, ids: NDArray[np.int32]) -> Matrix:
         table = self.table
         rows = table.rows[ids if table.places is None else table.places[ids]]
         return rows if table.weights is None else rows * table.weights[ids, None]
@@ -83,10 +82,9 @@ class WordSets:
         # Columns are in alphabetical order, so that the space depends only on the vocabulary.
         self.columns[[indexes[word] for word in sorted(indexes)]] = np.arange(len(indexes))
 
-    def __call__(self, texts: Sequence[Sequence[int]]) -> list[Matrix]:
+    def __call__(self, texts: TokenBlock) -> list[Matrix]:
         vectors = np.zeros((len(texts), self.width), np.float32)
-        for vector, ids in zip(vectors, texts, strict=True):
-            vector[self.columns[list(ids)]] = 1
+        vectors[np.repeat(np.arange(len(texts)), texts.lengths), self.columns[texts.ids]] = 1
         return [vectors]
 
 
@@ -154,8 +152,8 @@ class StaticEncoder:
         spec = Spec(f"{name_for_label(model.name)}/{readout}", space, record)
         return spec_behind(self.steps, spec, model.transform)
 
-    def encode(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[list[Matrix]]:
-        return (self.word_vectors([tokens.ids for tokens in batch]) for batch in batches)
+    def encode(self, batches: Iterable[TokenBlock]) -> Iterator[list[Matrix]]:
+        return map(self.word_vectors, batches)
 
     def remarks(self, tally: Tally) -> list[str]:
         unit = self.tokenizer.unit

@@ -8,10 +8,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.json_files import read_object
 from sentkit.model.text.tokenizer import backend_of, library_errors, rules_hash, unknown_ids
-from sentkit.model.text.tokens import LocatedTokens, Prompted, Range, Tokens, places_in
+from sentkit.model.text.tokens import (
+    Ints,
+    LocatedTokens,
+    Prompted,
+    Range,
+    TokenBlock,
+    Tokens,
+    flat,
+    places_in,
+)
 
 # Punctuation and symbols: ASCII, Latin-1, Arabic, Indic, East Asian, typographic and full-width characters.
 # Accents are not included, even as separate characters.
@@ -38,6 +50,20 @@ def without_unknown(ids: list[int], max_length: int | None, unknown: int) -> Tok
     return Tokens(known[:max_length], len(ids), unknown=len(ids) - len(known))
 
 
+def known_tokens(ids: NDArray[np.int32], counts: Ints, max_length: int | None, unknown: int) -> TokenBlock:
+    """Do the same for all texts, with their ids in one array."""
+    owners = np.repeat(np.arange(len(counts)), counts)
+    known, without = ids != unknown, None
+    if not known.all():
+        without = np.bincount(owners[~known], minlength=len(counts))
+        ids, owners = ids[known], owners[known]
+    lengths = counts if without is None else counts - without
+    if max_length is not None and len(lengths) and lengths.max() > max_length:
+        ids = ids[np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths) < max_length]
+        lengths = np.minimum(lengths, max_length)
+    return TokenBlock(ids, lengths, counts, unknown=without)
+
+
 def located(ids: list[int], ranges: Sequence[Range], prompt: str, text: str, unknown: int) -> LocatedTokens:
     """Return the tokens of a prompt and a text; `ranges` are their characters in both."""
     shift = len(prompt)
@@ -62,9 +88,9 @@ class WordLookup(Prompted):
     def hash(self) -> str:
         return words_hash(self.indexes)
 
-    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
-        whole = (self._ids((self.prompt + text).split()) for text in texts)
-        return [without_unknown(ids, self.max_length, UNKNOWN) for ids in whole]
+    def __call__(self, texts: Sequence[str]) -> TokenBlock:
+        whole = [self._ids((self.prompt + text).split()) for text in texts]
+        return known_tokens(*flat(whole), self.max_length, UNKNOWN)
 
     def tokens_of(self, ids: list[int]) -> Tokens:
         """Return these ids of a text or of a window, without truncation."""
@@ -117,8 +143,8 @@ class CollectedWords(Prompted):
     def hash(self) -> str:
         return words_hash(sorted(self.indexes))
 
-    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
-        return [self._one((self.prompt + text).lower()) for text in texts]
+    def __call__(self, texts: Sequence[str]) -> TokenBlock:
+        return TokenBlock.of([self._one((self.prompt + text).lower()) for text in texts])
 
     def _one(self, text: str) -> Tokens:
         words = list(dict.fromkeys(words_of(text)))
@@ -157,15 +183,15 @@ class WordPieces(Prompted):
         rules = rules_hash(self._rules)
         return f"{rules}+unknown" if self.keep_unknown else rules
 
-    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
+    def __call__(self, texts: Sequence[str]) -> TokenBlock:
         whole = [self.prompt + text for text in texts] if self.prompt else list(texts)
-        tokens: list[Tokens] = []
+        ids: list[list[int]] = []
         for start in range(0, len(whole), TEXTS_PER_CALL):
             with library_errors(self.source):
                 part = whole[start : start + TEXTS_PER_CALL]
                 encodings = self.backend.encode_batch_fast(part, add_special_tokens=False)
-            tokens += [without_unknown(each.ids, self.max_length, self.unknown) for each in encodings]
-        return tokens
+            ids += [each.ids for each in encodings]
+        return known_tokens(*flat(ids), self.max_length, self.unknown)
 
     def tokens_of(self, ids: list[int]) -> Tokens:
         """Return these ids of a text or of a window, without truncation."""

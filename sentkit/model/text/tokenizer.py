@@ -6,11 +6,10 @@ Uses the library tokenizers, without torch.
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
-from itertools import compress
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import orjson
 
 from sentkit.errors import DataError, UsageError
@@ -18,9 +17,17 @@ from sentkit.formats.checkpoints.end_token import with_end_token
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.templates import Template, find_template
 from sentkit.formats.json_files import read_object, read_object_if_there
-from sentkit.formats.rows.rows import Row
-from sentkit.model.encoding import TextRow, groups
-from sentkit.model.text.tokens import LocatedTokens, Prompted, Range, Tokens, places_in, truncate
+from sentkit.formats.rows.block import Row, RowBlock
+from sentkit.model.text.tokens import (
+    LocatedTokens,
+    Prompted,
+    Range,
+    TokenBlock,
+    Tokens,
+    flat,
+    places_in,
+    truncate,
+)
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -142,14 +149,15 @@ class Tokenizer(Prompted):
         own = [i for i, (first, last) in enumerate(encoding.offsets) if first < end and start < last]
         return encoding.ids[: own[0]], encoding.ids[own[-1] + 1 :]
 
-    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
-        whole = [self._seen(text) for text in texts]
+    def __call__(self, texts: Sequence[str]) -> TokenBlock:
+        whole = [self._seen(text) for text in texts] if self.prompt or self.lowercase else texts
         template = self.template
         if template is not None:
             whole = [template.around(text) for text in whole]
             with library_errors(self.source):
                 encodings = self.backend.encode_batch(whole)
-            return [self._truncate_sentence(template, *both) for both in zip(whole, encodings, strict=True)]
+            both = zip(whole, encodings, strict=True)
+            return TokenBlock.of([self._truncate_sentence(template, *each) for each in both])
         heads = [self._head(text) for text in whole]
         ids = self._ids(heads)
         short = [
@@ -157,7 +165,7 @@ class Tokenizer(Prompted):
         ]
         for k, all_ids in zip(short, self._ids([whole[k] for k in short]), strict=True):
             ids[k] = all_ids
-        return [self._truncate(each) for each in ids]
+        return self._truncated(ids)
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         with library_errors(self.source):
@@ -209,14 +217,19 @@ class Tokenizer(Prompted):
             return range(len(text))
         return [index for index, character in enumerate(text) for _ in character.lower()]
 
-    def _truncate(self, ids: list[int]) -> Tokens:
-        if not ids:
-            return Tokens(ids, 0, problem="the text has no tokens")
-        if len(ids) <= self.skip:
-            return Tokens(ids, len(ids), problem="the text has no tokens after the prompt")
-        own = self.before, len(ids) - self.after
-        tokens = truncate(ids, self.max_length, own, at_start=self.truncates_start)
-        return replace(tokens, skip=self.skip) if self.skip else tokens
+    def _truncated(self, ids: list[list[int]]) -> TokenBlock:
+        counts = np.fromiter(map(len, ids), np.int64, len(ids))
+        without, empty, long = (
+            np.flatnonzero(own).tolist()
+            for own in (counts <= self.skip, counts == 0, counts > self.max_length)
+        )
+        problems = dict.fromkeys(without, "the text has no tokens after the prompt")
+        problems |= dict.fromkeys(empty, "the text has no tokens")
+        for k in long:
+            own = self.before, len(ids[k]) - self.after
+            ids[k] = truncate(ids[k], self.max_length, own, at_start=self.truncates_start).ids
+        skip = np.full(len(ids), self.skip) if self.skip else None
+        return TokenBlock(*flat(ids), counts, skip=skip, problems=problems)
 
     def _truncate_sentence(self, template: Template, whole: str, encoding: "Encoding") -> Tokens:
         """Truncate only the sentence, so that the template stays complete."""
@@ -361,14 +374,14 @@ class SegmentTokenizer:
         with library_errors(self.plain.source):
             return max(self.plain.backend.encode("a", "a").type_ids)
 
-    def __call__(self, texts: Sequence[tuple[str, ...]]) -> list[list[Tokens]]:
+    def __call__(self, texts: Sequence[tuple[str, ...]]) -> list[Sequence[Tokens]]:
         """Return the tokens of each column; `texts` has one or two texts for each row."""
         columns = list(zip(*texts, strict=True))
         if len(columns) == 1:
             return [self.plain(columns[0])]
         with library_errors(self.plain.source):
             encodings = self.plain.backend.encode_batch(list(zip(*columns, strict=True)))
-        return [list(column) for column in zip(*map(self.segments, encodings), strict=True)]
+        return [*zip(*map(self.segments, encodings), strict=True)]
 
     def segments(self, encoding: "Encoding") -> tuple[Tokens, Tokens]:
         """Truncate both texts to the maximum length and split the sequence before the second text.
@@ -422,10 +435,10 @@ class OneToken:
         self.tokenizer, self.word_of = tokenizer, word_of
         self.rows = self.left_out = 0
 
-    def among(self, rows: Iterable[TextRow]) -> Iterator[TextRow]:
-        for group in groups(rows):
-            tokens = single_tokens(self.tokenizer, [self.word_of(row) for row, _ in group])
-            kept = [token is not None for token in tokens]
-            self.rows += len(kept)
-            self.left_out += kept.count(False)
-            yield from compress(group, kept)
+    def among(self, blocks: Iterable[RowBlock]) -> Iterator[RowBlock]:
+        for block in blocks:
+            tokens = single_tokens(self.tokenizer, [self.word_of(row) for row in block])
+            kept = [place for place, token in enumerate(tokens) if token is not None]
+            self.rows += len(tokens)
+            self.left_out += len(tokens) - len(kept)
+            yield block.take(kept)

@@ -3,20 +3,26 @@
 The windows overlap, and each token counts once.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 
 Range = tuple[int, int]  # the first index, and the index after the last
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
+    """One text of a `TokenBlock`, or one window."""
+
     ids: list[int]  # truncated ids, including special tokens; of the first window if there are several
     count: int  # number of tokens before truncation
     at: int = 0  # index of the token that the readout `prompt` uses
@@ -25,7 +31,6 @@ class Tokens:
     windows: "Windows | None" = None  # None: the text is read as a whole, or truncated
     second: int | None = None  # index of the first token of the second segment, if it has another type
     skip: int = 0  # number of first ids, of the prompt, that readouts exclude
-    old: tuple[int, ...] = ()  # the places of the vectors in the files of --reuse, if they have this text
 
     @property
     def truncated(self) -> bool:
@@ -49,6 +54,114 @@ class Tokens:
     def empty(self) -> int:
         without = [not part.ids for part in self.parts]
         return sum(without) if self.vectors > 1 else int(all(without))
+
+
+@dataclass(frozen=True, eq=False)
+class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
+    """The tokens of n texts: one array for all of them, and a column for each property that a text has.
+
+    A column that is None has its default for each text. Windows, problems and places of old vectors are rare,
+    so they are kept by the number of the text.
+    """
+
+    ids: NDArray[np.int32]  # truncated ids of all texts, one after the other
+    lengths: Ints  # (n,), of the truncated ids
+    counts: Ints  # (n,), before truncation
+    at: Ints | None = None
+    unknown: Ints | None = None
+    second: Ints | None = None  # -1: no second segment
+    skip: Ints | None = None
+    problems: Mapping[int, str] = field(default_factory=dict)
+    windows: "Mapping[int, Windows]" = field(default_factory=dict)
+    old: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # places in the files of --reuse
+
+    @classmethod
+    def of(cls, texts: Sequence[Tokens]) -> "TokenBlock":
+        def column(values: list[int], default: int = 0) -> Ints | None:
+            return np.array(values, np.int64) if any(value != default for value in values) else None
+
+        return cls(
+            *flat([each.ids for each in texts]),
+            np.array([each.count for each in texts], np.int64),
+            column([each.at for each in texts]),
+            column([each.unknown for each in texts]),
+            column([-1 if each.second is None else each.second for each in texts], -1),
+            column([each.skip for each in texts]),
+            {place: each.problem for place, each in enumerate(texts) if each.problem},
+            {place: each.windows for place, each in enumerate(texts) if each.windows is not None},
+        )
+
+    @cached_property
+    def starts(self) -> Ints:
+        """(n,), the places of the first ids."""
+        return np.cumsum(self.lengths) - self.lengths
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, place: Any) -> Any:
+        """The tokens of one text, by its number, or a block of several."""
+        if isinstance(place, slice):
+            return self.take(range(len(self))[place])
+        place = range(len(self))[place]
+        start, length = int(self.starts[place]), int(self.lengths[place])
+        at, unknown, skip = (
+            0 if column is None else int(column[place]) for column in (self.at, self.unknown, self.skip)
+        )
+        second = None if self.second is None or self.second[place] < 0 else int(self.second[place])
+        return Tokens(
+            self.ids[start : start + length].tolist(),
+            int(self.counts[place]),
+            at,
+            self.problems.get(place, ""),
+            unknown,
+            self.windows.get(place),
+            second,
+            skip,
+        )
+
+    def __iter__(self) -> Iterator[Tokens]:
+        return (self[place] for place in range(len(self)))
+
+    def take(self, places: Sequence[int] | range | Ints) -> "TokenBlock":
+        """The texts with these numbers."""
+        places = np.asarray(places, np.int64)
+        lengths = self.lengths[places]
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        columns: Any = [
+            None if column is None else column[places]
+            for column in (self.at, self.unknown, self.second, self.skip)
+        ]
+        numbers = places.tolist() if self.problems or self.windows or self.old else []
+        by_text: Any = [
+            {place: each[number] for place, number in enumerate(numbers) if number in each}
+            for each in (self.problems, self.windows, self.old)
+        ]
+        ids = self.ids[within + np.repeat(self.starts[places], lengths)]
+        return TokenBlock(ids, lengths, self.counts[places], *columns, *by_text)
+
+    @cached_property
+    def truncated(self) -> NDArray[np.bool_]:
+        """(n,), whether the model does not read all tokens of a text."""
+        known = self.lengths if self.unknown is None else self.lengths + self.unknown
+        cut = self.counts > known
+        cut[list(self.windows)] = False
+        return cut
+
+    def column(self, of_text: Callable[[Tokens], int], plain: Ints) -> Ints:
+        """(n,), a number of each text: `plain` without windows, `of_text` with windows."""
+        if not self.windows:
+            return plain
+        values = plain.copy()
+        for place in self.windows:
+            values[place] = of_text(self[place])
+        return values
+
+
+def flat(ids: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], Ints]:
+    """The ids of all texts in one array, and their numbers."""
+    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+    return np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum())), lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +223,9 @@ def truncate(ids: list[int], max_length: int, own: Range, *, at_start: bool) -> 
     return Tokens(ids[:start] + ids[start + excess :], len(ids))
 
 
-def check_ids(batch: Sequence[Tokens], weights: int, source: str) -> None:
+def check_ids(batch: TokenBlock, weights: int, source: str) -> None:
     """Raise a DataError if a token has no row in the word table of the model."""
-    largest = max(max(tokens.ids) for tokens in batch)
+    largest = int(batch.ids.max())
     if largest >= weights:
         ids = f"token id {largest}, but the model has {weights} tokens"
         raise DataError(f"the tokenizer and the model do not match: {ids}", source=source)
@@ -142,7 +255,7 @@ class TextTokenizer(Protocol):
     @property
     def whole(self) -> bool: ...  # all texts must be read before encoding starts
 
-    def __call__(self, texts: Sequence[Any]) -> list[Tokens]: ...  # of strings, or of items as in Texts
+    def __call__(self, texts: Sequence[Any]) -> TokenBlock: ...  # of strings, or of items as in Texts
 
 
 class PromptTokenizer(TextTokenizer, Protocol):
@@ -167,12 +280,12 @@ class TokenizerByPrompt:
         self.unit, self.whole = tokenizer.unit, tokenizer.whole
         self.tokenizers = {prompt: tokenizer.with_prompt(prompt) for prompt in prompts}
 
-    def __call__(self, texts: Sequence[tuple[str, str]]) -> list[Tokens]:
+    def __call__(self, texts: Sequence[tuple[str, str]]) -> TokenBlock:
         tokens: dict[tuple[str, str], Tokens] = {}
         for prompt, tokenizer in self.tokenizers.items():
             own = [each for each in texts if each[0] == prompt]
             tokens |= zip(own, tokenizer([text for _, text in own]), strict=True) if own else ()
-        return [tokens[each] for each in texts]
+        return TokenBlock.of([tokens[each] for each in texts])
 
 
 @runtime_checkable
@@ -220,22 +333,23 @@ class WindowTokenizer:
         settings = {"window": self.size, "stride": self.stride, "chunks": self.options.chunks}
         return {"on_truncate": self.options.mode, **settings}
 
-    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
-        tokens = self.tokenizer(texts)
-        late = self.options.late  # a text above the maximum length stays truncated, and is refused
-        is_long = [
-            not each.problem and each.count > self.longest and not (late and each.truncated)
-            for each in tokens
-        ]
-        long = [place for place, split in enumerate(is_long) if split]
-        located = self.tokenizer.locate([texts[place] for place in long]) if long else []
-        for place, found in zip(long, located, strict=True):
-            tokens[place] = self.split(texts[place], found)
+    def __call__(self, texts: Sequence[str]) -> TokenBlock:
+        whole = self.tokenizer(texts)
+        is_long = whole.counts > self.longest
+        is_long[list(whole.problems)] = False
+        if self.options.late:  # a text above the maximum length stays truncated, and is refused
+            is_long &= ~whole.truncated
+        long = np.flatnonzero(is_long).tolist()
+        if not long and not self.options.chunks:
+            return whole
+        tokens = list(whole)
+        for place, located in zip(long, self.tokenizer.locate([texts[k] for k in long]), strict=True):
+            tokens[place] = self.split(texts[place], located)
         if self.options.chunks:
             for place, (each, text) in enumerate(zip(tokens, texts, strict=True)):
                 if not is_long[place] and not each.truncated:
                     tokens[place] = replace(each, windows=Windows(((0, len(text)),)))
-        return tokens
+        return TokenBlock.of(tokens)
 
     def split(self, text: str, located: LocatedTokens) -> Tokens:
         count, room = len(located.ids), self.size - located.around

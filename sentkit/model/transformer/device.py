@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sentkit.errors import UnavailableError, UsageError
 from sentkit.model.encoding import Arrays
-from sentkit.model.text.tokens import Tokens
+from sentkit.model.text.tokens import TokenBlock
 
 Output = TypeVar("Output")
 
@@ -130,7 +130,7 @@ def to_host(tensors: Sequence[Tensor]) -> Callable[[], Arrays]:
 
 
 def halve_to_fit_memory(
-    run: Callable[[Sequence[Tokens]], Output], batch: Sequence[Tokens], *, advice: str
+    run: Callable[[TokenBlock], Output], batch: TokenBlock, *, advice: str
 ) -> list[Output]:
     """Return the output of `run` for each part of the batch, in order.
 
@@ -140,7 +140,7 @@ def halve_to_fit_memory(
         return [run(batch)]
     except torch.cuda.OutOfMemoryError as error:
         if len(batch) == 1:
-            problem = f"a text of {len(batch[0].ids)} tokens does not fit into the memory of the device"
+            problem = f"a text of {batch.lengths[0]} tokens does not fit into the memory of the device"
             raise UnavailableError(problem, advice=advice) from error
     # The error refers to tensors of the failed run, so free their memory after the end of its handler.
     torch.cuda.empty_cache()

@@ -26,7 +26,7 @@ from sentkit.formats.vectors.fingerprint import INT8_LOSS, Spec
 from sentkit.model.encoding import Arrays, Tally, default_budget, encode_texts
 from sentkit.model.reading import Reading
 from sentkit.model.spaces import place_of_declaration, spec_of_readout, steps_of_checkpoint, width_behind
-from sentkit.model.text.tokens import Tokens, check_ids
+from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.bert import Bert, load_bert
 from sentkit.model.transformer.device import (
@@ -55,7 +55,7 @@ from sentkit.model.transformer.int8 import (
     losses,
     usable,
 )
-from sentkit.model.transformer.packed import Packed, pack
+from sentkit.model.transformer.packed import Packed, pack_ids
 from sentkit.model.transformer.readouts import Convolution, apply_readouts, check_layers, width_of_vectors
 from sentkit.model.transformer.transformers_model import (
     ENCODER_HALVES,
@@ -305,7 +305,7 @@ class TransformerEncoder:
             self.prepared = True
         return self.body
 
-    def encode(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[Arrays]:
+    def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
         """Yield the token states of each batch, reduced to one array for each readout.
 
         A GPU gets the next batch before this function waits for the vectors of the current one.
@@ -322,7 +322,7 @@ class TransformerEncoder:
         if wait is not None:
             yield wait()
 
-    def _divide(self, batches: Sequence[Sequence[Tokens]]) -> Iterable[Arrays]:
+    def _divide(self, batches: Sequence[TokenBlock]) -> Iterable[Arrays]:
         """Compute a batch in each thread. In a program in Python, few batches share its threads."""
         with self.sharing:  # without it, threads of the program compete
             if len(batches) < torch.get_num_threads():  # in a command: never
@@ -330,7 +330,7 @@ class TransformerEncoder:
             pool = one_thread_each(self.threads, os.getpid())
         return pool.map(lambda batch: self._start(batch)(), batches)
 
-    def _start(self, batch: Sequence[Tokens]) -> Callable[[], Arrays]:
+    def _start(self, batch: TokenBlock) -> Callable[[], Arrays]:
         """Start to compute a batch. The returned function waits for its vectors."""
         vocabulary = self.checkpoint.config.get("vocab_size")
         if isinstance(vocabulary, int):
@@ -343,19 +343,25 @@ class TransformerEncoder:
             else lambda: [np.concatenate(each) for each in zip(*(wait() for wait in parts), strict=True)]
         )
 
-    def _start_part(self, batch: Sequence[Tokens]) -> Callable[[], Arrays]:
-        ids, skip = [tokens.ids for tokens in batch], batch[0].skip  # see plan_batches
-        pooled = [tokens.windows.pooled if tokens.windows else () for tokens in batch]
+    def _start_part(self, batch: TokenBlock) -> Callable[[], Arrays]:
+        skip = 0 if batch.skip is None else int(batch.skip[0])  # see plan_batches
+        lengths = batch.lengths.tolist()
+        pooled = [each.pooled if each else () for each in map(batch.windows.get, range(len(batch)))]
         spare = []
         if isinstance(self.network, Bert) and self.device.type == "cpu" and not skip and not any(pooled):
-            spare = filler([len(each) for each in ids])  # their vectors are dropped
+            spare = filler(lengths)  # their vectors are dropped
         second = None
-        if any(tokens.second is not None for tokens in batch):
-            second = [len(each.ids) if each.second is None else each.second for each in batch] + spare
-        packed = pack(
-            [*ids, *(np.full(length, ids[0][0]) for length in spare)],
+        if batch.second is not None:
+            second = [*np.where(batch.second < 0, batch.lengths, batch.second).tolist(), *spare]
+        at = np.zeros(len(batch) + len(spare), np.int64)
+        if batch.at is not None:
+            at[: len(batch)] = batch.at
+        ids = batch.ids.astype(np.int64)
+        packed = pack_ids(
+            np.concatenate([ids, np.full(sum(spare), ids[0])]),
+            [*lengths, *spare],
             self.device,
-            at=[tokens.at for tokens in batch] + [0] * len(spare),
+            at=at,
             skip=skip,
             second=second,
             pooled=pooled,

@@ -31,7 +31,7 @@ from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.model.encoding import Arrays
 from sentkit.model.reading import max_length
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.text.tokens import Tokens
+from sentkit.model.text.tokens import TokenBlock
 from sentkit.model.transformer.bert import Bert, Block
 from sentkit.model.transformer.device import speed_ratio
 from sentkit.model.transformer.inference import (
@@ -254,9 +254,10 @@ def calibration_texts() -> list[str]:
     return Path(__file__).with_name("int8_texts.txt").read_text(encoding="utf-8").splitlines()
 
 
-def usable(tokenizer: Tokenizer) -> list[Tokens]:
+def usable(tokenizer: Tokenizer) -> TokenBlock:
     """Return the tokens of the texts, except those that this tokenizer cannot read."""
-    return [tokens for tokens in tokenizer(calibration_texts()) if not tokens.problem]
+    tokens = tokenizer(calibration_texts())
+    return tokens.take([place for place in range(len(tokens)) if place not in tokens.problems])
 
 
 def calibrate(bert: Bert, checkpoint: Checkpoint, dtype: torch.dtype) -> Bert:

@@ -217,11 +217,25 @@ def pack(
     `second` is the index of the first token of the second segment in each sequence. `pooled` has the ranges
     of each sequence that readouts reduce, one after the other; a sequence without ranges is one range.
     """
-    device = torch.device(device)
-    lengths = tuple(len(sequence) for sequence in sequences)
+    lengths = [len(sequence) for sequence in sequences]
+    ids = np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences])
+    return pack_ids(ids, lengths, device, at=at, skip=skip, second=second, pooled=pooled)
+
+
+def pack_ids(
+    ids: np.ndarray,
+    sizes: Sequence[int],
+    device: torch.device | str = "cpu",
+    *,
+    at: Sequence[int] | np.ndarray | None = None,
+    skip: int = 0,
+    second: Sequence[int] | np.ndarray | None = None,
+    pooled: Sequence[Sequence[tuple[int, int]]] = (),
+) -> Packed:
+    """Do the same for the ids of all sequences in one array; `sizes` are their numbers."""
+    device, lengths = torch.device(device), tuple(sizes)
     assert lengths, "an empty batch"
     assert min(lengths) > skip, "a sentence without tokens to read"
-    ids = np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences])
     positions = np.arange(len(ids)) - np.repeat(first_tokens(lengths), lengths)
     return Packed(
         ids=to_device(ids, device),

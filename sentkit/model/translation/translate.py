@@ -16,9 +16,8 @@ from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.lora import is_adapter
 from sentkit.formats.rows.kinds import holds_vectors
-from sentkit.formats.rows.rows import Row
 from sentkit.model.encoding import AHEAD, RowGroup, Tally, ahead
-from sentkit.model.text.tokens import Tokens, check_ids, truncate
+from sentkit.model.text.tokens import TokenBlock, Tokens, check_ids, truncate
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
 from sentkit.model.transformer.transformers_model import (
     LOCAL,
@@ -104,7 +103,7 @@ class GumbelNoise:
     depend on the other rows of a batch.
     """
 
-    def __init__(self, seed: int, batch: Sequence[Tokens]) -> None:
+    def __init__(self, seed: int, batch: TokenBlock) -> None:
         self.generators = [np.random.default_rng([seed, *tokens.ids]) for tokens in batch]
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:  # (b, t), (b, v) -> (b, v)
@@ -113,7 +112,7 @@ class GumbelNoise:
         return scores - scores.new_tensor(np.log(waits))
 
 
-def processors(options: TranslationOptions, batch: Sequence[Tokens]) -> list[Any]:
+def processors(options: TranslationOptions, batch: TokenBlock) -> list[Any]:
     """Return the score processors for `generate` in order: temperature, top-p, noise."""
     from transformers import TemperatureLogitsWarper, TopPLogitsWarper
 
@@ -133,10 +132,8 @@ class Translation:
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
-    row: Row
-    tokens: Tokens
-    made: Translation | None  # None: the text is empty
+class Translated(RowGroup):
+    made: list[Translation | None]  # of each row; None: the text is empty
 
 
 @dataclass(slots=True)
@@ -146,12 +143,11 @@ class Counts(Tally):
     full: int = 0
     stale: int = 0  # rows with a vector of the original text
 
-    def take(self, group: Sequence[Translated]) -> int:
+    def take(self, group: Translated) -> int:
         """Add the rows of a group to the counts; return the number of input tokens."""
-        for each in group:
-            self.full += each.made is not None and each.made.full
-            self.stale += holds_vectors(each.row)
-        return self.add((each.row, [each.tokens]) for each in group)
+        self.full += sum(each is not None and each.full for each in group.made)
+        self.stale += sum(map(holds_vectors, group.rows))
+        return self.add(group)
 
 
 class Source:
@@ -168,9 +164,9 @@ class Source:
             why = "the special tokens and the prefix use all of it"
             raise UsageError(f"a maximum length of {max_length} tokens is too small: {why}")
 
-    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
+    def __call__(self, texts: Sequence[str]) -> TokenBlock:
         sequences: list[list[int]] = self.tokenizer([self.prefix + text for text in texts]).input_ids
-        return [self._read(text, ids) for text, ids in zip(texts, sequences, strict=True)]
+        return TokenBlock.of([self._read(text, ids) for text, ids in zip(texts, sequences, strict=True)])
 
     def _read(self, text: str, ids: list[int]) -> Tokens:
         if ids == self.empty or not text.strip():
@@ -210,14 +206,14 @@ class Translator:
         # Some models force an end token at the limit. This token does not mean that the text is complete.
         self.room = self.limits.written - (own.forced_eos_token_id is not None)
 
-    def __call__(self, batch: Sequence[Tokens]) -> list[Translation]:
+    def __call__(self, batch: TokenBlock) -> list[Translation]:
         check_ids(batch, self.vocabulary, self.name)
         advice = "use --max-length, fewer --beams, or --device cpu"
         parts = halve_to_fit_memory(self._generate, batch, advice=advice)
         self.halved += len(parts) - 1
         return [self._read(ids) for part in parts for ids in part]
 
-    def _generate(self, batch: Sequence[Tokens]) -> list[list[int]]:
+    def _generate(self, batch: TokenBlock) -> list[list[int]]:
         """Return the output ids of each text, padded to the longest output."""
         rows = [torch.tensor(tokens.ids) for tokens in batch]
         ids = pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_token_id or 0)  # (b, t)
@@ -245,22 +241,23 @@ class Translator:
 
 def translate_groups(
     prepared: Iterator[RowGroup], translate: Translator, budget: int
-) -> Iterator[list[Translated]]:
+) -> Iterator[Translated]:
     """Translate rows with one text each, in order. The budget counts the tokens of all beams."""
     for group in ahead(prepared, AHEAD):
         used = group.used
-        made = translate_texts(group.of(used), translate, budget // translate.limits.beams)
-        where = dict(zip(used, made, strict=True))
-        yield [Translated(row, group.tokens[own[0]], where[own[0]]) for row, own in group.rows]
+        made = translate_texts(group.tokens.take(used), translate, budget // translate.limits.beams)
+        where = dict(zip(used.tolist(), made, strict=True))
+        texts = [where[place] for place in group.index[:, 0].tolist()]
+        yield Translated(group.rows, group.index, group.tokens, texts)
 
 
-def translate_texts(tokens: Sequence[Tokens], translate: Translator, budget: int) -> list[Translation | None]:
+def translate_texts(tokens: TokenBlock, translate: Translator, budget: int) -> list[Translation | None]:
     """Return the translations in input order, None for an empty text."""
     translations: list[Translation | None] = [None] * len(tokens)
-    filled = [index for index, each in enumerate(tokens) if each.ids]
-    for batch in padded_batches([max(len(tokens[index].ids), MIN_LENGTH) for index in filled], budget):
+    filled = np.flatnonzero(tokens.lengths).tolist()
+    for batch in padded_batches([max(int(tokens.lengths[index]), MIN_LENGTH) for index in filled], budget):
         indexes = [filled[each] for each in batch]
-        for index, translation in zip(indexes, translate([tokens[i] for i in indexes]), strict=True):
+        for index, translation in zip(indexes, translate(tokens.take(indexes)), strict=True):
             translations[index] = translation
     return translations
 

@@ -10,8 +10,9 @@ from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint, read_checkpoint
 from sentkit.formats.files import together
+from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import TextParser, class_of, scored, wrong_field
-from sentkit.formats.rows.rows import Row, blocks
+from sentkit.formats.rows.rows import blocks
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.formats.vectors.sinks import VectorOutput, output_paths
 from sentkit.formats.vectors.store import common_fields
@@ -176,7 +177,7 @@ def encode_without(
     else:
         encoder = WithoutTokens(checkpoint, reading, tokens)
     inputs, texts = rows_of([path]), TextParser({})
-    groups = prepare(inputs.read(texts), reading.tokenizer, inputs.rejects)
+    groups = prepare(inputs.blocks(texts), reading.tokenizer, inputs.rejects)
     form = VectorOutput(force=True, replace=True)
     encoding = Encoding(encoder, reading.tokenizer, {}, encoder.budget, form)
     paths = output_paths(output, [each.name for each in reading.readouts], form, force=True)

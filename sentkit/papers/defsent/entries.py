@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.files import readable
+from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import filled, string_in
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import space_of
 from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vector_file import BLOCK

@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch.nn import functional as F
 
+from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import ENTRY, filled
-from sentkit.formats.rows.rows import Row
 from sentkit.model.checkpoint.heads import LanguageHead
 from sentkit.model.text.tokenizer import single_tokens
 from sentkit.model.transformer.bert import Bert

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_of
-from sentkit.formats.rows.rows import Row
 from sentkit.papers.figure_command import main, merged, rows_of
 from sentkit.plots.picture import Axis, Panel, Picture, Series
 from sentkit.plots.reports import LABELS, Value, by_name, intervals, value_of

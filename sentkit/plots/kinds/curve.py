@@ -8,8 +8,9 @@ import numpy as np
 
 from sentkit.errors import DataError, NoInputError
 from sentkit.formats.files import readable
+from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import scored, wrong_field
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.rows import Inputs
 from sentkit.plots.picture import Axis, Panel, Picture, Series
 from sentkit.plots.reports import titles
 

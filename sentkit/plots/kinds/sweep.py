@@ -8,7 +8,8 @@ import numpy as np
 
 from sentkit.errors import DataError
 from sentkit.formats.files import together
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.block import Row
+from sentkit.formats.rows.rows import Inputs
 from sentkit.plots.picture import Axis, Panel, Picture, Series
 from sentkit.plots.reports import (
     LABELS,

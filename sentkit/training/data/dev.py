@@ -12,8 +12,9 @@ from torch import Tensor
 
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
+from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import PAIR, POSITIVE, TRIPLET
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.retrieval import accuracy_of_triplets, mrr_of_pairs
 from sentkit.metrics.similarity import SIMILARITIES
@@ -117,7 +118,7 @@ def vectors_of(
     tokens: Sequence[Tokens], device: torch.device, reader: Reader, poll: Callable[[], None]
 ) -> NDArray[np.float32]:
     result: NDArray[np.float32] | None = None
-    for batch in batches([len(each.ids) for each in tokens], BUDGETS[device.type]):
+    for batch in batches(np.array([len(each.ids) for each in tokens]), BUDGETS[device.type]):
         poll()
         ids = [np.array(tokens[place].ids, np.int64) for place in batch]
         vectors = reader(pack(ids, device, at=[tokens[place].at for place in batch]))

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import (
     ENTRY,
     LISTS,
@@ -20,7 +21,6 @@ from sentkit.formats.rows.kinds import (
     string_in,
     wrong_field,
 )
-from sentkit.formats.rows.rows import Row
 from sentkit.formats.vectors.vectors import VectorRow, expect_one
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import TextTokenizer, Tokens
@@ -117,7 +117,7 @@ class Reads:
     # The tokenizer of a second encoder. Each text then has two columns, the first by the base's tokenizer.
     second: TextTokenizer | None = None
     # Replaces `columns`: takes the texts of many rows and returns the columns, one for each text of a row.
-    tokenize: Callable[[Sequence[tuple[str, ...]]], list[list[Tokens]]] | None = None
+    tokenize: Callable[[Sequence[tuple[str, ...]]], list[Sequence[Tokens]]] | None = None
     vectors: bool = False  # each row also has the vector of a teacher
 
 

@@ -74,13 +74,13 @@ class LabelledRows:
     def logits(self, method: Method, poll: Callable[[], None]) -> NDArray[np.float32]:
         """Return the outputs of the method in evaluation mode, (n, k)."""
         parts, order = [], list[int]()
-        lengths = [sum(map(len, own)) for own in zip(*self.texts, strict=True)]
+        lengths = np.array([sum(map(len, own)) for own in zip(*self.texts, strict=True)])
         with evaluating(method):
             for places in batches(lengths, BUDGETS[method.device.type]):
                 poll()
                 batch = Batch(tuple([column[place] for place in places] for column in self.texts))
                 parts.append(method.encode(batch)["logits"].float().cpu().numpy())
-                order += places
+                order += places.tolist()
         return np.concatenate(parts)[np.argsort(order)]
 
 

@@ -121,7 +121,8 @@ def test_a_long_row_is_a_bad_row(written: Written) -> None:
     assert [row.number for row in rows_of(path, longest=50, rejects=rejects)] == [1, 3]
     assert "a row of more than 50 bytes" in str(rejects.first)
     with open_parquet(path) as file:
-        assert [isinstance(raw, LongLine) for _, raw, _ in file.rows(longest=50)] == [False, True, False]
+        [block] = file.blocks(longest=50)
+        assert [isinstance(raw, LongLine) for raw in block.raws] == [False, True, False]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,196 @@
+"""A row, and some thousand of them as columns: their bytes, their parsed values and their places."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import orjson
+
+from sentkit.errors import DataError
+from sentkit.formats.rows import splice
+
+T = TypeVar("T")
+
+# The texts of a row; or one item, of the texts of a pair; or an item of a prompt and a text for each text.
+Texts = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Row:
+    line: bytes  # a JSON object without a newline
+    values: dict[str, Any]
+    source: str
+    number: int  # line number in the source, from 1
+    raw: bytes | None = field(default=None, repr=False, compare=False)  # the line of the input, if it differs
+    _plain: bool | None = field(default=None, repr=False, compare=False)
+
+    def error(self, problem: str, *, advice: str | None = None) -> DataError:
+        return DataError(problem, source=self.source, line=self.number, advice=advice)
+
+    @property
+    def input_line(self) -> bytes:
+        return self.line if self.raw is None else self.raw
+
+    @property
+    def plain(self) -> bool:
+        if self._plain is None:
+            self._plain = splice.is_plain(self.line, self.values)
+        return self._plain
+
+    def refuse_duplicates(self) -> None:
+        """Raise an error for a duplicate field name. The JSON parser silently keeps the last value."""
+        if not self.plain:
+            self.spans()
+
+    def spans(self) -> splice.Spans:
+        """The position of each field in the line."""
+        try:
+            return splice.spans_of(self.line)
+        except splice.DuplicateName as error:
+            raise self.error(f'duplicate field "{error}"') from error
+
+    def add(self, new: splice.NewFields, *, replace: bool) -> bytes:
+        """The line with new fields at its end. Existing fields are replaced in place, or are an error."""
+        names = [name.decode() for name, _ in new]
+        if self.values.keys().isdisjoint(names):
+            return splice.append(self.line, new, empty=not self.values)
+        self.check_absent(names, replace=replace)
+        return splice.put(self.line, new, self.spans())
+
+    def check_absent(self, names: Iterable[str], *, replace: bool) -> None:
+        """Raise an error if the row has one of these fields and `replace` is false."""
+        present = next((name for name in names if name in self.values), None)
+        if present is not None and not replace:
+            raise self.error(f'field "{present}" already exists', advice="use --replace to overwrite it")
+
+    def renamed(self, fields: Mapping[str, str]) -> "Row":
+        """The row with our names, from `fields`: our name -> the name in this row, which it must have."""
+        names = {theirs: ours for ours, theirs in fields.items()}
+        for theirs, ours in names.items():
+            if theirs not in self.values:
+                raise self.error(f'"{theirs}" is missing')
+            if ours in self.values and ours not in names:
+                raise self.error(f'"{theirs}" cannot become "{ours}", which the row already has')
+        line = splice.rename(self.line, names, self.spans())
+        values = {names.get(name, name): value for name, value in self.values.items()}
+        return Row(line, values, self.source, self.number, self.input_line)
+
+    def without(self, names: Collection[str]) -> "Row":
+        left = {name: value for name, value in self.values.items() if name not in names}
+        if self.plain:
+            line = splice.drop_from_plain(self.line, [name for name in self.values if name in names])
+        else:
+            line = splice.drop(self.line, names, self.spans())
+        return Row(line, left, self.source, self.number, self.input_line)
+
+
+@dataclass(slots=True)
+class RowBlock:
+    """Rows as columns of equal length. A bad row keeps its place until `Rejects.take` drops it."""
+
+    lines: list[bytes]  # JSON objects without a newline
+    values: list[dict[str, Any]]
+    sources: list[str]
+    numbers: list[int]  # line numbers in the sources, from 1
+    raws: list[bytes]  # the lines of the input
+    bad: dict[int, DataError] = field(default_factory=dict)  # by place
+    texts: list[Texts] = field(default_factory=list)  # that a parser found in each row
+    made: bool = False  # the lines were made from the values, so that no name occurs twice
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def __iter__(self) -> Iterator[Row]:
+        return map(Row, self.lines, self.values, self.sources, self.numbers, self.raws)
+
+    def row(self, place: int) -> Row:
+        columns = self.lines, self.values, self.sources, self.numbers, self.raws
+        return Row(*(column[place] for column in columns))  # type: ignore[arg-type]
+
+    def take(self, places: Sequence[int] | range | slice) -> "RowBlock":
+        """The rows at these places, none of which is bad."""
+
+        def own(column: list[T]) -> list[T]:
+            return column[places] if isinstance(places, slice) else [column[place] for place in places]
+
+        rows = own(self.lines), own(self.values), own(self.sources), own(self.numbers), own(self.raws)
+        return RowBlock(*rows, {}, own(self.texts) if self.texts else [], self.made)
+
+    def part(self, start: int, stop: int) -> "RowBlock":
+        """Consecutive rows, also bad ones."""
+        own = self.take(slice(start, stop))
+        own.bad = {place - start: error for place, error in self.bad.items() if start <= place < stop}
+        return own
+
+    def extend(self, other: "RowBlock") -> None:
+        self.bad |= {len(self) + place: error for place, error in other.bad.items()}
+        self.lines += other.lines
+        self.values += other.values
+        self.sources += other.sources
+        self.numbers += other.numbers
+        self.raws += other.raws
+        self.texts += other.texts
+        self.made = self.made and other.made
+
+    def without(self, names: Collection[str]) -> "RowBlock":
+        """The rows without these fields, which they may have."""
+        gone = frozenset(names)
+        if all(map(gone.isdisjoint, self.values)):
+            return self
+        lefts = [row if gone.isdisjoint(row.values) else row.without(gone) for row in self]
+        return replace(self, lines=[row.line for row in lefts], values=[row.values for row in lefts])
+
+    def refuse(self, place: int, problem: str, *, advice: str | None = None) -> None:
+        """Mark a row as bad, if it is not."""
+        error = DataError(problem, source=self.sources[place], line=self.numbers[place], advice=advice)
+        self.bad.setdefault(place, error)
+
+    def refuse_duplicates(self) -> None:
+        """Mark rows with a duplicate field name as bad."""
+        if self.made or self._all_plain():
+            return
+        for place, row in enumerate(self):
+            if place not in self.bad:
+                try:
+                    row.refuse_duplicates()
+                except DataError as error:
+                    self.bad[place] = error
+
+    def _all_plain(self) -> bool:
+        """Whether all lines are plain: no line has fewer quotes than its names and strings need."""
+        together = b"".join(self.lines)
+        fields = sum(map(len, self.values))
+        strings = sum([type(value) for value in each.values()].count(str) for each in self.values)
+        return b"\\" not in together and together.count(b'"') == 2 * (fields + strings)
+
+    def appended(self, new: Iterable[bytes]) -> list[bytes]:
+        """The lines with more fields at their end, given as JSON without braces."""
+        if not all(self.values):  # an object without fields needs no comma
+            return [
+                line[:-1] + (b"," if values else b"") + each + b"}"
+                for line, values, each in zip(self.lines, self.values, new, strict=True)
+            ]
+        return [b"%b,%b}" % (line[:-1], each) for line, each in zip(self.lines, new, strict=True)]
+
+
+def empty_block() -> RowBlock:
+    """A block to extend."""
+    return RowBlock([], [], [], [], [], made=True)
+
+
+def block_of(rows: Iterable[Row]) -> RowBlock:
+    """The rows as columns."""
+    block = RowBlock([], [], [], [], [])
+    for row in rows:
+        block.lines.append(row.line)
+        block.values.append(row.values)
+        block.sources.append(row.source)
+        block.numbers.append(row.number)
+        block.raws.append(row.input_line)
+    return block
+
+
+def made_block(values: list[dict[str, Any]], source: str, numbers: list[int], raws: list[bytes]) -> RowBlock:
+    """Rows whose lines are made from their values. Each line is a copy: a result of orjson occupies 4 KB."""
+    lines = [bytes(memoryview(orjson.dumps(each))) for each in values]
+    return RowBlock(lines, values, [source] * len(lines), numbers, raws, made=True)
