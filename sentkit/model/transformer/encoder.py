@@ -177,7 +177,7 @@ class TransformerEncoder:
             self.body = body.to(self.device, torch.float32 if self.integers else self.dtype).eval()
             with declared_in(place_of_declaration(checkpoint), unless=reading.options.readout is not None):
                 check_layers(self.body, reading.readouts)
-            before = width_of_vectors(self.body, reading.readouts)
+            before = self.read_width = width_of_vectors(self.body, reading.readouts)
             self.steps = steps_of_checkpoint(checkpoint, reading, before, read_layer)
             lost = self._use_integers() if self.integers else []
             self.specs = [
@@ -329,6 +329,16 @@ class TransformerEncoder:
                 return [self._start(batch)() for batch in batches]
             pool = one_thread_each(self.threads, os.getpid())
         return pool.map(lambda batch: self._start(batch)(), batches)
+
+    @classmethod
+    def free_network(cls) -> None:
+        """Replace the network by vectors of ones from now on, to measure the other work."""
+
+        def start(self: TransformerEncoder, batch: TokenBlock) -> Callable[[], Arrays]:
+            shape = len(batch), self.read_width
+            return lambda: [np.ones(shape, np.float32) for _ in self.reading.readouts]
+
+        cls._start = start  # type: ignore[method-assign]
 
     def _start(self, batch: TokenBlock) -> Callable[[], Arrays]:
         """Start to compute a batch. The returned function waits for its vectors."""
