@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -41,6 +42,9 @@ def prepare() -> None:
     fill_closed_streams()
     stream = io.BufferedWriter(LossyStderr(STDERR, "w", closefd=False))
     sys.stderr = io.TextIOWrapper(stream, errors="backslashreplace", line_buffering=True)
+    if not sys.warnoptions:  # sentkit refuses or reports results that are not finite or did not converge
+        warnings.filterwarnings("ignore", category=RuntimeWarning)  # of floating-point numbers
+        warnings.filterwarnings("ignore", module=r"(numpy|scipy|sklearn|sentkit)\b")
 
 
 def fill_closed_streams() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from sentkit.console import Console, RowProgress
+from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
 from sentkit.flags.rules import Named
@@ -48,6 +49,8 @@ def predict(
     """
     # As in `encode`, each thread computes batches of its own.
     limit_threads(None, of_libraries=1)
+    import numpy as np
+
     from sentkit.formats.rows.kinds import FIELDS
     from sentkit.formats.vectors.store import is_store
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
@@ -71,13 +74,18 @@ def predict(
             text_model = ClassifierModel(model, machine.device, machine.precision)
             answers, groups = text_model.answers, outputs_of(text_model, inputs, console)
 
-        def put(item: tuple["Row", "NewFields"]) -> bytes:
-            row, fields = item
+        if answers.classes and name == ("probabilities" if every else "probability"):
+            raise UsageError(f"--name {name}: this field is for the probability", advice="use another name")
+
+        def put(item: tuple["Row", Any, "NewFields"]) -> bytes:
+            row, values, fields = item
+            if not np.isfinite(values).all():  # JSON cannot represent NaN
+                raise row.error("an output of the classifier is NaN or infinity")
             return row.add(fields, replace=replace) + b"\n"
 
         with output.open() as out:
             for rows, outputs in groups:
-                items = zip(rows, answers.fields(outputs, name, every=every), strict=True)
+                items = zip(rows, outputs, answers.fields(outputs, name, every=every), strict=True)
                 out.writelines(inputs.rejects.each(items, put, lambda item: item[0]))
                 out.flush()  # the reader of the pipe gets each group immediately
                 progress.add(len(rows), 0)

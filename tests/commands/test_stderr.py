@@ -224,6 +224,15 @@ def test_hostile_data_is_escaped_in_messages(sentkit, jsonl, case):
     check_escaped(done, r"x\x1b[31m\u202e\x9b\ny\u2028")
 
 
+@pytest.mark.parametrize("penalty", [1e-320, 1e-300])
+def test_warnings_of_libraries_are_hidden(program, jsonl, penalty):
+    rows = [{"embedding": [n, -n], "label": n % 2} for n in range(12)]
+    done = program("probe", "--label", "label", "--folds", 3, "--penalties", penalty, stdin=jsonl(*rows))
+
+    assert done.code == 0
+    assert all(line.startswith("sentkit probe: warning: -: ") for line in done.err.splitlines())
+
+
 def test_a_stream_that_fails_is_ignored(monkeypatch):
     """Also where the process has not been prepared: sentkit as a library."""
 

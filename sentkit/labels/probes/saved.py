@@ -76,7 +76,8 @@ def read_classifier(path: str) -> VectorClassifier:
     classes: Any = note.get("classes")
     weight, bias = read_array(path, "weight"), read_array(path, "bias")
     named = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
-    if not named or len({*classes}) != len(classes) or weight.shape[:1] != bias.shape != (len(classes),):
+    agree = named and len({*classes}) == len(classes) and weight.shape[:1] == bias.shape == (len(classes),)
+    if not agree:
         raise DataError("the classes and the weights do not match", source=path)
     if weight.ndim != 2 or 0 in weight.shape or not (np.isfinite(weight).all() and np.isfinite(bias).all()):
         raise DataError("the weights have a wrong shape, or NaN or infinity", source=path)
