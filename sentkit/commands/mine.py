@@ -1,11 +1,9 @@
 """`sentkit mine`: hard negatives for pairs of texts."""
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from sentkit.console import Console, RowProgress, slow
-from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
 from sentkit.flags.rules import Named, Range
@@ -37,8 +35,6 @@ class SelectionFlags:
         from sentkit.metrics.neighbours.negatives import MiningOptions
 
         margin = MARGINS[self.kind] if self.margin is None else self.margin
-        if not math.isfinite(margin):
-            raise UsageError(f"--margin {margin}: expected a finite number")
         return MiningOptions(self.top, self.skip, margin, self.kind == "relative", self.metric)
 
 

@@ -44,12 +44,9 @@ def check_name(flag: str, name: str | None) -> None:
 def check_threshold(threshold: float | None, metric: str) -> None:
     """Refuse a threshold that no similarity reaches, or that every similarity reaches."""
     least, most = {"cosine": (-1.0, 1.0), "dot": (-math.inf, math.inf)}.get(metric, (-math.inf, 0.0))
-    if threshold is None or (math.isfinite(threshold) and least <= threshold <= most):
+    if threshold is None or least <= threshold <= most:
         return
-    if metric == "cosine":
-        expected = "a number from -1 to 1"
-    else:
-        expected = "a finite number" if metric == "dot" else "0 or less: distances are made negative"
+    expected = "a number from -1 to 1" if metric == "cosine" else "0 or less: distances are made negative"
     raise UsageError(f"--threshold {threshold:g}: expected {expected}")
 
 

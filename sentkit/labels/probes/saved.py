@@ -40,6 +40,15 @@ class VectorClassifier:
     weight: Float64  # (k, d), for the features of a row
     bias: Float64  # (k,)
 
+    def __post_init__(self) -> None:
+        weight, bias = self.weight, self.bias
+        if (
+            weight.ndim != 2
+            or 0 in weight.shape
+            or not (np.isfinite(weight).all() and np.isfinite(bias).all())
+        ):
+            raise DataError("the weights have a wrong shape, or NaN or infinity", source=self.path)
+
     @property
     def answers(self) -> Answers:
         return Answers(self.classes, "softmax")
@@ -79,8 +88,6 @@ def read_classifier(path: str) -> VectorClassifier:
     agree = named and len({*classes}) == len(classes) and weight.shape[:1] == bias.shape == (len(classes),)
     if not agree:
         raise DataError("the classes and the weights do not match", source=path)
-    if weight.ndim != 2 or 0 in weight.shape or not (np.isfinite(weight).all() and np.isfinite(bias).all()):
-        raise DataError("the weights have a wrong shape, or NaN or infinity", source=path)
     return VectorClassifier(path, tuple(classes), weight.astype(np.float64), bias.astype(np.float64))
 
 
