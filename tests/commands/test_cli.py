@@ -2,12 +2,15 @@
 
 import re
 import signal
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from sentkit import cli, process
 from sentkit.console import Console, RowProgress, StepProgress, TaskProgress, slow
+from sentkit.errors import NoInputError
+from sentkit.formats.files import open_file
 
 NAMES = (
     *("encode", "check", "score", "diff", "search", "mine", "duplicates", "cluster", "probe", "predict"),
@@ -164,19 +167,39 @@ def test_an_error_before_any_command_is_not_wrong_usage(sentkit, monkeypatch):
     assert done.told[0] == "sentkit: a bug in sentkit: LookupError: no metadata"
 
 
+MORE_FILES = "raise the limit of open files, for example: ulimit -n 4096"
+
+
 @pytest.mark.parametrize(
     ("error", "code", "told"),
     [
         (MemoryError(), 74, "out of memory"),
         (OSError(28, "No space left on device"), 74, "no space left on device"),
         (PermissionError(13, "Permission denied", "x.bin"), 74, "x.bin: permission denied"),
+        (RuntimeError("could not create a primitive"), 74, "out of memory"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), 74, "out of memory"),
+        (ImportError("libx.so: failed to map segment from shared object"), 74, "out of memory"),
+        (OSError(24, "Too many open files", "x"), 74, f"x: too many open files\n  {MORE_FILES}"),
         (KeyboardInterrupt(), 130, "stopped by Ctrl-C"),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_system_error_is_one_line(error, code, told, capsys):
+def test_a_system_error_is_short(error, code, told, capsys):
     assert cli.exit_code(error, Console("encode")) == code
     assert capsys.readouterr().err == f"sentkit encode: {told}\n"
+
+
+def test_an_input_beyond_the_limit_of_open_files_has_the_advice(capsys, monkeypatch):
+    def refuse(*_):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(NoInputError) as caught:
+        open_file("x.jsonl")
+    code = cli.exit_code(caught.value, Console("cat"))
+    told = f"sentkit cat: x.jsonl: cannot be read: Too many open files\n  {MORE_FILES}\n"
+
+    assert (code, capsys.readouterr().err) == (66, told)
 
 
 @pytest.mark.parametrize(

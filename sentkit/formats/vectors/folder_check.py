@@ -5,7 +5,7 @@ A folder of changed inputs is updated by a new one, which is beside it until it 
 
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -69,8 +69,8 @@ def problems(folder: VectorFolder, status: Status) -> Iterator[tuple[str, str | 
     """
     changed = [input_problem(folder, number) for number in range(len(folder.inputs))]
     yield from (("", problem) for problem in changed if problem is not None)
-    kept = zip(folder.inputs, changed, strict=True)
-    sources = source_digests(folder, [each["path"] if reason is None else None for each, reason in kept])
+    kept = zip(map(path_of, folder.inputs), changed, strict=True)
+    sources = source_digests(folder, [path if reason is None else None for path, reason in kept])
     for name in status.done:
         problem = folder.damage(name)
         if problem is not None:
@@ -89,15 +89,21 @@ def without(folder: VectorFolder, status: Status, damaged: Collection[str]) -> S
 
 def input_problem(folder: VectorFolder, number: int) -> str | None:
     """The reason why an input is not the recorded one."""
-    record = folder.inputs[number]
-    if record["path"] is None:
+    record, path = folder.inputs[number], path_of(folder.inputs[number])
+    if path is None:
         return None
     try:
-        now = describe_input(inputs_of(folder, number, record["path"]), record["path"])
+        now = describe_input(inputs_of(folder, number, path), path)
     except SentkitError as error:
         return str(error)
     name = next((name for name in ("size", "head", "tail") if now[name] != record[name]), None)
-    return None if name is None else f"{record['path']}: has changed: its {name} differs from run.json"
+    return None if name is None else f"{path}: has changed: its {name} differs from run.json"
+
+
+def path_of(record: Mapping[str, Any]) -> str | None:
+    """The path of an input in the encoding of this system; None if run.json cannot name it."""
+    path = record["path"]
+    return None if path is None or "\ufffd" in path else os.fsdecode(path.encode())
 
 
 def inputs_of(folder: VectorFolder, number: int, path: str) -> Inputs:

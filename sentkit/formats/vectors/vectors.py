@@ -166,7 +166,7 @@ def array_rows(path: str, count: int) -> Iterator[tuple[Row, NDArray[np.float32]
     """Empty rows with their vectors (1, d) as float32."""
     for start in range(0, count, ARRAY_ROWS):
         with np.errstate(over="ignore"):  # one map of the whole file would keep all its pages in memory
-            block = read_array_file(path)[start : start + ARRAY_ROWS, None].astype(np.float32)
+            block = read_array_file(path)[start : start + ARRAY_ROWS, None].astype(np.float32, "C")
         for place, vectors in enumerate(block, start=start + 1):
             yield Row(b"{}", {}, path, place), vectors
 

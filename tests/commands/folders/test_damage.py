@@ -1,6 +1,7 @@
 """Changed, copied and swapped blocks, headers and run.json: each is found, and none is a bug of sentkit."""
 
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -118,6 +119,20 @@ def test_check_compares_a_vector_file_with_its_digest(sentkit, folder, joined):
             assert done.rows[0]["problems"] == ["its digest is wrong"]
     path.write_bytes(whole)
     assert sentkit("check", path, "--shards", 2).code == 2
+
+
+@pytest.mark.parametrize("name", [b"caf\xc3\xa9", b"caf\xe9"])
+def test_an_input_with_any_name_is_checked_in_any_locale(program, sentkit, encode, corpus, name):
+    """run.json cannot name a path that is not UTF-8; such an input is not compared."""
+    path = os.fsdecode(name) + ".jsonl"
+    shutil.copy(corpus, path)
+    encode(path, "-o", "whole/")
+    locale = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}
+    done = [sentkit("check", "--deep", "whole"), program("check", "--deep", "whole", env=locale)]
+
+    assert [each.code for each in done] == [0, 0]
+    Path(path).write_text("x")
+    assert sentkit("check", "--deep", "whole").code == ("\udce9" not in path)
 
 
 def test_a_file_without_a_digest_can_be_read_but_not_checked(sentkit):
