@@ -118,6 +118,7 @@ def test_the_example_of_the_manual_is_short_and_trains(run, mine, sentkit):
     assert len(mine.read_text().splitlines()) <= 42
     assert done.code == 0, done.err
     assert json.loads(done.out)["method"] == "mine.py:Uniform"
+    assert "declares none; it is the default of mine.py:Uniform\n" in done.err
     assert "weight of the uniformity" in listed
     assert "--preset small" in listed
     assert f"sentkit train {mine}:Uniform" in replayed
