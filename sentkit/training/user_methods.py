@@ -1,4 +1,4 @@
-"""Methods of users: the import of their class, and checks of its settings and of what its hooks return.
+"""Methods of users: the import of their class, and checks of its settings and of the values of its hooks.
 
 A fault in the class is a DataError with its file and line. Importing this module does not import torch.
 """
@@ -30,7 +30,7 @@ from sentkit.training.settings import KINDS, notes, readout
 if TYPE_CHECKING:
     from sentkit.training.method import Method
 
-NEEDED = ("encode", "loss", "reads")  # what a method must define
+NEEDED = ("encode", "loss", "reads")  # a method must define these
 MANUAL = "see: man 7 sentkit-method"
 NUMBERS = {float: Real, int: Integral}
 
@@ -102,7 +102,7 @@ def errors_in(path: str | None, line: int | None = None) -> Iterator[None]:
     """
     try:
         yield
-    except (SentkitError, Interrupted, KeyboardInterrupt, MemoryError):
+    except (SentkitError, Interrupted, KeyboardInterrupt, GeneratorExit, MemoryError):
         raise
     except BaseException as error:
         if path is None or (isinstance(error, SystemExit) and raised_signal() is not None):
@@ -133,7 +133,7 @@ def of_sentkit(file: str) -> bool:
     return Path(file).is_relative_to(Path(__file__).parents[1])
 
 
-# Checks of a class, and of what its hooks return. Each yields what is wrong; only the first one is reported.
+# Checks of a class, and of the values of its hooks. They yield faults, of which the first one is reported.
 
 
 def faults_of_class(kind: "type[Method]") -> Iterator[str]:
@@ -189,7 +189,7 @@ def hooks_of(method: "type[Method]") -> list[tuple[str, Any]]:
 
 
 def checked(kind: "type[Method]", file: str, line: int) -> "type[Method]":
-    """Return a subclass that checks what the hooks of the user return."""
+    """Return a subclass that checks the values of the hooks of the user."""
     from sentkit.training.method import Method
 
     own: dict[str, Any] = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}

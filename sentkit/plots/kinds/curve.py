@@ -1,7 +1,7 @@
 """The log of training runs: one panel each for the loss, its terms, the learning rate and the dev score."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -117,5 +117,7 @@ def line_of(log: Log, points: int, name: str) -> Series:
     kept = (array[:, 0] == log.kept) & np.isfinite(array[:, 1]) & (name == "dev")
     if name != "dev" and len(array) > points:
         array = np.array([part.mean(axis=0) for part in np.array_split(array, points)])
-    marks = {"marks": tuple(np.where(kept, "kept", "")), "fields": {"kept": kept.tolist()}}
-    return Series(log.name, array[:, 0], array[:, 1], "line", **(marks if kept.any() else {}))
+    series = Series(log.name, array[:, 0], array[:, 1], "line")
+    if not kept.any():
+        return series
+    return replace(series, marks=tuple(np.where(kept, "kept", "")), fields={"kept": kept.tolist()})

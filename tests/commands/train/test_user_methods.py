@@ -223,6 +223,17 @@ def test_wrong_places_are_refused(sentkit, texts, tmp_path, place, code, problem
     assert problem in done.err
 
 
+def test_an_error_in_a_module_has_its_file(sentkit, texts, tmp_path, monkeypatch):
+    (tmp_path / "broken_module.py").write_text("first = 1\nunknown.name\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    done = sentkit("train", "broken_module:X", texts, "-o", "out")
+
+    assert (done.code, done.told) == (
+        65,
+        [f"sentkit train: {tmp_path}/broken_module.py:2: NameError: name 'unknown' is not defined"],
+    )
+
+
 def test_a_method_of_a_module_is_found_by_its_name(sentkit, tiny, texts, tmp_path):
     place = "sentkit.training.methods.simcse:SimCSE"
     done = sentkit("train", place, str(texts), "-m", str(tiny), "-o", str(tmp_path / "out"), "--batch", "4")

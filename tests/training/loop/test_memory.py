@@ -27,4 +27,4 @@ def test_large_blocks_are_not_returned_to_the_system():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     faults, page = map(int, done.stdout.split())
 
-    assert faults < (1 << 26) / page  # fewer than for the pages of one block
+    assert faults < 2 * (1 << 26) / page  # not those of five blocks, although the first one can move
