@@ -32,6 +32,7 @@ from sentkit.process import (
     limit_threads,
     raised_signal,
     unwind_on_signals,
+    version_of,
     without_signals,
 )
 
@@ -154,10 +155,8 @@ def report_bug(error: Exception, console: Console) -> int:
 def show_version(show: bool) -> None:
     """Read the versions from the metadata of the packages: importing torch takes a second."""
     if show:
-        from importlib.metadata import version
-
         typer.echo(f"sentkit {__version__}")
-        typer.echo(" ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "tokenizers")))
+        typer.echo(" ".join(f"{name} {version_of(name)}" for name in ("torch", "transformers", "tokenizers")))
         raise typer.Exit
 
 

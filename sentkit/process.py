@@ -136,6 +136,16 @@ def threads_of_command() -> int | None:
     return _threads
 
 
+def version_of(package: str) -> str:
+    """Return the version of a package; a checkout on PYTHONPATH has no record of it."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package) or "unknown"
+    except PackageNotFoundError:
+        return "unknown"
+
+
 def threads_of_environment() -> int | None:
     """Return the value of SENTKIT_THREADS; None if it is unset or empty."""
     value = os.environ.get("SENTKIT_THREADS")

@@ -71,6 +71,7 @@ def encode(
             model,
             reading.options(),
             device=folder.parsed_shard().device(machine.device),
+            precision=machine.precision,
             **reuse.recorded(precision, products),
         )
         report_loading(text_model.name, text_model.notes, console)

@@ -69,7 +69,7 @@ def train(
     from sentkit.formats.checkpoints.commands import METHOD, Command, inputs_of
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.signals import handle_signals
-    from sentkit.training.catalogue import METHODS, errors_in, load
+    from sentkit.training.catalogue import METHODS, open_method
     from sentkit.training.run_folders import RunFolders, result_line
     from sentkit.training.settings import build, described
 
@@ -82,8 +82,9 @@ def train(
         raise UsageError("-o is missing: give the folder of the new checkpoint")
     first = is_first_process()
     console = Console("train", run.quiet or not first, run.verbose)
-    with handle_signals(partial(say_stopping, console)) as stop:
-        kind = (loaded := load(method)).kind  # this imports torch
+    # Opening the method imports torch.
+    with handle_signals(partial(say_stopping, console)) as stop, open_method(method) as loaded:
+        kind = loaded.kind
         if list_:
             print_described(described(kind.Settings, kind.presets))
             return
@@ -135,7 +136,7 @@ def train(
             reads={"-m": None if start.init else options.model_paths(model), **reads},
             writes={"-o": folders.all_folders, "stdout": "-"},
         )
-        with errors_in(loaded.file), opened as inputs:
+        with opened as inputs:
             reporter = Reporter(console.report, console.note, console.warn, bar.take)
             if perform(train_options, inputs, stop, reporter):
                 bar.done()

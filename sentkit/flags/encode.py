@@ -48,7 +48,7 @@ class ReuseFlags:
         if products is None and is_store(path):
             spec = VectorFolder(path).settings["encoder"] if is_vector_folder(path) else read_note(path)
             precision, products = repeated(spec, precision)
-        return {"precision": precision, "products": products}
+        return {"recorded": precision, "products": products}
 
     def open(
         self,

@@ -14,7 +14,7 @@ from sentkit.metrics.sts.intervals import resample
 from sentkit.reports import tables
 from sentkit.reports.rows import rows_of
 from sentkit.reports.suites import STS, published
-from sentkit.reports.tables import Line, Table
+from sentkit.reports.tables import Line, Table, rendered
 from support import in_jsonl
 
 PAIRS = [
@@ -139,9 +139,16 @@ def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data,
     assert parts["paper"].startswith(parts["own"])
     assert re.findall(r"^SG-BERT, table (\d+)", parts["paper"], re.MULTILINE) == ["1", "7", "11"]
     assert "here" not in parts["paper"]
-    assert parts["table"].startswith("SG-BERT, table 1: sts, Spearman x 100\n")
+    assert parts["table"].startswith("SG-BERT, table 1: sts, Spearman x 100; (a): standard deviation\n")
     assert re.findall(r"^here .*?(\w+)", parts["table"], re.MULTILINE)[:2] == ["nano", "runs"]
     assert "sts has no average: no test set of STS12, STS13, STS14, STS15, STS16" in done.err
+
+
+def test_brackets_are_explained_in_the_title():
+    table = Table("sts", ("row",), ("STS-B",), (Line(("one",), ("2.00 (0.50) [1.00, 3.00]",)),))
+
+    for form in ("text", "markdown", "latex"):
+        assert "sts; (a): standard deviation; [a, b]: 95" in rendered([table], form, 80)
 
 
 def test_pairs_of_any_file_have_their_correlation(sentkit, data, spearman):

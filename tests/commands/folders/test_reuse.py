@@ -138,6 +138,22 @@ def test_a_moved_model_and_another_precision(sentkit, tiny, copy_of):
     assert '"precision" is "fp32", this command has "bf16"; nothing is reused' in done.err
 
 
+def test_the_recorded_precision_is_no_flag_of_a_static_model(sentkit, tiny, model2vec):
+    """The message names the model of the old vectors, and not a flag that is not given."""
+    rows, static = write("old.jsonl", OLD), model2vec()
+    sentkit("encode", rows, "-m", tiny, "-o", "folder/", "--precision", "bf16")
+    resumed = sentkit("encode", rows, "-m", static, "-o", "folder/", "--resume")
+    reused = sentkit("encode", rows, "-m", static, "-o", "new/", "--reuse", "folder")
+    given = sentkit("encode", rows, "-m", static, "-o", "folder/", "--resume", "--precision", "bf16")
+
+    assert resumed.code == 65
+    assert "--precision" not in resumed.err + reused.err
+    assert (reused.code, reused.told[-1].split(":")[1]) == (0, " reused rows")
+    assert (given.code, given.told[0]) == (
+        2, "sentkit encode: --precision bf16: a static model computes in fp32",
+    )  # fmt: skip
+
+
 def test_copied_vectors_of_a_transformer_have_equal_bytes(sentkit, tiny, sentences):
     """New texts are in other batches than in a fresh run, so their last bits can differ."""
     old, new = write("old.jsonl", sentences[:40]), write("new.jsonl", sentences)
