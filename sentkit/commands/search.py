@@ -280,7 +280,7 @@ def write_hits(search: "Search", out: BinaryIO, *, replace: bool) -> None:
             hits = b"[%b]" % b",".join(search.corpus.hit(*each) for each in query_hits.hits)
             new = [(b"hits", hits)]
             if search.options.part is not None:
-                new.append((b"part", part_of(search.options, [each for _, each in query_hits.hits])))
+                new.append((b"part", part_of(search, [each for _, each in query_hits.hits])))
             out.write(query_hits.query.add(new, replace=replace) + b"\n")
         out.flush()  # the reader of a slow pipe gets each window immediately
 

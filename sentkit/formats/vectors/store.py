@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.outputs.temporary import open_side_file
 from sentkit.formats.rows.rows import Inputs, Row
-from sentkit.formats.vectors.fingerprint import without_machine
+from sentkit.formats.vectors.fingerprint import digest, without_machine
 from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, is_vector_folder
 from sentkit.formats.vectors.storage import OPEN_MAPS, StoredVectors, Vectors
 from sentkit.formats.vectors.vector_file import RECORDED_FIELDS, VectorFile
@@ -37,6 +37,7 @@ class Store:
         self.names, self.width = first.names, first.width
         self.starts = [0, *accumulate(file.count for file in self.files)]
         self.before, self.count = 0, self.starts[-1]  # rows of the folder before these files, and of them
+        self.digest = ""  # of all blocks, if only a part of them is kept
         self.row_reader = lru_cache(OPEN_MAPS)(lambda number: self.files[number].row_reader())
         own = without_machine(first.spec), first.width
         for file in self.files:
@@ -52,6 +53,7 @@ class Store:
         if first == last:
             problem = f"part {number} of {count}: {self.path} has {len(self.files)} blocks"
             raise UsageError(problem, advice="use at most as many parts as blocks")
+        self.digest = digest([[file.header.metadata, file.count] for file in self.files])
         self.before = self.starts[first]
         self.starts = [start - self.before for start in self.starts[first : last + 1]]
         self.files, self.count = self.files[first:last], self.starts[-1]

@@ -37,6 +37,7 @@ class VectorTable:
     numbers: Sequence[int]  # of the rows in the file, from 1
     origin: str | None = None  # how the vectors were encoded, if the file records it
     files: Sequence[str] = ()  # of the rows, if they are encoded from several files
+    digest: str = ""  # of the whole folder, if these are the vectors of a part
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -97,7 +98,17 @@ def stored(
             check_finite(store.row(place), block[place - start])
     fields = fields_of(inputs, path)
     numbers = range(store.before + 1, store.before + len(vectors) + 1)
-    return VectorTable(path, vectors, store.names, fields, store.emb, store.row, numbers, origin_of(store))
+    return VectorTable(
+        path,
+        vectors,
+        store.names,
+        fields,
+        store.emb,
+        store.row,
+        numbers,
+        origin_of(store),
+        digest=store.digest,
+    )
 
 
 def origin_of(store: Store) -> str | None:
