@@ -97,7 +97,7 @@ def check_limits(record: Mapping[str, Any], limits: Mapping[str, float]) -> None
         if value is None:
             because = "the widths differ" if name == "cosine" else "there is only one vector"
             raise AnswerIsNo(f"{name} is undefined: {because}")
-        if value < limit:
+        if not value >= limit:  # also NaN
             raise AnswerIsNo(f"the {kind} {part} is {number(value)}, below {limit:g}")
 
 

@@ -46,6 +46,7 @@ class Log:
     terms: dict[str, None] = field(default_factory=dict)
 
     def add(self, row: Row) -> None:
+        row.refuse_duplicates()
         step = scored(row, "step")
         if step is None:
             raise wrong_field(row, "step", "a number")
