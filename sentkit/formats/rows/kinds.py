@@ -127,12 +127,13 @@ class TextParser:
         return self.kind.texts if self.kind else ()
 
     def __call__(self, row: Row) -> tuple[Row, tuple[Any, ...]]:
-        if self.kind is None:
-            kind = self._kind_of(row)
-            self.own_prompts, self.kind = prompts_of_sides(kind, self.prompts), kind
-            self.names = tuple(self.fields.get(name, name) for name in self.kind.texts)
         row.refuse_duplicates()
-        texts = tuple(string_in(row, name) for name in self.names)
+        kind = self.kind or self._kind_of(row)
+        names = self.names or tuple(self.fields.get(name, name) for name in kind.texts)
+        texts = tuple(string_in(row, name) for name in names)
+        if self.kind is None:  # a rejected row determines nothing
+            self.own_prompts = prompts_of_sides(kind, self.prompts)
+            self.kind, self.names = kind, names
         return row, tuple(zip(self.own_prompts, texts, strict=True)) if self.own_prompts else texts
 
     def _kind_of(self, row: Row) -> Kind:
