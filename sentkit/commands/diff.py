@@ -75,9 +75,11 @@ def diff(
 
 
 def limits_of(given: Sequence[str]) -> dict[str, float]:
-    limits = {}
+    limits = dict[str, float]()
     for each in given:
         name, _, value = each.partition("=")
+        if name in limits:
+            raise UsageError(f'--fail-under "{each}": {name} is given twice')
         try:
             limits[name] = float(value)
         except ValueError:

@@ -15,6 +15,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from shlex import quote
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -141,7 +142,7 @@ def load(name: str) -> LoadedMethod:
     if ":" in name:
         return load_user_method(name)
     if name not in METHODS:
-        first = f"the method is the first word: sentkit train METHOD {name}; see sentkit train --list"
+        first = f"the method is the first word: sentkit train METHOD {quote(name)}; see sentkit train --list"
         advice = first if Path(name).is_file() else suggestion(name, METHODS)
         raise UsageError(f'unknown method "{name}"', advice=advice)
     return LoadedMethod(METHODS[name].load(), name)

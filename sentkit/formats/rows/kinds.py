@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 import orjson
@@ -145,11 +146,14 @@ class TextParser:
         has = ", ".join(f'"{name}"' for name in list(row.values)[:8]) or "nothing"
         missing = 'no "text", no "text_a" and "text_b", no "anchor" and "positive"'
         strings = [name for name, value in row.values.items() if isinstance(value, str)][:2] or ["title"]
-        advice = f"name the field, for example --field text={strings[0]}"
+        advice = f"name the field, for example --field {quote(f'text={strings[0]}')}"
         if self.one_text is not None:
             missing = f'no "text", which {self.one_text} needs'
         elif len(strings) == 2:
-            advice += f"; for pairs --field text_a={strings[0]} --field text_b={strings[1]}"
+            pair = (
+                f"--field {quote(f'text_{side}={name}')}" for side, name in zip("ab", strings, strict=True)
+            )
+            advice += f"; for pairs {' '.join(pair)}"
         raise row.error(f"{missing}; this row has {has}", advice=advice)
 
 

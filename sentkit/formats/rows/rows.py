@@ -281,6 +281,8 @@ def parse_fields(pairs: Sequence[str], known: Sequence[str]) -> dict[str, str]:
                 f"this command reads: {', '.join(known)}" if known else "this command reads no such fields"
             )
             raise UsageError(f'--field "{pair}": unknown field "{ours}"', advice=advice)
+        if ours in fields:
+            raise UsageError(f'--field "{pair}": "{ours}" is given twice')
         if theirs in fields.values():
             raise UsageError(f'--field "{pair}": another --field already reads "{theirs}"')
         fields[ours] = theirs

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
+from shlex import quote
 from tempfile import gettempdir
 
 import numpy as np
@@ -121,7 +122,7 @@ def folder_files(path: str) -> list[VectorFile]:
         take_snapshot(path)
     folder, names = _snapshots[path]
     if not names:
-        raise DataError("no block is complete", source=path, advice=f"see: sentkit check {path}")
+        raise DataError("no block is complete", source=path, advice=f"see: sentkit check {quote(path)}")
     files = [VectorFile(folder.file(name)) for name in names]
     for name, file in zip(names, files, strict=True):
         folder.record(name, file.header)
@@ -138,7 +139,7 @@ def take_snapshot(path: str, *, partial: bool = False) -> None:
     if not status.complete and not partial:
         count = "an unknown number" if status.unknown else len(status.missing)
         problem = f"an incomplete vector folder, missing blocks: {count}"
-        advice = f"sentkit check {path} shows which; sentkit cat --partial reads the complete ones"
+        advice = f"sentkit check {quote(path)} shows which; sentkit cat --partial reads the complete ones"
         raise DataError(problem, source=path, advice=advice)
     _snapshots[path] = folder, status.done
 
@@ -176,6 +177,6 @@ def common_fields(inputs: Inputs) -> dict[str, str]:
             raise DataError(
                 f'"{ours}" is read from the field "{one}", but in {first[0]} from the field "{other}"',
                 source=path,
-                advice=f"to use one field for all files, add --field {ours}={other}",
+                advice=f"to use one field for all files, add --field {quote(f'{ours}={other}')}",
             )
     return first[1]

@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from shlex import quote
 from typing import Protocol
 
 import numpy as np
@@ -115,9 +116,9 @@ def origin_of(store: Store) -> str | None:
     """The flags of `encode` that made a vector file, for advice; steps have their label names."""
     if not isinstance(store.spec.get("model"), str):
         return None
-    flags = [f"-m {store.spec['model']}"]
+    flags = [f"-m {quote(store.spec['model'])}"]
     if isinstance(store.spec.get("readout"), str):
-        flags.append(f"--readout {store.spec['readout']}")
+        flags.append(f"--readout {quote(store.spec['readout'])}")
     steps = store.spec.get("steps")
     names = [str(step).rpartition(":")[0] for step in steps] if isinstance(steps, list) else []
     if names := [name for name in names if name != SIGN]:  # queries of a binary corpus are not binary

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import Protocol
 
 import numpy as np
@@ -185,7 +186,9 @@ class ExampleParser:
             )
         elif {"text_a", "text_b"} <= row.values.keys() and SENTENCE in meant:
             texts = "; ".join(f"sentkit cat FILE --field text=text_{side}" for side in "ab")
-            advice = f"to train on the texts of pairs: {{ {texts}; }} | sentkit train {self.method} ..."
+            advice = (
+                f"to train on the texts of pairs: {{ {texts}; }} | sentkit train {quote(self.method)} ..."
+            )
         raise row.error(f"{self.method} needs {wants}; this row has {has}", advice=advice)
 
     def _quoted_texts(self, kind: Kind) -> str:
