@@ -1,6 +1,7 @@
 """`search --shard` and `--merge`: the parts of a vector folder give the bytes of one search."""
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -148,6 +149,23 @@ def test_wrong_uses_are_refused(sentkit, folder, queries, words):
 
         assert done.code == 2, arguments
         assert problem in done.err
+
+
+@pytest.mark.parametrize("name", ["encode", "search", "train"])
+def test_the_scripts_of_slurm_request_processors_for_srun_and_memory(tmp_path, name):
+    """Since 22.05, `srun` does not inherit --cpus-per-task. An array limits its tasks that run together."""
+    (tmp_path / "bin").mkdir()
+    for program in ("srun", "scontrol"):
+        (tmp_path / "bin" / program).write_text('#!/bin/sh\necho "$SRUN_CPUS_PER_TASK" > cpus\n')
+        (tmp_path / "bin" / program).chmod(0o755)
+    script = ROOT / f"examples/slurm/{name}.sbatch"
+    environment = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "SLURM_CPUS_PER_TASK": "3"}
+    subprocess.run(["sh", str(script), "x"], env=environment, cwd=tmp_path, check=True)
+    lines = [line for line in script.read_text().splitlines() if line.startswith("#SBATCH")]
+
+    assert (tmp_path / "cpus").read_text() == "3\n"
+    assert any(line.startswith("#SBATCH --mem=") for line in lines)
+    assert all("%" in line for line in lines if "--array" in line)
 
 
 def test_an_array_of_slurm_searches_the_parts(sentkit, folder, queries, tmp_path):
