@@ -99,16 +99,9 @@ def stored(
             check_finite(store.row(place), block[place - start])
     fields = fields_of(inputs, path)
     numbers = range(store.before + 1, store.before + len(vectors) + 1)
+    row, origin = store.row, origin_of(store)
     return VectorTable(
-        path,
-        vectors,
-        store.names,
-        fields,
-        store.emb,
-        store.row,
-        numbers,
-        origin_of(store),
-        digest=store.digest,
+        path, vectors, store.names, fields, store.emb, row, numbers, origin, digest=store.digest
     )
 
 
