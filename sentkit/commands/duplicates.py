@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 from sentkit.console import RowProgress, show, slow
@@ -124,7 +125,7 @@ def check_form(shown: list[str], form: str | None, *, json: bool) -> None:
     if form is not None and json:
         raise UsageError(f"--json cannot be used with {form}; rows are always JSON")
     if own := next((name for name in shown if name in OWN), None):
-        raise UsageError(f"--show {own}: every pair has this field", advice=f"remove --show {own}")
+        raise UsageError(f"--show {own}: every pair has this field", advice=f"remove --show {quote(own)}")
 
 
 def object_of(pair: dict[str, bytes]) -> bytes:

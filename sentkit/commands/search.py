@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 from sentkit.console import Console, RowProgress, print_table, slow
@@ -56,7 +57,8 @@ class QueryFlags(StreamFlags):
             advice = "for the lines of files: sentkit search TEXT FILE..."
             raise UsageError("--corpus FILE is missing", advice=advice)
         if vectors := next(filter(is_store, files), None):
-            raise UsageError(f"{vectors} has vectors", advice=f"sentkit search TEXT --corpus {vectors}")
+            advice = f"sentkit search TEXT --corpus {quote(vectors)}"
+            raise UsageError(f"{vectors} has vectors", advice=advice)
         return files
 
 
@@ -224,9 +226,8 @@ def query_texts(
         console.note(f'the prompt "{prompt}" is added to TEXT')
     for text in texts:
         if is_there(text):
-            console.warn(
-                f'"{text}" is used as a query text; to read the file with this name, use --queries {text}'
-            )
+            advice = f"to read the file with this name, use --queries {quote(text)}"
+            console.warn(f'"{text}" is used as a query text; {advice}')
     return encoded_texts(texts, encoder, declared=declared, weights=spec.get("weights"))
 
 
@@ -280,7 +281,7 @@ def write_hits(search: "Search", out: BinaryIO, *, replace: bool) -> None:
             hits = b"[%b]" % b",".join(search.corpus.hit(*each) for each in query_hits.hits)
             new = [(b"hits", hits)]
             if search.options.part is not None:
-                new.append((b"part", part_of(search.options, [each for _, each in query_hits.hits])))
+                new.append((b"part", part_of(search, [each for _, each in query_hits.hits])))
             out.write(query_hits.query.add(new, replace=replace) + b"\n")
         out.flush()  # the reader of a slow pipe gets each window immediately
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sentkit.console import Console
@@ -115,7 +116,7 @@ class FolderFlags:
             return False
         if output.force:
             name = output.path.rstrip("/")
-            advice = f"--resume writes the missing blocks; to start again, remove it: rm -r {name}"
+            advice = f"--resume writes the missing blocks; to start again, remove it: rm -r {quote(name)}"
             raise UsageError(f"--force does not work with a vector folder, {output.path}", advice=advice)
         return True
 

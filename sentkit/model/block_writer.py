@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import orjson
@@ -61,7 +62,7 @@ class BlockWriter:
         if self.leftovers:
             path, first = self.folder.path, self.leftovers[0].name
             problem = f"{len(self.leftovers)} incomplete blocks of killed processes, such as {first}"
-            yield f"{path}: {problem}; sentkit check {path} lists them, and you can remove them"
+            yield f"{path}: {problem}; sentkit check {quote(path)} lists them, and you can remove them"
 
     def share(self, total: int | None) -> float | None:
         return (self.written + self.copied + self.kept) / total if total else None

@@ -11,6 +11,7 @@ from dataclasses import fields
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 
 from sentkit.errors import UsageError
 from sentkit.flag_values import suggestion
@@ -122,7 +123,7 @@ def load(name: str) -> LoadedMethod:
     if ":" in name:
         return load_user_method(name)
     if name not in METHODS:
-        first = f"the method is the first word: sentkit train METHOD {name}; see sentkit train --list"
+        first = f"the method is the first word: sentkit train METHOD {quote(name)}; see sentkit train --list"
         advice = first if Path(name).is_file() else suggestion(name, METHODS)
         raise UsageError(f'unknown method "{name}"', advice=advice)
     return LoadedMethod(METHODS[name].load(), name)

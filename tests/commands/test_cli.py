@@ -1,6 +1,7 @@
 """The program's own words: help, versions, wrong command lines, progress."""
 
 import re
+import shlex
 import signal
 from pathlib import Path
 from unittest.mock import Mock
@@ -135,13 +136,16 @@ def test_a_missing_file_has_no_such_advice(sentkit, names):
 
 
 def test_rows_of_other_names_show_the_flags_for_their_fields(sentkit):
-    one, two = (
-        sentkit("encode", stdin=row).told[-1] for row in ('{"title":"a"}', '{"n":1,"s1":"a","s2":"b"}')
-    )
+    """The shell reads a quoted word, so a name may have blanks; so do the hints with names of files."""
+    rows = ('{"title":"a"}', '{"n":1,"s1":"a","s2":"b"}', '{"Ticket ID":"a","$s":"b"}')
+    one, two, quoted = (sentkit("encode", stdin=row).told[-1] for row in rows)
     advice = "  name the field, for example --field text="
 
     assert one == f"{advice}title"
     assert two == f"{advice}s1; for pairs --field text_a=s1 --field text_b=s2"
+    words = shlex.split(quoted.replace(";", " "))
+    assert [word for word in words if "=" in word] == ["text=Ticket ID", "text_a=Ticket ID", "text_b=$s"]
+    assert sentkit("search", "a", "b c.safetensors").told[-1].endswith(" --corpus 'b c.safetensors'")
 
 
 def test_rows_without_vectors_show_the_command_that_makes_them(sentkit, tmp_path):

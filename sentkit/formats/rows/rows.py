@@ -226,9 +226,9 @@ class Inputs:
                 original = None if to_object is lines.json_object else raw
                 value = parse(Row(*to_object(raw), source, number, original))
             except lines.BadLine as error:
-                self.rejects.add(raw, DataError(str(error), source=source, line=number))
+                self.refuse(raw, DataError(str(error), source=source, line=number))
             except DataError as error:
-                self.rejects.add(raw, error)
+                self.refuse(raw, error)
             else:
                 self.meter.took()
                 yield value
@@ -237,9 +237,18 @@ class Inputs:
         self, path: str, items: Iterable[T], count: int, parse: Callable[[T], U], row: Callable[[T], Row]
     ) -> Iterator[U]:
         """Yield `parse(item)` for each of the `count` items of a vector file; `row` returns their rows."""
-        for value in self.rejects.each(self.meter.counted(path, items, count), parse, row):
-            self.meter.took()
-            yield value
+        for item in self.meter.counted(path, items, count):
+            try:
+                value = parse(item)
+            except DataError as error:
+                self.refuse(row(item).input_line, error)
+            else:
+                self.meter.took()
+                yield value
+
+    def refuse(self, raw: bytes, error: DataError) -> None:
+        self.rejects.add(raw, error)
+        self.meter.bad += 1
 
     def _split(self, path: str, numbered: Iterator[lines.NumberedLine]) -> Iterator[lines.RawRow]:
         format = self.format_of(path)
@@ -272,6 +281,8 @@ def parse_fields(pairs: Sequence[str], known: Sequence[str]) -> dict[str, str]:
                 f"this command reads: {', '.join(known)}" if known else "this command reads no such fields"
             )
             raise UsageError(f'--field "{pair}": unknown field "{ours}"', advice=advice)
+        if ours in fields:
+            raise UsageError(f'--field "{pair}": "{ours}" is given twice')
         if theirs in fields.values():
             raise UsageError(f'--field "{pair}": another --field already reads "{theirs}"')
         fields[ours] = theirs

@@ -1,6 +1,6 @@
 """Concatenate inputs and convert between JSONL and vector files. All rows are checked as one stream."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -24,15 +24,10 @@ NO_VECTORS = np.empty((0, 0), dtype=np.float32)
 class JoinedReader(VectorReader):
     """Reads rows that all have vectors of one space, or rows that all have no vectors."""
 
-    def __init__(self, inputs: Inputs) -> None:
-        super().__init__(inputs)
-        self.begun = False
-
     def parse(self, row: Row) -> VectorRow:
         theirs = {self.inputs.fields.get(name, name) for name in VECTORS}
         if self.names or theirs & row.values.keys():
             return super().parse(row)
-        self.begun = True
         return VectorRow(row, NO_VECTORS, ())
 
     def admit(self, row: Row, *rest: Any) -> VectorRow:
@@ -59,10 +54,10 @@ def convert(
         form.check(output)
     reader = JoinedReader(inputs)
     reader.verifies = head is None  # the first rows alone are read without a look at the whole file
-    rows = islice(reader.read(partial(renamed, inputs.fields, name_field)), head)
-    count = 0
+    ours = partial(renamed, inputs.fields, name_field)
     if suffix in TABLES:
-        return write_table(rows, output, suffix, inputs, force=form.force)
+        return write_table(reader, ours, output, suffix, head, force=form.force)
+    rows, count = islice(reader.read(ours), head), 0
     if not store.is_store(output):
         with open_output(output, force=form.force) as out:
             for count, row in enumerate(rows, start=1):  # noqa: B007
@@ -100,20 +95,29 @@ def recorded(inputs: Inputs) -> dict[str, str]:
     return {ours: theirs for ours, theirs in names.items() if ours not in inputs.fields}
 
 
-def write_table(rows: Iterator[VectorRow], output: str, suffix: str, inputs: Inputs, *, force: bool) -> int:
+def write_table(
+    reader: JoinedReader,
+    ours: Callable[[VectorRow], VectorRow],
+    output: str,
+    suffix: str,
+    head: int | None,
+    *,
+    force: bool,
+) -> int:
     """Write TSV or CSV, without vectors. Returns the number of rows."""
     count = vectors = 0
     with open_output(output, force=force) as out:
         table = TableWriter(out, suffix)
 
         def write(row: VectorRow) -> bool:
+            row = ours(row)
             table.write(without_vectors(row.row, row.names))
             return bool(row.names)
 
-        for has_vectors in inputs.rejects.each(rows, write, lambda row: row.row):
+        for has_vectors in islice(reader.read(write), head):
             count, vectors = count + 1, vectors + has_vectors
     if vectors:
-        inputs.rejects.warn(f"{output}: a table has no vectors; those of {vectors} rows are left out")
+        reader.inputs.rejects.warn(f"{output}: a table has no vectors; those of {vectors} rows are left out")
     return count
 
 

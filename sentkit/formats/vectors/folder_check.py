@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from sentkit.errors import CannotCreateError, SentkitError
@@ -161,7 +162,7 @@ def place_of_update(path: str, settings: Settings) -> str:
         free = not new.exists() or (new.is_dir() and all(each.name[0] == "." for each in new.iterdir()))
     if not free:
         problem = f"{new}: is not an update of {path} to these inputs, which needs this name"
-        raise CannotCreateError(problem, advice=f"move it, or remove it: rm -r {new}")
+        raise CannotCreateError(problem, advice=f"move it, or remove it: rm -r {quote(str(new))}")
     return f"{path}{UPDATE}" if not Path(path).is_symlink() else str(new)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
+from shlex import quote
 from tempfile import gettempdir
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.outputs.temporary import open_side_file
 from sentkit.formats.rows.rows import Inputs, Row
-from sentkit.formats.vectors.fingerprint import without_machine
+from sentkit.formats.vectors.fingerprint import digest, without_machine
 from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, is_vector_folder
 from sentkit.formats.vectors.storage import OPEN_MAPS, StoredVectors, Vectors
 from sentkit.formats.vectors.vector_file import RECORDED_FIELDS, VectorFile
@@ -37,6 +38,7 @@ class Store:
         self.names, self.width = first.names, first.width
         self.starts = [0, *accumulate(file.count for file in self.files)]
         self.before, self.count = 0, self.starts[-1]  # rows of the folder before these files, and of them
+        self.digest = ""  # of all blocks, if only a part of them is kept
         self.row_reader = lru_cache(OPEN_MAPS)(lambda number: self.files[number].row_reader())
         own = without_machine(first.spec), first.width
         for file in self.files:
@@ -52,6 +54,7 @@ class Store:
         if first == last:
             problem = f"part {number} of {count}: {self.path} has {len(self.files)} blocks"
             raise UsageError(problem, advice="use at most as many parts as blocks")
+        self.digest = digest([[file.header.metadata, file.count] for file in self.files])
         self.before = self.starts[first]
         self.starts = [start - self.before for start in self.starts[first : last + 1]]
         self.files, self.count = self.files[first:last], self.starts[-1]
@@ -119,7 +122,7 @@ def folder_files(path: str) -> list[VectorFile]:
         take_snapshot(path)
     folder, names = _snapshots[path]
     if not names:
-        raise DataError("no block is complete", source=path, advice=f"see: sentkit check {path}")
+        raise DataError("no block is complete", source=path, advice=f"see: sentkit check {quote(path)}")
     files = [VectorFile(folder.file(name)) for name in names]
     for name, file in zip(names, files, strict=True):
         folder.record(name, file.header)
@@ -136,7 +139,7 @@ def take_snapshot(path: str, *, partial: bool = False) -> None:
     if not status.complete and not partial:
         count = "an unknown number" if status.unknown else len(status.missing)
         problem = f"an incomplete vector folder, missing blocks: {count}"
-        advice = f"sentkit check {path} shows which; sentkit cat --partial reads the complete ones"
+        advice = f"sentkit check {quote(path)} shows which; sentkit cat --partial reads the complete ones"
         raise DataError(problem, source=path, advice=advice)
     _snapshots[path] = folder, status.done
 
@@ -174,6 +177,6 @@ def common_fields(inputs: Inputs) -> dict[str, str]:
             raise DataError(
                 f'"{ours}" is read from the field "{one}", but in {first[0]} from the field "{other}"',
                 source=path,
-                advice=f"to use one field for all files, add --field {ours}={other}",
+                advice=f"to use one field for all files, add --field {quote(f'{ours}={other}')}",
             )
     return first[1]

@@ -43,6 +43,7 @@ class VectorReader:
 
     def __init__(self, inputs: Inputs) -> None:
         self.inputs = inputs
+        self.begun = False  # whether a row was accepted
         self.names: tuple[str, ...] = ()  # standard names: embedding, or embedding_a and embedding_b, ...
         self.theirs: tuple[str, ...] = ()  # names in these rows
         self.width = 0
@@ -65,13 +66,26 @@ class VectorReader:
             rows, count = file.rows(verify=self.verifies), file.count
             names, emb = file.names, file.emb
         else:
-            yield from self.inputs.read_file(path, lambda row: then(self.parse(row)))
+            yield from self.inputs.read_file(path, lambda row: self.accept(lambda: then(self.parse(row))))
             return
 
         def take(pair: tuple[Row, NDArray[np.float32]]) -> T:
-            return then(self.admit(pair[0], names, pair[1], emb))
+            return self.accept(lambda: then(self.admit(pair[0], names, pair[1], emb)))
 
         yield from self.inputs.read_vector_file(path, rows, count, take, lambda pair: pair[0])
+
+    def accept(self, row: Callable[[], T]) -> T:
+        """The value of a row. A row that is rejected is not the first row, which determines the others."""
+        if self.begun:
+            return row()
+        before = vars(self).copy()
+        try:
+            value = row()
+        except DataError:
+            vars(self).update(before)
+            raise
+        self.begun = True
+        return value
 
     def read_blocks(self, path: str, size: int) -> Iterator[NDArray[np.float32]]:
         """Yield the vectors (n, k, d) of `size` rows at a time; the last block can be smaller.

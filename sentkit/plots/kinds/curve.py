@@ -48,6 +48,7 @@ class Log:
     kept: float | None = None  # the step whose weights are kept
 
     def add(self, row: Row) -> None:
+        row.refuse_duplicates()
         step = scored(row, "step")
         if step is None:
             raise wrong_field(row, "step", "a number")
