@@ -85,7 +85,10 @@ class Encoder:
         return self.loaded.width
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return one vector per text, (n, width). A warning counts truncated texts."""
+        """Return one vector per text, (n, width): zero for an empty or blank text.
+
+        Warnings count truncated and empty texts.
+        """
         if isinstance(texts, str | bytes):
             raise TypeError(f"texts is of type {type(texts).__name__}, expected a sequence of str")
         for place, text in enumerate(texts):

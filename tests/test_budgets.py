@@ -78,6 +78,16 @@ def test_the_code_is_small():
     assert len(paths["sentkit"]) <= FILES
 
 
+def test_names_of_tests_depend_only_on_the_code(request):
+    """Not on time, hash seed or machine: workers that collect other tests, or in another order, stop."""
+    hook = request.config.hook.pytest_make_parametrize_id
+    markers = [(item, mark) for item in request.session.items for mark in item.iter_markers("parametrize")]
+
+    assert hook(config=request.config, val=b"PK", argname="content") == "content"
+    assert [item.nodeid for item, mark in markers if isinstance(mark.args[1], set | frozenset)] == []
+    assert [item.nodeid for item in request.session.items if str(ROOT) in item.name] == []
+
+
 def test_only_the_catalogues_import_papers():
     found = [
         path.relative_to(ROOT).as_posix()

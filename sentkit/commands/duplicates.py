@@ -105,6 +105,7 @@ def duplicates(
                 found = Comparison(inputs, against, floor, metric, shown)
             else:
                 found = Duplicates(inputs, floor, metric, shown, new)
+        console.warn(*(message for corpus in found.corpora for message in corpus.left_out))
         progress = RowProgress(console)
         progress.share, found.compared = found.share, progress.add
         if threshold is None:

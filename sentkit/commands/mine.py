@@ -78,6 +78,7 @@ def mine(
     with row_flags.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
         with slow(console, f"reading {corpus}"):
             miner = Miner(Candidates(inputs.other(corpus)), mining)
+        console.warn(*miner.candidates.left_out)
         progress = RowProgress(console)
         progress.share = inputs.meter.share
         with output.open() as out:

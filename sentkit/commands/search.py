@@ -194,7 +194,7 @@ def search(
             write_hits(answered, out, replace=replace)
         else:
             show_hits(answered)
-    console.warn(*(encoded.remarks if encoded else ()))
+    console.warn(*corpus.left_out, *(encoded.remarks if encoded else ()))
 
 
 def query_texts(

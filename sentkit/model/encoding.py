@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
-from itertools import accumulate, chain, islice, pairwise
+from itertools import accumulate, chain, compress, islice, pairwise
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -23,8 +23,8 @@ from sentkit.formats.vectors.fingerprint import Spec
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
 from sentkit.formats.vectors.store import recorded_fields
 from sentkit.model.reuse import OldVectors
-from sentkit.model.text.tokens import TextTokenizer, Tokens
-from sentkit.transforms.steps import Step
+from sentkit.model.text.tokens import TextTokenizer, Tokens, tokenized
+from sentkit.transforms.steps import Step, applied
 
 BUDGETS = {"cpu": 4096, "cuda": 65536}  # tokens in a batch
 Arrays = list[NDArray[np.float32]]  # one for each readout
@@ -61,17 +61,29 @@ class Encoder(Protocol):
 
 
 def encode_texts(tokens: Sequence[Tokens], encoder: Encoder, budget: int) -> Arrays:
-    """Return one (m, d) array for each readout, in the order of the texts and of their windows."""
+    """Return one (m, d) array for each readout, in the order of the texts and of their windows.
+
+    The encoder does not get a text without tokens. Its vector is zero.
+    """
+    read = [each.read for each in tokens]
+    if not all(read):
+        found = encode_texts([*compress(tokens, read)], encoder, budget)
+        spans = ranges(each.vectors for each in tokens)
+        filled = [*chain.from_iterable(compress(spans, read))]
+        arrays = [np.zeros((spans[-1].stop, encoder.width), np.float32) for _ in encoder.specs]
+        for array, values in zip(arrays, found, strict=bool(found)):
+            array[filled] = values
+        return arrays
     parts, plan = plan_batches(tokens, budget)
     rows = ranges([part.results for part in parts])
     averaged = any(each.windows is not None and each.windows.weights for each in tokens)
-    arrays: Arrays = []
+    arrays = []
     unfinished: Arrays = []
-    for batch, read in zip(plan, encoder.encode([parts[k] for k in batch] for batch in plan), strict=True):
+    for batch, states in zip(plan, encoder.encode([parts[k] for k in batch] for batch in plan), strict=True):
         chosen = [*chain.from_iterable(rows[place] for place in batch)]
-        put(arrays, chosen, finish(read, encoder.steps), rows[-1].stop)
+        put(arrays, chosen, finish(states, encoder.steps), rows[-1].stop)
         if averaged:
-            put(unfinished, chosen, read, rows[-1].stop)
+            put(unfinished, chosen, states, rows[-1].stop)
     return join_windows(tokens, rows, arrays, unfinished, encoder) if len(parts) > len(tokens) else arrays
 
 
@@ -117,7 +129,7 @@ def put(arrays: Arrays, rows: Sequence[int], vectors: Arrays, count: int) -> Non
 def finish(vectors: Arrays, steps: Sequence[Step]) -> Arrays:
     """Apply the operations after the readout: (b, d) -> (b, width)."""
     for step in steps:
-        vectors = [step(each) for each in vectors]
+        vectors = [applied(step, each) for each in vectors]
     return vectors
 
 
@@ -242,7 +254,7 @@ def tokenize(
     group: Sequence[TextRow], tokenizer: TextTokenizer, rejects: Rejects, refuse_truncation: bool
 ) -> RowGroup:
     places = {text: place for place, text in enumerate(dict.fromkeys(t for _, ts in group for t in ts))}
-    tokens = tokenizer(list(places))
+    tokens = tokenized(tokenizer, list(places))
     kept = []
     for row, texts in group:
         own = [places[text] for text in texts]
@@ -303,6 +315,11 @@ class Tally:
         advice = "-v marks each in its row, --on-truncate error refuses them"
         count = f"{self.truncated} of {self.rows} rows were truncated to {limit} {unit}"
         return [f"{count}, the first is {self.first} ({advice})"]
+
+    def without_tokens(self, problem: str = "are empty") -> list[str]:
+        """Return the message about texts whose vectors are zero, if there are any."""
+        message = f"{self.empty:,} of {self.texts:,} texts {problem}: their vectors are zero"
+        return [message] if self.empty else []
 
     def join(self, other: "Tally") -> None:
         first = self.first or other.first

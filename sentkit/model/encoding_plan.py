@@ -41,7 +41,7 @@ class Plan:
         for group in groups:
             rows = [(row, group.of(own)) for row, own in group.rows]
             report(len(rows), self.tally.add(rows))
-            self.batches += len(plan_batches(group.tokens, budget)[1])
+            self.batches += len(plan_batches([each for each in group.tokens if each.read], budget)[1])
             for row, tokens in rows:
                 copies = tokens[0].vectors if tokens[0].windows is not None else 1
                 self.line_bytes += copies * (len(row.line) + 1)

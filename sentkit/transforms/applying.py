@@ -16,7 +16,7 @@ from sentkit.formats.vectors.fingerprint import UNNAMED, Spec
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
 from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
-from sentkit.transforms.steps import Step, check_fitted, read_transform
+from sentkit.transforms.steps import Step, applied, check_fitted, read_transform
 
 ROWS_PER_BLOCK = 1024  # maximum number of rows processed at once
 BARE = {"_emb", "vectors", "fields"}  # the metadata of a vector file made from JSONL
@@ -65,7 +65,7 @@ def moved_vectors(window: Sequence[VectorRow], step: Step) -> Float32:
     """Apply the step: (b, k, d) -> (b, k, d')."""
     vectors = np.stack([row.vectors for row in window])
     with np.errstate(all="ignore"):  # non-finite results become bad rows
-        moved = step(vectors.reshape(-1, vectors.shape[-1]))
+        moved = applied(step, vectors.reshape(-1, vectors.shape[-1]))
     return moved.reshape(*vectors.shape[:-1], -1)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from sentkit.errors import DataError
 from sentkit.formats.rows import splice
 from sentkit.formats.rows.lines import (
+    BOM,
     EXCERPT,
     BadLine,
     LongLine,
@@ -213,6 +214,8 @@ class TableWriter:
             if new and (not values or "" in values):
                 raise BadLine("a column needs a name")
             record = self.line(columns) * new + self.line([cell(name) for name in columns])
+            if new and record.startswith(BOM):  # of a name in TSV: readers remove the first one
+                record = BOM + record
         except BadLine as error:
             raise row.error(str(error)) from error
         self.columns = columns

@@ -96,7 +96,7 @@ class Search:
 
     @cached_property
     def searcher(self) -> Searcher | SignSearcher:
-        if signs := self.corpus.signs:
+        if (signs := self.corpus.signs) is not None and len(signs):
             vectors = (self.rescore or self.corpus).vectors
             return SignSearcher(signs, vectors, self.metric, self.options.candidates)
         return Searcher(self.corpus.vectors, self.metric)
@@ -107,7 +107,7 @@ class Search:
             if self.rescore is not None:
                 for place, _ in hits:
                     self.corpus.check_same_row(self.rescore, place)
-            yield QueryHits(row.row, hits)
+            yield QueryHits(row.row, hits if row.vectors.any() else [])
 
     def _hits(self, block: Sequence[VectorRow]) -> Iterator[list[tuple[int, float]]]:
         """The hits of each query, best first; ties in row order."""

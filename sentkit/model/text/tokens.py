@@ -6,6 +6,8 @@ The windows overlap, and each token counts once.
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from itertools import compress
+from operator import not_
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -44,6 +46,11 @@ class Tokens:
     def vectors(self) -> int:
         """The number of vectors of the text: 1, or one for each window."""
         return 1 if self.windows is None or self.windows.weights else len(self.windows.places)
+
+    @property
+    def read(self) -> bool:
+        """Whether a model reads the text; otherwise its vector is zero."""
+        return any(part.ids for part in self.parts)
 
     @property
     def empty(self) -> int:
@@ -160,7 +167,20 @@ class Prompted:
         return other
 
 
-class TokenizerByPrompt:
+class OuterTokenizer:
+    """A tokenizer that calls another one through `tokenized`."""
+
+
+def tokenized(tokenizer: TextTokenizer, texts: Sequence[Any]) -> list[Tokens]:
+    """The tokens of each text: none for a blank one, also with a prompt. A classifier's pair is not blank."""
+    blank = [isinstance(text, str) and not text.strip() for text in texts]
+    if isinstance(tokenizer, OuterTokenizer) or not any(blank):
+        return tokenizer(texts)
+    found = iter(tokenizer([*compress(texts, map(not_, blank))]))
+    return [Tokens([], 0) if each else next(found) for each in blank]
+
+
+class TokenizerByPrompt(OuterTokenizer):
     """Tokenizes items of a prompt and a text, for texts with different prompts."""
 
     def __init__(self, tokenizer: PromptTokenizer, prompts: Iterable[str]) -> None:
@@ -171,7 +191,8 @@ class TokenizerByPrompt:
         tokens: dict[tuple[str, str], Tokens] = {}
         for prompt, tokenizer in self.tokenizers.items():
             own = [each for each in texts if each[0] == prompt]
-            tokens |= zip(own, tokenizer([text for _, text in own]), strict=True) if own else ()
+            found = tokenized(tokenizer, [text for _, text in own]) if own else ()
+            tokens |= zip(own, found, strict=True)
         return [tokens[each] for each in texts]
 
 
@@ -185,7 +206,7 @@ class LongTextTokenizer(PromptTokenizer, Protocol):
     def tokens_of(self, ids: list[int]) -> Tokens: ...
 
 
-class WindowTokenizer:
+class WindowTokenizer(OuterTokenizer):
     """Tokenizes texts in windows, if they are longer than the maximum length, or for chunks than a window."""
 
     whole = False  # see `TextTokenizer`
@@ -221,7 +242,7 @@ class WindowTokenizer:
         return {"on_truncate": self.options.mode, **settings}
 
     def __call__(self, texts: Sequence[str]) -> list[Tokens]:
-        tokens = self.tokenizer(texts)
+        tokens = tokenized(self.tokenizer, texts)
         late = self.options.late  # a text above the maximum length stays truncated, and is refused
         is_long = [
             not each.problem and each.count > self.longest and not (late and each.truncated)

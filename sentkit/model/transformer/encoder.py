@@ -287,7 +287,7 @@ class TransformerEncoder:
         return packed
 
     def remarks(self, tally: Tally) -> list[str]:
-        messages = tally.truncation(self.reading.tokenizer.max_length, "tokens")
+        messages = tally.truncation(self.reading.tokenizer.max_length, "tokens") + tally.without_tokens()
         if self.halved:
             halved = f"batches were split in two {self.halved} times because of the memory of the device"
             messages.append(f"{halved}; to avoid this, use a smaller --batch-tokens")
