@@ -47,8 +47,8 @@ def encode(
 
     The command adds "embedding" (for a pair "embedding_a" and "embedding_b") and
     "_emb", the name of the space, and copies all other fields byte for byte. A
-    terminal shows only the first numbers of a vector. With -v, each row also gets
-    "n_tokens" and "truncated".
+    terminal shows only the first numbers of a vector. With --on-truncate mark, each
+    row also gets "n_tokens" and "truncated".
 
     Flags:
       --batch-tokens N: Tokens per batch. [default: by device]
@@ -78,7 +78,7 @@ def encode(
         paths, form = [output.path], output.form(replace=replace)
         if not to_folder:
             paths = output_paths(output.path, text_model.readouts, form, force=form.force or dry_run)
-        plain_tokenizer, windows = long_texts.tokenizer_of(text_model, counts_all=run.verbose)
+        plain_tokenizer, windows = long_texts.tokenizer_of(text_model)
         with row_flags.open(
             console,
             output,
@@ -116,7 +116,7 @@ def encode(
                 budget=batch_tokens or encoder.budget,
                 form=form,
                 refuse_truncation=long_texts.refuses,
-                marks=run.verbose,
+                marks=long_texts.marks,
                 windows=windows,
                 sides=text_model.sides,
                 encoded={path for path in inputs.paths if is_store(path) and Store(path).emb},

@@ -74,7 +74,8 @@ class BlockWriter:
         quiet = replace(self.inputs, rejects=Rejects(skip=self.inputs.rejects.skip))
         for number, path in enumerate(self.inputs.paths):
             if self.folder.length(number) is None:
-                for part in row_ranges(self.inputs, path, self.folder.block_rows):
+                rows, by_line = self.folder.block_rows, self.folder.by_line
+                for part in row_ranges(self.inputs, path, rows, by_line=by_line):
                     self.find_kind(part.read(quiet, self.texts))
                     block = self.folder.block_at(number, part.start, part.stop - part.start)
                     if self.wanted(block.index):
@@ -136,6 +137,8 @@ class BlockWriter:
                 continue
             for file, each in enumerate(source.store.files):
                 number, start = place_of(Path(each.path).name)
+                if folder.by_line and folder.length(number) is None:
+                    continue  # its digests omit the header
                 self.old.setdefault((*kind_of_input(folder, number), start), []).append((source, file))
 
     def copy_block(self, block: Block, part: Part) -> bool:
@@ -170,8 +173,14 @@ class BlockWriter:
         return ()
 
     def check_source(self, block: Block, part: Part) -> None:
-        """Check the place of an existing block, and compare a stream with its digest."""
+        """Check an existing block, and compare a stream with its digest."""
+        path, made = self.folder.file(block.name), self.folder.inputs[block.input]
         record = self.folder.record(block.name)
+        if self.folder.by_line and made["path"] is None and made["format"]:  # a table in a named pipe
+            advice = "encode it into another folder, with --reuse"
+            raise DataError(
+                "an older sentkit did not record the header of this input", source=path, advice=advice
+            )
         if self.folder.length(block.input) is None and record["source"] != part.digest:
             problem = f"its rows {part.start + 1} to {part.stop} are not those of the block {block.name}"
             advice = "the input has changed; encode it into another folder"
@@ -257,13 +266,12 @@ def open_encoding_folder(
         "store": encoding.form.store,
         "encoder": encoding.encoder.specs[0].full,
         "fields": dict(encoding.fields),
-        "on_truncate": "error" if encoding.refuse_truncation else "warn",
+        "on_truncate": "error" if encoding.refuse_truncation else "mark" if encoding.marks else "warn",
         **encoding.windows,
         "on_error": "skip" if inputs.rejects.skip else "fail",
         "max_line": inputs.longest,
         "quoting": inputs.quoting or "by format",
         "replace": encoding.form.replace,
-        "verbose": encoding.marks,
     }
     defaults = {"block_bytes": BLOCK_BYTES, "batch_tokens": encoding.encoder.budget, "store": "float32"}
     place = path

@@ -21,16 +21,16 @@ def test_cut_rows_are_counted(encode):
     done = encode("--max-length", 8, stdin="word " * 1_000_000 + "\na cat\n")
     quiet = encode("--max-length", 8, "-q", stdin=LONG)
     warning = "1 of 2 rows were truncated to 8 tokens, the first is -:1"
-    advice = "(-v marks each in its row, --on-truncate error refuses them)"
+    advice = "(encode --on-truncate mark marks each in its row, error refuses them)"
 
     assert (done.code, len(done.rows)) == (0, 2)
     assert done.told == [f"sentkit encode: warning: {warning} {advice}"]
     assert quiet.err == ""
 
 
-def test_verbose_marks_each_row_and_reports_automatic_choices(encode, jsonl):
+def test_marks_of_each_row_and_reports_of_automatic_choices(encode, jsonl):
     """How many tokens there were, and whether they were cut; a list of each for a pair."""
-    flags = ("--max-length", 8, "-v", "--precision", "fp32")
+    flags = ("--max-length", 8, "-v", "--on-truncate", "mark", "--precision", "fp32")
     single = encode(*flags, stdin=LONG)
     [pair] = encode(*flags, stdin=jsonl({"text_a": "word " * 20, "text_b": "a cat"})).rows
 

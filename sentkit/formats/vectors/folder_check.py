@@ -19,7 +19,14 @@ from sentkit.formats.outputs.temporary import lock, publish_folder
 from sentkit.formats.rows.parts import digest_of_part, row_ranges
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.folder_settings import compare, describe_input, input_change
-from sentkit.formats.vectors.folders import RUN_NAME, Settings, Status, VectorFolder, is_vector_folder
+from sentkit.formats.vectors.folders import (
+    RUN_NAME,
+    Settings,
+    Status,
+    VectorFolder,
+    as_now,
+    is_vector_folder,
+)
 from sentkit.formats.vectors.store import rows_in
 
 
@@ -123,7 +130,7 @@ def source_digests(folder: VectorFolder, paths: Sequence[str | None]) -> dict[st
             continue
         inputs = inputs_of(folder, number, path)
         if folder.length(number) is None:
-            for rows in row_ranges(inputs, path, folder.block_rows):
+            for rows in row_ranges(inputs, path, folder.block_rows, by_line=folder.by_line):
                 block = folder.block_at(number, rows.start, rows.stop - rows.start)
                 digests[block.name] = rows.digest
         else:
@@ -177,7 +184,7 @@ def publish_update(new: VectorFolder, path: str) -> bool:
     with suppress(FileNotFoundError), run.open("rb") as file:
         lock(file.fileno())
         # After the replacement by another process, this name is that of the old folder, or of none.
-        if read_object_if_there(run) != new.settings:
+        if as_now(read_object_if_there(run)) != new.settings:
             return True
         if not new.status().complete:
             return False

@@ -29,7 +29,7 @@ from sentkit.formats.vectors.safetensors_header import Header, read_header
 from sentkit.formats.vectors.storage import STORES
 from sentkit.formats.vectors.vector_file import VectorFile
 
-RUN_NAME, FORMAT, VERSION = "run.json", "sentkit vector folder", 2
+RUN_NAME, FORMAT, VERSION = "run.json", "sentkit vector folder", 3
 SUFFIX = ".safetensors"
 NAME = re.compile(r"(\d{5,})-(\d{12,15})\.safetensors")
 BLOCK_BYTES = 1 << 19
@@ -64,6 +64,14 @@ class Status:
         return not self.missing and not self.unknown
 
 
+def as_now(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of an older run.json as this version writes them: there, -v added `MARKS` to rows."""
+    now = {**settings, "version": VERSION}
+    if now.pop("verbose", False):
+        now["on_truncate"] = "mark" if now["on_truncate"] == "warn" else f"{now['on_truncate']} with -v"
+    return now
+
+
 def is_vector_folder(path: str) -> bool:
     run = Path(path, RUN_NAME)
     try:
@@ -83,12 +91,15 @@ class VectorFolder:
         self.settings = read_object(Path(self.source))
         if self.settings.get("format") != FORMAT:
             raise DataError("not the run.json of a vector folder", source=self.source)
-        if self.settings.get("version") != VERSION:
-            problem = f'"version" is {shown(self.settings.get("version"))}, this sentkit reads {VERSION}'
+        version = self.settings.get("version")
+        self.by_line = version == 2  # whether digests of rows are those of their lines, without a header
+        if version not in (2, VERSION):
+            problem = f'"version" is {shown(version)}, this sentkit reads 2 and {VERSION}'
             advice = "encode the inputs into another folder"
             raise DataError(problem, source=self.source, advice=advice)
-        windowed = self.settings.get("on_truncate") in WINDOWED
-        check_fields(self.settings, RUN | WINDOWS if windowed else RUN, self.source)
+        more = WINDOWS if self.settings.get("on_truncate") in WINDOWED else {}
+        check_fields(self.settings, RUN | more | ({"verbose": FLAG} if self.by_line else {}), self.source)
+        self.settings = as_now(self.settings)
         self.inputs: Sequence[Mapping[str, Any]] = self.settings["inputs"]
         for number, record in enumerate(self.inputs):
             check_input(record, self.source, number)
@@ -296,12 +307,11 @@ RUN = {
     "store": choice(*STORES),
     "encoder": Kind("the record of an encoder", is_encoder),
     "fields": Kind("an object of strings", is_texts),
-    "on_truncate": choice("warn", "error", "window", "late"),
+    "on_truncate": choice("warn", "mark", "error", "window", "late"),
     "on_error": choice("fail", "skip"),
     "max_line": SIZE,
     "quoting": choice("by format", "none", "csv"),
     "replace": FLAG,
-    "verbose": FLAG,
 }
 WINDOWS = {"window": SIZE, "stride": SIZE, "chunks": FLAG}  # only with windows
 INPUT = {
@@ -317,7 +327,7 @@ INPUT = {
 BLOCK = {
     **dict.fromkeys(("input", "start", "stop", "rows", "truncated", "skipped"), COUNT),
     "last": FLAG,
-    "source": SHA_256,  # digest of the bytes that were read
+    "source": SHA_256,  # digest of the bytes or rows that were read
 }
 EMPTY_RECORD = dict.fromkeys(BLOCK, 10**18) | {"last": False, "source": "0" * 64}  # the widest values
 

@@ -60,7 +60,10 @@ KINDS = [  # of the old and the new file
     ("kept", "kind", "flags"),
     [
         *((*kinds, ()) for kinds in KINDS),
-        *(("float32", "float32", flags) for flags in (("--prompt", "the "), ("-v",), WINDOW)),
+        *(
+            ("float32", "float32", flags)
+            for flags in (("--prompt", "the "), ("--on-truncate", "mark"), WINDOW)
+        ),
         *((*kinds, CHUNKS) for kinds in KINDS),
     ],
 )
