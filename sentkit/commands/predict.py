@@ -50,7 +50,7 @@ def predict(
     limit_threads(None, of_libraries=1)
     from sentkit.formats.rows.kinds import FIELDS
     from sentkit.formats.vectors.store import is_store
-    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VectorRow, without_vectors
 
     console = run.console("predict")
     options.check_name("--name", name)
@@ -64,21 +64,22 @@ def predict(
 
             classifier = read_classifier(model)
             answers = classifier.answers
-            groups: Iterator[tuple[list[Row], Any]] = classifier.outputs(inputs)
+            groups: Iterator[tuple[list[Any], Any]] = classifier.outputs(inputs)
         else:
             from sentkit.model.classifier import ClassifierModel
 
             text_model = ClassifierModel(model, machine.device, machine.precision)
             answers, groups = text_model.answers, outputs_of(text_model, inputs, console)
 
-        def put(item: tuple["Row", "NewFields"]) -> bytes:
+        def put(item: tuple["Row | VectorRow", "NewFields"]) -> bytes:
             row, fields = item
-            return row.add(fields, replace=replace) + b"\n"
+            bare = without_vectors(row.row, row.names) if isinstance(row, VectorRow) else row
+            return bare.add(fields, replace=replace) + b"\n"
 
         with output.open() as out:
             for rows, outputs in groups:
                 items = zip(rows, answers.fields(outputs, name, every=every), strict=True)
-                out.writelines(inputs.rejects.each(items, put, lambda item: item[0]))
+                out.writelines(inputs.rejects.each(items, put, lambda item: item[0].input_line))
                 out.flush()  # the reader of the pipe gets each group immediately
                 progress.add(len(rows), 0)
     progress.done()

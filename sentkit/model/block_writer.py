@@ -13,6 +13,7 @@ import orjson
 from sentkit.errors import CannotCreateError, DataError, NoRowsError, UsageError
 from sentkit.formats.meter import Meter
 from sentkit.formats.outputs.outputs import published_together
+from sentkit.formats.outputs.temporary import remove_if_abandoned
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.parts import Part, digest_of_part, row_ranges
 from sentkit.formats.rows.rows import Inputs, Rejects
@@ -40,6 +41,7 @@ class BlockWriter:
     leftovers: list[Path]  # incomplete blocks of killed processes
     texts: TextParser = field(init=False)  # of all blocks, which have rows of one kind
     names: tuple[str, ...] = field(default=(), init=False)  # the vectors of all blocks
+    first: VectorFile | None = field(default=None, init=False)  # an existing block, to compare others with
     written: int = field(default=0, init=False)  # number of new blocks
     copied: int = field(default=0, init=False)  # number of blocks of old folders that were copied
     kept: int = field(default=0, init=False)  # number of existing blocks
@@ -61,7 +63,8 @@ class BlockWriter:
         if self.leftovers:
             path, first = self.folder.path, self.leftovers[0].name
             problem = f"{len(self.leftovers)} incomplete blocks of killed processes, such as {first}"
-            yield f"{path}: {problem}; sentkit check {path} lists them, and you can remove them"
+            advice = "if no other machine or container writes to the folder, remove them"
+            yield f"{path}: {problem}; sentkit check {path} lists them; {advice}"
 
     def share(self, total: int | None) -> float | None:
         return (self.written + self.copied + self.kept) / total if total else None
@@ -175,6 +178,7 @@ class BlockWriter:
     def check_source(self, block: Block, part: Part) -> None:
         """Check an existing block, and compare a stream with its digest."""
         path, made = self.folder.file(block.name), self.folder.inputs[block.input]
+        self.first = self.folder.verified(block.name, self.first)
         record = self.folder.record(block.name)
         if self.folder.by_line and made["path"] is None and made["format"]:  # a table in a named pipe
             advice = "encode it into another folder, with --reuse"
@@ -285,5 +289,6 @@ def open_encoding_folder(
     form = replace(encoding.form, store=folder.store)
     encoding = replace(encoding, budget=folder.settings["batch_tokens"], form=form)
     existing, leftovers = folder.existing()
+    leftovers = [each for each in leftovers if not remove_if_abandoned(each)]
     alone = created and not resume and not shared
     return BlockWriter(folder, encoding, inputs, wanted, existing, resume or current, alone, leftovers)

@@ -430,7 +430,7 @@ class Encoding:
                 put()
             return done
 
-        written = list(rejects.each(group, write, lambda done: done.row))
+        written = list(rejects.each(group, write, lambda done: done.row.input_line))
         for sink in sinks:
             sink.flush()
         return written

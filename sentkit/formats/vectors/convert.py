@@ -1,6 +1,7 @@
 """Concatenate inputs and convert between JSONL and vector files. All rows are checked as one stream."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -85,13 +86,13 @@ def renamed(fields: Mapping[str, str], name_field: str | None, row: VectorRow) -
     if fields:
         ours = {theirs: name for name, theirs in fields.items()}
         names = tuple(ours.get(name, name) for name in row.names)
-        row = VectorRow(row.row.renamed(fields), row.vectors, names)
+        row = replace(row, row=row.row.renamed(fields), names=names)
     if name_field is None:
         return row
     old, file = row.row, readable(row.row.source)
     line = old.add([(name_field.encode(), orjson.dumps(file))], replace=False)
     named = Row(line, {**old.values, name_field: file}, old.source, old.number, old.input_line)
-    return VectorRow(named, row.vectors, row.names)
+    return replace(row, row=named)
 
 
 def recorded(inputs: Inputs) -> dict[str, str]:
@@ -110,7 +111,7 @@ def write_table(rows: Iterator[VectorRow], output: str, suffix: str, inputs: Inp
             table.write(without_vectors(row.row, row.names))
             return bool(row.names)
 
-        for has_vectors in inputs.rejects.each(rows, write, lambda row: row.row):
+        for has_vectors in inputs.rejects.each(rows, write, lambda row: row.input_line):
             count, vectors = count + 1, vectors + has_vectors
     if vectors:
         inputs.rejects.warn(f"{output}: a table has no vectors; those of {vectors} rows are left out")

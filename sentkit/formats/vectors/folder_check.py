@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sentkit.errors import CannotCreateError, SentkitError
+from sentkit.errors import CannotCreateError, DataError, SentkitError
 from sentkit.formats.files import readable
 from sentkit.formats.json_files import read_object_if_there
 from sentkit.formats.meter import Meter
@@ -28,6 +28,7 @@ from sentkit.formats.vectors.folders import (
     is_vector_folder,
 )
 from sentkit.formats.vectors.store import rows_in
+from sentkit.formats.vectors.vector_file import VectorFile
 
 
 def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[str, Any]:
@@ -78,11 +79,14 @@ def problems(folder: VectorFolder, status: Status) -> Iterator[tuple[str, str | 
     yield from (("", problem) for problem in changed if problem is not None)
     kept = zip(folder.inputs, changed, strict=True)
     sources = source_digests(folder, [each["path"] if reason is None else None for each, reason in kept])
+    first: VectorFile | None = None
     for name in status.done:
-        problem = folder.damage(name)
-        if problem is not None:
-            yield name, f"{folder.file(name)}: damaged: {problem}"
-        elif name in sources and folder.record(name)["source"] != sources[name]:
+        try:
+            first = folder.verified(name, first)
+        except DataError as error:
+            yield name, f"{folder.file(name)}: damaged: {error.problem.removeprefix('damaged: ')}"
+            continue
+        if name in sources and folder.record(name)["source"] != sources[name]:
             yield name, f"{folder.file(name)}: made from other rows than its input has now"
         else:
             yield name, None

@@ -24,7 +24,7 @@ from sentkit.formats.json_files import is_there, read_object
 from sentkit.formats.outputs.temporary import MARK, is_abandoned
 from sentkit.formats.rows.parts import ByteRange, Part, RecordRange
 from sentkit.formats.rows.rows import LINES, SUFFIXES
-from sentkit.formats.vectors.fingerprint import INT8_LOSS, emb_problem
+from sentkit.formats.vectors.fingerprint import INT8_LOSS, emb_problem, spec_of_signs, without_machine
 from sentkit.formats.vectors.safetensors_header import Header, read_header
 from sentkit.formats.vectors.storage import STORES
 from sentkit.formats.vectors.vector_file import VectorFile
@@ -157,6 +157,10 @@ class VectorFolder:
         with os.scandir(self.path) as entries:
             for entry in entries:
                 if NAME.fullmatch(entry.name):
+                    if not entry.is_file():
+                        raise DataError(
+                            "this name of a block is not that of a file", source=entry.path, advice=AGAIN
+                        )
                     names.add(entry.name)
                 elif entry.name.startswith(".") and MARK in entry.name:
                     leftovers.append(Path(entry.path))
@@ -204,7 +208,8 @@ class VectorFolder:
         header = header or read_header(path)
         try:
             record, rows = orjson.loads(header.metadata["block"]), header.entries["embeddings"].shape[0]
-        except (KeyError, IndexError, orjson.JSONDecodeError) as error:
+            spec = {"store": "float32", **orjson.loads(header.metadata["sentkit"])}
+        except (KeyError, IndexError, TypeError, orjson.JSONDecodeError) as error:
             raise DataError("this file is not a block of a vector folder", source=path) from error
         check_fields(record, BLOCK, path, "block")
         place = record["input"], record["start"]
@@ -212,11 +217,19 @@ class VectorFolder:
             problem = f"this is the block {name_of(*place)}, copied or renamed"
         elif record["rows"] != rows:
             problem = f"its record has {record['rows']} rows, the file has {rows}"
+        elif name := next((key for key, value in self.spec.items() if spec.get(key) != value), ""):
+            problem = f'its "{name}" is {shown(spec.get(name))}, run.json has {shown(self.spec[name])}'
         elif not self.is_stop(block, record["stop"], last=record["last"]):
             problem = f"its record ends at {record['stop']}, this block of the folder at {block.stop}"
         else:
             return record
         raise DataError(problem, source=path, advice=AGAIN)
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """What run.json says about the vectors of each block."""
+        encoder = without_machine(self.settings["encoder"])
+        return {**(spec_of_signs(encoder) if self.store == "binary" else encoder), "store": self.store}
 
     def is_stop(self, block: Block, stop: int, *, last: bool) -> bool:
         """Whether the record of a block can have this end."""
@@ -225,14 +238,17 @@ class VectorFolder:
             return block.start <= stop <= block.stop if last else stop == block.stop
         return stop == block.stop and last == (stop == length)
 
-    def damage(self, name: str) -> str | None:
-        """The reason why a block is not the one that was written; None if it is intact."""
-        try:
-            file = VectorFile(self.file(name))
-            self.record(name, file.header)
-        except DataError as error:
-            return error.problem
-        return file.damage()
+    def verified(self, name: str, first: VectorFile | None = None) -> VectorFile:
+        """Read a block; raise a DataError if it is damaged, or does not fit to the block `first`.
+
+        Returns the one of them to compare others with.
+        """
+        file = VectorFile(self.file(name))
+        self.record(name, file.header)
+        if damage := file.damage():
+            raise DataError(f"damaged: {damage}", source=file.path, advice=AGAIN)
+        file.refuse_difference(first or file)
+        return first if first is not None and first.count else file
 
 
 def name_of(number: int, start: int) -> str:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.outputs.temporary import open_side_file
 from sentkit.formats.rows.rows import Inputs, Row
-from sentkit.formats.vectors.fingerprint import without_machine
 from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, is_vector_folder
 from sentkit.formats.vectors.storage import OPEN_MAPS, StoredVectors, Vectors
 from sentkit.formats.vectors.vector_file import RECORDED_FIELDS, VectorFile
@@ -38,13 +37,8 @@ class Store:
         self.starts = [0, *accumulate(file.count for file in self.files)]
         self.before, self.count = 0, self.starts[-1]  # rows of the folder before these files, and of them
         self.row_reader = lru_cache(OPEN_MAPS)(lambda number: self.files[number].row_reader())
-        own = without_machine(first.spec), first.width
         for file in self.files:
-            if file.count and (without_machine(file.spec), file.width) != own:
-                raise DataError(f"its space or fields differ from {first.path}", source=file.path)
-            if file.storage.kind != self.kind:
-                problem = f"its vectors are {file.storage.kind}, those of {first.path} are {self.kind}"
-                raise DataError(problem, source=file.path)
+            file.refuse_difference(first)
 
     def keep_part(self, number: int, count: int) -> None:
         """Keep only consecutive blocks, part `number` of `count`. The rows keep their numbers."""

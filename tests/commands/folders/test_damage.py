@@ -1,6 +1,7 @@
 """Changed, copied and swapped blocks, headers and run.json: each is found, and none is a bug of sentkit."""
 
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -53,6 +54,62 @@ def test_cat_and_check_find_a_changed_bit_of_a_block(sentkit, encode, corpus, ki
     assert sentkit("cat", "whole").out == before
 
 
+AGAIN = "  remove this file, and encode --resume writes it again"
+
+
+def test_a_damaged_block_is_not_kept_linked_or_copied(sentkit, encode, corpus, folder):
+    """Of the same input, or with another input before it, which changes the number in the record."""
+    block = sorted(folder.glob("0*"))[2]
+    flip(block, read_header(block).entries["embeddings"].start)
+    Path("first.jsonl").write_text('{"text":"the"}\n')
+    problem = f"sentkit encode: {block}: damaged: its digest is wrong"
+    for files, output, more in (
+        ([corpus], "whole/", ["--resume"]),
+        ([corpus], "whole/", ["--reuse", "whole"]),
+        ([corpus], "linked/", ["--reuse", "whole"]),
+        (["first.jsonl", corpus], "copied/", ["--reuse", "whole"]),
+    ):
+        done = encode(*files, "-o", output, *more)
+        assert (done.code, done.told[0]) == (65, problem)
+    assert done.told[1].startswith("  remove this file, and ")
+    block.unlink()
+    assert encode(corpus, "-o", "whole/", "--resume").code == 0
+    assert encode(corpus, "-o", "linked/", "--resume", "--reuse", "whole").code == 0
+    assert sentkit("check", "linked", "--deep").code == 0
+
+
+@pytest.mark.parametrize(("flags", "problem"), [
+    (["--normalize"], 'its "_emb" is "words.txt/mean/n:'),
+    (["--store", "float16"], 'its "store" is "float16", run.json has "float32"'),
+    (["--max-length", "9"], 'its "max_length" is 9, run.json has null'),
+    (["--field", "text=label"], "its space or fields differ from "),
+])  # fmt: skip
+def test_a_block_of_another_folder_is_refused_by_all(sentkit, encode, corpus, folder, flags, problem):
+    encode(corpus, *flags, "-o", "other/")
+    name = sorted(path.name for path in folder.glob("0*"))[2]
+    shutil.copy(Path("other", name), folder / name)
+    deep = sentkit("check", "whole", "--deep")
+    resumed = encode(corpus, "-o", "whole/", "--resume")
+
+    assert (deep.code, len(deep.rows[0]["problems"])) == (1, 1)
+    assert (resumed.code, sentkit("cat", "whole").code) == (65, 65)
+    assert problem in deep.rows[0]["problems"][0]
+    assert f"sentkit encode: whole/{name}: {problem}" in resumed.told[0]
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda words: words[0])
+def test_a_pipe_in_place_of_a_block_ends_at_once(sentkit, folder, command):
+    block = sorted(folder.glob("0*"))[2]
+    block.unlink()
+    os.mkfifo(block)
+    done = sentkit(*command)
+
+    assert done.told == [f"sentkit {command[0]}: {block}: this name of a block is not that of a file", AGAIN]
+    assert done.code == 65
+    os.mkfifo("x.safetensors")
+    assert sentkit("cat", "x.safetensors").told == ["sentkit cat: x.safetensors: is a pipe, expected a file"]
+
+
 def copied(folder, names):
     shutil.copy(folder / names[1], folder / names[2])
     return names[2], f"this is the block {names[1]}, copied or renamed"
@@ -70,8 +127,7 @@ def test_every_reader_refuses_a_block_at_another_place(sentkit, folder, command,
     name, problem = change(folder, sorted(path.name for path in folder.glob("0*")))
     done = sentkit(*command)
 
-    advice = "  remove this file, and encode --resume writes it again"
-    assert (done.code, done.told) == (65, [f"sentkit {command[0]}: whole/{name}: {problem}", advice])
+    assert (done.code, done.told) == (65, [f"sentkit {command[0]}: whole/{name}: {problem}", AGAIN])
 
 
 def with_record(path, **changes):

@@ -232,8 +232,8 @@ def test_blocks_of_two_kinds_are_refused(sentkit, encode, corpus, folder):
     (folder / names[2]).write_bytes(Path("other", names[2]).read_bytes())
     done = sentkit("inspect", "whole")
 
-    problem = f"whole/{names[2]}: its vectors are int8, those of whole/{names[0]} are float32"
-    assert (done.code, done.told) == (65, [f"sentkit inspect: {problem}"])
+    problem = f'whole/{names[2]}: its "store" is "int8", run.json has "float32"'
+    assert (done.code, done.told[0]) == (65, f"sentkit inspect: {problem}")
 
 
 @pytest.mark.parametrize("measured", [(2.0, torch.float32), (0.5, torch.bfloat16)])
