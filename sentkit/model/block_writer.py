@@ -1,5 +1,6 @@
 """Encodes the blocks of a vector folder that one process writes, and resumes them."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -158,6 +159,8 @@ class BlockWriter:
                 continue
             with published_together():
                 copy_block(file, self.folder.file(block.name), {**record, "input": block.input})
+            made = Path(file.path).stat()
+            os.utime(self.folder.file(block.name), ns=(made.st_atime_ns, made.st_mtime_ns))  # see `counts_of`
             assert old is not None
             old.needed[source.place(number) : source.place(number + 1)] = True
             rows, truncated = record["rows"], record["truncated"]

@@ -36,9 +36,11 @@ def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[
     records = [folder.record(name) for name in status.done]
     times = [Path(folder.file(name)).stat().st_mtime for name in status.done]
     rows = [record["rows"] for record in records]
-    rate = None  # between the first and the last block
-    if times and max(times) > min(times):
-        rate = (sum(rows) - rows[times.index(min(times))]) / (max(times) - min(times))
+    created = Path(folder.source).stat().st_mtime  # blocks that --reuse copied are older
+    encoded = sorted((time, count) for time, count in zip(times, rows, strict=True) if time >= created)
+    rate = None  # between the first and the last encoded block
+    if encoded and encoded[-1][0] > encoded[0][0]:
+        rate = sum(count for _, count in encoded[1:]) / (encoded[-1][0] - encoded[0][0])
     indices = array_indices(missing_shards(status, shards)) if shards is not None else ""
     return {
         "blocks": len(status.done),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import orjson
@@ -37,7 +38,14 @@ MOST_BLOCKS = 10_000_000  # files of one folder
 ROW_BYTES = 64  # an input without byte positions has blocks of `block_bytes` / 64 rows
 WINDOWED = ("window", "late")  # values of on_truncate
 AGAIN = "remove this file, and encode --resume writes it again"
+
 Settings = Mapping[str, Any]
+
+
+def again(path: str) -> str:
+    """How to repair a folder with damaged blocks."""
+    command = f"sentkit check {quote(path)} --deep --remove"
+    return f"{command} removes damaged blocks; encode --resume writes them again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +231,7 @@ class VectorFolder:
             problem = f"its record ends at {record['stop']}, this block of the folder at {block.stop}"
         else:
             return record
-        raise DataError(problem, source=path, advice=AGAIN)
+        raise DataError(problem, source=path, advice=again(self.path))
 
     @cached_property
     def spec(self) -> dict[str, Any]:
@@ -246,7 +254,7 @@ class VectorFolder:
         file = VectorFile(self.file(name))
         self.record(name, file.header)
         if damage := file.damage():
-            raise DataError(f"damaged: {damage}", source=file.path, advice=AGAIN)
+            raise DataError(f"damaged: {damage}", source=file.path, advice=again(self.path))
         file.refuse_difference(first or file)
         return first if first is not None and first.count else file
 

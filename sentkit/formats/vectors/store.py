@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.outputs.temporary import open_side_file
 from sentkit.formats.rows.rows import Inputs, Row
-from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, is_vector_folder
+from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, again, is_vector_folder
 from sentkit.formats.vectors.storage import OPEN_MAPS, StoredVectors, Vectors
 from sentkit.formats.vectors.vector_file import RECORDED_FIELDS, VectorFile
 
@@ -90,7 +90,8 @@ class Store:
         """The rows with their vectors. With `verify`, the digest of a file is checked before its rows."""
         for start, file in zip(self.starts, self.files, strict=False):
             if verify and file.has_digest and (damage := file.damage()):
-                raise DataError(f"damaged: {damage}", source=file.path)
+                advice = again(self.path) if self.is_folder else None
+                raise DataError(f"damaged: {damage}", source=file.path, advice=advice)
             yield from ((self._placed(row, start), vectors) for row, vectors in file)
 
     def bare_rows(self) -> Iterator[Row]:

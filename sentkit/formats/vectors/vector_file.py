@@ -363,5 +363,7 @@ def copy_block(file: VectorFile, path: str, record: Mapping[str, Any]) -> None:
 
 
 def damaged(file: VectorFile, damage: str) -> DataError:
-    advice = "remove this file, and its rows are encoded again"
+    advice = (
+        "remove this file, and its rows are encoded again; in a vector folder: sentkit check --deep --remove"
+    )
     return DataError(f"damaged: {damage}", source=file.path, advice=advice)

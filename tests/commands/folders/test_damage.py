@@ -44,16 +44,19 @@ def test_cat_and_check_find_a_changed_bit_of_a_block(sentkit, encode, corpus, ki
     deep = sentkit("check", "whole", "--deep", "--shards", 4)
 
     assert sentkit("check", "whole").code == 0
-    assert (joined.code, joined.told) == (65, [f"sentkit cat: {block}: damaged: its digest is wrong"])
+    assert (joined.code, joined.told) == (65, [f"sentkit cat: {block}: damaged: its digest is wrong", ADVICE])
     assert not Path("all.safetensors").exists()
     assert (deep.code, deep.rows[0]["problems"]) == (1, [f"{block}: damaged: its digest is wrong"])
     assert deep.rows[0]["missing_shards"] == "2"
-    block.unlink()
+    removed = sentkit("check", "whole", "--deep", "--remove")
+    assert (removed.code, removed.rows[0]["removed"], block.exists()) == (1, 1, False)
+    assert removed.told[1].startswith("  removed blocks: 1; encode --resume writes them again")
     assert encode(corpus, "-o", "whole/", "--resume").code == 0
     assert sentkit("check", "whole", "--deep").code == 0
     assert sentkit("cat", "whole").out == before
 
 
+ADVICE = "  sentkit check whole --deep --remove removes damaged blocks; encode --resume writes them again"
 AGAIN = "  remove this file, and encode --resume writes it again"
 
 
@@ -71,7 +74,7 @@ def test_a_damaged_block_is_not_kept_linked_or_copied(sentkit, encode, corpus, f
     ):
         done = encode(*files, "-o", output, *more)
         assert (done.code, done.told[0]) == (65, problem)
-    assert done.told[1].startswith("  remove this file, and ")
+    assert done.told[1].startswith("  remove this file, and its rows are encoded again")
     block.unlink()
     assert encode(corpus, "-o", "whole/", "--resume").code == 0
     assert encode(corpus, "-o", "linked/", "--resume", "--reuse", "whole").code == 0
@@ -127,7 +130,7 @@ def test_every_reader_refuses_a_block_at_another_place(sentkit, folder, command,
     name, problem = change(folder, sorted(path.name for path in folder.glob("0*")))
     done = sentkit(*command)
 
-    assert (done.code, done.told) == (65, [f"sentkit {command[0]}: whole/{name}: {problem}", AGAIN])
+    assert (done.code, done.told) == (65, [f"sentkit {command[0]}: whole/{name}: {problem}", ADVICE])
 
 
 def with_record(path, **changes):
@@ -173,7 +176,9 @@ def test_check_compares_a_vector_file_with_its_digest(sentkit, folder, joined):
         if done.code == 1:
             assert done.rows[0]["problems"] == ["its digest is wrong"]
     path.write_bytes(whole)
-    assert sentkit("check", path, "--shards", 2).code == 2
+    assert (
+        sentkit("check", path, "--shards", 2).code == sentkit("check", path, "--deep", "--remove").code == 2
+    )
 
 
 def test_a_file_without_a_digest_can_be_read_but_not_checked(sentkit):
