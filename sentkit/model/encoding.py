@@ -304,6 +304,12 @@ class Tally:
         count = f"{self.truncated} of {self.rows} rows were truncated to {limit} {unit}"
         return [f"{count}, the first is {self.first} ({advice})"]
 
+    def scale(self, factor: float) -> None:
+        """Multiply all counts."""
+        for each in fields(self):
+            if each.name != "first":
+                setattr(self, each.name, round(factor * getattr(self, each.name)))
+
     def join(self, other: "Tally") -> None:
         first = self.first or other.first
         for each in fields(self):

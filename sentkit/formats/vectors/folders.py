@@ -117,6 +117,14 @@ class VectorFolder:
             problem = f"{self.offsets[-1]} blocks, at most {MOST_BLOCKS} are possible"
             raise DataError(problem, source=self.source, advice="use larger blocks: --block-bytes")
 
+    @classmethod
+    def planned(cls, path: str, inputs: Sequence[Mapping[str, Any]], block_bytes: int) -> "VectorFolder":
+        """The grid of a folder that does not exist."""
+        folder = cls.__new__(cls)
+        folder.path, folder.inputs, folder.block_bytes = path, inputs, block_bytes
+        folder.block_rows = max(1, block_bytes // ROW_BYTES)
+        return folder
+
     def file(self, name: str) -> str:
         return str(Path(self.path, name))
 
