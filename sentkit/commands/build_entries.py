@@ -122,7 +122,7 @@ def add(group: Iterable["Done"], parser: "EntryParser", averages: "Averages", re
         check_finite(done.row, vectors)
         averages.add(parser.entry(done.row), vectors[0])
 
-    for _ in rejects.each(group, take, lambda done: done.row):
+    for _ in rejects.each(group, take, lambda done: done.row.input_line):
         pass
 
 

@@ -53,7 +53,7 @@ def predict(
 
     from sentkit.formats.rows.kinds import FIELDS
     from sentkit.formats.vectors.store import is_store
-    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VectorRow, without_vectors
 
     console = run.console("predict")
     options.check_name("--name", name)
@@ -67,7 +67,7 @@ def predict(
 
             classifier = read_classifier(model)
             answers = classifier.answers
-            groups: Iterator[tuple[list[Row], Any]] = classifier.outputs(inputs)
+            groups: Iterator[tuple[list[Any], Any]] = classifier.outputs(inputs)
         else:
             from sentkit.model.classifier import ClassifierModel
 
@@ -77,16 +77,17 @@ def predict(
         if answers.classes and name == ("probabilities" if every else "probability"):
             raise UsageError(f"--name {name}: this field is for the probability", advice="use another name")
 
-        def put(item: tuple["Row", Any, "NewFields"]) -> bytes:
+        def put(item: tuple["Row | VectorRow", Any, "NewFields"]) -> bytes:
             row, values, fields = item
+            bare = without_vectors(row.row, row.names) if isinstance(row, VectorRow) else row
             if not np.isfinite(values).all():  # JSON cannot represent NaN
-                raise row.error("an output of the classifier is NaN or infinity")
-            return row.add(fields, replace=replace) + b"\n"
+                raise bare.error("an output of the classifier is NaN or infinity")
+            return bare.add(fields, replace=replace) + b"\n"
 
         with output.open() as out:
             for rows, outputs in groups:
                 items = zip(rows, outputs, answers.fields(outputs, name, every=every), strict=True)
-                out.writelines(inputs.rejects.each(items, put, lambda item: item[0]))
+                out.writelines(inputs.rejects.each(items, put, lambda item: item[0].input_line))
                 out.flush()  # the reader of the pipe gets each group immediately
                 progress.add(len(rows), 0)
     progress.done()

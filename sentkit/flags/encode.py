@@ -158,13 +158,14 @@ class FolderFlags:
 class LongTextFlags:
     """What happens to texts that are too long.
 
-    --on-truncate: For too long texts: truncate and count them, fail, or encode overlapping windows (window:
-        their mean; chunks: a row for each). late: chunks of the token states of the whole text.
+    --on-truncate: For too long texts: truncate and count them, also mark each row, fail, or encode
+        overlapping windows (window: their mean; chunks: a row for each). late: chunks of the token states of
+        the whole text.
     --window N[:STRIDE]: Tokens of a window, and to the next one. [default: the maximum length, half of its
         text]
     """
 
-    on_truncate: Literal["warn", "error", "window", "chunks", "late"] = "warn"
+    on_truncate: Literal["warn", "mark", "error", "window", "chunks", "late"] = "warn"
     window: Annotated[str | None, Needs("--on-truncate window|chunks|late")] = None
 
     def __post_init__(self) -> None:
@@ -181,20 +182,25 @@ class LongTextFlags:
         """Whether a text above the maximum length is an error."""
         return self.on_truncate in ("error", "late")
 
-    def tokenizer_of(self, model: "Model", *, counts_all: bool) -> "tuple[TextTokenizer, Mapping[str, Any]]":
+    @property
+    def marks(self) -> bool:
+        """Whether each row gets the fields of `MARKS`."""
+        return self.on_truncate == "mark"
+
+    def tokenizer_of(self, model: "Model") -> "tuple[TextTokenizer, Mapping[str, Any]]":
         """Return the tokenizer of the model, with windows if there are any, and the settings of windows.
 
-        Without `counts_all`, only the start of a long text is tokenized.
+        Of a long text, only the start is tokenized if no error or field has the number of its tokens.
         """
         from sentkit.model.checkpoint_model import CheckpointModel
 
         if isinstance(model, CheckpointModel):
-            model.tokenizer.counts_all = counts_all or self.refuses
+            model.tokenizer.counts_all = self.marks or self.refuses
         from sentkit.model.text.tokens import PromptTokenizer, TokenizerByPrompt, WindowOptions
 
         tokenizer: PromptTokenizer = model.tokenizer
         record: Mapping[str, Any] = {}
-        if self.on_truncate not in ("warn", "error"):
+        if self.on_truncate not in ("warn", "mark", "error"):
             size, stride = (None, None) if self.window is None else window(self.window)
             options = WindowOptions(size, stride, self.chunks, late=self.on_truncate == "late")
             windows = model.window_tokenizer(options)

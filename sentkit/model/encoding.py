@@ -312,7 +312,7 @@ class Tally:
         """Return the message about truncated rows, if there are any."""
         if not self.truncated:
             return []
-        advice = "-v marks each in its row, --on-truncate error refuses them"
+        advice = "encode --on-truncate mark marks each in its row, error refuses them"
         count = f"{self.truncated} of {self.rows} rows were truncated to {limit} {unit}"
         return [f"{count}, the first is {self.first} ({advice})"]
 
@@ -320,6 +320,12 @@ class Tally:
         """Return the message about texts whose vectors are zero, if there are any."""
         message = f"{self.empty:,} of {self.texts:,} texts {problem}: their vectors are zero"
         return [message] if self.empty else []
+
+    def scale(self, factor: float) -> None:
+        """Multiply all counts."""
+        for each in fields(self):
+            if each.name != "first":
+                setattr(self, each.name, round(factor * getattr(self, each.name)))
 
     def join(self, other: "Tally") -> None:
         first = self.first or other.first
@@ -447,7 +453,7 @@ class Encoding:
                 put()
             return done
 
-        written = list(rejects.each(group, write, lambda done: done.row))
+        written = list(rejects.each(group, write, lambda done: done.row.input_line))
         for sink in sinks:
             sink.flush()
         return written
@@ -459,20 +465,16 @@ class Encoding:
             return
         [tokens] = done.tokens
         assert tokens.windows is not None, "with chunks, each text has windows"
-        counts = tokens.windows.counts(tokens)
         for number, (start, end) in enumerate(tokens.windows.places):
             values = dict(zip(CHUNK, (number, start, end), strict=True))
-            new = [(name.encode(), str(value).encode()) for name, value in values.items()]
-            marks = marks_of([counts[number]], [False]) if self.marks else ()
-            yield slice(number, number + 1), [*new, *marks]
+            yield (
+                slice(number, number + 1),
+                [(name.encode(), b"%d" % value) for name, value in values.items()],
+            )
 
 
 def token_marks(tokens: Sequence[Tokens]) -> NewFields:
-    return marks_of([each.count for each in tokens], [each.truncated for each in tokens])
-
-
-def marks_of(counts: Sequence[int], truncated: Sequence[bool]) -> NewFields:
     """The fields of MARKS; lists for a pair."""
-    texts = [str(count) for count in counts], ["true" if each else "false" for each in truncated]
+    texts = [str(each.count) for each in tokens], ["true" if each.truncated else "false" for each in tokens]
     values = [f"[{','.join(each)}]" if len(each) > 1 else each[0] for each in texts]
     return [(name.encode(), value.encode()) for name, value in zip(MARKS, values, strict=True)]

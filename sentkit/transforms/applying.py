@@ -56,7 +56,7 @@ def write(window: Sequence[VectorRow], step: Step, sink: Sink, inputs: Inputs, *
         sink.write(row.row.without(row.names) if apart else row.row, vectors)
 
     moved = zip(window, moved_vectors(window, step), strict=True)
-    for _ in inputs.rejects.each(moved, put, lambda pair: pair[0].row):
+    for _ in inputs.rejects.each(moved, put, lambda pair: pair[0].input_line):
         pass
     sink.flush()
 

@@ -2,6 +2,7 @@
 
 import json
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -295,3 +296,31 @@ def test_triplets_are_bad_rows(sentkit, classifier):
 
     assert done.code == 65
     assert "this row is a triplet; a classifier reads sentences and pairs" in done.err
+
+
+@pytest.mark.parametrize("source", ["v.jsonl", "v.safetensors"])
+@pytest.mark.parametrize(("flags", "number"), [
+    (["predict", "-m", "c.safetensors", "--name", "more"], 0),  # the field exists
+    (["whiten", "apply", "-t", "t.safetensors"], 1),  # another vector
+    (["cat", "-o", "t.csv"], 1),  # no column of the first row
+    (["cat", "-o", "t.csv", "--field", "text=label"], 1),
+])  # fmt: skip
+def test_a_row_that_the_writer_rejects_has_its_vector(sentkit, source, flags, number):
+    """Also the row of a vector file, which stores its vector separately."""
+    emb = {"_emb": "m/cls:0a1b00000000"}
+    rows = [{"label": "x", **emb, "embedding": [0.5, -2.25]}, {"label": "y", **emb, "embedding": [1e-3, 7]}]
+    rows[number]["more" if number == 0 else "embedding_a"] = 1
+    Path("v.jsonl").write_text(in_jsonl(*rows))
+    sentkit("cat", "v.jsonl", "-o", "v.safetensors")
+    tensors = {"weight": np.eye(2), "bias": np.zeros(2)}
+    save_file(
+        tensors, "c.safetensors", {"sentkit": json.dumps({"kind": "classifier", "classes": [*"ab"], **emb})}
+    )
+    affine = {"kernel": np.eye(2, dtype="f4"), "bias": np.zeros((1, 2), "f4")}
+    save_file(affine, "t.safetensors", {"sentkit": json.dumps({"kind": "pca", **emb})})
+    done = sentkit(*flags, source, "--rejects", "bad.jsonl")
+
+    assert done.code == 0, done.err
+    [reject] = map(json.loads, Path("bad.jsonl").read_text().splitlines())
+    assert reject["line"] == number + 1
+    assert json.loads(reject["row"]) == rows[number]

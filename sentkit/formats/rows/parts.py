@@ -5,12 +5,13 @@ A part reads the same rows and the same bytes in every process, so its digest de
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import BinaryIO, TypeVar
 
 from sentkit.formats.files import open_file
-from sentkit.formats.rows.lines import EXCERPT, RawRow, numbered
+from sentkit.formats.rows.lines import EXCERPT, BadLine, LongLine, RawRow, numbered
 from sentkit.formats.rows.parquet import ParquetFile, open_parquet
 from sentkit.formats.rows.rows import LINES, Inputs, Rejects, Row
 
@@ -92,6 +93,7 @@ class RowRange:
     rows: Sequence[RawRow]
     start: int
     last: bool
+    by_line: bool  # the digest is that of the lines, as in older folders
 
     @property
     def stop(self) -> int:
@@ -99,32 +101,41 @@ class RowRange:
 
     @property
     def digest(self) -> str:
+        """The digest of the rows as JSON: a header, or the first line of the input, changes their meaning."""
         hashed = hashlib.sha256()
-        for _, raw, _ in self.rows:
-            hashed.update(raw + b"\n")
+        for _, raw, to_object in self.rows:
+            line = raw
+            if not self.by_line and not isinstance(raw, LongLine):
+                with suppress(BadLine):
+                    line = to_object(raw)[0]
+            hashed.update(line + b"\n")
         return hashed.hexdigest()
 
     def read(self, inputs: Inputs, parse: Callable[[Row], T]) -> Iterator[T]:
         return inputs.parse_rows(self.path, iter(self.rows), parse)
 
 
-def row_ranges(inputs: Inputs, path: str, size: int) -> Iterator[RowRange]:
+def row_ranges(inputs: Inputs, path: str, size: int, *, by_line: bool) -> Iterator[RowRange]:
     """Split an input into ranges of `size` rows. An empty input has one empty range."""
     with inputs.raw_rows(path) as rows:
         start, block = 0, list(islice(rows, size))
         while True:
             following = list(islice(rows, size)) if len(block) == size else []
-            yield RowRange(path, block, start, not following)
+            yield RowRange(path, block, start, not following, by_line)
             start, block = start + len(block), following
             if not block:
                 return
 
 
-Part = ByteRange | RecordRange | RowRange  # `digest` is that of the bytes that were read, after the last row
+Part = ByteRange | RecordRange | RowRange  # `digest` is that of what was read, after the last row
 
 
 def digest_of_part(part: Part, inputs: Inputs) -> str:
-    """Read a part for the digest of its bytes. Bad rows are not reported."""
-    for _ in part.read(replace(inputs, rejects=Rejects(skip=True)), lambda row: None):
+    """Read a part for the digest of its bytes or rows. Bad rows are not reported."""
+    for _ in (
+        ()
+        if isinstance(part, RowRange)
+        else part.read(replace(inputs, rejects=Rejects(skip=True)), lambda row: None)
+    ):
         pass
     return part.digest

@@ -121,13 +121,13 @@ class Rejects:
     count: int = 0
     first: DataError | None = None
 
-    def each(self, items: Iterable[T], use: Callable[[T], U], row: Callable[[T], "Row"]) -> Iterator[U]:
-        """Yield `use(item)` for each item. If that raises a DataError, the row of the item is a bad row."""
+    def each(self, items: Iterable[T], use: Callable[[T], U], line: Callable[[T], bytes]) -> Iterator[U]:
+        """Yield `use(item)` for each item. If that raises a DataError, the line of the item is a bad row."""
         for item in items:
             try:
                 value = use(item)
             except DataError as error:
-                self.add(row(item).input_line, error)
+                self.add(line(item), error)
             else:
                 yield value
 
@@ -198,7 +198,7 @@ class Inputs:
         """Yield `parse(row)` for each row. An invalid row goes to the rejects."""
         stored = self.vector_file(path)
         if stored is not None:
-            yield from self.read_vector_file(path, *stored, parse, lambda row: row)
+            yield from self.read_vector_file(path, *stored, parse, lambda row: row.input_line)
             return
         with self.raw_rows(path) as rows:
             yield from self.parse_rows(path, rows, parse)
@@ -234,14 +234,14 @@ class Inputs:
                 yield value
 
     def read_vector_file(
-        self, path: str, items: Iterable[T], count: int, parse: Callable[[T], U], row: Callable[[T], Row]
+        self, path: str, items: Iterable[T], count: int, parse: Callable[[T], U], line: Callable[[T], bytes]
     ) -> Iterator[U]:
-        """Yield `parse(item)` for each of the `count` items of a vector file; `row` returns their rows."""
+        """Yield `parse(item)` for each of the `count` items of a vector file; `line` returns their lines."""
         for item in self.meter.counted(path, items, count):
             try:
                 value = parse(item)
             except DataError as error:
-                self.refuse(row(item).input_line, error)
+                self.refuse(line(item), error)
             else:
                 self.meter.took()
                 yield value

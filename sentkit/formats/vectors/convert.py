@@ -1,6 +1,7 @@
 """Concatenate inputs and convert between JSONL and vector files. All rows are checked as one stream."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -80,13 +81,13 @@ def renamed(fields: Mapping[str, str], name_field: str | None, row: VectorRow) -
     if fields:
         ours = {theirs: name for name, theirs in fields.items()}
         names = tuple(ours.get(name, name) for name in row.names)
-        row = VectorRow(row.row.renamed(fields), row.vectors, names)
+        row = replace(row, row=row.row.renamed(fields), names=names)
     if name_field is None:
         return row
     old, file = row.row, readable(row.row.source)
     line = old.add([(name_field.encode(), orjson.dumps(file))], replace=False)
     named = Row(line, {**old.values, name_field: file}, old.source, old.number, old.input_line)
-    return VectorRow(named, row.vectors, row.names)
+    return replace(row, row=named)
 
 
 def recorded(inputs: Inputs) -> dict[str, str]:

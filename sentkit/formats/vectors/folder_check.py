@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from sentkit.errors import CannotCreateError, SentkitError
+from sentkit.errors import CannotCreateError, DataError, SentkitError
 from sentkit.formats.files import readable
 from sentkit.formats.json_files import read_object_if_there
 from sentkit.formats.meter import Meter
@@ -20,8 +20,16 @@ from sentkit.formats.outputs.temporary import lock, publish_folder
 from sentkit.formats.rows.parts import digest_of_part, row_ranges
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.folder_settings import compare, describe_input, input_change
-from sentkit.formats.vectors.folders import RUN_NAME, Settings, Status, VectorFolder, is_vector_folder
+from sentkit.formats.vectors.folders import (
+    RUN_NAME,
+    Settings,
+    Status,
+    VectorFolder,
+    as_now,
+    is_vector_folder,
+)
 from sentkit.formats.vectors.store import rows_in
+from sentkit.formats.vectors.vector_file import VectorFile
 
 
 def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[str, Any]:
@@ -29,9 +37,11 @@ def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[
     records = [folder.record(name) for name in status.done]
     times = [Path(folder.file(name)).stat().st_mtime for name in status.done]
     rows = [record["rows"] for record in records]
-    rate = None  # between the first and the last block
-    if times and max(times) > min(times):
-        rate = (sum(rows) - rows[times.index(min(times))]) / (max(times) - min(times))
+    created = Path(folder.source).stat().st_mtime  # blocks that --reuse copied are older
+    encoded = sorted((time, count) for time, count in zip(times, rows, strict=True) if time >= created)
+    rate = None  # between the first and the last encoded block
+    if encoded and encoded[-1][0] > encoded[0][0]:
+        rate = sum(count for _, count in encoded[1:]) / (encoded[-1][0] - encoded[0][0])
     indices = array_indices(missing_shards(status, shards)) if shards is not None else ""
     return {
         "blocks": len(status.done),
@@ -72,11 +82,14 @@ def problems(folder: VectorFolder, status: Status) -> Iterator[tuple[str, str | 
     yield from (("", problem) for problem in changed if problem is not None)
     kept = zip(map(path_of, folder.inputs), changed, strict=True)
     sources = source_digests(folder, [path if reason is None else None for path, reason in kept])
+    first: VectorFile | None = None
     for name in status.done:
-        problem = folder.damage(name)
-        if problem is not None:
-            yield name, f"{folder.file(name)}: damaged: {problem}"
-        elif name in sources and folder.record(name)["source"] != sources[name]:
+        try:
+            first = folder.verified(name, first)
+        except DataError as error:
+            yield name, f"{folder.file(name)}: damaged: {error.problem.removeprefix('damaged: ')}"
+            continue
+        if name in sources and folder.record(name)["source"] != sources[name]:
             yield name, f"{folder.file(name)}: made from other rows than its input has now"
         else:
             yield name, None
@@ -130,7 +143,7 @@ def source_digests(folder: VectorFolder, paths: Sequence[str | None]) -> dict[st
             continue
         inputs = inputs_of(folder, number, path)
         if folder.length(number) is None:
-            for rows in row_ranges(inputs, path, folder.block_rows):
+            for rows in row_ranges(inputs, path, folder.block_rows, by_line=folder.by_line):
                 block = folder.block_at(number, rows.start, rows.stop - rows.start)
                 digests[block.name] = rows.digest
         else:
@@ -184,7 +197,7 @@ def publish_update(new: VectorFolder, path: str) -> bool:
     with suppress(FileNotFoundError), run.open("rb") as file:
         lock(file.fileno())
         # After the replacement by another process, this name is that of the old folder, or of none.
-        if read_object_if_there(run) != new.settings:
+        if as_now(read_object_if_there(run)) != new.settings:
             return True
         if not new.status().complete:
             return False

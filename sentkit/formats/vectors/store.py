@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.outputs.temporary import open_side_file
 from sentkit.formats.rows.rows import Inputs, Row
-from sentkit.formats.vectors.fingerprint import digest, without_machine
-from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, is_vector_folder
+from sentkit.formats.vectors.fingerprint import digest
+from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, again, is_vector_folder
 from sentkit.formats.vectors.storage import OPEN_MAPS, StoredVectors, Vectors
 from sentkit.formats.vectors.vector_file import RECORDED_FIELDS, VectorFile
 
@@ -40,13 +40,8 @@ class Store:
         self.before, self.count = 0, self.starts[-1]  # rows of the folder before these files, and of them
         self.digest = ""  # of all blocks, if only a part of them is kept
         self.row_reader = lru_cache(OPEN_MAPS)(lambda number: self.files[number].row_reader())
-        own = without_machine(first.spec), first.width
         for file in self.files:
-            if file.count and (without_machine(file.spec), file.width) != own:
-                raise DataError(f"its space or fields differ from {first.path}", source=file.path)
-            if file.storage.kind != self.kind:
-                problem = f"its vectors are {file.storage.kind}, those of {first.path} are {self.kind}"
-                raise DataError(problem, source=file.path)
+            file.refuse_difference(first)
 
     def keep_part(self, number: int, count: int) -> None:
         """Keep only consecutive blocks, part `number` of `count`. The rows keep their numbers."""
@@ -99,7 +94,8 @@ class Store:
         """The rows with their vectors. With `verify`, the digest of a file is checked before its rows."""
         for start, file in zip(self.starts, self.files, strict=False):
             if verify and file.has_digest and (damage := file.damage()):
-                raise DataError(f"damaged: {damage}", source=file.path)
+                advice = again(self.path) if self.is_folder else None
+                raise DataError(f"damaged: {damage}", source=file.path, advice=advice)
             yield from ((self._placed(row, start), vectors) for row, vectors in file)
 
     def bare_rows(self) -> Iterator[Row]:

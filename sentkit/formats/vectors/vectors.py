@@ -17,6 +17,7 @@ from sentkit.formats.files import open_file
 from sentkit.formats.rows.kinds import FIELDS, VECTOR_NAMES, VECTORS, wrong_field
 from sentkit.formats.rows.lines import json_type
 from sentkit.formats.rows.rows import Inputs, Row, blocks
+from sentkit.formats.rows.splice import append
 from sentkit.formats.vectors import store
 from sentkit.formats.vectors.fingerprint import edition_advice, emb_problem, short_label, space_of
 
@@ -32,6 +33,18 @@ class VectorRow:
     row: Row
     vectors: NDArray[np.float32]  # (k, d): k is 1 for a sentence, 2 for a pair, 3 for a triplet
     names: tuple[str, ...]  # names of the vector fields in these rows
+    emb: str | None = None
+
+    @property
+    def input_line(self) -> bytes:
+        """The line that was read, with the vectors and `_emb` of a vector file, which has them separately."""
+        line = self.row.input_line
+        if not self.names or self.names[0] in self.row.values:
+            return line
+        encode = as_list if np.isfinite(self.vectors).all() else as_base64
+        new = [(b"_emb", orjson.dumps(self.emb))] if self.emb and "_emb" not in self.row.values else []
+        new += [(name.encode(), encode(each)) for name, each in zip(self.names, self.vectors, strict=True)]
+        return append(line, new, empty=not self.row.values)
 
 
 class VectorReader:
@@ -72,7 +85,9 @@ class VectorReader:
         def take(pair: tuple[Row, NDArray[np.float32]]) -> T:
             return self.accept(lambda: then(self.admit(pair[0], names, pair[1], emb)))
 
-        yield from self.inputs.read_vector_file(path, rows, count, take, lambda pair: pair[0])
+        yield from self.inputs.read_vector_file(
+            path, rows, count, take, lambda pair: VectorRow(*pair, names, emb).input_line
+        )
 
     def accept(self, row: Callable[[], T]) -> T:
         """The value of a row. A row that is rejected is not the first row, which determines the others."""
@@ -146,7 +161,7 @@ class VectorReader:
         if vectors.shape[1] != self.width:
             width = vectors.shape[1]
             raise row.error(f"this vector has {width} numbers, the vector of the first row has {self.width}")
-        return VectorRow(row, vectors, self.theirs)
+        return VectorRow(row, vectors, self.theirs, emb)
 
     def check(self, row: Row, vectors: NDArray[np.float32]) -> None:
         check_finite(row, vectors)

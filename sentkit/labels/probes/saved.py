@@ -10,9 +10,9 @@ import orjson
 from sentkit.arrays import Float32, Float64
 from sentkit.errors import DataError
 from sentkit.formats.rows.answers import Answers
-from sentkit.formats.rows.rows import Inputs, Row, blocks
+from sentkit.formats.rows.rows import Inputs, blocks
 from sentkit.formats.vectors.safetensors_header import put_arrays, read_array
-from sentkit.formats.vectors.vectors import VectorReader, VectorRow, without_vectors
+from sentkit.formats.vectors.vectors import VectorReader, VectorRow
 from sentkit.transforms.steps import check_fitted, read_fit_note
 
 KIND = "classifier"
@@ -53,11 +53,11 @@ class VectorClassifier:
     def answers(self) -> Answers:
         return Answers(self.classes, "softmax")
 
-    def outputs(self, inputs: Inputs) -> Iterator[tuple[list[Row], Float64]]:
-        """Yield groups of rows without their vectors, and their outputs (n, k)."""
+    def outputs(self, inputs: Inputs) -> Iterator[tuple[list[VectorRow], Float64]]:
+        """Yield groups of rows, and their outputs (n, k)."""
         reader = VectorReader(inputs)
 
-        def take(row: VectorRow) -> tuple[Row, np.ndarray]:
+        def take(row: VectorRow) -> tuple[VectorRow, np.ndarray]:
             if reader.emb != checked.get("emb", ...):
                 check_fitted(self.path, reader.emb)
                 checked["emb"] = reader.emb
@@ -67,7 +67,7 @@ class VectorClassifier:
                     f"the classifier takes {self.weight.shape[1]} features, this row has {len(features)}"
                 )
                 raise row.row.error(problem)
-            return without_vectors(row.row, row.names), features
+            return row, features
 
         checked: dict[str, Any] = {}
         for block in blocks(reader.read(take), ROWS):

@@ -67,12 +67,6 @@ class Windows:
     pooled: tuple[Range, ...] = ()  # the model reads the whole text; each window is a range of its ids
     weights: tuple[float, ...] = ()  # of the windows in the mean; (): each window keeps its vector
 
-    def counts(self, first: Tokens) -> list[int]:
-        """The number of tokens of each window; `first` has these windows."""
-        if self.pooled:
-            return [end - start for start, end in self.pooled]
-        return [len(each.ids) + each.unknown for each in (first, *self.others)]
-
 
 @dataclass(frozen=True, slots=True)
 class LocatedTokens:
