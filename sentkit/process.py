@@ -142,6 +142,14 @@ def threads_of_environment() -> int | None:
     return int(value)
 
 
+def precision_of_environment() -> str | None:
+    """Return the value of SENTKIT_PRECISION, the choice of auto; None if it is unset or empty."""
+    value = os.environ.get("SENTKIT_PRECISION") or None
+    if value not in (None, "fp32", "bf16"):
+        raise UsageError(f'the variable SENTKIT_PRECISION is "{value}", expected fp32 or bf16')
+    return value
+
+
 def usable_cpus() -> int:
     """Return how many CPUs this process may use; processes of torchrun on one machine share them."""
     task, local = (os.environ.get(name, "") for name in ("SLURM_CPUS_PER_TASK", "LOCAL_WORLD_SIZE"))

@@ -220,12 +220,13 @@ def files_of(path):
     ("arguments", "variable", "problem"),
     [
         *((["encode", "--threads", count], None, "'--threads'") for count in ("0", "two")),
-        *((["score"], count, f'SENTKIT_THREADS is "{count}"') for count in ("0", "two")),
+        *((["score"], ("THREADS", count), f'SENTKIT_THREADS is "{count}"') for count in ("0", "two")),
+        (["encode"], ("PRECISION", "int8"), 'SENTKIT_PRECISION is "int8", expected fp32 or bf16'),
     ],
 )
 def test_a_wrong_number_is_wrong_usage(sentkit, monkeypatch, arguments, variable, problem):
     if variable is not None:
-        monkeypatch.setenv("SENTKIT_THREADS", variable)
+        monkeypatch.setenv(f"SENTKIT_{variable[0]}", variable[1])
     done = sentkit(*arguments, stdin="a\n")
 
     assert done.code == 2

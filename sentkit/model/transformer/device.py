@@ -20,6 +20,7 @@ from torch import Tensor
 from sentkit.errors import UnavailableError, UsageError
 from sentkit.model.encoding import Arrays
 from sentkit.model.text.tokens import Tokens
+from sentkit.process import precision_of_environment
 
 Output = TypeVar("Output")
 
@@ -51,11 +52,11 @@ def counted(devices: int) -> str:
 
 
 def pick_precision(name: str, device: torch.device) -> torch.dtype:
-    """Return float32 or bfloat16; auto selects bfloat16 if it is faster on the device."""
+    """Return float32 or bfloat16; auto selects SENTKIT_PRECISION, or bfloat16 if it is faster."""
     if name not in PRECISIONS:
         raise UsageError(f'unknown precision "{name}"', advice=f"available: {', '.join(PRECISIONS)}")
     if name == "auto":
-        name = "bf16" if has_fast_bf16(device) else "fp32"
+        name = precision_of_environment() or ("bf16" if has_fast_bf16(device) else "fp32")
     return torch.bfloat16 if name == "bf16" else torch.float32
 
 

@@ -65,6 +65,10 @@ def test_auto_is_bf16_if_its_products_are_faster(monkeypatch, gain, expected):
     monkeypatch.setattr(device, "gain_of_bf16", lambda: gain)
 
     assert pick_precision("auto", CPU) == expected
+    for name, chosen in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        monkeypatch.setenv("SENTKIT_PRECISION", name)
+        assert pick_precision("auto", CPU) == chosen
+        assert (pick_precision("fp32", CPU), pick_precision("bf16", CPU)) == (torch.float32, torch.bfloat16)
 
 
 @pytest.mark.parametrize(
