@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from sentkit.console import Console, RowProgress, slow
+from sentkit.console import Console, RowProgress, reading
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
@@ -80,8 +80,8 @@ def mine(
     output.check_rows()
     reads = {"--corpus": corpus}
     with row_flags.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
-        with slow(console, f"reading {corpus}"):
-            miner = Miner(Candidates(inputs.other(corpus)), mining)
+        with reading(console, stored := inputs.other(corpus)):
+            miner = Miner(Candidates(stored), mining)
         progress = RowProgress(console)
         progress.share = inputs.meter.share
         with output.open() as out:
