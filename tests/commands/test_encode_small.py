@@ -121,6 +121,29 @@ def test_a_variable_selects_what_auto_is(sentkit, tiny, opened, monkeypatch, tmp
     assert (auto.out == exact.out) == (chosen == "fp32")
 
 
+@pytest.mark.parametrize(
+    ("flags", "visible", "kind"),
+    [
+        ([], None, TransformerEncoder),
+        ([], "", small.SmallEncoder),
+        (["--device", "cpu"], None, small.SmallEncoder),
+        (["--precision", "fp32"], None, small.SmallEncoder),
+    ],
+)
+def test_a_small_input_needs_torch_if_auto_may_be_bf16_on_a_gpu(
+    sentkit, tiny, opened, monkeypatch, tmp_path, flags, visible, kind
+):
+    """There torch decides, so that the precision does not depend on the number of rows."""
+    for name, value in (("SENTKIT_PRECISION", ""), ("CUDA_VISIBLE_DEVICES", visible)):
+        monkeypatch.setenv(name, value or "") if value is not None else monkeypatch.delenv(
+            name, raising=False
+        )
+    (tmp_path / "gpu").touch()
+    monkeypatch.setattr("sentkit.process.GPU_FILES", ("no file", str(tmp_path / "gpu")))
+    assert sentkit("encode", "-m", tiny, *flags, stdin=lines(2)).code == 0
+    assert opened == [kind]
+
+
 @pytest.mark.parametrize(("second", "kind"), [(FEW - 20, small.SmallEncoder), (FEW - 19, TransformerEncoder)])
 def test_all_files_together_are_the_input(sentkit, tiny, opened, tmp_path, second, kind):
     (tmp_path / "a.txt").write_text(lines(20))
