@@ -48,7 +48,7 @@ def train(
       sentkit train simcse titles.txt -m BASE -o ckpt --epochs 2
       sentkit train simcse titles.txt -o runs --dev pairs.jsonl --seed 0..2
 
-    Most used: METHOD [FILE]... -m -o --preset --set --epochs --lr --dev --list -v
+    Most used: METHOD [FILE]... -m -o --preset --set --epochs --dev --list -v
 
     The command reads rows and writes a checkpoint folder, which `encode`, transformers
     and sentence-transformers can load. With --dev, the folder has the weights of the

@@ -180,7 +180,7 @@ class QuietFlags:
 class RunFlags(QuietFlags):
     """The messages of a command, its automatic choices and its progress.
 
-    -v, --verbose: Report automatic choices; without a terminal, also progress every ten seconds.
+    -v, --verbose: Report automatic choices, and progress more often.
     """
 
     verbose: bool = False
