@@ -242,7 +242,7 @@ def test_the_address_of_builds_for_cpus_is_named_before_the_installation(tmp_pat
     shutil.copy(ROOT / "examples/first.sh", tmp_path / "examples")
     programs = tmp_path / ".venv/bin"
     programs.mkdir(parents=True)
-    (programs / "python").write_text("#!/bin/sh\necho PIP >&2\nexit 3\n")
+    (programs / "python").write_text("#!/bin/sh\necho CALLED >&2\nexit 3\n")
     (programs / "python").chmod(0o755)
     done = subprocess.run(
         ["sh", tmp_path / "examples/first.sh"],
@@ -253,7 +253,7 @@ def test_the_address_of_builds_for_cpus_is_named_before_the_installation(tmp_pat
     )
 
     assert done.returncode == 3
-    assert bool(re.search(page, done.stderr.partition("PIP")[0])) == (not address)
+    assert bool(re.search(page, done.stderr.partition("CALLED")[0])) == (not address)
     assert re.search(page, README.partition("## Installation")[2].partition("```")[0])
 
 
