@@ -20,6 +20,9 @@ from sentkit.model.text.tokens import TextTokenizer, WindowOptions
 class Encoder:
     """An encoder of texts. The arguments are the flags of `sentkit encode`; see its manual page.
 
+    The vectors are those of the command except for rounding, for any number of texts: "auto" is bf16 on a GPU
+    that supports it well, else fp32, or the value of the variable SENTKIT_PRECISION. The space is the same
+    in all precisions.
     The weights are loaded at the first use. Threads can share the object. A copy by pickle has the arguments
     and loads its own weights, so processes of an engine can share the object too.
     """

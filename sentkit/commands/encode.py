@@ -44,7 +44,7 @@ def encode(
       sentkit encode pairs.jsonl -m CHECKPOINT | sentkit score --gold score
       sentkit encode titles.txt -o DIR/ --shard 1/4 --resume
 
-    Most used: [FILE]... -m --field -o --shard --resume --reuse --store -n
+    Most used: [FILE]... -m --field -o --shard --resume --reuse --store -n -v
 
     The command adds "embedding" (for a pair "embedding_a" and "embedding_b") and
     "_emb", the name of the space, and copies all other fields byte for byte. A

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from sentkit.console import Console, RowProgress, slow
+from sentkit.console import Console, RowProgress, reading
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
 from sentkit.flags.rules import Named, Range
@@ -76,8 +76,8 @@ def mine(
     output.check_rows()
     reads = {"--corpus": corpus}
     with row_flags.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
-        with slow(console, f"reading {corpus}"):
-            miner = Miner(Candidates(inputs.other(corpus)), mining)
+        with reading(console, stored := inputs.other(corpus)):
+            miner = Miner(Candidates(stored), mining)
         console.warn(*miner.candidates.left_out)
         progress = RowProgress(console)
         progress.share = inputs.meter.share

@@ -6,7 +6,7 @@ from functools import cached_property
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
-from sentkit.console import Console, RowProgress, print_table, slow
+from sentkit.console import Console, RowProgress, print_table, reading
 from sentkit.errors import UsageError
 from sentkit.flag_values import parse_shard
 from sentkit.flags import options
@@ -183,17 +183,15 @@ def search(
             corpus, spec = encoded_corpus(inputs.other(*query.files), model, machine, console)
             encoded = query_texts((query.texts or [])[:1], model, corpus.path, spec, machine, console)
         else:
-            with slow(console, f"reading {query.corpus}"):
-                corpus = read_search_corpus(inputs.other(query.corpus), parts.numbers)
+            with reading(console, stored := inputs.other(query.corpus)):
+                corpus = read_search_corpus(stored, parts.numbers)
         answered = Search(
             encoded or VectorReader(inputs), corpus, search_options, inputs, source=[*query.paths, "TEXT"][0]
         )
-        if flat:
-            write_flat(answered, out)
-        elif as_rows:
-            write_hits(answered, out, replace=replace)
-        else:
-            show_hits(answered)
+        progress = RowProgress(console)
+        progress.share, answered.report = inputs.meter.share, progress.add
+        write(answered, out, "flat" if flat else "rows" if as_rows else "table", replace=replace)
+        progress.done()
     console.warn(*corpus.left_out, *(encoded.remarks if encoded else ()))
 
 
@@ -264,6 +262,15 @@ def join_parts(paths: list[str], output: options.ReportFlags, console: Console) 
 
     with RowFlags(files=paths).open(console, output, known=()) as inputs, output.open() as out:
         out.writelines(row + b"\n" for row in union(inputs))
+
+
+def write(search: "Search", out: BinaryIO, form: str, *, replace: bool) -> None:
+    if form == "flat":
+        write_flat(search, out)
+    elif form == "rows":
+        write_hits(search, out, replace=replace)
+    else:
+        show_hits(search)
 
 
 def write_flat(search: "Search", out: BinaryIO) -> None:

@@ -11,15 +11,13 @@ from sentkit.errors import UsageError
 from sentkit.flag_values import Shard, parse_shard, size, window
 from sentkit.flags.options import OutputFlags, VectorOutputFlags
 from sentkit.flags.rules import Needs
+from sentkit.process import most_threads
 
 if TYPE_CHECKING:
     from sentkit.model import Model
     from sentkit.model.encoding import Encoder
     from sentkit.model.reuse import OldVectors
     from sentkit.model.text.tokens import TextTokenizer
-
-
-MOST_THREADS = 4096
 
 
 @dataclass(frozen=True)
@@ -131,8 +129,8 @@ class FolderFlags:
         if not isinstance(encoder, dict):
             return None, precision, None
         threads = encoder.get("threads")
-        usable = type(threads) is int and 0 < threads <= MOST_THREADS
-        return threads if usable else None, *repeated(encoder, precision)
+        recorded = min(threads, most_threads()) if type(threads) is int and threads > 0 else None
+        return recorded, *repeated(encoder, precision)
 
     @property
     def size(self) -> int | None:

@@ -161,7 +161,7 @@ def test_pairs_of_any_file_have_their_correlation(sentkit, data, spearman):
     names = ("--field", "text_a=one", "--field", "text_b=two", "--field", "score=rating")
     done = sentkit(*rows, "--pairs", "a=own.csv", *names, "--baseline", "b", *FLAGS)
     pairs = data / "sts/stsb.test.jsonl"
-    assert sentkit("encode", pairs, "-m", "nano", "-o", "v.safetensors", "-q").code == 0
+    assert sentkit("encode", pairs, "-m", "nano", *FLAGS, "-o", "v.safetensors", "-q").code == 0
     stored = sentkit(*rows, "--pairs", "a=v.safetensors", "--baseline", "b", *FLAGS)
     both = ("--data", data, "--suites", "sts", "--pairs", "a=v.safetensors", "-q")
     [with_folder] = sentkit(*rows[:2], *both).rows[2:]

@@ -100,10 +100,10 @@ class Comparison:
     """A stream of rows, and the rows of other files that are near them."""
 
     def __init__(
-        self, inputs: Inputs, against: Sequence[str], threshold: float, metric: str, show: Sequence[str]
+        self, inputs: Inputs, against: Sequence[Inputs], threshold: float, metric: str, show: Sequence[str]
     ) -> None:
         self.inputs, self.show, self.threshold = inputs, show, threshold
-        self.corpora = [SearchCorpus(read_table(inputs.other(path), expect_one), show) for path in against]
+        self.corpora = [SearchCorpus(read_table(other, expect_one), show) for other in against]
         self.searchers = [Searcher(corpus.vectors, metric) for corpus in self.corpora]
         self.several = len(against) > 1
         self.compared: Callable[[int], None] = lambda rows: None

@@ -81,6 +81,7 @@ class Search:
             self.rescore = read_search_corpus(inputs.other(options.rescore))
             self.corpus.check_rescore(self.rescore)
         self.count = 0  # queries answered
+        self.report: Callable[[int], None] = lambda queries: None
 
     def __iter__(self) -> Iterator[QueryHits]:
         for window in self.windows():
@@ -104,6 +105,7 @@ class Search:
     def _answered(self, block: Sequence[VectorRow]) -> Iterator[QueryHits]:
         for row, hits in zip(block, self._hits(block), strict=True):
             self.count += 1
+            self.report(1)
             if self.rescore is not None:
                 for place, _ in hits:
                     self.corpus.check_same_row(self.rescore, place)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from sentkit.errors import UnavailableError, UsageError
 from sentkit.model.transformer.device import pick_precision
-from sentkit.process import threads_of_environment, usable_cpus, version_of
+from sentkit.process import most_threads, threads_of_environment, usable_cpus, version_of
 from sentkit.training.data.batches import shares
 
 RandomStates = tuple[list[Tensor], list[Tensor]]
@@ -168,7 +168,7 @@ def use_threads(requested: int | None, saved: Mapping[str, Any] | None) -> None:
 
     Environment variables of torch are ignored.
     """
-    recorded = (saved or {}).get("threads")
+    recorded = min((saved or {}).get("threads") or 0, most_threads())
     torch.set_num_threads(requested or recorded or threads_of_environment() or usable_cpus())
 
 
