@@ -139,8 +139,9 @@ def train(
         )
         with opened as inputs:
             watch_rows(console, inputs)
-            reporter = Reporter(console.report, console.note, console.warn, bar.take)
-            if perform(train_options, inputs, stop, reporter):
+            if perform(
+                train_options, inputs, stop, Reporter(console.report, console.note, console.warn, bar.take)
+            ):
                 bar.done()
                 with (table := options.OutputFlags()).open() as out:
                     show(
