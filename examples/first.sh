@@ -2,7 +2,7 @@
 # Install sentkit into the virtual environment .venv and score the similarity of three sentences.
 # Usage: sh examples/first.sh
 # On a machine without a GPU set PIP_EXTRA_INDEX_URL to the address of PyTorch's CPU builds, or pip may install the
-# much larger CUDA build.
+# much larger CUDA build. The page https://pytorch.org/get-started/locally/ shows the address for Pip and CPU.
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -13,6 +13,10 @@ if [ ! -x .venv/bin/python ]; then
 fi
 if [ ! -x .venv/bin/sentkit ]; then
     echo 'first.sh: installing sentkit with torch, Parquet and pictures: 1.5 GB, or several GB with CUDA; this can take minutes' >&2
+    [ -n "${PIP_EXTRA_INDEX_URL:-}" ] || cat >&2 <<END
+first.sh: without a GPU, stop this (Ctrl-C) and set PIP_EXTRA_INDEX_URL to the address of PyTorch's CPU builds first:
+  the page "Get started", https://pytorch.org/get-started/locally/, shows it for Pip and CPU
+END
     quiet=''
 fi
 # shellcheck disable=SC2086 # one flag or none

@@ -1,8 +1,10 @@
 """The `sentkit` program: its list of commands, and the conversion of errors to messages and exit codes."""
 
 import contextlib
+import errno
 import functools
 import os
+import re
 import shlex
 import signal
 import sys
@@ -30,6 +32,7 @@ from sentkit.process import (
     limit_threads,
     raised_signal,
     unwind_on_signals,
+    version_of,
     without_signals,
 )
 
@@ -50,6 +53,11 @@ MODULES = {
 GROUPS = {name: module for name, module in MODULES.items() if hasattr(module, "SUBCOMMANDS")}
 
 BUG, IO_FAILED = 70, 74
+OUT_OF_MEMORY = re.compile(  # in errors of torch, oneDNN, the dynamic loader and Python's threads
+    "could not create a (primitive|memory)|DefaultCPUAllocator|can(no|')t allocate memory"
+    "|failed to map segment|can't start new thread",
+    re.IGNORECASE,
+)
 
 
 def every_command() -> dict[str, Callable[..., None]]:
@@ -99,9 +107,12 @@ def check_working_folder() -> None:
 
 def exit_code(error: BaseException, console: Console) -> int | None:
     """Print the error and return its exit code; return None for the exits of typer."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    many = isinstance(cause, OSError) and cause.errno == errno.EMFILE
+    advice = "raise the limit of open files, for example: ulimit -n 4096" if many else None
     if isinstance(error, SentkitError):
         if is_first_process():
-            console.error(str(error), error.advice)
+            console.error(str(error), error.advice or advice)
         return error.exit_code
     if isinstance(error, BrokenPipeError):
         return 0  # `sentkit encode ... | head -3` is correct use
@@ -110,11 +121,13 @@ def exit_code(error: BaseException, console: Console) -> int | None:
         word = "Ctrl-C" if stopped == signal.SIGINT else stopped.name
         console.error(f"stopped by {word}", next(iter(getattr(error, "__notes__", ())), None))
         return 128 + stopped
-    if isinstance(error, OSError | MemoryError):
+    if isinstance(error, OSError | MemoryError) or (
+        isinstance(error, RuntimeError | ImportError) and OUT_OF_MEMORY.search(str(error))
+    ):
         problem, name = "out of memory", None
         if isinstance(error, OSError):
             problem, name = (error.strerror or str(error)).lower(), error.filename
-        console.error(f"{name}: {problem}" if name else problem)
+        console.error(f"{name}: {problem}" if name else problem, advice)
         return IO_FAILED
     if isinstance(error, Exception) and not isinstance(error, typer.Exit | typer.Abort):
         return unexpected_error(error, console)
@@ -142,10 +155,8 @@ def report_bug(error: Exception, console: Console) -> int:
 def show_version(show: bool) -> None:
     """Read the versions from the metadata of the packages: importing torch takes a second."""
     if show:
-        from importlib.metadata import version
-
         typer.echo(f"sentkit {__version__}")
-        typer.echo(" ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "tokenizers")))
+        typer.echo(" ".join(f"{name} {version_of(name)}" for name in ("torch", "transformers", "tokenizers")))
         raise typer.Exit
 
 

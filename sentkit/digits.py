@@ -1,5 +1,6 @@
 """Numbers for people: rounded to the precision of float32, and names in the order of their numbers."""
 
+import math
 import re
 from typing import Any
 
@@ -31,4 +32,4 @@ def natural(name: str) -> tuple[str | tuple[int, str], ...]:
 
 def decimals(value: float | None, digits: int = 2) -> str:
     """A number of a table."""
-    return "undefined" if value is None else f"{value:.{digits}f}"
+    return "undefined" if value is None or math.isnan(value) else f"{value:.{digits}f}"

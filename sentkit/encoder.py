@@ -20,6 +20,9 @@ from sentkit.model.text.tokens import TextTokenizer, WindowOptions
 class Encoder:
     """An encoder of texts. The arguments are the flags of `sentkit encode`; see its manual page.
 
+    The vectors are those of the command except for rounding, for any number of texts: "auto" is bf16 on a GPU
+    that supports it well, else fp32, or the value of the variable SENTKIT_PRECISION. The space is the same
+    in all precisions.
     The weights are loaded at the first use. Threads can share the object. A copy by pickle has the arguments
     and loads its own weights, so processes of an engine can share the object too.
     """
@@ -85,7 +88,10 @@ class Encoder:
         return self.loaded.width
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return one vector per text, (n, width). A warning counts truncated texts."""
+        """Return one vector per text, (n, width): zero for an empty or blank text.
+
+        Warnings count truncated and empty texts.
+        """
         if isinstance(texts, str | bytes):
             raise TypeError(f"texts is of type {type(texts).__name__}, expected a sequence of str")
         for place, text in enumerate(texts):

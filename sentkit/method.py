@@ -1,5 +1,7 @@
 """The names that a method of a user needs; `man 7 sentkit-method` explains them with a complete example."""
 
+from functools import partial
+
 from sentkit.formats.rows.kinds import ENTRY, NEGATIVES, PAIR, POSITIVE, SENTENCE, TRIPLET
 from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch
@@ -7,7 +9,10 @@ from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import NLI, Classes, Labels, Reads, Scores
 from sentkit.training.method import Draw, Finished, Method, Needs, Outputs, PackedMethod, Term, mean_of
 from sentkit.training.recipe import Recipe
-from sentkit.training.settings import ours, paper, readout, released
+from sentkit.training.settings import ours, paper, released
+from sentkit.training.settings import readout as readout_with_source
+
+readout = partial(readout_with_source, of_paper=False)  # a method of a user has no paper unless it says so
 
 __all__ = [
     "ENTRY", "NEGATIVES", "NLI", "PAIR", "POSITIVE", "SENTENCE", "TRIPLET", "Base", "Batch", "Classes",

@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -19,6 +20,7 @@ AGAIN = 0.01  # seconds
 UNWINDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # The variables of OpenMP (torch, scikit-learn) and of the BLAS of numpy and torch.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # of CUDA, of CUDA in Windows, of ROCm
 
 _threads: int | None = None  # of this command; None in a Python program that imports sentkit
 _received = signal.SIGTERM  # the signal that SIGALRM repeats
@@ -41,6 +43,9 @@ def prepare() -> None:
     fill_closed_streams()
     stream = io.BufferedWriter(LossyStderr(STDERR, "w", closefd=False))
     sys.stderr = io.TextIOWrapper(stream, errors="backslashreplace", line_buffering=True)
+    if not sys.warnoptions:  # sentkit refuses or reports results that are not finite or did not converge
+        warnings.filterwarnings("ignore", category=RuntimeWarning)  # of floating-point numbers
+        warnings.filterwarnings("ignore", module=r"(numpy|scipy|sklearn|sentkit)\b")
 
 
 def fill_closed_streams() -> None:
@@ -120,7 +125,8 @@ def limit_threads(requested: int | None = None, *, of_libraries: int | None = No
     global _threads
     nested = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # the first of nested regions
     openmp = int(nested) if nested.isdecimal() else 0
-    _threads = requested or threads_of_environment() or openmp or usable_cpus()
+    check_threads("--threads", requested)
+    _threads = requested or threads_of_environment() or min(openmp, most_threads()) or usable_cpus()
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(of_libraries or _threads)))
     os.environ["RAYON_NUM_THREADS"] = str(_threads)  # of the tokenizers
     # Waiting threads of OpenMP sleep: beside other work, a loop takes the CPU from the thread that works.
@@ -132,6 +138,16 @@ def threads_of_command() -> int | None:
     return _threads
 
 
+def version_of(package: str) -> str:
+    """Return the version of a package; a checkout on PYTHONPATH has no record of it."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package) or "unknown"
+    except PackageNotFoundError:
+        return "unknown"
+
+
 def threads_of_environment() -> int | None:
     """Return the value of SENTKIT_THREADS; None if it is unset or empty."""
     value = os.environ.get("SENTKIT_THREADS")
@@ -139,7 +155,33 @@ def threads_of_environment() -> int | None:
         return None
     if not value.isdecimal() or int(value) < 1:
         raise UsageError(f'the variable SENTKIT_THREADS is "{value}", expected a whole number of 1 or more')
+    check_threads("the variable SENTKIT_THREADS", int(value))
     return int(value)
+
+
+def most_threads() -> int:
+    """More threads than a few for each CPU only wait for each other, and a signal waits for their start."""
+    return 4 * usable_cpus()
+
+
+def check_threads(name: str, count: int | None) -> None:
+    if count is not None and count > most_threads():
+        problem = f"{name} is {count}, at most {most_threads()}: four for each CPU that this process may use"
+        raise UsageError(problem)
+
+
+def precision_of_environment() -> str | None:
+    """Return the value of SENTKIT_PRECISION, the choice of auto; None if it is unset or empty."""
+    value = os.environ.get("SENTKIT_PRECISION") or None
+    if value not in (None, "fp32", "bf16"):
+        raise UsageError(f'the variable SENTKIT_PRECISION is "{value}", expected fp32 or bf16')
+    return value
+
+
+def may_have_gpu() -> bool:
+    """False if torch certainly finds no GPU. Does not import it."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return not hidden and any(map(os.path.exists, GPU_FILES))
 
 
 def usable_cpus() -> int:

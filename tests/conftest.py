@@ -49,6 +49,11 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[SHARED] = json.dumps(stack.enter_context(forking()))
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes are not in the name of a test: those of an archive contain the time, and workers would differ."""
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_collection_finish() -> None:
     """What all tests share is no garbage; the collector need not walk through it again and again."""
     gc.collect()

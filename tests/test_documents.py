@@ -226,12 +226,35 @@ def test_the_documents_run_as_copied_from_a_bare_checkout(checkout):
         assert not [line for line in error.splitlines() if not expected(line)] or "first.sh" in block, error
     assert f". '{checkout}/.venv/bin/activate'" in errors[0]
     shown = re.search(r"```\n\n```\n(.*?)```", README, re.DOTALL)[1]
-    assert [cut(line) for line in outputs[0].splitlines()] == [cut(line) for line in shown.splitlines()]
+    assert [cut(line) for line in outputs[0].splitlines()] == shown.splitlines()
     assert outputs[1] == outputs[0]
     tracked = set(subprocess.check_output(["git", "-C", str(ROOT), "ls-files"], text=True).splitlines())
     new = {str(path.relative_to(checkout)) for path in checkout.rglob("*") if path.is_file()} - tracked
     ignored = r"out/|\.venv/|.*__pycache__/"
     assert [name for name in sorted(new) if not re.match(ignored, name)] == []
+
+
+@pytest.mark.parametrize("address", ["", "https://builds.example"])
+def test_the_address_of_builds_for_cpus_is_named_before_the_installation(tmp_path, address):
+    """By the README, and by the script while it is not set."""
+    page = '"?Get started\\W+https://pytorch.org/get-started/locally/'
+    (tmp_path / "examples").mkdir()
+    shutil.copy(ROOT / "examples/first.sh", tmp_path / "examples")
+    programs = tmp_path / ".venv/bin"
+    programs.mkdir(parents=True)
+    (programs / "python").write_text("#!/bin/sh\necho CALLED >&2\nexit 3\n")
+    (programs / "python").chmod(0o755)
+    done = subprocess.run(
+        ["sh", tmp_path / "examples/first.sh"],
+        env=os.environ | {"PIP_EXTRA_INDEX_URL": address},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 3
+    assert bool(re.search(page, done.stderr.partition("CALLED")[0])) == (not address)
+    assert re.search(page, README.partition("## Installation")[2].partition("```")[0])
 
 
 def expected(line):
@@ -247,7 +270,7 @@ def expected(line):
 
 def cut(line):
     """Similarities differ in their last digits from machine to machine."""
-    return re.sub(r"(\d\.\d{4})\d+", r"\1", line)
+    return re.sub(r"(\d\.\d{4})\d+", r"\1…", line)
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,13 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from sentkit.console import Console
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import options
-from sentkit.flags.rules import Named, Range
+from sentkit.flags.rules import Named, Needs, Range
 
 if TYPE_CHECKING:
     from sentkit.formats.vectors.folders import Status, VectorFolder
@@ -19,6 +20,7 @@ def check(
     path: Annotated[str, Named("PATH")],
     shards: Annotated[int | None, Range(min=1)] = None,
     deep: bool = False,
+    remove: Annotated[bool, Needs("--deep")] = False,
     json: bool = False,
     run: options.RunFlags,
 ) -> None:
@@ -28,22 +30,24 @@ def check(
     Examples:
       sentkit check titles
       sentkit check titles --shards 8
-      sentkit check titles --deep
+      sentkit check titles --deep --remove
       sentkit check titles.safetensors
 
     Most used: PATH --shards --deep --json
 
     The output has the number of complete and missing blocks; rows, truncated rows and
     skipped rows of the complete blocks (in a folder of chunks, a row is a chunk, except
-    in the numbers of truncated and skipped rows); rows per second between the first and the last
-    block; and temporary files of killed processes, which you can remove. With --shards
-    N, "missing_shards" lists the shards with missing blocks as "sbatch --array=" takes
-    them: "encode --shard I/N --resume" with these I writes all missing blocks.
+    in the numbers of truncated and skipped rows); rows per second of the blocks that
+    encode computed; and temporary files of killed processes, which encode removes if
+    they are of its machine, and you otherwise. With --shards N, "missing_shards" lists
+    the shards with missing blocks as "sbatch --array=" takes them: "encode --shard I/N
+    --resume" with these I writes all missing blocks.
 
     Flags:
       PATH: A vector folder (from encode -o DIR/) or file.
       --shards N: Also list the shards of N with missing blocks.
       --deep: Read all blocks and inputs, and compare their digests.
+      --remove: Remove damaged blocks, which encode --resume writes again.
     """
     from sentkit.formats.files import readable
     from sentkit.formats.vectors.folder_check import counts_of, without
@@ -51,13 +55,17 @@ def check(
 
     console, output = run.console("check"), options.ReportFlags(json=json)
     if Path(path).is_file():
-        if shards is not None:
-            raise UsageError(f"--shards needs a vector folder, {path} is a file")
+        if shards is not None or remove:
+            flag = "--remove" if remove else "--shards"
+            raise UsageError(f"{flag} needs a vector folder, {path} is a file")
         check_file(path, output)
         return
     folder = VectorFolder(path)
     status = folder.status()
     bad = deep_check(folder, status, console) if deep else {}
+    damaged = [name for name, texts in bad.items() if texts[0].startswith(f"{folder.file(name)}: damaged: ")]
+    for name in damaged if remove else ():
+        Path(folder.file(name)).unlink(missing_ok=True)
     status = without(folder, status, bad.keys() - {""})
     counts = counts_of(folder, status, shards)
     defects = [text for texts in bad.values() for text in texts]
@@ -65,11 +73,15 @@ def check(
         "folder": readable(path),
         **counts,
         **({"problems": list(map(readable, defects))} if deep else {}),
+        **({"removed": len(damaged)} if remove else {}),
     }
     print_record(record, output)
     if defects:
-        advice = "encode --resume writes removed blocks again, encode --reuse those of changed inputs"
-        raise AnswerIsNo(defects[0], advice=advice)
+        again = "encode --resume writes them again, encode --reuse those of changed inputs"
+        command = f"sentkit check {quote(path)} --deep --remove removes damaged blocks"
+        raise AnswerIsNo(
+            defects[0], advice=f"removed blocks: {len(damaged)}; {again}" if remove else f"{command}; {again}"
+        )
     if status.unknown:
         name = folder.inputs[status.unknown[0].input]["name"]
         problem = f"{path}: {counts['blocks']} blocks are complete, others are missing"

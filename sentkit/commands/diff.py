@@ -75,9 +75,11 @@ def diff(
 
 
 def limits_of(given: Sequence[str]) -> dict[str, float]:
-    limits = {}
+    limits = dict[str, float]()
     for each in given:
         name, _, value = each.partition("=")
+        if name in limits:
+            raise UsageError(f'--fail-under "{each}": {name} is given twice')
         try:
             limits[name] = float(value)
         except ValueError:
@@ -97,7 +99,7 @@ def check_limits(record: Mapping[str, Any], limits: Mapping[str, float]) -> None
         if value is None:
             because = "the widths differ" if name == "cosine" else "there is only one vector"
             raise AnswerIsNo(f"{name} is undefined: {because}")
-        if value < limit:
+        if not value >= limit:  # also NaN
             raise AnswerIsNo(f"the {kind} {part} is {number(value)}, below {limit:g}")
 
 

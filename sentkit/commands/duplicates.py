@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
-from sentkit.console import RowProgress, show, slow
+from sentkit.console import RowProgress, reading, show
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import StreamFlags
@@ -56,7 +57,7 @@ def duplicates(
       sentkit duplicates q.jsonl --against titles.safetensors --threshold 0.9
       sentkit duplicates titles.safetensors --threshold 0.95 --unique > few.jsonl
 
-    Most used: [FILE] --threshold --against --groups --unique --show --json -o
+    Most used: [FILE] --threshold --against --groups --unique --show --json -o -v
 
     The output is all pairs of rows that reach the threshold, in the order of the rows.
     A pair has the field "text" or "entry" of both rows as text_a and text_b, the numbers
@@ -98,12 +99,14 @@ def duplicates(
         ) as inputs,
         output.open() as out,
     ):
-        with slow(console, f"reading {' '.join(against or [rows.file])}"):
+        others = [inputs.other(path) for path in against or []]
+        with reading(console, *(others or [inputs])):
             found: Comparison | Duplicates
-            if against:
-                found = Comparison(inputs, against, floor, metric, shown)
+            if others:
+                found = Comparison(inputs, others, floor, metric, shown)
             else:
                 found = Duplicates(inputs, floor, metric, shown, new)
+        console.warn(*(message for corpus in found.corpora for message in corpus.left_out))
         progress = RowProgress(console)
         progress.share, found.compared = found.share, progress.add
         if threshold is None:
@@ -124,7 +127,7 @@ def check_form(shown: list[str], form: str | None, *, json: bool) -> None:
     if form is not None and json:
         raise UsageError(f"--json cannot be used with {form}; rows are always JSON")
     if own := next((name for name in shown if name in OWN), None):
-        raise UsageError(f"--show {own}: every pair has this field", advice=f"remove --show {own}")
+        raise UsageError(f"--show {own}: every pair has this field", advice=f"remove --show {quote(own)}")
 
 
 def object_of(pair: dict[str, bytes]) -> bytes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sentkit.console import Console, RowProgress
@@ -43,16 +44,16 @@ def encode(
       sentkit encode pairs.jsonl -m CHECKPOINT | sentkit score --gold score
       sentkit encode titles.txt -o DIR/ --shard 1/4 --resume
 
-    Most used: [FILE]... -m --field -o --shard --resume --reuse --store -n
+    Most used: [FILE]... -m --field -o --shard --resume --reuse --store -n -v
 
     The command adds "embedding" (for a pair "embedding_a" and "embedding_b") and
     "_emb", the name of the space, and copies all other fields byte for byte. A
-    terminal shows only the first numbers of a vector. With -v, each row also gets
-    "n_tokens" and "truncated".
+    terminal shows only the first numbers of a vector. With --on-truncate mark, each
+    row also gets "n_tokens" and "truncated".
 
     Flags:
       --batch-tokens N: Tokens per batch. [default: by device]
-      -n, --dry-run: Only count rows and tokens; estimate bytes and time.
+      -n, --dry-run: Only count rows; estimate tokens, bytes, time and memory.
     """
     # Each thread computes batches of its own, so an operation of numpy or torch has one thread.
     own_threads, precision, products = folder.recorded(output, machine.precision)
@@ -62,7 +63,6 @@ def encode(
     from sentkit.formats.vectors.store import Store, common_fields, is_store
     from sentkit.model import find_encoder
     from sentkit.model.encoding import Encoding, Tally, prepare, whole_if_small
-    from sentkit.model.encoding_plan import plan_of
 
     console = run.console("encode")
     in_folder = folder.applies_to(output)
@@ -71,6 +71,7 @@ def encode(
             model,
             reading.options(),
             device=folder.parsed_shard().device(machine.device),
+            precision=machine.precision,
             **reuse.recorded(precision, products),
         )
         report_loading(text_model.name, text_model.notes, console)
@@ -78,7 +79,7 @@ def encode(
         paths, form = [output.path], output.form(replace=replace)
         if not to_folder:
             paths = output_paths(output.path, text_model.readouts, form, force=form.force or dry_run)
-        plain_tokenizer, windows = long_texts.tokenizer_of(text_model, counts_all=run.verbose)
+        plain_tokenizer, windows = long_texts.tokenizer_of(text_model)
         with row_flags.open(
             console,
             output,
@@ -98,13 +99,14 @@ def encode(
                 prompts=text_model.sides,
             )
             old, encoder, tokenizer = reuse.open(text_model, plain_tokenizer, windows, output, console)
-            groups = prepare(
-                inputs.blocks(texts), tokenizer, inputs.rejects, refuse_truncation=long_texts.refuses
+            prepared = partial(
+                prepare, tokenizer=tokenizer, rejects=inputs.rejects, refuse_truncation=long_texts.refuses
             )
             if dry_run:
-                planned = output.path, form, folder.size, batch_tokens, progress
-                print_plan(plan_of(groups, text_model, inputs, *planned, encoder, old))
+                planned = text_model, output.path, form, batch_tokens, progress, encoder, old
+                print_plan(inputs, texts, folder if to_folder else None, prepared, *planned)
                 return
+            groups = prepared(inputs.blocks(texts))
             # All blocks of a vector folder have the same precision, and so have old and new vectors.
             groups, tokens = (groups, None) if to_folder or encoder else whole_if_small(groups)
             encoder = encoder or text_model.encoder(tokens)
@@ -116,7 +118,7 @@ def encode(
                 budget=batch_tokens or encoder.budget,
                 form=form,
                 refuse_truncation=long_texts.refuses,
-                marks=run.verbose,
+                marks=long_texts.marks,
                 windows=windows,
                 sides=text_model.sides,
                 encoded={path for path in inputs.paths if is_store(path) and Store(path).emb},
@@ -206,8 +208,18 @@ def write_folder(
     return writer.tally
 
 
-def print_plan(record: Mapping[str, Any]) -> None:
+def print_plan(
+    inputs: "Inputs", texts: Any, folder: FolderFlags | None, prepared: Any, model: Any, path: str, *more: Any
+) -> None:
     """Print the plan of --dry-run: a JSON object, or a table on a terminal."""
+    from sentkit.model.encoding_plan import plan_of, rows_of_blocks
+
+    if folder is None:
+        record = plan_of(inputs.blocks(texts), prepared, model, path, *more)
+    else:
+        own = folder.size, folder.parsed_shard().has, folder.resume
+        rows, blocks = rows_of_blocks(inputs, texts, path, *own)
+        record = {**plan_of(rows, prepared, model, path, *more), "blocks": len(blocks)}
     pairs = [(name, "unknown" if value is None else f"{value:,}") for name, value in record.items()]
     options.ReportFlags().write(record, pairs)
 

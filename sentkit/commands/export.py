@@ -7,6 +7,7 @@ from sentkit.console import Console
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rules import Named, words_of
+from sentkit.process import version_of
 
 if TYPE_CHECKING:
     from sentkit.formats.checkpoints.folders import Checkpoint
@@ -50,7 +51,6 @@ def export(
     Flags:
       --store: Numbers of the weights; int8: only the table of a static model. [default: as they are]
     """
-    from importlib.metadata import version
     from pathlib import Path
 
     from sentkit.formats.checkpoints.commands import Command, inputs_of
@@ -70,7 +70,7 @@ def export(
             inputs_of({"-m": model, "--transform": reading.transform}),
             [*words_of(reading, but=("transform",)), *stored],
         ).record(),
-        "made_with": {"sentkit": version("sentkit")},
+        "made_with": {"sentkit": version_of("sentkit")},
     }
     if checkpoint.declared.static:
         export_static(checkpoint, reading, store, output, lineage)

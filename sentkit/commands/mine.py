@@ -1,11 +1,9 @@
 """`sentkit mine`: hard negatives for pairs of texts."""
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from sentkit.console import Console, RowProgress, slow
-from sentkit.errors import UsageError
+from sentkit.console import Console, RowProgress, reading
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
 from sentkit.flags.rules import Named, Range
@@ -37,8 +35,6 @@ class SelectionFlags:
         from sentkit.metrics.neighbours.negatives import MiningOptions
 
         margin = MARGINS[self.kind] if self.margin is None else self.margin
-        if not math.isfinite(margin):
-            raise UsageError(f"--margin {margin}: expected a finite number")
         return MiningOptions(self.top, self.skip, margin, self.kind == "relative", self.metric)
 
 
@@ -80,8 +76,9 @@ def mine(
     output.check_rows()
     reads = {"--corpus": corpus}
     with row_flags.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
-        with slow(console, f"reading {corpus}"):
-            miner = Miner(Candidates(inputs.other(corpus)), mining)
+        with reading(console, stored := inputs.other(corpus)):
+            miner = Miner(Candidates(stored), mining)
+        console.warn(*miner.candidates.left_out)
         progress = RowProgress(console)
         progress.share = inputs.meter.share
         with output.open() as out:

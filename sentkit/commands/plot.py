@@ -161,8 +161,8 @@ def curve(
     The input is folders of "sentkit train": checkpoints, folders of seeds, or runs that
     are not finished. Their logs are steps.jsonl. Each quantity is one panel, and each run
     one line. Of a run with more than --points steps, a point is the
-    mean of consecutive steps; scores on --dev are never averaged. If a run has several
-    learning rates, the largest is drawn.
+    mean of consecutive steps; scores on --dev are never averaged, and "kept" marks the
+    step of the checkpoint. If a run has several learning rates, the largest is drawn.
 
     Flags:
       --show NAME: A panel: loss, a term of it, lr, norm or dev; repeatable. [default: all but norm]

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from sentkit.console import Console, RowProgress
+from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
 from sentkit.flags.rules import Named
@@ -49,9 +50,11 @@ def predict(
     """
     # As in `encode`, each thread computes batches of its own.
     limit_threads(None, of_libraries=1)
+    import numpy as np
+
     from sentkit.formats.rows.kinds import FIELDS
     from sentkit.formats.vectors.store import is_store
-    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VectorRow, without_vectors
 
     console = run.console("predict")
     options.check_name("--name", name)
@@ -65,21 +68,27 @@ def predict(
 
             classifier = read_classifier(model)
             answers = classifier.answers
-            groups: Iterator[tuple[list[Row], Any]] = classifier.outputs(inputs)
+            groups: Iterator[tuple[list[Any], Any]] = classifier.outputs(inputs)
         else:
             from sentkit.model.classifier import ClassifierModel
 
             text_model = ClassifierModel(model, machine.device, machine.precision)
             answers, groups = text_model.answers, outputs_of(text_model, inputs, console)
 
-        def put(item: tuple["Row", "NewFields"]) -> bytes:
-            row, fields = item
-            return row.add(fields, replace=replace) + b"\n"
+        if answers.classes and name == ("probabilities" if every else "probability"):
+            raise UsageError(f"--name {name}: this field is for the probability", advice="use another name")
+
+        def put(item: tuple["Row | VectorRow", Any, "NewFields"]) -> bytes:
+            row, values, fields = item
+            bare = without_vectors(row.row, row.names) if isinstance(row, VectorRow) else row
+            if not np.isfinite(values).all():  # JSON cannot represent NaN
+                raise bare.error("an output of the classifier is NaN or infinity")
+            return bare.add(fields, replace=replace) + b"\n"
 
         with output.open() as out:
             for rows, outputs in groups:
-                items = zip(rows, answers.fields(outputs, name, every=every), strict=True)
-                out.writelines(inputs.rejects.each(items, put, lambda item: item[0]))
+                items = zip(rows, outputs, answers.fields(outputs, name, every=every), strict=True)
+                out.writelines(inputs.rejects.each(items, put, lambda item: item[0].input_line))
                 out.flush()  # the reader of the pipe gets each group immediately
                 progress.add(len(rows), 0)
     progress.done()

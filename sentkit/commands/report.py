@@ -43,7 +43,7 @@ def report(
       sentkit report nano --data data --paper sg-bert --table 1
       sentkit report --paper sg-bert --table 1
 
-    Most used: [ROW]... --data --pairs --paper --table --baseline --format -o
+    Most used: [ROW]... --data --pairs --paper --table --baseline --format -o -v
 
     A ROW is one line of the table. Its checkpoints are the seeds of one method, and
     the line shows their mean and, in parentheses, their standard deviation (of a
@@ -99,6 +99,7 @@ def report(
     console.warn(*(f"not used: {path}" for path in unused), *unaveraged(tests), *seeds_warning(rows))
     progress = TaskProgress(console, "evaluations")
     progress.begin(len(models) * len(tests))
+    evaluator.report = lambda rows, tokens: progress.add(0, rows)
     found, failed = evaluator.evaluate_all(models, tests, console.error, progress.add)
     progress.done()
     if not found:

@@ -70,7 +70,6 @@ def score(
     console = run.console("score")
     options.check_threshold(threshold, metric)
     closest = Closest(metric, top, threshold)
-    gold_flags.check()
     for path in filter(None, (output.path, retrieval.per_query)):
         check_rows_output(path)
     reads = {

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
-from sentkit.console import Console, RowProgress, print_table, slow
+from sentkit.console import Console, RowProgress, print_table, reading
 from sentkit.errors import UsageError
 from sentkit.flag_values import parse_shard
 from sentkit.flags import options
@@ -56,7 +57,8 @@ class QueryFlags(StreamFlags):
             advice = "for the lines of files: sentkit search TEXT FILE..."
             raise UsageError("--corpus FILE is missing", advice=advice)
         if vectors := next(filter(is_store, files), None):
-            raise UsageError(f"{vectors} has vectors", advice=f"sentkit search TEXT --corpus {vectors}")
+            advice = f"sentkit search TEXT --corpus {quote(vectors)}"
+            raise UsageError(f"{vectors} has vectors", advice=advice)
         return files
 
 
@@ -181,18 +183,16 @@ def search(
             corpus, spec = encoded_corpus(inputs.other(*query.files), model, machine, console)
             encoded = query_texts((query.texts or [])[:1], model, corpus.path, spec, machine, console)
         else:
-            with slow(console, f"reading {query.corpus}"):
-                corpus = read_search_corpus(inputs.other(query.corpus), parts.numbers)
+            with reading(console, stored := inputs.other(query.corpus)):
+                corpus = read_search_corpus(stored, parts.numbers)
         answered = Search(
             encoded or VectorReader(inputs), corpus, search_options, inputs, source=[*query.paths, "TEXT"][0]
         )
-        if flat:
-            write_flat(answered, out)
-        elif as_rows:
-            write_hits(answered, out, replace=replace)
-        else:
-            show_hits(answered)
-    console.warn(*(encoded.remarks if encoded else ()))
+        progress = RowProgress(console)
+        progress.share, answered.report = inputs.meter.share, progress.add
+        write(answered, out, "flat" if flat else "rows" if as_rows else "table", replace=replace)
+        progress.done()
+    console.warn(*corpus.left_out, *(encoded.remarks if encoded else ()))
 
 
 def query_texts(
@@ -224,9 +224,8 @@ def query_texts(
         console.note(f'the prompt "{prompt}" is added to TEXT')
     for text in texts:
         if is_there(text):
-            console.warn(
-                f'"{text}" is used as a query text; to read the file with this name, use --queries {text}'
-            )
+            advice = f"to read the file with this name, use --queries {quote(text)}"
+            console.warn(f'"{text}" is used as a query text; {advice}')
     return encoded_texts(texts, encoder, declared=declared, weights=spec.get("weights"))
 
 
@@ -265,6 +264,15 @@ def join_parts(paths: list[str], output: options.ReportFlags, console: Console) 
         out.writelines(row + b"\n" for row in union(inputs))
 
 
+def write(search: "Search", out: BinaryIO, form: str, *, replace: bool) -> None:
+    if form == "flat":
+        write_flat(search, out)
+    elif form == "rows":
+        write_hits(search, out, replace=replace)
+    else:
+        show_hits(search)
+
+
 def write_flat(search: "Search", out: BinaryIO) -> None:
     for window in search.windows():
         for query_hits in window:
@@ -280,7 +288,7 @@ def write_hits(search: "Search", out: BinaryIO, *, replace: bool) -> None:
             hits = b"[%b]" % b",".join(search.corpus.hit(*each) for each in query_hits.hits)
             new = [(b"hits", hits)]
             if search.options.part is not None:
-                new.append((b"part", part_of(search.options, [each for _, each in query_hits.hits])))
+                new.append((b"part", part_of(search, [each for _, each in query_hits.hits])))
             out.write(query_hits.query.add(new, replace=replace) + b"\n")
         out.flush()  # the reader of a slow pipe gets each window immediately
 

@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from sentkit.console import Console, StepProgress, print_described, print_table, show
+from sentkit.console import Console, StepProgress, print_described, print_table, show, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flag_values import assignment, numbers
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
 from sentkit.flags.rules import Named, Range, words_of
 from sentkit.flags.training import CheckpointFlags, SavingFlags, SettingFlags, StartFlags
-from sentkit.process import is_first_process
+from sentkit.process import check_threads, is_first_process
 
 
 def train(
@@ -48,7 +48,7 @@ def train(
       sentkit train simcse titles.txt -m BASE -o ckpt --epochs 2
       sentkit train simcse titles.txt -o runs --dev pairs.jsonl --seed 0..2
 
-    Most used: METHOD [FILE]... -m -o --preset --set --epochs --lr --dev --list
+    Most used: METHOD [FILE]... -m -o --preset --set --epochs --dev --list -v
 
     The command reads rows and writes a checkpoint folder, which `encode`, transformers
     and sentence-transformers can load. With --dev, the folder has the weights of the
@@ -69,10 +69,11 @@ def train(
     from sentkit.formats.checkpoints.commands import METHOD, Command, inputs_of
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.signals import handle_signals
-    from sentkit.training.catalogue import METHODS, errors_in, load
+    from sentkit.training.catalogue import METHODS, open_method
     from sentkit.training.run_folders import RunFolders, result_line
     from sentkit.training.settings import build, described
 
+    check_threads("--threads", threads)
     if method is None and list_:
         print_methods()
         return
@@ -82,8 +83,9 @@ def train(
         raise UsageError("-o is missing: give the folder of the new checkpoint")
     first = is_first_process()
     console = Console("train", run.quiet or not first, run.verbose)
-    with handle_signals(partial(say_stopping, console)) as stop:
-        kind = (loaded := load(method)).kind  # this imports torch
+    # Opening the method imports torch.
+    with handle_signals(partial(say_stopping, console)) as stop, open_method(method) as loaded:
+        kind = loaded.kind
         if list_:
             print_described(described(kind.Settings, kind.presets))
             return
@@ -135,9 +137,11 @@ def train(
             reads={"-m": None if start.init else options.model_paths(model), **reads},
             writes={"-o": folders.all_folders, "stdout": "-"},
         )
-        with errors_in(loaded.file), opened as inputs:
-            reporter = Reporter(console.report, console.note, console.warn, bar.take)
-            if perform(train_options, inputs, stop, reporter):
+        with opened as inputs:
+            watch_rows(console, inputs)
+            if perform(
+                train_options, inputs, stop, Reporter(console.report, console.note, console.warn, bar.take)
+            ):
                 bar.done()
                 with (table := options.OutputFlags()).open() as out:
                     show(

@@ -103,7 +103,7 @@ class FlowFlags:
         """The parameters of the flow; raises UsageError if a value is wrong."""
         from sentkit.transforms.flow import FlowOptions
 
-        if not 0 < self.lr < math.inf:
+        if self.lr <= 0:
             raise UsageError(f"--lr {self.lr}: expected a number above 0")
         return FlowOptions(**vars(self), seed=seed)
 

@@ -1,7 +1,15 @@
 """Takes messages, progress and records and returns nothing: it prints them for people."""
 
 from sentkit.console.messages import Console, on_terminal
-from sentkit.console.progress import RowProgress, StepProgress, TaskProgress, follow_tasks, slow
+from sentkit.console.progress import (
+    RowProgress,
+    StepProgress,
+    TaskProgress,
+    follow_tasks,
+    reading,
+    slow,
+    watch_rows,
+)
 from sentkit.console.tables import (
     fitted,
     print_described,
@@ -14,5 +22,6 @@ from sentkit.console.tables import (
 
 __all__ = [
     "Console", "RowProgress", "StepProgress", "TaskProgress", "fitted", "follow_tasks", "on_terminal",
-    "print_described", "print_pairs", "print_table", "print_text", "show", "slow", "terminal_width",
+    "print_described", "print_pairs", "print_table", "print_text", "reading", "show", "slow",
+    "terminal_width", "watch_rows",
 ]  # fmt: skip

@@ -10,24 +10,24 @@ from sentkit.console.messages import Console, close_bar, on_terminal, write_bar
 from sentkit.console.tables import terminal_width
 
 PATIENCE = 1.5  # seconds
-INTERVAL = {"bar": 0.1, "log": 60.0}  # seconds between two reports
+INTERVAL = {"bar": 0.1, "log": 60.0, "verbose log": 10.0}  # seconds between two reports
 
 Clock = Callable[[], float]
 Share = Callable[[int], float | None]  # number of rows done -> share of the work done; None if unknown
 
 
 class ProgressWriter:
-    """A bar on a terminal, otherwise with -v a line per minute; and the time of the last report."""
+    """A bar on a terminal, otherwise a line per minute, with -v more; and the time of the last report."""
 
     def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
         self.console, self.clock = console, clock
-        self.form = "bar" if on_terminal() else "log" if console.verbose else ""
-        if console.quiet:
-            self.form = ""
+        self.form = "" if console.quiet else "bar" if on_terminal() else "log"
+        detailed = "verbose " if console.verbose and self.form == "log" else ""
+        self.interval = INTERVAL.get(detailed + self.form, 0.0)
         self.start = self.last = clock()
 
     def due(self) -> bool:
-        return bool(self.form) and self.clock() - self.last >= INTERVAL[self.form]
+        return bool(self.form) and self.clock() - self.last >= self.interval
 
     def show(self, words: Sequence[str]) -> None:
         """Print a line of a log, or a bar of the first words that fit."""
@@ -88,7 +88,9 @@ def time_left(share: float, seconds: float) -> list[str]:
 
 
 class TaskProgress(ProgressWriter):
-    """The number of finished tasks (clusterings, or fits of a classifier), and their total."""
+    """The number of finished tasks, such as clusterings or fits, their total, and the rows of all tasks."""
+
+    rows = 0
 
     def __init__(self, console: Console, unit: str, clock: Clock = time.monotonic) -> None:
         super().__init__(console, clock)
@@ -100,13 +102,23 @@ class TaskProgress(ProgressWriter):
             self.start = self.last = self.clock()
         self.of += of
 
-    def add(self) -> None:
-        self.tasks += 1
+    def add(self, tasks: int = 1, rows: int = 0) -> None:
+        self.tasks += tasks
+        self.rows += rows
         if self.due():
             self.last = self.clock()
-            share = self.tasks / max(self.of, self.tasks)
+            share, seconds = self.tasks / max(self.of, self.tasks), max(self.last - self.start, 1e-9)
             words = [f"{100 * share:.0f} %", f"{self.tasks} of {self.of} {self.unit}"]
-            self.show([*words, *time_left(share, self.last - self.start)])
+            if self.rows:
+                words += [f"{self.rows} rows", f"{self.rows / seconds:.0f} rows/s"]
+            self.show([*words, *time_left(share, seconds)])
+
+
+def watch_rows(console: Console, inputs: Any) -> RowProgress:
+    """Progress of the rows that are read from now on."""
+    progress = RowProgress(console)
+    inputs.meter.watch, progress.share = progress.add, inputs.meter.share
+    return progress
 
 
 def follow_tasks(
@@ -116,8 +128,7 @@ def follow_tasks(
 
     Returns two functions. The first adds tasks to the total; the second reports one finished task.
     """
-    reading, tasks = RowProgress(console), TaskProgress(console, unit)
-    inputs.meter.watch, reading.share = reading.add, inputs.meter.share
+    reading, tasks = watch_rows(console, inputs), TaskProgress(console, unit)
 
     def begin(of: int) -> None:
         if not tasks.of:
@@ -147,6 +158,17 @@ def slow(
         yield
     finally:
         waiting.cancel()
+
+
+@contextmanager
+def reading(console: Console, *inputs: Any) -> Iterator[None]:
+    """Report files that the body reads as a whole: their rows, and on a terminal their names."""
+    with slow(console, f"reading {' '.join(path for each in inputs for path in each.paths)}"):
+        followed = [watch_rows(console, each) for each in inputs]
+        yield
+    for progress, each in zip(followed, inputs, strict=True):
+        progress.done()
+        each.meter.watch = None
 
 
 class StepProgress(ProgressWriter):

@@ -89,7 +89,9 @@ def print_table(
     for column, width in zip(columns, widths, strict=True):
         justify: Literal["left", "right"] = "left" if column in texts else "right"
         overflow: Literal["fold", "ellipsis"] = "fold" if wrap else "ellipsis"
-        table.add_column(column, justify=justify, width=width, no_wrap=not wrap, overflow=overflow)
+        table.add_column(
+            Text(escape(column)), justify=justify, width=width, no_wrap=not wrap, overflow=overflow
+        )
     named = [] if wrap else [place for place, column in enumerate(columns) if column in texts]
     for group in ([row] for row in cells) if pairs else [cells]:
         for some in [named] if pairs else [[place] for place in named]:
@@ -157,6 +159,7 @@ def fitted(lengths: Sequence[int], may_shrink: Sequence[bool], room: int) -> lis
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
     """Print one name and value per line on standard output; nothing is truncated."""
+    pairs = [(escape(name), value) for name, value in pairs]
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
         sys.stdout.write(f"{name:<{width}}  {escape(value)}\n")

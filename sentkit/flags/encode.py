@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sentkit.console import Console
@@ -10,15 +11,13 @@ from sentkit.errors import UsageError
 from sentkit.flag_values import Shard, parse_shard, size, window
 from sentkit.flags.options import OutputFlags, VectorOutputFlags
 from sentkit.flags.rules import Needs
+from sentkit.process import most_threads
 
 if TYPE_CHECKING:
     from sentkit.model import Model
     from sentkit.model.encoding import Encoder
     from sentkit.model.reuse import OldVectors
     from sentkit.model.text.tokens import TextTokenizer
-
-
-MOST_THREADS = 4096
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class ReuseFlags:
         if products is None and is_store(path):
             spec = VectorFolder(path).settings["encoder"] if is_vector_folder(path) else read_note(path)
             precision, products = repeated(spec, precision)
-        return {"precision": precision, "products": products}
+        return {"recorded": precision, "products": products}
 
     def open(
         self,
@@ -115,7 +114,7 @@ class FolderFlags:
             return False
         if output.force:
             name = output.path.rstrip("/")
-            advice = f"--resume writes the missing blocks; to start again, remove it: rm -r {name}"
+            advice = f"--resume writes the missing blocks; to start again, remove it: rm -r {quote(name)}"
             raise UsageError(f"--force does not work with a vector folder, {output.path}", advice=advice)
         return True
 
@@ -130,8 +129,8 @@ class FolderFlags:
         if not isinstance(encoder, dict):
             return None, precision, None
         threads = encoder.get("threads")
-        usable = type(threads) is int and 0 < threads <= MOST_THREADS
-        return threads if usable else None, *repeated(encoder, precision)
+        recorded = min(threads, most_threads()) if type(threads) is int and threads > 0 else None
+        return recorded, *repeated(encoder, precision)
 
     @property
     def size(self) -> int | None:
@@ -157,13 +156,14 @@ class FolderFlags:
 class LongTextFlags:
     """What happens to texts that are too long.
 
-    --on-truncate: For too long texts: truncate and count them, fail, or encode overlapping windows (window:
-        their mean; chunks: a row for each). late: chunks of the token states of the whole text.
+    --on-truncate: For too long texts: truncate and count them, also mark each row, fail, or encode
+        overlapping windows (window: their mean; chunks: a row for each). late: chunks of the token states of
+        the whole text.
     --window N[:STRIDE]: Tokens of a window, and to the next one. [default: the maximum length, half of its
         text]
     """
 
-    on_truncate: Literal["warn", "error", "window", "chunks", "late"] = "warn"
+    on_truncate: Literal["warn", "mark", "error", "window", "chunks", "late"] = "warn"
     window: Annotated[str | None, Needs("--on-truncate window|chunks|late")] = None
 
     def __post_init__(self) -> None:
@@ -180,20 +180,25 @@ class LongTextFlags:
         """Whether a text above the maximum length is an error."""
         return self.on_truncate in ("error", "late")
 
-    def tokenizer_of(self, model: "Model", *, counts_all: bool) -> "tuple[TextTokenizer, Mapping[str, Any]]":
+    @property
+    def marks(self) -> bool:
+        """Whether each row gets the fields of `MARKS`."""
+        return self.on_truncate == "mark"
+
+    def tokenizer_of(self, model: "Model") -> "tuple[TextTokenizer, Mapping[str, Any]]":
         """Return the tokenizer of the model, with windows if there are any, and the settings of windows.
 
-        Without `counts_all`, only the start of a long text is tokenized.
+        Of a long text, only the start is tokenized if no error or field has the number of its tokens.
         """
         from sentkit.model.checkpoint_model import CheckpointModel
 
         if isinstance(model, CheckpointModel):
-            model.tokenizer.counts_all = counts_all or self.refuses
+            model.tokenizer.counts_all = self.marks or self.refuses
         from sentkit.model.text.tokens import PromptTokenizer, TokenizerByPrompt, WindowOptions
 
         tokenizer: PromptTokenizer = model.tokenizer
         record: Mapping[str, Any] = {}
-        if self.on_truncate not in ("warn", "error"):
+        if self.on_truncate not in ("warn", "mark", "error"):
             size, stride = (None, None) if self.window is None else window(self.window)
             options = WindowOptions(size, stride, self.chunks, late=self.on_truncate == "late")
             windows = model.window_tokenizer(options)

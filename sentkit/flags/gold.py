@@ -1,12 +1,10 @@
 """Flags for a report of correlations with gold scores, of labels, or of hits with judgements."""
 
-import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
-from sentkit.errors import UsageError
 from sentkit.flags.rows import FieldFlags
 from sentkit.flags.rules import Excludes, Needs, Range
 
@@ -61,10 +59,6 @@ class GoldFlags:
             seen=SeenPairs(self.seen_paths) if self.seen else None,
             binary=self.label is not None,
         )
-
-    def check(self) -> None:
-        if not math.isfinite(self.fail_under or 0.0):
-            raise UsageError(f"--fail-under {self.fail_under}: expected a finite number")
 
 
 @dataclass(frozen=True)

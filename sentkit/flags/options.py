@@ -44,12 +44,9 @@ def check_name(flag: str, name: str | None) -> None:
 def check_threshold(threshold: float | None, metric: str) -> None:
     """Refuse a threshold that no similarity reaches, or that every similarity reaches."""
     least, most = {"cosine": (-1.0, 1.0), "dot": (-math.inf, math.inf)}.get(metric, (-math.inf, 0.0))
-    if threshold is None or (math.isfinite(threshold) and least <= threshold <= most):
+    if threshold is None or least <= threshold <= most:
         return
-    if metric == "cosine":
-        expected = "a number from -1 to 1"
-    else:
-        expected = "a finite number" if metric == "dot" else "0 or less: distances are made negative"
+    expected = "a number from -1 to 1" if metric == "cosine" else "0 or less: distances are made negative"
     raise UsageError(f"--threshold {threshold:g}: expected {expected}")
 
 
@@ -166,7 +163,7 @@ class ReportFlags(OutputFlags):
 class QuietFlags:
     """The messages of a command.
 
-    -q, --quiet: Hide warnings and progress.
+    -q, --quiet: Hide warnings and progress (without a terminal, a line per minute).
     """
 
     verbose = False
@@ -180,7 +177,7 @@ class QuietFlags:
 class RunFlags(QuietFlags):
     """The messages of a command, its automatic choices and its progress.
 
-    -v, --verbose: Report automatic choices; without a terminal, also progress each minute.
+    -v, --verbose: Report automatic choices, and progress more often.
     """
 
     verbose: bool = False
@@ -190,7 +187,7 @@ class RunFlags(QuietFlags):
 class MachineFlags:
     """The device and the number format of a model.
 
-    --precision: auto: bf16 if the hardware supports it well, else fp32. int8: see sentkit-encode(1).
+    --precision: auto: bf16 on a GPU that supports it well, else fp32. int8: see sentkit-encode(1).
     """
 
     precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"
@@ -201,7 +198,7 @@ class MachineFlags:
 class ExactMachineFlags(MachineFlags):
     """The same for vectors that are stored in a model or averaged: float32 by default.
 
-    --precision: auto: bf16 if the hardware supports it well, else fp32.
+    --precision: auto: bf16 on a GPU that supports it well, else fp32.
     """
 
     precision: Literal["auto", "fp32", "bf16"] = "fp32"

@@ -114,6 +114,8 @@ class StreamFlags(FieldFlags):
         with out as policy.file:
             try:
                 yield inputs
+                if policy.count - meter.bad >= meter.rows > 0:  # a later step has rejected all of them
+                    raise NoRowsError(self.paths)
             except NoRowsError as error:
                 nothing = error
         if policy.count:

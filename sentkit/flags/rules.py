@@ -14,6 +14,7 @@ is ignored, because several commands share flags. The name of an argument is its
 
 import functools
 import inspect
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -87,7 +88,7 @@ class Flags:
         return str(self.values[self.by_name[name].name]) in wanted.split("|") if wanted else self.given(name)
 
     def check(self) -> None:
-        """Raise a UsageError for the first given flag that breaks one of its rules, or has an empty value."""
+        """Raise a UsageError for a flag that breaks one of its rules, is empty, NaN or infinite."""
         for name, parameter in self.by_name.items():
             if self.given(name):
                 for problem in self.problems(name, parameter):
@@ -95,9 +96,11 @@ class Flags:
 
     def problems(self, name: str, parameter: inspect.Parameter) -> Iterator[str]:
         value = self.values[parameter.name]
-        empty = "" in (value if isinstance(value, list) else [value])
-        if empty and MAY_BE_EMPTY not in notes_of(parameter):
+        values = value if isinstance(value, list) else [value]
+        if "" in values and MAY_BE_EMPTY not in notes_of(parameter):
             yield f'{name} "": the value is empty'
+        if not all(math.isfinite(each) for each in values if isinstance(each, float)):
+            yield f"{name} {value}: expected a finite number"
         for rule in rules_of(parameter):
             holds = self.holds(rule.other)
             if isinstance(rule, Needs) and holds is False:

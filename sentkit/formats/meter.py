@@ -26,7 +26,8 @@ class Meter:
             paths,
             None if None in sizes or not sizes else sum(size or 0 for size in sizes),
         )
-        self.rows = 0  # rows read so far
+        self.rows = 0  # valid rows read so far
+        self.bad = 0  # rows that the reader rejected
         self.watch: Callable[[int], None] | None = None  # called for each row
         self._before = self._files = 0  # bytes and number of the finished files
         self._position: Callable[[], int] = lambda: 0  # in the current file

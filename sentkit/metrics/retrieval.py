@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import numpy as np
+import orjson
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError
@@ -62,6 +63,7 @@ def read_qrels(inputs: Inputs, path: str) -> Qrels:
 
 
 def judgement_of(row: Row) -> tuple[str, str, float, int]:
+    row.refuse_duplicates()
     score = scored(row, "score")
     if score is None:
         raise row.error('"score" is empty')
@@ -72,13 +74,13 @@ def trec_judgements(path: str, longest: int) -> Iterator[tuple[str, str, float, 
     with open_input(path) as file:
         for number, line in numbered(file, longest):
             columns = line.decode(errors="replace").split()
-            try:
-                if columns:
-                    query, _, document, score = columns
-                    yield query, document, float(score), number
-            except ValueError as error:
+            if len(columns) not in (0, 4):
                 problem = "expected four columns: query, 0, document, relevance"
-                raise DataError(problem, source=path, line=number) from error
+                raise DataError(problem, source=path, line=number)
+            if columns:
+                query, _, document, score = columns
+                values = {"query-id": query, "corpus-id": document, "score": score}
+                yield judgement_of(Row(orjson.dumps(values), values, path, number))
 
 
 @dataclass(slots=True)
@@ -121,14 +123,17 @@ class RunReader:
 
     def parse(self, row: Row) -> tuple[Row, str, list[tuple[float, str]]]:
         """The query of a row, and its hits with their similarities."""
+        row.refuse_duplicates()
         hits = row.values.get("hits")
         if "hits" not in row.values:
             if self.similarity not in row.values:
                 advice = "--qrels reads the output of search, or of search --flat"
                 raise row.error('this row has no "hits"', advice=advice)
             score = scored(row, self.similarity)
+            if score is None:
+                raise wrong_field(row, self.similarity, "a number")
             document = self.id_of(row, row.values, "hit", "_b")
-            return row, self.id_of(row, row.values, "query", "_a"), [(score or 0.0, document)]
+            return row, self.id_of(row, row.values, "query", "_a"), [(score, document)]
         if not isinstance(hits, list) or not all(isinstance(hit, dict) for hit in hits):
             raise wrong_field(row, "hits", "a list of objects")
         if any(isinstance(hit.get(name), float) for hit in hits for name in self.ids):
@@ -148,8 +153,9 @@ class RunReader:
 def scores_of(relevant: Relevant, judged: Mapping[str, float]) -> list[float]:
     """The measures of a query, from 0 to 1."""
     ideal = sorted(judged.values(), reverse=True)[:CUT]
-    best = sum(score / math.log2(rank + 1) for rank, score in enumerate(ideal, start=1))
-    gained = sum(score / math.log2(rank + 1) for rank, score in relevant if rank <= CUT)
+    unit = math.frexp(ideal[0])[1]  # a power of two divides exactly, and no sum of large grades overflows
+    best = sum(math.ldexp(score, -unit) / math.log2(rank + 1) for rank, score in enumerate(ideal, start=1))
+    gained = sum(math.ldexp(score, -unit) / math.log2(rank + 1) for rank, score in relevant if rank <= CUT)
     recalls = [sum(rank <= depth for rank, _ in relevant) / len(judged) for depth in (CUT, 100)]
     precisions = (count / rank for count, (rank, _) in enumerate(relevant, start=1))
     first = relevant[0][0] if relevant else math.inf

@@ -24,10 +24,14 @@ def find_encoder(
     *,
     device: str = "auto",
     precision: str = "auto",
+    recorded: str | None = None,
     products: str | None = None,
     download: bool = True,
 ) -> Model:
-    """Return the static or transformer model with this name, without loading transformer weights."""
+    """Return the static or transformer model with this name, without loading transformer weights.
+
+    `recorded` is the precision of earlier vectors. It replaces that of a transformer.
+    """
     from sentkit.model.checkpoint_model import CheckpointModel
     from sentkit.model.static import models
 
@@ -37,7 +41,9 @@ def find_encoder(
     folder = None if file or name == WORD_SETS else find_model(name, download=download)
     if folder is not None and not is_static(folder):
         found = checkpoint_in(folder, name)
-        return CheckpointModel(found, options, device=device, precision=precision, products=products)
+        return CheckpointModel(
+            found, options, device=device, precision=recorded or precision, products=products
+        )
     models.check_machine(device, precision)
     if folder is not None:
         return models.read_folder(folder, name, options)

@@ -1,11 +1,13 @@
 """Encodes the blocks of a vector folder that one process writes, and resumes them."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from itertools import chain, islice
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import orjson
@@ -13,6 +15,7 @@ import orjson
 from sentkit.errors import CannotCreateError, DataError, NoRowsError, UsageError
 from sentkit.formats.meter import Meter
 from sentkit.formats.outputs.outputs import published_together
+from sentkit.formats.outputs.temporary import remove_if_abandoned
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.parts import Part, digest_of_part, row_ranges
 from sentkit.formats.rows.rows import Inputs, Rejects
@@ -40,6 +43,7 @@ class BlockWriter:
     leftovers: list[Path]  # incomplete blocks of killed processes
     texts: TextParser = field(init=False)  # of all blocks, which have rows of one kind
     names: tuple[str, ...] = field(default=(), init=False)  # the vectors of all blocks
+    first: VectorFile | None = field(default=None, init=False)  # an existing block, to compare others with
     written: int = field(default=0, init=False)  # number of new blocks
     copied: int = field(default=0, init=False)  # number of blocks of old folders that were copied
     kept: int = field(default=0, init=False)  # number of existing blocks
@@ -61,7 +65,8 @@ class BlockWriter:
         if self.leftovers:
             path, first = self.folder.path, self.leftovers[0].name
             problem = f"{len(self.leftovers)} incomplete blocks of killed processes, such as {first}"
-            yield f"{path}: {problem}; sentkit check {path} lists them, and you can remove them"
+            advice = "if no other machine or container writes to the folder, remove them"
+            yield f"{path}: {problem}; sentkit check {quote(path)} lists them; {advice}"
 
     def share(self, total: int | None) -> float | None:
         return (self.written + self.copied + self.kept) / total if total else None
@@ -74,8 +79,11 @@ class BlockWriter:
         quiet = replace(self.inputs, rejects=Rejects(skip=self.inputs.rejects.skip))
         for number, path in enumerate(self.inputs.paths):
             if self.folder.length(number) is None:
-                for part in row_ranges(self.inputs, path, self.folder.block_rows):
-                    self.find_kind(quiet.parsed(part.rows, self.texts) if self.texts.kind is None else ())
+                rows, by_line = self.folder.block_rows, self.folder.by_line
+                for part in row_ranges(self.inputs, path, rows, by_line=by_line):
+                    self.find_kind(
+                        chain.from_iterable(quiet.parsed(each, self.texts) for each in part.blocks(quiet))
+                    )
                     block = self.folder.block_at(number, part.start, part.stop - part.start)
                     if self.wanted(block.index):
                         yield block, part
@@ -136,6 +144,8 @@ class BlockWriter:
                 continue
             for file, each in enumerate(source.store.files):
                 number, start = place_of(Path(each.path).name)
+                if folder.by_line and folder.length(number) is None:
+                    continue  # its digests omit the header
                 self.old.setdefault((*kind_of_input(folder, number), start), []).append((source, file))
 
     def copy_block(self, block: Block, part: Part) -> bool:
@@ -152,6 +162,8 @@ class BlockWriter:
                 continue
             with published_together():
                 copy_block(file, self.folder.file(block.name), {**record, "input": block.input})
+            made = Path(file.path).stat()
+            os.utime(self.folder.file(block.name), ns=(made.st_atime_ns, made.st_mtime_ns))  # see `counts_of`
             assert old is not None
             old.needed[source.place(number) : source.place(number + 1)] = True
             rows, truncated = record["rows"], record["truncated"]
@@ -170,8 +182,15 @@ class BlockWriter:
         return ()
 
     def check_source(self, block: Block, part: Part) -> None:
-        """Check the place of an existing block, and compare a stream with its digest."""
+        """Check an existing block, and compare a stream with its digest."""
+        path, made = self.folder.file(block.name), self.folder.inputs[block.input]
+        self.first = self.folder.verified(block.name, self.first)
         record = self.folder.record(block.name)
+        if self.folder.by_line and made["path"] is None and made["format"]:  # a table in a named pipe
+            advice = "encode it into another folder, with --reuse"
+            raise DataError(
+                "an older sentkit did not record the header of this input", source=path, advice=advice
+            )
         if self.folder.length(block.input) is None and record["source"] != part.digest:
             problem = f"its rows {part.start + 1} to {part.stop} are not those of the block {block.name}"
             advice = "the input has changed; encode it into another folder"
@@ -257,13 +276,12 @@ def open_encoding_folder(
         "store": encoding.form.store,
         "encoder": encoding.encoder.specs[0].full,
         "fields": dict(encoding.fields),
-        "on_truncate": "error" if encoding.refuse_truncation else "warn",
+        "on_truncate": "error" if encoding.refuse_truncation else "mark" if encoding.marks else "warn",
         **encoding.windows,
         "on_error": "skip" if inputs.rejects.skip else "fail",
         "max_line": inputs.longest,
         "quoting": inputs.quoting or "by format",
         "replace": encoding.form.replace,
-        "verbose": encoding.marks,
     }
     defaults = {"block_bytes": BLOCK_BYTES, "batch_tokens": encoding.encoder.budget, "store": "float32"}
     place = path
@@ -277,5 +295,6 @@ def open_encoding_folder(
     form = replace(encoding.form, store=folder.store)
     encoding = replace(encoding, budget=folder.settings["batch_tokens"], form=form)
     existing, leftovers = folder.existing()
+    leftovers = [each for each in leftovers if not remove_if_abandoned(each)]
     alone = created and not resume and not shared
     return BlockWriter(folder, encoding, inputs, wanted, existing, resume or current, alone, leftovers)

@@ -22,6 +22,7 @@ from sentkit.model.reading import (
 )
 from sentkit.model.text.tokens import WindowOptions, WindowTokenizer
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture
+from sentkit.process import may_have_gpu, precision_of_environment
 
 if TYPE_CHECKING:
     from sentkit.model.small_encoder import SmallEncoder
@@ -126,7 +127,10 @@ class CheckpointModel:
 
     def encoder(self, tokens: int | None = None) -> "SmallEncoder | TransformerEncoder":
         """Load the weights. A whole input of few `tokens` is encoded without torch, if that is faster."""
-        if tokens is not None and self.device in ("auto", "cpu") and self.precision in ("auto", "fp32"):
+        precision = precision_of_environment() if self.precision == "auto" else self.precision
+        may_be_bf16 = precision is None and self.device == "auto" and may_have_gpu()
+        exact = precision in (None, "fp32") and not may_be_bf16
+        if tokens is not None and self.device in ("auto", "cpu") and exact:
             from sentkit.model.small_encoder import open_small_encoder
 
             small = open_small_encoder(self.checkpoint, self.reading, tokens)

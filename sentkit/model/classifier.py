@@ -20,7 +20,7 @@ from sentkit.formats.rows.kinds import TextParser
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.text.tokenizer import SegmentTokenizer
 from sentkit.model.text.tokens import TokenBlock, Tokens
-from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture
+from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture, read_size
 
 if TYPE_CHECKING:
     from sentkit.model.checkpoint.run_head import PackedClassifier, TransformersClassifier
@@ -86,7 +86,8 @@ class ClassifierModel:
         try:
             types, self.packed = read_architecture(config, self.checkpoint.config_file).types, True
         except UnsupportedArchitecture:
-            types, self.packed = int(config.get("type_vocab_size") or 0), False
+            source = self.checkpoint.config_file
+            types, self.packed = read_size(config, source, "type_vocab_size", default=0, least=0), False
         self.tokenizer = PairTokenizer(self.checkpoint, reading.tokenizer.max_length, types)
 
     @cached_property
@@ -97,6 +98,8 @@ class ClassifierModel:
         if not isinstance(names, dict) or sorted(names) != sorted(map(str, range(len(names)))) or not names:
             raise DataError('"id2label" is not an object of numbers and labels', source=source)
         classes = tuple(str(names[str(place)]) for place in range(len(names)))
+        if len({*classes}) < len(classes) or not all(isinstance(each, str | int) for each in names.values()):
+            raise DataError('"id2label" has equal labels, or one that is not a string', source=source)
         declared = self.declared_function()
         if len(classes) == 1:
             usual = "identity" if config.get("problem_type") == "regression" else "sigmoid"

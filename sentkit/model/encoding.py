@@ -26,8 +26,8 @@ from sentkit.formats.vectors.fingerprint import Spec
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
 from sentkit.formats.vectors.store import recorded_fields
 from sentkit.model.reuse import OldVectors
-from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, Tokens
-from sentkit.transforms.steps import Step
+from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, Tokens, tokenized
+from sentkit.transforms.steps import Step, applied
 
 BUDGETS = {"cpu": 4096, "cuda": 65536}  # tokens in a batch
 Arrays = list[NDArray[np.float32]]  # one for each readout
@@ -64,13 +64,23 @@ class Encoder(Protocol):
 
 
 def encode_texts(tokens: TokenBlock, encoder: Encoder, budget: int) -> Arrays:
-    """Return one (m, d) array for each readout, in the order of the texts and of their windows."""
+    """Return one (m, d) array for each readout, in the order of the texts and of their windows.
+
+    The encoder does not get a text without tokens. Its vector is zero.
+    """
+    if not tokens.read.all():
+        counts = tokens.column(lambda each: each.vectors, np.ones(len(tokens), np.int64))
+        read = encode_texts(tokens.take(np.flatnonzero(tokens.read)), encoder, budget)
+        zeros = [np.zeros((counts.sum(), encoder.width), np.float32) for _ in encoder.specs]
+        for array, values in zip(zeros, read, strict=bool(read)):
+            array[np.repeat(tokens.read, counts)] = values
+        return zeros
     if tokens.windows:
         return encode_windows(list(tokens), encoder, budget)
     plan = plan_batches(tokens, budget)
-    arrays: Arrays = []
-    for batch, read in zip(plan, encoder.encode(map(tokens.take, plan)), strict=True):
-        put(arrays, batch, finish(read, encoder.steps), len(tokens))
+    arrays = list[NDArray[np.float32]]()
+    for batch, states in zip(plan, encoder.encode(map(tokens.take, plan)), strict=True):
+        put(arrays, batch, finish(states, encoder.steps), len(tokens))
     return arrays
 
 
@@ -86,7 +96,7 @@ def encode_windows(tokens: Sequence[Tokens], encoder: Encoder, budget: int) -> A
     plan = [*first, *(len(tokens) + batch for batch in second)]
     rows = ranges([part.results for part in (*tokens, *others)])
     averaged = any(each.windows is not None and each.windows.weights for each in tokens)
-    arrays: Arrays = []
+    arrays = []
     unfinished: Arrays = []
     for batch, read in zip(plan, encoder.encode(map(parts.take, plan)), strict=True):
         chosen = np.array([*chain.from_iterable(rows[place] for place in batch.tolist())])
@@ -138,7 +148,7 @@ def put(arrays: Arrays, rows: Ints, vectors: Arrays, count: int) -> None:
 def finish(vectors: Arrays, steps: Sequence[Step]) -> Arrays:
     """Apply the operations after the readout: (b, d) -> (b, width)."""
     for step in steps:
-        vectors = [step(each) for each in vectors]
+        vectors = [applied(step, each) for each in vectors]
     return vectors
 
 
@@ -279,7 +289,7 @@ def tokenize(
     """Tokenize the distinct texts of some rows. Rows before one that is an error come first."""
     places: dict[Any, int] = {}
     index = [places.setdefault(text, len(places)) for texts in rows.texts for text in texts]
-    tokens = tokenizer(list(places))
+    tokens = tokenized(tokenizer, list(places))
     by_row = np.array(index, np.int64).reshape(len(rows), -1)
     problems = dict(tokens.problems)
     for place in np.flatnonzero(tokens.truncated).tolist() if refuse_truncation else ():
@@ -340,9 +350,20 @@ class Tally:
         """Return the message about truncated rows, if there are any."""
         if not self.truncated:
             return []
-        advice = "-v marks each in its row, --on-truncate error refuses them"
+        advice = "encode --on-truncate mark marks each in its row, error refuses them"
         count = f"{self.truncated} of {self.rows} rows were truncated to {limit} {unit}"
         return [f"{count}, the first is {self.first} ({advice})"]
+
+    def without_tokens(self, problem: str = "are empty") -> list[str]:
+        """Return the message about texts whose vectors are zero, if there are any."""
+        message = f"{self.empty:,} of {self.texts:,} texts {problem}: their vectors are zero"
+        return [message] if self.empty else []
+
+    def scale(self, factor: float) -> None:
+        """Multiply all counts."""
+        for each in fields(self):
+            if each.name != "first":
+                setattr(self, each.name, round(factor * getattr(self, each.name)))
 
     def join(self, other: "Tally") -> None:
         first = self.first or other.first
@@ -513,24 +534,18 @@ class Encoding:
         if not self.chunks:
             return [token_marks(group.tokens, own) for own in group.index.tolist()] if self.marks else []
         extra: list[NewFields] = []
-        for tokens in (group.tokens[int(place)] for place in group.index[:, 0]):
-            assert tokens.windows is not None, "with chunks, each text has windows"
-            counts = tokens.windows.counts(tokens)
-            for number, (start, end) in enumerate(tokens.windows.places):
-                values = dict(zip(CHUNK, (number, start, end), strict=True))
-                new = [(name.encode(), str(value).encode()) for name, value in values.items()]
-                extra.append([*new, *(marks_of([counts[number]], [False]) if self.marks else ())])
+        for place in group.index[:, 0].tolist():
+            for number, (start, end) in enumerate(group.tokens.windows[place].places):
+                values = zip(CHUNK, (number, start, end), strict=True)
+                extra.append([(name.encode(), b"%d" % value) for name, value in values])
         return extra
 
 
 def token_marks(tokens: TokenBlock, places: Sequence[int]) -> NewFields:
-    return marks_of(
-        [int(tokens.counts[place]) for place in places], [bool(tokens.truncated[place]) for place in places]
-    )
-
-
-def marks_of(counts: Sequence[int], truncated: Sequence[bool]) -> NewFields:
     """The fields of MARKS; lists for a pair."""
-    texts = [str(count) for count in counts], ["true" if each else "false" for each in truncated]
+    texts = (
+        [str(tokens.counts[place]) for place in places],
+        ["true" if tokens.truncated[place] else "false" for place in places],
+    )
     values = [f"[{','.join(each)}]" if len(each) > 1 else each[0] for each in texts]
     return [(name.encode(), value.encode()) for name, value in zip(MARKS, values, strict=True)]

@@ -1,30 +1,46 @@
-"""What `encode --dry-run` predicts: exact counts, and from a short measurement the bytes and the time."""
+"""What `encode --dry-run` predicts: counts, and from a short measurement the bytes, the time and the memory.
 
+The number of rows is exact. Other counts of a large input are estimated from a sample of its rows.
+"""
+
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from time import monotonic
 from typing import Any, Protocol
 
 import numpy as np
 
 from sentkit.formats.files import COMPRESSED, is_parquet
-from sentkit.formats.rows.block import empty_block
+from sentkit.formats.rows.block import RowBlock, empty_block
+from sentkit.formats.rows.kinds import TextParser
+from sentkit.formats.rows.parts import row_ranges
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.folder_settings import describe_input
-from sentkit.formats.vectors.folders import BLOCK_BYTES, ROW_BYTES, VectorFolder, blocks_of, is_vector_folder
+from sentkit.formats.vectors.folders import BLOCK_BYTES, Block, VectorFolder, is_vector_folder
 from sentkit.formats.vectors.sinks import VectorOutput
 from sentkit.formats.vectors.storage import Storage
 from sentkit.formats.vectors.store import is_store
 from sentkit.formats.vectors.vectors import ENCODINGS
 from sentkit.model import Model
-from sentkit.model.encoding import Encoder, RowGroup, Tally, batches_of, encode_groups
+from sentkit.model.encoding import (
+    AHEAD,
+    LAST_GROUP,
+    Encoder,
+    RowGroup,
+    Tally,
+    batches_of,
+    encode_groups,
+)
 from sentkit.model.reuse import OldVectors
 from sentkit.model.text.tokens import TokenBlock, Tokens
 
 PER_GROUP, AT_ONCE = 32, 32  # rows of each group that are measured, and of a measured group
 SECONDS = 5.0  # of the measurement
+EXACT, EVERY = 2048, 100  # the first rows are tokenized, and one of 100 others
 
 
 class Progress(Protocol):
@@ -35,20 +51,56 @@ class Progress(Protocol):
 
 @dataclass(slots=True)
 class Plan:
+    prepared: Callable[[Iterable[RowBlock]], Iterator[RowGroup]]
+    budget: int
     tally: Tally = field(default_factory=Tally)
     batches: int = 0
     line_bytes: int = 0  # of the rows without vectors, in the output
     sample: list[RowGroup] = field(default_factory=list)
 
-    def read(self, groups: Iterable[RowGroup], budget: int, report: Callable[[int, int], None]) -> None:
-        for group in groups:
+    def read(self, blocks: Iterator[RowBlock], report: Callable[[int, int], None], every: int) -> int:
+        """Tokenize the first rows and one of `every` others, which counts for all of them.
+
+        Returns the number of rows that were tokenized.
+        """
+        rest, passed, others = empty_block(), 0, Plan(self.prepared, self.budget)
+
+        def first() -> Iterator[RowBlock]:
+            nonlocal rest
+            left = EXACT
+            while left and (block := next(blocks, None)) is not None:
+                own, rest = block.take(slice(0, left)), block.take(slice(left, None))
+                left -= len(own)
+                yield own
+
+        def chosen() -> Iterator[RowBlock]:
+            nonlocal passed
+            for block in chain([rest], blocks):
+                places = range(-passed % every, len(block), every)
+                passed += len(block)
+                if places:
+                    yield block.take(places)
+
+        self.add(first(), report)
+        exact = self.tally.rows
+        others.add(chosen(), report)
+        if others.tally.rows:
+            others.tally.scale(passed / others.tally.rows)
+            others.tally.rows = passed
+            self.batches += round(others.batches * passed / -(-passed // every))
+            self.line_bytes += round(others.line_bytes * passed / -(-passed // every))
+            self.tally.join(others.tally)
+            self.sample += others.sample
+        return exact + -(-passed // every)
+
+    def add(self, blocks: Iterable[RowBlock], report: Callable[[int, int], None]) -> None:
+        for group in self.prepared(blocks):
             tokens = group.tokens
             report(len(group.rows), self.tally.add(group))
-            self.batches += batches_of(tokens, budget)
-            copies = tokens.column(lambda each: each.vectors, np.ones(len(tokens), np.int64))[
-                group.index[:, 0]
-            ]
-            self.line_bytes += int(copies @ np.array([len(line) + 1 for line in group.rows.lines]))
+            self.batches += batches_of(tokens.take(np.flatnonzero(tokens.read)), self.budget)
+            copies = tokens.column(lambda each: each.vectors, np.ones(len(tokens), np.int64))
+            sizes = np.array([len(line) + 1 for line in group.rows.lines])
+            self.line_bytes += int(copies[group.index[:, 0]] @ sizes)
             known = [all(place in tokens.old for place in own) for own in group.index.tolist()]
             chosen = sorted(range(len(known)), key=known.__getitem__)[:PER_GROUP]  # rows to encode first
             self.sample.append(group.take(chosen))
@@ -98,21 +150,13 @@ class Plan:
         total = (
             None if each is None else round(self.line_bytes + each * self.tally.texts) * len(encoder.specs)
         )
-        return {"bytes_estimate": total, "seconds_estimate": max(1, round(seconds))}
-
-    def blocks(self, inputs: Inputs, path: str, block_bytes: int | None) -> int | None:
-        """The number of blocks of a vector folder; None if it is unknown before the rows are read."""
-        existing = VectorFolder(path).block_bytes if is_vector_folder(path) else BLOCK_BYTES
-        size, count = block_bytes or existing, 0
-        for record in (describe_input(inputs, each) for each in inputs.paths):
-            length, step = record["size"], size
-            if record["grid"] == "rows":
-                step = max(1, size // ROW_BYTES)
-                length = self.tally.rows if len(inputs.paths) == 1 else record["rows"]
-            if length is None:
-                return None
-            count += blocks_of(length, step)
-        return count
+        rows = min(self.tally.rows, LAST_GROUP) * (encoder.groups_at_once + AHEAD + 1)  # at a time
+        memory = getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        memory += rows * (
+            4 * encoder.width * len(encoder.specs) + 2 * self.line_bytes // max(1, self.tally.rows)
+        )
+        estimates = {"bytes_estimate": total, "seconds_estimate": max(1, round(seconds))}
+        return {**estimates, "memory_estimate": memory}
 
     def record(self) -> Mapping[str, Any]:
         counts = {"rows": self.tally.rows, "texts": self.tally.texts, "tokens": self.tally.tokens}
@@ -122,28 +166,64 @@ class Plan:
         return counts
 
 
-def plan_of(
-    groups: Iterable[RowGroup],
-    model: Model,
+def rows_of_blocks(
     inputs: Inputs,
+    texts: TextParser,
+    path: str,
+    block_bytes: int | None,
+    has: Callable[[int], bool],
+    skip: bool,
+) -> tuple[Iterator[RowBlock], list[Block]]:
+    """The rows of the blocks that a command would write, and a list that gets these blocks.
+
+    `skip`: the existing blocks of the folder are not written again.
+    """
+    existing = VectorFolder(path) if is_vector_folder(path) else None
+    own = existing.block_bytes if existing and block_bytes is None else block_bytes or BLOCK_BYTES
+    folder = VectorFolder.planned(path, [describe_input(inputs, each) for each in inputs.paths], own)
+    done = existing.existing()[0] if existing and skip else set()
+    blocks: list[Block] = []
+
+    def rows() -> Iterator[RowBlock]:
+        for number, each in enumerate(inputs.paths):
+            if folder.length(number) is None:
+                ranges = row_ranges(inputs, each, folder.block_rows, by_line=True)
+                parts = (
+                    (folder.block_at(number, part.start, part.stop - part.start), part) for part in ranges
+                )
+            else:
+                parts = ((block, folder.part(block, each)) for block in folder.blocks(number))  # type: ignore
+            for block, part in parts:
+                if has(block.index) and block.name not in done:
+                    blocks.append(block)
+                    yield from chain.from_iterable(inputs.parsed(rows, texts) for rows in part.blocks(inputs))
+
+    return rows(), blocks
+
+
+def plan_of(
+    rows: Iterator[RowBlock],
+    prepared: Callable[[Iterable[RowBlock]], Iterator[RowGroup]],
+    model: Model,
     path: str,
     form: VectorOutput,
-    block_bytes: int | None,
     batch_tokens: int | None,
     progress: Progress,
     encoder: Encoder | None,
     old: OldVectors | None,
 ) -> dict[str, Any]:
     """The counts and estimates. The encoder is loaded if it is None and an estimate needs it."""
-    plan = Plan()
-    plan.read(groups, batch_tokens or model.budget, progress.add)
+    plan = Plan(prepared, batch_tokens or model.budget)
+    sampled = plan.read(rows, progress.add, 1 if model.tokenizer.whole else EVERY)
     progress.done()
     record = dict(plan.record())
-    if len(model.readouts) == 1 and (path.endswith("/") or is_vector_folder(path)):
-        record["blocks"] = plan.blocks(inputs, path, block_bytes)
+    whole = sampled >= plan.tally.rows
+    if not whole:
+        record["sampled_rows"] = sampled
     if old is not None:
         record |= {"reused": plan.tally.reused, "encoded": plan.tally.rows - plan.tally.reused}
-        old.count_unneeded()
+        if whole:
+            old.count_unneeded()
         record["no_longer_needed"] = old.unneeded
     if plan.sample and not model.tokenizer.whole:
         encoder = encoder or model.encoder(None)

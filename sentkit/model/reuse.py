@@ -23,7 +23,7 @@ from sentkit.formats.vectors.folders import shown
 from sentkit.formats.vectors.storage import OPEN_MAPS
 from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vector_file import damaged
-from sentkit.model.text.tokens import TextTokenizer, TokenBlock
+from sentkit.model.text.tokens import OuterTokenizer, TextTokenizer, TokenBlock, tokenized
 
 RECORDED = ("_emb", "prompt", "max_length", "precision")  # a record must have these
 SPACE = ("readout", "template", "full_stop", "steps", "_emb")  # the first that differs names another space
@@ -187,7 +187,7 @@ def key_of(text: str | tuple[str, ...], span: Iterable[object]) -> bytes:
     return blake2b("\0".join([*words, *map(str, span)]).encode(), digest_size=16).digest()
 
 
-class ReusingTokenizer:
+class ReusingTokenizer(OuterTokenizer):
     """Tokenizes texts, and adds the places of their old vectors."""
 
     whole = False  # see `TextTokenizer`
@@ -196,7 +196,7 @@ class ReusingTokenizer:
         self.tokenizer, self.old, self.unit = tokenizer, old, tokenizer.unit
 
     def __call__(self, texts: Sequence[Any]) -> TokenBlock:
-        tokens = self.tokenizer(texts)
+        tokens = tokenized(self.tokenizer, texts)
         # One item for each vector of a text: nothing, or the characters of a chunk.
         spans: list[Sequence[Sequence[int]]] = [[()]] * len(tokens)
         if self.old.chunks:

@@ -268,4 +268,4 @@ class SmallEncoder:
         return self.body.pooled(vector.astype(np.float32)) if reduction in POOLED else vector
 
     def remarks(self, tally: Tally) -> list[str]:
-        return tally.truncation(self.reading.tokenizer.max_length, "tokens")
+        return tally.truncation(self.reading.tokenizer.max_length, "tokens") + tally.without_tokens()

@@ -336,11 +336,14 @@ def write_marks(axes: Any, panel: Panel, numbers: Mapping[str, int]) -> None:
         look = {"color": style_of(series, numbers.get(series.name, 0)).get("color"), "fontsize": SMALL}
         data = np.column_stack([series.x, series.y])
         places = axes.transData.transform(data) * scale
-        markers.append(places)
+        markers.append(places[np.isfinite(places).all(axis=1)])
         for number, place in enumerate(places):
+            if not np.isfinite(place).all():  # a missing value
+                continue
             first = number - number % series.joined
             lines.append(samples(places[first], place))
-            if series.marks and (number == first or np.hypot(*(place - places[first])) >= close):
+            marked = series.marks and series.marks[number]
+            if marked and (number == first or np.hypot(*(place - places[first])) >= close):
                 texts.append(escape(series.marks[number]))
                 styles.append(look)
                 at.append(tuple(data[number]))

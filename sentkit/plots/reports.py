@@ -41,6 +41,7 @@ def report_of(row: Row, name: str) -> tuple[str, Value] | None:
 
 def value_of(row: Row, name: str) -> Value:
     """The value of a field, and its interval NAME_ci95 or deviation NAME_sd, if the row has them."""
+    row.refuse_duplicates()
     missing = name in row.values and row.values[name] in MISSING
     value = None if missing else scored(row, name)
     if value is None:

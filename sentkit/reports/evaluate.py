@@ -33,7 +33,7 @@ from sentkit.metrics.sts.correlation import pearson, spearman
 from sentkit.metrics.sts.gold_pairs import ScoreOptions, read_gold_pairs
 from sentkit.metrics.sts.report import defined
 from sentkit.model import Model, find_encoder
-from sentkit.model.encoding import Encoder, Encoding, Tally, prepare
+from sentkit.model.encoding import Encoder, Encoding, Report, Tally, prepare
 from sentkit.model.reading import ReadingOptions
 from sentkit.reports.rows import Row as ReportRow
 from sentkit.reports.suites import SUITES, TestSet
@@ -70,6 +70,7 @@ class Evaluator:
     kept: Path | None  # the folder of the results
     warn: Callable[[str], None]
     digests: dict[str, str] = field(default_factory=dict)  # of files
+    report: Report = lambda rows, tokens: None  # of the encoding
 
     def evaluate(self, encoder: Encoder | None, model: Model, test: TestSet, find: FindModel) -> Result:
         """The result from the folder, if it has one of the same vectors, rows and settings.
@@ -170,7 +171,7 @@ class Evaluator:
         encoder = encoder or model.encoder()
         encoding = Encoding(encoder, model.tokenizer, test.fields, encoder.budget, VectorOutput(replace=True))
         with published_together():
-            encoding.to_outputs(groups, texts, [path], tally, lambda rows, tokens: None, inputs.rejects)
+            encoding.to_outputs(groups, texts, [path], tally, self.report, inputs.rejects)
         for remark in encoder.remarks(tally):
             self.warn(f"{model.name}: {source}: {remark}")
         return label_of(encoder.specs[0].emb)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 
 from sentkit.errors import NoInputError, UsageError
 from sentkit.formats.files import readable
@@ -102,7 +103,7 @@ def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], l
         advice = f"expected files such as sts/stsb.test.jsonl in {', '.join(f'{name}/' for name in folders)}"
         if unused:
             problem += f"; {readable(unused[0])} has another name"
-            advice = f"for pairs with scores, use --pairs {bare(Path(unused[0]))}={unused[0]}"
+            advice = f"for pairs with scores, use --pairs {quote(f'{bare(Path(unused[0]))}={unused[0]}')}"
         raise NoInputError(problem, advice=advice)
     return sets, unused
 

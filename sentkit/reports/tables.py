@@ -42,6 +42,13 @@ class Table:
     columns: tuple[str, ...]
     lines: tuple[Line, ...]
 
+    @property
+    def caption(self) -> str:
+        """The title, with the meaning of brackets in the cells."""
+        cells = "".join(cell for line in self.lines for cell in line.cells)
+        known = {"(": "(a): standard deviation", "[": "[a, b]: 95 % interval"}
+        return "; ".join([self.title, *(meaning for sign, meaning in known.items() if sign in cells)])
+
 
 def suites_of(paper: str, number: str) -> list[str]:
     """The suites that a table needs."""
@@ -150,7 +157,7 @@ def published_lines(table: PaperTable) -> Iterator[Line]:
 
 def text_lines(table: Table, width: int) -> Iterator[str]:
     """Columns separated by blanks. A table that is too wide is printed in parts that repeat the names."""
-    yield from textwrap.wrap(escape(table.title), width)
+    yield from textwrap.wrap(escape(table.caption), width)
     rows = [(*table.names, *table.columns), *((*line.names, *line.cells) for line in table.lines)]
     cells = [[escape(cell) for cell in row] for row in rows]
     widths = [max(columns_of(row[place]) for row in cells) for place in range(len(cells[0]))]
@@ -179,7 +186,7 @@ def markdown_lines(table: Table) -> Iterator[str]:
     def row(cells: Sequence[str]) -> str:
         return f"| {' | '.join(MARKUP.sub(BACKSLASH, escape(cell.strip())) for cell in cells)} |"
 
-    yield f"**{escape(table.title)}**"
+    yield f"**{escape(table.caption)}**"
     yield ""
     yield row((*table.names, *table.columns))
     yield "|" + "---|" * len(table.names) + "---:|" * len(table.columns)
@@ -196,7 +203,7 @@ def latex_lines(table: Table) -> Iterator[str]:
         return " & ".join(latex_text(cell.strip()) for cell in cells) + r" \\"
 
     yield r"\begin{table}"
-    yield rf"\caption{{{latex_text(table.title)}}}"
+    yield rf"\caption{{{latex_text(table.caption)}}}"
     yield rf"\begin{{tabular}}{{{'l' * len(table.names)}{'r' * len(table.columns)}}}"
     yield r"\toprule"
     yield row((*table.names, *table.columns))

@@ -5,26 +5,19 @@ does not import torch.
 """
 
 import ast
-import hashlib
-import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
-from importlib import import_module
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
+from shlex import quote
 
-from sentkit.errors import DataError, NoInputError, SentkitError, UsageError
+from sentkit.errors import UsageError
 from sentkit.flag_values import suggestion
 from sentkit.papers import PAPERS
 from sentkit.training.recipe import Listing, Recipe
-
-if TYPE_CHECKING:
-    from sentkit.training.method import Method
+from sentkit.training.user_methods import LoadedMethod, errors_in, load_user_method
 
 
 def general(summary: str, place: str, cite: str = "", note: str = "") -> Listing:
@@ -125,87 +118,23 @@ GENERAL = {
 METHODS = {name: listing for paper in PAPERS.values() for name, listing in paper.methods.items()} | GENERAL
 
 
-NEEDED = ("encode", "loss", "reads")  # what a method must define
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedMethod:
-    kind: "type[Method]"
-    name: str  # for a method of a user: the file without its folder, and the class
-    file: str | None = None  # of a user
-    digest: str | None = None  # of this file
-
-
 def load(name: str) -> LoadedMethod:
     """Return the class of a method and its file, if it is a user's. This imports torch."""
     if ":" in name:
         return load_user_method(name)
     if name not in METHODS:
-        first = f"the method is the first word: sentkit train METHOD {name}; see sentkit train --list"
+        first = f"the method is the first word: sentkit train METHOD {quote(name)}; see sentkit train --list"
         advice = first if Path(name).is_file() else suggestion(name, METHODS)
         raise UsageError(f'unknown method "{name}"', advice=advice)
     return LoadedMethod(METHODS[name].load(), name)
 
 
-def load_user_method(name: str) -> LoadedMethod:
-    """Import the file or module and return the class. This imports torch."""
-    from sentkit.training.method import Method
-
-    place, _, kind_name = name.rpartition(":")
-    path = place if place.endswith(".py") else None
-    if path and not Path(path).is_file():
-        raise NoInputError(f"{path}: no such file")
-    with errors_in(path):
-        try:
-            module = module_of(path) if path else import_module(place)
-        except ModuleNotFoundError as error:
-            if path or not f"{place}.".startswith(f"{error.name}."):
-                raise
-            advice = "give a file, such as ./mine.py:MyMethod, or install the package"
-            raise UsageError(f"{name}: no module {error.name}", advice=advice) from error
-    kind, file = getattr(module, kind_name, None), path or str(module.__file__)
-    if not (isinstance(kind, type) and issubclass(kind, Method)):
-        advice = "write class MyMethod(Method); see: man 7 sentkit-method"
-        raise UsageError(f'{name}: "{kind_name}" is not a subclass of Method', advice=advice)
-    for each in NEEDED:
-        if getattr(getattr(kind, each), "__isabstractmethod__", False):
-            advice = "see: man 7 sentkit-method"
-            raise UsageError(f"{name}: the class does not define {each}", advice=advice)
-    digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
-    return LoadedMethod(kind, f"{Path(file).name}:{kind_name}", file, digest)
-
-
-def module_of(path: str) -> ModuleType:
-    name = f"sentkit_user_{Path(path).stem}"
-    spec = spec_from_file_location(name, path)
-    assert spec is not None, path
-    assert spec.loader is not None, path
-    module = sys.modules[name] = module_from_spec(spec)  # dataclasses look up their module
-    spec.loader.exec_module(module)
-    return module
-
-
 @contextmanager
-def errors_in(path: str | None) -> Iterator[None]:
-    """Turn an error that passes through this file into a message with its line."""
-    try:
-        yield
-    except SentkitError:
-        raise
-    except Exception as error:
-        if path is None or (line := line_in(path, error)) is None:
-            raise
-        problem = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise DataError(problem, source=path, line=line) from error
-
-
-def line_in(path: str, error: Exception) -> int | None:
-    """Return the last line of the file in the traceback of the error, or the line of a syntax error."""
-    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    if isinstance(error, SyntaxError):
-        places.append((str(error.filename), error.lineno))
-    lines = [line for name, line in places if Path(name).resolve() == Path(path).resolve()]
-    return lines[-1] if lines else None
+def open_method(name: str) -> Iterator[LoadedMethod]:
+    """Load a method. In the context, the errors of a method of a user have the line of its file."""
+    loaded = load(name)
+    with errors_in(loaded.file, loaded.line):
+        yield loaded
 
 
 def names_of(method: str) -> tuple[list[str], list[str]]:

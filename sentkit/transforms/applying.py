@@ -14,7 +14,7 @@ from sentkit.formats.vectors.fingerprint import UNNAMED, Spec
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
 from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
-from sentkit.transforms.steps import Step, check_fitted, read_transform
+from sentkit.transforms.steps import Step, applied, check_fitted, read_transform
 
 ROWS_PER_BLOCK = 1024  # maximum number of rows processed at once
 BARE = {"_emb", "vectors", "fields"}  # the metadata of a vector file made from JSONL
@@ -47,16 +47,16 @@ def write(block: VectorBlock, step: Step, sink: Sink, inputs: Inputs, *, apart: 
     others = {*VECTORS}.difference(inputs.fields, block.names)
     vectors = block.vectors
     with np.errstate(all="ignore"):  # non-finite results become bad rows
-        moved = step(vectors.reshape(-1, vectors.shape[-1])).reshape(*vectors.shape[:-1], -1)
+        moved = applied(step, vectors.reshape(-1, vectors.shape[-1])).reshape(*vectors.shape[:-1], -1)
     for place, values in enumerate(block.rows.values):
         if not others.isdisjoint(values):  # its vector would have the name of the new space
             other = next(name for name in VECTORS if name in values and name in others)
             problem = f'"{other}" is another vector, and it is not transformed'
             block.rows.refuse(place, problem, advice="remove it")
-    rows = block.rows.without(block.names) if apart else block.rows
-    sink.check(rows, moved)
-    for places in inputs.rejects.sift(rows):
-        sink.write(rows.take(places), moved[places])
+    sink.check(block.rows.without(block.names) if apart else block.rows, moved)
+    for places in block.sift(inputs.rejects):
+        rows = block.rows.take(places)
+        sink.write(rows.without(block.names) if apart else rows, moved[places])
     sink.flush()
 
 

@@ -20,7 +20,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import space_of
 from sentkit.formats.vectors.safetensors_header import put_arrays, read_array, read_header
 from sentkit.formats.vectors.vectors import VectorReader
-from sentkit.transforms.flow import PARAMETERS, FlowFit, FlowOptions, fit_parameters, flow_of
+from sentkit.transforms.flow import PARAMETERS, FlowFit, FlowOptions, fit_parameters
 from sentkit.transforms.ica import IcaOptions, ica
 from sentkit.transforms.kinds import KINDS, MAX_SCATTER_WIDTH, MOMENTS, Fit, FitOptions, Moments, moments_of
 from sentkit.transforms.steps import dense_layer, named, read_fit_note
@@ -123,11 +123,10 @@ class Fitted:
         """Write the transform in float64, and the moments if it can be computed from them."""
         moments = self.sample.moments
         if isinstance(self.fit, FlowFit):
-            flow_of(self.fit.parameters, moments.width, source)  # raises if not finite
             arrays = {PARAMETERS: self.fit.parameters}
         else:
             bias = 0.0 - self.fit.mean
-            dense_layer(self.fit.kernel, bias, kind=self.kind, source=source)  # the same
+            dense_layer(self.fit.kernel, bias, kind=self.kind, source=source)  # raises if not finite
             arrays = {"kernel": self.fit.kernel, "bias": bias[np.newaxis]}
         if self.mergeable:
             count = np.array([moments.count], np.float64)

@@ -189,14 +189,22 @@ def fit_parameters(vectors: Float32, options: FlowOptions, source: str) -> FlowF
                 loss(parameters, x, gradient)
                 norm = float(np.linalg.norm(gradient))
             if not np.isfinite(norm):
-                raise DataError("the fit of the flow diverged", source=source, advice="a lower --lr may help")
+                raise diverged(source)
             gradient *= min(1.0, CLIP / max(norm, EPSILON))
             first += (1 - BETAS[0]) * (gradient - first)
             second += (1 - BETAS[1]) * (gradient**2 - second)
             parameters -= options.lr * (first / (np.sqrt(second) + EPSILON) + DECAY * parameters)
-    parts = [vectors[place : place + CHUNK].astype(np.float64) for place in range(0, count, CHUNK)]
-    bits = sum(loss(parameters, part) * len(part) for part in parts) / count
+    with np.errstate(all="ignore"):  # refused below
+        flow, bits = Flow(parameters.astype(np.float32), width), 0.0
+        for part in (vectors[place : place + CHUNK] for place in range(0, count, CHUNK)):
+            bits += loss(parameters, part.astype(np.float64)) * len(part) / count
+            if not (np.isfinite(bits) and np.isfinite(flow(part)).all()):
+                raise diverged(source)
     return FlowFit(parameters, {**asdict(options), "bits": bits})
+
+
+def diverged(source: str) -> DataError:
+    return DataError("the fit of the flow diverged", source=source, advice="a lower --lr may help")
 
 
 def initialise(parameters: Float64, x: Float64, random: np.random.Generator) -> None:

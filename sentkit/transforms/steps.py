@@ -34,6 +34,16 @@ class Step(Protocol):
     def __call__(self, vectors: Float32) -> Float32: ...  # (n, d) -> (n, k)
 
 
+def applied(step: Step, vectors: Float32) -> Float32:
+    """Apply a step. A zero vector, of a text without tokens, remains zero in every space."""
+    result = step(vectors)
+    zero = np.flatnonzero(~vectors.any(axis=1))
+    if len(zero):
+        result = result.copy()
+        result[zero] = 0
+    return result
+
+
 @dataclass(frozen=True)
 class Normalize:
     """Scaling to unit length; a zero vector remains zero."""

@@ -18,7 +18,7 @@ from texts import read_texts
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Inputs
-from sentkit.model.transformer.device import has_fast_bf16
+from sentkit.model.transformer.device import gain_of_bf16
 from sentkit.training.base import open_base
 from sentkit.training.data.corpus import Corpus, map_corpus, write_corpus
 from sentkit.training.data.examples import ExampleParser
@@ -130,7 +130,7 @@ def main() -> None:
         factor = padding_factor(corpus)
         words = len(corpus.ids) / len(corpus)
         print(f"{len(texts)} texts, {words:.1f} tokens each, batch {BATCH}, padding factor {factor:.2f}")
-        for precision in ("fp32", "bf16") if has_fast_bf16(torch.device("cpu")) else ("fp32",):
+        for precision in ("fp32", "bf16") if gain_of_bf16() > 1.3 else ("fp32",):
             one, two = fastest(
                 lambda precision=precision: ours(corpus, precision, length),
                 lambda precision=precision: theirs(texts, precision, length),

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from sentkit import cli
-from sentkit.console import messages
+from sentkit.console import messages, progress
 from sentkit.formats.vectors.safetensors_header import write_arrays
 from sentkit.model.transformer.architecture import encoder_shapes, pooler_shapes, read_architecture
 from support import DATA, NANO, SMALL, copy_tokenizer, in_jsonl, make_classifier
@@ -75,6 +75,8 @@ def plain_environment(monkeypatch, tmp_path):
     for name in os.environ:
         if name in INHERITED or name.startswith("SLURM_"):
             monkeypatch.delenv(name)
+    # On a busy machine, a command can take minutes, and would report its progress.
+    monkeypatch.setattr(progress, "INTERVAL", dict.fromkeys(progress.INTERVAL, float("inf")) | {"bar": 0.1})
     monkeypatch.setattr(messages, "_open_line", False)  # an earlier test may have left a progress bar
 
 

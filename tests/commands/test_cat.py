@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 ROWS = (
@@ -90,6 +91,14 @@ def test_encodings_are_turned_into_each_other(sentkit, monkeypatch):
 
 
 NEEDED = "this row has no vector; in a vector file every row needs a vector"
+
+
+def test_an_array_in_any_order_has_its_rows(sentkit):
+    for number, order in enumerate("CF"):
+        np.save(f"{number}.npy", np.array([[1, 2, 3], [4, 5, 6]], np.float64, order=order))
+        done = sentkit("cat", f"{number}.npy")
+
+        assert (done.code, done.vectors().tolist()) == (0, [[1, 2, 3], [4, 5, 6]])
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,19 @@
 """The program's own words: help, versions, wrong command lines, progress."""
 
 import re
+import shlex
 import signal
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from sentkit import cli, process
 from sentkit.console import Console, RowProgress, StepProgress, TaskProgress, slow
+from sentkit.console.progress import INTERVAL
+from sentkit.errors import NoInputError
+from sentkit.formats.files import open_file
+from support import in_jsonl
 
 NAMES = (
     *("encode", "check", "score", "diff", "search", "mine", "duplicates", "cluster", "probe", "predict"),
@@ -132,13 +138,16 @@ def test_a_missing_file_has_no_such_advice(sentkit, names):
 
 
 def test_rows_of_other_names_show_the_flags_for_their_fields(sentkit):
-    one, two = (
-        sentkit("encode", stdin=row).told[-1] for row in ('{"title":"a"}', '{"n":1,"s1":"a","s2":"b"}')
-    )
+    """The shell reads a quoted word, so a name may have blanks; so do the hints with names of files."""
+    rows = ('{"title":"a"}', '{"n":1,"s1":"a","s2":"b"}', '{"Ticket ID":"a","$s":"b"}')
+    one, two, quoted = (sentkit("encode", stdin=row).told[-1] for row in rows)
     advice = "  name the field, for example --field text="
 
     assert one == f"{advice}title"
     assert two == f"{advice}s1; for pairs --field text_a=s1 --field text_b=s2"
+    words = shlex.split(quoted.replace(";", " "))
+    assert [word for word in words if "=" in word] == ["text=Ticket ID", "text_a=Ticket ID", "text_b=$s"]
+    assert sentkit("search", "a", "b c.safetensors").told[-1].endswith(" --corpus 'b c.safetensors'")
 
 
 def test_rows_without_vectors_show_the_command_that_makes_them(sentkit, tmp_path):
@@ -164,19 +173,39 @@ def test_an_error_before_any_command_is_not_wrong_usage(sentkit, monkeypatch):
     assert done.told[0] == "sentkit: a bug in sentkit: LookupError: no metadata"
 
 
+MORE_FILES = "raise the limit of open files, for example: ulimit -n 4096"
+
+
 @pytest.mark.parametrize(
     ("error", "code", "told"),
     [
         (MemoryError(), 74, "out of memory"),
         (OSError(28, "No space left on device"), 74, "no space left on device"),
         (PermissionError(13, "Permission denied", "x.bin"), 74, "x.bin: permission denied"),
+        (RuntimeError("could not create a primitive"), 74, "out of memory"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), 74, "out of memory"),
+        (ImportError("libx.so: failed to map segment from shared object"), 74, "out of memory"),
+        (OSError(24, "Too many open files", "x"), 74, f"x: too many open files\n  {MORE_FILES}"),
         (KeyboardInterrupt(), 130, "stopped by Ctrl-C"),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_system_error_is_one_line(error, code, told, capsys):
+def test_a_system_error_is_short(error, code, told, capsys):
     assert cli.exit_code(error, Console("encode")) == code
     assert capsys.readouterr().err == f"sentkit encode: {told}\n"
+
+
+def test_an_input_beyond_the_limit_of_open_files_has_the_advice(capsys, monkeypatch):
+    def refuse(*_):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(NoInputError) as caught:
+        open_file("x.jsonl")
+    code = cli.exit_code(caught.value, Console("cat"))
+    told = f"sentkit cat: x.jsonl: cannot be read: Too many open files\n  {MORE_FILES}\n"
+
+    assert (code, capsys.readouterr().err) == (66, told)
 
 
 @pytest.mark.parametrize(
@@ -198,8 +227,9 @@ def test_an_error_in_place_of_a_signal_is_no_bug(number, code, told, capsys, mon
 
 @pytest.fixture(autouse=True)
 def now(monkeypatch):
-    """Lines of a log have this time."""
+    """Lines of a log have this time, and the intervals of users between them."""
     monkeypatch.setattr("time.strftime", lambda form: "2026-01-02 03:04:05")
+    monkeypatch.setattr("sentkit.console.progress.INTERVAL", INTERVAL)
 
 
 class Clock:
@@ -234,25 +264,17 @@ def told(form, capsys):
     return text.removeprefix("\r\033[K") if form == "bar" else text.removesuffix("\n")
 
 
-def verbose(command):
-    return Console(command, verbose=True)
-
-
 @pytest.mark.parametrize(
-    ("flags", "line"),
-    [
-        ({}, ""),
-        ({"quiet": True, "verbose": True}, ""),
-        ({"verbose": True}, f"sentkit encode: {LOG}6 rows, 0 rows/s, 0 tokens/s\n"),
-    ],
+    ("flags", "lines"), [({}, [6]), ({"quiet": True, "verbose": True}, []), ({"verbose": True}, range(1, 8))]
 )
-def test_a_log_has_a_line_a_minute_only_with_v(capsys, flags, line):
-    """With a file as stderr: after six intervals of ten seconds."""
+def test_a_log_has_a_line_a_minute_and_with_v_every_ten_seconds(capsys, flags, lines):
+    """With a file as stderr. Ten seconds pass before each row."""
     progress = RowProgress(Console("encode", **flags), Clock())
     for _ in range(7):
         progress.add(1, 4)
 
-    assert capsys.readouterr().err == line
+    found = [f"sentkit encode: {LOG}{rows} rows, 0 rows/s, 0 tokens/s" for rows in lines]
+    assert capsys.readouterr().err.splitlines() == found
 
 
 @pytest.mark.parametrize(
@@ -264,7 +286,7 @@ def test_a_log_has_a_line_a_minute_only_with_v(capsys, flags, line):
 )
 def test_a_known_share_gives_the_time_left(form, clock, capsys, share, added, parts):
     """A quarter took one minute, so the rest takes three."""
-    progress = RowProgress(verbose("encode"), clock)
+    progress = RowProgress(Console("encode"), clock)
     progress.share = lambda rows: share * rows / added[0]
     clock.now = 60.0
     progress.add(*added)
@@ -285,7 +307,7 @@ def test_a_message_erases_the_bar(capsys, monkeypatch):
 
 
 def test_tasks_of_a_known_number(form, clock, capsys):
-    progress = TaskProgress(verbose("probe"), "fits", clock)
+    progress = TaskProgress(Console("probe"), "fits", clock)
     progress.begin(120)
     for _ in range(29):
         progress.add()
@@ -305,7 +327,7 @@ STEP = {"of": 100, "terms": {"loss": 0.5}, "lr": [1e-5], "tokens_per_s": 9}
 @pytest.mark.parametrize("seed", [None, 7])
 def test_steps_name_the_seed_and_the_time_left(seed, clock, capsys):
     """Steps 1 to 31 take one minute, so 69 more take 138 seconds. The best step can be worse than step 0."""
-    progress = StepProgress(verbose("train"), clock)
+    progress = StepProgress(Console("train"), clock)
     run = {} if seed is None else {"seed": seed}
     progress.take({**STEP, **run, "step": 1})
     clock.now = 60.0
@@ -340,7 +362,7 @@ def test_a_narrow_bar_keeps_the_time_left_and_the_score(clock, capsys, monkeypat
 
 def test_the_next_seed_begins_anew(clock, capsys):
     """Without a time left, which needs two steps of this seed."""
-    progress = StepProgress(verbose("train"), clock)
+    progress = StepProgress(Console("train"), clock)
     progress.take({**STEP, "seed": 0, "step": 100})
     clock.now = 60.0
     progress.take({**STEP, "seed": 1, "step": 1})
@@ -364,24 +386,38 @@ def test_slow_work_is_named_only_on_a_terminal(capsys, monkeypatch):
     assert [name for name, *_ in timer.mock_calls] == ["", "().start", "().cancel"]
 
 
+EACH = [*range(1, 13)]  # of twelve rows
+
+
 @pytest.mark.parametrize(
-    ("arguments", "unit", "of"),
+    ("command", "counts", "parts"),
     [
-        (["cluster", "-k", "2..3", "--seed", "0..2"], "clusterings", 6),
-        (["probe", "--label", "c", "--folds", "3", "--penalties", "1"], "fits", 3),
+        ("encode gold.jsonl -m static", [12], ["12 rows"]),
+        ("cluster v.jsonl -k 2..3 --seed 0..2", EACH, [f"{n} of 6 clusterings" for n in range(1, 7)]),
+        ("probe v.jsonl --label c --folds 3 --penalties 1", EACH, [f"{n} of 3 fits" for n in (1, 2, 3)]),
+        ("duplicates v.jsonl --threshold 0.9", EACH * 2, ["left"]),
+        ("duplicates v.jsonl --threshold 0.9 --against v.jsonl", EACH * 2, ["left"]),
+        ("search --queries v.jsonl --corpus v.jsonl", EACH * 2, ["left"]),
+        ("mine pairs.jsonl --corpus v.jsonl", [*EACH, 12], ["100 %"]),
+        ("report w=words:binary --pairs p=gold.jsonl", [12, 12], ["0 of 1 evaluations", "1 of 1"]),
+        ("train simcse v.jsonl -m TINY -o out --batch 6 --threads 1", EACH, ["step 1/2", "step 2/2"]),
     ],
 )
-def test_commands_that_hold_all_rows_report_rows_and_tasks(
-    sentkit, tmp_path, jsonl, monkeypatch, arguments, unit, of
-):
-    """With a clock that advances a minute at each call, every row and task is reported."""
+def test_long_commands_report_rows_tasks_and_steps(sentkit, tiny, monkeypatch, command, counts, parts):
+    """With a clock that advances a minute at each call, each possible line is written, and with -q none."""
     for kind in ("ProgressWriter", "RowProgress", "TaskProgress"):
         monkeypatch.setattr(f"sentkit.console.progress.{kind}.__init__.__defaults__", (Clock(60),))
-    rows = [{"embedding": [n % 2, n * n % 7], "c": "ab"[n % 2]} for n in range(12)]
-    (tmp_path / "v.jsonl").write_bytes(jsonl(*rows))
-    done = sentkit(*arguments, "v.jsonl", "-v")
+    numbers = [{"embedding": [1 + n % 2, n * n % 7], "c": "ab"[n % 2], "text": f"cat {n}"} for n in range(12)]
+    both = [{f"embedding_{name}": row["embedding"] for name in "ab"} for row in numbers]
+    texts = [{"text_a": f"cat {n}", "text_b": f"dog {n % 5}"} for n in range(12)]
+    Path("v.jsonl").write_text(in_jsonl(*numbers))
+    Path("pairs.jsonl").write_text(in_jsonl(*(a | b for a, b in zip(texts, both, strict=True))))
+    Path("gold.jsonl").write_text(in_jsonl(*(row | {"score": n} for n, row in enumerate(texts))))
+    arguments = command.replace("TINY", str(tiny)).split()
+    done = sentkit(*arguments)
     told = " ".join(done.told)
 
-    assert done.code == 0
-    assert list(map(int, re.findall(r"(\d+) rows,", told))) == list(range(1, 13))
-    assert re.findall(rf"(\d+) of (\d+) {unit}", told) == [(f"{n}", f"{of}") for n in range(1, of + 1)]
+    assert done.code == 0, done.err
+    assert list(map(int, re.findall(r"(\d+) rows,", told))) == counts
+    assert [part for part in parts if part not in told] == []
+    assert LOG not in sentkit(*arguments, "-q", *(["-f"] if "-o" in arguments else [])).err

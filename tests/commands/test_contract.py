@@ -261,7 +261,7 @@ def test_bad_rows_can_be_rejected(run, case, tmp_path):
 
 FOUND = {  # a command -> a good row, and its output field
     "encode": ('{"text":"a"}', '"embedding":[1]'),
-    "encode -v": ('{"text":"a"}', '"n_tokens":1'),
+    "encode --on-truncate mark": ('{"text":"a"}', '"n_tokens":1'),
     "score": (PAIR.strip() % 1, '"similarity":1'),
     "score --matrix": ('{"embedding":[1,0]}', '"similarities":[]'),
     "search --corpus corpus.jsonl --queries -": ('{"embedding":[1,0]}', '"hits":[]'),

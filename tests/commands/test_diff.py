@@ -175,6 +175,11 @@ LIMITS = '--fail-under "%s": expected cosine=X or neighbours=X, for example cosi
         ("b.npy --fail-under cosine=0.7", 0, None),
         ("wide.npy --fail-under cosine=0.7", 1, "cosine is undefined: the widths differ"),
         ("b.npy --fail-under neighbours=1.1", 1, "the mean neighbours is 1.0, below 1.1"),
+        (
+            "b.npy --fail-under cosine=1 --fail-under cosine=0",
+            2,
+            '--fail-under "cosine=0": cosine is given twice',
+        ),
         ("b.npy --fail-under cosin=1", 2, LIMITS % "cosin=1"),
         ("b.npy --fail-under cosine=nan", 2, LIMITS % "cosine=nan"),
         ("short.npy", 65, "short.npy: 1 rows, but a.npy has more"),

@@ -5,7 +5,7 @@ import pytest
 
 LONG = "word " * 20 + "\na cat\n"
 
-ESTIMATES = ("bytes_estimate", "seconds_estimate")
+ESTIMATES = ("bytes_estimate", "seconds_estimate", "memory_estimate")
 
 
 @pytest.fixture
@@ -21,16 +21,16 @@ def test_cut_rows_are_counted(encode):
     done = encode("--max-length", 8, stdin="word " * 1_000_000 + "\na cat\n")
     quiet = encode("--max-length", 8, "-q", stdin=LONG)
     warning = "1 of 2 rows were truncated to 8 tokens, the first is -:1"
-    advice = "(-v marks each in its row, --on-truncate error refuses them)"
+    advice = "(encode --on-truncate mark marks each in its row, error refuses them)"
 
     assert (done.code, len(done.rows)) == (0, 2)
     assert done.told == [f"sentkit encode: warning: {warning} {advice}"]
     assert quiet.err == ""
 
 
-def test_verbose_marks_each_row_and_reports_automatic_choices(encode, jsonl):
+def test_marks_of_each_row_and_reports_of_automatic_choices(encode, jsonl):
     """How many tokens there were, and whether they were cut; a list of each for a pair."""
-    flags = ("--max-length", 8, "-v", "--precision", "fp32")
+    flags = ("--max-length", 8, "-v", "--on-truncate", "mark", "--precision", "fp32")
     single = encode(*flags, stdin=LONG)
     [pair] = encode(*flags, stdin=jsonl({"text_a": "word " * 20, "text_b": "a cat"})).rows
 
@@ -83,6 +83,9 @@ def test_a_dry_run_of_a_vector_folder_predicts_blocks_and_bytes(encode, tmp_path
     (tmp_path / "in.txt").write_text("".join(map(rows.format, range(200))))
     command = ("in.txt", "-o", "D/", "--block-bytes", 1000, *flags)
     [plan] = encode(*command, "-n").rows
+    shards = [encode(*command, "-n", "--shard", f"{number}/4").rows[0] for number in range(1, 5)]
+    assert [shard["blocks"] for shard in shards] == [2, 2, 2, 3]
+    assert sum(shard["rows"] for shard in shards) == plan["rows"] == 200
     assert not (tmp_path / "D").exists()
     encode(*command)
     blocks = list((tmp_path / "D").glob("0*"))
@@ -91,6 +94,19 @@ def test_a_dry_run_of_a_vector_folder_predicts_blocks_and_bytes(encode, tmp_path
     data = sum(path.stat().st_size - 8 - int.from_bytes(path.read_bytes()[:8], "little") for path in blocks)
     assert abs(plan["bytes_estimate"] - data) <= len(blocks) * (8 + 8 + 256 * 4)  # offsets, padding, scales
     assert plan["seconds_estimate"] >= 1
+    blocks[0].unlink()
+    assert encode(*command, "-n", "--resume").rows[0]["blocks"] == 1
+
+
+def test_a_dry_run_of_many_rows_tokenizes_a_sample(encode, monkeypatch):
+    """Each row has four tokens. Of 300 rows, the first 100 and each tenth of the others are tokenized."""
+    monkeypatch.setattr("sentkit.model.encoding_plan.EXACT", 100)
+    monkeypatch.setattr("sentkit.model.encoding_plan.EVERY", 10)
+    [plan] = encode("-n", stdin="a cat\n" * 300).rows
+
+    counts = {"rows": 300, "texts": 300, "tokens": 1200, "truncated": 0, "sampled_rows": 120}
+    assert counts.items() <= plan.items()
+    assert plan["memory_estimate"] > 2**20
 
 
 def test_the_readout_prompt_reads_the_mask(encode, sentkit):

@@ -105,6 +105,45 @@ def test_only_a_small_input_needs_no_torch(sentkit, tiny, opened, tmp_path, give
     assert opened == [kind]
 
 
+@pytest.mark.parametrize("reader", [["encode"], ["search", "the cat 1", "rows.txt", "--json"]])
+@pytest.mark.parametrize("chosen", ["fp32", "bf16"])
+def test_a_variable_selects_what_auto_is(sentkit, tiny, opened, monkeypatch, tmp_path, chosen, reader):
+    """In bf16 a small input needs torch too; without auto, the variable has no effect."""
+    kind = small.SmallEncoder if chosen == "fp32" else TransformerEncoder
+    monkeypatch.setenv("SENTKIT_PRECISION", chosen)
+    (tmp_path / "rows.txt").write_text(lines(2))
+    auto, exact = (
+        sentkit(*reader, "-m", tiny, *flags, stdin=lines(2)) for flags in ([], ["--precision", "fp32"])
+    )
+
+    assert (auto.code, exact.code) == (0, 0)
+    assert {*opened} == {kind, small.SmallEncoder}
+    assert (auto.out == exact.out) == (chosen == "fp32")
+
+
+@pytest.mark.parametrize(
+    ("flags", "visible", "kind"),
+    [
+        ([], None, TransformerEncoder),
+        ([], "", small.SmallEncoder),
+        (["--device", "cpu"], None, small.SmallEncoder),
+        (["--precision", "fp32"], None, small.SmallEncoder),
+    ],
+)
+def test_a_small_input_needs_torch_if_auto_may_be_bf16_on_a_gpu(
+    sentkit, tiny, opened, monkeypatch, tmp_path, flags, visible, kind
+):
+    """There torch decides, so that the precision does not depend on the number of rows."""
+    for name, value in (("SENTKIT_PRECISION", ""), ("CUDA_VISIBLE_DEVICES", visible)):
+        monkeypatch.setenv(name, value or "") if value is not None else monkeypatch.delenv(
+            name, raising=False
+        )
+    (tmp_path / "gpu").touch()
+    monkeypatch.setattr("sentkit.process.GPU_FILES", ("no file", str(tmp_path / "gpu")))
+    assert sentkit("encode", "-m", tiny, *flags, stdin=lines(2)).code == 0
+    assert opened == [kind]
+
+
 @pytest.mark.parametrize(("second", "kind"), [(FEW - 20, small.SmallEncoder), (FEW - 19, TransformerEncoder)])
 def test_all_files_together_are_the_input(sentkit, tiny, opened, tmp_path, second, kind):
     (tmp_path / "a.txt").write_text(lines(20))

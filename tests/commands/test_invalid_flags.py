@@ -77,7 +77,6 @@ CASES = {
     "mine": [
         ("", "missing option '--corpus'"),
         ("--corpus -", "standard input can be read only once"),
-        ("--corpus c --margin nan", "--margin nan: expected a finite number"),
         ("--corpus c --top 0", "invalid value for '--top'"),
         ("--corpus c -o x.safetensors", "x.safetensors: this output cannot be a vector file"),
     ],

@@ -2,6 +2,7 @@
 
 import json
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def test_one_output_is_a_score(sentkit, tmp_path, config, function):
     assert [row["s"] for row in done.rows] == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("declared", ["Sigmoid", "Identity"])
+@pytest.mark.parametrize("declared", ["Sigmoid", "Identity", "Softmax"])
 def test_a_cross_encoder_gives_its_scores(sentkit, tmp_path, declared):
     import torch
     from sentence_transformers import CrossEncoder
@@ -188,6 +189,8 @@ def test_other_vectors_are_refused(sentkit, reviews, row, problem):
         ({"note": {"kind": "classifier", "classes": ["a", "a"]}}, "the classes and the weights do not match"),
         ({"note": {"kind": "classifier", "classes": 7}}, "the classes and the weights do not match"),
         ({"bias": np.zeros(3)}, "the classes and the weights do not match"),
+        ({"bias": np.zeros((2, 1))}, "the classes and the weights do not match"),
+        ({"bias": np.zeros(3), "weight": np.zeros((3, 1))}, "the classes and the weights do not match"),
         ({"weight": np.array([[1.0], [np.nan]])}, "the weights have a wrong shape, or NaN or infinity"),
         ({"weight": np.zeros((2, 0))}, "the weights have a wrong shape, or NaN or infinity"),
     ],
@@ -201,6 +204,58 @@ def test_a_damaged_classifier_is_bad_data(sentkit, changed, problem):
     done = sentkit("predict", "-m", "c.safetensors", stdin='{"embedding":[1]}\n')
 
     assert (done.code, done.told[0]) == (65, f"sentkit predict: c.safetensors: {problem}")
+
+
+UNUSABLE = "an output of the classifier is NaN or infinity"
+
+
+def test_outputs_of_a_probe_that_overflow_are_bad_rows(sentkit):
+    """1e308 * 10 is infinite, 1e308 * 1 is not; the difference of both outputs, 2e308, is."""
+    save_file(
+        {"weight": np.array([[1e308], [-1e308]]), "bias": np.zeros(2)},
+        "c.safetensors",
+        {"sentkit": json.dumps({"kind": "classifier", "classes": ["no", "yes"]})},
+    )
+    rows = in_jsonl({"embedding": [10]}, {"embedding": [1]})
+    done = sentkit("predict", "-m", "c.safetensors", "--all", "--rejects", "bad.jsonl", stdin=rows)
+
+    assert (done.code, done.rows) == (0, [{"label": "no", "probabilities": {"no": 1.0, "yes": 0.0}}])
+    assert done.told[0].endswith("bad.jsonl: 1; the first is -:1: " + UNUSABLE)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("kind", ["bert", "deberta-v2"])
+@pytest.mark.parametrize("value", [np.inf, 3e38])
+def test_outputs_of_a_checkpoint_that_are_not_finite_are_bad_rows(sentkit, tmp_path, kind, value, precision):
+    folder = make_classifier(kind, 3, tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["classifier.weight"][:] = value
+    save_file(tensors, folder / "model.safetensors")
+    done = sentkit("predict", "-m", folder, "--precision", precision, "-q", stdin='{"text":"a cat"}\n')
+
+    assert (done.code, done.out) == ((2 if (kind, precision) == ("deberta-v2", "int8") else 65), b"")
+    assert done.code == 2 or done.told == [f"sentkit predict: -:1: {UNUSABLE}"]
+
+
+@pytest.mark.parametrize(
+    ("config", "flags", "code", "problem"),
+    [
+        ({"id2label": {0: "a", 1: "a"}}, (), 65, '"id2label" has equal labels, or one that is not a string'),
+        ({"id2label": {0: "a", 1: None}}, (), 65, '"id2label" has equal labels, or one that is not a string'),
+        ({}, ("--name", "probability"), 2, "--name probability: this field is for the probability"),
+        ({}, ("--all", "--name", "probabilities"), 2, "--name probabilities: this field is for"),
+        ({}, ("--all", "--name", "probability"), 0, ""),
+    ],
+)
+def test_no_object_has_two_equal_names(sentkit, tmp_path, config, flags, code, problem):
+    folder = make_classifier("bert", 2, tmp_path / "model")
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    done = sentkit("predict", "-m", folder, *flags, "-q", stdin='{"text":"a cat"}\n')
+
+    assert done.code == code
+    assert problem in done.err
+    assert done.code or list(done.rows[0]) == ["text", "probability", "probabilities"]
 
 
 @pytest.mark.parametrize(
@@ -241,3 +296,31 @@ def test_triplets_are_bad_rows(sentkit, classifier):
 
     assert done.code == 65
     assert "this row is a triplet; a classifier reads sentences and pairs" in done.err
+
+
+@pytest.mark.parametrize("source", ["v.jsonl", "v.safetensors"])
+@pytest.mark.parametrize(("flags", "number"), [
+    (["predict", "-m", "c.safetensors", "--name", "more"], 0),  # the field exists
+    (["whiten", "apply", "-t", "t.safetensors"], 1),  # another vector
+    (["cat", "-o", "t.csv"], 1),  # no column of the first row
+    (["cat", "-o", "t.csv", "--field", "text=label"], 1),
+])  # fmt: skip
+def test_a_row_that_the_writer_rejects_has_its_vector(sentkit, source, flags, number):
+    """Also the row of a vector file, which stores its vector separately."""
+    emb = {"_emb": "m/cls:0a1b00000000"}
+    rows = [{"label": "x", **emb, "embedding": [0.5, -2.25]}, {"label": "y", **emb, "embedding": [1e-3, 7]}]
+    rows[number]["more" if number == 0 else "embedding_a"] = 1
+    Path("v.jsonl").write_text(in_jsonl(*rows))
+    sentkit("cat", "v.jsonl", "-o", "v.safetensors")
+    tensors = {"weight": np.eye(2), "bias": np.zeros(2)}
+    save_file(
+        tensors, "c.safetensors", {"sentkit": json.dumps({"kind": "classifier", "classes": [*"ab"], **emb})}
+    )
+    affine = {"kernel": np.eye(2, dtype="f4"), "bias": np.zeros((1, 2), "f4")}
+    save_file(affine, "t.safetensors", {"sentkit": json.dumps({"kind": "pca", **emb})})
+    done = sentkit(*flags, source, "--rejects", "bad.jsonl")
+
+    assert done.code == 0, done.err
+    [reject] = map(json.loads, Path("bad.jsonl").read_text().splitlines())
+    assert reject["line"] == number + 1
+    assert json.loads(reject["row"]) == rows[number]

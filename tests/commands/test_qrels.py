@@ -11,6 +11,9 @@ from support import in_jsonl
 NAMES = ("ndcg@10", "recall@10", "recall@100", "map", "mrr@10")
 
 
+NULL = '"similarity" is null, expected a number'
+
+
 def random_qrels(random, queries=40, documents=300):
     """Graded judgements 0 to 3, several relevant documents per query."""
     chosen = {
@@ -189,7 +192,10 @@ def test_missing_and_unjudged_queries(sentkit, tmp_path):
     [
         ("1 0 a 0\n", [{}], "qrels.txt: no query has a relevant document"),
         ("1 0 a 1\n1 0 a\n", [{}], "qrels.txt:2: expected four columns: query, 0, document, relevance"),
-        ("1 0 a x\n", [{}], "qrels.txt:1: expected four columns: query, 0, document, relevance"),
+        ("1 0 a x\n", [{}], 'qrels.txt:1: "score" is a string, expected a number'),
+        ("1 0 a 1_0\n", [{}], 'qrels.txt:1: "score" is a string, expected a number'),
+        ("1 0 a inf\n", [{}], 'qrels.txt:1: "score" is not a finite number'),
+        ("1 0 a 1\n1 0 a nan\n", [{}], 'qrels.txt:2: "score" is not a finite number'),
         ("1 0 a 1\n1 0 a 2\n", [{}], 'qrels.txt:2: document "a" of query "1" has two different scores'),
         ("query\tdocument\n1\ta\n", [{}], 'qrels.txt:2: "score" is missing'),
         ("", [{}], "no rows in qrels.txt"),
@@ -197,6 +203,7 @@ def test_missing_and_unjudged_queries(sentkit, tmp_path):
         ("1 0 a 1\n", [{"hits": []}], '-:1: the query has no "id" or "_id"'),
         ("1 0 a 1\n", [{"id": 1, "hits": [{}]}], '-:1: the hit has no "id" or "_id"'),
         ("1 0 a 1\n", [{"id": None, "hits": []}], '-:1: "id" is null, expected a string or a whole number'),
+        ("1 0 a 1\n", [{"id_a": 1, "id_b": 1, "similarity": None}], f"-:1: {NULL}"),
         ("1 0 a 1\n", [{"id": 1, "hits": []}] * 2, '-:2: query "1" occurs a second time'),
     ],
 )
@@ -205,6 +212,31 @@ def test_refusals(sentkit, tmp_path, qrels, rows, problem):
     done = sentkit("score", "--qrels", "qrels.txt", stdin=in_jsonl(*rows))
 
     assert (done.code, done.told[0]) == (65, f"sentkit score: {problem}")
+
+
+@pytest.mark.parametrize("unit", [5e-324, 1e-300, 3.0, 1e308])
+def test_the_unit_of_the_grades_does_not_matter(sentkit, tmp_path, unit):
+    """The first hit has the grade 1, of two documents with this grade: 1 / (1 + 1 / log2(3))."""
+    (tmp_path / "qrels.txt").write_text(f"1 0 a {unit}\n1 0 b {unit}\n")
+    hits = in_jsonl({"id": 1, "hits": [{"id": "a"}]})
+
+    done = sentkit("score", "--qrels", "qrels.txt", stdin=hits)
+
+    assert done.rows[0]["ndcg@10"] == pytest.approx(100 / (1 + 1 / math.log2(3)), rel=1e-6)
+
+
+def test_two_fields_of_one_name_are_refused(sentkit, tmp_path):
+    """In hits and in judgements."""
+    (tmp_path / "good.jsonl").write_text('{"query-id":1,"corpus-id":1,"score":1}')
+    (tmp_path / "bad.jsonl").write_text('{"query-id":1,"corpus-id":1,"score":1,"score":0}')
+    hits = '{"id":1,"hits":[{"id":1}],"hits":[]}\n'
+
+    for qrels, problem in {
+        "bad.jsonl": 'bad.jsonl:1: duplicate field "score"',
+        "good.jsonl": '-:1: duplicate field "hits"',
+    }.items():
+        done = sentkit("score", "--qrels", qrels, stdin=hits)
+        assert (done.code, done.told[0]) == (65, f"sentkit score: {problem}")
 
 
 def test_long_numbers_are_ids(sentkit, tmp_path):

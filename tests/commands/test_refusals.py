@@ -68,9 +68,7 @@ def test_rows_that_do_not_fit_are_bad_data(sentkit, words, row, problem):
     ("words", "problem"),
     [
         ("score --threshold -1.5", "--threshold -1.5: expected a number from -1 to 1"),
-        ("score --threshold nan", "--threshold nan: expected a number from -1 to 1"),
         ("score --threshold 1 --metric euclidean", "--threshold 1: expected 0 or less: distances are"),
-        ("score --threshold -inf --metric dot", "--threshold -inf: expected a finite number"),
         ("score --top 0", "invalid value for '--top'"),
         ("score -o out.safetensors", "out.safetensors: this output cannot be a vector file"),
         ("score -o out.csv", "out.csv: unknown output format .csv"),

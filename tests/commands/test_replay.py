@@ -55,7 +55,7 @@ def test_settings_survive_the_command_line(name):
         made = build(kind.Settings, kind.presets, preset, ["lr=0.000012345678901"])
         own = {"run": {"method": name, "seed": 0, **{n: getattr(made, n) for n in made.__dataclass_fields__}}}
         record = Record(own, Command(["train", name], [Input("--dev", "x", "0")]), "sentkit.json")
-        assert kind.Settings(**parsed(kind.Settings, record.settings(own["run"]))) == made
+        assert kind.Settings(**parsed(kind.Settings, record.settings(own["run"], kind.Settings))) == made
 
 
 def digest(path):

@@ -14,7 +14,7 @@ from sentkit.metrics.sts.intervals import resample
 from sentkit.reports import tables
 from sentkit.reports.rows import rows_of
 from sentkit.reports.suites import STS, published
-from sentkit.reports.tables import Line, Table
+from sentkit.reports.tables import Line, Table, rendered
 from support import in_jsonl
 
 PAIRS = [
@@ -132,16 +132,25 @@ def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data,
         assert done.code == 0
         assert max(map(len, done.out.decode().splitlines())) <= 80
         parts[name] = done.out.decode()
-    own = parts["own"].splitlines()
+    own = parts["own"].splitlines()[-3:]  # the title has one or two lines
 
-    assert [" ".join(line.split()[:2]) for line in own] == ["sts: Spearman", "row seeds", "nano 1", "runs 2"]
-    assert own[1].split()[-3:] == ["STS-B", "SICK-R", "own"]
+    assert parts["own"].startswith("sts: Spearman x 100; ")
+    assert [" ".join(line.split()[:2]) for line in own] == ["row seeds", "nano 1", "runs 2"]
+    assert own[0].split()[-3:] == ["STS-B", "SICK-R", "own"]
     assert parts["paper"].startswith(parts["own"])
     assert re.findall(r"^SG-BERT, table (\d+)", parts["paper"], re.MULTILINE) == ["1", "7", "11"]
     assert "here" not in parts["paper"]
-    assert parts["table"].startswith("SG-BERT, table 1: sts, Spearman x 100\n")
+    title = "SG-BERT, table 1: sts, Spearman x 100; (a): standard deviation "
+    assert " ".join(parts["table"].split()).startswith(title)
     assert re.findall(r"^here .*?(\w+)", parts["table"], re.MULTILINE)[:2] == ["nano", "runs"]
     assert "sts has no average: no test set of STS12, STS13, STS14, STS15, STS16" in done.err
+
+
+def test_brackets_are_explained_in_the_title():
+    table = Table("sts", ("row",), ("STS-B",), (Line(("one",), ("2.00 (0.50) [1.00, 3.00]",)),))
+
+    for form in ("text", "markdown", "latex"):
+        assert "sts; (a): standard deviation; [a, b]: 95" in rendered([table], form, 80)
 
 
 def test_pairs_of_any_file_have_their_correlation(sentkit, data, spearman):
@@ -152,7 +161,7 @@ def test_pairs_of_any_file_have_their_correlation(sentkit, data, spearman):
     names = ("--field", "text_a=one", "--field", "text_b=two", "--field", "score=rating")
     done = sentkit(*rows, "--pairs", "a=own.csv", *names, "--baseline", "b", *FLAGS)
     pairs = data / "sts/stsb.test.jsonl"
-    assert sentkit("encode", pairs, "-m", "nano", "-o", "v.safetensors", "-q").code == 0
+    assert sentkit("encode", pairs, "-m", "nano", *FLAGS, "-o", "v.safetensors", "-q").code == 0
     stored = sentkit(*rows, "--pairs", "a=v.safetensors", "--baseline", "b", *FLAGS)
     both = ("--data", data, "--suites", "sts", "--pairs", "a=v.safetensors", "-q")
     [with_folder] = sentkit(*rows[:2], *both).rows[2:]

@@ -7,6 +7,7 @@ import pytest
 from sentkit.cli import every_command
 from sentkit.errors import UsageError
 from sentkit.flag_values import size
+from support import in_jsonl
 
 TABLE = b'text_a\ttext_b\n"a ""dog"""\t"two\nlines"\n'
 LONG = b'{"text":"a cat"}\n{"text":"' + b"x" * 2000 + b'"}\n{"text":"a dog"}\n'
@@ -142,3 +143,24 @@ def test_rows_of_several_files_have_their_file(sentkit, tmp_path):
     assert [(pair["file_a"], pair["row_a"], pair["row_b"]) for pair in alone] == [("b.jsonl", 2, 3)]
     nearest = {(near["file"], near["row"]) for near in cluster["nearest"]}
     assert nearest == {("a.jsonl", 1), ("b.jsonl", 2), ("b.jsonl", 3)}
+
+
+@pytest.mark.parametrize(
+    ("command", "bad", "good"),
+    [
+        ("cat --name-field file", {"file": 1, "embedding": [1, 2]}, {"embedding": [1]}),
+        ("cat -o x.csv", {"text": "a\0", "embedding": [1]}, {"text": "b"}),
+        ("score", {"similarity": 1, "embedding_a": [1], "embedding_b": [2]}, {"embedding": [1, 2]}),
+        ("encode -m nano", {"text_a": 1, "text_b": "x"}, {"text": "b"}),
+        ("encode -m nano", {"text": "b", "_emb": "x"}, {"text": "b"}),
+    ],
+)
+def test_a_rejected_row_determines_nothing(sentkit, command, bad, good):
+    """The next row may have another kind and width. Without a good row, the exit code is 65."""
+    flags = (*command.split(), "-f", "--rejects", "/dev/null")
+    done = sentkit(*flags, stdin=in_jsonl(bad, good, *[good] * (command == "score")))
+    none = sentkit(*flags, stdin=in_jsonl(bad))
+
+    assert (done.code, none.code) == (0, 65), done.err
+    assert "bad rows dropped: 1;" in done.err
+    assert none.told[-1] == f"sentkit {command.split()[0]}: no rows in standard input"

@@ -224,6 +224,15 @@ def test_hostile_data_is_escaped_in_messages(sentkit, jsonl, case):
     check_escaped(done, r"x\x1b[31m\u202e\x9b\ny\u2028")
 
 
+def test_warnings_of_libraries_are_hidden(program, jsonl):
+    """1e-320 is too small for L-BFGS: no fit converges, neither those of three folds nor that of all rows."""
+    rows = [{"embedding": [n, -n], "label": n % 2} for n in range(12)]
+    flags = ("--label", "label", "--folds", 3, "--penalties", 1e-320, "-o", "c.safetensors")
+    done = program("probe", *flags, stdin=jsonl(*rows))
+
+    assert (done.code, done.told) == (0, ["sentkit probe: warning: -: 4 fits did not converge"])
+
+
 def test_a_stream_that_fails_is_ignored(monkeypatch):
     """Also where the process has not been prepared: sentkit as a library."""
 

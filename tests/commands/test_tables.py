@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from sentkit.console.tables import fitted, kept_columns, shortened
 
@@ -140,6 +141,12 @@ def test_an_inspection_cuts_nothing_and_begins_with_ten_lines(on_terminal, tiny)
     assert names[:6] == ["model", "architecture", "layers", "width", "parameters", "readout"]
     assert [line.split()[0] for line in short] == [*names[:10], "..."]
     assert short[-1].split(maxsplit=1)[1] == f"{len(whole) - 10} more lines with -v"
+
+
+def test_names_of_metadata_are_escaped(on_terminal):
+    save_file({"a": np.zeros(1)}, "x.safetensors", {"x\x1b[31m": "y\x1b[31m"})
+
+    assert r"metadata.x\x1b[31m  y\x1b[31m" in on_terminal("inspect", "x.safetensors", "-v")
 
 
 def test_widths_are_taken_from_the_widest_name():

@@ -198,14 +198,18 @@ def test_vectors_do_not_depend_on_the_number_of_threads(sentkit, output):
     assert written[0] == written[1]
 
 
-@pytest.mark.parametrize(("flags", "used"), [((), 3), (("--threads", 1), 1)])
-def test_a_vector_folder_keeps_its_number_of_threads(sentkit, flags, used):
-    """It has one if the vectors depend on it: for a model that runs through transformers."""
+@pytest.mark.parametrize(("flags", "recorded", "used"), [((), 3, 3), ((), 4096, 4), (("--threads", 1), 3, 1)])
+def test_a_vector_folder_keeps_its_number_of_threads(sentkit, monkeypatch, flags, recorded, used):
+    """It has one if the vectors depend on it: for a model that runs through transformers.
+
+    A number of a larger machine becomes the largest one.
+    """
+    monkeypatch.setattr(process, "usable_cpus", lambda: 1)
     command = ("encode", "-q", "texts.txt", "-o", "v/")
     Path("texts.txt").write_text("a cat\n")
     assert sentkit(*command).code == 0
     run = json.loads(Path("v/run.json").read_text())
-    run["encoder"]["threads"] = 3
+    run["encoder"]["threads"] = recorded
     Path("v/run.json").write_text(json.dumps(run))
     done = sentkit(*command, "--resume", *flags)
 
@@ -216,17 +220,36 @@ def files_of(path):
     return sorted(Path(path).glob("*.safetensors")) if path.endswith("/") else [Path(path)]
 
 
+TOO_MANY = [
+    [*words.split(), "--threads", "20000"] for words in ("encode", "cluster -k 2", "train simcse -o out")
+]
+
+
 @pytest.mark.parametrize(
     ("arguments", "variable", "problem"),
     [
         *((["encode", "--threads", count], None, "'--threads'") for count in ("0", "two")),
-        *((["score"], count, f'SENTKIT_THREADS is "{count}"') for count in ("0", "two")),
+        *((["score"], ("THREADS", count), f'SENTKIT_THREADS is "{count}"') for count in ("0", "two")),
+        (["score"], ("THREADS", "9"), "SENTKIT_THREADS is 9, at most 8: four for each CPU"),
+        *((each, None, "--threads is 20000, at most 8") for each in TOO_MANY),
+        (["encode"], ("PRECISION", "int8"), 'SENTKIT_PRECISION is "int8", expected fp32 or bf16'),
     ],
 )
 def test_a_wrong_number_is_wrong_usage(sentkit, monkeypatch, arguments, variable, problem):
+    monkeypatch.setattr(process, "usable_cpus", lambda: 2)
     if variable is not None:
-        monkeypatch.setenv("SENTKIT_THREADS", variable)
+        monkeypatch.setenv(f"SENTKIT_{variable[0]}", variable[1])
     done = sentkit(*arguments, stdin="a\n")
 
     assert done.code == 2
     assert problem in done.err
+
+
+@pytest.mark.parametrize(("cpus", "count"), [(2, 8), (16, 64), (10_000, 20_000)])
+def test_a_number_of_other_programs_becomes_the_largest_one(monkeypatch, cpus, count):
+    monkeypatch.setattr(process, "_threads", None)
+    monkeypatch.setattr(process, "usable_cpus", lambda: cpus)
+    monkeypatch.setattr(os, "environ", {"OMP_NUM_THREADS": "20000"})
+    process.limit_threads()
+
+    assert process.threads_of_command() == count

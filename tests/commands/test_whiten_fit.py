@@ -278,8 +278,11 @@ def test_a_flow_says_how_it_was_fitted(sentkit, many):
     assert sorted(load_file("t.safetensors")) == ["parameters"]
 
 
-def test_a_flow_that_diverges_is_bad_data(sentkit, many, tmp_path):
-    done = sentkit("whiten", "fit", many, "--kind", "flow", "--lr", "1e6", "-o", "t.safetensors")
+@pytest.mark.parametrize(("lr", "batch"), [(1e6, 32), (1e30, 300), (1e38, 300), (1e300, 300)])
+def test_a_flow_that_diverges_is_bad_data(sentkit, many, tmp_path, lr, batch):
+    """With 300 vectors in a step, the first step is also the last one."""
+    flags = ("--kind", "flow", "--lr", lr, "--batch", batch, "-o", "t.safetensors")
+    done = sentkit("whiten", "fit", many, *flags)
 
     problem = "sentkit whiten fit: many.jsonl: the fit of the flow diverged"
     assert (done.code, done.told) == (65, [problem, "  a lower --lr may help"])

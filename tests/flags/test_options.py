@@ -1,5 +1,8 @@
 """Records of flags: a command takes one parameter, and typer sees the flags in it."""
 
+import functools
+import inspect
+import math
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -9,7 +12,7 @@ from typer.testing import CliRunner
 
 from sentkit.cli import every_command, program
 from sentkit.completion import SHELLS
-from sentkit.errors import CannotCreateError
+from sentkit.errors import CannotCreateError, UsageError
 from sentkit.flags.options import OutputFlags
 from sentkit.flags.rows import FieldFlags
 from sentkit.flags.rules import Range, expand_flags
@@ -120,6 +123,22 @@ def test_every_command_that_reads_rows_takes_them_by_one_record():
 
     assert with_field - {"report"} == with_record  # its --field is that of --pairs
     assert {"encode", "score", "search", "probe", "train", "cat", "inspect", "whiten fit"} <= with_record
+
+
+def test_every_number_with_a_fraction_is_finite():
+    seen = set()
+    for name, command in every_command().items():
+        run = expand_flags(command)
+        defaults = {each.name: each.default for each in inspect.signature(run).parameters.values()}
+        parsed = functools.reduce(lambda group, word: group.commands[word], name.split(), program)
+        for flag in (each for each in parsed.params if each.type.name.startswith("float")):
+            seen.add(f"{name} {flag.opts[0]}")
+            for value in (math.nan, math.inf, -math.inf):
+                with pytest.raises(UsageError, match=f"^{flag.opts[0]} {value}: expected a finite number$"):
+                    run(**defaults | {flag.name: value})
+
+    assert {"plot space --perplexity", "plot heat --width", "score --precision-at"} <= seen
+    assert {"train --lr", "train --save-seconds", "whiten fit --lr", "search --threshold"} <= seen
 
 
 def test_a_closed_standard_output_is_refused(monkeypatch):

@@ -26,7 +26,8 @@ def folder(tmp_path, cluster):
 
 
 def submit(cluster, folder, *command):
-    return cluster.run("sbatch", "--parsable", f"--chdir={folder}", *command)
+    """Submit a job. The node of the test has no declared memory, and 0 requests all of it."""
+    return cluster.run("sbatch", "--parsable", "--mem=0", f"--chdir={folder}", *command)
 
 
 def preempt(cluster, folder, number):

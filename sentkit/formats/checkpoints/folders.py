@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
@@ -85,7 +86,7 @@ def _from_hub(repository: str, revision: str | None, *, download: bool) -> Path:
     except errors.RevisionNotFoundError as error:
         raise NoInputError(f'{name}: the model on the hub has no revision "{revision}"') from error
     except errors.LocalEntryNotFoundError as error:
-        which = f"{repository} --revision {revision}" if revision else repository
+        which = f"{quote(repository)} --revision {quote(revision)}" if revision else quote(repository)
         advice = f"on a machine with network access, run: hf download {which}"
         if not download:
             raise NoInputError(f"{name}: no such folder, and not in the cache of the hub") from error

@@ -5,8 +5,10 @@ error. Vectors become lists of float32 of a fixed size; a field that a row does 
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from decimal import Context, Decimal
 from itertools import chain
 from typing import Any, BinaryIO
 
@@ -21,18 +23,47 @@ from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.lines import json_type
 
 GROUP_ROWS, GROUP_BYTES = 1 << 16, 1 << 25  # maximum of a row group; the bytes are those of its lines
+LEVELS = 99  # of a schema, which readers accept: one for the field, one for each object, two for each list
+LONG = re.compile(rb"\d[\d.]{15}")  # may be a number with more digits than float64 or int64 surely have
 
 
 class Misfit(Exception):
     """Values that a column cannot hold."""
 
 
-def is_large(value: object) -> bool:
-    return isinstance(value, float) and abs(value) >= 2.0**63
-
-
 def is_long(value: object) -> bool:
     return isinstance(value, int) and not -(2**63) <= value < 2**64
+
+
+def is_lost(value: object) -> bool:
+    """Whether a number is neither the shortest form of the nearest float64 nor this float64 rounded."""
+    if not isinstance(value, Decimal):
+        return False
+    nearest = float(value)
+    rounded = Context(len(value.as_tuple().digits)).plus(Decimal(nearest))
+    return value not in (Decimal(repr(nearest)), rounded)
+
+
+def levels(values: object) -> int:
+    """The number of levels that a JSON value adds to a schema."""
+    deepest, stack = 0, [(values, 0)]
+    while stack:
+        value, level = stack.pop()
+        deepest = max(deepest, level)
+        if isinstance(value, dict):
+            stack += [(each, level + 1) for each in value.values()]
+        elif isinstance(value, list):
+            stack += [(each, level + 2) for each in value or [None]]
+    return deepest
+
+
+def unique(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object with these fields; two with the same name are an error."""
+    values = dict(fields)
+    if len(values) < len(fields):
+        names = [name for name, _ in fields]
+        raise splice.DuplicateName(max(names, key=names.count))
+    return values
 
 
 def contains(value: object, test: Callable[[object], bool]) -> bool:
@@ -47,6 +78,12 @@ def contains(value: object, test: Callable[[object], bool]) -> bool:
         elif test(value):
             return True
     return False
+
+
+PROBLEMS = {
+    is_long: "a whole number of more than 64 bits",
+    is_lost: "a number with more digits than float64 has",
+}
 
 
 class ParquetOutput:
@@ -91,20 +128,10 @@ class ParquetOutput:
         values = orjson.loads(line)
         if not isinstance(values, dict):
             raise self._error(self.count, f"the row is {json_type(values)}, a Parquet file needs objects")
-        if not splice.is_plain(line, values):
-            try:
-                splice.spans_of(line)
-            except splice.DuplicateName as error:
-                raise self._error(self.count, f'duplicate field "{error}"') from error
-        for name, value in values.items():
-            # orjson returns a float for a whole number of more than 64 bits.
-            if (
-                name not in VECTORS
-                and contains(value, is_large)
-                and contains(json.loads(line)[name], is_long)
-            ):
-                problem = f'"{name}" is or contains a whole number of more than 64 bits'
-                raise self._error(self.count, problem)
+        if line.count(b"[") + line.count(b"{") > LEVELS // 2 and levels(values) > LEVELS:
+            raise self._error(self.count, "lists and objects are nested too deeply for a Parquet file")
+        if not splice.is_plain(line, values) or LONG.search(line):
+            self._check(line)
         for name in VECTORS:
             if name in values:
                 try:
@@ -113,6 +140,17 @@ class ParquetOutput:
                     problem = f'"{name}" is {json_type(values[name])}, expected a vector'
                     raise self._error(self.count, problem) from error
         return values
+
+    def _check(self, line: bytes) -> None:
+        """Refuse what the parsed values of a line have lost: a field with a duplicate name, or digits."""
+        try:
+            exact = json.loads(line, parse_float=Decimal, object_pairs_hook=unique)
+        except splice.DuplicateName as error:
+            raise self._error(self.count, f'duplicate field "{error}"') from error
+        for name, value in exact.items():
+            for test, problem in PROBLEMS.items():
+                if name not in VECTORS and contains(value, test):
+                    raise self._error(self.count, f'"{name}" is or contains {problem}')
 
     def _write_group(self) -> None:
         from pyarrow import parquet, schema, table

@@ -2,8 +2,9 @@
 
 The name is `.NAME.sentkit-RANDOM`, in the folder of NAME, so that one rename publishes the output. It is
 always newly created, so an existing file or link is never followed or overwritten. The writer holds a lock
-until the end. A temporary file without a lock belongs to a dead process; it is reported, but not used or
-deleted.
+until the end. A temporary file without a lock belongs to a dead process, or to another machine, because some
+file systems do not show its locks. RANDOM begins with HOST. A file without a lock is reported, but not used,
+and `encode` removes those of HOST in a vector folder.
 
 A signal can raise an exception between any two steps, also in a context manager, which then never ends. So
 each name is recorded before its file exists, and `remove_all` removes what is left when the process ends.
@@ -17,6 +18,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, TypeVar
@@ -31,6 +33,17 @@ CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # errors of such file systems
 LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
+
+def host() -> str:
+    """Eight digits of this machine since its boot; random ones if it has no identifier."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        return os.urandom(RANDOM // 2).hex()
+    return blake2b(boot + os.uname().nodename.encode(), digest_size=RANDOM // 2).hexdigest()
+
+
+HOST = host()
 _names: dict[Path, int] = {}  # the temporary files and folders that can exist, and the process of each
 
 
@@ -56,7 +69,7 @@ def prefix_of(target: Path) -> str:
 
 
 def private_name(target: Path, kind: str = "") -> Path:
-    return target.with_name(f"{prefix_of(target)}{kind}{os.urandom(RANDOM).hex()}")
+    return target.with_name(f"{prefix_of(target)}{kind}{HOST}{os.urandom(RANDOM // 2).hex()}")
 
 
 def leftovers(target: Path) -> list[Path]:
@@ -90,6 +103,27 @@ def is_abandoned(path: Path) -> bool:
     return True
 
 
+def remove_if_abandoned(path: Path) -> bool:
+    """Remove a temporary file of a dead process of this machine; false if it is still there.
+
+    The lock is kept meanwhile: a process that has just created the file waits for it in `lock`.
+    """
+    if not re.fullmatch(rf"\..+{re.escape(MARK)}{HOST}[0-9a-f]{{{RANDOM}}}", path.name):
+        return False
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
 class NamedFile(io.FileIO):
     """A file whose write errors have its name, such as `out.jsonl: no space left on device`."""
 
@@ -110,15 +144,22 @@ class Draft:
     def __init__(self, target: Path, *, force: bool, name: str = "") -> None:
         self.target, self.force = target, force
         self.name = name or str(target)  # for messages
-        self.path, handle = attempt(target, self.name, lambda path: os.open(path, CREATE, 0o666))
-        self.file: BinaryIO = io.BufferedRandom(NamedFile(handle, "w+b", self.name))
+        self.create()
         try:
-            lock(handle)
+            lock(self.file.fileno())
+            if not self.path.exists():  # removed between the two steps
+                self.discard()
+                self.create()
+                lock(self.file.fileno())
             if force and target.is_file():
-                os.fchmod(handle, target.stat().st_mode & 0o777)
+                os.fchmod(self.file.fileno(), target.stat().st_mode & 0o777)
         except BaseException:
             self.discard()
             raise
+
+    def create(self) -> None:
+        self.path, handle = attempt(self.target, self.name, lambda path: os.open(path, CREATE, 0o666))
+        self.file: BinaryIO = io.BufferedRandom(NamedFile(handle, "w+b", self.name))
 
     def finish(self) -> None:
         """Write the buffered data to the disk with fsync."""

@@ -36,10 +36,10 @@ class Answers:
         ]
 
     def values(self, outputs: Float64) -> Float64:
-        """The probability of each class, or the score."""
+        """The probability of each class, or the score; NaN for outputs that are not finite."""
         if self.function == "sigmoid":
             return 1 / (1 + np.exp(-outputs))
-        if not self.classes:
+        if self.function != "softmax":
             return np.tanh(outputs) if self.function == "tanh" else outputs
         powers = np.exp(outputs - outputs.max(1, keepdims=True))
         return powers / powers.sum(1, keepdims=True)

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 import orjson
@@ -127,16 +128,14 @@ class TextParser:
         return self.kind.texts if self.kind else ()
 
     def __call__(self, row: Row) -> tuple[Row, Texts]:
-        if self.kind is None:
-            self.set_kind(row)
         row.refuse_duplicates()
-        texts = tuple(string_in(row, name) for name in self.names)
+        kind = self.kind or self._kind_of(row)
+        names = self.names or tuple(self.fields.get(name, name) for name in kind.texts)
+        texts = tuple(string_in(row, name) for name in names)
+        if self.kind is None:  # a rejected row determines nothing
+            self.own_prompts = prompts_of_sides(kind, self.prompts)
+            self.kind, self.names = kind, names
         return row, tuple(zip(self.own_prompts, texts, strict=True)) if self.own_prompts else texts
-
-    def set_kind(self, row: Row) -> None:
-        kind = self._kind_of(row)
-        self.own_prompts, self.kind = prompts_of_sides(kind, self.prompts), kind
-        self.names = tuple(self.fields.get(name, name) for name in kind.texts)
 
     def of_block(self, block: RowBlock) -> None:
         """Set the texts of all rows of a block, and mark bad rows, as a call does for a row."""
@@ -145,7 +144,7 @@ class TextParser:
                 break
             if place not in block.bad:
                 try:
-                    self.set_kind(block.row(place))
+                    self(block.row(place))
                 except DataError as error:
                     block.bad[place] = error
         block.refuse_duplicates()
@@ -171,11 +170,14 @@ class TextParser:
         has = ", ".join(f'"{name}"' for name in list(row.values)[:8]) or "nothing"
         missing = 'no "text", no "text_a" and "text_b", no "anchor" and "positive"'
         strings = [name for name, value in row.values.items() if isinstance(value, str)][:2] or ["title"]
-        advice = f"name the field, for example --field text={strings[0]}"
+        advice = f"name the field, for example --field {quote(f'text={strings[0]}')}"
         if self.one_text is not None:
             missing = f'no "text", which {self.one_text} needs'
         elif len(strings) == 2:
-            advice += f"; for pairs --field text_a={strings[0]} --field text_b={strings[1]}"
+            pair = (
+                f"--field {quote(f'text_{side}={name}')}" for side, name in zip("ab", strings, strict=True)
+            )
+            advice += f"; for pairs {' '.join(pair)}"
         raise row.error(f"{missing}; this row has {has}", advice=advice)
 
 

@@ -169,6 +169,8 @@ def values_of(type_: Any) -> Values:
         return lambda array: decoded(array.dictionary_decode())
     if types.is_struct(type_):
         names, fields = [field.name for field in type_], [values_of(field.type) for field in type_]
+        if len(set(names)) < len(names):
+            raise UnknownType(f'struct with two fields "{max(names, key=names.count)}"')
         return lambda array: objects(array, names, fields)
     if types.is_map(type_):
         keys, items = values_of(type_.key_type), values_of(type_.item_type)

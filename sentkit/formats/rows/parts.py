@@ -87,36 +87,45 @@ class RowRange:
     rows: RowBlock
     start: int
     last: bool
+    digest: str
 
     @property
     def stop(self) -> int:
         return self.start + len(self.rows)
 
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(b"".join([raw + b"\n" for raw in self.rows.raws])).hexdigest()
-
     def blocks(self, inputs: Inputs) -> Iterator[RowBlock]:
-        yield self.rows
+        yield self.rows.part(0, len(self.rows))  # a reader marks its bad rows
 
 
-def row_ranges(inputs: Inputs, path: str, size: int) -> Iterator[RowRange]:
+def row_ranges(inputs: Inputs, path: str, size: int, *, by_line: bool) -> Iterator[RowRange]:
     """Split an input into ranges of `size` rows. An empty input has one empty range."""
     with inputs.raw_blocks(path) as blocks:
         start, held = 0, empty_block()
         for block in blocks:
             held.extend(block)
             while len(held) > size:  # more than one range, so this is not the last
-                yield RowRange(path, held.part(0, size), start, last=False)
-                start, held = start + size, held.part(size, len(held))
-        yield RowRange(path, held, start, last=True)
+                own, held = held.part(0, size), held.part(size, len(held))
+                yield RowRange(path, own, start, False, digest_of_rows(own, by_line=by_line))
+                start += size
+        yield RowRange(path, held, start, True, digest_of_rows(held, by_line=by_line))
 
 
-Part = ByteRange | RecordRange | RowRange  # `digest` is that of the bytes that were read, after the last row
+def digest_of_rows(rows: RowBlock, *, by_line: bool) -> str:
+    """The digest of the rows as JSON: a header, or the first line of the input, changes their meaning.
+
+    `by_line`: the digest of the lines of the input, as in older folders.
+    """
+    read = [*rows.raws] if by_line else [*rows.lines]
+    for place in rows.bad:
+        read[place] = rows.raws[place]
+    return hashlib.sha256(b"".join([line + b"\n" for line in read])).hexdigest()
+
+
+Part = ByteRange | RecordRange | RowRange  # `digest` is that of what was read, after the last row
 
 
 def digest_of_part(part: Part, inputs: Inputs) -> str:
-    """Read a part for the digest of its bytes. Bad rows are not reported."""
+    """Read a part for the digest of its bytes or rows. Bad rows are not reported."""
     for _ in part.blocks(inputs):
         pass
     return part.digest

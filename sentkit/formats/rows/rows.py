@@ -70,13 +70,13 @@ class Rejects:
         if len(places) < len(block) or not places:
             yield [place for place in range(len(block)) if place not in block.bad] if places else slice(None)
 
-    def each(self, items: Iterable[T], use: Callable[[T], U], row: Callable[[T], Row]) -> Iterator[U]:
-        """Yield `use(item)` for each item. If that raises a DataError, the row of the item is a bad row."""
+    def each(self, items: Iterable[T], use: Callable[[T], U], line: Callable[[T], bytes]) -> Iterator[U]:
+        """Yield `use(item)` for each item. If that raises a DataError, the line of the item is a bad row."""
         for item in items:
             try:
                 value = use(item)
             except DataError as error:
-                self.add(row(item).input_line, error)
+                self.add(line(item), error)
             else:
                 yield value
 
@@ -170,6 +170,7 @@ class Inputs:
                 except DataError as error:
                     block.bad[place] = error
                 block.texts.append(texts)
+        self.meter.bad += len(block.bad)
         for good in self.rejects.take(block):
             self.meter.took(len(good))
             yield good
@@ -188,7 +189,7 @@ class Inputs:
                             raise block.bad[place]
                         value = parse(row)
                     except DataError as error:
-                        self.rejects.add(row.input_line, error)
+                        self.refuse(row.input_line, error)
                     else:
                         self.meter.took(1)
                         yield value
@@ -205,6 +206,10 @@ class Inputs:
         else:
             with open_input(path, self.meter.file) as file:
                 yield self._split(path, lines.line_blocks(file, self.longest))
+
+    def refuse(self, raw: bytes, error: DataError) -> None:
+        self.rejects.add(raw, error)
+        self.meter.bad += 1
 
     def _split(self, path: str, blocks: Iterator[lines.LineBlock]) -> Iterator[RowBlock]:
         format = self.format_of(path)
@@ -231,6 +236,8 @@ def parse_fields(pairs: Sequence[str], known: Sequence[str]) -> dict[str, str]:
                 f"this command reads: {', '.join(known)}" if known else "this command reads no such fields"
             )
             raise UsageError(f'--field "{pair}": unknown field "{ours}"', advice=advice)
+        if ours in fields:
+            raise UsageError(f'--field "{pair}": "{ours}" is given twice')
         if theirs in fields.values():
             raise UsageError(f'--field "{pair}": another --field already reads "{theirs}"')
         fields[ours] = theirs

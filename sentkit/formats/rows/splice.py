@@ -5,15 +5,16 @@ float, and 1.10 would become 1.1. The line must be a valid JSON object; the func
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
 
-QUOTE, BACKSLASH = b'"'[0], b"\\"[0]
+QUOTE, BACKSLASH, END_OF_LIST = b'"\\]'
 BLANK = re.compile(rb"\s*")
 WORD = re.compile(rb"[^\s,\[\]{}\"]+")  # a number, true, false or null
 BRACKET = re.compile(rb"[\"\[\]{}]")
+COMMA = re.compile(rb"[\s,]*")
 SEPARATOR = re.compile(rb"\s*[:,}]\s*")
 
 
@@ -90,6 +91,15 @@ def _end_of_value(line: bytes, start: int) -> int:
         depth += 1 if bracket[0] in b"[{" else -1
         if depth == 0:
             return place
+
+
+def items_of(line: bytes, start: int) -> Iterator[bytes]:
+    """The bytes of each item of the list that starts here in the line."""
+    place = _past(BLANK, line, start + 1)
+    while line[place] != END_OF_LIST:
+        end = _end_of_value(line, place)
+        yield line[place:end]
+        place = _past(COMMA, line, end)
 
 
 def append(line: bytes, new: NewFields, *, empty: bool) -> bytes:

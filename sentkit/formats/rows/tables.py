@@ -14,6 +14,7 @@ from sentkit.errors import DataError
 from sentkit.formats.rows import splice
 from sentkit.formats.rows.block import Row, RowBlock, made_block
 from sentkit.formats.rows.lines import (
+    BOM,
     EXCERPT,
     BadLine,
     LineBlock,
@@ -240,6 +241,8 @@ class TableWriter:
             if new and (not values or "" in values):
                 raise BadLine("a column needs a name")
             record = self.line(columns) * new + self.line([cell(name) for name in columns])
+            if new and record.startswith(BOM):  # of a name in TSV: readers remove the first one
+                record = BOM + record
         except BadLine as error:
             raise row.error(str(error)) from error
         self.columns = columns

@@ -1,6 +1,6 @@
 """Concatenate inputs and convert between JSONL and vector files. All rows are checked as one stream."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -26,22 +26,16 @@ NO_VECTORS = np.empty((0, 0), dtype=np.float32)
 class JoinedReader(VectorReader):
     """Reads rows that all have vectors of one space, or rows that all have no vectors."""
 
-    def __init__(self, inputs: Inputs) -> None:
-        super().__init__(inputs)
-        self.begun = False
-
     def parsed(self, rows: RowBlock) -> VectorBlock:
         theirs = {self.inputs.fields.get(name, name) for name in VECTORS}
         if self.names or not all(map(theirs.isdisjoint, rows.values)):
             return super().parsed(rows)
-        self.begun = self.begun or len(rows.bad) < len(rows)
         return VectorBlock(rows, np.zeros((len(rows), 0, 0), np.float32), ())
 
     def parse(self, row: Row) -> VectorRow:
         theirs = {self.inputs.fields.get(name, name) for name in VECTORS}
         if self.names or theirs & row.values.keys():
             return super().parse(row)
-        self.begun = True
         return VectorRow(row, NO_VECTORS, ())
 
     def admit(self, row: Row, *rest: Any) -> VectorRow:
@@ -68,10 +62,10 @@ def convert(
         form.check(output)
     reader = JoinedReader(inputs)
     reader.verifies = head is None  # the first rows alone are read without a look at the whole file
-    blocks = reader.blocks(partial(renamed, inputs.fields, name_field), head)
-    count = 0
+    ours, count = partial(renamed, inputs.fields, name_field), 0
     if suffix in TABLES:
-        return write_table(blocks, output, suffix, inputs, force=form.force)
+        return write_table(reader, ours, output, suffix, head, force=form.force)
+    blocks = reader.blocks(ours, head)
     if not store.is_store(output):
         with open_output(output, force=form.force) as out:
             for block in blocks:
@@ -107,7 +101,7 @@ def renamed(fields: Mapping[str, str], name_field: str | None, block: VectorBloc
             rows.bad.setdefault(place, error)
         else:
             rows.lines[place], rows.values[place] = row.line, row.values
-    return VectorBlock(rows, block.vectors, tuple(ours.get(name, name) for name in block.names))
+    return VectorBlock(rows, block.vectors, tuple(ours.get(name, name) for name in block.names), block.emb)
 
 
 def recorded(inputs: Inputs) -> dict[str, str]:
@@ -117,18 +111,33 @@ def recorded(inputs: Inputs) -> dict[str, str]:
 
 
 def write_table(
-    blocks: Iterator[VectorBlock], output: str, suffix: str, inputs: Inputs, *, force: bool
+    reader: JoinedReader,
+    ours: Callable[[VectorBlock], VectorBlock],
+    output: str,
+    suffix: str,
+    head: int | None,
+    *,
+    force: bool,
 ) -> int:
     """Write TSV or CSV, without vectors. Returns the number of rows."""
     count = vectors = 0
     with open_output(output, force=force) as out:
         table = TableWriter(out, suffix)
-        for block in blocks:
-            rows = block.rows.without({*block.names, "_emb"}) if block.names else block.rows
-            for _ in inputs.rejects.each(rows, table.write, lambda row: row):
-                count, vectors = count + 1, vectors + bool(block.names)
+
+        def write(block: VectorBlock) -> VectorBlock:
+            block = ours(block)
+            for place, row in enumerate(block.rows.without({*block.names, "_emb"} if block.names else ())):
+                try:
+                    if place not in block.rows.bad:
+                        table.write(row)
+                except DataError as error:
+                    block.rows.bad[place] = error
+            return block
+
+        for block in reader.blocks(write, head):
+            count, vectors = count + len(block), vectors + len(block) * bool(block.names)
     if vectors:
-        inputs.rejects.warn(f"{output}: a table has no vectors; those of {vectors} rows are left out")
+        reader.inputs.rejects.warn(f"{output}: a table has no vectors; those of {vectors} rows are left out")
     return count
 
 

@@ -5,13 +5,14 @@ A folder of changed inputs is updated by a new one, which is beside it until it 
 
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
-from sentkit.errors import CannotCreateError, SentkitError
+from sentkit.errors import CannotCreateError, DataError, SentkitError
 from sentkit.formats.files import readable
 from sentkit.formats.json_files import read_object_if_there
 from sentkit.formats.meter import Meter
@@ -19,8 +20,16 @@ from sentkit.formats.outputs.temporary import lock, publish_folder
 from sentkit.formats.rows.parts import digest_of_part, row_ranges
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.folder_settings import compare, describe_input, input_change
-from sentkit.formats.vectors.folders import RUN_NAME, Settings, Status, VectorFolder, is_vector_folder
+from sentkit.formats.vectors.folders import (
+    RUN_NAME,
+    Settings,
+    Status,
+    VectorFolder,
+    as_now,
+    is_vector_folder,
+)
 from sentkit.formats.vectors.store import rows_in
+from sentkit.formats.vectors.vector_file import VectorFile
 
 
 def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[str, Any]:
@@ -28,9 +37,11 @@ def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[
     records = [folder.record(name) for name in status.done]
     times = [Path(folder.file(name)).stat().st_mtime for name in status.done]
     rows = [record["rows"] for record in records]
-    rate = None  # between the first and the last block
-    if times and max(times) > min(times):
-        rate = (sum(rows) - rows[times.index(min(times))]) / (max(times) - min(times))
+    created = Path(folder.source).stat().st_mtime  # blocks that --reuse copied are older
+    encoded = sorted((time, count) for time, count in zip(times, rows, strict=True) if time >= created)
+    rate = None  # between the first and the last encoded block
+    if encoded and encoded[-1][0] > encoded[0][0]:
+        rate = sum(count for _, count in encoded[1:]) / (encoded[-1][0] - encoded[0][0])
     indices = array_indices(missing_shards(status, shards)) if shards is not None else ""
     return {
         "blocks": len(status.done),
@@ -69,13 +80,16 @@ def problems(folder: VectorFolder, status: Status) -> Iterator[tuple[str, str | 
     """
     changed = [input_problem(folder, number) for number in range(len(folder.inputs))]
     yield from (("", problem) for problem in changed if problem is not None)
-    kept = zip(folder.inputs, changed, strict=True)
-    sources = source_digests(folder, [each["path"] if reason is None else None for each, reason in kept])
+    kept = zip(map(path_of, folder.inputs), changed, strict=True)
+    sources = source_digests(folder, [path if reason is None else None for path, reason in kept])
+    first: VectorFile | None = None
     for name in status.done:
-        problem = folder.damage(name)
-        if problem is not None:
-            yield name, f"{folder.file(name)}: damaged: {problem}"
-        elif name in sources and folder.record(name)["source"] != sources[name]:
+        try:
+            first = folder.verified(name, first)
+        except DataError as error:
+            yield name, f"{folder.file(name)}: damaged: {error.problem.removeprefix('damaged: ')}"
+            continue
+        if name in sources and folder.record(name)["source"] != sources[name]:
             yield name, f"{folder.file(name)}: made from other rows than its input has now"
         else:
             yield name, None
@@ -89,15 +103,21 @@ def without(folder: VectorFolder, status: Status, damaged: Collection[str]) -> S
 
 def input_problem(folder: VectorFolder, number: int) -> str | None:
     """The reason why an input is not the recorded one."""
-    record = folder.inputs[number]
-    if record["path"] is None:
+    record, path = folder.inputs[number], path_of(folder.inputs[number])
+    if path is None:
         return None
     try:
-        now = describe_input(inputs_of(folder, number, record["path"]), record["path"])
+        now = describe_input(inputs_of(folder, number, path), path)
     except SentkitError as error:
         return str(error)
     name = next((name for name in ("size", "head", "tail") if now[name] != record[name]), None)
-    return None if name is None else f"{record['path']}: has changed: its {name} differs from run.json"
+    return None if name is None else f"{path}: has changed: its {name} differs from run.json"
+
+
+def path_of(record: Mapping[str, Any]) -> str | None:
+    """The path of an input in the encoding of this system; None if run.json cannot name it."""
+    path = record["path"]
+    return None if path is None or "\ufffd" in path else os.fsdecode(path.encode())
 
 
 def inputs_of(folder: VectorFolder, number: int, path: str) -> Inputs:
@@ -123,7 +143,7 @@ def source_digests(folder: VectorFolder, paths: Sequence[str | None]) -> dict[st
             continue
         inputs = inputs_of(folder, number, path)
         if folder.length(number) is None:
-            for rows in row_ranges(inputs, path, folder.block_rows):
+            for rows in row_ranges(inputs, path, folder.block_rows, by_line=folder.by_line):
                 block = folder.block_at(number, rows.start, rows.stop - rows.start)
                 digests[block.name] = rows.digest
         else:
@@ -155,7 +175,7 @@ def place_of_update(path: str, settings: Settings) -> str:
         free = not new.exists() or (new.is_dir() and all(each.name[0] == "." for each in new.iterdir()))
     if not free:
         problem = f"{new}: is not an update of {path} to these inputs, which needs this name"
-        raise CannotCreateError(problem, advice=f"move it, or remove it: rm -r {new}")
+        raise CannotCreateError(problem, advice=f"move it, or remove it: rm -r {quote(str(new))}")
     return f"{path}{UPDATE}" if not Path(path).is_symlink() else str(new)
 
 
@@ -177,7 +197,7 @@ def publish_update(new: VectorFolder, path: str) -> bool:
     with suppress(FileNotFoundError), run.open("rb") as file:
         lock(file.fileno())
         # After the replacement by another process, this name is that of the old folder, or of none.
-        if read_object_if_there(run) != new.settings:
+        if as_now(read_object_if_there(run)) != new.settings:
             return True
         if not new.status().complete:
             return False

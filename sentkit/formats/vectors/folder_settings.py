@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import orjson
@@ -104,7 +105,7 @@ def compare(folder: VectorFolder, settings: Settings) -> None:
 def input_change(folder: VectorFolder, inputs: Sequence[Mapping[str, Any]]) -> DataError | None:
     """The error for inputs that differ from those of run.json; None if they are the same."""
     names = [each["name"] for each in folder.inputs], [each["name"] for each in inputs]
-    advice = f"restore the input, or update the folder with --reuse {folder.path}"
+    advice = f"restore the input, or update the folder with --reuse {quote(folder.path)}"
     if names[0] != names[1]:
         return DataError(f"other inputs: {first_difference(*names)}", source=folder.source, advice=advice)
     for before, now in zip(folder.inputs, inputs, strict=True):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import orjson
@@ -24,12 +25,12 @@ from sentkit.formats.json_files import is_there, read_object
 from sentkit.formats.outputs.temporary import MARK, is_abandoned
 from sentkit.formats.rows.parts import ByteRange, Part, RecordRange
 from sentkit.formats.rows.rows import LINES, SUFFIXES
-from sentkit.formats.vectors.fingerprint import INT8_LOSS, emb_problem
+from sentkit.formats.vectors.fingerprint import INT8_LOSS, emb_problem, spec_of_signs, without_machine
 from sentkit.formats.vectors.safetensors_header import Header, read_header
 from sentkit.formats.vectors.storage import STORES
 from sentkit.formats.vectors.vector_file import VectorFile
 
-RUN_NAME, FORMAT, VERSION = "run.json", "sentkit vector folder", 2
+RUN_NAME, FORMAT, VERSION = "run.json", "sentkit vector folder", 3
 SUFFIX = ".safetensors"
 NAME = re.compile(r"(\d{5,})-(\d{12,15})\.safetensors")
 BLOCK_BYTES = 1 << 19
@@ -37,7 +38,14 @@ MOST_BLOCKS = 10_000_000  # files of one folder
 ROW_BYTES = 64  # an input without byte positions has blocks of `block_bytes` / 64 rows
 WINDOWED = ("window", "late")  # values of on_truncate
 AGAIN = "remove this file, and encode --resume writes it again"
+
 Settings = Mapping[str, Any]
+
+
+def again(path: str) -> str:
+    """How to repair a folder with damaged blocks."""
+    command = f"sentkit check {quote(path)} --deep --remove"
+    return f"{command} removes damaged blocks; encode --resume writes them again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,14 @@ class Status:
         return not self.missing and not self.unknown
 
 
+def as_now(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of an older run.json as this version writes them: there, -v added `MARKS` to rows."""
+    now = {**settings, "version": VERSION}
+    if now.pop("verbose", False):
+        now["on_truncate"] = "mark" if now["on_truncate"] == "warn" else f"{now['on_truncate']} with -v"
+    return now
+
+
 def is_vector_folder(path: str) -> bool:
     run = Path(path, RUN_NAME)
     try:
@@ -83,12 +99,15 @@ class VectorFolder:
         self.settings = read_object(Path(self.source))
         if self.settings.get("format") != FORMAT:
             raise DataError("not the run.json of a vector folder", source=self.source)
-        if self.settings.get("version") != VERSION:
-            problem = f'"version" is {shown(self.settings.get("version"))}, this sentkit reads {VERSION}'
+        version = self.settings.get("version")
+        self.by_line = version == 2  # whether digests of rows are those of their lines, without a header
+        if version not in (2, VERSION):
+            problem = f'"version" is {shown(version)}, this sentkit reads 2 and {VERSION}'
             advice = "encode the inputs into another folder"
             raise DataError(problem, source=self.source, advice=advice)
-        windowed = self.settings.get("on_truncate") in WINDOWED
-        check_fields(self.settings, RUN | WINDOWS if windowed else RUN, self.source)
+        more = WINDOWS if self.settings.get("on_truncate") in WINDOWED else {}
+        check_fields(self.settings, RUN | more | ({"verbose": FLAG} if self.by_line else {}), self.source)
+        self.settings = as_now(self.settings)
         self.inputs: Sequence[Mapping[str, Any]] = self.settings["inputs"]
         for number, record in enumerate(self.inputs):
             check_input(record, self.source, number)
@@ -97,6 +116,14 @@ class VectorFolder:
         if self.offsets[-1] > MOST_BLOCKS:
             problem = f"{self.offsets[-1]} blocks, at most {MOST_BLOCKS} are possible"
             raise DataError(problem, source=self.source, advice="use larger blocks: --block-bytes")
+
+    @classmethod
+    def planned(cls, path: str, inputs: Sequence[Mapping[str, Any]], block_bytes: int) -> "VectorFolder":
+        """The grid of a folder that does not exist."""
+        folder = cls.__new__(cls)
+        folder.path, folder.inputs, folder.block_bytes = path, inputs, block_bytes
+        folder.block_rows = max(1, block_bytes // ROW_BYTES)
+        return folder
 
     def file(self, name: str) -> str:
         return str(Path(self.path, name))
@@ -146,6 +173,10 @@ class VectorFolder:
         with os.scandir(self.path) as entries:
             for entry in entries:
                 if NAME.fullmatch(entry.name):
+                    if not entry.is_file():
+                        raise DataError(
+                            "this name of a block is not that of a file", source=entry.path, advice=AGAIN
+                        )
                     names.add(entry.name)
                 elif entry.name.startswith(".") and MARK in entry.name:
                     leftovers.append(Path(entry.path))
@@ -193,7 +224,8 @@ class VectorFolder:
         header = header or read_header(path)
         try:
             record, rows = orjson.loads(header.metadata["block"]), header.entries["embeddings"].shape[0]
-        except (KeyError, IndexError, orjson.JSONDecodeError) as error:
+            spec = {"store": "float32", **orjson.loads(header.metadata["sentkit"])}
+        except (KeyError, IndexError, TypeError, orjson.JSONDecodeError) as error:
             raise DataError("this file is not a block of a vector folder", source=path) from error
         check_fields(record, BLOCK, path, "block")
         place = record["input"], record["start"]
@@ -201,11 +233,19 @@ class VectorFolder:
             problem = f"this is the block {name_of(*place)}, copied or renamed"
         elif record["rows"] != rows:
             problem = f"its record has {record['rows']} rows, the file has {rows}"
+        elif name := next((key for key, value in self.spec.items() if spec.get(key) != value), ""):
+            problem = f'its "{name}" is {shown(spec.get(name))}, run.json has {shown(self.spec[name])}'
         elif not self.is_stop(block, record["stop"], last=record["last"]):
             problem = f"its record ends at {record['stop']}, this block of the folder at {block.stop}"
         else:
             return record
-        raise DataError(problem, source=path, advice=AGAIN)
+        raise DataError(problem, source=path, advice=again(self.path))
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """What run.json says about the vectors of each block."""
+        encoder = without_machine(self.settings["encoder"])
+        return {**(spec_of_signs(encoder) if self.store == "binary" else encoder), "store": self.store}
 
     def is_stop(self, block: Block, stop: int, *, last: bool) -> bool:
         """Whether the record of a block can have this end."""
@@ -214,14 +254,17 @@ class VectorFolder:
             return block.start <= stop <= block.stop if last else stop == block.stop
         return stop == block.stop and last == (stop == length)
 
-    def damage(self, name: str) -> str | None:
-        """The reason why a block is not the one that was written; None if it is intact."""
-        try:
-            file = VectorFile(self.file(name))
-            self.record(name, file.header)
-        except DataError as error:
-            return error.problem
-        return file.damage()
+    def verified(self, name: str, first: VectorFile | None = None) -> VectorFile:
+        """Read a block; raise a DataError if it is damaged, or does not fit to the block `first`.
+
+        Returns the one of them to compare others with.
+        """
+        file = VectorFile(self.file(name))
+        self.record(name, file.header)
+        if damage := file.damage():
+            raise DataError(f"damaged: {damage}", source=file.path, advice=again(self.path))
+        file.refuse_difference(first or file)
+        return first if first is not None and first.count else file
 
 
 def name_of(number: int, start: int) -> str:
@@ -296,12 +339,11 @@ RUN = {
     "store": choice(*STORES),
     "encoder": Kind("the record of an encoder", is_encoder),
     "fields": Kind("an object of strings", is_texts),
-    "on_truncate": choice("warn", "error", "window", "late"),
+    "on_truncate": choice("warn", "mark", "error", "window", "late"),
     "on_error": choice("fail", "skip"),
     "max_line": SIZE,
     "quoting": choice("by format", "none", "csv"),
     "replace": FLAG,
-    "verbose": FLAG,
 }
 WINDOWS = {"window": SIZE, "stride": SIZE, "chunks": FLAG}  # only with windows
 INPUT = {
@@ -317,7 +359,7 @@ INPUT = {
 BLOCK = {
     **dict.fromkeys(("input", "start", "stop", "rows", "truncated", "skipped"), COUNT),
     "last": FLAG,
-    "source": SHA_256,  # digest of the bytes that were read
+    "source": SHA_256,  # digest of the bytes or rows that were read
 }
 EMPTY_RECORD = dict.fromkeys(BLOCK, 10**18) | {"last": False, "source": "0" * 64}  # the widest values
 

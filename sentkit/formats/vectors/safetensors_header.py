@@ -11,8 +11,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from sentkit.errors import DataError
-from sentkit.formats.files import open_file
+from sentkit.errors import DataError, NoInputError
+from sentkit.formats.files import is_pipe, open_file
 from sentkit.formats.outputs.temporary import create
 
 ITEM_SIZES = {
@@ -51,6 +51,8 @@ class Header:
 def read_header(path: str | Path) -> Header:
     """Read a header; raise a DataError if sizes, offsets and file length do not agree."""
     source = str(path)
+    if is_pipe(source):
+        raise NoInputError(f"{source}: is a pipe, expected a file")
     with open_file(source) as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")

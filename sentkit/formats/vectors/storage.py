@@ -155,6 +155,46 @@ class StoredVectors:
 
 
 Vectors = NDArray[np.float32] | StoredVectors
+ZERO_ROWS = 4096  # rows that are compared with zero at a time
+FEWEST_SIGNS = 64  # numbers of a vector that surely has one above zero
+
+
+class SelectedVectors:
+    """The vectors (n, d) at some places, in order, without a copy of all of them."""
+
+    def __init__(self, vectors: Vectors, places: NDArray[np.intp]) -> None:
+        self.vectors, self.places = vectors, places
+        self.shape = len(places), vectors.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, rows: slice | NDArray[np.intp], /) -> NDArray[np.float32]:
+        return self.vectors[self.places[rows]]
+
+    def codes(self, rows: slice) -> NDArray[Any]:
+        """The codes of a span of rows, as of `StoredVectors`."""
+        assert isinstance(self.vectors, StoredVectors), "only stored vectors have codes"
+        places = self.places[rows]
+        start = places[0] if len(places) else 0
+        return self.vectors.codes(slice(start, places[-1] + 1 if len(places) else 0))[places - start]
+
+
+def places_of_texts(vectors: Vectors) -> NDArray[np.intp] | None:
+    """The places of the vectors (n, d) that are not zero, as those of texts without tokens; None for all.
+
+    Sign bits have no zero: there, all numbers of such a vector are negative.
+    """
+    codes = vectors.codes if isinstance(vectors, StoredVectors) else vectors.__getitem__
+    if getattr(vectors, "kind", None) == "binary" and vectors.shape[1] < FEWEST_SIGNS:
+        return None
+    zero = np.zeros(len(vectors), bool)
+    for start in range(0, len(vectors), ZERO_ROWS):
+        span = slice(start, start + ZERO_ROWS)
+        block = codes(span)
+        maybe = np.flatnonzero(block[:, 0] == 0)  # of most rows, one number is enough
+        zero[start + maybe] = ~block[maybe].any(axis=1)
+    return np.flatnonzero(~zero) if zero.any() else None
 
 
 def first_vectors(vectors: Vectors) -> Vectors:

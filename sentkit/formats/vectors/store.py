@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
+from shlex import quote
 from tempfile import gettempdir
 
 import numpy as np
@@ -15,8 +16,8 @@ from sentkit.formats.files import open_file
 from sentkit.formats.outputs.temporary import open_side_file
 from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.fingerprint import without_machine
-from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, is_vector_folder
+from sentkit.formats.vectors.fingerprint import digest
+from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, again, is_vector_folder
 from sentkit.formats.vectors.storage import OPEN_MAPS, StoredVectors, Vectors
 from sentkit.formats.vectors.vector_file import RECORDED_FIELDS, VectorFile
 
@@ -39,14 +40,10 @@ class Store:
         self.names, self.width = first.names, first.width
         self.starts = [0, *accumulate(file.count for file in self.files)]
         self.before, self.count = 0, self.starts[-1]  # rows of the folder before these files, and of them
+        self.digest = ""  # of all blocks, if only a part of them is kept
         self.row_reader = lru_cache(OPEN_MAPS)(lambda number: self.files[number].row_reader())
-        own = without_machine(first.spec), first.width
         for file in self.files:
-            if file.count and (without_machine(file.spec), file.width) != own:
-                raise DataError(f"its space or fields differ from {first.path}", source=file.path)
-            if file.storage.kind != self.kind:
-                problem = f"its vectors are {file.storage.kind}, those of {first.path} are {self.kind}"
-                raise DataError(problem, source=file.path)
+            file.refuse_difference(first)
 
     def keep_part(self, number: int, count: int) -> None:
         """Keep only consecutive blocks, part `number` of `count`. The rows keep their numbers."""
@@ -54,6 +51,7 @@ class Store:
         if first == last:
             problem = f"part {number} of {count}: {self.path} has {len(self.files)} blocks"
             raise UsageError(problem, advice="use at most as many parts as blocks")
+        self.digest = digest([[file.header.metadata, file.count] for file in self.files])
         self.before = self.starts[first]
         self.starts = [start - self.before for start in self.starts[first : last + 1]]
         self.files, self.count = self.files[first:last], self.starts[-1]
@@ -104,7 +102,8 @@ class Store:
         """The rows with their vectors (n, k, d). With `verify`, the digest of each file is checked before."""
         for number, file in enumerate(self.files):
             if verify and file.has_digest and (damage := file.damage()):
-                raise DataError(f"damaged: {damage}", source=file.path)
+                advice = again(self.path) if self.is_folder else None
+                raise DataError(f"damaged: {damage}", source=file.path, advice=advice)
             with open_file(file.path) as vectors:
                 vectors.seek(file.header.entries["embeddings"].start)
                 for block in file.row_blocks():
@@ -127,7 +126,7 @@ def folder_files(path: str) -> list[VectorFile]:
         take_snapshot(path)
     folder, names = _snapshots[path]
     if not names:
-        raise DataError("no block is complete", source=path, advice=f"see: sentkit check {path}")
+        raise DataError("no block is complete", source=path, advice=f"see: sentkit check {quote(path)}")
     files = [VectorFile(folder.file(name)) for name in names]
     for name, file in zip(names, files, strict=True):
         folder.record(name, file.header)
@@ -144,7 +143,7 @@ def take_snapshot(path: str, *, partial: bool = False) -> None:
     if not status.complete and not partial:
         count = "an unknown number" if status.unknown else len(status.missing)
         problem = f"an incomplete vector folder, missing blocks: {count}"
-        advice = f"sentkit check {path} shows which; sentkit cat --partial reads the complete ones"
+        advice = f"sentkit check {quote(path)} shows which; sentkit cat --partial reads the complete ones"
         raise DataError(problem, source=path, advice=advice)
     _snapshots[path] = folder, status.done
 
@@ -182,6 +181,6 @@ def common_fields(inputs: Inputs) -> dict[str, str]:
             raise DataError(
                 f'"{ours}" is read from the field "{one}", but in {first[0]} from the field "{other}"',
                 source=path,
-                advice=f"to use one field for all files, add --field {ours}={other}",
+                advice=f"to use one field for all files, add --field {quote(f'{ours}={other}')}",
             )
     return first[1]

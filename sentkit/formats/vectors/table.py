@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from shlex import quote
 from typing import Protocol
 
 import numpy as np
@@ -38,6 +39,7 @@ class VectorTable:
     numbers: Sequence[int]  # of the rows in the file, from 1
     origin: str | None = None  # how the vectors were encoded, if the file records it
     files: Sequence[str] = ()  # of the rows, if they are encoded from several files
+    digest: str = ""  # of the whole folder, if these are the vectors of a part
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -98,16 +100,19 @@ def stored(
             check_finite(store.row(place), block[place - start])
     fields = fields_of(inputs, path)
     numbers = range(store.before + 1, store.before + len(vectors) + 1)
-    return VectorTable(path, vectors, store.names, fields, store.emb, store.row, numbers, origin_of(store))
+    row, origin = store.row, origin_of(store)
+    return VectorTable(
+        path, vectors, store.names, fields, store.emb, row, numbers, origin, digest=store.digest
+    )
 
 
 def origin_of(store: Store) -> str | None:
     """The flags of `encode` that made a vector file, for advice; steps have their label names."""
     if not isinstance(store.spec.get("model"), str):
         return None
-    flags = [f"-m {store.spec['model']}"]
+    flags = [f"-m {quote(store.spec['model'])}"]
     if isinstance(store.spec.get("readout"), str):
-        flags.append(f"--readout {store.spec['readout']}")
+        flags.append(f"--readout {quote(store.spec['readout'])}")
     steps = store.spec.get("steps")
     names = [str(step).rpartition(":")[0] for step in steps] if isinstance(steps, list) else []
     if names := [name for name in names if name != SIGN]:  # queries of a binary corpus are not binary

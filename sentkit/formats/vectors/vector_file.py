@@ -27,7 +27,7 @@ from sentkit.formats.outputs.temporary import open_side_file, sync
 from sentkit.formats.rows.block import Row, RowBlock, block_of
 from sentkit.formats.rows.kinds import FIELDS, KINDS
 from sentkit.formats.rows.lines import BadLine, json_object
-from sentkit.formats.vectors.fingerprint import emb_problem, spec_of_signs
+from sentkit.formats.vectors.fingerprint import emb_problem, spec_of_signs, without_machine
 from sentkit.formats.vectors.safetensors_header import (
     ITEM_SIZES,
     Header,
@@ -86,6 +86,15 @@ class VectorFile:
             head = file.read(self.header.end)
             actual = digest_of(file, head.replace(digest.encode(), NO_DIGEST.encode(), 1))
         return None if actual == digest else "its digest is wrong"
+
+    def refuse_difference(self, first: "VectorFile") -> None:
+        """Raise a DataError if these vectors do not fit to those of another block of the same folder."""
+        own, others = ((without_machine(each.spec), each.width) for each in (self, first))
+        if self.count and first.count and own != others:
+            raise DataError(f"its space or fields differ from {first.path}", source=self.path)
+        if self.storage.kind != first.storage.kind:
+            problem = f"its vectors are {self.storage.kind}, those of {first.path} are {first.storage.kind}"
+            raise DataError(problem, source=self.path)
 
     def _kind(self) -> str:
         kind = self.spec.pop("store", "float32")  # a file of an older version or another program has no entry
@@ -365,13 +374,13 @@ def copy_block(file: VectorFile, path: str, record: Mapping[str, Any]) -> None:
     With an equal record, the copy is a second name of the same file if the file system allows it.
     """
     header = file.header
+    if damage := file.damage():
+        raise damaged(file, damage)
     if orjson.loads(header.metadata["block"]) == record:
         with suppress(OSError):
             os.link(file.path, path)
             sync(Path(path).parent)
             return
-    if damage := file.damage():
-        raise damaged(file, damage)
     base, hashed = header.end, hashlib.sha256()
     entries = {
         name: (each.dtype, each.shape, each.start - base, each.end - base)
@@ -389,5 +398,7 @@ def copy_block(file: VectorFile, path: str, record: Mapping[str, Any]) -> None:
 
 
 def damaged(file: VectorFile, damage: str) -> DataError:
-    advice = "remove this file, and its rows are encoded again"
+    advice = (
+        "remove this file, and its rows are encoded again; in a vector folder: sentkit check --deep --remove"
+    )
     return DataError(f"damaged: {damage}", source=file.path, advice=advice)

@@ -17,7 +17,8 @@ from sentkit.formats.files import open_file
 from sentkit.formats.rows.block import Row, RowBlock, block_of, empty_block
 from sentkit.formats.rows.kinds import FIELDS, VECTOR_NAMES, VECTORS, wrong_field
 from sentkit.formats.rows.lines import json_type
-from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.rows.rows import Inputs, Rejects
+from sentkit.formats.rows.splice import append
 from sentkit.formats.vectors import store
 from sentkit.formats.vectors.fingerprint import edition_advice, emb_problem, short_label, space_of
 
@@ -34,6 +35,18 @@ class VectorRow:
     row: Row
     vectors: NDArray[np.float32]  # (k, d): k is 1 for a sentence, 2 for a pair, 3 for a triplet
     names: tuple[str, ...]  # names of the vector fields in these rows
+    emb: str | None = None
+
+    @property
+    def input_line(self) -> bytes:
+        """The line that was read, with the vectors and `_emb` of a vector file, which has them separately."""
+        line = self.row.input_line
+        if not self.names or self.names[0] in self.row.values:
+            return line
+        encode = as_list if np.isfinite(self.vectors).all() else as_base64
+        new = [(b"_emb", orjson.dumps(self.emb))] if self.emb and "_emb" not in self.row.values else []
+        new += [(name.encode(), encode(each)) for name, each in zip(self.names, self.vectors, strict=True)]
+        return append(line, new, empty=not self.row.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,29 +56,42 @@ class VectorBlock:
     rows: RowBlock
     vectors: NDArray[np.float32]  # (n, k, d)
     names: tuple[str, ...]
+    emb: str | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __iter__(self) -> Iterator[VectorRow]:
-        return (VectorRow(*pair, self.names) for pair in zip(self.rows, self.vectors, strict=True))
+        pairs = zip(self.rows, self.vectors, strict=True)
+        return (VectorRow(*pair, self.names, self.emb) for pair in pairs)
 
     def __getitem__(self, rows: slice) -> "VectorBlock":
         return self.take(rows)
 
     def take(self, places: Sequence[int] | slice) -> "VectorBlock":
-        return VectorBlock(self.rows.take(places), self.vectors[places], self.names)
+        return VectorBlock(self.rows.take(places), self.vectors[places], self.names, self.emb)
+
+    def sift(self, rejects: Rejects) -> Iterator[Sequence[int] | slice]:
+        """Yield the places of the good rows. The others go to the rejects with their vectors."""
+        for place in self.rows.bad:
+            row = self.rows.row(place)
+            self.rows.raws[place] = VectorRow(row, self.vectors[place], self.names, self.emb).input_line
+        yield from rejects.sift(self.rows)
+
+
+Parser = Callable[[slice], VectorBlock]  # parses some rows, and marks bad ones
 
 
 class VectorReader:
     """Reads rows with vectors from JSONL and vector files.
 
-    The first row determines the vector fields, their length and their space. A later row that differs is a
-    DataError, also in another file, because vectors of different spaces are not comparable.
+    The first row that is accepted determines the vector fields, their length and their space. A later row
+    that differs is a DataError, also in another file, because different spaces are not comparable.
     """
 
     def __init__(self, inputs: Inputs) -> None:
         self.inputs = inputs
+        self.begun = False  # whether a row was accepted
         self.names: tuple[str, ...] = ()  # standard names: embedding, or embedding_a and embedding_b, ...
         self.theirs: tuple[str, ...] = ()  # names in these rows
         self.width = 0
@@ -78,17 +104,23 @@ class VectorReader:
 
     def read_file(self, path: str, then: Callable[[VectorRow], T]) -> Iterator[T]:
         """Yield `then(row)` for each row. A row with a DataError goes to the rejects."""
-        for block in self.raw_blocks(path):
-            for place, row in enumerate(block):
-                try:
-                    if place in block.rows.bad:
-                        raise block.rows.bad[place]
-                    value = then(row)
-                except DataError as error:
-                    self.inputs.rejects.add(row.row.input_line, error)
-                else:
-                    self.inputs.meter.took(1)
-                    yield value
+        for rows, parse in self.raw_blocks(path):
+            for part in self.parts(rows):
+                before = vars(self).copy()
+                block = parse(part)
+                for place, row in enumerate(block):
+                    try:
+                        if place in block.rows.bad:
+                            raise block.rows.bad[place]
+                        value = then(row)
+                    except DataError as error:
+                        if not self.begun:
+                            vars(self).update(before)
+                        self.inputs.refuse(row.input_line, error)
+                    else:
+                        self.begun = True
+                        self.inputs.meter.took(1)
+                        yield value
 
     def blocks(
         self, check: Callable[[VectorBlock], VectorBlock] = lambda block: block, most: int | None = None
@@ -106,47 +138,69 @@ class VectorReader:
         most: int | None = None,
     ) -> Iterator[VectorBlock]:
         """Do the same for one file."""
-        for block in map(check, self.raw_blocks(path)):
-            if most is not None:
-                good = [place for place in range(len(block)) if place not in block.rows.bad][:most]
-                end = good[-1] + 1 if len(good) == most and good else len(block) if most else 0
-                rows, most = block.rows.part(0, end), most - len(good)
-                block = VectorBlock(rows, block.vectors[:end], block.names)
-            for places in self.inputs.rejects.sift(block.rows):
-                self.inputs.meter.took(
-                    len(block.rows.lines[places]) if isinstance(places, slice) else len(places)
-                )
-                yield block.take(places)
-            if most == 0:
-                return
+        for rows, parse in self.raw_blocks(path):
+            for part in self.parts(rows, alone=most is not None):
+                if most == 0:
+                    return
+                before = vars(self).copy()
+                block = check(parse(part))
+                if not self.begun and block.rows.bad:  # of one row
+                    vars(self).update(before)
+                self.begun = self.begun or not block.rows.bad
+                self.inputs.meter.bad += len(block.rows.bad)
+                for places in block.sift(self.inputs.rejects):
+                    good = block.take(places)
+                    self.inputs.meter.took(len(good))
+                    most = None if most is None else most - len(good)
+                    yield good
 
-    def raw_blocks(self, path: str) -> Iterator[VectorBlock]:
-        """The rows of a file with marks on bad rows."""
+    def parts(self, rows: RowBlock, *, alone: bool = False) -> Iterator[slice]:
+        """All rows; before one is accepted, one after the other, because a bad one determines nothing.
+
+        `alone`: all of them one after the other.
+        """
+        start = 0
+        while start < len(rows):
+            stop = len(rows) if self.begun and not alone else start + 1
+            yield slice(start, stop)
+            start = stop
+
+    def raw_blocks(self, path: str) -> Iterator[tuple[RowBlock, Parser]]:
+        """The rows of a file, and a function that parses a part of them."""
         if is_array(path):
             count = len(read_array_file(path))
             for rows, vectors in self.inputs.meter.counted(path, array_blocks(path, count), count):
-                yield self.admitted(rows, vectors, VECTOR_NAMES[-1], [None] * len(rows))
+                yield rows, self.admitter(rows, vectors, VECTOR_NAMES[-1], None)
         elif store.is_store(path):
             refuse_renamed_vectors(self.inputs, path)
             file = store.Store(path)
             blocks = file.row_blocks_with_vectors(verify=self.verifies)
             for rows, vectors in self.inputs.meter.counted(path, blocks, file.count):
-                yield self.admitted(rows, vectors, file.names, [file.emb] * len(rows))
+                yield rows, self.admitter(rows, vectors, file.names, file.emb)
         else:
             with self.inputs.raw_blocks(path) as raw:
-                yield from map(self.parsed, raw)
+                for rows in raw:
+                    yield rows, self.parser(rows)
+
+    def admitter(
+        self, rows: RowBlock, vectors: NDArray[np.float32], names: tuple[str, ...], emb: str | None
+    ) -> Parser:
+        def parse(part: slice) -> VectorBlock:
+            own = rows.part(*part.indices(len(rows))[:2])
+            return self.admitted(own, vectors[part], names, [emb] * len(own))
+
+        return parse
+
+    def parser(self, rows: RowBlock) -> Parser:
+        return lambda part: self.parsed(rows.part(*part.indices(len(rows))[:2]))
 
     def parsed(self, rows: RowBlock) -> VectorBlock:
         """The rows with the vectors in their fields."""
-        place = next((place for place in range(len(rows)) if place not in rows.bad), None)
-        if place is None:
-            return VectorBlock(rows, np.zeros((len(rows), 1, 1), np.float32), self.theirs)
         vectors = None
         try:
-            names = self.names or self._names_in(rows.row(place))
-            vectors = (
-                None if rows.bad else vectors_in(rows, [self.inputs.fields.get(each, each) for each in names])
-            )
+            names = self.names or self._names_in(rows.row(0))
+            theirs = [self.inputs.fields.get(each, each) for each in names]
+            vectors = None if rows.bad else vectors_in(rows, theirs)
         except DataError:
             pass  # of the first row; the loop marks it
         embs = [values.get("_emb") for values in rows.values]
@@ -160,13 +214,23 @@ class VectorReader:
         self, rows: RowBlock, vectors: NDArray[np.float32], names: tuple[str, ...], embs: list[str | None]
     ) -> VectorBlock:
         """Check the rows as `admit` does."""
-        if not rows.bad and len(rows) and {*embs} == {embs[0]} and np.isfinite(vectors).all():
-            try:
-                self.admit(rows.row(0), names, vectors[0], embs[0])
-                return VectorBlock(rows, vectors, self.theirs)
-            except DataError:
-                pass  # the loop marks the row
-        return self.one_by_one(rows, lambda k: self.admit(rows.row(k), names, vectors[k], embs[k]))
+        theirs = tuple(self.inputs.fields.get(name, name) for name in names)
+        if rows.bad or len({*embs}) > 1 or not self.admits(rows.row(0), names, vectors, embs[0]):
+            for place in range(len(rows)):
+                if place not in rows.bad:
+                    try:
+                        self.admit(rows.row(place), names, vectors[place], embs[place])
+                    except DataError as error:
+                        rows.bad[place] = error
+        return VectorBlock(rows, vectors, theirs, embs[0])
+
+    def admits(self, row: Row, names: tuple[str, ...], vectors: Vector, emb: str | None) -> bool:
+        """Whether all rows pass `admit`, of which the first is `row`; they have one `_emb`."""
+        try:
+            self.admit(row, names, vectors[0], emb)
+        except DataError:
+            return False
+        return bool(np.isfinite(vectors).all())
 
     def one_by_one(self, rows: RowBlock, parse: Callable[[int], VectorRow]) -> VectorBlock:
         """Parse each row by its place, and mark those with a DataError."""
@@ -177,12 +241,11 @@ class VectorReader:
                     good[place] = parse(place)
                 except DataError as error:
                     rows.bad[place] = error
-        first = next(iter(good.values()), None)
-        shape = (1, 1) if first is None else first.vectors.shape
-        vectors = np.zeros((len(rows), *shape), np.float32)
+        first = next(iter(good.values()), VectorRow(rows.row(0), np.zeros((1, 1), np.float32), self.theirs))
+        vectors = np.zeros((len(rows), *first.vectors.shape), np.float32)
         for place, each in good.items():
             vectors[place] = each.vectors
-        return VectorBlock(rows, vectors, self.theirs if first is None else first.names)
+        return VectorBlock(rows, vectors, first.names, first.emb)
 
     def arrays(self, path: str, size: int) -> Iterator[NDArray[np.float32]]:
         """Yield the vectors (n, k, d) of `size` rows at a time; the last block can be smaller.
@@ -241,7 +304,7 @@ class VectorReader:
         if vectors.shape[1] != self.width:
             width = vectors.shape[1]
             raise row.error(f"this vector has {width} numbers, the vector of the first row has {self.width}")
-        return VectorRow(row, vectors, self.theirs)
+        return VectorRow(row, vectors, self.theirs, emb)
 
     def check(self, row: Row, vectors: NDArray[np.float32]) -> None:
         check_finite(row, vectors)
@@ -275,7 +338,7 @@ def array_blocks(path: str, count: int) -> Iterator[tuple[RowBlock, NDArray[np.f
     """Empty rows with their vectors (n, 1, d) as float32."""
     for start in range(0, count, ARRAY_ROWS):
         with np.errstate(over="ignore"):  # one map of the whole file would keep all its pages in memory
-            block = read_array_file(path)[start : start + ARRAY_ROWS, None].astype(np.float32)
+            block = read_array_file(path)[start : start + ARRAY_ROWS, None].astype(np.float32, "C")
         yield block_of(Row(b"{}", {}, path, start + place) for place in range(1, len(block) + 1)), block
 
 
@@ -309,7 +372,8 @@ def joined(blocks: list[VectorBlock]) -> VectorBlock:
     rows = empty_block()
     for block in blocks:
         rows.extend(block.rows)
-    return VectorBlock(rows, np.concatenate([block.vectors for block in blocks]), blocks[0].names)
+    first = blocks[0]
+    return VectorBlock(rows, np.concatenate([block.vectors for block in blocks]), first.names, first.emb)
 
 
 def refuse_renamed_vectors(inputs: Inputs, path: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from sentkit.arrays import Float32, Float64
+from sentkit.arrays import Float32, Float64, Indices
 from sentkit.digits import significant
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import together
@@ -20,6 +20,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.convert import common_spec, with_fields, with_vectors
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, edition_advice, short_label, space_of
 from sentkit.formats.vectors.sinks import VectorOutput, open_sinks
+from sentkit.formats.vectors.storage import places_of_texts
 from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow, expect_one, without_vectors
 from sentkit.labels import UNWATCHED, Watch
@@ -32,6 +33,7 @@ from sentkit.labels.clusters.clustering import (
     spans,
 )
 from sentkit.metrics.clustering.agreement import agreeing
+from sentkit.metrics.neighbours.corpus import left_out
 from sentkit.transforms.steps import Step
 
 MAX_MAGNITUDE = 1e15  # maximum; the squared distance of larger vectors may exceed float32
@@ -47,9 +49,15 @@ class Points:
     numbers: Sequence[int]  # of each row in its file
     spec: dict[str, Any]  # of `vectors`
     inputs: Inputs
+    kept: Indices | None  # the places of the rows that are clustered; None: all
 
     def __len__(self) -> int:
         return len(self.lines)
+
+    @property
+    def clustered(self) -> Float32:
+        """The rows without zero vectors, which have the label -1."""
+        return self.rows if self.kept is None else self.rows[self.kept]
 
     @property
     def source(self) -> str:
@@ -103,7 +111,7 @@ def read_points(
             rows[span] = step(vectors[span])
         label, _, digest = (reader.emb or UNNAMED.emb).rpartition(":")
         space = Spec(label, digest).after(step.suffix, step.hash).emb
-    return Points(vectors, rows, space, lines, sources, numbers, spec, inputs)
+    return Points(vectors, rows, space, lines, sources, numbers, spec, inputs, places_of_texts(rows))
 
 
 def write_centroids(
@@ -170,7 +178,11 @@ class ClusteringRun:
     def points(self, line: Callable[[VectorRow, str | None], bytes]) -> Points:
         """Read the rows. Refuse a number of rows that the algorithm or the cluster number does not allow."""
         points = read_points(self.inputs, line, self.step)
-        count, source = len(points), points.source
+        count, source = len(points.clustered), points.source
+        for message in left_out(source, len(points) - count, len(points)):
+            self.warn(message)
+        if not count:
+            raise DataError("the vectors of all rows are zero, so there is nothing to cluster", source=source)
         if self.centroids is not None:
             check_space(self.centroids, points)
         elif count > (most := ALGORITHMS[self.algorithm].max_rows or count):
@@ -191,10 +203,15 @@ class ClusteringRun:
         for seed in self.seeds:
             with self.watch.slow(f"clustering {len(points)} rows, seed {seed}"):
                 if self.centroids is not None:
-                    clustering = of_centres(points.rows, self.centroids.rows.astype(np.float64))
+                    clustering = of_centres(points.clustered, self.centroids.rows.astype(np.float64))
                 else:
                     run, options = ALGORITHMS[self.algorithm].run, replace(self.options, count=count)
-                    clustering = run(points.rows, options, np.random.RandomState(seed)).without_empty()
+                    random = np.random.RandomState(seed)
+                    clustering = run(points.clustered, options, random).without_empty()
+            if points.kept is not None:
+                labels = np.full(len(points), -1)
+                labels[points.kept] = clustering.labels
+                clustering = replace(clustering, labels=labels)
             self.watch.done()
             sizes.append(len(clustering.centres))
             yield clustering

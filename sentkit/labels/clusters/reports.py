@@ -138,8 +138,8 @@ def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
 def count_records(run: ClusteringRun) -> Iterator[Record]:
     """A record for each number of clusters. Silhouette and inertia are means over the seeds."""
     points = run.points(lambda row, _: b"")
-    seeds = list(run.seeds)
-    silhouette = Silhouette(points.rows, np.random.default_rng(seeds[0]))
+    seeds, inside = list(run.seeds), slice(None) if points.kept is None else points.kept
+    silhouette = Silhouette(points.clustered, np.random.default_rng(seeds[0]))
     for count in run.counts:
         clusterings = list(run.clusterings(points, count))
         agreed = agreement([each.labels for each in clusterings])
@@ -147,7 +147,7 @@ def count_records(run: ClusteringRun) -> Iterator[Record]:
             **report_header(run, points),
             "k": count,
             "seeds": seeds if run.random else None,
-            "silhouette": mean_if_known([silhouette.of(each.labels) for each in clusterings]),
+            "silhouette": mean_if_known([silhouette.of(each.labels[inside]) for each in clusterings]),
             "sample": len(silhouette.places),
             "agreement": None if agreed is None else 100.0 * agreed,
             "inertia": mean_if_known([each.inertia for each in clusterings]),

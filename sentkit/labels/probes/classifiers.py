@@ -67,17 +67,19 @@ def fitted(data: Data, fit: Fit) -> Any:
     return model.fit(data.features[fit.train], data.codes[fit.train])
 
 
-def weights_of(data: Data, fit: Fit) -> tuple[Float64, Float64]:
-    """The weight (k, d) and the bias (k,) of the same regression, for a softmax over all classes."""
+def weights_of(data: Data, fit: Fit) -> tuple[Float64, Float64, bool]:
+    """The weight (k, d) and bias (k,) of the same regression, for a softmax; whether the fit converged."""
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1):
+    with threadpool_limits(1), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         model = fitted(data, fit)
+    finished = not any(each.category.__name__ == "ConvergenceWarning" for each in caught)
     if data.classes > 2:
-        return model.coef_, model.intercept_
+        return model.coef_, model.intercept_, finished
     # scikit-learn has one output for two classes: the logit of the second, where that of the first is 0.
     zero = np.zeros_like(model.coef_)
-    return np.concatenate([zero, model.coef_]), np.concatenate([zero[:, 0], model.intercept_])
+    return np.concatenate([zero, model.coef_]), np.concatenate([zero[:, 0], model.intercept_]), finished
 
 
 def in_order(work: Callable[[Fit], Outcome], fits: Iterable[Fit], jobs: int) -> Iterator[Outcome]:

@@ -296,7 +296,8 @@ class Probe:
         train, penalty = np.arange(len(self.train)), result.penalties[0]
         if self.test is None:
             penalty, _ = bench.choose(bench.grid(train, self.options.folds))
-        weights = weights_of(bench.data, Fit(train, train[:0], penalty))
+        *weights, finished = weights_of(bench.data, Fit(train, train[:0], penalty))
+        bench.unfinished += not finished
         record = {
             "_emb": self.reader.emb,
             "label": self.options.label,

@@ -10,10 +10,9 @@ import orjson
 from sentkit.arrays import Float32, Float64
 from sentkit.errors import DataError
 from sentkit.formats.rows.answers import Answers
-from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.rows import Inputs, blocks
 from sentkit.formats.vectors.safetensors_header import put_arrays, read_array
-from sentkit.formats.vectors.vectors import VectorReader, VectorRow, without_vectors
+from sentkit.formats.vectors.vectors import VectorReader, VectorRow
 from sentkit.transforms.steps import check_fitted, read_fit_note
 
 KIND = "classifier"
@@ -41,15 +40,24 @@ class VectorClassifier:
     weight: Float64  # (k, d), for the features of a row
     bias: Float64  # (k,)
 
+    def __post_init__(self) -> None:
+        weight, bias = self.weight, self.bias
+        if (
+            weight.ndim != 2
+            or 0 in weight.shape
+            or not (np.isfinite(weight).all() and np.isfinite(bias).all())
+        ):
+            raise DataError("the weights have a wrong shape, or NaN or infinity", source=self.path)
+
     @property
     def answers(self) -> Answers:
         return Answers(self.classes, "softmax")
 
-    def outputs(self, inputs: Inputs) -> Iterator[tuple[list[Row], Float64]]:
-        """Yield groups of rows without their vectors, and their outputs (n, k)."""
+    def outputs(self, inputs: Inputs) -> Iterator[tuple[list[VectorRow], Float64]]:
+        """Yield groups of rows, and their outputs (n, k)."""
         reader = VectorReader(inputs)
 
-        def take(row: VectorRow) -> tuple[Row, np.ndarray]:
+        def take(row: VectorRow) -> tuple[VectorRow, np.ndarray]:
             if reader.emb != checked.get("emb", ...):
                 check_fitted(self.path, reader.emb)
                 checked["emb"] = reader.emb
@@ -59,7 +67,7 @@ class VectorClassifier:
                     f"the classifier takes {self.weight.shape[1]} features, this row has {len(features)}"
                 )
                 raise row.row.error(problem)
-            return without_vectors(row.row, row.names), features
+            return row, features
 
         checked: dict[str, Any] = {}
         for block in blocks(reader.read(take), ROWS):
@@ -77,10 +85,9 @@ def read_classifier(path: str) -> VectorClassifier:
     classes: Any = note.get("classes")
     weight, bias = read_array(path, "weight"), read_array(path, "bias")
     named = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
-    if not named or len({*classes}) != len(classes) or weight.shape[:1] != bias.shape != (len(classes),):
+    agree = named and len({*classes}) == len(classes) and weight.shape[:1] == bias.shape == (len(classes),)
+    if not agree:
         raise DataError("the classes and the weights do not match", source=path)
-    if weight.ndim != 2 or 0 in weight.shape or not (np.isfinite(weight).all() and np.isfinite(bias).all()):
-        raise DataError("the weights have a wrong shape, or NaN or infinity", source=path)
     return VectorClassifier(path, tuple(classes), weight.astype(np.float64), bias.astype(np.float64))
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import orjson
 
+from sentkit.arrays import Indices, Rows
 from sentkit.digits import significant
 from sentkit.errors import DataError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import UNNAMED, short_label, space_of, space_of_signs, target_space
-from sentkit.formats.vectors.storage import StoredVectors, first_vectors
+from sentkit.formats.vectors.storage import SelectedVectors, StoredVectors, first_vectors, places_of_texts
 from sentkit.formats.vectors.table import VectorTable, read_table
 from sentkit.formats.vectors.vectors import VectorRow, expect_one
 
@@ -26,13 +27,29 @@ class SearchCorpus:
     """The vectors of a corpus, and the fields that hits show. A row is parsed when it becomes a hit."""
 
     def __init__(self, table: VectorTable, show: Sequence[str] = (), *, with_id: bool = False) -> None:
-        self.table, self.path, self.emb, self.row = table, table.path, table.emb, table.row
-        self.vectors, self.numbers = first_vectors(table.vectors), table.numbers  # (n, d), (n,)
-        self.files = table.files
+        self.table, self.path, self.emb = table, table.path, table.emb
+        self.stored = first_vectors(table.vectors)
+        self.keep(places_of_texts(self.stored))
         self.hidden = (*(table.fields.get(name, name) for name in table.names), "_emb")
         self.with_id = with_id
         self.shown = lru_cache(CACHED_ROWS)(partial(self._shown, show))
         self.every_field = lru_cache(CACHED_ROWS)(self._every_field)
+
+    def keep(self, places: Indices | None) -> None:
+        """Search only the rows at these places of the table; None: all."""
+        table, self.places = self.table, places
+        self.vectors: Rows = self.stored
+        self.row, self.numbers, self.files = table.row, table.numbers, table.files
+        if places is not None:
+            self.vectors, own = SelectedVectors(self.stored, places), places.tolist()
+            self.row = lambda place: table.row(own[place])
+            self.numbers = [table.numbers[place] for place in own]
+            self.files = [table.files[place] for place in own] if table.files else ()
+
+    @property
+    def left_out(self) -> list[str]:
+        """A message about rows that are never hits, if there are any."""
+        return left_out(self.path, len(self.table) - len(self.vectors), len(self.table))
 
     def _shown(self, show: Sequence[str], place: int) -> dict[str, bytes]:
         row, fields = self.row(place), self.table.fields
@@ -69,10 +86,10 @@ class SearchCorpus:
         self.table.check_space(query, emb, "query", fits=self.is_signs_of(emb))
 
     @property
-    def signs(self) -> StoredVectors | None:
+    def signs(self) -> StoredVectors | SelectedVectors | None:
         """The vectors, if they are stored as sign bits."""
-        if isinstance(self.vectors, StoredVectors) and self.vectors.kind == "binary":
-            return self.vectors
+        if isinstance(self.stored, StoredVectors) and self.stored.kind == "binary":
+            return self.stored if self.places is None else SelectedVectors(self.stored, self.places)
         return None
 
     def is_signs_of(self, emb: str | None) -> bool:
@@ -82,17 +99,24 @@ class SearchCorpus:
         return self.emb is not None and space_of(self.emb) in map(space_of_signs, before)
 
     def check_rescore(self, rescore: "SearchCorpus") -> None:
-        """Refuse exact vectors of another space, width or number of rows."""
-        if not self.is_signs_of(rescore.emb) or rescore.vectors.shape != self.vectors.shape:
+        """Refuse exact vectors of another space, width or number of rows. Select the rows of this corpus."""
+        if not self.is_signs_of(rescore.emb) or rescore.stored.shape != self.stored.shape:
             ours, theirs = (
-                f"{len(each.vectors)} rows, {each.vectors.shape[1]} numbers, {short_label(each.emb)}"
+                f"{len(each.stored)} rows, {each.stored.shape[1]} numbers, {short_label(each.emb)}"
                 for each in (rescore, self)
             )
             raise DataError(f"it has {ours}; {self.path} has {theirs}", source=rescore.path)
+        rescore.keep(self.places)
 
     def check_same_row(self, rescore: "SearchCorpus", place: int) -> None:
         if self.shown(place) != rescore.shown(place):
             raise rescore.row(place).error(f"this row differs from row {self.numbers[place]} of {self.path}")
+
+
+def left_out(path: str, count: int, rows: int) -> list[str]:
+    """The message about rows of a file whose vectors are zero."""
+    problem = "rows have a zero vector, as empty texts do, and are left out"
+    return [f"{readable(path)}: {count:,} of {rows:,} {problem}"] if count else []
 
 
 def read_search_corpus(inputs: Inputs, part: tuple[int, int] | None = None) -> SearchCorpus:

@@ -65,6 +65,10 @@ class Duplicates:
     def __len__(self) -> int:
         return len(self.corpus.vectors)
 
+    @property
+    def corpora(self) -> list[SearchCorpus]:
+        return [self.corpus]
+
     def share(self, rows: int) -> float:
         """The share of all pairs after so many rows were compared with all later rows."""
         return 1.0 - (1.0 - rows / len(self)) ** 2
@@ -79,13 +83,14 @@ class Duplicates:
 
     def rows(self) -> Iterator[tuple[Row, int]]:
         """Each row, in order, with the number of the first row of its group."""
-        groups, numbers = Groups(len(self)), self.corpus.numbers
+        table, kept = self.corpus.table, self.corpus.places
+        groups, places = Groups(len(table)), np.arange(len(table)) if kept is None else kept
         for place, pairs in enumerate(pairs_reaching(self.corpus.vectors, self.threshold, self.metric)):
             self.compared(1)
             if len(pairs):
-                groups.join(place, pairs.right)
+                groups.join(int(places[place]), places[pairs.right])
         for place, first in enumerate(groups.first().tolist()):
-            yield self.corpus.row(place), numbers[first]
+            yield table.row(place), table.numbers[first]
 
     def first_rows(self) -> Iterator[Row]:
         """The first row of each group."""
@@ -96,10 +101,10 @@ class Comparison:
     """A stream of rows, and the rows of other files that are near them."""
 
     def __init__(
-        self, inputs: Inputs, against: Sequence[str], threshold: float, metric: str, show: Sequence[str]
+        self, inputs: Inputs, against: Sequence[Inputs], threshold: float, metric: str, show: Sequence[str]
     ) -> None:
         self.inputs, self.show, self.threshold = inputs, show, threshold
-        self.corpora = [SearchCorpus(read_table(inputs.other(path), expect_one), show) for path in against]
+        self.corpora = [SearchCorpus(read_table(other, expect_one), show) for other in against]
         self.searchers = [Searcher(corpus.vectors, metric) for corpus in self.corpora]
         self.several = len(against) > 1
         self.compared: Callable[[int], None] = lambda rows: None
@@ -120,6 +125,9 @@ class Comparison:
             found = [searcher.reaching(vectors, self.threshold) for searcher in self.searchers]
             for row, *reached in zip(block, *found, strict=True):
                 self.compared(1)
+                if not row.vectors.any():
+                    yield row, []
+                    continue
                 hidden, fields = {*row.names, "_emb"}, self.corpora[0].table.fields
                 shown = shown_fields(row.row, hidden, self.show, fields) if any(map(len, reached)) else {}
                 yield (

@@ -16,11 +16,11 @@ from sentkit.formats.rows import splice
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import KINDS, NEGATIVES, PAIR, SENTENCE, TRIPLET, string_in
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs, growing
-from sentkit.formats.vectors.storage import every_vector
+from sentkit.formats.vectors.storage import SelectedVectors, every_vector, places_of_texts
 from sentkit.formats.vectors.store import common_fields
 from sentkit.formats.vectors.table import VectorTable, read_table
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow, without_vectors
-from sentkit.metrics.neighbours.corpus import NAMING
+from sentkit.metrics.neighbours.corpus import NAMING, left_out
 from sentkit.metrics.neighbours.search import Searcher, at_least
 from sentkit.metrics.rounding import exact
 from sentkit.metrics.similarity import SIMILARITIES
@@ -180,14 +180,18 @@ class Candidates:
             row = table.row(place)
             for column in range(len(table.names)):
                 hashes[place * len(table.names) + column] = hash_of(self._text(row, column))
-        self.hashes, first = np.unique(hashes, return_index=True)
-        self.repeated = len(hashes) - len(first)  # texts that an earlier row has
+        kept = places_of_texts(every_vector(table.vectors))
+        used = np.arange(len(hashes)) if kept is None else kept
+        self.left_out = left_out(table.path, len(hashes) - len(used), len(hashes))
+        self.hashes, first = np.unique(hashes[used], return_index=True)
+        first = used[first]
+        self.repeated = len(used) - len(first)  # texts that an earlier row has
         self.places = np.sort(first)  # in the vectors of the table
         self.number = np.searchsorted(self.places, first)  # of each hash
 
     def vectors(self) -> Rows:
         vectors = every_vector(self.table.vectors)
-        return DistinctRows(vectors, self.places) if self.repeated else vectors
+        return vectors if len(self.places) == len(vectors) else SelectedVectors(vectors, self.places)
 
     def find(self, text: str) -> int | None:
         """The number of a candidate with this text."""
@@ -206,20 +210,6 @@ class Candidates:
         if self.kind is not SENTENCE:
             return string_in(row, names[column])
         return string_in(row, next((name for name in names if name in row.values), names[0]))
-
-
-class DistinctRows:
-    """The rows of vectors at some places, without a copy of all of them."""
-
-    def __init__(self, vectors: Rows, places: Indices) -> None:
-        self.vectors, self.places = vectors, places
-        self.shape = len(places), vectors.shape[1]
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def __getitem__(self, places: slice | Indices, /) -> Float32:
-        return self.vectors[self.places[places]]
 
 
 class Miner:
@@ -241,7 +231,7 @@ class Miner:
         own = [self._own(pair) for pair in pairs]
         self._count_above(nearest, own, limits)
         for pair, rows, excluded in zip(pairs, nearest.rows(), own, strict=True):
-            left = [row for row in rows.tolist() if row not in excluded]
+            left = [row for row in rows.tolist() if row not in excluded and pair.vectors[0].any()]
             chosen = left[self.options.skip :][: self.options.top]
             self.counts.rows += 1
             self.counts.negatives += len(chosen)

@@ -1,28 +1,53 @@
 """The hits of the parts of a corpus, which several processes searched, and their union."""
 
-import json
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
 import orjson
 
+from sentkit.digits import significant
 from sentkit.errors import DataError
 from sentkit.formats.rows.block import Row
+from sentkit.formats.rows.kinds import wrong_field
 from sentkit.formats.rows.rows import Inputs
-from sentkit.metrics.neighbours.queries import SearchOptions
+from sentkit.formats.rows.splice import items_of
+from sentkit.formats.vectors.fingerprint import space_of
+from sentkit.formats.vectors.folders import TEXT, Kind, check_fields, number, or_null, shown
+from sentkit.metrics.neighbours.queries import Search
 
 HITS, PART = "hits", "part"  # fields of a row of a part
+AGAIN = "join only outputs of one search: the same queries, corpus and flags; write others again with --shard"
+ALIKE = ("count", "space", "corpus", "metric", "top", "threshold")  # fields that are equal in all parts
+RECORD = {
+    "number": number(1),
+    "count": number(1),
+    "space": or_null(TEXT),
+    "corpus": TEXT,
+    "metric": TEXT,
+    "top": or_null(number(1, sys.maxsize)),
+    "threshold": or_null(Kind("a number", lambda value: type(value) in (int, float))),
+    "similarities": Kind(
+        "a list of numbers",
+        lambda value: isinstance(value, list) and all(type(each) in (int, float) for each in value),
+    ),
+}
 
 
-def part_of(options: SearchOptions, similarities: Sequence[float]) -> bytes:
-    """What a row records for the union: the part, the selection, and similarities with all digits.
+def part_of(search: Search, similarities: Sequence[float]) -> bytes:
+    """What a row records for the union: the part, the space of its query, the digest of the whole corpus, the
+    selection, and similarities with all digits.
 
     Those of the hits have seven digits, and their order would be lost.
     """
-    number, count = options.part or (1, 1)
-    selection = {"metric": options.metric, "top": options.top, "threshold": options.threshold}
-    return orjson.dumps({"number": number, "count": count, **selection, "similarities": similarities})
+    options, emb = search.options, search.queries.emb
+    own, count = options.part or (1, 1)
+    most = None if options.top is None else min(options.top, sys.maxsize)
+    searched = {"space": emb and space_of(emb), "corpus": search.corpus.table.digest}
+    selection = {"metric": options.metric, "top": most, "threshold": options.threshold}
+    record = {"number": own, "count": count, **searched, **selection, "similarities": similarities}
+    return orjson.dumps(record)
 
 
 def union(inputs: Inputs) -> Iterator[bytes]:
@@ -37,40 +62,40 @@ def union(inputs: Inputs) -> Iterator[bytes]:
 
 def united(rows: Sequence[Row]) -> bytes:
     """One query with the hits of all its parts, best first; ties in the order of the corpus."""
-    query, (_, _, top) = rows[0].without((HITS, PART)), selection_of(rows[0])
-    numbers = [record_of(row)["number"] for row in rows]
-    count = record_of(rows[0])["count"]
-    if sorted(numbers) != list(range(1, count + 1)):
-        given = ", ".join(map(str, sorted(numbers)))
-        raise rows[0].error(f"the files are the parts {given}, expected each of 1 to {count} once")
+    query, records = rows[0].without((HITS, PART)), list(map(record_of, rows))
+    first, numbers = records[0], sorted(record["number"] for record in records)
+    if len(rows) != first["count"] or numbers != list(range(1, len(rows) + 1)):
+        given = ", ".join(map(str, numbers))
+        raise rows[0].error(f"the files are the parts {given}, expected each of 1 to {first['count']} once")
     found: list[tuple[float, int, bytes]] = []
-    for row in rows:
+    for row, record in zip(rows, records, strict=True):
         if row.without((HITS, PART)).line != query.line:
             raise row.error(f"another query than in line {rows[0].number} of {rows[0].source}")
-        if record_of(row)["count"] != count or selection_of(row) != selection_of(rows[0]):
-            raise row.error(f"searched with other flags or parts than {rows[0].source}")
-        found += hits_of(row)
-    best = sorted(found, key=lambda hit: (-hit[0], hit[1]))[:top]
+        if name := next((name for name in ALIKE if record[name] != first[name]), None):
+            problem = f'"{name}" of this part is {shown(record[name])}, that of {rows[0].source}'
+            raise row.error(f"{problem} {shown(first[name])}", advice=AGAIN)
+        hits = items_of(row.line, row.spans()[HITS].value)
+        places = [hit["row"] for hit in row.values[HITS]]
+        found += zip(record["similarities"], places, hits, strict=True)
+    best = sorted(found, key=lambda hit: (-hit[0], hit[1]))[: first["top"]]
     return query.add([(HITS.encode(), b"[%b]" % b",".join(hit for *_, hit in best))], replace=False)
 
 
 def record_of(row: Row) -> dict[str, Any]:
-    record = row.values.get(PART)
-    if isinstance(record, dict) and {"number", "count", "metric", "top", "threshold"} <= record.keys():
-        return record
-    raise row.error("not a row of sentkit search --shard")
-
-
-def selection_of(row: Row) -> tuple[Any, Any, Any]:
-    record = record_of(row)
-    return record["metric"], record["threshold"], record["top"]
-
-
-def hits_of(row: Row) -> Iterator[tuple[float, int, bytes]]:
-    """The similarity, the corpus row and the bytes of each hit."""
-    span, scan = row.spans()[HITS], json.JSONDecoder().raw_decode
-    text, place = row.line[span.value : span.end].decode(), 1
-    for similarity in record_of(row)["similarities"]:
-        hit, end = scan(text, place)
-        yield similarity, hit["row"], text[place:end].encode()
-        place = end + 1  # after the comma
+    """The record of the part in a row; a DataError if it or the hits are not those that `search` writes."""
+    row.refuse_duplicates()
+    if not {HITS, PART} <= row.values.keys():
+        raise row.error("not a row of sentkit search --shard")
+    record, hits = row.values[PART], row.values[HITS]
+    try:
+        check_fields(record, RECORD, f"{row.source}:{row.number}", PART)
+    except DataError as error:
+        error.advice = AGAIN
+        raise
+    if not isinstance(hits, list) or not all(
+        isinstance(hit, dict) and type(hit.get("row")) is int for hit in hits
+    ):
+        raise wrong_field(row, HITS, 'a list of objects with "row", a whole number')
+    if [hit.get("similarity") for hit in hits] != [*map(significant, record["similarities"])]:
+        raise row.error('"similarities" are not those of the hits', advice=AGAIN)
+    return record

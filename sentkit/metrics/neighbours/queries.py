@@ -82,6 +82,7 @@ class Search:
             self.rescore = read_search_corpus(inputs.other(options.rescore))
             self.corpus.check_rescore(self.rescore)
         self.count = 0  # queries answered
+        self.report: Callable[[int], None] = lambda queries: None
 
     def __iter__(self) -> Iterator[QueryHits]:
         for window in self.windows():
@@ -97,7 +98,7 @@ class Search:
 
     @cached_property
     def searcher(self) -> Searcher | SignSearcher:
-        if signs := self.corpus.signs:
+        if (signs := self.corpus.signs) is not None and len(signs):
             vectors = (self.rescore or self.corpus).vectors
             return SignSearcher(signs, vectors, self.metric, self.options.candidates)
         return Searcher(self.corpus.vectors, self.metric)
@@ -105,10 +106,11 @@ class Search:
     def _answered(self, block: Sequence[VectorRow]) -> Iterator[QueryHits]:
         for row, hits in zip(block, self._hits(block), strict=True):
             self.count += 1
+            self.report(1)
             if self.rescore is not None:
                 for place, _ in hits:
                     self.corpus.check_same_row(self.rescore, place)
-            yield QueryHits(row.row, hits)
+            yield QueryHits(row.row, hits if row.vectors.any() else [])
 
     def _hits(self, block: Sequence[VectorRow]) -> Iterator[list[tuple[int, float]]]:
         """The hits of each query, best first; ties in row order."""

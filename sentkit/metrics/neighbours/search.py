@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.arrays import Float32, Float64, Indices, Rows
-from sentkit.formats.vectors.storage import ONE, StoredVectors, Vectors, sign_bits
+from sentkit.formats.vectors.storage import ONE, SelectedVectors, StoredVectors, sign_bits
 from sentkit.metrics.neighbours.bounds import DENSE, LOST, Bounds, find_bounds
 from sentkit.metrics.rounding import MAGNITUDES, UNDERFLOW, exact, lengths, margins
 from sentkit.metrics.similarity import BLOCKS, SMALLEST_NORM
@@ -287,7 +287,9 @@ Words = NDArray[np.uint64]
 class SignSearcher:
     """A corpus of sign bits, and the vectors that give the similarities of the candidates."""
 
-    def __init__(self, signs: StoredVectors, vectors: Vectors, metric: str, candidates: int | None) -> None:
+    def __init__(
+        self, signs: StoredVectors | SelectedVectors, vectors: Rows, metric: str, candidates: int | None
+    ) -> None:
         """`vectors` has the same rows: +1 and -1, or exact vectors. Without `candidates`, `top` decides."""
         self.signs, self.vectors, self.metric, self.candidates = signs, vectors, metric, candidates
 

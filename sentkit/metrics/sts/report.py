@@ -280,6 +280,6 @@ def below(records: Sequence[Record], name: str, label: str, least: float | None)
     """A message about the first record with this measure undefined or below `least`; None if all pass."""
     for record in records if least is not None else ():
         value = record[name]
-        if value is None or value < least:
+        if value is None or not value >= least:  # also NaN
             return f"{record['file']}: {label} is {decimals(value)}, below {least:g}"
     return None

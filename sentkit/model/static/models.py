@@ -160,10 +160,7 @@ class StaticEncoder:
         messages = tally.truncation(self.tokenizer.max_length, unit)
         if tally.unknown:
             messages.append(f"{tally.unknown:,} of {tally.tokens + tally.unknown:,} {unit} have no vector")
-        if tally.empty:
-            known = f"no known {unit.removesuffix('s')}"
-            messages.append(f"{tally.empty:,} of {tally.texts:,} texts have {known}: their vectors are zero")
-        return messages
+        return messages + tally.without_tokens(f"have no known {unit.removesuffix('s')}")
 
 
 def arrays_hash(arrays: Mapping[str, NDArray[np.generic]]) -> str:

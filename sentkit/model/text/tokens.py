@@ -51,6 +51,11 @@ class Tokens:
         return 1 if self.windows is None or self.windows.weights else len(self.windows.places)
 
     @property
+    def read(self) -> bool:
+        """Whether a model reads the text; otherwise its vector is zero."""
+        return any(part.ids for part in self.parts)
+
+    @property
     def empty(self) -> int:
         without = [not part.ids for part in self.parts]
         return sum(without) if self.vectors > 1 else int(all(without))
@@ -140,6 +145,29 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         ids = self.ids[within + np.repeat(self.starts[places], lengths)]
         return TokenBlock(ids, lengths, self.counts[places], *columns, *by_text)
 
+    def spread(self, places: Sequence[int], count: int) -> "TokenBlock":
+        """The same texts with these numbers among `count` texts, of which the others have no tokens."""
+
+        def spread(column: Ints) -> Ints:
+            values = np.zeros(count, np.int64)
+            values[places] = column
+            return values
+
+        columns: Any = [
+            None if column is None else spread(column)
+            for column in (self.at, self.unknown, self.second, self.skip)
+        ]
+        by_text: Any = [
+            {places[number]: value for number, value in each.items()}
+            for each in (self.problems, self.windows, self.old)
+        ]
+        return TokenBlock(self.ids, spread(self.lengths), spread(self.counts), *columns, *by_text)
+
+    @cached_property
+    def read(self) -> NDArray[np.bool_]:
+        """(n,), whether a model reads a text; otherwise its vector is zero."""
+        return self.column(lambda each: int(each.read), self.lengths) > 0
+
     @cached_property
     def truncated(self) -> NDArray[np.bool_]:
         """(n,), whether the model does not read all tokens of a text."""
@@ -172,12 +200,6 @@ class Windows:
     others: tuple[Tokens, ...] = ()  # the windows after the first
     pooled: tuple[Range, ...] = ()  # the model reads the whole text; each window is a range of its ids
     weights: tuple[float, ...] = ()  # of the windows in the mean; (): each window keeps its vector
-
-    def counts(self, first: Tokens) -> list[int]:
-        """The number of tokens of each window; `first` has these windows."""
-        if self.pooled:
-            return [end - start for start, end in self.pooled]
-        return [len(each.ids) + each.unknown for each in (first, *self.others)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +295,19 @@ class Prompted:
         return other
 
 
-class TokenizerByPrompt:
+class OuterTokenizer:
+    """A tokenizer that calls another one through `tokenized`."""
+
+
+def tokenized(tokenizer: TextTokenizer, texts: Sequence[Any]) -> TokenBlock:
+    """The tokens of each text: none for a blank one, also with a prompt. A classifier's pair is not blank."""
+    filled = [place for place, text in enumerate(texts) if not isinstance(text, str) or text.strip()]
+    if isinstance(tokenizer, OuterTokenizer) or len(filled) == len(texts):
+        return tokenizer(texts)
+    return tokenizer([texts[place] for place in filled]).spread(filled, len(texts))
+
+
+class TokenizerByPrompt(OuterTokenizer):
     """Tokenizes items of a prompt and a text, for texts with different prompts."""
 
     def __init__(self, tokenizer: PromptTokenizer, prompts: Iterable[str]) -> None:
@@ -284,7 +318,8 @@ class TokenizerByPrompt:
         tokens: dict[tuple[str, str], Tokens] = {}
         for prompt, tokenizer in self.tokenizers.items():
             own = [each for each in texts if each[0] == prompt]
-            tokens |= zip(own, tokenizer([text for _, text in own]), strict=True) if own else ()
+            found = tokenized(tokenizer, [text for _, text in own]) if own else ()
+            tokens |= zip(own, found, strict=True)
         return TokenBlock.of([tokens[each] for each in texts])
 
 
@@ -298,7 +333,7 @@ class LongTextTokenizer(PromptTokenizer, Protocol):
     def tokens_of(self, ids: list[int]) -> Tokens: ...
 
 
-class WindowTokenizer:
+class WindowTokenizer(OuterTokenizer):
     """Tokenizes texts in windows, if they are longer than the maximum length, or for chunks than a window."""
 
     whole = False  # see `TextTokenizer`
@@ -334,7 +369,7 @@ class WindowTokenizer:
         return {"on_truncate": self.options.mode, **settings}
 
     def __call__(self, texts: Sequence[str]) -> TokenBlock:
-        whole = self.tokenizer(texts)
+        whole = tokenized(self.tokenizer, texts)
         is_long = whole.counts > self.longest
         is_long[list(whole.problems)] = False
         if self.options.late:  # a text above the maximum length stays truncated, and is refused

@@ -155,7 +155,7 @@ class TransformerEncoder:
         if self.integers and self.device.type != "cpu":
             raise UsageError(f"--precision {INT8} needs --device cpu", advice="use bf16 on a GPU")
         self.dtype = pick_precision("auto" if self.integers else precision, self.device)
-        if "auto" in precision and self.device.type == "cpu":
+        if precision == "auto" and self.device.type == "cpu":
             self.choices.append(f"products of bf16 are {gain_of_bf16():.2f} x as fast as those of fp32")
         self.preparing, self.prepared = Lock(), False  # see `network`
         self.halved = 0  # number of times that a batch was halved to fit into memory
@@ -256,7 +256,7 @@ class TransformerEncoder:
         if not lowest >= WARN_BELOW:
             problem = f"the lowest cosine with fp32 on {len(tokens)} texts is {lowest:.4f}"
             self.notes.append(f"--precision {INT8}: {problem}; bf16 and fp32 are more precise")
-        elif self.dtype == torch.bfloat16 and gain_of_bf16() > gain_of_int8():
+        elif gain_of_bf16() > gain_of_int8():
             self.notes.append(f"--precision {INT8}: on this CPU, bf16 is faster and more precise")
         return found
 
@@ -287,7 +287,7 @@ class TransformerEncoder:
         return packed
 
     def remarks(self, tally: Tally) -> list[str]:
-        messages = tally.truncation(self.reading.tokenizer.max_length, "tokens")
+        messages = tally.truncation(self.reading.tokenizer.max_length, "tokens") + tally.without_tokens()
         if self.halved:
             halved = f"batches were split in two {self.halved} times because of the memory of the device"
             messages.append(f"{halved}; to avoid this, use a smaller --batch-tokens")

@@ -35,10 +35,11 @@ def read_tensors(files: Sequence[Path]) -> dict[str, Tensor]:
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors.torch import load, load_file
 
     try:
-        return load_file(path)
+        named = str(path).encode(errors="replace").decode() == str(path)  # the library cannot open others
+        return load_file(path) if named else load(path.read_bytes())
     except SafetensorError as error:
         raise DataError(f"not a safetensors file, or incomplete ({error})", source=str(path)) from error
 

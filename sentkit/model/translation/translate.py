@@ -182,8 +182,6 @@ class Translator:
     ) -> None:
         self.name, self.options = checkpoint.name, options
         self.device = pick_device(device)
-        if precision == "auto" and self.device.type == "cpu":
-            precision = "fp32"
         dtype = pick_precision(precision, self.device)
         self.precision = "bf16" if dtype == torch.bfloat16 else "fp32"
         self.halved = 0  # number of times that a batch was halved to fit into memory

@@ -1,13 +1,14 @@
 """The log of training runs: one panel each for the loss, its terms, the learning rate and the dev score."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from sentkit.errors import DataError, NoInputError
 from sentkit.formats.files import readable
+from sentkit.formats.json_files import read_object_if_there
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import scored, wrong_field
 from sentkit.formats.rows.rows import Inputs
@@ -45,14 +46,17 @@ class Log:
     name: str
     values: dict[str, Points] = field(default_factory=dict)
     terms: dict[str, None] = field(default_factory=dict)
+    kept: float | None = None  # the step whose weights are kept
 
     def add(self, row: Row) -> None:
+        row.refuse_duplicates()
         step = scored(row, "step")
         if step is None:
             raise wrong_field(row, "step", "a number")
         terms, rates = row.values.get("terms"), row.values.get("lr")
         if terms is None and "dev" in row.values:
             self.put("dev", step, scored(row, "dev"))
+            self.kept = step if row.values.get("best") is True else self.kept
             return
         if not isinstance(terms, dict):
             raise wrong_field(row, "terms", "the terms of a loss, as in a log of sentkit train")
@@ -80,6 +84,8 @@ def curve(inputs: Inputs, shown: Sequence[str], points: int) -> Picture:
     for path, log in zip(inputs.paths, logs, strict=True):
         for _ in inputs.read_file(path, log.add):
             pass
+        if Path(path).name == LOG:  # with --set final=last, it is not the best step
+            log.kept = read_object_if_there(Path(path).parent / "sentkit.json").get("step", log.kept)
         if not log.values:
             raise DataError("no steps", source=readable(path))
     available = dict.fromkeys(name for log in logs for name in log.values)
@@ -99,14 +105,21 @@ def default_panels(logs: Sequence[Log]) -> list[str]:
 
 
 def panel_of(name: str, logs: Sequence[Log], points: int) -> Panel:
-    series = [line_of(log.name, log.values[name], points, name) for log in logs if name in log.values]
+    series = [line_of(log, points, name) for log in logs if name in log.values]
     y = Axis(name, LABELS.get(name, name if name == "loss" else f"loss: {name}"))
     return Panel(Axis("step", "step", whole=True), y, tuple(series), title="")
 
 
-def line_of(run: str, values: Points, points: int, name: str) -> Series:
-    """The values by step; of a long run, means of consecutive steps. Scores on --dev are never averaged."""
-    array = np.array(sorted(values), np.float64)  # (n, 2)
+def line_of(log: Log, points: int, name: str) -> Series:
+    """The values by step; of a long run, means of consecutive steps. Scores on --dev are never averaged.
+
+    The score of the kept step is marked.
+    """
+    array = np.array(sorted(log.values[name]), np.float64)  # (n, 2)
+    kept = (array[:, 0] == log.kept) & np.isfinite(array[:, 1]) & (name == "dev")
     if name != "dev" and len(array) > points:
         array = np.array([part.mean(axis=0) for part in np.array_split(array, points)])
-    return Series(run, array[:, 0], array[:, 1], "line")
+    series = Series(log.name, array[:, 0], array[:, 1], "line")
+    if not kept.any():
+        return series
+    return replace(series, marks=tuple(np.where(kept, "kept", "")), fields={"kept": kept.tolist()})

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import Protocol
 
 import numpy as np
@@ -147,15 +148,16 @@ class ExampleParser:
         self.unread: tuple[str, ...] = ()  # label or score fields of the first row that are ignored
 
     def __call__(self, row: Row) -> Example | None:
-        if self.kind is None:
-            self.kind = self._kind_of(row)
-            self.prompts = prompts_of_sides(self.kind, self.by_side, self.others)
-            self.unread = self._unread_of(row)
         row.refuse_duplicates()
-        texts = tuple(text for name in self.kind.texts for text in self._texts(row, name))
-        if self.reads.target is None or self.reads.target_field is None:
+        kind, field = self.kind or self._kind_of(row), self.reads.target_field
+        texts = tuple(text for name in kind.texts for text in self._texts(row, name, kind))
+        read = self.reads.target
+        target = None if read is None or field is None else read(row, self._theirs(field))
+        if self.kind is None:  # a rejected row determines nothing
+            self.prompts = prompts_of_sides(kind, self.by_side, self.others)
+            self.kind, self.unread = kind, self._unread_of(row, kind)
+        if read is None or field is None:
             return Example(row, texts, None)
-        target = self.reads.target(row, self._theirs(self.reads.target_field))
         return None if target is None else Example(row, texts, target)
 
     def with_vector(self, row: VectorRow) -> Example | None:
@@ -184,7 +186,9 @@ class ExampleParser:
             )
         elif {"text_a", "text_b"} <= row.values.keys() and SENTENCE in meant:
             texts = "; ".join(f"sentkit cat FILE --field text=text_{side}" for side in "ab")
-            advice = f"to train on the texts of pairs: {{ {texts}; }} | sentkit train {self.method} ..."
+            advice = (
+                f"to train on the texts of pairs: {{ {texts}; }} | sentkit train {quote(self.method)} ..."
+            )
         raise row.error(f"{self.method} needs {wants}; this row has {has}", advice=advice)
 
     def _quoted_texts(self, kind: Kind) -> str:
@@ -195,24 +199,19 @@ class ExampleParser:
                 names[place] += f' (here "{self._theirs(name)}")'
         return listed(names)
 
-    def _unread_of(self, row: Row) -> tuple[str, ...]:
-        if self.kind is not PAIR or self.reads.target_field is not None:
+    def _unread_of(self, row: Row, kind: Kind) -> tuple[str, ...]:
+        if kind is not PAIR or self.reads.target_field is not None:
             return ()
         return tuple(name for name in map(self._theirs, SAID_OF_PAIRS) if name in row.values)
 
-    def _texts(self, row: Row, field: str) -> list[str]:
+    def _texts(self, row: Row, field: str, kind: Kind) -> list[str]:
         name = self._theirs(field)
         if field not in LISTS:
-            return [self._text(row, name)]
+            return [filled(row, name) if kind is ENTRY else string_in(row, name)]
         texts = row.values.get(name)
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise wrong_field(row, name, "a list of strings")
         return texts
-
-    def _text(self, row: Row, name: str) -> str:
-        if self.kind is ENTRY:
-            return filled(row, name)
-        return string_in(row, name)
 
 
 def listed(words: list[str]) -> str:

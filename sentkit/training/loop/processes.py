@@ -5,13 +5,13 @@ over all processes equals the gradient of one process with the whole batch. The 
 instead of in a wrapper: this fixes the order of the sums and allows unused parameters.
 """
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -20,11 +20,12 @@ from torch import Tensor, nn
 
 from sentkit.errors import UnavailableError, UsageError
 from sentkit.model.transformer.device import pick_precision
-from sentkit.process import threads_of_environment, usable_cpus
+from sentkit.process import most_threads, threads_of_environment, usable_cpus, version_of
 from sentkit.training.data.batches import shares
 
 RandomStates = tuple[list[Tensor], list[Tensor]]
 CPU = torch.device("cpu")
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 PATIENCE = timedelta(minutes=30)  # timeout: other processes wait for the evaluation
 
 
@@ -122,6 +123,8 @@ def process_errors() -> Iterator[None]:
 @contextmanager
 def open_processes(device: torch.device) -> Iterator[Processes]:
     """Connect the processes of torchrun. Without torchrun there is one process."""
+    if device.type == "cpu":
+        keep_memory()
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
         yield Processes(device=device)
@@ -148,8 +151,8 @@ Context = Callable[[], AbstractContextManager[object]]
 
 def environment(processes: Processes, precision: str) -> dict[str, Any]:
     return {
-        "sentkit": version("sentkit"),
-        "torch": version("torch"),
+        "sentkit": version_of("sentkit"),
+        "torch": version_of("torch"),
         "threads": torch.get_num_threads(),
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "device": processes.device.type,
@@ -165,14 +168,26 @@ def use_threads(requested: int | None, saved: Mapping[str, Any] | None) -> None:
 
     Environment variables of torch are ignored.
     """
-    recorded = (saved or {}).get("threads")
+    recorded = min((saved or {}).get("threads") or 0, most_threads())
     torch.set_num_threads(requested or recorded or threads_of_environment() or usable_cpus())
 
 
 def be_deterministic() -> None:
     """Use deterministic algorithms on CUDA. The CPU is always deterministic."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms also makes a folder in TMPDIR
+
+
+def keep_memory() -> None:
+    """Keep freed memory for the next step, if the library of C is glibc.
+
+    By default, it returns each block of more than 32 MB to the system, such as the gradient of a large
+    matrix, and the memory at the top. The system then clears the same pages in each step.
+    """
+    with suppress(AttributeError, OSError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_TRIM_THRESHOLD, -1)  # never
+        mallopt(M_MMAP_THRESHOLD, 1 << 30)
 
 
 def precision_name(name: str, device: torch.device) -> str:

@@ -118,6 +118,9 @@ class Position:
 
 def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], source: str, advice: str) -> None:
     changes = differences(ours, theirs)
+    if {"method_file"} <= ours.keys() & theirs.keys():
+        file = ours["method"].rpartition(":")[0]
+        changes = [f"{file} has changed" if each.startswith("method_file ") else each for each in changes]
     if changes:
         raise DataError(f"belongs to a different run: {', '.join(changes)}", source=source, advice=advice)
 

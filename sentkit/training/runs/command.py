@@ -178,7 +178,8 @@ def settle(name: str, kind: type[Method], settings: Any, base: Base) -> tuple[An
     elif chosen == AS_BASE:
         usual = usual_readout(type(settings))
         chosen = usual.name
-        reason = f"{says}; {'the paper uses it' if usual.of_paper else 'it is a common choice'}"
+        why = "the paper uses it" if usual.of_paper else "it is a common choice"
+        reason = f"{says}; {f'it is the default of {name}' if ':' in name else why}"
         if default_readout(base.checkpoint.config).name == "last":
             chosen, reason = "last", f"{says}; it is a causal language model"
     try:

@@ -17,6 +17,8 @@ from sentkit.training.settings import format_value
 
 TRAINED_WITH: dict[str, type] = {"threads": int, "device": str, "deterministic": bool, "ranks": int}
 VERSIONS = ("sentkit", "torch", "cpu")
+# Fields of a run that are not settings (`identity` in training/options.py).
+NO_SETTINGS = ("method", "seed", "base", "data", "dev", "method_file", "test", "entries")
 
 
 @dataclass(slots=True)
@@ -45,7 +47,11 @@ class Replay:
         self.problems += problems
         for note in (*problems, *record.notes()):
             self.note(note)
-        self.lines.append(shlex.join(record.words(name)))
+        kind, missing = record.load_settings()
+        if missing is not None:
+            self.problems += [] if problems else [missing]
+            self.note(f"{missing}; so --set gives all recorded settings")
+        self.lines.append(shlex.join(record.words(name, kind)))
 
     def _add_model(self, model: Input, later: Sequence[Path]) -> None:
         if model.sha256 is None:
@@ -79,7 +85,19 @@ class Record:
             raise DataError(f'"{name}" is not a record of training', source=self.source)
         return section
 
-    def words(self, output: str) -> list[str]:
+    def load_settings(self) -> tuple[type | None, str | None]:
+        """The settings of the method, or why the file of a user does not give them."""
+        if self.command.words[:1] != ["train"]:
+            return None, None
+        name = self.command.words[1]
+        try:
+            return load(name).kind.Settings, None
+        except SentkitError as error:
+            if ":" not in name:
+                raise
+            return None, str(error)
+
+    def words(self, output: str, kind: type | None = None) -> list[str]:
         """The words of the shell command that writes the checkpoint to `output`."""
         inputs = self.command.inputs
         words = [*self.command.words, *(operand(each.path) for each in inputs if each.flag == FILE)]
@@ -91,7 +109,7 @@ class Record:
             return ["sentkit", *words, *option("-o", output)]
         made_with = self.section("made_with", TRAINED_WITH)
         run = self.section("run", {"seed": int, "method": str})
-        words += [word for setting in self.settings(run) for word in ("--set", setting)]
+        words += [word for setting in self.settings(run, kind) for word in ("--set", setting)]
         words += ["--seed", str(run["seed"]), "--threads", str(made_with["threads"])]
         words += ["--device", made_with["device"]]
         words += ["--deterministic"] if made_with["deterministic"] else []
@@ -100,14 +118,16 @@ class Record:
             return ["torchrun", "--nproc-per-node", str(made_with["ranks"]), "-m", "sentkit", "--", *words]
         return ["sentkit", *words]
 
-    def settings(self, run: Mapping[str, Any]) -> Iterator[str]:
-        """The recorded settings that differ from the defaults of this version of sentkit."""
+    def settings(self, run: Mapping[str, Any], kind: type | None) -> Iterator[str]:
+        """The recorded settings that differ from the defaults here, or all without defaults."""
         has_dev = any(each.flag == "--dev" for each in self.command.inputs)
-        for each in fields(load(self.command.words[1]).kind.Settings):
-            if each.name in OF_DEV and not has_dev:
+        defaults = {} if kind is None else {each.name: each.default for each in fields(kind)}
+        for name, value in run.items():
+            if name in OF_DEV and not has_dev:
                 continue  # a preset can change it, but it has no effect
-            if each.name in run and (value := run[each.name]) != each.default:
-                yield f"{each.name}={repr(value) if isinstance(value, float) else format_value(value)}"
+            known = name not in NO_SETTINGS if kind is None else name in defaults
+            if known and (kind is None or value != defaults[name]):
+                yield f"{name}={repr(value) if isinstance(value, float) else format_value(value)}"
 
     def notes(self) -> Iterator[str]:
         """The versions, and those that are different here."""

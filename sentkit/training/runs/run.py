@@ -229,7 +229,7 @@ def dev_warnings(run: Run, position: Position, chosen: Mapping[str, Any]) -> Seq
     after = f"{kept:.2f} after (readout {readout})"
     if run.options.kind.needs.labels:
         first, after = f"{before:.2f} before training", f"{kept:.2f} after"
-    how = "not better" if kept == before else f"worse by {before - kept:.2f}"
+    how = f"worse by {before - kept:.2f}" if before - kept >= 0.005 else "not better"
     return [f"the result is {how} on --dev: {first}, {after}"]
 
 

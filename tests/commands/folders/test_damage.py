@@ -1,6 +1,7 @@
 """Changed, copied and swapped blocks, headers and run.json: each is found, and none is a bug of sentkit."""
 
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -43,14 +44,73 @@ def test_cat_and_check_find_a_changed_bit_of_a_block(sentkit, encode, corpus, ki
     deep = sentkit("check", "whole", "--deep", "--shards", 4)
 
     assert sentkit("check", "whole").code == 0
-    assert (joined.code, joined.told) == (65, [f"sentkit cat: {block}: damaged: its digest is wrong"])
+    assert (joined.code, joined.told) == (65, [f"sentkit cat: {block}: damaged: its digest is wrong", ADVICE])
     assert not Path("all.safetensors").exists()
     assert (deep.code, deep.rows[0]["problems"]) == (1, [f"{block}: damaged: its digest is wrong"])
     assert deep.rows[0]["missing_shards"] == "2"
-    block.unlink()
+    removed = sentkit("check", "whole", "--deep", "--remove")
+    assert (removed.code, removed.rows[0]["removed"], block.exists()) == (1, 1, False)
+    assert removed.told[1].startswith("  removed blocks: 1; encode --resume writes them again")
     assert encode(corpus, "-o", "whole/", "--resume").code == 0
     assert sentkit("check", "whole", "--deep").code == 0
     assert sentkit("cat", "whole").out == before
+
+
+ADVICE = "  sentkit check whole --deep --remove removes damaged blocks; encode --resume writes them again"
+AGAIN = "  remove this file, and encode --resume writes it again"
+
+
+def test_a_damaged_block_is_not_kept_linked_or_copied(sentkit, encode, corpus, folder):
+    """Of the same input, or with another input before it, which changes the number in the record."""
+    block = sorted(folder.glob("0*"))[2]
+    flip(block, read_header(block).entries["embeddings"].start)
+    Path("first.jsonl").write_text('{"text":"the"}\n')
+    problem = f"sentkit encode: {block}: damaged: its digest is wrong"
+    for files, output, more in (
+        ([corpus], "whole/", ["--resume"]),
+        ([corpus], "whole/", ["--reuse", "whole"]),
+        ([corpus], "linked/", ["--reuse", "whole"]),
+        (["first.jsonl", corpus], "copied/", ["--reuse", "whole"]),
+    ):
+        done = encode(*files, "-o", output, *more)
+        assert (done.code, done.told[0]) == (65, problem)
+    assert done.told[1].startswith("  remove this file, and its rows are encoded again")
+    block.unlink()
+    assert encode(corpus, "-o", "whole/", "--resume").code == 0
+    assert encode(corpus, "-o", "linked/", "--resume", "--reuse", "whole").code == 0
+    assert sentkit("check", "linked", "--deep").code == 0
+
+
+@pytest.mark.parametrize(("flags", "problem"), [
+    (["--normalize"], 'its "_emb" is "words.txt/mean/n:'),
+    (["--store", "float16"], 'its "store" is "float16", run.json has "float32"'),
+    (["--max-length", "9"], 'its "max_length" is 9, run.json has null'),
+    (["--field", "text=label"], "its space or fields differ from "),
+])  # fmt: skip
+def test_a_block_of_another_folder_is_refused_by_all(sentkit, encode, corpus, folder, flags, problem):
+    encode(corpus, *flags, "-o", "other/")
+    name = sorted(path.name for path in folder.glob("0*"))[2]
+    shutil.copy(Path("other", name), folder / name)
+    deep = sentkit("check", "whole", "--deep")
+    resumed = encode(corpus, "-o", "whole/", "--resume")
+
+    assert (deep.code, len(deep.rows[0]["problems"])) == (1, 1)
+    assert (resumed.code, sentkit("cat", "whole").code) == (65, 65)
+    assert problem in deep.rows[0]["problems"][0]
+    assert f"sentkit encode: whole/{name}: {problem}" in resumed.told[0]
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda words: words[0])
+def test_a_pipe_in_place_of_a_block_ends_at_once(sentkit, folder, command):
+    block = sorted(folder.glob("0*"))[2]
+    block.unlink()
+    os.mkfifo(block)
+    done = sentkit(*command)
+
+    assert done.told == [f"sentkit {command[0]}: {block}: this name of a block is not that of a file", AGAIN]
+    assert done.code == 65
+    os.mkfifo("x.safetensors")
+    assert sentkit("cat", "x.safetensors").told == ["sentkit cat: x.safetensors: is a pipe, expected a file"]
 
 
 def copied(folder, names):
@@ -70,8 +130,7 @@ def test_every_reader_refuses_a_block_at_another_place(sentkit, folder, command,
     name, problem = change(folder, sorted(path.name for path in folder.glob("0*")))
     done = sentkit(*command)
 
-    advice = "  remove this file, and encode --resume writes it again"
-    assert (done.code, done.told) == (65, [f"sentkit {command[0]}: whole/{name}: {problem}", advice])
+    assert (done.code, done.told) == (65, [f"sentkit {command[0]}: whole/{name}: {problem}", ADVICE])
 
 
 def with_record(path, **changes):
@@ -117,7 +176,23 @@ def test_check_compares_a_vector_file_with_its_digest(sentkit, folder, joined):
         if done.code == 1:
             assert done.rows[0]["problems"] == ["its digest is wrong"]
     path.write_bytes(whole)
-    assert sentkit("check", path, "--shards", 2).code == 2
+    assert (
+        sentkit("check", path, "--shards", 2).code == sentkit("check", path, "--deep", "--remove").code == 2
+    )
+
+
+@pytest.mark.parametrize("name", [b"caf\xc3\xa9", b"caf\xe9"])
+def test_an_input_with_any_name_is_checked_in_any_locale(program, sentkit, encode, corpus, name):
+    """run.json cannot name a path that is not UTF-8; such an input is not compared."""
+    path = os.fsdecode(name) + ".jsonl"
+    shutil.copy(corpus, path)
+    encode(path, "-o", "whole/")
+    locale = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}
+    done = [sentkit("check", "--deep", "whole"), program("check", "--deep", "whole", env=locale)]
+
+    assert [each.code for each in done] == [0, 0]
+    Path(path).write_text("x")
+    assert sentkit("check", "--deep", "whole").code == ("\udce9" not in path)
 
 
 def test_a_file_without_a_digest_can_be_read_but_not_checked(sentkit):
@@ -178,6 +253,34 @@ def ends_well(sentkit, path, changed, corpus="corpus.jsonl"):
     codes = [each.code for each in done]
     assert not {70, 74} & {*codes}, (codes, changed, [each.err for each in done])
     return codes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_thousands_of_structured_changes_are_no_bugs(sentkit, folder, seed):
+    """In all, 3,000 changes of run.json and 3,000 of headers, with one to three changed values each."""
+    draw, original = random.Random(seed), {path: path.read_bytes() for path in sorted(folder.iterdir())}
+    run, block = folder / "run.json", sorted(folder.glob("0*"))[1]
+    by_file = {path: [] for path in (run, block)}
+    for path, changed in mutated_files(folder):
+        by_file[path].append(changed)
+    for path, changes in by_file.items():
+        for _ in range(1000):
+            content = draw.choice(changes)
+            for _ in range(draw.randrange(3)):  # other values of a file that is already changed
+                content = changed_again(draw, path == run, content)
+            ends_well(sentkit, path, content)
+            assert original == {each: each.read_bytes() for each in original}
+
+
+def changed_again(draw, is_run, content):
+    """The same file with one more value changed."""
+    length = 0 if is_run else 8 + int.from_bytes(content[:8], "little")
+    value = json.loads(content[8:length] if length else content)
+    if found := places(value):
+        value = replaced(value, draw.choice(found), draw.choice(ODD_VALUES))
+    raw = json.dumps(value).encode()
+    return raw if is_run else len(raw).to_bytes(8, "little") + raw + content[length:]
 
 
 def test_changed_settings_and_headers_are_found_and_are_no_bugs(sentkit, folder):

@@ -1,7 +1,11 @@
 """A vector folder refuses other settings and inputs, and flags that do not fit."""
 
+import gzip
+import hashlib
 import itertools
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,7 @@ import torch
 
 from sentkit.errors import UsageError
 from sentkit.flag_values import Shard, parse_shard
+from sentkit.formats.vectors.vector_file import VectorFile, copy_block
 from sentkit.model.transformer import device, encoder
 from support import contents
 
@@ -36,7 +41,7 @@ def again(sentkit, corpus, folder):
         (["--rejects", "/dev/null"], "on_error"),
         (["--on-truncate", "error"], "on_truncate"),
         (["--replace"], "replace"),
-        (["-v"], "verbose"),
+        (["--on-truncate", "mark"], "on_truncate"),
         (["--store", "int8"], "store"),
     ],
 )
@@ -71,7 +76,7 @@ def test_another_version_and_other_files_are_refused(again, sentkit, corpus):
     run = Path("whole/run.json")
     settings = json.loads(run.read_text())
     run.write_text(json.dumps({**settings, "version": 1}))
-    assert 'whole/run.json: "version" is 1, this sentkit reads 2' in again().err
+    assert 'whole/run.json: "version" is 1, this sentkit reads 2 and 3' in again().err
     run.write_text(json.dumps({"steps": 5}))
     done = sentkit("encode", corpus, "-m", "words.txt", "-o", "whole/")
     assert (done.code, "not the run.json of a vector folder" in done.err) == (65, True)
@@ -227,8 +232,8 @@ def test_blocks_of_two_kinds_are_refused(sentkit, encode, corpus, folder):
     (folder / names[2]).write_bytes(Path("other", names[2]).read_bytes())
     done = sentkit("inspect", "whole")
 
-    problem = f"whole/{names[2]}: its vectors are int8, those of whole/{names[0]} are float32"
-    assert (done.code, done.told) == (65, [f"sentkit inspect: {problem}"])
+    problem = f'whole/{names[2]}: its "store" is "int8", run.json has "float32"'
+    assert (done.code, done.told[0]) == (65, f"sentkit inspect: {problem}")
 
 
 @pytest.mark.parametrize("measured", [(2.0, torch.float32), (0.5, torch.bfloat16)])
@@ -252,3 +257,99 @@ def test_other_processes_use_the_measurements_of_the_first_one(sentkit, corpus, 
     recorded = json.loads(one["run.json"])["encoder"]
     assert recorded["precision"] == ("bf16" if measured[1] == torch.bfloat16 else "fp32")
     assert recorded.get("products") == ("plain" if measured[0] > 1 else None)
+
+
+def test_messages_change_no_bytes_and_no_settings(encode, corpus, folder):
+    done = encode(corpus, "-v", "-o", "told/")
+    updated = encode(corpus, "-v", "-o", "told/", "--reuse", "told")
+
+    assert (done.code, updated.code) == (0, 0)
+    assert contents(Path("told")) == contents(folder)
+    assert encode(corpus, "-v", "-o", "whole/", "--resume").code == 0
+
+
+def as_version_2(folder, name, **changes):
+    """The folder as versions before 3 wrote it: a digest of rows is that of their lines, without a header."""
+    run = folder / "run.json"
+    settings = json.loads(run.read_bytes())
+    run.write_text(json.dumps({**settings, "version": 2, "verbose": False, **changes}))
+    lines = Path(name).read_bytes().splitlines(keepends=True)[1:]
+    for block in folder.glob("0*"):
+        file = VectorFile(str(block))
+        place = json.loads(file.header.metadata["block"])
+        hashed = hashlib.sha256(b"".join(line + b"\n" for line in lines[place["start"] : place["stop"]]))
+        copy_block(file, str(block), {**place, "source": hashed.hexdigest()})
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("name", ["in.csv", "in.tsv", "in.csv.gz"])
+def test_rows_of_another_table_are_not_kept(encode, sentkit, name, version):
+    """The lines after the header are equal. A folder of an older version stays readable."""
+    mark = "," if "csv" in name else "\t"
+    pack = gzip.compress if name.endswith("gz") else bytes
+    for header, other in (("text,note", "note,text"), ("note,text", "note,title")):
+        table, changed = (
+            pack(f"{columns}\nthe,cat\ndog,runs\n".replace(",", mark).encode()) for columns in (header, other)
+        )
+        field = ["--field", "text=title"] if "title" in other else []
+        Path(name).write_bytes(table)
+        assert encode(name, "-o", "old/").code == 0
+        if version == 2:
+            Path("plain.csv").write_bytes(f"{header}\nthe,cat\ndog,runs\n".replace(",", mark).encode())
+            as_version_2(Path("old"), "plain.csv")
+        rows = sentkit("cat", "old").rows
+        assert (len(rows), sentkit("check", "old", "--deep").code) == (2, 0)
+        assert encode(name, "-o", "old/", "--resume").code == 0
+        Path(name).write_bytes(changed)
+        assert encode(name, *field, "-o", "fresh/").code == 0
+        assert encode(name, *field, "-o", "new/", "--reuse", "old").code == 0
+        assert sentkit("cat", "new").out == sentkit("cat", "fresh").out
+        if not field:
+            assert encode(name, "-o", "old/", "--reuse", "old").code == 0
+            assert sentkit("cat", "old").out == sentkit("cat", "new").out
+        for path in ("old", "new", "fresh"):
+            shutil.rmtree(path)
+
+
+@pytest.mark.parametrize(("version", "problem"), [
+    (3, "its rows 1 to 2 are not those of the block 00000-000000000000.safetensors"),
+    (2, "an older sentkit did not record the header of this input"),
+])  # fmt: skip
+def test_a_pipe_with_another_header_is_refused(encode, shell, version, problem):
+    os.mkfifo("in.csv")
+    Path("plain.csv").write_text("text,note\nthe,cat\ndog,runs\n")
+    command = "sentkit encode in.csv -m words.txt -q --block-bytes 200 -o old/"
+    assert shell(f"cat plain.csv > in.csv & {command}").code == 0
+    if version == 2:
+        as_version_2(Path("old"), "plain.csv")
+    done = shell(f"sed 1s/.*/note,text/ plain.csv > in.csv & {command} --resume")
+
+    assert (done.code, problem in done.err) == (65, True)
+
+
+def test_the_first_line_of_a_stream_changes_the_digests_of_later_blocks(encode):
+    """After a line of text, a line of JSON is a bad row, and a number is a text."""
+    first, later = b'{"text":"the"}\n', b'{"text":"cat"}\n'
+    assert encode("-", "-o", "a/", stdin=first + later * 9).code == 0
+    done = encode("-", "-o", "a/", "--resume", "--rejects", "/dev/null", stdin=b"the\n" + later * 9)
+
+    assert done.code == 65
+
+
+def test_settings_of_an_older_version(encode, sentkit, corpus, folder):
+    """-v added fields to the rows of an older folder."""
+    encode(corpus, "--on-truncate", "mark", "-o", "marked/")
+    for path, verbose in ((folder, False), (Path("marked"), True)):
+        run = path / "run.json"
+        settings = json.loads(run.read_bytes())
+        run.write_text(json.dumps({**settings, "version": 2, "verbose": verbose, "on_truncate": "warn"}))
+    sorted(Path("marked").glob("0*"))[2].unlink()
+    other = encode(corpus, "-v", "-o", "marked/", "--resume")
+    same = encode(corpus, "--on-truncate", "mark", "-o", "marked/", "--resume")
+
+    problem = '"on_truncate" is "mark", this command has "warn"'
+    assert (other.code, problem in other.err) == (65, True)
+    assert same.code == encode(corpus, "-o", "whole/", "--resume").code == 0
+    for path in ("whole", "marked"):
+        assert sentkit("check", path, "--deep").code == 0
+    assert sentkit("cat", "marked").rows[0]["n_tokens"] == 2

@@ -1,6 +1,7 @@
 """`encode --reuse`: the output is that of a fresh run, and only new texts are encoded."""
 
 import json
+import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -60,7 +61,10 @@ KINDS = [  # of the old and the new file
     ("kept", "kind", "flags"),
     [
         *((*kinds, ()) for kinds in KINDS),
-        *(("float32", "float32", flags) for flags in (("--prompt", "the "), ("-v",), WINDOW)),
+        *(
+            ("float32", "float32", flags)
+            for flags in (("--prompt", "the "), ("--on-truncate", "mark"), WINDOW)
+        ),
         *((*kinds, CHUNKS) for kinds in KINDS),
     ],
 )
@@ -136,6 +140,22 @@ def test_a_moved_model_and_another_precision(sentkit, tiny, copy_of):
         done = sentkit("encode", rows, "-m", copy_of(tiny, precision), *flags)
         assert f"reused rows: {count}, encoded: {5 - count}" in done.told[-1]
     assert '"precision" is "fp32", this command has "bf16"; nothing is reused' in done.err
+
+
+def test_the_recorded_precision_is_no_flag_of_a_static_model(sentkit, tiny, model2vec):
+    """The message names the model of the old vectors, and not a flag that is not given."""
+    rows, static = write("old.jsonl", OLD), model2vec()
+    sentkit("encode", rows, "-m", tiny, "-o", "folder/", "--precision", "bf16")
+    resumed = sentkit("encode", rows, "-m", static, "-o", "folder/", "--resume")
+    reused = sentkit("encode", rows, "-m", static, "-o", "new/", "--reuse", "folder")
+    given = sentkit("encode", rows, "-m", static, "-o", "folder/", "--resume", "--precision", "bf16")
+
+    assert resumed.code == 65
+    assert "--precision" not in resumed.err + reused.err
+    assert (reused.code, reused.told[-1].split(":")[1]) == (0, " reused rows")
+    assert (given.code, given.told[0]) == (
+        2, "sentkit encode: --precision bf16: a static model computes in fp32",
+    )  # fmt: skip
 
 
 def test_copied_vectors_of_a_transformer_have_equal_bytes(sentkit, tiny, sentences):
@@ -337,3 +357,21 @@ def test_bad_rows_of_unchanged_blocks_are_reported_again(run):
     assert done.code == 0
     assert Path("second").read_bytes() == Path("first").read_bytes()
     assert len(Path("first").read_text().splitlines()) == 1
+
+
+def test_the_rate_is_that_of_encoded_blocks(run, sentkit):
+    """Copied blocks have the time of the old ones. The rows of the first encoded block have no time."""
+    files = write_days("ab")
+    run(*files, "--block-bytes", 200, "-o", "old/")
+    for path in Path("old").glob("0*"):
+        os.utime(path, (1000, 1000))
+    run(*files, *write_days("c"), "-o", "new/", "--reuse", "old", "--block-bytes", 200)
+    assert sentkit("check", "old").rows[0]["rows_per_s"] is None
+    created = Path("new/run.json").stat().st_mtime
+    blocks = sorted(Path("new").glob("00002-*"))
+    for number, path in enumerate(blocks):
+        os.utime(path, (created + 10 * number, created + 10 * number))
+    later = sum(VectorFile(str(path)).count for path in blocks[1:])
+
+    assert len(blocks) > 2
+    assert sentkit("check", "new").rows[0]["rows_per_s"] == pytest.approx(later / (10 * (len(blocks) - 1)))

@@ -1,12 +1,14 @@
 """`search --shard` and `--merge`: the parts of a vector folder give the bytes of one search."""
 
 import json
+import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from support import ROOT, with_program
+from support import ROOT, in_jsonl, with_program
 
 QUERIES = ["the dog", "cat runs", "runs . dog"]
 
@@ -76,29 +78,57 @@ def test_a_part_reads_only_its_blocks(sentkit, folder, queries):
     assert {hit["row"] for hit in after[1].rows[0]["hits"]} <= {*range(30, 41)}
 
 
-@pytest.mark.parametrize(
-    ("third", "problem"),
-    [
-        ([], "the files are the parts 1, 2, expected each of 1 to 3 once"),
-        (["part2.jsonl"], "the files are the parts 1, 2, 2, expected"),
-        (["other.jsonl"], "searched with other flags or parts than part1.jsonl"),
-        (["short.jsonl"], "short.jsonl: it has fewer rows than another part"),
-        (["turned.jsonl"], "another query than in line 1 of part1.jsonl"),
-        (["q.jsonl"], "q.jsonl:1: not a row of sentkit search --shard"),
-    ],
-)
-def test_wrong_parts_are_refused(sentkit, parts, third, problem):
-    """The first two files are the parts 1 and 2 of 3."""
+def test_parts_may_be_written_again_by_another_program(sentkit, parts, queries):
+    """`json.dumps` puts blanks after colons and commas. The hits of this program keep their bytes."""
+    whole, names = sentkit("search", *queries), parts(2, "--top", str(10**20))
+    for name in names:
+        Path(name).write_text(in_jsonl(*map(json.loads, Path(name).read_text().splitlines())))
+
+    done = sentkit("search", "--merge", *names)
+
+    assert (done.code, [row["hits"][:10] for row in done.rows]) == (0, [row["hits"] for row in whole.rows])
+    assert b'"hits":[{"row": ' in done.out
+
+
+def test_wrong_parts_are_refused(sentkit, parts, encode, corpus, words):
+    """The first two files are the parts 1 and 2 of 3. A file of an older version does not name its corpus."""
     parts(3, "--top", "2")
-    Path("part3.jsonl").rename("other.jsonl")
+    Path("part3.jsonl").rename("top.jsonl")
     parts(3)
+    encode(corpus, "-o", "store/", "--store", "float16")
+    encode(corpus, "-o", "space/", "--dim", "2")
+    texts = "\n".join(QUERIES).encode()
+    sentkit("encode", "-m", words, "-q", "--dim", "2", "-o", "small.jsonl", stdin=texts)
+    Path("cats.jsonl").write_text(Path("corpus.jsonl").read_text().replace("dog", "cat"))
+    encode("cats.jsonl", "-o", "rows/")
+    for name, queries in {"store": "q", "space": "small", "rows": "q"}.items():
+        flags = ["--queries", f"{queries}.jsonl", "--corpus", f"{name}/"]
+        assert sentkit("search", *flags, "--shard", "3/3", "-o", f"{name}.jsonl").code == 0
     lines = Path("part3.jsonl").read_text().splitlines(keepends=True)
     Path("short.jsonl").write_text("".join(lines[:2]))
     Path("turned.jsonl").write_text("".join(lines[::-1]))
+    Path("old.jsonl").write_text("".join(re.sub('"corpus":"[^"]*",', "", line) for line in lines))
+    Path("fewer.jsonl").write_text("".join(re.sub(r'(arities":\[)[^,]*,', r"\1", line) for line in lines))
+    Path("many.jsonl").write_text("".join(lines).replace('"count":3', f'"count":{10**9}'))
 
-    done = sentkit("search", "--merge", "part1.jsonl", "part2.jsonl", *third)
+    for third, problem in {
+        (): "the files are the parts 1, 2, expected each of 1 to 3 once",
+        ("part2.jsonl",): "the files are the parts 1, 2, 2, expected",
+        ("many.jsonl",): 'many.jsonl:1: "count" of this part is 1000000000, that of part1.jsonl 3',
+        ("top.jsonl",): 'top.jsonl:1: "top" of this part is 2, that of part1.jsonl 10',
+        ("space.jsonl",): 'space.jsonl:1: "space" of this part is "',
+        ("rows.jsonl",): 'rows.jsonl:1: "corpus" of this part is "',
+        ("store.jsonl",): 'store.jsonl:1: "corpus" of this part is "',
+        ("old.jsonl",): 'old.jsonl:1: part: "corpus" is missing',
+        ("fewer.jsonl",): 'fewer.jsonl:1: "similarities" are not those of the hits',
+        ("short.jsonl",): "short.jsonl: it has fewer rows than another part",
+        ("turned.jsonl",): "another query than in line 1 of part1.jsonl",
+        ("q.jsonl",): "q.jsonl:1: not a row of sentkit search --shard",
+    }.items():
+        done = sentkit("search", "--merge", "part1.jsonl", "part2.jsonl", *third)
 
-    assert (done.code, problem in done.err) == (65, True)
+        assert done.code == 65, third
+        assert problem in done.err
 
 
 def test_wrong_uses_are_refused(sentkit, folder, queries, words):
@@ -119,6 +149,23 @@ def test_wrong_uses_are_refused(sentkit, folder, queries, words):
 
         assert done.code == 2, arguments
         assert problem in done.err
+
+
+@pytest.mark.parametrize("name", ["encode", "search", "train"])
+def test_the_scripts_of_slurm_request_processors_for_srun_and_memory(tmp_path, name):
+    """Since 22.05, `srun` does not inherit --cpus-per-task. An array limits its tasks that run together."""
+    (tmp_path / "bin").mkdir()
+    for program in ("srun", "scontrol"):
+        (tmp_path / "bin" / program).write_text('#!/bin/sh\necho "$SRUN_CPUS_PER_TASK" > cpus\n')
+        (tmp_path / "bin" / program).chmod(0o755)
+    script = ROOT / f"examples/slurm/{name}.sbatch"
+    environment = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "SLURM_CPUS_PER_TASK": "3"}
+    subprocess.run(["sh", str(script), "x"], env=environment, cwd=tmp_path, check=True)
+    lines = [line for line in script.read_text().splitlines() if line.startswith("#SBATCH")]
+
+    assert (tmp_path / "cpus").read_text() == "3\n"
+    assert any(line.startswith("#SBATCH --mem=") for line in lines)
+    assert all("%" in line for line in lines if "--array" in line)
 
 
 def test_an_array_of_slurm_searches_the_parts(sentkit, folder, queries, tmp_path):

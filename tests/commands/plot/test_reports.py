@@ -1,5 +1,6 @@
 """`plot sweep` and `plot curve`: numbers from reports and logs."""
 
+import json
 import shutil
 
 import pytest
@@ -86,6 +87,21 @@ def test_a_log_has_a_panel_for_each_quantity(plot):
     assert [next(iter(set(record) - {"series", "step"})) for record in several] == [
         "loss", "contrast", "drift", "lr", "dev", "dev",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("made", "kept"), [(None, 2), ({"step": 3}, 3), ({"step": 9}, None)])
+def test_the_kept_step_is_marked(plot, svg, tmp_path, made, kept):
+    """It is the last best one, or that of the checkpoint, which --set final=last changes."""
+    scores = [(0, 50.0, False), (1, 60.0, True), (2, 62.5, True), (3, 61.0, False), (4, None, False)]
+    log = in_jsonl(*({"step": step, "dev": dev, "best": best} for step, dev, best in scores))
+    (tmp_path / "steps.jsonl").write_text(log)
+    if made is not None:
+        (tmp_path / "sentkit.json").write_text(json.dumps(made))
+    records = plot("curve", ".")
+
+    assert [record["step"] for record in records if record.get("kept")] == ([] if kept is None else [kept])
+    assert [(record["step"], record["dev"]) for record in records] == [each[:2] for each in scores]
+    assert svg("curve", ".")[0].count("kept") == (kept is not None)
 
 
 def test_points_of_a_long_run_are_means(plot):

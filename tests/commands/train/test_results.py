@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,32 @@ def test_encode_reads_the_checkpoint(train, sentkit, tmp_path, tiny):
     assert read.rows[0]["_emb"].startswith("out/cls:")
     assert np.abs(read.vectors() - raw.vectors()).max() > 1e-3
     assert not (tmp_path / "out.part").exists()
+
+
+def test_a_checkout_without_a_record_of_its_version_trains(train, tmp_path, monkeypatch, sentkit):
+    """The version is then unknown, in states and checkpoints of `train` and of `export`."""
+
+    def unknown(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", unknown)
+    done = train("--save-every", 1)
+    exported = sentkit("export", "-m", "out", "-o", "exported")
+
+    assert (done.code, exported.code) == (0, 0), done.err + exported.err
+    for name in ("out", "exported"):
+        assert json.loads((tmp_path / name / "sentkit.json").read_text())["made_with"]["sentkit"] == "unknown"
+    assert sentkit("--version").out.decode().endswith("tokenizers unknown\n")
+
+
+def test_a_deterministic_run_leaves_no_temporary_files(execute, tiny, texts, tmp_path):
+    (temporary := tmp_path / "temporary").mkdir()
+    command = ["sentkit", "train", "simcse", str(texts), "-m", str(tiny), "-o", "out", "--deterministic"]
+    done = execute([*command, "--batch", "3"], tmp_path, TMPDIR=str(temporary))
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "out/sentkit.json").read_text())["made_with"]["deterministic"] is True
+    assert list(temporary.iterdir()) == []
 
 
 def test_each_of_several_seeds_is_a_separate_run(train, tmp_path, dev):
@@ -117,18 +144,29 @@ def test_dev_before_uses_the_readout_of_the_base(sentkit, tiny, copy_of, texts, 
         assert [row["dev_before"], row["dev"]] == pytest.approx([scores["base"], scores[name]], rel=1e-6)
         worse = row["dev"] < row["dev_before"]
         assert worse == any("warning: the result is worse by " in line for line in done.told)
-        equal = row["dev"] == row["dev_before"]
+        equal = row["dev"] == row["dev_before"]  # none of these differs by less than 0.005
         assert equal == any("warning: the result is not better on --dev: " in line for line in done.told)
 
 
-def test_an_undefined_score_before_training_is_not_compared(sentkit, tiny, texts, dev, monkeypatch):
-    """It is undefined if a base gives equal vectors."""
-    scores = iter([math.nan, 10.0])
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        (math.nan, 10.0, ""),  # undefined: a base gives equal vectors
+        (85.8510, 85.8490, "the result is not better on --dev: 85.85"),  # equal with two decimals
+        (85.8551, 85.8549, "the result is not better on --dev: 85.86"),
+        (85.86, 85.85, "the result is worse by 0.01 on --dev: 85.86"),
+    ],
+)
+def test_scores_are_compared_with_those_before_training(
+    sentkit, tiny, texts, dev, monkeypatch, before, after, problem
+):
+    scores = iter([before, after])
     monkeypatch.setattr(Trainer, "_score", lambda *_: next(scores))
     done = sentkit("train", "simcse", texts, "-m", tiny, "--dev", dev, "--threads", 1, "-o", "out")
 
-    assert (done.rows[0]["dev_before"], done.rows[0]["dev"]) == (None, 10.0)
-    assert not any("the result is" in line for line in done.told), done.told
+    assert (done.rows[0]["dev_before"], done.rows[0]["dev"]) == (None if before != before else before, after)
+    assert any("the result is" in line for line in done.told) == bool(problem), done.told
+    assert problem in done.err
 
 
 def test_patience_ends_a_run_early_and_the_last_weights_are_kept_on_request(train, dev, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 import pytest
 
@@ -12,6 +13,82 @@ BROKEN = [  # text of the file, the place of the error, a part of the message
     ("import sentkit\n\nunknown.name", 3, "NameError"),
     ("from sentkit.method import missing", 1, "ImportError"),
 ]
+
+SHORT = """\
+from sentkit.method import SENTENCE, Method, Reads, mean_of
+
+class Short(Method):
+    @classmethod
+    def reads(cls, base, settings):
+        return Reads((SENTENCE,))
+
+    def encode(self, batch):
+        return {"one": self.vectors(self.pack(batch.texts[0]))}
+
+    def loss(self, outputs):
+        return {"size": mean_of(outputs["one"].square().sum(1))}
+"""
+SETTINGS = """\
+    @dataclass(frozen=True, kw_only=True)
+    class Settings(Recipe):
+        {}
+"""
+HEAD = "from dataclasses import dataclass; from sentkit.method import *; import sys, torch, typer\n"
+EXIT = "the method ends the program (SystemExit)"
+ENCODED = 'return {"one": self.vectors(self.pack(batch.texts[0]))}'
+TERMS = 'return {"size": mean_of(outputs["one"].square().sum(1))}'
+MORE, CLASS = f"{TERMS}\n    ", f"{TERMS}\n    @classmethod\n    "
+
+
+def of_settings(line):
+    return f"{TERMS}\n{SETTINGS.format(line)}"
+
+
+FAULTS = [  # a line of SHORT, its replacement, the line of the error, a part of the message
+    ("class Short", "sys.exit(0)\nclass Short", 3, EXIT),
+    ("class Short", "raise typer.Exit(0)\nclass Short", 3, "Exit: 0"),
+    ("return Reads", "sys.exit(0); return Reads", 6, EXIT),
+    (ENCODED, "sys.exit(0)", 9, EXIT),
+    (TERMS, "sys.exit(0)", 12, EXIT),
+    (TERMS, "sys.exit('a reason')", 12, EXIT),
+    (TERMS, MORE + "def finished(self): sys.exit(0)", 13, EXIT),
+    (TERMS, MORE + "def __init__(self, body, settings): sys.exit(0)", 13, EXIT),
+    (TERMS, MORE + "def groups(self): sys.exit(0)", 13, EXIT),
+    ("return Reads((SENTENCE,))", "return (SENTENCE,)", 4, "reads() is of the type tuple, expected Reads"),
+    ("return Reads((SENTENCE,))", "return Reads(())", 4, "reads() is empty"),
+    ("return Reads((SENTENCE,))", "Reads((SENTENCE,))", 4, "reads() is None, expected Reads"),
+    ("    @classmethod\n", "", 3, "write @classmethod before it"),
+    ("settings):\n", "settings, more):\n", 4, "TypeError"),
+    (ENCODED, "return {}", 8, "encode() is empty"),
+    (ENCODED, "return self.vectors(self.pack(batch.texts[0]))", 8, "of the type Tensor, expected dict"),
+    (ENCODED, "return {'one': torch.ones(3, requires_grad=True)}", 8, "the shape (3,), expected 4 rows"),
+    (ENCODED, "return {'one': torch.ones(len(batch), 2)}", 8, "encode() has no gradient"),
+    (TERMS, "return {}", 11, "loss() is empty"),
+    (TERMS, "pass", 11, "loss() is None, expected dict"),
+    (TERMS, "return {'size': outputs['one'].sum()}", 11, '["size"] is of the type Tensor, expected Term'),
+    (TERMS, "return {'size': mean_of(outputs['one'].detach())}", 11, "loss() has no gradient"),
+    (TERMS, "return {'size': Term(outputs['one'], 1.0)}", 11, "expected one number"),
+    (TERMS, "return {'size': Term(outputs['one'].sum(), 'x')}", 11, "is of the type str, expected float"),
+    (TERMS, "one = outputs['one'].exp(); total = one.sum(); r = one.square().sum(); one.add_(1)\n"
+     "        return {'size': mean_of(r)}", 3, "modified by an inplace operation"),
+    (TERMS, MORE + "def penalty(self): return {'x': torch.ones(())}", 13, "penalty() has no gradient"),
+    (TERMS, MORE + "def draw(self, batch, random): return {'x': [1]}", 13, "has 1 values, expected 4"),
+    (TERMS, MORE + "def groups(self): return [{'params': []}]", 13, 'groups()[0]["lr"] is None'),
+    (TERMS, MORE + "def finished(self): return {}", 13, "of the type dict, expected Finished"),
+    (TERMS, CLASS + "def readouts(cls, settings): return ('x',)", 13, "unknown readout"),
+    (TERMS, CLASS + "def identity(cls, base, settings): return {'x': base}", 13, "as JSON"),
+    (TERMS, CLASS + "def build(cls, base, settings): pass", 13, "build() is None"),
+    (TERMS, MORE + "def encode(self): pass", 13, "TypeError"),
+    (TERMS, MORE + "needs = {}", 3, "needs is of the type dict, expected Needs"),
+    (TERMS, MORE + "presets = {'small': {'bacth': 2}}", 3, 'has the unknown setting "bacth"'),
+    (TERMS, MORE + "presets = {'small': {'batch': 0}}", 3, "small: batch=0: expected 1 or more"),
+    (TERMS, MORE + "class Settings(Recipe): weight: float = ours(1.0, 'x')", 3, "is not a dataclass"),
+    (TERMS, of_settings("weight: float = 1.0"), 3, "the setting weight has no source"),
+    (TERMS, of_settings("weight: float = ours(1.0)"), 3, "the setting weight has no meaning"),
+    (TERMS, of_settings("weight: list = ours(1.0, 2)"), 3, "an unknown type"),
+    (TERMS, of_settings("batch: int = ours(chr(51))"), 3, "batch is of the type str"),
+    (TERMS, f"{TERMS}\n\0", 13, "contains a NUL byte"),
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -41,6 +118,7 @@ def test_the_example_of_the_manual_is_short_and_trains(run, mine, sentkit):
     assert len(mine.read_text().splitlines()) <= 42
     assert done.code == 0, done.err
     assert json.loads(done.out)["method"] == "mine.py:Uniform"
+    assert "declares none; it is the default of mine.py:Uniform\n" in done.err
     assert "weight of the uniformity" in listed
     assert "--preset small" in listed
     assert f"sentkit train {mine}:Uniform" in replayed
@@ -60,14 +138,26 @@ def test_chunks_seeds_and_equal_runs(run, mine):
 def test_a_changed_file_is_refused_at_resume_and_reported_by_replay(run, mine, sentkit):
     run()
     same = run("--resume")
-    mine.write_text(mine.read_text() + "# changed\n")
+    text = mine.read_text()
+    mine.write_text(text + "# changed\n")
     changed = run("--resume")
     replayed = sentkit("inspect", str(mine.with_name("out")), "--replay")
+    mine.unlink()
+    without = sentkit("inspect", str(mine.with_name("out")), "--replay")
+    mine.write_text(text)
+    *_, command = without.out.decode().splitlines()
+    again = sentkit(*shlex.split(command)[1:-1], str(mine.with_name("again")))
 
     assert same.code == 0
     assert changed.code == 65
-    assert "method_file" in changed.err
+    assert "belongs to a different run: mine.py has changed\n" in changed.err
     assert "mine.py: has changed since then" in replayed.err
+    assert (without.code, without.told) == (1, [f"sentkit inspect: {mine}: is not there any more"])
+    assert f"# {mine}: no such file; so --set gives all recorded settings" in without.out.decode()
+    assert again.code == 0, again.err
+    assert contents(mine.with_name("again")).keys() == contents(mine.with_name("out")).keys()
+    weights = [(mine.parent / name / "model.safetensors").read_bytes() for name in ("out", "again")]
+    assert weights[0] == weights[1]
 
 
 @pytest.mark.parametrize(("text", "line", "problem"), BROKEN)
@@ -89,11 +179,39 @@ def test_an_error_during_training_has_the_line_of_the_file(run, mine):
     assert f"mine.py:{line}: NameError" in done.err
 
 
+def test_the_shortest_method_of_the_manual_trains(run, mine, sentkit):
+    """Without Settings, it has those of the trainer and a readout. Annotations can be strings."""
+    settings = "weight: float = ours(1.0, 'meaning')\n        readout: str = readout('mean')"
+    for text in (SHORT, f"from __future__ import annotations; {HEAD}{SHORT}{SETTINGS.format(settings)}"):
+        mine.write_text(text)
+        done = run("--set", "readout=cls", "--set", "chunk=2", "-f", kind="Short")
+        listed = " ".join(sentkit("train", f"{mine}:Short", "--list").out.decode().split())
+
+        assert done.code == 0, done.err
+        assert json.loads(done.out)["readout"] == "cls"
+        assert "base: as the base declares, else mean [" in listed
+
+
+@pytest.mark.parametrize(("old", "new", "line", "problem"), FAULTS)
+def test_a_faulty_hook_has_the_line_of_the_file(run, mine, old, new, line, problem):
+    """Never 0 without a checkpoint, and never the report of a bug."""
+    mine.write_text(HEAD[:-1] + ";" + SHORT.replace(old, new, 1))
+    done = run(kind="Short")
+
+    assert (done.code, done.out) == (65, b""), done.err
+    assert f"sentkit train: {mine}:{line}: " in done.err
+    assert problem in done.err
+    assert not mine.with_name("out").exists()
+
+
 @pytest.mark.parametrize(
     ("place", "code", "problem"),
     [
         ("./missing.py:X", 66, "missing.py: no such file"),
         ("no.such.module:X", 2, "no module no"),
+        (":X", 2, "neither a file *.py nor a module"),
+        ("./mine:X", 2, "neither a file *.py nor a module"),
+        ("sys:X", 2, "is not a subclass of Method"),
         ("json:JSONDecoder", 2, "is not a subclass of Method"),
         ("sentkit.method:Method", 2, "does not define encode"),
     ],
@@ -103,6 +221,17 @@ def test_wrong_places_are_refused(sentkit, texts, tmp_path, place, code, problem
 
     assert done.code == code
     assert problem in done.err
+
+
+def test_an_error_in_a_module_has_its_file(sentkit, texts, tmp_path, monkeypatch):
+    (tmp_path / "broken_module.py").write_text("first = 1\nunknown.name\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    done = sentkit("train", "broken_module:X", texts, "-o", "out")
+
+    assert (done.code, done.told) == (
+        65,
+        [f"sentkit train: {tmp_path}/broken_module.py:2: NameError: name 'unknown' is not defined"],
+    )
 
 
 def test_a_method_of_a_module_is_found_by_its_name(sentkit, tiny, texts, tmp_path):

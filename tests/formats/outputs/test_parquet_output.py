@@ -54,6 +54,10 @@ def problem_of(folder: Path, *rows: dict[str, Any]) -> str:
     return caught.value.problem if caught.value.advice is None else str(caught.value).rpartition("/")[2]
 
 
+def rows_of(path: str) -> list[str]:
+    return [row.line.decode() for row in Inputs([path]).read(lambda row: row)]
+
+
 def groups_of(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr("sentkit.formats.outputs.parquet_output.GROUP_ROWS", rows)
 
@@ -145,6 +149,7 @@ def test_the_first_rows_determine_fields_and_types(tmp_path: Path, monkeypatch, 
     ("line", "problem"),
     [
         (b'{"x":1,"x":2}', 'duplicate field "x"'),
+        (b'{"x":[{"y":{"z":1,"":2,"\\u007a":3}}]}', 'duplicate field "z"'),
         (b"[1]", "the row is a list, a Parquet file needs objects"),
         (b'{"embedding":"no vector"}', '"embedding" is a string, expected a vector'),
         (b'{"embedding":[]}', '"embedding" is a list, expected a vector'),
@@ -184,9 +189,35 @@ def test_without_pyarrow_nothing_is_written(tmp_path: Path, monkeypatch: pytest.
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [2**64, -(2**63) - 1])
-@pytest.mark.parametrize("value", [b"%d", b'{"a":[1e300,{"b":%d}]}'])
-def test_a_whole_number_of_more_than_64_bits_is_an_error(tmp_path, number, value):
-    with pytest.raises(DataError, match='"id" is or contains a whole number of more than 64 bits'):
-        write(tmp_path, b'{"id":1}\n{"id":%b}\n' % (value % number))
-    assert parquet.read_table(write(tmp_path, b'{"x":1e300}\n'))["x"].to_pylist() == [1e300]
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (b"%d" % 2**64, "a whole number of more than 64 bits"),
+        (b'{"a":[1e300,{"b":%d}]}' % (-(2**63) - 1), "a whole number of more than 64 bits"),
+        (b"99999999999999999999999999999.12345678", "a number with more digits than float64 has"),
+        (b'["a {",[{"b":0.12345678901234567}]]', "a number with more digits than float64 has"),
+        (b"1e-00000000000000400", "a number with more digits than float64 has"),
+    ],
+)
+def test_a_number_that_loses_digits_is_an_error(tmp_path, value, problem):
+    with pytest.raises(DataError, match=f'a.parquet:2: "id" is or contains {problem}'):
+        write(tmp_path, b'{"id":null}\n{"id":%b}\n' % value)
+
+
+@pytest.mark.parametrize("number", ["1e300", "0.10000000000000001", f"{0.1:.55f}", "19.990000000000000000"])
+def test_digits_that_float64_has_are_kept(tmp_path, number):
+    """Also those of programs that print all of them."""
+    path = write(tmp_path, b'{"x":%b}\n' % number.encode())
+
+    assert parquet.read_table(path)["x"].to_pylist() == [float(number)]
+
+
+@pytest.mark.parametrize(("opening", "close", "most"), [("[", "]", 49), ('{"y":', "}", 98)])
+def test_too_many_levels_are_refused(tmp_path, opening, close, most):
+    """Readers accept 100 levels of a schema."""
+    for depth, inner in ((most, "1"), (most, "null")):
+        line = f'{{"x":{opening * depth}{inner}{close * depth}}}'
+        assert rows_of(write(tmp_path, line.encode() + b"\n")) == [line]
+    for depth in (most + 1, 900):
+        with pytest.raises(DataError, match=r"a.parquet:1: lists and objects are nested too deeply"):
+            write(tmp_path, f'{{"x":{opening * depth}1{close * depth}}}\n'.encode())

@@ -89,6 +89,8 @@ def test_an_invalid_field_flag_is_a_usage_error(pair: str, problem: str) -> None
         parse_fields([pair], ("text",))
 
     assert str(caught.value) == f'--field "{pair}": {problem}'
+    with pytest.raises(UsageError, match='--field "text=b": "text" is given twice'):
+        parse_fields(["text=a", "text=b"], ("text",))
 
 
 @pytest.mark.parametrize(

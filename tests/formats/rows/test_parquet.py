@@ -1,6 +1,7 @@
 """Rows of Parquet files: the JSON lines that are made from their records, and what is refused."""
 
 import datetime
+import json
 import math
 from collections.abc import Callable
 from decimal import Decimal
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.meter import Meter
+from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.lines import LongLine
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import Inputs, Rejects, Row
@@ -25,6 +27,9 @@ parquet = pytest.importorskip("pyarrow.parquet")
 Written = Callable[..., str]
 SECONDS = pa.duration("s")
 DATE = datetime.datetime(2024, 1, 2, 3, 4, 5, 6000)
+
+
+TWICE = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
 
 
 @pytest.fixture
@@ -58,6 +63,8 @@ def rows_of(path: str, **how: Any) -> list[Row]:
         (pa.array(np.array([0.5, 2], np.float16)), ["0.5", "2.0"]),
         (pa.array([Decimal("12.30"), None, Decimal("-0.05")]), ["12.30", "null", "-0.05"]),
         (pa.array([Decimal(10**30)], pa.decimal128(38, 0)), ["1" + "0" * 30]),
+        (pa.array([Decimal("1" + "0" * 29 + ".12345678")]), ["1" + "0" * 29 + ".12345678"]),
+        (pa.array([Decimal(10**75)], pa.decimal256(76, 0)), ["1" + "0" * 75]),
         (pa.array([DATE, None], pa.timestamp("us")), ['"2024-01-02T03:04:05.006000"', "null"]),
         (pa.array([DATE], pa.timestamp("ms", "Europe/Berlin")), ['"2024-01-02T03:04:05.006Z"']),
         (pa.array([DATE.date()]), ['"2024-01-02"']),
@@ -81,11 +88,23 @@ def rows_of(path: str, **how: Any) -> list[Row]:
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
 )  # fmt: skip
 def test_each_type_has_one_form(written: Written, column: Any, lines: list[str]) -> None:
-    rows = rows_of(written({"x": column, "n": range(len(column))}))
+    path = written({"x": column, "n": range(len(column))})
+    rows = rows_of(path)
 
     assert [row.line.decode() for row in rows] == [f'{{"x":{x},"n":{n}}}' for n, x in enumerate(lines)]
     assert [row.values for row in rows] == [orjson.loads(row.line) for row in rows]
     assert [row.number for row in rows] == list(range(1, len(lines) + 1))
+    # Written to Parquet and read again, each value is equal, or it is refused because digits would be lost.
+    other = path.replace("a.parquet", "b.parquet")
+    try:
+        with open_output(other, force=False) as out:
+            out.writelines(row.line + b"\n" for row in rows)
+    except DataError:
+        assert max(map(len, lines)) > 19
+        assert pa.types.is_decimal(column.type) or column.type == pa.uint64()
+    else:
+        again = [json.loads(row.line, parse_float=Decimal) for row in rows_of(other)]
+        assert again == [json.loads(row.line, parse_float=Decimal) for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -130,6 +149,8 @@ def test_a_long_row_is_a_bad_row(written: Written) -> None:
     [
         (pa.table([[1], [2]], ["a", "a"]), "duplicate column name"),
         (pa.table({"t": pa.array([1], SECONDS)}), 'the column "t" has the type duration'),
+        (pa.table([TWICE], ["t"]), 'the column "t" has the type struct with two fields "a"'),
+        (pa.table([pa.ListArray.from_arrays([0, 1], TWICE)], ["t"]), 'the column "t"'),
         (pa.table({"t": pa.array([{"d": [1]}], pa.struct([("d", pa.list_(SECONDS))]))}), 'the column "t"'),
     ],
 )  # fmt: skip

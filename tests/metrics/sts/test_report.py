@@ -1,17 +1,28 @@
+import math
+
 import numpy as np
 import pytest
 
+from sentkit.commands.diff import check_limits
+from sentkit.errors import AnswerIsNo
 from sentkit.metrics.sts import intervals
 from sentkit.metrics.sts.correlation import pearson, spearman
 from sentkit.metrics.sts.gold_pairs import GoldPairs, ScoreOptions
 from sentkit.metrics.sts.intervals import percentile_interval, resample, two_sided_p
-from sentkit.metrics.sts.report import AGGREGATES, compare, report
+from sentkit.metrics.sts.report import AGGREGATES, below, compare, report
 
 ALL = ScoreOptions("score")
 
 # A worked example with two sub-topics.
 GOLD = [1.0, 2.0, 3.0, 2.5, 3.5, 4.5]
 SCORES = [0.1, 0.2, 0.3, 0.05, 0.15, 0.25]
+
+
+def test_a_measure_that_is_not_a_number_fails_every_gate():
+    for value in (math.nan, None):
+        assert below([{"file": "a", "m": value}], "m", "m", 0.0) == "a: m is undefined, below 0"
+    with pytest.raises(AnswerIsNo, match="lowest cosine is nan, below 0"):
+        check_limits({"cosine": {"lowest": math.nan}}, {"cosine": 0.0})
 
 
 def noisy(n: int, noise: float, seed: int = 0, topics: int = 3) -> GoldPairs:

@@ -60,11 +60,16 @@ def test_precisions_by_name():
     assert error.value.advice == "available: fp32, bf16, auto"
 
 
-@pytest.mark.parametrize(("gain", "expected"), [(3.0, torch.bfloat16), (1.2, torch.float32)])
-def test_auto_is_bf16_if_its_products_are_faster(monkeypatch, gain, expected):
-    monkeypatch.setattr(device, "gain_of_bf16", lambda: gain)
+def test_auto_on_a_cpu_is_fp32_unless_the_variable_selects_bf16(monkeypatch):
+    """Also where bf16 is faster: small inputs are encoded in fp32, and more rows must not change vectors."""
+    monkeypatch.delenv("SENTKIT_PRECISION", raising=False)
+    monkeypatch.setattr(device, "gain_of_bf16", lambda: 3.0)
 
-    assert pick_precision("auto", CPU) == expected
+    assert pick_precision("auto", CPU) == torch.float32
+    for name, chosen in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        monkeypatch.setenv("SENTKIT_PRECISION", name)
+        assert pick_precision("auto", CPU) == chosen
+        assert (pick_precision("fp32", CPU), pick_precision("bf16", CPU)) == (torch.float32, torch.bfloat16)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +91,7 @@ def test_a_ratio_of_speeds_is_that_of_the_least_times(monkeypatch, old, new, rou
 
 @pytest.mark.parametrize("real", [True, False])
 def test_auto_on_cuda_ignores_emulated_bf16(monkeypatch, real):
+    monkeypatch.delenv("SENTKIT_PRECISION", raising=False)
     monkeypatch.setattr(
         torch.cuda, "is_bf16_supported", lambda including_emulation: real or including_emulation
     )

@@ -1,0 +1,194 @@
+"""Empty and blank texts: their vectors are zero, and commands that compare all rows omit them."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sentkit import Encoder
+from sentkit.formats.vectors.store import Store
+from support import in_jsonl
+
+TEXTS = ["a cat", "", "a small dog", " \u00a0\t", "the market fell", "a cat"]
+BLANK = [1, 3]
+FULL = [0, 2, 4, 5]
+COUNTED = "2 of 6 texts are empty: their vectors are zero"
+OMITTED = "2 of 6 rows have a zero vector, as empty texts do, and are left out"
+
+
+@pytest.fixture
+def rows(tmp_path, monkeypatch):
+    """rows.jsonl with all texts, and full.jsonl with those that are not blank."""
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_text(in_jsonl(*({"text": text, "id": n} for n, text in enumerate(TEXTS, 1))))
+    Path("full.jsonl").write_text(in_jsonl(*({"text": TEXTS[n], "id": n + 1} for n in FULL)))
+
+
+def vectors_of(path):
+    return np.asarray(Store(path).vectors()[:])
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (),
+        ("--precision", "int8"),
+        ("--prompt", "query: ", "--normalize"),
+        ("--readout", "prompt"),
+        ("--on-truncate", "chunks", "--window", "8"),
+        ("--on-truncate", "window"),
+        ("-m", "static"),
+    ],
+    ids=" ".join,
+)
+def test_a_blank_text_has_a_zero_vector_in_every_space(sentkit, rows, flags):
+    """The model does not read it: other texts have the vectors that they have without blank ones."""
+    done = sentkit("encode", "rows.jsonl", *flags, "-o", "rows.safetensors")
+    sentkit("encode", "full.jsonl", *flags, "-qo", "full.safetensors")
+    counted = COUNTED.replace("are empty", "have no known token") if "static" in flags else COUNTED
+    found = vectors_of("rows.safetensors")
+
+    assert (done.code, [line for line in done.told if "zero" in line]) == (
+        0,
+        [f"sentkit encode: warning: {counted}"],
+    )
+    assert not found[BLANK].any()
+    assert found[FULL].any(axis=(1, 2)).all()
+    np.testing.assert_allclose(found[FULL], vectors_of("full.safetensors"), atol=1e-6)
+
+
+def test_transforms_keep_zero_vectors(sentkit, rows):
+    """So `whiten apply` gives the vectors of an encoder with this transform, as for other texts."""
+    sentkit("encode", "rows.jsonl", "-qo", "rows.safetensors")
+    for kind in ("center", "flow"):
+        sentkit("whiten", "fit", "rows.safetensors", "--kind", kind, "-qfo", "t.safetensors")
+        sentkit("whiten", "apply", "rows.safetensors", "-t", "t.safetensors", "-fo", "moved.safetensors")
+        found = vectors_of("moved.safetensors")
+        with pytest.warns(UserWarning, match="2 of 6 texts are empty"):
+            own = Encoder(transform="t.safetensors", precision="fp32").encode(TEXTS)
+
+        assert not found[BLANK].any()
+        np.testing.assert_allclose(own, found[:, 0], atol=1e-4)
+        assert found[FULL].any(axis=(1, 2)).all()
+
+
+def test_pairs_sides_readouts_and_reused_vectors(sentkit, rows):
+    pairs = [{"text_a": a, "text_b": b} for a, b in pairwise(TEXTS)]
+    Path("pairs.jsonl").write_text(in_jsonl(*pairs))
+    zero = [[not text.strip() for text in pair.values()] for pair in pairs]
+    for flags in ((), ("--prompt", "a=query: ,b=")):
+        done = sentkit("encode", "pairs.jsonl", *flags)
+        found = [[not any(row[f"embedding_{side}"]) for side in "ab"] for row in done.rows]
+        assert found == zero
+        assert "4 of 10 texts are empty" in done.err
+    sentkit("encode", "rows.jsonl", "--readout", "mean,cls", "-qo", "sweep")
+    sweep = [vectors_of(path)[BLANK] for path in sorted(Path("sweep").iterdir())]
+    assert [each.any() for each in sweep] == [False, False]
+
+    sentkit("encode", "rows.jsonl", "-qo", "old.safetensors")
+    done = sentkit("encode", "rows.jsonl", "--reuse", "old.safetensors", "-o", "new.safetensors")
+    assert "reused rows: 6, encoded: 0, no longer needed: 0" in done.err
+    np.testing.assert_array_equal(vectors_of("new.safetensors"), vectors_of("old.safetensors"))
+
+
+@pytest.mark.parametrize("store", ["float32", "float16", "int8", "binary"])
+@pytest.mark.parametrize("folder", [False, True])
+def test_commands_that_compare_all_rows_omit_them(sentkit, rows, store, folder):
+    path = "rows/" if folder else "rows.safetensors"
+    sentkit("encode", "rows.jsonl", "--store", store, "-qo", path)
+    search = sentkit("search", "a cat", "--corpus", path, "--top", "9")
+    assert sorted(hit["row"] for hit in search.rows[0]["hits"]) == [n + 1 for n in FULL]
+    assert search.told == [f"sentkit search: warning: {path}: {OMITTED}"]
+    every = sentkit("search", "a cat", "--corpus", path, "--threshold", "-1")
+    assert len(every.rows[0]["hits"]) == len(FULL)
+    near = sentkit("duplicates", path, "--threshold", "-1")
+    assert len(near.rows) == 6  # pairs of four rows
+    assert near.told == [f"sentkit duplicates: warning: {path}: {OMITTED}"]
+    assert [row["group"] for row in sentkit("duplicates", path, "--threshold", "0.99", "--groups").rows] == [
+        *(1, 2, 3, 4, 5, 1)
+    ]
+    Path("pairs.jsonl").write_text(in_jsonl({"anchor": "a dog", "positive": "a small dog"}))
+    sentkit("encode", "pairs.jsonl", "-qo", "pairs.safetensors")
+    if store != "binary":
+        mined = sentkit("mine", "pairs.safetensors", "--corpus", path, "--margin", "1.5", "--top", "9")
+        assert set(mined.rows[0]["negatives"]) == {"a cat", "the market fell"}
+        assert f"sentkit mine: warning: {path}: {OMITTED}" in mined.told
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean", "manhattan"])
+def test_no_metric_finds_a_zero_vector(sentkit, rows, metric):
+    """Not even another one, whose distance is 0; and a query without a text has no hit."""
+    sentkit("encode", "rows.jsonl", "-qo", "rows.safetensors")
+    queries = sentkit("encode", "rows.jsonl", "-q").out
+    hits = sentkit(
+        "search", "--corpus", "rows.safetensors", "--metric", metric, "--top", "9", stdin=queries
+    ).rows
+    against = sentkit(
+        *("duplicates", "-", "--against", "rows.safetensors", "--metric", metric, "--threshold", "-1e-4"),
+        stdin=queries,
+    )
+
+    assert [len(row["hits"]) for row in hits] == [4, 0, 4, 0, 4, 4]
+    assert {2, 4}.isdisjoint(pair[f"row_{side}"] for pair in against.rows for side in "ab")
+    assert len(against.rows) >= 6
+
+
+def test_clusters_omit_zero_vectors(sentkit, rows):
+    """Their label is -1, and they change neither the clusters nor the silhouette."""
+    for name in ("rows", "full"):
+        sentkit("encode", f"{name}.jsonl", "-qo", f"{name}.safetensors")
+    both = [sentkit("cluster", f"{name}.safetensors", "-k", "3") for name in ("rows", "full")]
+    labels = [[row["cluster"] for row in done.rows] for done in both]
+    counts = [
+        sentkit("cluster", f"{name}.safetensors", "-k", "2..3", "--json").rows for name in ("rows", "full")
+    ]
+
+    assert both[0].told == [f"sentkit cluster: warning: rows.safetensors: {OMITTED}"]
+    assert [labels[0][n] for n in BLANK] == [-1, -1]
+    assert [labels[0][n] for n in FULL] == labels[1]
+    for name in ("silhouette", "inertia", "agreement"):
+        assert [row[name] for row in counts[0]] == pytest.approx([row[name] for row in counts[1]], rel=1e-6)
+    assert sentkit("cluster", "rows.safetensors", "-k", "5").code == 65
+
+
+def test_a_file_of_blank_lines_is_encoded(sentkit, rows):
+    """Each line is a row, as in cat; but nothing can be clustered, and JSONL has no rows."""
+    Path("blank.txt").write_text("\n \n")
+    Path("blank.jsonl").write_text("\n \n")
+    done = sentkit("encode", "blank.txt", "-o", "blank.safetensors")
+
+    assert done.code == 0
+    assert "2 of 2 texts are empty" in done.err
+    assert not vectors_of("blank.safetensors").any()
+    assert sentkit("search", "x", "--corpus", "blank.safetensors").rows == [{"text": "x", "hits": []}]
+    assert sentkit("cluster", "blank.safetensors", "-k", "1").code == 65
+    assert sentkit("encode", "blank.jsonl").code == 65
+    planned = sentkit("encode", "blank.txt", "-n").rows[0]
+    assert (planned["rows"], planned["tokens"], planned["batches"]) == (2, 0, 0)
+
+
+def test_the_class_gives_the_same_vectors(sentkit, rows):
+    with pytest.warns(UserWarning, match="2 of 6 texts are empty: their vectors are zero"):
+        vectors = Encoder(precision="fp32").encode(TEXTS)
+    sentkit("encode", "rows.jsonl", "--precision", "fp32", "-qo", "rows.safetensors")
+
+    assert not vectors[BLANK].any()
+    np.testing.assert_allclose(vectors, vectors_of("rows.safetensors")[:, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_only_the_first_byte_order_mark_is_removed(sentkit, tmp_path, monkeypatch, suffix):
+    """A second one belongs to the name, so a file that `cat` writes has the names of its input."""
+    monkeypatch.chdir(tmp_path)
+    row = {"\ufefftext": "a cat", "id": "1"}
+    Path("in.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n")
+    Path(f"mark.{suffix}").write_bytes(
+        b"\xef\xbb\xbf" + "text,id\na cat,1\n".replace(",", {"csv": ",", "tsv": "\t"}[suffix]).encode()
+    )
+
+    assert sentkit("cat", "in.jsonl", "-o", f"out.{suffix}").code == 0
+    assert sentkit("cat", f"out.{suffix}").rows == [row]
+    assert sentkit("cat", f"mark.{suffix}").rows == [{"text": "a cat", "id": "1"}]
+    assert sentkit("encode", f"out.{suffix}").code == 65
