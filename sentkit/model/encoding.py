@@ -78,7 +78,7 @@ def encode_texts(tokens: TokenBlock, encoder: Encoder, budget: int) -> Arrays:
     if tokens.windows:
         return encode_windows(list(tokens), encoder, budget)
     plan = plan_batches(tokens, budget)
-    arrays = list[NDArray[np.float32]]()
+    arrays: Arrays = []
     for batch, states in zip(plan, encoder.encode(map(tokens.take, plan)), strict=True):
         put(arrays, batch, finish(states, encoder.steps), len(tokens))
     return arrays
@@ -96,7 +96,7 @@ def encode_windows(tokens: Sequence[Tokens], encoder: Encoder, budget: int) -> A
     plan = [*first, *(len(tokens) + batch for batch in second)]
     rows = ranges([part.results for part in (*tokens, *others)])
     averaged = any(each.windows is not None and each.windows.weights for each in tokens)
-    arrays = []
+    arrays: Arrays = []
     unfinished: Arrays = []
     for batch, read in zip(plan, encoder.encode(map(parts.take, plan)), strict=True):
         chosen = np.array([*chain.from_iterable(rows[place] for place in batch.tolist())])

@@ -134,8 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for kind in ("bf16", "fp32")
         )
         tokens = half.tokenizer(texts)
-        assert {len(each.ids) for each in tokens} == {wanted.length}
-        batches = [[tokens[place] for place in own] for own in plan_batches(tokens, half.loaded.budget)[1]]
+        assert {*tokens.lengths.tolist()} == {wanted.length}
+        batches = [tokens.take(own) for own in plan_batches(tokens, half.loaded.budget)]
         ways: dict[str, Callable[[], object]] = {
             "sentkit: tokens to vectors": lambda: list(half.loaded.encode(batches)),
             "sentkit: texts to vectors": lambda: half.encode(texts),

@@ -7,11 +7,16 @@ import pytest
 
 from sentkit.formats.lexicons.model2vec import Table
 from sentkit.model.static.models import WordSets, WordTable, arrays_hash
+from sentkit.model.text.tokens import TokenBlock, Tokens
 
 ROWS = np.random.default_rng(0).standard_normal((20, 6)).astype(np.float32)
 TEXTS = [[3], [], [1, 1, 4], [19, *range(19)], [2, 0], [], [7] * 50]
 PLACES = np.arange(30) % 20
 WEIGHTS = np.linspace(0.5, 2, 30).astype(np.float32)
+
+
+def block(texts: Sequence[list[int]]) -> TokenBlock:
+    return TokenBlock.of([Tokens(ids, len(ids)) for ids in texts])
 
 
 def looped(texts: Sequence[Sequence[int]], table: Table, reduction: str) -> np.ndarray:
@@ -37,15 +42,15 @@ def looped(texts: Sequence[Sequence[int]], table: Table, reduction: str) -> np.n
 )
 def test_texts_of_any_length_get_the_reduction_of_their_rows(table: Table, reduction: str) -> None:
     """A text without words gets zeros, even for max, and even if no text of the batch has words."""
-    (found,) = WordTable(table, [reduction])(TEXTS)
+    (found,) = WordTable(table, [reduction])(block(TEXTS))
 
     assert found.dtype == np.float32
     assert found == pytest.approx(looped(TEXTS, table, reduction), abs=1e-6)
-    assert np.array_equal(WordTable(table, [reduction])([[], []])[0], np.zeros((2, 6)))
+    assert np.array_equal(WordTable(table, [reduction])(block([[], []]))[0], np.zeros((2, 6)))
 
 
 def test_an_empty_vocabulary_gives_one_column() -> None:
-    assert WordSets({})([[]])[0].tolist() == [[0]]
+    assert WordSets({})(block([[]]))[0].tolist() == [[0]]
 
 
 def test_the_hash_depends_on_names_shapes_and_values() -> None:

@@ -1,9 +1,11 @@
 """Groups and batches: every row once, in order, and no batch over its budget."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sentkit.formats.rows.block import Row, RowBlock, block_of
 from sentkit.model import encoding
 from sentkit.model.encoding import batches, default_budget, groups
 
@@ -15,7 +17,7 @@ def test_batches_have_every_text_once_the_longest_first_and_fill_the_budget(
     lengths: list[int], budget: int
 ) -> None:
     """Only a single longer text exceeds the budget, and a batch ends only if the next text does not fit."""
-    found = batches(lengths, budget)
+    found = [batch.tolist() for batch in batches(np.array(lengths, np.int64), budget)]
     order = [place for batch in found for place in batch]
     sums = [sum(lengths[place] for place in batch) for batch in found]
 
@@ -27,8 +29,11 @@ def test_batches_have_every_text_once_the_longest_first_and_fill_the_budget(
         assert total + lengths[following[0]] > budget
 
 
-def rows(count: int, text: str = "x") -> list[tuple[int, tuple[str, ...]]]:
-    return [(number, (text,)) for number in range(count)]
+def rows(count: int, *texts: str) -> RowBlock:
+    """Rows with these texts, of which a reader returned all at once."""
+    block = block_of(Row(b"{}", {}, "a", number) for number in range(count))
+    block.texts = [texts or ("x",)] * count
+    return block
 
 
 @pytest.mark.parametrize(
@@ -36,20 +41,20 @@ def rows(count: int, text: str = "x") -> list[tuple[int, tuple[str, ...]]]:
     [(0, []), (1, [1]), (32, [32]), (33, [32, 1]), (20_000, [32, 128, 512, 2048, 8192, 8192, 896])],
 )
 def test_groups_grow_fourfold_up_to_8192_rows(count: int, sizes: list[int]) -> None:
-    found = list(groups(rows(count)))
+    found = list(groups([rows(count)]))
 
     assert [len(group) for group in found] == sizes
-    assert [item for group in found for item in group] == rows(count)
+    assert [row.number for group in found for row in group] == list(range(count))
 
 
 def test_long_texts_end_a_group_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """All texts of a row count."""
     monkeypatch.setattr(encoding, "MAX_GROUP_CHARACTERS", 100)
 
-    found = list(groups([*rows(7, "x" * 40), *rows(1, "x" * 1000), *rows(2)]))
+    found = list(groups([rows(7, "x" * 40), rows(1, "x" * 1000), rows(2)]))
 
     assert [len(group) for group in found] == [3, 3, 2, 2]
-    assert [len(group) for group in groups([(n, ("x" * 30, "y" * 30)) for n in range(5)])] == [2, 2, 1]
+    assert [len(group) for group in groups([rows(5, "x" * 30, "y" * 30)])] == [2, 2, 1]
 
 
 def test_a_group_is_returned_before_the_next_row_is_read() -> None:
@@ -59,7 +64,7 @@ def test_a_group_is_returned_before_the_next_row_is_read() -> None:
         number = 0
         while True:
             read.append(number)
-            yield number, ("x",)
+            yield rows(1)
             number += 1
 
     next(groups(endless()))  # type: ignore[arg-type]

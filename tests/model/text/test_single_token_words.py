@@ -10,8 +10,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers
 
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
-from sentkit.formats.rows.rows import Row
-from sentkit.model.encoding import TextRow
+from sentkit.formats.rows.block import Row, block_of
 from sentkit.model.text.tokenizer import OneToken, Tokenizer, single_tokens
 
 CONFIG = {"model_type": "bert", "vocab_size": 400, "hidden_size": 8, "num_hidden_layers": 1}
@@ -117,8 +116,13 @@ def test_rows_with_other_words_are_dropped_and_counted(nano: Path, monkeypatch: 
     """In their order, for any size of the groups."""
     monkeypatch.setattr("sentkit.model.encoding.FIRST_GROUP", 2)
     words = ["cat", "ice cream", "dog", "cat", "[MASK]", "able"]
-    rows: list[TextRow] = [(Row(b"{}", {"word": word}, "-", 1), ("",)) for word in words]
+    rows = block_of(Row(b"{}", {"word": word}, "-", 1) for word in words)
     chosen = OneToken(tokenizer_of(nano), lambda row: str(row.values["word"]))
 
-    assert [row.values["word"] for row, _ in chosen.among(rows)] == ["cat", "dog", "cat", "able"]
+    assert [row.values["word"] for block in chosen.among([rows]) for row in block] == [
+        "cat",
+        "dog",
+        "cat",
+        "able",
+    ]
     assert (chosen.rows, chosen.left_out) == (6, 2)

@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, count, islice
+from dataclasses import dataclass
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.formats.rows.rows import Rejects, Row
-from sentkit.model.encoding import Done, Tally, ahead, encode_groups, prepare
-from sentkit.model.text.tokens import Tokens
+from sentkit.formats.rows.block import Row, RowBlock, block_of
+from sentkit.formats.rows.rows import Rejects
+from sentkit.model.encoding import RowGroup, Tally, ahead, encode_groups, prepare
+from sentkit.model.text.tokens import TokenBlock, Tokens
 
 
 class Letters:
@@ -25,12 +27,14 @@ class Letters:
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
 
-    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
+    def __call__(self, texts: Sequence[str]) -> TokenBlock:
         self.calls.append(list(texts))
-        return [
-            Tokens([ord(letter) for letter in text[:10]], len(text), problem="it asks" * ("?" in text))
-            for text in texts
-        ]
+        return TokenBlock.of(
+            [
+                Tokens([ord(letter) for letter in text[:10]], len(text), problem="it asks" * ("?" in text))
+                for text in texts
+            ]
+        )
 
 
 class Sums:
@@ -41,10 +45,10 @@ class Sums:
     def __init__(self) -> None:
         self.batches: list[list[list[int]]] = []
 
-    def encode(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[list[NDArray[np.float32]]]:
+    def encode(self, batches: Iterable[TokenBlock]) -> Iterator[list[NDArray[np.float32]]]:
         return map(self.sums, batches)
 
-    def sums(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
+    def sums(self, batch: TokenBlock) -> list[NDArray[np.float32]]:
         self.batches.append([tokens.ids for tokens in batch])
         both = [[sum(tokens.ids), len(tokens.ids)] for tokens in batch]
         return [np.array(both, np.float32), np.array([[tokens.ids[0]] for tokens in batch], np.float32)]
@@ -59,8 +63,22 @@ def row(number: int) -> Row:
     return Row(b"{}", {}, "a.jsonl", number)
 
 
-def rows(texts: Sequence[tuple[str, ...]]) -> Iterator[tuple[Row, tuple[str, ...]]]:
-    return ((row(number), each) for number, each in enumerate(texts, 1))
+@dataclass
+class One:
+    """A row with its tokens, and its vectors of each readout."""
+
+    row: Row
+    tokens: list[Tokens]
+    vectors: list[NDArray[np.float32]]
+
+
+def rows(texts: Sequence[tuple[str, ...]]) -> Iterator[RowBlock]:
+    """Blocks of seven rows."""
+    for start in range(0, len(texts), 7):
+        own = texts[start : start + 7]
+        block = block_of(row(number) for number in range(start + 1, start + 1 + len(own)))
+        block.texts = list(own)
+        yield block
 
 
 def encoded(
@@ -70,9 +88,15 @@ def encoded(
     encode: Any = None,
     rejects: Rejects | None = None,
     **how: Any,
-) -> list[Done]:
+) -> list[One]:
     groups = prepare(rows(texts), Letters(), rejects or Rejects(), **how)
-    return list(chain.from_iterable(encode_groups(groups, encode or Sums(), budget)))
+    return [
+        One(
+            row, [done.tokens[place] for place in done.index[number]], [each[number] for each in done.vectors]
+        )
+        for done in encode_groups(groups, encode or Sums(), budget)
+        for number, row in enumerate(done.rows)
+    ]
 
 
 TEXTS = st.text("abcxyz", min_size=1, max_size=14)
@@ -108,15 +132,15 @@ def test_an_unreadable_text_is_an_error_with_its_line_or_its_row_is_skipped_and_
         encoded([("a",), ("why?",), ("b",)])
     rejects, encode = Rejects(skip=True), Sums()
 
-    found = encoded([("a",), ("why?", "b"), ("c",)], rejects=rejects, encode=encode)
+    found = encoded([("a", "d"), ("why?", "b"), ("c", "d")], rejects=rejects, encode=encode)
 
     assert [done.row.number for done in found] == [1, 3]
     assert rejects.count == 1
-    assert sorted(ids[0] for batch in encode.batches for ids in batch) == [ord("a"), ord("c")]
+    assert sorted(ids[0] for batch in encode.batches for ids in batch) == [*map(ord, "acd")]
 
 
 def test_a_truncated_text_can_be_an_error() -> None:
-    texts = [("a" * 10,), ("b", "c" * 12)]
+    texts = [("a" * 10, "a"), ("b", "c" * 12)]
 
     assert len(encoded(texts)) == 2
     with pytest.raises(DataError, match=r"^a\.jsonl:2: text too long: 12 tokens, maximum 10$"):
@@ -157,20 +181,20 @@ def test_vectors_from_a_thread_are_those_of_the_main_thread() -> None:
 def test_threads_end_if_the_caller_stops_early() -> None:
     done = encode_groups(prepare(rows([("a",)] * 300), Letters(), Rejects()), InThreads(), 20)
 
-    assert len(next(done)) == 32
+    assert len(next(done).rows) == 32
     del done
 
 
 @pytest.mark.usefixtures("threads_end")
 @pytest.mark.parametrize("encode", [Sums, InThreads])
 def test_an_error_of_the_reader_follows_earlier_groups(encode: type[Sums]) -> None:
-    def failing() -> Iterator[tuple[Row, tuple[str, ...]]]:
+    def failing() -> Iterator[RowBlock]:
         yield from rows([("a",)] * 40)
         raise DataError("broken", source="a.jsonl", line=41)
 
     done = encode_groups(prepare(failing(), Letters(), Rejects()), encode(), 100)
 
-    assert len(next(done)) == 32
+    assert len(next(done).rows) == 32
     with pytest.raises(DataError, match=r"^a\.jsonl:41: broken$"):
         next(done)
 
@@ -188,7 +212,7 @@ def test_reading_ahead_is_limited() -> None:
 @pytest.mark.parametrize("kind", [Sums, InThreads])
 def test_an_error_of_the_encoder_is_not_wrapped(kind: type[Sums]) -> None:
     class Failing(kind):  # type: ignore[misc, valid-type]
-        def sums(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
+        def sums(self, batch: TokenBlock) -> list[NDArray[np.float32]]:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -202,10 +226,12 @@ def test_a_tally_counts_rows_texts_tokens_and_truncated_rows() -> None:
     tally = Tally()
     short, long = Tokens([1, 2], 2), Tokens([1, 2, 3], 9)
 
-    rows = [Row(b"", {}, "t.txt", number) for number in (1, 2, 3)]
-    assert tally.add([(rows[0], [short, short]), (rows[1], [short, long])]) == 2 + 2 + 2 + 3
-    assert tally.add([(rows[2], [long, long])]) == 3 + 3
-    assert tally.add([]) == 0
+    def group(first: int, index: list[list[int]]) -> RowGroup:
+        own = block_of(Row(b"", {}, "t.txt", first + number) for number in range(len(index)))
+        return RowGroup(own, np.array(index), TokenBlock.of([short, long]))
+
+    assert tally.add(group(1, [[0, 0], [0, 1]])) == 2 + 2 + 2 + 3
+    assert tally.add(group(3, [[1, 1]])) == 3 + 3
 
     assert (tally.rows, tally.texts, tally.tokens, tally.truncated) == (3, 6, 15, 2)
     assert tally.first == "t.txt:2"

@@ -12,11 +12,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.rows.rows import Row
-from sentkit.model.encoding import Tally, encode_texts
+from sentkit.formats.rows.block import Row, block_of
+from sentkit.model.encoding import RowGroup, Tally, encode_texts
 from sentkit.model.static.tokenizers import WordLookup
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.text.tokens import Tokens, WindowOptions, WindowTokenizer, shares, window_ranges
+from sentkit.model.text.tokens import (
+    TokenBlock,
+    Tokens,
+    WindowOptions,
+    WindowTokenizer,
+    shares,
+    window_ranges,
+)
 
 PIECES = [
     *("a", "cat", "unbelievable", "中国", "é", "!", "\U0001f600", "e\u0301", "x" * 30, "İstanbul", " \t", "ﬁ")
@@ -100,7 +107,7 @@ class Words:
     def __init__(self) -> None:
         self.lookup = WordLookup({str(n): n for n in range(100)}, max_length=6, prompt="")
 
-    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
+    def __call__(self, texts: Sequence[str]) -> TokenBlock:
         return self.lookup(texts)
 
     def locate(self, texts: Sequence[str]) -> Any:
@@ -113,13 +120,13 @@ class Words:
 class Means:
     """An encoder whose vectors are the mean of the numbers and 1, and then twice as long."""
 
-    groups_at_once = 0
+    groups_at_once, width, specs = 0, 2, (None,)
     steps = (lambda vectors: 2 * vectors,)
 
-    def encode(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[list[NDArray[np.float32]]]:
+    def encode(self, batches: Iterable[TokenBlock]) -> Iterator[list[NDArray[np.float32]]]:
         return map(self.means, batches)
 
-    def means(self, batch: Sequence[Tokens]) -> list[NDArray[np.float32]]:
+    def means(self, batch: TokenBlock) -> list[NDArray[np.float32]]:
         return [np.array([[np.mean(each.ids) if each.ids else 0, 1] for each in batch], np.float32)]
 
 
@@ -129,14 +136,15 @@ def test_unknown_words_count_for_the_length_and_not_for_the_mean() -> None:
     A text without known words has a vector of zeros.
     """
     tokens = split(Words(), "1 x 2 x x x 3 4", stride=6)
-    [vectors] = encode_texts([tokens], Means(), 8)
+    [vectors] = encode_texts(TokenBlock.of([tokens]), Means(), 8)
 
     assert tokens.windows is not None
     assert tokens.windows.weights == (2, 2)
     assert vectors.tolist() == [[2 * (2 * 1.5 + 2 * 3.5) / 4, 2]]
-    assert encode_texts([split(Words(), "x " * 9)], Means(), 8)[0].tolist() == [[0, 0]]
+    assert encode_texts(TokenBlock.of([split(Words(), "x " * 9)]), Means(), 8)[0].tolist() == [[0, 0]]
     tally = Tally()
-    tally.add([(Row(b"", {}, "t.txt", 1), [tokens])])
+    rows = block_of([Row(b"", {}, "t.txt", 1)])
+    tally.add(RowGroup(rows, np.array([[0]]), TokenBlock.of([tokens])))
     assert (tally.tokens, tally.unknown, tally.windows, tally.split) == (4, 4, 2, 1)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sentkit.errors import UnavailableError, UsageError
-from sentkit.model.text.tokens import Tokens
+from sentkit.model.text.tokens import TokenBlock, Tokens
 from sentkit.model.transformer import device
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
 
@@ -100,7 +100,7 @@ def test_auto_on_cuda_ignores_emulated_bf16(monkeypatch, real):
 
 
 def batch_of(count):
-    return [Tokens([number], 1) for number in range(count)]
+    return TokenBlock.of([Tokens([number], 1) for number in range(count)])
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_text_that_does_not_fit_is_an_error_with_advice():
 
     problem = "^a text of 3 tokens does not fit into the memory of the device$"
     with pytest.raises(UnavailableError, match=problem) as error:
-        halve_to_fit_memory(run, [Tokens([5, 6, 7], 3)], advice="use --device cpu")
+        halve_to_fit_memory(run, TokenBlock.of([Tokens([5, 6, 7], 3)]), advice="use --device cpu")
     assert error.value.advice == "use --device cpu"
 
 

@@ -3,7 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.rows.rows import Rejects, Row
+from sentkit.formats.rows.block import Row, block_of
+from sentkit.formats.rows.rows import Rejects
 from sentkit.model.encoding import prepare
-from sentkit.model.text.tokens import Tokens
+from sentkit.model.text.tokens import TokenBlock, Tokens
 from sentkit.model.translation.options import Limits, TranslationOptions
 from sentkit.model.translation.translate import Translator, padded_batches, translate_groups, translate_texts
 
@@ -229,7 +230,7 @@ def test_a_token_without_weights_is_an_error(folder: Any) -> None:
 
     problem = "the tokenizer and the model do not match: token id 5000, but the model has "
     with pytest.raises(DataError, match=problem):
-        translator([Tokens([5000, 1], 2)])
+        translator(TokenBlock.of([Tokens([5000, 1], 2)]))
 
 
 def test_a_batch_that_does_not_fit_is_halved(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,16 +276,16 @@ class Doubled:
 class Letters:
     unit, whole = "tokens", False
 
-    def __call__(self, texts: Any) -> list[Tokens]:
-        return [Tokens([ord(letter) for letter in text], len(text)) for text in texts]
+    def __call__(self, texts: Any) -> TokenBlock:
+        return TokenBlock.of([Tokens([ord(letter) for letter in text], len(text)) for text in texts])
 
 
 def through(texts: list[str], translator: Any, budget: int = 64) -> list[Any]:
-    rows = (
-        (Row(b"{}", {"_emb": "x"} if "z" in text else {}, "a", n), (text,)) for n, text in enumerate(texts)
-    )
-    groups = prepare(rows, Letters(), Rejects(), largest=40)
-    return list(chain.from_iterable(translate_groups(groups, translator, budget)))
+    values = ({"_emb": "x"} if "z" in text else {} for text in texts)
+    rows = block_of(Row(b"{}", each, "a", n) for n, each in enumerate(values))
+    rows.texts = [(text,) for text in texts]
+    groups = prepare([rows], Letters(), Rejects(), largest=40)
+    return [made for group in translate_groups(groups, translator, budget) for made in group.made]
 
 
 def test_equal_texts_of_a_group_are_translated_once() -> None:
@@ -292,7 +293,7 @@ def test_equal_texts_of_a_group_are_translated_once() -> None:
     found = through(["a", "b", "a", "a", ""], translator)
 
     assert translator.batches == [2]
-    assert [each.made and each.made.text for each in found] == ["aa", "bb", "aa", "aa", None]
+    assert [made and made.text for made in found] == ["aa", "bb", "aa", "aa", None]
 
 
 @pytest.mark.parametrize(("beams", "sizes"), [(1, [4, 4, 2]), (2, [2] * 5), (9, [1] * 10)])
