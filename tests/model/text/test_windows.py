@@ -113,7 +113,7 @@ class Words:
 class Means:
     """An encoder whose vectors are the mean of the numbers and 1, and then twice as long."""
 
-    groups_at_once = 0
+    groups_at_once, width, specs = 0, 2, (None,)
     steps = (lambda vectors: 2 * vectors,)
 
     def encode(self, batches: Iterable[Sequence[Tokens]]) -> Iterator[list[NDArray[np.float32]]]:
