@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "flag_values": {"errors"},
     "console": {"digits", "escaping", "errors", "formats"},
     "flags": {
+        "process",
         "flag_values",
         "errors",
         "console",

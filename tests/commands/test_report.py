@@ -312,7 +312,7 @@ def test_wide_characters_move_no_column():
     lines = tuple(Line((name, "cls"), ("1.0", "22.00 (3.00)")) for name in ("北京", "abcde", "x" * 50))
 
     assert list(tables.text_lines(Table("t", ("row", "readout"), ("sts", "avg"), lines), 40)) == [
-        "t",
+        "t; (a): standard deviation",
         "row                readout  sts",
         "北京               cls      1.0",
         "abcde              cls      1.0",

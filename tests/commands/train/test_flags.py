@@ -42,7 +42,7 @@ WRONG = [
     (("--set", "optimizer=sgd"), 2, "optimizer=sgd: available: adam, adamw, adamw-hf, adamw-bert", None),
     (("--set", "dedup=maybe"), 2, 'dedup: "maybe" is not on or off', None),
     (("--epochs", "0"), 2, "epochs=0: expected 1 or more", None),
-    (("--lr", "nan"), 2, 'lr: "nan" is not a number', None),
+    (("--lr", "nan"), 2, "--lr nan: expected a finite number", None),
     (("--preset", "huge"), 2, 'unknown preset "huge"', "available: bert-base, bert-large"),
     (("--seed", "9..1"), 2, '--seed "9..1"', "expected 7, or 1,2,3, or 0..9"),
     (("--device", "tpu"), 2, 'unknown device "tpu"', "available: cpu, cuda"),

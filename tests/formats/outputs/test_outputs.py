@@ -14,7 +14,7 @@ import zstandard
 
 from sentkit.errors import AnswerIsNo, CannotCreateError, UnavailableError
 from sentkit.formats.outputs.outputs import check_creatable, open_output, published_together, refuse_existing
-from sentkit.formats.outputs.temporary import Draft
+from sentkit.formats.outputs.temporary import HOST, Draft
 from support import write_output as write
 
 
@@ -162,13 +162,13 @@ def test_files_with_similar_names_stay(tmp_path: Path) -> None:
 
 def test_an_existing_temporary_name_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "precious").write_bytes(b"precious")
-    (tmp_path / f".a.sentkit-{bytes(8).hex()}").symlink_to(tmp_path / "precious")
-    draws = iter([bytes(8), bytes(8), bytes([1] * 8)])
+    (tmp_path / f".a.sentkit-{HOST}{bytes(4).hex()}").symlink_to(tmp_path / "precious")
+    draws = iter([bytes(4), bytes(4), bytes([1] * 4)])
     monkeypatch.setattr(os, "urandom", lambda count: next(draws))
 
     draft = Draft(tmp_path / "a", force=False)
 
-    assert draft.path.name == f".a.sentkit-{'01' * 8}"
+    assert draft.path.name == f".a.sentkit-{HOST}{'01' * 4}"
     assert (tmp_path / "precious").read_bytes() == b"precious"
     draft.discard()
 
