@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sentkit import model as models
 from sentkit.errors import UsageError
 from sentkit.model.encoding import Encoder as LoadedEncoder
-from sentkit.model.encoding import Tally
 from sentkit.model.query_encoder import encode_list, prepare_list
 from sentkit.model.reading import ReadingOptions
+from sentkit.model.text.groups import Tally
 from sentkit.model.text.tokens import TextTokenizer, WindowOptions
 
 

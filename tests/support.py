@@ -149,6 +149,15 @@ def without_command(folder):
     return files
 
 
+def stored_rows(path_or_store):
+    """The rows of a vector file or folder with their vectors."""
+    from sentkit.formats.vectors.store import Store
+
+    store = path_or_store if isinstance(path_or_store, Store) else Store(path_or_store)
+    blocks = store.row_blocks_with_vectors(verify=False)
+    return [pair for rows, vectors in blocks for pair in zip(rows, vectors, strict=True)]
+
+
 def with_program(folder, program=(sys.executable, "-m", "sentkit")):
     """The environment of a shell in which `sentkit` runs this program, through a script in folder/bin.
 

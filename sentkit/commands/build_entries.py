@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from sentkit.formats.checkpoints.folders import Checkpoint
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.rows.rows import Rejects
-    from sentkit.model.encoding import Done
     from sentkit.model.reading import Reading
+    from sentkit.model.text.groups import Done
     from sentkit.model.text.tokenizer import OneToken
     from sentkit.model.transformer.encoder import TransformerEncoder
     from sentkit.transforms.averages import Averages
@@ -58,7 +58,8 @@ def build_entries(
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.vectors.store import common_fields
-    from sentkit.model.encoding import Tally, encode_groups, prepare
+    from sentkit.model.encoding import encode_groups
+    from sentkit.model.text.groups import Tally, prepare
     from sentkit.model.text.tokenizer import OneToken
     from sentkit.model.transformer.encoder import TransformerEncoder
     from sentkit.transforms.averages import Averages

@@ -13,8 +13,9 @@ from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.model.encoding import Encoder, Encoding, Tally
+    from sentkit.model.encoding import Encoder, Encoding
     from sentkit.model.reuse import OldVectors
+    from sentkit.model.text.groups import Tally
 
 GRACE = 10.0  # seconds to finish a block after a signal
 
@@ -62,7 +63,8 @@ def encode(
     from sentkit.formats.vectors.sinks import output_paths
     from sentkit.formats.vectors.store import Store, common_fields, is_store
     from sentkit.model import find_encoder
-    from sentkit.model.encoding import Encoding, Tally, prepare, whole_if_small
+    from sentkit.model.encoding import Encoding
+    from sentkit.model.text.groups import Tally, prepare, whole_if_small
 
     console = run.console("encode")
     in_folder = folder.applies_to(output)
@@ -103,8 +105,10 @@ def encode(
                 prepare, tokenizer=tokenizer, rejects=inputs.rejects, refuse_truncation=long_texts.refuses
             )
             if dry_run:
-                planned = text_model, output.path, form, batch_tokens, progress, encoder, old
-                print_plan(inputs, texts, folder if to_folder else None, prepared, *planned)
+                print_plan(
+                    *(inputs, texts, folder if to_folder else None, prepared, text_model, output.path, form),
+                    *(batch_tokens, progress, encoder, old),
+                )
                 return
             groups = prepared(inputs.blocks(texts))
             # All blocks of a vector folder have the same precision, and so have old and new vectors.

@@ -100,7 +100,8 @@ def outputs_of(
     """Yield groups of rows with the outputs of the head (n, k)."""
     from sentkit.formats.vectors.store import common_fields
     from sentkit.model.classifier import RowTexts
-    from sentkit.model.encoding import Tally, encode_groups, prepare
+    from sentkit.model.encoding import encode_groups
+    from sentkit.model.text.groups import Tally, prepare
 
     console.note(f"loading {text_model.name}")
     groups = prepare(inputs.blocks(RowTexts(common_fields(inputs))), text_model.tokenizer, inputs.rejects)

@@ -116,7 +116,8 @@ def translate(
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.rows.kinds import OneText
     from sentkit.formats.vectors.store import common_fields
-    from sentkit.model.encoding import default_budget, prepare
+    from sentkit.model.encoding import default_budget
+    from sentkit.model.text.groups import prepare
     from sentkit.model.translation.translate import Counts, Translator, translate_groups
 
     console = run.console("translate")

@@ -86,9 +86,8 @@ class StreamFlags(FieldFlags):
         `reads` and `writes` are further paths, by flag. `append`: the file of --rejects may exist.
         """
         from sentkit.formats.files import check_input, is_parquet
-        from sentkit.formats.meter import Meter
         from sentkit.formats.outputs.outputs import open_appended, open_output
-        from sentkit.formats.rows.rows import Rejects
+        from sentkit.formats.rows.rows import Meter, Rejects
 
         if self.rejects is not None and is_parquet(self.rejects):
             raise UsageError("--rejects cannot be a Parquet file", advice="use a name with .jsonl")

@@ -22,8 +22,7 @@ from sentkit.formats.vectors.store import fields_of, is_store
 from sentkit.formats.vectors.table import read_table
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow, is_array
 from sentkit.metrics.neighbours.search import Searcher
-from sentkit.metrics.rounding import exact, lengths
-from sentkit.metrics.similarity import SIMILARITIES, SMALLEST_NORM
+from sentkit.metrics.similarity import SIMILARITIES, SMALLEST_NORM, exact, lengths
 from sentkit.metrics.sts.correlation import spearman
 
 ROWS_PER_BLOCK = 1024

@@ -13,20 +13,20 @@ from typing import Any
 import orjson
 
 from sentkit.errors import CannotCreateError, DataError, NoRowsError, UsageError
-from sentkit.formats.meter import Meter
 from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.outputs.temporary import remove_if_abandoned
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.parts import Part, digest_of_part, row_ranges
-from sentkit.formats.rows.rows import Inputs, Rejects
+from sentkit.formats.rows.rows import Inputs, Meter, Rejects
 from sentkit.formats.vectors.fingerprint import without_machine
 from sentkit.formats.vectors.folder_check import place_of_update
 from sentkit.formats.vectors.folder_settings import describe_input, open_folder
 from sentkit.formats.vectors.folders import BLOCK_BYTES, EMPTY_RECORD, Block, VectorFolder, place_of
 from sentkit.formats.vectors.sinks import StoreSink
 from sentkit.formats.vectors.vector_file import VectorFile, copy_block, create_vector_file
-from sentkit.model.encoding import Encoding, Report, Tally, encode_groups, prepare
+from sentkit.model.encoding import Encoding, Report, encode_groups
 from sentkit.model.reuse import OldVectors, Source
+from sentkit.model.text.groups import Tally, prepare
 
 
 @dataclass(slots=True)

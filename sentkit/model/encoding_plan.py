@@ -26,16 +26,9 @@ from sentkit.formats.vectors.storage import Storage
 from sentkit.formats.vectors.store import is_store
 from sentkit.formats.vectors.vectors import ENCODINGS
 from sentkit.model import Model
-from sentkit.model.encoding import (
-    AHEAD,
-    LAST_GROUP,
-    Encoder,
-    RowGroup,
-    Tally,
-    batches_of,
-    encode_groups,
-)
+from sentkit.model.encoding import AHEAD, Encoder, batches_of, encode_groups
 from sentkit.model.reuse import OldVectors
+from sentkit.model.text.groups import LAST_GROUP, RowGroup, Tally
 from sentkit.model.text.tokens import TokenBlock, Tokens
 
 PER_GROUP, AT_ONCE = 32, 32  # rows of each group that are measured, and of a measured group

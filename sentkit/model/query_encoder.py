@@ -14,18 +14,9 @@ from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.sinks import refuse_not_finite
 from sentkit.formats.vectors.vectors import VectorRow
 from sentkit.model import Model, find_encoder
-from sentkit.model.encoding import (
-    Done,
-    Encoder,
-    Report,
-    RowGroup,
-    Tally,
-    TextTokenizer,
-    encode_groups,
-    prepare,
-    whole_if_small,
-)
+from sentkit.model.encoding import Encoder, Report, TextTokenizer, encode_groups
 from sentkit.model.reading import ReadingOptions
+from sentkit.model.text.groups import Done, RowGroup, Tally, prepare, whole_if_small
 
 T = TypeVar("T")
 

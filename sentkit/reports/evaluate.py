@@ -33,8 +33,9 @@ from sentkit.metrics.sts.correlation import pearson, spearman
 from sentkit.metrics.sts.gold_pairs import ScoreOptions, read_gold_pairs
 from sentkit.metrics.sts.report import defined
 from sentkit.model import Model, find_encoder
-from sentkit.model.encoding import Encoder, Encoding, Report, Tally, prepare
+from sentkit.model.encoding import Encoder, Encoding, Report
 from sentkit.model.reading import ReadingOptions
+from sentkit.model.text.groups import Tally, prepare
 from sentkit.reports.rows import Row as ReportRow
 from sentkit.reports.suites import SUITES, TestSet
 

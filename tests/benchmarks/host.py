@@ -23,12 +23,12 @@ from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.transformer.encoder import TransformerEncoder
 
-FEW, ALL, ROUNDS = 8_192, 40_960, 3
+FEW, ALL, ROUNDS = 8_192, 32_768, 3
 OUTPUTS = {
     "text to vector file": ("txt", ["-fo", "out.safetensors"]),
     "JSONL to vector file": ("jsonl", ["-fo", "out.safetensors"]),
     "JSONL to vector folder": ("jsonl", ["-o", "out/"]),
-    "JSONL to JSONL with base64": ("jsonl", ["--encoding", "base64", "-fo", "out.jsonl"]),
+    "JSONL to JSONL with base64": ("jsonl", ["--vectors", "base64", "-fo", "out.jsonl"]),
 }
 
 

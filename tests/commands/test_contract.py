@@ -222,7 +222,7 @@ def test_a_bug_is_one_line_and_70(run, case, monkeypatch, tmp_path):
     def broken(*_, **__):
         raise ZeroDivisionError("a mistake\nof two lines")
 
-    monkeypatch.setattr("sentkit.formats.rows.lines.json_object", broken)
+    monkeypatch.setattr("sentkit.formats.rows.lines.line_blocks", broken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     done = run(case, "-", stdin=case.good)
     told = problems(done)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sentkit.formats.vectors.store import Store
-from support import SMALL, copy_tokenizer, in_jsonl, padded
+from support import SMALL, copy_tokenizer, in_jsonl, padded, stored_rows
 
 CLOSE = 1e-5
 WORDS = "the old river runs unbelievably south, and 中国 Café people walked along it in 1999"
@@ -208,7 +208,9 @@ def test_a_vector_file_has_chunks_and_the_settings(encode):
     store = Store("v.safetensors")
 
     assert {"on_truncate": "window", "window": 20, "stride": 9, "chunks": True}.items() <= store.spec.items()
-    assert [json.loads(row.line)["chunk"] for row, _ in store] == [row["chunk"] for row in done.rows]
+    assert [json.loads(row.line)["chunk"] for row, _ in stored_rows(store)] == [
+        row["chunk"] for row in done.rows
+    ]
     assert np.array_equal(store.mapped()[:, 0], done.vectors())
 
 

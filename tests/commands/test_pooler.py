@@ -14,6 +14,7 @@ from sentkit.formats.vectors.fingerprint import digest, target_space
 from sentkit.formats.vectors.safetensors_header import read_array
 from sentkit.formats.vectors.store import Store
 from sentkit.model.reading import ReadingOptions, plan_reading
+from sentkit.model.text.tokens import TokenBlock
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.model.transformer.weights import read_tensors, weights_hash
 from support import write_affine
@@ -49,7 +50,10 @@ def worked(folder, texts, pooling, activation):
         torch.from_numpy(read_array(folder / "model.safetensors", f"pooler.dense.{name}").copy())
         for name in ("weight", "bias")
     )
-    vectors = [torch.from_numpy(next(encoder.encode([[each]]))[0])[0] for each in reading.tokenizer(texts)]
+    vectors = [
+        torch.from_numpy(next(encoder.encode([TokenBlock.of([each])]))[0])[0]
+        for each in reading.tokenizer(texts)
+    ]
     return np.stack([FUNCTIONS[activation](weight @ each + bias).numpy() for each in vectors])
 
 

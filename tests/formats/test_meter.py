@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from sentkit.errors import NoRowsError
-from sentkit.formats.meter import Meter
-from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.rows.rows import Inputs, Meter
 from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.formats.vectors.vectors import VectorReader
 
@@ -59,7 +58,7 @@ def test_the_share_counts_rows_of_a_vector_file(tmp_path):
     path = str(tmp_path / "v.safetensors")
     with create_vector_file(path, {}, ("embedding",), width=2, force=False) as writer:
         for _ in range(20):
-            writer.write(b"{}", np.ones((1, 2), np.float32))
+            writer.write([b"{}"], np.ones((1, 1, 2), np.float32))
     found = inputs(path)
     rows = VectorReader(found).read(lambda row: row)
     take(rows, 5)
@@ -117,6 +116,6 @@ def test_without_paths_a_pipe_needs_no_position(monkeypatch):
     reading, writing = os.pipe()
     os.write(writing, b"a cat\n")
     os.close(writing)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.FileIO(reading)))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.FileIO(reading))))
 
     assert take(Inputs(["-"]).read(lambda row: row), 5) == 1

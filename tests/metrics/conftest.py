@@ -2,7 +2,7 @@
 
 import pytest
 
-from sentkit.metrics import rounding
+from sentkit.metrics import similarity as rounding
 from sentkit.metrics.neighbours import closest_pairs, search
 
 

@@ -124,7 +124,7 @@ def entries_in() -> Callable[..., np.ndarray]:
         found = np.array(random if vectors is None else vectors, np.float32)
         with create_vector_file(str(path), spec, ("embedding",), width=found.shape[1], force=True) as store:
             for name, vector in zip(names, found, strict=True):
-                store.write(json.dumps({"entry": name}).encode(), vector)
+                store.write([json.dumps({"entry": name}).encode()], vector[None, None])
         return found
 
     return write

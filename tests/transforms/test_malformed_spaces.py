@@ -40,7 +40,7 @@ def jsonl(folder: Path, emb: Any) -> str:
 def vector_file(folder: Path, emb: Any) -> str:
     path = folder / "a.safetensors"
     with create_vector_file(str(path), {"_emb": emb}, ["embedding"], width=2, force=True) as writer:
-        writer.write(b'{"entry":"e","text":"t"}', np.ones((1, 2), np.float32))
+        writer.write([b'{"entry":"e","text":"t"}'], np.ones((1, 1, 2), np.float32))
     return str(path)
 
 

@@ -12,7 +12,7 @@ from sentkit.formats.rows.block import RowBlock, made_block
 
 BOM = b"\xef\xbb\xbf"
 MAX_LINE = 1 << 26  # bytes
-READ = 1 << 18  # bytes per read; a pipe gives the bytes that it has
+READ = 1 << 16  # bytes per read; a pipe gives the bytes that it has
 EXCERPT = 1 << 16  # bytes kept of a line over the limit
 
 LineBlock = tuple[int, list[bytes]]  # number of the first line, from 1, and the lines with their ends
@@ -73,7 +73,7 @@ def long_line(line: bytes, size: int, quotes: int, longest: int) -> bytes:
     """The line, or its start if it is over the limit; `quotes` are those that `line` does not have."""
     if size - line.endswith(b"\n") <= longest:
         return line
-    start = LongLine(line[:EXCERPT])
+    start = LongLine(line[:EXCERPT].removeprefix(BOM))
     start.odd_quotes = (quotes + line.count(b'"')) % 2 == 1
     return start
 

@@ -1,6 +1,7 @@
 """Concatenate inputs and convert between JSONL and vector files. All rows are checked as one stream."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -101,7 +102,7 @@ def renamed(fields: Mapping[str, str], name_field: str | None, block: VectorBloc
             rows.bad.setdefault(place, error)
         else:
             rows.lines[place], rows.values[place] = row.line, row.values
-    return VectorBlock(rows, block.vectors, tuple(ours.get(name, name) for name in block.names), block.emb)
+    return replace(block, names=tuple(ours.get(name, name) for name in block.names))
 
 
 def recorded(inputs: Inputs) -> dict[str, str]:

@@ -15,10 +15,9 @@ from typing import Any
 from sentkit.errors import CannotCreateError, DataError, SentkitError
 from sentkit.formats.files import readable
 from sentkit.formats.json_files import read_object_if_there
-from sentkit.formats.meter import Meter
 from sentkit.formats.outputs.temporary import lock, publish_folder
 from sentkit.formats.rows.parts import digest_of_part, row_ranges
-from sentkit.formats.rows.rows import Inputs, Rejects
+from sentkit.formats.rows.rows import Inputs, Meter, Rejects
 from sentkit.formats.vectors.folder_settings import compare, describe_input, input_change
 from sentkit.formats.vectors.folders import (
     RUN_NAME,

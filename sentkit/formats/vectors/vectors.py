@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from tokenize import TokenError
 from typing import Any, Protocol, TypeVar
@@ -36,12 +36,13 @@ class VectorRow:
     vectors: NDArray[np.float32]  # (k, d): k is 1 for a sentence, 2 for a pair, 3 for a triplet
     names: tuple[str, ...]  # names of the vector fields in these rows
     emb: str | None = None
+    apart: bool = False  # a file has the vectors separately from the row
 
     @property
     def input_line(self) -> bytes:
-        """The line that was read, with the vectors and `_emb` of a vector file, which has them separately."""
+        """The line that was read, with the vectors and `_emb` of a file that has them separately."""
         line = self.row.input_line
-        if not self.names or self.names[0] in self.row.values:
+        if not self.apart:
             return line
         encode = as_list if np.isfinite(self.vectors).all() else as_base64
         new = [(b"_emb", orjson.dumps(self.emb))] if self.emb and "_emb" not in self.row.values else []
@@ -57,25 +58,26 @@ class VectorBlock:
     vectors: NDArray[np.float32]  # (n, k, d)
     names: tuple[str, ...]
     emb: str | None = None
+    apart: bool = False  # a file has the vectors separately from the rows
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __iter__(self) -> Iterator[VectorRow]:
         pairs = zip(self.rows, self.vectors, strict=True)
-        return (VectorRow(*pair, self.names, self.emb) for pair in pairs)
+        return (VectorRow(*pair, self.names, self.emb, self.apart) for pair in pairs)
 
     def __getitem__(self, rows: slice) -> "VectorBlock":
         return self.take(rows)
 
     def take(self, places: Sequence[int] | slice) -> "VectorBlock":
-        return VectorBlock(self.rows.take(places), self.vectors[places], self.names, self.emb)
+        return replace(self, rows=self.rows.take(places), vectors=self.vectors[places])
 
     def sift(self, rejects: Rejects) -> Iterator[Sequence[int] | slice]:
         """Yield the places of the good rows. The others go to the rejects with their vectors."""
-        for place in self.rows.bad:
-            row = self.rows.row(place)
-            self.rows.raws[place] = VectorRow(row, self.vectors[place], self.names, self.emb).input_line
+        for place in self.rows.bad if self.apart else ():
+            row = VectorRow(self.rows.row(place), self.vectors[place], self.names, self.emb, apart=True)
+            self.rows.raws[place] = row.input_line
         yield from rejects.sift(self.rows)
 
 
@@ -138,10 +140,10 @@ class VectorReader:
         most: int | None = None,
     ) -> Iterator[VectorBlock]:
         """Do the same for one file."""
+        if most == 0:
+            return
         for rows, parse in self.raw_blocks(path):
             for part in self.parts(rows, alone=most is not None):
-                if most == 0:
-                    return
                 before = vars(self).copy()
                 block = check(parse(part))
                 if not self.begun and block.rows.bad:  # of one row
@@ -153,6 +155,8 @@ class VectorReader:
                     self.inputs.meter.took(len(good))
                     most = None if most is None else most - len(good)
                     yield good
+                if most == 0:
+                    return
 
     def parts(self, rows: RowBlock, *, alone: bool = False) -> Iterator[slice]:
         """All rows; before one is accepted, one after the other, because a bad one determines nothing.
@@ -187,7 +191,7 @@ class VectorReader:
     ) -> Parser:
         def parse(part: slice) -> VectorBlock:
             own = rows.part(*part.indices(len(rows))[:2])
-            return self.admitted(own, vectors[part], names, [emb] * len(own))
+            return replace(self.admitted(own, vectors[part], names, [emb] * len(own)), apart=True)
 
         return parse
 
@@ -373,7 +377,9 @@ def joined(blocks: list[VectorBlock]) -> VectorBlock:
     for block in blocks:
         rows.extend(block.rows)
     first = blocks[0]
-    return VectorBlock(rows, np.concatenate([block.vectors for block in blocks]), first.names, first.emb)
+    return VectorBlock(
+        rows, np.concatenate([block.vectors for block in blocks]), first.names, first.emb, first.apart
+    )
 
 
 def refuse_renamed_vectors(inputs: Inputs, path: str) -> None:

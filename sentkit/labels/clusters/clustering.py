@@ -15,7 +15,7 @@ import numpy as np
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import UnavailableError
-from sentkit.metrics.rounding import UNDERFLOW, lengths, margins
+from sentkit.metrics.similarity import UNDERFLOW, lengths, margins
 
 DISTANCES_PER_BLOCK = 1 << 16  # distances in a block, which fits in the cache
 ROWS_PER_BLOCK = 4096  # rows of a block

@@ -18,8 +18,7 @@ from sentkit.formats.vectors.store import common_fields
 from sentkit.formats.vectors.vectors import VectorRow, without_vectors
 from sentkit.metrics.neighbours.corpus import naming_field
 from sentkit.metrics.neighbours.search import Searcher
-from sentkit.metrics.rounding import CANDIDATES, MAGNITUDES, exact, lengths, margins
-from sentkit.metrics.similarity import BLOCKS
+from sentkit.metrics.similarity import BLOCKS, CANDIDATES, MAGNITUDES, exact, lengths, margins
 
 LEFT_ROWS, RIGHT_ROWS = 2048, 512  # of a block; left rows are prepared once for many right rows
 ROWS_PER_SEARCH = 1024  # rows of `pairs_reaching` that are compared at once with all later rows

@@ -22,8 +22,7 @@ from sentkit.formats.vectors.table import VectorTable, read_table
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow, without_vectors
 from sentkit.metrics.neighbours.corpus import NAMING, left_out
 from sentkit.metrics.neighbours.search import Searcher, at_least
-from sentkit.metrics.rounding import exact
-from sentkit.metrics.similarity import SIMILARITIES
+from sentkit.metrics.similarity import SIMILARITIES, exact
 
 
 class NearestBelow:

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.formats.vectors.storage import ONE, SelectedVectors, StoredVectors, sign_bits
 from sentkit.metrics.neighbours.bounds import DENSE, LOST, Bounds, find_bounds
-from sentkit.metrics.rounding import MAGNITUDES, UNDERFLOW, exact, lengths, margins
-from sentkit.metrics.similarity import BLOCKS, SMALLEST_NORM
+from sentkit.metrics.similarity import BLOCKS, MAGNITUDES, SMALLEST_NORM, UNDERFLOW, exact, lengths, margins
 
 QUERIES_PER_BLOCK, ROWS_PER_BLOCK = 1024, 1024  # queries and corpus rows of a block
 FEW_QUERIES = 128  # of a block; then factors of products take less time than factors of rows

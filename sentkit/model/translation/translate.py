@@ -16,7 +16,8 @@ from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.lora import is_adapter
 from sentkit.formats.rows.kinds import holds_vectors
-from sentkit.model.encoding import AHEAD, RowGroup, Tally, ahead
+from sentkit.model.encoding import AHEAD, ahead
+from sentkit.model.text.groups import RowGroup, Tally
 from sentkit.model.text.tokens import TokenBlock, Tokens, check_ids, truncate
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
 from sentkit.model.transformer.transformers_model import (

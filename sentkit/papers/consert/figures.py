@@ -16,8 +16,9 @@ from sentkit.formats.rows.rows import blocks
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.formats.vectors.sinks import VectorOutput, output_paths
 from sentkit.formats.vectors.store import common_fields
-from sentkit.model.encoding import Encoding, Tally, prepare
+from sentkit.model.encoding import Encoding
 from sentkit.model.reading import Reading, ReadingOptions, check_partial, plan_reading
+from sentkit.model.text.groups import Tally, prepare
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import EMBEDDINGS, UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.encoder import TransformerEncoder

@@ -15,11 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.meter import Meter
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.lines import LongLine
 from sentkit.formats.rows.parquet import open_parquet
-from sentkit.formats.rows.rows import Inputs, Rejects, Row
+from sentkit.formats.rows.rows import Inputs, Meter, Rejects, Row
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -209,12 +208,12 @@ def test_a_part_has_the_rows_of_the_whole(
             writer.write_table(table[place : place + size])
             place += size
     with open_parquet(path) as file:
-        rows = list(file.rows(start, start + length))
+        rows = [row for block in file.blocks(start, start + length) for row in block]
         assert file.count == count
 
     expected = made[start : start + length]
-    assert [orjson.loads(raw) for _, raw, _ in rows] == expected
-    assert [number for number, _, _ in rows] == [row["n"] + 1 for row in expected]
+    assert [orjson.loads(row.line) for row in rows] == expected
+    assert [row.number for row in rows] == [row["n"] + 1 for row in expected]
 
 
 @given(st.lists(st.lists(st.none() | st.floats(width=32, allow_infinity=False), max_size=3), min_size=1))

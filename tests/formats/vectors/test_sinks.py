@@ -11,9 +11,11 @@ import pytest
 from numpy.typing import NDArray
 
 from sentkit.errors import CannotCreateError, DataError, UsageError
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.block import Row, block_of
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.sinks import VectorOutput, file_name, open_sinks, output_paths
 from sentkit.formats.vectors.store import Store
+from support import stored_rows
 
 ONE = np.array([[0.5, -1.0]], dtype=np.float32)
 
@@ -33,7 +35,7 @@ def write(
     form = VectorOutput(replace=replace)
     with open_sinks([str(path)], [{"_emb": emb}], ("embedding",), 2, form) as [sink]:
         for each, vectors in rows:
-            sink.write(each, vectors, extra)
+            sink.put(block_of([each]), vectors[None], [extra] if extra else ())
     return path.read_bytes()
 
 
@@ -67,7 +69,7 @@ def test_a_vector_file_keeps_rows_without_their_old_vectors(tmp_path: Path) -> N
 
     write(path, [(old, ONE)], replace=True, extra=[(b"n_tokens", b"4")])
 
-    ((kept, vectors),) = Store(str(path))
+    ((kept, vectors),) = stored_rows(str(path))
     assert kept.line == b'{"n_tokens":4}'
     assert vectors.tolist() == ONE.tolist()
 
@@ -149,7 +151,7 @@ def test_all_files_of_a_sweep_appear_or_none(tmp_path: Path) -> None:
     def fill(*, fails: bool) -> None:
         with open_sinks(paths, specs, ("embedding",), 2, VectorOutput()) as sinks:
             for sink in sinks:
-                sink.write(row("{}"), ONE)
+                sink.put(block_of([row("{}")]), ONE[None])
             if fails:
                 raise RuntimeError
 

@@ -22,6 +22,7 @@ from sentkit.formats.vectors.safetensors_header import read_header
 from sentkit.formats.vectors.storage import STORES, Storage, StoredVectors, finite_halves
 from sentkit.formats.vectors.store import Store
 from sentkit.formats.vectors.vector_file import create_vector_file
+from support import stored_rows
 
 TRIPLET = ("embedding_anchor", "embedding_positive", "embedding_negative")
 NAMES = {1: ("embedding",), 2: ("embedding_a", "embedding_b"), 3: TRIPLET}
@@ -36,7 +37,7 @@ def fill(path: Path, vectors: np.ndarray, kind: str) -> str:
     )
     with writer as store:
         for number, row in enumerate(vectors):
-            store.write(orjson.dumps({"id": number}), row)
+            store.write([orjson.dumps({"id": number})], row[None])
     return str(path)
 
 
@@ -250,7 +251,7 @@ def test_a_changed_byte_gives_rows_or_a_data_error(write: Write, data: Any) -> N
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
 
     try:
-        rows = list(Store(write("a.safetensors", bytes(raw))))
+        rows = stored_rows(write("a.safetensors", bytes(raw)))
     except DataError:
         return
 

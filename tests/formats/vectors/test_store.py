@@ -15,6 +15,7 @@ from sentkit.formats.rows.rows import Inputs, Rejects, Row
 from sentkit.formats.vectors.safetensors_header import read_header
 from sentkit.formats.vectors.store import Store, rows_in
 from sentkit.formats.vectors.vector_file import create_vector_file
+from support import stored_rows
 
 NAMES = {
     1: ("embedding",),
@@ -32,7 +33,7 @@ def fill(path: Path, count: int, *, names: Sequence[str] = NAMES[1], width: int 
     lines = [orjson.dumps({"text": f"é {'x' * number}", "id": number}) for number in range(count)]
     with create_vector_file(str(path), spec, names, width=width, force=False) as writer:
         for line, row in zip(lines, vectors, strict=True):
-            writer.write(line, row)
+            writer.write([line], row[None])
     return vectors, lines
 
 
@@ -65,7 +66,7 @@ def test_written_rows_are_read_back(tmp_path: Path, count: int, texts: int) -> N
 
     assert (file.count, file.width, file.names, file.emb) == (count, 3, NAMES[texts], "m/cls:010000000000")
     assert file.spec == {**spec, "vectors": list(NAMES[texts])}
-    rows = list(file)
+    rows = stored_rows(file)
     assert [(row.number, row.line) for row, _ in rows] == list(enumerate(lines, start=1))
     assert [found.tolist() for _, found in rows] == vectors.tolist()
 
@@ -73,7 +74,7 @@ def test_written_rows_are_read_back(tmp_path: Path, count: int, texts: int) -> N
 def test_a_file_without_rows_may_have_width_0(tmp_path: Path) -> None:
     fill(tmp_path / "a.safetensors", 0, width=0, _emb="m:010000000000")
 
-    assert list(Store(str(tmp_path / "a.safetensors"))) == []
+    assert stored_rows(str(tmp_path / "a.safetensors")) == []
 
 
 def test_a_file_of_several_blocks_is_read_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +85,7 @@ def test_a_file_of_several_blocks_is_read_in_order(tmp_path: Path, monkeypatch: 
 
     assert [len(block) for block in file.blocks()] == [4, 4, 3]
     assert np.array_equal(np.concatenate(list(file.blocks())), vectors)
-    assert np.array_equal(np.stack([found for _, found in file]), vectors)
+    assert np.array_equal(np.stack([found for _, found in stored_rows(file)]), vectors)
 
 
 # Read with suspicion
@@ -159,7 +160,10 @@ def test_a_vector_file_of_another_program_is_read(write: Write, spec: str | None
     file = Store(write("a.safetensors", vector_file(spec=spec)))
 
     assert file.emb is None
-    assert [(row.line, vectors.tolist()) for row, vectors in file] == [(b"{}", [[1.0]]), (b"{}", [[2.0]])]
+    assert [(row.line, vectors.tolist()) for row, vectors in stored_rows(file)] == [
+        (b"{}", [[1.0]]),
+        (b"{}", [[2.0]]),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +206,7 @@ def test_offsets_outside_the_rows_are_refused(write: Write, offsets: list[int], 
     path = write("a.safetensors", vector_file(row_offsets=np.array(offsets, np.int64)))
 
     with pytest.raises(DataError, match=rf"a\.safetensors:{line}: (row_offsets and rows do|not JSON)"):
-        list(Store(path))
+        stored_rows(path)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +219,7 @@ def test_offsets_outside_the_rows_are_refused(write: Write, offsets: list[int], 
 )
 def test_an_invalid_row_is_refused(write: Write, rows: bytes, problem: str) -> None:
     with pytest.raises(DataError, match=rf"a\.safetensors:{problem}"):
-        list(Store(write("a.safetensors", vector_file(rows=np.frombuffer(rows, np.uint8)))))
+        stored_rows(write("a.safetensors", vector_file(rows=np.frombuffer(rows, np.uint8))))
 
 
 def test_a_row_with_another_space_than_its_file_is_refused(write: Write) -> None:
@@ -225,4 +229,4 @@ def test_a_row_with_another_space_than_its_file_is_refused(write: Write) -> None
 
     problem = '2: "_emb" of this row differs from "_emb" in the metadata of the file'
     with pytest.raises(DataError, match=rf"a\.safetensors:{problem}"):
-        list(Store(path))
+        stored_rows(path)

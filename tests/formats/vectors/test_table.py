@@ -23,7 +23,7 @@ def write_store(path: Path, vectors: np.ndarray, lines: list[bytes], kind: str =
     width = vectors.shape[1]
     with create_vector_file(str(path), {}, ["embedding"], width=width, force=True, kind=kind) as writer:
         for line, vector in zip(lines, vectors, strict=True):
-            writer.write(line, vector[None])
+            writer.write([line], vector[None, None])
     return str(path)
 
 

@@ -198,7 +198,7 @@ def stored(tmp_path: Path) -> Callable[..., str]:
         path = str(tmp_path / f"{name}.safetensors")
         with create_vector_file(path, spec, ("embedding",), width=len(vectors[0]), force=False) as writer:
             for number, vector in enumerate(vectors):
-                writer.write(b'{"n":%d}' % number, np.array([vector], np.float32))
+                writer.write([b'{"n":%d}' % number], np.array([[vector]], np.float32))
         return path
 
     return write
@@ -206,7 +206,7 @@ def stored(tmp_path: Path) -> Callable[..., str]:
 
 def blocks_of(*paths: str, skip: bool = False) -> list[Any]:
     reader = VectorReader(Inputs(list(paths), rejects=Rejects(skip=skip)))
-    return [block.tolist() for path in paths for block in reader.read_blocks(path, 2)]
+    return [block.tolist() for path in paths for block in reader.arrays(path, 2)]
 
 
 def test_a_bad_vector_in_a_block_is_named_or_skipped(stored: Callable[..., str]) -> None:

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.formats.rows.block import Row, RowBlock, block_of
-from sentkit.model import encoding
-from sentkit.model.encoding import batches, default_budget, groups
+from sentkit.model.encoding import batches, default_budget
+from sentkit.model.text import groups as grouping
+from sentkit.model.text.groups import groups
 
 LENGTHS = st.lists(st.integers(0, 40), max_size=60)
 
@@ -49,7 +50,7 @@ def test_groups_grow_fourfold_up_to_8192_rows(count: int, sizes: list[int]) -> N
 
 def test_long_texts_end_a_group_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """All texts of a row count."""
-    monkeypatch.setattr(encoding, "MAX_GROUP_CHARACTERS", 100)
+    monkeypatch.setattr(grouping, "MAX_GROUP_CHARACTERS", 100)
 
     found = list(groups([rows(7, "x" * 40), rows(1, "x" * 1000), rows(2)]))
 

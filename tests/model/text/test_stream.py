@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError
 from sentkit.formats.rows.block import Row, RowBlock, block_of
 from sentkit.formats.rows.rows import Rejects
-from sentkit.model.encoding import RowGroup, Tally, ahead, encode_groups, prepare
+from sentkit.model.encoding import ahead, encode_groups
+from sentkit.model.text.groups import RowGroup, Tally, prepare
 from sentkit.model.text.tokens import TokenBlock, Tokens
 
 

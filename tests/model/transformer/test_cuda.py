@@ -10,6 +10,7 @@ import torch
 
 import sentkit
 from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.model.text.tokens import TokenBlock
 from sentkit.model.transformer import encoder, inference
 from sentkit.model.transformer.bert import Block
 from sentkit.model.transformer.device import to_device, to_host
@@ -208,7 +209,7 @@ def test_copies_to_a_gpu_are_pinned_and_do_not_wait(monkeypatch):
 def nano():
     """The bundled encoder on a CPU, and a batch for each text."""
     model = sentkit.Encoder("nano", device="cpu", precision="fp32", readout="cls")
-    return model.loaded, [[each] for each in model.tokenizer(TEXTS)]
+    return model.loaded, [TokenBlock.of([each]) for each in model.tokenizer(TEXTS)]
 
 
 def test_a_batch_starts_before_the_vectors_of_the_last_one_are_read(nano, monkeypatch):
@@ -241,7 +242,7 @@ def test_parts_of_a_batch_without_memory_are_joined_in_order(nano, monkeypatch):
         return start(batch)
 
     monkeypatch.setattr(loaded, "_start_part", limited)
-    [[found]] = loaded.encode([[each for batch in batches for each in batch]])
+    [[found]] = loaded.encode([TokenBlock.of([each for batch in batches for each in batch])])
 
     assert loaded.halved == 2  # 5 texts are 2 and 3, and 3 are 1 and 2
     assert np.abs(found - expected).max() < 1e-5

@@ -17,7 +17,7 @@ from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.rows import Rejects
-from sentkit.model.encoding import prepare
+from sentkit.model.text.groups import prepare
 from sentkit.model.text.tokens import TokenBlock, Tokens
 from sentkit.model.translation.options import Limits, TranslationOptions
 from sentkit.model.translation.translate import Translator, padded_batches, translate_groups, translate_texts

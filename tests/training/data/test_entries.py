@@ -118,7 +118,7 @@ def test_entries_of_each_kind_are_those_of_their_float32_copy(tmp_path, kind):
         path = str(tmp_path / name)
         with create_vector_file(path, spec, ("embedding",), width=9, force=False, kind=kind) as store:
             for line, vector in zip(lines, rows, strict=True):
-                store.write(line, vector)
+                store.write([line], vector[None])
         return path
 
     stored = write("stored.safetensors", {"_emb": EMB}, vectors, kind)
@@ -141,7 +141,8 @@ def test_bad_rows_of_a_vector_file_are_refused(tmp_path, names, fields, problem)
     path = str(tmp_path / "e.safetensors")
     with create_vector_file(path, {}, fields, width=2, force=False) as store:
         for name in names.split():
-            store.write(in_jsonl({"entry": name}).strip().encode(), np.ones((len(fields), 2), np.float32))
+            line = in_jsonl({"entry": name}).strip().encode()
+            store.write([line], np.ones((1, len(fields), 2), np.float32))
     with pytest.raises(DataError, match=f"safetensors:{problem}"):
         read_entries(path)
 

@@ -85,7 +85,7 @@ def test_vectors_and_their_space_are_in_the_corpus(corpus_of, base, tmp_path, te
     path = tmp_path / "rows.safetensors"
     with create_vector_file(str(path), {"_emb": EMB}, ("embedding",), width=5, force=False) as store:
         for row in rows:
-            store.write(json.dumps({"text": row["text"]}).encode(), np.float32(row["embedding"]))
+            store.write([json.dumps({"text": row["text"]}).encode()], np.float32([[row["embedding"]]]))
     parser = ExampleParser("distill", Distill.reads(base, Distill.Settings()), {})
     write_corpus(tmp_path, Inputs([str(path)]), parser, base.training_tokenizer)
     changed = [*rows[:-1], rows[-1] | {"embedding": [1.0] * 5}]
