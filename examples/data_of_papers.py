@@ -167,8 +167,8 @@ def distributed(name, each, paths):
             own = json_rows(path, {"text": str, "cluster": int})
             rows += [{"text": row["text"].strip(), "label": row["cluster"]} for row in own]
         elif each.form == "pairs":
-            gold = file.replace(".input.", ".gs.")
-            rows += with_scores(list(lines_of(path, each.form)), path, matching(paths, f"/{gold}$"))
+            gold = matching(paths, f"/{re.escape(file.replace('.input.', '.gs.'))}$")
+            rows += with_scores(list(lines_of(path, each.form)), path, gold)
         else:
             label = {"label": 1 - place} if each.form == "text" else {}
             rows += (row | label for row in lines_of(path, each.form))
