@@ -9,7 +9,7 @@ OUT: gets sts/, senteval/ and clustering/. It may already have rows, which are c
 
 stdout: table 2 of PairSupCon, the statistics of the clustering sets. stderr: each missing set with the place
 where it is published, and each file that is refused because it is of another language or version.
-Exit codes: 0, 65 if a set was refused, 66 if there is no set, 73 if a file cannot be written.
+Exit codes: 0, 65 if a set was refused, 66 without any set, 73 if a file cannot be written.
 """
 
 import argparse
@@ -143,7 +143,9 @@ def main():
             if not problems:
                 complain(f"missing: {name} ({', '.join(each.files)}), published at {each.place}")
         for problem in problems:
-            complain(problem + (f"; instead: {source}" if name in made else ""))
+            complain(
+                f"{problem}; " + (f"instead: {source}" if name in made else f"published at {each.place}")
+            )
     print_statistics({name: rows for name, rows in made.items() if name.startswith("clustering/")})
     return 65 if refused else 0 if made else 66
 

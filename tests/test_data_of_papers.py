@@ -62,7 +62,7 @@ def small(each):
 
 @pytest.fixture
 def converter(monkeypatch, tmp_path, capsys):
-    """The script with the counts of the small sets; `converter(RAW..., OUT)` returns code, stdout, stderr."""
+    """`converter(RAW..., OUT)` runs the script and returns code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     spec = importlib.util.spec_from_file_location("data_of_papers", ROOT / "examples/data_of_papers.py")
     script = importlib.util.module_from_spec(spec)
@@ -76,17 +76,23 @@ def converter(monkeypatch, tmp_path, capsys):
             code = ended.code
         return code, *capsys.readouterr()
 
-    run.script, run.published, run.rows = script, script.SETS, {}
-    for name, each in script.SETS.items():
-        files, run.rows[name] = small(each)
-        classes = Counter(row["label"] for row in run.rows[name] if "label" in row).values()
-        counts = (len(classes), min(classes), max(classes)) if classes else ()
-        script.SETS = script.SETS | {name: each._replace(expected=(len(run.rows[name]), *counts))}
-        for path, content in files.items():
-            file = tmp_path / "raw/deep" / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            encoding = "latin-1" if each.form in ("text", "trec") else "utf-8"
-            file.write_text(content, encoding, newline="\n")
+    def small_sets(*names):
+        """Write the files of these sets and replace the counts. Return the rows."""
+        script.SETS, rows_of = {}, {}
+        for name in names:
+            files, rows = small(published[name])
+            rows_of[name] = rows
+            classes = Counter(row["label"] for row in rows if "label" in row).values()
+            counts = (len(rows), *((len(classes), min(classes), max(classes)) if classes else ()))
+            script.SETS[name] = published[name]._replace(expected=counts)
+            for path, content in files.items():
+                file = tmp_path / "raw/deep" / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                encoding = "latin-1" if published[name].form in ("text", "trec") else "utf-8"
+                file.write_text(content, encoding, newline="\n")
+        return rows_of
+
+    run.script, run.published, run.small_sets = script, (published := script.SETS), small_sets
     return run
 
 
@@ -101,10 +107,11 @@ def rows_in(folder):
 
 def test_every_distributed_set_becomes_rows(converter, tmp_path):
     """A second run, and the rows alone, give the same. `report` and its manual know every name."""
+    expected = converter.small_sets(*converter.published)
     code, out, err = converter("raw", "raw/out")
 
     assert (code, err) == (0, "")
-    assert rows_in(tmp_path / "raw/out") == converter.rows
+    assert rows_in(tmp_path / "raw/out") == expected
     lines = [line.split() for line in out.splitlines()]
     assert lines[1] == ["agnews", "3", "3", "2", "2", "2", "2.3", "6"]  # a cat sat, the "dog", a bird
     assert lines[5] == ["tweet", "3", "5K", "2", "2", "2", "2.3", "6"]
@@ -112,7 +119,7 @@ def test_every_distributed_set_becomes_rows(converter, tmp_path):
     assert converter("raw", "raw/out") == (0, out, "")
     shutil.rmtree("raw/deep")
     assert converter("raw", "raw/out") == converter("raw/out", "copy") == (0, out, "")
-    assert rows_in(tmp_path / "raw/out") == rows_in(tmp_path / "copy") == converter.rows
+    assert rows_in(tmp_path / "raw/out") == rows_in(tmp_path / "copy") == expected
     tests, unused = find_test_sets("copy", ["sts", "sts-multilingual", "clustering", "senteval"])
     assert unused == []
     assert {test.name for test in tests if "sts" in test.suite} == {*STS, *MULTILINGUAL}
@@ -127,6 +134,9 @@ def test_the_two_commands_of_the_readme_make_a_table(converter, execute, tmp_pat
     convert, report = re.search(
         r"^python examples/data_of_papers\.py (.*)\n(sentkit report .*)$", readme, re.M
     ).groups()
+    converter.small_sets(
+        *(name for name in converter.published if re.match("sts/(sts1[2-6]|stsb|sickr)", name))
+    )
     assert converter(*convert.replace("RAW", "raw").split())[0] == 0
     done = execute(report.split(), tmp_path)
 
@@ -166,7 +176,7 @@ GOLD, INPUT = "STS12-en-test/STS.gs.MSRvid.txt", "STS12-en-test/STS.input.MSRvid
 )  # fmt: skip
 def test_a_file_of_another_set_is_refused(converter, tmp_path, name, path, old, new, problem):
     """The other sets are converted. Rows in the name of `report` replace the file."""
-    raw = tmp_path / "raw/deep"
+    raw, expected = tmp_path / "raw/deep", converter.small_sets("senteval/mr", name)
     if ".jsonl" in path:
         for file in converter.published[name].files:
             (raw / file).unlink()
@@ -180,18 +190,22 @@ def test_a_file_of_another_set_is_refused(converter, tmp_path, name, path, old, 
 
     refused = f"data_of_papers.py: refused: {raw}/"
     assert (code, err.count("\n"), err.startswith(refused)) == (65, 1, True)
-    assert re.search(problem, err)
-    assert rows_in(tmp_path / "out") == {key: rows for key, rows in converter.rows.items() if key != name}
+    assert re.search(f"{problem}.*; published at {converter.published[name].place}\n", err)
+    assert rows_in(tmp_path / "out") == {"senteval/mr": expected["senteval/mr"]}
 
     if ".jsonl" not in path:
         own = tmp_path / "own" / f"{Path(name).name}.jsonl"
         own.parent.mkdir()
-        own.write_text(in_jsonl(*converter.rows[name]))
-        assert converter("raw", "own", "out")[::2] == (0, f"{err[:-1]}; instead: {own}\n")
-        assert rows_in(tmp_path / "out") == converter.rows
+        own.write_text(in_jsonl(*expected[name]))
+        assert converter("raw", "own", "out")[::2] == (
+            0,
+            f"{err.partition('; published')[0]}; instead: {own}\n",
+        )
+        assert rows_in(tmp_path / "out") == expected
 
 
 def test_missing_sets_are_named(converter, tmp_path):
+    converter.small_sets("sts/sts12", "sts/sts14_es", "senteval/mr")
     for path in ("MR/rt-polarity.pos", "MR/rt-polarity.neg", "STS.input.news.txt", "STS.input.wikipedia.txt"):
         (tmp_path / "raw/deep" / path).unlink()
     (tmp_path / "empty").mkdir()
@@ -205,7 +219,7 @@ def test_missing_sets_are_named(converter, tmp_path):
             ("senteval/mr", "MR/rt-polarity.pos, MR/rt-polarity.neg", SENTEVAL),
         ],
     )
-    assert (nothing[0], nothing[1], nothing[2].count(": missing: ")) == (66, "", len(converter.rows))
+    assert (nothing[0], nothing[1], nothing[2].count(": missing: ")) == (66, "", 3)
     assert converter("none", "out") == (66, "", "data_of_papers.py: none: not a folder\n")
     (tmp_path / "file").write_text("")
     code, _, err = converter("raw", "file")
@@ -215,7 +229,6 @@ def test_missing_sets_are_named(converter, tmp_path):
 @pytest.mark.skipif(not RAW.is_dir(), reason="needs the distributed files")
 def test_the_real_files(converter, tmp_path):
     """SICK is in Portuguese there, and has the counts of the English set."""
-    converter.script.SETS = converter.published
     code, out, err = converter(RAW, DATA / "sts", "out")
     alone = converter(RAW / "senteval/SICK", "alone")
 
