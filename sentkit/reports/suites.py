@@ -92,11 +92,14 @@ def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], l
     folders = sorted({SUITES[name].folder for name in suites if SUITES[name].folder})
     used = {path for each in every for path in each.files}
     used |= {str(Path(each.path).parent) for each in every if each.suite == "retrieval"}
+    splits = {f"{name}.{split}" for name in (*STS, *MULTILINGUAL) for split in ("train", "dev", "trial")}
     unused = [
         str(path)
         for folder in folders
         for path in sorted(Path(data, folder).glob("*"))
-        if str(path) not in used and (path.is_file() or folder == SUITES["retrieval"].folder)
+        if str(path) not in used
+        and bare(path) not in splits
+        and (path.is_file() or folder == SUITES["retrieval"].folder)
     ]
     if not sets:
         problem = f"{data}: no test set of {', '.join(suites)}"

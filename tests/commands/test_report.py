@@ -349,11 +349,14 @@ def test_without_a_result_there_is_no_table(sentkit, tmp_path, form):
 
 def test_warnings_of_unused_files_and_different_seeds(sentkit, data, runs, tiny):
     shutil.copytree(tiny, "more/seed-2")
-    (data / "sts/stsb.dev.jsonl").write_text("")
+    for name in ("stsb.dev.jsonl", "sickr.train.jsonl.gz", "sts17_track1_arar.trial.jsonl", "mine.dev.jsonl"):
+        (data / "sts" / name).write_text("")
     done = sentkit("report", runs, "more", "--data", data, "--suites", "sts", *FLAGS)
 
     assert done.code == 0
-    assert f"not used: {data}/sts/stsb.dev.jsonl" in done.err
+    assert [line for line in done.told if "not used" in line] == [
+        f"sentkit report: warning: not used: {data}/sts/mine.dev.jsonl"
+    ]
     assert 'the seeds differ between the rows: "runs" has 0, 1; "more" has 2' in done.err
 
 
