@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -15,7 +14,7 @@ from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.rows import Inputs, Row
 from sentkit.formats.rows.tables import TableWriter
 from sentkit.formats.vectors import store
-from sentkit.formats.vectors.sinks import VectorOutput, open_sinks
+from sentkit.formats.vectors.sinks import VectorOutput, check_kind, open_sinks
 from sentkit.formats.vectors.vectors import ENCODINGS, VectorReader, VectorRow, without_vectors
 
 TABLES = (".csv", ".tsv")
@@ -55,7 +54,11 @@ def convert(
         form.check(output)
     reader = JoinedReader(inputs)
     reader.verifies = head is None  # the first rows alone are read without a look at the whole file
-    ours = partial(renamed, inputs.fields, name_field)
+
+    def ours(row: VectorRow) -> VectorRow:
+        check_kind(row.row, row.vectors, form.store)
+        return renamed(inputs.fields, name_field, row)
+
     if suffix in TABLES:
         return write_table(reader, ours, output, suffix, head, force=form.force)
     rows, count = islice(reader.read(ours), head), 0

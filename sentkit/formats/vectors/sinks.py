@@ -82,15 +82,20 @@ class StoreSink(Sink):
 
     def prepare(self, row: Row, vectors: NDArray[np.float32], extra: NewFields = ()) -> Callable[[], object]:
         check_finite(row, vectors)
-        if self.writer.kind == "float16" and np.abs(vectors).max(initial=0.0) > FLOAT16_MAX:
-            problem = f"a vector contains a number beyond {FLOAT16_MAX:.0f}, the largest of float16"
-            raise row.error(problem, advice="use --store float32 or int8")
+        check_kind(row, vectors, self.writer.kind)
         row.check_absent(self.names, replace=self.replace)
         line = without_vectors(row, self.names).add(extra, replace=self.replace)
         return lambda: self.writer.write(line, vectors)
 
     def flush(self) -> None:
         """Do nothing, because a vector file is readable only when it is complete."""
+
+
+def check_kind(row: Row, vectors: NDArray[np.float32], kind: str | None) -> None:
+    """Raise an error for a number that this kind of vector file cannot store."""
+    if kind == "float16" and np.abs(vectors).max(initial=0.0) > FLOAT16_MAX:
+        problem = f"a vector contains a number beyond {FLOAT16_MAX:.0f}, the largest of float16"
+        raise row.error(problem, advice="use --store float32 or int8")
 
 
 ROW_SUFFIXES = ".jsonl, .jsonl.gz, .jsonl.zst or .parquet"
