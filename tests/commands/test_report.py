@@ -89,7 +89,7 @@ def test_a_row_has_the_mean_and_deviation_of_its_seeds(sentkit, data, runs, spea
 def test_transforms_of_one_checkpoint_are_the_seeds_of_a_row(sentkit, data, tiny):
     """As from `whiten apply`. Kept results of other transforms are not used."""
     pairs, scores = data / "sts/stsb.test.jsonl", []
-    vectors = sentkit("encode", pairs, "-m", tiny, "--readout", "max", "-q").out
+    vectors = sentkit("encode", pairs, "-m", tiny, "--readout", "max", *FLAGS, "-q").out
     for name, kind in (("a", "center"), ("b", "whitening")):
         path = f"{name}.safetensors"
         assert sentkit("whiten", "fit", "--kind", kind, "-o", path, "-q", stdin=vectors).code == 0
