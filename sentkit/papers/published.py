@@ -15,6 +15,7 @@ from sentkit.papers import PAPERS
 Figure = dict[str, Any]
 # The averages of tables about settings -> the suite with this average.
 AVERAGES = {"avg": "sts", "stsavg": "sts", "clusteringavg": "clustering"}
+INFERRED = " (?)"  # the mark of a name that the table lost
 FEW = 3  # figures that may all end in 0 by chance
 
 
@@ -33,7 +34,7 @@ class PaperTable:
 
     @property
     def name(self) -> str:
-        return f"{PAPERS[self.paper].name}, table {self.number}"
+        return f"{PAPERS[self.paper].name}, {'table ' * self.number.isdecimal()}{self.number}"
 
     def source(self, task: str) -> tuple[str, str]:
         """The suite and task of a column; a table about settings has averages of other suites."""
@@ -50,11 +51,13 @@ class PaperTable:
         """
         systems: dict[tuple[str, str, str], dict[str, Figure]] = defaultdict(dict)
         for figure in self.figures:
-            name = figure["system"] + (" (?)" if figure.get("inferred") else "")
-            systems[figure["base"] or "", name, figure["readout"] or ""][figure["task"]] = figure
+            names = figure["base"] or "", figure["system"], figure["readout"] or ""
+            systems[names][figure["task"]] = figure
         most = max(map(decimals_of, self.figures))
-        for names, figures in systems.items():
-            yield names, figures, max(map(decimals_of, figures.values())) if len(figures) > FEW else most
+        for (base, name, readout), figures in systems.items():
+            mark = INFERRED if all(each.get("inferred") for each in figures.values()) else ""
+            decimals = max(map(decimals_of, figures.values())) if len(figures) > FEW else most
+            yield (base, name + mark, readout), figures, decimals
 
 
 def decimals_of(figure: Figure) -> int:
@@ -75,7 +78,7 @@ def paper_tables(paper: str, number: str | None, suites: Sequence[str]) -> list[
             grouped[figure["suite"], figure["table"]].append(figure)
     if not grouped:
         raise UsageError(f"--table {number}: {paper} has no figures in a table with this number")
-    places = sorted(grouped, key=lambda place: (suites.index(place[0]), int(place[1])))
+    places = sorted(grouped, key=lambda place: (suites.index(place[0]), len(place[1]), place[1]))
     return [
         PaperTable(paper, table, suite, tasks_of(grouped[suite, table]), tuple(grouped[suite, table]))
         for suite, table in places

@@ -7,6 +7,9 @@ from pathlib import Path
 from sentkit.errors import NoInputError, UsageError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import parse_fields
+from sentkit.papers.bases import published_base as published_base
+from sentkit.papers.bases import same_base as same_base
+from sentkit.papers.published import INFERRED as INFERRED
 from sentkit.papers.published import PaperTable as PaperTable
 from sentkit.papers.published import missing_tasks as missing_tasks
 from sentkit.papers.published import paper_tables, task_key
@@ -174,6 +177,9 @@ UNITS = {name: suite.unit for name, suite in SUITES.items()} | {
     "ablation": "averages x 100",
     "glue": "accuracy or Matthews correlation x 100",
     "efficiency": "seconds",
+    "steps": "the step that the dev pairs chose",
+    "layers": "Spearman x 100, the lowest and the highest",
+    "domain-shift": "Spearman x 100 that other training texts lose",
 }
 
 
