@@ -1,6 +1,7 @@
 """The budgets of the command line and of the code, so that a person can remember them."""
 
 import ast
+import re
 
 import pytest
 
@@ -48,6 +49,26 @@ def test_every_flag_of_the_headings_exists():
     known = {name for each in LEAVES.values() for parameter in each.params for name in parameter.opts}
 
     assert help.HEADING_OF.keys() <= known
+
+
+OTHERS = {  # of other programs and of the figures of the papers
+    *("--help", "--version", "--install-completion", "--show-completion"),
+    *("--array", "--nproc-per-node", "--revision", "--x", "--log", "--domain"),
+}
+
+
+def test_every_flag_in_a_message_exists():
+    """The advice of translate once named a flag that had become a setting."""
+    known = {name for each in LEAVES.values() for parameter in each.params for name in parameter.opts}
+    named = {
+        word
+        for path in (ROOT / "sentkit").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for word in re.findall(r"(?<![\w-])--[a-z][a-z-]*", node.value)
+    }
+
+    assert named - known - OTHERS == set()
 
 
 def test_the_number_of_commands_and_slots():
