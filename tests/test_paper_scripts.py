@@ -233,14 +233,10 @@ def test_rows_have_the_seeds_and_the_best_on_dev(runner, tmp_path):
     [
         (("--preset", "bert-tiny"), 2, "pairsupcon has no recipe for it"),
         ((), 2, "--preset distilbert-base|bert-base|bert-large"),
-        (
-            ("--preset", "bert-base", "--only", "none"),
-            2,
-            "--only none: pairsupcon has the systems no-tuning, ",
-        ),
+        (("--preset", "bert-base", "--only", "none"), 2, "--only none: the systems are no-tuning, "),
         (("--preset", "bert-base", "--only", "simcse-sup", "--seed", "0"), 66, "nli/triplets: no such file"),
         (("--preset", "bert-base", "--only", "sbert"), 2, "--only sbert --seed None: its seeds are 0"),
-        (("--preset", "bert-base", "--given", "x=nano"), 2, "--given x: pairsupcon has the systems"),
+        (("--preset", "bert-base", "--given", "x=nano"), 2, "--given x: the systems are no-tuning"),
         (("--preset", "bert-base", "--data", "none"), 66, "none: not a folder of data"),
         (("--preset", "bert-base", "--data", "base"), 66, "base/sts/stsb.dev: no such file"),
     ],

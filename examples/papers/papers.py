@@ -133,9 +133,7 @@ class Runner:
             raise NoInputError(f"{self.data}: not a folder of data")
         self.recipe = options.preset or published_base(self.base)
         if self.recipe not in self.paper.recipes:
-            found = (
-                f"is {self.recipe}" if self.recipe else "has the size of none of the encoders of the papers"
-            )
+            found = f"is {self.recipe}" if self.recipe else "has the size of no encoder of the papers"
             advice = f"choose its recipe: --preset {'|'.join(self.paper.recipes)}"
             raise UsageError(f"{self.base} {found}: {self.name} has no recipe for it", advice=advice)
         self.given = dict(word.split("=", 1) for word in options.given)
@@ -146,9 +144,7 @@ class Runner:
         self.pairs = str(self.prepared("test", "few", "sts/stsb.test"))
         self.systems = {each.name: each for each in self.paper.systems if each.trial or not options.quick}
         if unknown := self.given.keys() - self.systems.keys() - {"bert", "roberta"}:
-            raise UsageError(
-                f"--given {unknown.pop()}: {self.name} has the systems {', '.join(self.systems)}"
-            )
+            raise UsageError(f"--given {unknown.pop()}: the systems are {', '.join(self.systems)}")
         self.rows = self.published_rows()
 
     def say(self, text):
@@ -310,14 +306,14 @@ class Runner:
         self.call("augment", self.row_file(other), *words.split(), "-q", "-o", f"{path}.jsonl")
         Path(f"{path}.jsonl").rename(path)
 
-    def write_dictionary(self, path, pattern, *flags):
-        words = [*flags, *(shlex.quote(each) for each in self.files(pattern))]
-        self.write(path, self.python("dictionary_rows.py", *words).splitlines(keepends=True))
+    def write_dictionary(self, path, pattern):
+        rows = self.python("dictionary_rows.py", *self.files(pattern))
+        self.write(path, rows.splitlines(keepends=True))
 
     def write_single_tokens(self, path, other):
         """With the tokenizer of BERT for all families (footnote 8 of the paper)."""
-        own = self.given.get("bert", self.base if self.recipe.startswith("bert") else BERT)
-        rows = self.python("dictionary_rows.py", "--single-tokens", own, self.row_file(other))
+        words = ("--single-tokens", self.tokenizers()["bert"], self.row_file(other))
+        rows = self.python("dictionary_rows.py", *words)
         self.write(path, rows.splitlines(keepends=True))
 
     # Commands.
@@ -384,7 +380,6 @@ class Runner:
         path = self.out / "entries" / f"{maker.rstrip('!')}-{readout}{'-ica' * bool(ica)}.safetensors"
 
         def write(part):
-            part = f"{part}"
             if ica:
                 plain = self.entries(f"{maker}:{readout}")
                 fitted = self.out / "rows" / f"{path.stem}-fit.safetensors"
@@ -410,13 +405,8 @@ class Runner:
 
     def tokenizers(self):
         """Of both families, for table 1 of DefSent+."""
-        own = {"roberta" if self.recipe.startswith("roberta") else "bert": self.base}
-        return {
-            "bert": BERT,
-            "roberta": ROBERTA,
-            **own,
-            **{k: v for k, v in self.given.items() if k in ("bert", "roberta")},
-        }
+        known = {"bert": BERT, "roberta": ROBERTA, self.recipe.partition("-")[0]: self.base}
+        return {name: self.given.get(name, known[name]) for name in ("bert", "roberta")}
 
     def problem(self, system):
         """Why a system cannot be made, or an empty string."""
@@ -466,20 +456,17 @@ class Runner:
         if problem := self.problem(system):
             raise NoInputError(f"{system.name}: {problem}")
         if not self.is_ready(system, seed):
-            raise NoInputError(
-                f"{system.name}: {', '.join(each.name for each in self.before(system))} must be made first"
-            )
+            before = ", ".join(each.name for each in self.before(system))
+            raise NoInputError(f"{system.name}: {before} must be made first")
         self.say(run_name(system, seed).replace("/", ", seed "))
         path = self.folder(system, seed)
-        words = f"{system.train or system.fit or system.script}".format_map(
-            Values(self.values, self.row_file)
-        ).split()
-        if not self.checkpoints(system).get(seed) or system.train:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        values = Values(self.values, self.row_file)
+        words = [word.format_map(values) for word in (system.train or system.fit or system.script).split()]
+        path.parent.mkdir(parents=True, exist_ok=True)
         if self.given.get(system.name) or system.given:
             pass
         elif system.script:
-            settings = f"-q --set readout=cls {' '.join(self.settings())}"
+            settings = f"-q --set readout=cls {' '.join(self.settings())} {self.options.settings}"
             more = ["--settings", settings, *(["--rounds", "1"] if self.options.quick else [])]
             self.made(path.with_name("table.md"), lambda part: part.write_text(self.python(*words, *more)))
         elif system.fit:
@@ -490,21 +477,10 @@ class Runner:
             vectors = self.encoded(name, model, rows, "--readout", readout)
             self.call("whiten", "fit", vectors, "--kind", kind, "--seed", seed, "-o", target, "-f", "-q")
         else:
-            words = [*self.settings(), *words[1:]]
-            method = system.train.split()[0]
-            if system.entries:
-                words += ["--entries", self.entries(system.entries)]
-            words += [
-                "-m",
-                self.start_of(system.start, seed),
-                "--seed",
-                str(seed),
-                "-o",
-                str(path),
-                "--resume",
-                "-q",
-            ]
-            printed = self.call("train", method, *words, *shlex.split(self.options.settings), keep=True)
+            words = [words[0], *self.settings(), *words[1:], "-m", self.start_of(system.start, seed)]
+            words += ["--entries", self.entries(system.entries)] if system.entries else []
+            words += ["--seed", seed, "-o", path, "--resume", "-q", *shlex.split(self.options.settings)]
+            printed = self.call("train", *words, keep=True)
             path.with_suffix(".json").write_text(printed)
         self.evaluate(system, seed)
         mark = self.out / "done" / run_name(system, seed)
@@ -522,11 +498,7 @@ class Runner:
         if not self.options.quick:
             return self.data
         for path in (*self.data.glob("sts/*.jsonl*"), *self.data.glob("clustering/*.jsonl*")):
-            copy = (
-                self.out
-                / "rows/tests"
-                / path.relative_to(self.data).with_suffix("" if path.suffix == ".gz" else ".jsonl")
-            )
+            copy = self.out / "rows/tests" / str(path.relative_to(self.data)).removesuffix(".gz")
             self.made(copy, lambda part, path=path: self.write(part, self.lines([str(path)]), FEW_TESTS))
         return self.out / "rows/tests"
 
@@ -774,9 +746,7 @@ def main(words):
     if options.only is not None:
         system = runner.systems.get(options.only)
         if system is None:
-            raise UsageError(
-                f"--only {options.only}: {runner.name} has the systems {', '.join(runner.systems)}"
-            )
+            raise UsageError(f"--only {options.only}: the systems are {', '.join(runner.systems)}")
         if options.seed not in runner.seeds_of(system):
             seeds = ", ".join(map(str, runner.seeds)) if runner.seeds_of(system) != [None] else "not used"
             raise UsageError(f"--only {system.name} --seed {options.seed}: its seeds are {seeds}")

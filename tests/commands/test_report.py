@@ -307,7 +307,7 @@ def test_without_rows_the_tables_of_a_paper_are_printed(sentkit):
     papers = ("sg-bert", "consert", "pairsupcon", "defsent-plus")
     records = [record for paper in papers for record in sentkit("report", "--paper", paper).rows]
     texts = "".join(sentkit("report", "--paper", paper, "--format", "text").out.decode() for paper in papers)
-    titles = re.findall(r"^\S+, table \d+: [a-z-]+, ", texts, re.MULTILINE)
+    titles = re.findall(r"^\S+, (?:table|figure) \d+: [a-z-]+, ", texts, re.MULTILINE)
 
     assert len(records) == len(published())
     assert len(titles) == len({(row["paper"], row["table"], row["suite"]) for row in records})
