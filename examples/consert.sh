@@ -7,13 +7,17 @@
 #   DEV   pairs with a score, which choose the step (the paper: the dev set of the STS benchmark)
 #   TEST  pairs with a score, for the table
 #   BASE  the encoder to start from: nano, or as in the paper bert-base-uncased
-# Variables: NLI=pairs.jsonl for the modes of two runs; SIZE=large for the recipe of bert-large-uncased;
+# Variables: NLI=pairs.jsonl for the modes of two runs; SIZE=base or large, the recipe, by default that of BASE;
 # SEEDS=0..4; SETTINGS='--epochs 1'; OUT=FOLDER keeps the checkpoints, and a second call continues there.
 # FIELDS and ENCODE: see recipe.sh.
 set -eu
 mode=$1 rows=$2 dev=$3 test=$4 base=${5:-nano}
-size=${SIZE:-base}
 . "$(dirname "$0")/recipe.sh"
+case $base in
+nano) size=${SIZE:-base} ;;
+*) size=${SIZE:-$(base_of "$base")} || { echo 'consert.sh: choose SIZE=base or large' >&2 && exit 2; } ;;
+esac
+size=${size##*-}
 dev=$(pairs "$dev" dev)
 test=$(pairs "$test" test)
 

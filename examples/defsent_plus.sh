@@ -10,22 +10,34 @@
 #   TEST  pairs with a score, for the table
 #   BASE  the encoder that every step starts from: as in the paper bert-base-uncased, or one of SimCSE. It needs
 #         a pooler or a language model's head; `sentkit train mlm --set head=fresh` gives one to nano.
-# Variables, here with their defaults: STEPS=3; LR='5e-5 4e-5 3e-5', one for each step; ENTRY=mean, or cls, the
-# readout of definitions; ICA='--scale auto --keep-width', flags of `whiten fit`, or ICA=none; SEEDS=0..2.
-# Others: SETTINGS='--set pooling=mean', for all steps; SETTINGS_1, SETTINGS_2 and so on, for one step;
-# PRESET=roberta-base, the preset of step 1, where step N uses roberta-base-stepN and LR has no default; OUT=FOLDER
-# keeps entries and checkpoints, and a second run continues there. FIELDS and ENCODE: see recipe.sh.
-# As in the paper, from RoBERTa: PRESET=roberta-base ENTRY=cls ICA=none.
+# Variables: PRESET=bert-base, bert-large, roberta-base or roberta-large, by default that of the family and the size of
+# BASE; another BASE needs it. Step N uses PRESET-stepN. PRESET=simcse-bert-base and others are for one step, from a
+# checkpoint of SimCSE or SNCSE. It determines these variables, which are printed: STEPS=3; ENTRY=mean, for RoBERTa cls,
+# the readout of definitions; ICA='--scale auto --keep-width', flags of `whiten fit`, for RoBERTa none.
+# Others: LR='5e-5 4e-5 3e-5', one rate for each step; SEEDS=0..2; SETTINGS='--set pooling=mean', for all steps;
+# SETTINGS_1, SETTINGS_2 and so on, for one step; OUT=FOLDER keeps entries and checkpoints, and a second run continues
+# there. FIELDS and ENCODE: see recipe.sh.
 # --scale auto gives ICA's axes the deviation that the entries had. The paper's own, which is
 # ICA='--scale 100 --variance arbitrary --keep-signs --keep-width', depends on the number of entries and fits 150,518. The paper
 # gains by ICA where BERT's pooler projects, and loses where a language model's head does (RoBERTa): see ICA=none.
 set -eu
 dictionary=$1 dev=$2 test=$3 base=$4
-preset=${PRESET:-} steps=${STEPS:-3} entry=${ENTRY:-mean}
 rates=${LR:-}
-[ -n "$rates$preset" ] || rates='5e-5 4e-5 3e-5'
-ica=${ICA:---scale auto --keep-width}
 . "$(dirname "$0")/recipe.sh"
+preset=${PRESET:-$(base_of "$base")} || {
+    echo 'defsent_plus.sh: choose a recipe: PRESET=bert-base, bert-large, roberta-base or roberta-large' >&2
+    exit 2
+}
+case $preset in
+*roberta*) entry=${ENTRY:-cls} ica=${ICA:-none} ;;
+*) entry=${ENTRY:-mean} ica=${ICA:---scale auto --keep-width} ;;
+esac
+case $preset in
+simcse-roberta-large | sncse-roberta-large) steps=${STEPS:-2} ;;
+simcse-* | sncse-*) steps=${STEPS:-1} ;;
+*) steps=${STEPS:-3} ;;
+esac
+echo "defsent_plus.sh: PRESET=$preset STEPS=$steps ENTRY=$entry ICA='$ica'" >&2
 dev=$(pairs "$dev" dev)
 test=$(pairs "$test" test)
 
@@ -41,7 +53,6 @@ maker=$base step=0
 while [ "$step" -lt "$steps" ]; do
     step=$((step + 1))
     rate=${rates%% *} rates=${rates#"${rates%% *}"} rates=${rates# }
-    [ -n "$rate$preset" ] || break # no rate is left
     eval "own=\${SETTINGS_$step:-}"
     [ "$step" = 1 ] || of_step=-step$step
     entries=$work/entries-$step.safetensors
@@ -55,7 +66,7 @@ while [ "$step" -lt "$steps" ]; do
     fi
     # shellcheck disable=SC2086 # settings are several words
     sentkit train defsent-plus "$dictionary" -m "$base" --entries "$entries" -o "$work/step-$step" \
-        ${preset:+--preset "$preset${of_step:-}"} ${rate:+--lr "$rate"} \
+        --preset "$preset${of_step:-}" ${rate:+--lr "$rate"} \
         --seed "$seeds" --dev "$dev" --resume $settings $own >"$work/step-$step.runs"
     cat "$work/step-$step.runs"
     maker=$(best <"$work/step-$step.runs")

@@ -100,7 +100,7 @@ def figures(references, every_figure):
     """The published figures, by table: SG-BERT, table 1: 31.40, 52.57."""
     for (paper, table), group in groupby(references, lambda each: tuple(each.split("/")[:2])):
         values = ", ".join(value for each in group for value in of_reference(each, every_figure))
-        yield f"{PAPERS[paper].name}, table {table}: {values}"
+        yield f"{PAPERS[paper].name}, {'table ' * table.isdecimal()}{table}: {values}"
 
 
 def of_reference(reference, every_figure):

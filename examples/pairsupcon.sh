@@ -16,6 +16,6 @@ test=$(pairs "$test" test)
 
 vectors "$test" "$base" "$work/base.safetensors"
 # shellcheck disable=SC2086 # settings are several words
-sentkit train pairsupcon "$pairs" -m "$base" -o "$work/run" --seed "$seeds" --dev "$dev" --set final=last --resume $settings
+sentkit train pairsupcon "$pairs" -m "$base" -o "$work/run" --seed "$seeds" --dev "$dev" --resume $settings
 
 table "$test" "$work/base.safetensors"

@@ -17,6 +17,17 @@ pairs() { # FILE NAME: print the name of the pairs with the fields that sentkit 
     sentkit cat "$1" $FIELDS -o "$work/$2.jsonl" -f && echo "$work/$2.jsonl"
 }
 
+base_of() { # MODEL: the encoder of the papers that it is, by family and size, such as bert-base
+    python3 -c 'import sys
+from sentkit.errors import SentkitError
+from sentkit.papers.published import published_base
+try:
+    print(published_base(sys.argv[1]) or sys.exit(f"{sys.argv[1]}: not the size of an encoder of the papers"))
+except SentkitError as error:
+    print(error, file=sys.stderr)
+    sys.exit(error.exit_code)' "$1"
+}
+
 vectors() ( # ROWS MODEL FILE [FLAGS...]: encode rows into a vector file
     rows=$1 model=$2 file=$3 && shift 3
     sentkit encode "$rows" -m "$model" "$@" ${ENCODE:---precision fp32} -o "$file" -f

@@ -10,7 +10,8 @@
 # `python3 -m sentkit.papers.consert.figures scale TABLE.tsv --x batch --value test --log` draws a table.
 # Usage: ROWS=texts.txt DEV=dev.jsonl sh examples/sweep.sh METHOD NAME=VALUE,VALUE... [NAME=VALUE,VALUE...]...
 # Variables: MODE=grid, every combination of the values, or MODE=one, one setting at a time with the others at their
-# defaults (-), after a line with all defaults; TEST=test.jsonl, pairs with a score, for the test columns;
+# defaults (-), after a line with all defaults; TEST=test.jsonl, pairs with a score, for the test columns, or a folder as
+# for `sentkit report --data`, for the average of the seven STS sets;
 # BASE=bert-base-uncased; SEEDS=0..4; SETTINGS='--epochs 1', for all runs; OUT=FOLDER keeps the checkpoints: a
 # second call trains only the missing runs. FIELDS and ENCODE: see recipe.sh.
 set -eu
@@ -19,8 +20,10 @@ mode=${MODE:-grid}
 case $mode in grid | one) ;; *) echo "sweep.sh: MODE: $mode: not grid or one" >&2 && exit 2 ;; esac
 . "$(dirname "$0")/recipe.sh"
 dev=$(pairs "$dev" dev)
-[ -z "$test" ] || test=$(pairs "$test" test)
-[ -z "$test" ] || sentkit cat "$test" --head 1 >"$work/test.row" # is it there?
+if [ -n "$test" ] && [ ! -d "$test" ]; then
+    test=$(pairs "$test" test)
+    sentkit cat "$test" --head 1 >"$work/test.row" # is it there?
+fi
 method=$1
 shift
 
@@ -72,7 +75,13 @@ run() { # NAME=VALUE,NAME=VALUE...: train, encode, score, and print a line
     sentkit train "$method" "$used" -m "$base" -o "$out" --seed "$seeds" --dev "$dev" --resume $settings "$@" \
         >"$out.dev"
     line=$line$(steps <"$out.dev")$tab$(spread dev <"$out.dev")
-    if [ -n "$test" ]; then
+    if [ -d "$test" ]; then
+        set --
+        sed -n 's/^{"checkpoint":"\(.*\)","seed":.*/\1/p' "$out.dev" >"$out.made"
+        while read -r made; do set -- "$@" "run=$made"; done <"$out.made"
+        sentkit report "$@" --data "$test" --suites sts --precision fp32 --format json -q >"$out.test"
+        line=$line$tab$(average <"$out.test")
+    elif [ -n "$test" ]; then
         set --
         sed -n 's/^{"checkpoint":"\(.*\)","seed":.*/\1/p' "$out.dev" >"$out.made"
         while read -r made; do
@@ -89,8 +98,11 @@ sample() { # COUNT: write so many rows to the file $used
     sentkit cat "$rows" >"$work/rows.jsonl"
     python3 -c 'import random, sys
 rows = sys.stdin.buffer.readlines()
+if len(rows) < int(sys.argv[1]):
+    print(f"sweep.sh: rows={sys.argv[1]}: {sys.argv[2]} has {len(rows)} rows", file=sys.stderr)
+    sys.exit(65)
 random.Random(0).shuffle(rows)
-sys.stdout.buffer.writelines(rows[:int(sys.argv[1])])' "$1" <"$work/rows.jsonl" >"$used"
+sys.stdout.buffer.writelines(rows[:int(sys.argv[1])])' "$1" "$rows" <"$work/rows.jsonl" >"$used"
 }
 
 steps() { # the kept step of each seed
@@ -103,6 +115,13 @@ found = [row[sys.argv[1]] for row in map(json.loads, sys.stdin) if "seeds" not i
 count = 0 if None in found else len(found)
 mean = f"{statistics.fmean(found):.2f}" if count else "-"
 print(mean, f"{statistics.stdev(found):.2f}" if count > 1 else "-", sep="\t")' "$1"
+}
+
+average() { # the mean and standard deviation over the seeds of the average of all sets
+    python3 -c 'import json, sys
+found = [row for row in map(json.loads, sys.stdin) if row["task"] == "avg"]
+if not found: sys.exit("sweep.sh: TEST has not all of the seven STS sets")
+print(*("-" if found[0][name] is None else format(found[0][name], ".2f") for name in ("value", "sd")), sep="\t")'
 }
 
 tab=$(printf '\t')

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The frequency of tokens (figure 4 of ConSERT, and its table of word vectors): the mean length of the word vectors and
-# their distance to the nearest ones by rank, and the scores of pairs without the most frequent tokens in the mean.
+# their distances and dot products with the nearest ones by rank, and the scores of pairs without the most frequent
+# tokens in the mean.
 # Usage: sh examples/word-frequency.sh PAIRS.jsonl [MODEL]...; the pairs hold text_a, text_b and score.
 # On a terminal the scores are a sketch. The folders of the models have different names.
 # Variables: COUNTS='5 36 500', the numbers of tokens, at most 500; READOUT=mean, any of the means: mean-last2 as in
@@ -32,7 +33,7 @@ for model; do
     [ -z "${OUT:-}" ] || figure words "$pairs" --model "$model" -o "$work/words-$place.svg"
     figure words "$pairs" --model "$model" -o "$own.words.jsonl" # the first lines are the most frequent tokens
     name=$(basename "$model")
-    sed -n "s|^{\"series\":\"mean\"|{\"model\":\"$name\"|p" "$own.words.jsonl"
+    sed -n "s|^{\"series\":\"mean\([^\"]*\)\"|{\"model\":\"$name\",\"mean\":\"\1\"|p" "$own.words.jsonl"
     encode_without "$model" '' "$own-0.safetensors"
     sentkit score "$own-0.safetensors" --gold score >>"$work/scores.jsonl"
     for count in $counts; do

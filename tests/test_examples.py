@@ -22,7 +22,7 @@ from sentkit.training.settings import build
 from support import PAIRS, ROOT, SMALL, TEXTS, copy_tokenizer, in_jsonl
 
 EXAMPLES = ROOT / "examples"
-EXPECTED = "declares no readout|converged|directions"  # warnings
+EXPECTED = "declares no readout|converged|directions|PRESET="  # warnings
 FEW = "--batch 4 --epochs 1 --lr 0.01 --set max_length=64 --threads 1 -q"
 
 
@@ -114,7 +114,7 @@ def test_distill_compares_student_and_teacher(example, tmp_path):
 
 
 def test_consert_in_one_run(example):
-    made = tables(example("consert", "joint", "nli.jsonl", "dev.jsonl", "dev.jsonl", "small"))
+    made = tables(example("consert", "joint", "nli.jsonl", "dev.jsonl", "dev.jsonl", "small", SIZE="base"))
 
     assert made == ([("consert", 1)], ["small/mean", "run/mean-last2"])
 
@@ -126,7 +126,7 @@ def trained_in(tmp_path, name):
 
 
 def test_each_seed_of_consert_starts_from_the_same_seed(example, tmp_path):
-    given = {"NLI": "nli.jsonl", "SEEDS": "3,12"}
+    given = {"NLI": "nli.jsonl", "SEEDS": "3,12", "SIZE": "large"}
     lines = example("consert", "sup-unsup", "texts.txt", "dev.jsonl", "dev.jsonl", "small", **given)
     runs, encoders = tables(lines)
 
@@ -290,13 +290,54 @@ def test_a_sweep_of_the_number_of_rows_trains_on_parts_of_one_sample(example, tm
     assert {json.loads(row)["text"] for row in more} < set(TEXTS)
 
 
+def test_a_sweep_refuses_more_rows_than_there_are(furnished, execute, tmp_path):
+    given = {"ROWS": "texts.txt", "DEV": "dev.jsonl", "BASE": "small", "OUT": str(tmp_path / "out")}
+    done = execute(["sh", EXAMPLES / "sweep.sh", "simcse", "rows=100"], furnished, **given)
+
+    assert done.returncode == 65
+    assert done.stderr.endswith(f"sweep.sh: rows=100: texts.txt has {len(TEXTS)} rows\n")
+    assert not list((tmp_path / "out").glob("*/model.safetensors"))
+
+
+def test_a_sweep_averages_all_sts_sets(example, furnished, tmp_path):
+    for name in ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb.test", "sickr.test"):
+        (furnished / "all/sts").mkdir(parents=True, exist_ok=True)
+        (furnished / f"all/sts/{name}.jsonl").write_text(in_jsonl(*PAIRS[len(name) - 5 :]))
+    given = {"ROWS": "texts.txt", "DEV": "dev.jsonl", "BASE": "small", "SEEDS": "0..1", "TEST": "all"}
+    [row] = csv.DictReader(example("sweep", "simcse", "temperature=0.5", **given), delimiter="\t")
+    reports = [json.loads(line) for line in (tmp_path / "out/simcse,temperature=0.5.test").open()]
+    values = [report["values"] for report in reports if report["task"] != "avg"]
+    means = [sum(seed) / 7 for seed in zip(*values, strict=True)]
+
+    assert len(values) == 7
+    assert float(row["test"]) == pytest.approx(sum(means) / 2, abs=0.006)
+    assert float(row["test_sd"]) == pytest.approx(abs(means[0] - means[1]) / 2**0.5, abs=0.006)
+
+
+def test_back_translation_makes_pairs(furnished, execute, fsmt, t5, tmp_path):
+    """The texts of pairs one after the other; as two translations by hand."""
+    words = ["sh", EXAMPLES / "back_translate.sh", "dev.jsonl", tmp_path / "bt.jsonl", fsmt, t5]
+    done = execute(words, furnished, SEARCH="--set beams=2")
+    rows = [json.loads(line) for line in (tmp_path / "bt.jsonl").open()]
+    texts = [pair[name] for pair in PAIRS for name in ("text_a", "text_b")]
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
+    for number, (name, model) in enumerate((("in.txt", fsmt), ("0.jsonl", t5))):
+        search = ["-m", model, "--set", "beams=2", "-o", tmp_path / f"{number}.jsonl"]
+        assert execute(["sentkit", "translate", tmp_path / name, *search], furnished).returncode == 0
+    back = [json.loads(line)["text"] for line in (tmp_path / "1.jsonl").open()]
+
+    assert done.returncode == 0, done.stderr
+    assert [row["text_a"] for row in rows] == texts
+    assert [row["text_b"] for row in rows] == back
+
+
 def test_word_frequency_scores_each_number_of_tokens(example, tmp_path):
     """With none and all tokens of the pairs left out."""
     pytest.importorskip("matplotlib")
     lines = example("word-frequency", "dev.jsonl", "small", COUNTS="5000", expected="^$")
     rows = [json.loads(line) for line in lines]
 
-    assert [row["model"] for row in rows if "model" in row] == ["small", "small"]
+    assert [row["model"] for row in rows if "model" in row] == ["small"] * 7
     scores = [(row["series"], row["left_out"]) for row in rows if "series" in row]
     kept = [json.loads(line)["token"] for line in (tmp_path / "out/1.tokens.jsonl").open()]
     assert kept[:2] == ["[CLS]", "[SEP]"]
@@ -402,7 +443,7 @@ def test_defsent_plus_runs_three_steps(example, tmp_path):
 
     By default, these axes have the deviation of the entries.
     """
-    given = {"STEPS": "3", "LR": "0.01 0.01 0.01", "SEEDS": "0,1", "expected": EXPECTED}
+    given = {"PRESET": "bert-base", "LR": "0.01 0.01 0.01", "SEEDS": "0,1", "expected": EXPECTED}
     more = " --set readout=mean,cls"
     lines = example(
         "defsent_plus", "dictionary.jsonl", "dev.jsonl", "dev.jsonl", "small", SETTINGS=FEW + more, **given
@@ -435,14 +476,30 @@ def test_defsent_plus_has_settings_for_one_step(example, tmp_path):
     example(
         "defsent_plus", "dictionary.jsonl", "dev.jsonl", "dev.jsonl", "small",
         SETTINGS="--batch 4 --epochs 1 --set max_length=64 --threads 1 -q", PRESET="roberta-base",
-        SETTINGS_2="--set pooling=cls --lr 0.01", STEPS="2", ICA="none",
+        SETTINGS_2="--set pooling=cls --lr 0.01", STEPS="2", expected=EXPECTED,
     )  # fmt: skip
-    runs = [json.loads((tmp_path / f"out/step-{n}/sentkit.json").read_text())["run"] for n in (1, 2)]
+    made = [json.loads((tmp_path / f"out/step-{n}/sentkit.json").read_text()) for n in (1, 2)]
+    runs = [each["run"] for each in made]
 
     assert [(run["lr"], run["pooling"], run["batch"]) for run in runs] == [
         (3e-5, "mean", 4),
         (0.01, "cls", 4),
     ]
+    assert [(each["entries"]["readout"], each["entries"].get("steps")) for each in made] == [
+        ("cls", None)
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("script", "needed"), [("defsent_plus", "PRESET=bert-base"), ("consert", "SIZE=base")]
+)
+def test_a_base_of_another_size_needs_a_recipe(script, needed, furnished, execute):
+    words = ["unsup"] * (script == "consert") + ["dictionary.jsonl", "dev.jsonl", "dev.jsonl", "small"]
+    done = execute(["sh", EXAMPLES / f"{script}.sh", *words], furnished, OUT=str(furnished / "none"))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "small: not the size of an encoder of the papers" in done.stderr
+    assert needed in done.stderr
 
 
 SHARED = [

@@ -1,43 +1,81 @@
-"""examples/papers: each script makes its tables and figures with --quick, from a base of four layers."""
+"""examples/papers: every published row is made, or listed as impossible, and so is every figure."""
 
+import importlib.util
 import json
 import shutil
+import signal
 import subprocess
+import sys
+import time
 
 import pytest
 
-from support import PAIRS, ROOT, SMALL, TEXTS, WORDS, copy_tokenizer, in_jsonl, with_program
+from sentkit.papers.published import name_of, published
+from support import PAIRS, ROOT, SMALL, TEXTS, WORDS, copy_tokenizer, heed_signals, in_jsonl, with_program
 
-FIGURES = {
-    "sg-bert": {"layers", "domains", "space"},
-    "consert": {"pairs", "batch", "temperature", "texts", "words", "masking", "views"},
-    "pairsupcon": {"scores", "space"},
-    "defsent-plus": {"entries-1", "entries-2", "entries-3", "correlation-3", "correlation-3-ica"},
-}
-ENTRIES = sorted(WORDS)[:24]
+SCRIPT = ROOT / "examples/papers/papers.py"
+ENTRIES = sorted(WORDS)[:12]
+SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "sts14_es")
+TRACKS = ("sts17_track1_arar", "sts17_track3_eses", "sts17_track5_enen")
+CLUSTERS = ("agnews", "searchsnippets", "stackoverflow", "biomedical", "tweet")
+GOOGLE = ("googlenews_ts", "googlenews_s", "googlenews_t")
+GLUE = {"qnli": True, "sst2": False, "cola": False, "mrpc": True, "rte": True}  # of pairs
+
+
+def load():
+    sys.path.insert(0, str(SCRIPT.parent))
+    spec = importlib.util.spec_from_file_location("papers_script", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.path.remove(str(SCRIPT.parent))
+    return module
+
+
+papers = load()
+EVERY = [(name, base) for name, paper in papers.PAPERS.items() for base in paper.recipes]
 
 
 @pytest.fixture(scope="module")
 def furnished(tmp_path_factory):
-    """A base and a folder of data with a few rows of each kind."""
+    """A base of four layers, and complete suites of a few rows each."""
     import torch
     import transformers
 
     folder = tmp_path_factory.mktemp("papers")
-    several = [f"{text} {end}" for end in ("", "today", "again", "here") for text in TEXTS]
+    texts = [f"{text} {end}".strip() for end in ("", "today", "again", "here") for text in TEXTS]
     labels = ("entailment", "contradiction", "neutral")
     nli = [
         {"text_a": a, "text_b": b, "label": labels[n % 3]}
-        for n, (a, b) in enumerate(zip(several, several[1:] + several[:1], strict=True))
+        for n, (a, b) in enumerate(zip(texts, texts[1:] + texts[:1], strict=True))
     ]
+    two = [{"text": text, "label": n % 2} for n, text in enumerate(texts)]
+    pairs = [{"text_a": row["text_a"], "text_b": row["text_b"], "label": n % 2} for n, row in enumerate(nli)]
+    names = ("stsb.train", "stsb.dev", "stsb.test", "sickr.test", *SETS, *TRACKS)
     files = {
-        **dict.fromkeys(("sts/stsb.train", "sts/stsb.dev", "sts/stsb.test", "sts/sickr.test"), PAIRS * 4),
+        **{f"sts/{name}": PAIRS * 2 for name in names},
         "nli/train": nli,
-        "dictionary/own": [
-            {"entry": ENTRIES[n % len(ENTRIES)], "definition": text} for n, text in enumerate(several)
+        "nli/triplets": [
+            {"anchor": a, "positive": b, "negative": c}
+            for a, b, c in zip(texts[::3], texts[1::3], texts[2::3], strict=True)
         ],
-        "clustering/stackoverflow": [{"text": text, "label": n % 2} for n, text in enumerate(several)],
-        "corpora/own": [{"text": text} for text in several],
+        "paraphrases/stsb": [{"text_a": row["text_a"], "text_b": row["text_b"]} for row in nli],
+        "corpora/own": [{"text": text} for text in texts],
+        **{f"clustering/{name}": two for name in (*CLUSTERS, *GOOGLE)},
+        **{f"senteval/{name}": two for name in ("mr", "cr", "subj", "mpqa", "trec.train", "trec.test")},
+        **{f"senteval/sst2.{part}": two for part in ("train", "dev", "test")},
+        **{f"senteval/mrpc.{part}": pairs for part in ("train", "test")},
+        **{
+            f"glue/{task}.{part}": (pairs if paired else two)[:12]
+            for task, paired in GLUE.items()
+            for part in ("train", "dev", "test")
+        },
+        "dictionary/oxford": [
+            {"entry": ENTRIES[n % len(ENTRIES)], "definition": text} for n, text in enumerate(texts[:24])
+        ],
+        "dictionary/wordnet": [
+            {"entry": f"{ENTRIES[n % 6]} {ENTRIES[n % 5]}", "definition": text}
+            for n, text in enumerate(texts[24:])
+        ],
     }
     for name, rows in files.items():
         path = folder / "data" / f"{name}.jsonl"
@@ -50,53 +88,272 @@ def furnished(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory, forked_program):
-    """`sentkit` and `python3` are forked programs."""
-    return with_program(tmp_path_factory.mktemp("program"), forked_program)
+@pytest.fixture
+def run(furnished, forked_program, tmp_path_factory, tmp_path):
+    """`run("consert", "--collect")`: the finished script; `sentkit` and `python3` are forked programs."""
+    environment = with_program(tmp_path_factory.mktemp("program"), forked_program)
+
+    def call(paper, *flags):
+        given = ("--base", "base", "--data", "data", "--out", tmp_path / "out", *flags)
+        command = ["python3", SCRIPT, paper, *given]
+        return subprocess.run(
+            command, cwd=furnished, env=environment, capture_output=True, text=True, check=False
+        )
+
+    call.environment = environment
+    return call
 
 
 @pytest.fixture
-def script(furnished, environment, tmp_path):
-    """`script("consert", "base", "data")`: the finished script, with OUT=tmp_path/out."""
+def runner(furnished, tmp_path, monkeypatch):
+    """The plan of a paper for a base: `runner("consert", "bert-large")`; nothing runs."""
+    monkeypatch.chdir(furnished)
 
-    def run(paper, *arguments, **variables):
-        command = ["sh", ROOT / f"examples/papers/{paper}.sh", *arguments]
-        given = environment | {"OUT": str(tmp_path / "out")} | variables
-        return subprocess.run(command, cwd=furnished, env=given, capture_output=True, text=True, check=False)
+    def plan(paper, base, *flags):
+        words = (paper, "--base", "base", "--preset", base, "--data", "data", "--out", str(tmp_path / "out"))
+        monkeypatch.setattr(papers.Runner, "call", lambda self, *words, keep=False: "")
+        return papers.Runner(papers.parse([*words, *flags]))
 
-    return run
+    return plan
+
+
+def rows_of(paper, base):
+    """The published rows in the tables of a base: table, system and readout; also those without a base."""
+    names = {base, "bert" if base == "bert-base" else base}
+    own = [row for row in published() if row["paper"] == paper]
+    tables = {row["table"] for row in own if row["base"] in names}
+    own = [row for row in own if row["table"] in tables and row["base"] in {*names, None}]
+    return {(row["table"], row["system"], row["readout"]) for row in own}
+
+
+@pytest.mark.parametrize(("paper", "base"), EVERY)
+def test_every_published_row_is_made_or_impossible(runner, paper, base):
+    """Nothing is trained without a row, and each system that is not made has a reason."""
+    own = runner(paper, base)
+    made = {
+        (row.table, row.name, row.readout.rpartition(":")[2]) for rows in own.rows.values() for row in rows
+    }
+    lost = [
+        (table, system, readout)
+        for table, system, readout in rows_of(paper, base)
+        if system not in own.paper.impossible
+        and table not in own.paper.notes.keys() - {"6", "10"}
+        and not any(
+            found[:2] == (table, system) and (readout is None or found[2] in ("", readout)) for found in made
+        )
+    ]
+
+    assert lost == []
+    assert all(
+        own.rows[each.name] or any(each in own.before(other) for other in own.needed) for each in own.needed
+    )
+    assert all(own.paper.impossible.values())
 
 
 @pytest.mark.parametrize(
-    "paper",
+    ("config", "name"),
     [
-        "pairsupcon",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("sg-bert", "consert", "defsent-plus")),
+        (
+            {"model_type": "bert", "num_hidden_layers": 12, "hidden_size": 768, "vocab_size": 30522},
+            "bert-base",
+        ),
+        ({"model_type": "bert", "num_hidden_layers": 24, "hidden_size": 1024}, "bert-large"),
+        ({"model_type": "bert", "num_hidden_layers": 12, "hidden_size": 768, "vocab_size": 119547}, "mbert"),
+        ({"model_type": "roberta", "num_hidden_layers": 24, "hidden_size": 1024}, "roberta-large"),
+        ({"model_type": "distilbert", "n_layers": 6, "dim": 768}, "distilbert-base"),
+        ({"model_type": "bert", "num_hidden_layers": 12, "hidden_size": 384}, None),
+        ({"model_type": "xlm-roberta", "num_hidden_layers": 12, "hidden_size": 768}, None),
     ],
 )
-def test_a_script_makes_its_tables_and_figures(script, paper, tmp_path):
-    """A message names each table that it cannot make."""
-    given = {"FIGURES": "json", "FORMAT": "markdown", "SETTINGS": "--threads 1"}
-    done = script(paper, "--quick", "base", "data", **given)
-    tables = [path.read_text() for path in (tmp_path / "out/tables").glob("table-*.markdown")]
-    here = [table.count("| here |") for table in tables]
-    figures = {path.stem: path.read_text().splitlines() for path in (tmp_path / "out/figures").glob("*.json")}
-
-    assert done.returncode == 0, done.stderr
-    assert tables
-    assert min(here) > 0
-    assert figures.keys() == FIGURES[paper]
-    assert all(json.loads(line) for lines in figures.values() for line in lines)
-    assert done.stderr.count(f"{paper}.sh: not made: averages of STS") == 1
+def test_the_encoder_of_a_paper_has_its_family_and_size(config, name):
+    assert name_of(config) == name
 
 
-def test_missing_data_is_named(script, furnished, tmp_path):
+def test_every_base_of_a_published_row_has_a_recipe():
+    bases = {(row["paper"], row["base"]) for row in published() if row["base"] not in (None, "bert")}
+
+    assert bases <= {*EVERY}
+
+
+def test_the_recipe_follows_the_base(runner):
+    """Presets, readouts and entries of DefSent+, and the tokenizer of dictionary c."""
+    plans = {base: runner("defsent-plus", base) for base in papers.PAPERS["defsent-plus"].recipes}
+    words = {
+        base: [
+            plan.systems[name].train.format_map(papers.Values(plan.values, str)) for name in ("1-a", "3-a")
+        ]
+        for base, plan in plans.items()
+    }
+    entries = {base: plan.systems["1-a"].entries.format_map(plan.values) for base, plan in plans.items()}
+    senteval = {
+        base: {row.readout for row in plan.rows["3-a-ica"] + plan.rows["3-a"] if row.table == "4"}
+        for base, plan in plans.items()
+    }
+
+    assert words["bert-large"][0].endswith("--preset bert-large --set readout=mean")
+    assert words["roberta-large"][0].endswith("--preset roberta-large --set readout=cls")
+    assert [each[1].partition("--preset ")[2] for each in words.values()] == [
+        "bert-base-step3 --set readout=prompt",
+        "bert-large-step3 --set readout=prompt",
+        "roberta-base-step3 --set readout=prompt",
+        "roberta-large-step3 --set readout=mean",
+    ]
+    assert [*entries.values()] == ["base:mean", "base:mean", "base:cls", "base:cls"]
+    # Table 7: the readout of SentEval. ICA is in tables 4 and 6 for BERT only.
+    assert [*senteval.values()] == [{"mean"}, {"cls"}, {"prompt"}, {"prompt"}]
+    tables = {base: {row.table for row in plan.rows["3-a-ica"]} for base, plan in plans.items()}
+    assert [*tables.values()] == [{"2", "4", "6"}, {"2", "4", "6"}, {"2"}, {"2"}]
+    second = {base: bool(plan.rows["simcse+2"] and plan.rows["sncse+2"]) for base, plan in plans.items()}
+    assert [*second.values()] == [False, False, False, True]
+    assert plans["bert-base"].tokenizers()["bert"] == "base"
+    assert plans["roberta-base"].tokenizers() == {"bert": papers.BERT, "roberta": "base"}
+
+
+def test_rows_have_the_seeds_and_the_best_on_dev(runner, tmp_path):
+    """Of two seeds, the better one on the dev pairs, and the mean of both."""
+    plan = runner("defsent-plus", "bert-base", "--seeds", "3,4")
+    for seed, dev in ((3, 70.5), (4, 71.0)):
+        folder = tmp_path / f"out/runs/simcse/seed-{seed}"
+        folder.mkdir(parents=True)
+        (folder / "sentkit.json").write_text(json.dumps({"dev": dev, "readout": "cls"}))
+    system = plan.systems["simcse"]
+    rows = {
+        row.name: [each.partition("=")[2] for each in plan.arguments(system, row)]
+        for row in plan.rows["simcse"]
+        if row.table == "3"
+    }
+    runs = [str(tmp_path / f"out/runs/simcse/seed-{seed}") for seed in (3, 4)]
+
+    assert rows == {"simcse-unsup": runs[1:], "simcse-unsup, mean of seeds": runs}
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "problem"),
+    [
+        (("--preset", "bert-tiny"), 2, "pairsupcon has no recipe for it"),
+        ((), 2, "--preset distilbert-base|bert-base|bert-large"),
+        (("--preset", "bert-base", "--only", "none"), 2, "--only none: the systems are no-tuning, "),
+        (("--preset", "bert-base", "--only", "simcse-sup", "--seed", "0"), 66, "nli/triplets: no such file"),
+        (("--preset", "bert-base", "--only", "sbert"), 2, "--only sbert --seed None: its seeds are 0"),
+        (("--preset", "bert-base", "--given", "x=nano"), 2, "--given x: the systems are no-tuning"),
+        (("--preset", "bert-base", "--data", "none"), 66, "none: not a folder of data"),
+        (("--preset", "bert-base", "--data", "base"), 66, "base/sts/stsb.dev: no such file"),
+    ],
+)
+def test_wrong_use_is_refused(run, furnished, tmp_path, flags, code, problem):
     data = tmp_path / "data"
     shutil.copytree(furnished / "data", data)
-    (data / "sts/stsb.dev.jsonl").unlink()
-    done, usage = script("pairsupcon", "base", str(data)), script("pairsupcon", "base")
+    (data / "nli/triplets.jsonl").unlink()
+    done = run("pairsupcon", "--data", data, *flags)
 
-    assert (done.returncode, done.stdout) == (66, "")
-    assert done.stderr == f"pairsupcon.sh: {data}/sts/stsb.dev.jsonl: no such file\n"
-    assert (usage.returncode, usage.stderr) == (2, "usage: pairsupcon.sh [--quick] BASE DATA\n")
+    assert (done.returncode, done.stdout) == (code, "")
+    assert problem in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def made(out, paper, base):
+    """The published rows that the tables do not have, and the figures that are not there."""
+    plan = papers.PAPERS[paper]
+    found = {
+        (path.stem.removeprefix("table-"), json.loads(line)["row"].partition("#")[0])
+        for path in out.glob("tables/table-*.jsonl")
+        for line in path.open()
+    }
+    rows = [
+        (table, system)
+        for table, system, _ in sorted(rows_of(paper, base), key=str)
+        if system not in plan.impossible and table not in plan.notes and (table, system) not in found
+    ]
+    texts = {path.stem for path in out.glob("tables/*.txt")}
+    notes = [
+        note for note in plan.notes if f"table-{note}" not in texts and note.replace(" ", "-") not in texts
+    ]
+    names = [
+        name for names in plan.figures.values() if not names.startswith("a drawing") for name in names.split()
+    ]
+    pictures = [name for name in names if not list(out.glob(f"figures/{name}.*"))]
+    return rows, notes, pictures
+
+
+FAST = (
+    "--preset",
+    "bert-base",
+    "--figures",
+    "jsonl",
+    "--settings",
+    "--threads 1 --set warmup=0 --set max_length=64 --epochs 1",
+)
+
+
+def test_a_quick_run_makes_tables_and_figures(run, furnished, tmp_path, execute):
+    """The runs are listed; the second is task 2 of a job array, the others are made by the next call."""
+    listed = run("pairsupcon", *FAST, "--quick", "--list")
+    (tmp_path / "runs.txt").write_text(listed.stdout)
+    for name, words in (("srun", 'exec "$@"'), ("python", 'exec python3 "$@"')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{words}\n")
+        (tmp_path / name).chmod(0o755)
+    paths = ("--base", furnished / "base", "--data", furnished / "data", "--out", tmp_path / "out")
+    script = ["sh", ROOT / "examples/slurm/papers.sbatch", tmp_path / "runs.txt"]
+    path = f"{tmp_path}:{run.environment['PATH']}"
+    command = [*script, "pairsupcon", *paths, *FAST, "--quick"]
+    alone = execute(command, ROOT, SLURM_ARRAY_TASK_ID="2", PATH=path)
+    again = run("pairsupcon", *FAST, "--quick", "--list")
+    before = (tmp_path / "out/runs/sbert/seed-0/model.safetensors").stat().st_mtime_ns
+    done = run("pairsupcon", *FAST, "--quick")
+    rows, notes, pictures = made(tmp_path / "out", "pairsupcon", "bert-base")
+
+    assert (alone.returncode, alone.stdout) == (0, ""), alone.stderr
+    assert "papers.py: the recipe of bert-base: " in alone.stderr
+    assert listed.stdout.splitlines()[:2] == ["--only no-tuning", "--only sbert --seed 0"]
+    assert again.stdout == listed.stdout.replace("--only sbert --seed 0\n", "")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out/runs/sbert/seed-0/model.safetensors").stat().st_mtime_ns == before
+    assert run("pairsupcon", *FAST, "--quick", "--list").stdout == ""
+    assert {table for table, _ in rows} == {"4", "6", "7"}  # SentEval is not a part of --quick
+    assert {system for table, system in rows if table == "4"} == {
+        f"pairsupcon-beta-sweep-row{number}" for number in (1, 4, 5)
+    }
+    assert (notes, pictures) == ([], [])
+    assert "not made: table 7: " in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paper", papers.PAPERS)
+def test_every_row_and_figure_of_a_paper_is_made(run, paper, tmp_path):
+    """Without --quick, on complete suites of a few rows."""
+    given = () if paper in ("pairsupcon", "defsent-plus") else ("--given", "glove=words:binary")
+    done = run(paper, *FAST, "--seeds", "1", *given)
+
+    assert done.returncode == 0, done.stderr
+    assert made(tmp_path / "out", paper, "bert-base") == ([], [], [])
+    assert "not made" not in done.stderr.replace("not made: table 1, tokens of roberta", "")
+
+
+@pytest.mark.slow
+def test_a_stopped_run_is_finished_by_the_next_call(furnished, tmp_path):
+    """SIGTERM: the training saves its state and exits with 75; the next call continues there."""
+    environment = with_program(tmp_path)
+    words = [
+        sys.executable,
+        SCRIPT,
+        "pairsupcon",
+        "--base",
+        "base",
+        "--data",
+        "data",
+        "--out",
+        tmp_path / "out",
+    ]
+    words += ["--preset", "bert-base", "--only", "pairsupcon", "--seed", "0"]
+    words += ["--settings", "--threads 1 --set steps=400 --set epochs=500 --batch 8 --save-every 5"]
+    with subprocess.Popen(words, cwd=furnished, env=environment, preexec_fn=heed_signals) as process:
+        part = tmp_path / "out/runs/pairsupcon/seed-0.part"
+        while not list(part.glob("state*")):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 75
+    done = subprocess.run(words, cwd=furnished, env=environment, check=False)
+
+    assert done.returncode == 0
+    assert json.loads((tmp_path / "out/runs/pairsupcon/seed-0/sentkit.json").read_text())["step"] == 400

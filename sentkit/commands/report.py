@@ -1,11 +1,14 @@
 """`sentkit report`: values of checkpoints on test sets, beside the tables of papers."""
 
+import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sentkit.console import Console, TaskProgress, terminal_width
-from sentkit.errors import AnswerIsNo, UsageError
+from sentkit.errors import AnswerIsNo, SentkitError, UsageError
+from sentkit.flag_values import numbers
 from sentkit.flags import options
 from sentkit.flags.rules import Named, Needs, Range
 from sentkit.process import threads_of_command
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     from sentkit.reports.rows import Row
     from sentkit.reports.suites import TestSet
     from sentkit.reports.tables import Table
+
+LARGEST_SEED = 2**32 - 1
 
 
 def report(
@@ -30,6 +35,8 @@ def report(
     form: Annotated[Literal["text", "markdown", "latex", "json"] | None, Named("--format")] = None,
     results: Annotated[str | None, Needs("ROW")] = None,
     head: Annotated[str, Needs("ROW")] = "logreg",
+    seed: Annotated[str, Needs("ROW")] = "1111",
+    every: Annotated[bool, Named("--all"), Needs("--paper")] = False,
     machine: options.MachineFlags,
     output: options.OutputFlags,
     run: options.RunFlags,
@@ -63,11 +70,13 @@ def report(
       --suites NAME,NAME: sts, sts-multilingual, clustering, senteval, few-shot or retrieval. [default: all
           with files, or those of --table]
       --paper: Add the published tables of this paper.
-      --table N: With --paper: append the rows to the table with this number.
+      --table N: With --paper: only the table with this number, after the rows.
+      --all: With ROW: published rows of all bases, not only of that of the rows.
       --baseline NAME: Compare all rows with this one, with intervals and p.
       --intervals: For pairs with scores: add 95 % intervals of the values.
       --results DIR: Keep the results in this folder, and use those it already has.
       --head NAME: Classifier of senteval: logreg, or its network: senteval; senteval:50 has 50 hidden units.
+      --seed N|A,B|A..B: For senteval: seeds of folds and classifiers; their mean is the value.
     """
     from sentkit.reports import tables
     from sentkit.reports.evaluate import Evaluator, find_models
@@ -82,7 +91,7 @@ def report(
     rows = rows_of(arguments or [])
     check_sources(rows, paper, has_tests=bool(data or pairs))
     kept, jobs = None if results is None else Path(results), threads_of_command() or 1
-    evaluator = Evaluator(*options.head_of(head), jobs, kept, console.warn)
+    evaluator = Evaluator(*options.head_of(head), seeds_of(seed), jobs, kept, console.warn)
     if not rows:
         output.check_creatable()
         records = (figure for each in published for figure in each.figures)
@@ -106,9 +115,28 @@ def report(
         raise AnswerIsNo("all evaluations failed")
     measured = Measurement(rows, tests, found, intervals, compared).measure()
     records = (each.record(compared) for each in measured)
-    write(tables.measured_tables(measured, compared, paper, number), records, style, output)
+    bases = [] if every else bases_of(rows)
+    write(tables.measured_tables(measured, compared, paper, number, bases), records, style, output)
     if failed:
         raise AnswerIsNo(f"{failed} of {len(models) * len(tests)} evaluations failed")
+
+
+def seeds_of(text: str) -> Sequence[int]:
+    found = numbers("--seed", text)
+    if max(found) > LARGEST_SEED:
+        raise UsageError(f"--seed {text}: expected numbers up to {LARGEST_SEED}")
+    return found
+
+
+def bases_of(rows: "Sequence[Row]") -> list[str]:
+    """The encoders of the papers whose family and size the checkpoints have; others are "unknown"."""
+    from sentkit.reports.suites import published_base
+
+    found: dict[str, None] = {}
+    for name in dict.fromkeys(name for row in rows for name in row.models):
+        with suppress(SentkitError):  # a static model has no transformer
+            found[published_base(name) or "unknown"] = None
+    return list(found) or ["unknown"]
 
 
 def check_sources(rows: "Sequence[Row]", paper: str | None, *, has_tests: bool) -> None:
@@ -153,4 +181,5 @@ def write(
             for record in records:
                 out.write(json_line(record))
         else:
-            out.write(rendered(tables, form, terminal_width()).encode())
+            width = terminal_width() if output.on_terminal else sys.maxsize
+            out.write(rendered(tables, form, width).encode())

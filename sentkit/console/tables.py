@@ -172,6 +172,7 @@ def print_text(lines: Iterable[str]) -> None:
 
 def print_described(items: Sequence[tuple[str, str]]) -> None:
     """Print names and their descriptions, wrapped to the width of the terminal."""
+    items = [(escape(name), escape(" ".join(words.split()))) for name, words in items]
     column = min(max(len(name) for name, _ in items), NAME_COLUMN) + GAP
     for name, words in items:
         lines = textwrap.wrap(words, max(terminal_width() - column, MEANING), break_long_words=False)

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -10,11 +10,15 @@ from typing import Any
 import orjson
 
 from sentkit.errors import UsageError
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.json_files import read_object_if_there
+from sentkit.model.reading import depth_of, width_of
 from sentkit.papers import PAPERS
 
 Figure = dict[str, Any]
 # The averages of tables about settings -> the suite with this average.
 AVERAGES = {"avg": "sts", "stsavg": "sts", "clusteringavg": "clustering"}
+INFERRED = " (?)"  # the mark of a name that the table lost
 FEW = 3  # figures that may all end in 0 by chance
 
 
@@ -33,7 +37,7 @@ class PaperTable:
 
     @property
     def name(self) -> str:
-        return f"{PAPERS[self.paper].name}, table {self.number}"
+        return f"{PAPERS[self.paper].name}, {'table ' * self.number.isdecimal()}{self.number}"
 
     def source(self, task: str) -> tuple[str, str]:
         """The suite and task of a column; a table about settings has averages of other suites."""
@@ -50,11 +54,13 @@ class PaperTable:
         """
         systems: dict[tuple[str, str, str], dict[str, Figure]] = defaultdict(dict)
         for figure in self.figures:
-            name = figure["system"] + (" (?)" if figure.get("inferred") else "")
-            systems[figure["base"] or "", name, figure["readout"] or ""][figure["task"]] = figure
+            names = figure["base"] or "", figure["system"], figure["readout"] or ""
+            systems[names][figure["task"]] = figure
         most = max(map(decimals_of, self.figures))
-        for names, figures in systems.items():
-            yield names, figures, max(map(decimals_of, figures.values())) if len(figures) > FEW else most
+        for (base, name, readout), figures in systems.items():
+            mark = INFERRED if all(each.get("inferred") for each in figures.values()) else ""
+            decimals = max(map(decimals_of, figures.values())) if len(figures) > FEW else most
+            yield (base, name + mark, readout), figures, decimals
 
 
 def decimals_of(figure: Figure) -> int:
@@ -75,7 +81,7 @@ def paper_tables(paper: str, number: str | None, suites: Sequence[str]) -> list[
             grouped[figure["suite"], figure["table"]].append(figure)
     if not grouped:
         raise UsageError(f"--table {number}: {paper} has no figures in a table with this number")
-    places = sorted(grouped, key=lambda place: (suites.index(place[0]), int(place[1])))
+    places = sorted(grouped, key=lambda place: (suites.index(place[0]), len(place[1]), place[1]))
     return [
         PaperTable(paper, table, suite, tasks_of(grouped[suite, table]), tuple(grouped[suite, table]))
         for suite, table in places
@@ -104,3 +110,33 @@ def missing_tasks(suite: str, present: Collection[str]) -> list[str]:
     """The tasks without which a suite has no average; empty if the papers have no average of it."""
     names = task_names()[suite]
     return [name for key, name in names.items() if key not in present] if "avg" in names else []
+
+
+# Which encoder of the papers a checkpoint is: their recipes follow the family and the size of the base.
+SIZES = {(12, 768): "base", (24, 1024): "large"}  # layers and width
+DISTILLED = {(6, 768): "base"}
+MULTILINGUAL = 100_000  # mBERT has more tokens than any BERT of one language
+
+
+def published_base(model: str) -> str | None:
+    """The name in the published tables, such as roberta-large; None for an encoder that no paper has."""
+    checkpoint = read_checkpoint(model)
+    name = name_of(checkpoint.config)
+    method = read_object_if_there(checkpoint.folder / "sentkit.json").get("method")
+    return f"s{name}" if method == "sbert" and name in ("bert-base", "bert-large") else name
+
+
+def same_base(published: str | None, base: str) -> bool:
+    """Whether a published row is of this encoder, or of none; table 1 of ConSERT names only the family."""
+    return published in (None, "", base) or (published, base) == ("bert", "bert-base")
+
+
+def name_of(config: Mapping[str, Any]) -> str | None:
+    family = config.get("model_type")
+    sizes = {"bert": SIZES, "roberta": SIZES, "distilbert": DISTILLED}.get(str(family), {})
+    size = sizes.get((depth_of(config), width_of(config)))
+    if size is None:
+        return None
+    if family == "bert" and config.get("vocab_size", 0) > MULTILINGUAL:
+        return "mbert"
+    return f"{family}-{size}"

@@ -1,5 +1,6 @@
 """A checkpoint and a test set -> a result. Results can be kept in a folder and read again."""
 
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,8 @@ SEEDS = range(10)  # of k-means, as in PairSupCon
 SHOTS = 16  # rows of each class, as in PairSupCon
 BLOCK = 1 << 20  # bytes
 TOP = 100  # hits of a query
+FOLDS = "folds"  # the name of a deviation that no paper prints
+FORMAT = 2  # of a kept result; others are not read
 # The names of the prompts for both sides of a search; the first that the checkpoint declares is used.
 SIDES = {"queries": ("query",), "corpus": ("document", "passage", "corpus")}
 FindModel = Callable[[str | None], Model]  # by the name of a prompt, or None
@@ -55,7 +58,7 @@ class Result:
     """The value of one checkpoint on one test set, x 100; None if it is undefined."""
 
     value: float | None
-    sd: float | None  # over folds, draws or seeds of k-means
+    deviations: Mapping[str, float]  # by name: over folds, draws, clusterings (seeds of k-means), classifiers
     encoder: str  # the label of the space
     similarities: Float64 | None = None  # of the pairs of STS
     gold: Float64 | None = None
@@ -63,10 +66,11 @@ class Result:
 
 @dataclass(slots=True)
 class Evaluator:
-    """Evaluates checkpoints. `head` and `hidden` are the classifier of senteval."""
+    """Evaluates checkpoints. `head` and `hidden` are the classifier of senteval; its seeds have one mean."""
 
     head: str
     hidden: int
+    seeds: Sequence[int]  # of the folds and classifiers of senteval
     jobs: int
     kept: Path | None  # the folder of the results
     warn: Callable[[str], None]
@@ -120,12 +124,12 @@ class Evaluator:
         if test.suite == "clustering":
             settings = {"seeds": list(SEEDS)}
         elif test.suite == "senteval":
-            settings = {"head": self.head, "hidden": self.hidden}
+            settings = {"head": self.head, "hidden": self.hidden, "seeds": list(self.seeds)}
         elif test.suite == "few-shot":
             settings = {"shots": SHOTS, "draws": ProbeOptions(LABEL).samples}
         elif test.suite == "retrieval":
             settings = {"top": TOP, "prompts": dict(prompts)}
-        return digest([source, encoder.precision, files, test.suite, settings | dict(test.fields)])
+        return digest([FORMAT, source, encoder.precision, files, test.suite, settings | dict(test.fields)])
 
     def digest_of(self, path: str) -> str:
         if path not in self.digests:
@@ -149,7 +153,7 @@ class Evaluator:
                     model_of_part = model if prompt is None else find(prompt)
                 labels.append(self.encode(encoder, model_of_part, source, path, test))
             if test.suite == "retrieval":
-                return Result(retrieved(made, test), None, labels[0])
+                return Result(retrieved(made, test), {}, labels[0])
             with named_after(test.path):
                 return self.score(made, test, labels[0])
 
@@ -186,21 +190,32 @@ class Evaluator:
             pairs = read_gold_pairs(inputs, path, gold, paired=False)
             correlation = spearman if SUITES[test.suite].value == "spearman" else pearson
             value = 100.0 * correlation(pairs.similarities, pairs.gold)
-            return Result(defined(value), None, label, pairs.similarities, pairs.gold)
+            return Result(defined(value), {}, label, pairs.similarities, pairs.gold)
         if test.suite == "clustering":
             run = ClusteringRun(inputs=inputs, warn=self.warn, seeds=SEEDS)
             *_, last = agreement_records(run, LABEL)
-            return Result(last["acc_mean"], last["acc_sd"], label)
+            return Result(last["acc_mean"], named("clusterings", last["acc_sd"]), label)
         files = {part: made[source] for part, source in test.parts.items()}
         if test.suite == "few-shot":
             options = ProbeOptions(LABEL, shots=SHOTS, jobs=self.jobs)
-            record = Probe(inputs, path, options, test=files.get("test")).report()
+            records = [Probe(inputs, path, options, test=files.get("test")).report()]
         else:
             options = ProbeOptions(LABEL, self.head, self.hidden, jobs=self.jobs)
-            record = Probe(inputs, path, options, test=files.get("test"), dev=files.get("dev")).report()
-        if "not_converged" in record:
-            self.warn(f"{label}: {test.path}: {record['not_converged']} fits did not converge")
-        return Result(record["accuracy"], record.get("sd"), label)
+            tested, dev = files.get("test"), files.get("dev")
+            every = (replace(options, seed=seed) for seed in self.seeds)
+            records = [Probe(inputs, path, each, test=tested, dev=dev).report() for each in every]
+        if unfinished := sum(record.get("not_converged", 0) for record in records):
+            self.warn(f"{label}: {test.path}: {unfinished} fits did not converge")
+        values = [record["accuracy"] for record in records]
+        deviations = named("classifiers", statistics.stdev(values) if len(values) > 1 else None)
+        inner = [record["sd"] for record in records if "sd" in record]
+        name = "draws" if test.suite == "few-shot" else FOLDS
+        deviations |= named(name, statistics.fmean(inner) if inner else None)
+        return Result(statistics.fmean(values), deviations, label)
+
+
+def named(name: str, deviation: float | None) -> dict[str, float]:
+    return {} if deviation is None else {name: deviation}
 
 
 def find_models(rows: Sequence[ReportRow], **machine: str) -> Models:
@@ -250,13 +265,14 @@ def named_after(source: str) -> Iterator[None]:
 
 
 def record_of(result: Result) -> dict[str, Any]:
-    record: dict[str, Any] = {"encoder": result.encoder, "value": result.value, "sd": result.sd}
+    record: dict[str, Any] = {"encoder": result.encoder, "value": result.value}
+    record["deviations"] = dict(result.deviations)
     if result.similarities is not None and result.gold is not None:
         record |= {"similarities": result.similarities.tolist(), "gold": result.gold.tolist()}
     return record
 
 
-KEPT = {"value": float | int | None, "sd": float | int | None, "encoder": str}  # in the file of a result
+KEPT = {"value": float | int | None, "deviations": dict, "encoder": str}  # in the file of a result
 
 
 def read_result(path: Path) -> Result:
@@ -267,4 +283,4 @@ def read_result(path: Path) -> Result:
             problem = f'not a result of sentkit report: "{name}" is missing or not of its type'
             raise DataError(problem, source=str(path), advice="remove the file")
     arrays = [np.array(record[name], np.float64) for name in ("similarities", "gold") if name in record]
-    return Result(record["value"], record["sd"], record["encoder"], *arrays)
+    return Result(record["value"], record["deviations"], record["encoder"], *arrays)

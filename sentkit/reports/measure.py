@@ -17,7 +17,7 @@ from sentkit.metrics.sts.intervals import (
     two_sided_p,
 )
 from sentkit.metrics.sts.report import defined, limits
-from sentkit.reports.evaluate import Result
+from sentkit.reports.evaluate import FOLDS, Result
 from sentkit.reports.rows import Row
 from sentkit.reports.suites import MULTILINGUAL, STS, SUITES, TestSet, task_names
 
@@ -42,7 +42,7 @@ class Measured:
     task: Task
     name: str
     values: tuple[float | None, ...]  # of the checkpoints
-    sd: float | None
+    deviations: Mapping[str, float]  # by name: over seeds, classifiers, clusterings, draws, folds
     readout: str
     interval: Interval | None = None
     difference: Difference | None = None
@@ -52,10 +52,16 @@ class Measured:
         """The mean; None if one of the values is undefined."""
         return mean_if_known(self.values)
 
+    @property
+    def sd(self) -> float | None:
+        """That over the seeds, as in the papers, or over what is drawn again; never that over the folds."""
+        return next((value for name, value in self.deviations.items() if name != FOLDS), None)
+
     def record(self, baseline: Row | None) -> dict[str, Any]:
         record: dict[str, Any] = {
             **{"row": self.row.label, "readout": self.readout, "suite": self.task[0], "task": self.name},
             **{"metric": SUITES[self.task[0]].value, "value": self.value, "sd": self.sd},
+            "deviations": dict(self.deviations),
             **{"checkpoints": list(self.row.models), "values": list(self.values)},
         }
         if any(self.row.transforms):
@@ -70,10 +76,13 @@ class Measured:
         return record
 
 
-def deviation(values: Sequence[float | None]) -> float | None:
-    """Of a sample; None for one value."""
+def deviations_of(values: Sequence[float | None], results: Sequence[Result]) -> dict[str, float]:
+    """Over the checkpoints (of a sample; none for one value), and the mean of those of each checkpoint."""
     present = [value for value in values if value is not None]
-    return statistics.stdev(present) if len(present) == len(values) > 1 else None
+    own = {"seeds": statistics.stdev(present)} if len(present) == len(values) > 1 else {}
+    for name in dict.fromkeys(name for result in results for name in result.deviations):
+        own[name] = statistics.fmean(result.deviations.get(name, 0.0) for result in results)
+    return own
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +114,11 @@ class Measurement:
             results = [self.results[key] for key in keys]
             values = tuple(result.value for result in results)
             readouts = dict.fromkeys(result.encoder.partition("/")[2] for result in results)
-            sd = results[0].sd if len(results) == 1 else deviation(values)
+            deviations = deviations_of(values, results)
             known = task_names()[suite]
             task = (suite, test.task if test.task in known else test.name)
             name = known.get(test.task, test.name)
-            yield Measured(row, task, name, values, sd, " ".join(readouts))
+            yield Measured(row, task, name, values, deviations, " ".join(readouts))
             if (self.intervals or self.baseline is not None) and results[0].gold is not None:
                 columns = [result.similarities for result in results if result.similarities is not None]
                 self.drawn[row.label, task] = self.resamples(columns, results[0].gold, test)
@@ -128,7 +137,7 @@ class Measurement:
         if "avg" not in names or len(present) < len(names) - 1:
             return
         values = tuple(map(mean_if_known, zip(*(each.values for each in present), strict=True)))
-        yield Measured(row, (suite, "avg"), "avg", values, deviation(values), present[0].readout)
+        yield Measured(row, (suite, "avg"), "avg", values, deviations_of(values, ()), present[0].readout)
         keys = [(row.label, each.task) for each in present]
         if arrays := [self.drawn[key] for key in keys if key in self.drawn]:
             self.drawn[row.label, (suite, "avg")] = np.mean(arrays, axis=0)

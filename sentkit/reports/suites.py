@@ -8,10 +8,13 @@ from shlex import quote
 from sentkit.errors import NoInputError, UsageError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import parse_fields
+from sentkit.papers.published import INFERRED as INFERRED
 from sentkit.papers.published import PaperTable as PaperTable
 from sentkit.papers.published import missing_tasks as missing_tasks
 from sentkit.papers.published import paper_tables, task_key
 from sentkit.papers.published import published as published
+from sentkit.papers.published import published_base as published_base
+from sentkit.papers.published import same_base as same_base
 from sentkit.papers.published import task_names as task_names
 
 ENDS = (".jsonl", ".jsonl.gz")
@@ -92,11 +95,14 @@ def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], l
     folders = sorted({SUITES[name].folder for name in suites if SUITES[name].folder})
     used = {path for each in every for path in each.files}
     used |= {str(Path(each.path).parent) for each in every if each.suite == "retrieval"}
+    splits = {f"{name}.{split}" for name in (*STS, *MULTILINGUAL) for split in ("train", "dev", "trial")}
     unused = [
         str(path)
         for folder in folders
         for path in sorted(Path(data, folder).glob("*"))
-        if str(path) not in used and (path.is_file() or folder == SUITES["retrieval"].folder)
+        if str(path) not in used
+        and bare(path) not in splits
+        and (path.is_file() or folder == SUITES["retrieval"].folder)
     ]
     if not sets:
         problem = f"{data}: no test set of {', '.join(suites)}"
@@ -175,6 +181,9 @@ UNITS = {name: suite.unit for name, suite in SUITES.items()} | {
     "ablation": "averages x 100",
     "glue": "accuracy or Matthews correlation x 100",
     "efficiency": "seconds",
+    "steps": "the step that the dev pairs chose",
+    "layers": "Spearman x 100, the lowest and the highest",
+    "domain-shift": "Spearman x 100 that other training texts lose",
 }
 
 

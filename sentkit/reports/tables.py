@@ -3,7 +3,7 @@
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from sentkit.errors import UsageError
@@ -14,7 +14,17 @@ from sentkit.formats.vectors.sinks import JSONL, check_rows_output
 from sentkit.metrics.sts.intervals import Interval
 from sentkit.reports.measure import Measured, Task
 from sentkit.reports.rows import Row
-from sentkit.reports.suites import IN_FOLDERS, SUITES, UNITS, PaperTable, TestSet, missing_tasks, tables_of
+from sentkit.reports.suites import (
+    IN_FOLDERS,
+    INFERRED,
+    SUITES,
+    UNITS,
+    PaperTable,
+    TestSet,
+    missing_tasks,
+    same_base,
+    tables_of,
+)
 
 HERE = "here"  # the base of measured rows in a published table
 GAP = "  "
@@ -66,31 +76,45 @@ def has_task(paper: str, number: str | None, tests: Sequence[TestSet]) -> bool:
     return any(table.source(task) in tasks for table in tables_of(paper, number) for task in table.tasks)
 
 
-def published_table(table: PaperTable, *added: Line) -> Table:
-    """The figures of a table, and measured lines."""
+def published_table(table: PaperTable, added: Sequence[Line] = (), bases: Collection[str] = ()) -> Table:
+    """Measured lines, and published ones: of these bases, else of BERT-base or the first one; or all."""
     names, title = ("base", "system", "readout"), f"{table.name}: {table.suite}, {UNITS[table.suite]}"
-    return Table(title, names, table.tasks, (*published_lines(table), *added))
+    lines = list(published_lines(table))
+    if bases:
+        present = dict.fromkeys(line.names[0] for line in lines if line.names[0])
+        of = {name for name in present for base in bases if same_base(name, base)}
+        of = of or {name for name in present if same_base(name, "bert-base")} or {*[*present][:1]}
+        own = [name for name in present if name in of]
+        lines = [line for line in lines if line.names[0] in ("", *own)]
+        if len(present) > len(own):
+            title += f"; published rows of {', '.join(own)}"
+    return Table(title, names, table.tasks, (*added, *lines))
 
 
 def measured_tables(
-    measured: Sequence[Measured], baseline: Row | None, paper: str | None, number: str | None
+    measured: Sequence[Measured],
+    baseline: Row | None,
+    paper: str | None,
+    number: str | None,
+    bases: Collection[str],
 ) -> list[Table]:
     """One table of all values, then the tables of the paper with a measured task.
 
-    With a number, only that table; the measured rows are its last lines.
+    With a number, only that table; the measured rows are its first lines.
     """
     rows = list(dict.fromkeys(each.row for each in measured))
     present = {each.task for each in measured}
     every = tables_of(paper, number)
     published = [table for table in every if not present.isdisjoint(map(table.source, table.tasks))]
     if number is None:
-        return [own_table(rows, measured, baseline), *map(published_table, published)]
+        tables = [published_table(table, bases=bases) for table in published]
+        return [own_table(rows, measured, baseline), *tables]
     tables = []
     for table in published:
         sources = [table.source(task) for task in table.tasks]
         found = [line for row in rows for line in lines_of(row, sources, measured, baseline)]
         added = (Line((HERE if line[2] else "", line[0], line[2]), line[3], here=True) for line in found)
-        tables.append(published_table(table, *added))
+        tables.append(published_table(table, [*added], bases))
     return tables
 
 
@@ -152,6 +176,8 @@ def published_lines(table: PaperTable) -> Iterator[Line]:
     """A line for each system."""
     for names, figures, decimals in table.systems():
         cells = {task: shown(each["value"], each["sd"], decimals) for task, each in figures.items()}
+        if not names[1].endswith(INFERRED):
+            cells |= {task: cells[task] + INFERRED for task, each in figures.items() if each.get("inferred")}
         yield Line(names, tuple(cells.get(task, "") for task in table.tasks))
 
 

@@ -17,7 +17,8 @@ FEW = 31  # rows: one less than the first group of a stream
 
 @pytest.fixture
 def opened(monkeypatch):
-    """The classes of the encoders that commands open."""
+    """The classes of the encoders that commands open. Auto is fp32 in tests that do not set the variable."""
+    monkeypatch.setenv("SENTKIT_PRECISION", "fp32")
     found = []
 
     def watch(start):
@@ -157,7 +158,7 @@ def test_all_files_together_are_the_input(sentkit, tiny, opened, tmp_path, secon
 
 def test_the_limit_depends_on_tokens_and_the_size_of_the_model(tiny, monkeypatch):
     """A token needs 3 x (4 x 16 x 16 + 2 x 16 x 24) multiplications in the blocks."""
-    model = find_encoder(str(tiny), ReadingOptions(readout="mean"))
+    model = find_encoder(str(tiny), ReadingOptions(readout="mean"), precision="fp32")
     monkeypatch.setattr(small, "MOST_WORK", 5376 * 70)
 
     assert isinstance(model.encoder(70), small.SmallEncoder)

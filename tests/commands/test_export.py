@@ -170,7 +170,7 @@ def test_a_template_is_kept(sentkit, tiny):
     """With its full-stop rule."""
     flags = ("--readout", "prompt", "--template", "[X] means [MASK] .", "--full-stop", "sncse")
     sentkit("export", "-q", "-m", tiny, *flags, "-o", "made")
-    by_folder = sentkit("encode", "-m", "made", stdin="a cat").rows[0]
+    by_folder = sentkit("encode", "-m", "made", "--precision", "fp32", stdin="a cat").rows[0]
     encoder = Encoder(str(tiny), readout="prompt", template=flags[3], full_stop=flags[5], precision="fp32")
 
     assert by_folder["embedding"] == pytest.approx(encoder.encode(["a cat"])[0].tolist(), abs=1e-5)

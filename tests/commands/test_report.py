@@ -13,7 +13,7 @@ import pytest
 from sentkit.metrics.sts.intervals import resample
 from sentkit.reports import tables
 from sentkit.reports.rows import rows_of
-from sentkit.reports.suites import STS, published
+from sentkit.reports.suites import STS, SUITES, published
 from sentkit.reports.tables import Line, Table, rendered
 from support import in_jsonl
 
@@ -89,7 +89,7 @@ def test_a_row_has_the_mean_and_deviation_of_its_seeds(sentkit, data, runs, spea
 def test_transforms_of_one_checkpoint_are_the_seeds_of_a_row(sentkit, data, tiny):
     """As from `whiten apply`. Kept results of other transforms are not used."""
     pairs, scores = data / "sts/stsb.test.jsonl", []
-    vectors = sentkit("encode", pairs, "-m", tiny, "--readout", "max", "-q").out
+    vectors = sentkit("encode", pairs, "-m", tiny, "--readout", "max", *FLAGS, "-q").out
     for name, kind in (("a", "center"), ("b", "whitening")):
         path = f"{name}.safetensors"
         assert sentkit("whiten", "fit", "--kind", kind, "-o", path, "-q", stdin=vectors).code == 0
@@ -108,29 +108,41 @@ def test_transforms_of_one_checkpoint_are_the_seeds_of_a_row(sentkit, data, tiny
 
 
 def test_the_other_suites_equal_cluster_and_probe(sentkit, data):
-    done = sentkit("report", "w=words:binary", "--data", data, "-q", *FLAGS)
-    values = {(row["suite"], row["task"]): (row["value"], row["sd"]) for row in done.rows}
+    """Of several seeds of the classifier, the mean; the deviation of the folds has its own name."""
+    given = ("report", "w=words:binary", "--data", data, "-q", *FLAGS)
+    done, seeds = sentkit(*given), sentkit(*given, "--suites", "senteval", "--seed", "1..3")
+    values = {
+        (row["suite"], row["task"]): (row["value"], row["sd"], row["deviations"])
+        for row in (*done.rows, *({**row, "suite": "seeds"} for row in seeds.rows))
+    }
     for part in ("clustering/own", "senteval/cr"):
         path = f"{Path(part).name}.safetensors"
         assert sentkit("encode", data / f"{part}.jsonl", "-m", "words:binary", "-o", path, "-q").code == 0
     clusters = sentkit("cluster", "own.safetensors", "--truth", "label", "--seed", "0..9").rows[-1]
     probe = ("probe", "--label", "label", "-q")
-    [folds], [few] = (sentkit(*probe, "cr.safetensors", *flags).rows for flags in ((), ("--few-shot", 16)))
+    flags = ((), ("--few-shot", 16), *(("--seed", seed) for seed in (1, 2, 3)))
+    [folds], [few], *each = (sentkit(*probe, "cr.safetensors", *own).rows for own in flags)
+    accuracies = [row["accuracy"] for [row] in each]
+    sd = statistics.stdev(accuracies)
+    of_folds = statistics.fmean(row["sd"] for [row] in each)
 
     assert done.code == 0
-    assert values["clustering", "own"] == (clusters["acc_mean"], clusters["acc_sd"])
-    assert values["senteval", "CR"] == (folds["accuracy"], folds["sd"])
-    assert values["few-shot", "CR"] == (few["accuracy"], few["sd"])
-    assert {suite for suite, _ in values} == {"sts", "sts-multilingual", "clustering", "senteval", "few-shot"}
+    deviations = {"clusterings": clusters["acc_sd"]}
+    assert values["clustering", "own"] == (clusters["acc_mean"], clusters["acc_sd"], deviations)
+    assert values["senteval", "CR"] == (folds["accuracy"], None, {"folds": folds["sd"]})
+    assert values["few-shot", "CR"] == (few["accuracy"], few["sd"], {"draws": few["sd"]})
+    assert values["seeds", "CR"][:2] == pytest.approx((statistics.fmean(accuracies), sd))
+    assert values["seeds", "CR"][2] == pytest.approx({"classifiers": sd, "folds": of_folds})
+    assert {suite for suite, _ in values} == {*SUITES} - {"retrieval", "pairs"} | {"seeds"}
 
 
 def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data, runs):
     given = ("report", "nano", runs, "--data", data, "--suites", "sts,clustering", "--results", "kept")
     paper, parts = ("--paper", "sg-bert"), {}
-    for name, flags in (("own", ()), ("paper", paper), ("table", (*paper, "--table", 1))):
+    table = (*paper, "--table", 1)
+    for name, flags in (("own", ()), ("paper", paper), ("table", table), ("all", (*table, "--all"))):
         done = sentkit(*given, *FLAGS, *flags, "--format", "text")
         assert done.code == 0
-        assert max(map(len, done.out.decode().splitlines())) <= 80
         parts[name] = done.out.decode()
     own = parts["own"].splitlines()[-3:]  # the title has one or two lines
 
@@ -140,9 +152,17 @@ def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data,
     assert parts["paper"].startswith(parts["own"])
     assert re.findall(r"^SG-BERT, table (\d+)", parts["paper"], re.MULTILINE) == ["1", "7", "11"]
     assert "here" not in parts["paper"]
-    title = "SG-BERT, table 1: sts, Spearman x 100; (a): standard deviation "
-    assert " ".join(parts["table"].split()).startswith(title)
-    assert re.findall(r"^here .*?(\w+)", parts["table"], re.MULTILINE)[:2] == ["nano", "runs"]
+    bases = {
+        name: [line.split()[0] for line in parts[name].splitlines()[2:] if line] for name in ("table", "all")
+    }
+    first, end = "SG-BERT, table 1: sts, Spearman x 100", "; (a): standard deviation"
+    # nano has the size of none of the encoders of the papers: the first one of the table is shown.
+    assert parts["table"].startswith(f"{first}; published rows of bert-base{end}")
+    assert bases["table"] == ["here", "here", "glove", "use", *["bert-base"] * 7]
+    assert parts["all"].startswith(f"{first}{end}")
+    assert bases["all"][:-28] == bases["table"][:-7]
+    assert len(bases["all"]) == 2 + 30
+    assert "STS12" in parts["table"].splitlines()[1]  # one part with all columns
     assert "sts has no average: no test set of STS12, STS13, STS14, STS15, STS16" in done.err
 
 
@@ -183,6 +203,13 @@ def test_published_figures_have_the_decimals_of_the_paper(sentkit):
 
     assert set().union(*map(decimals, one)) == {1}
     assert [line.split(" | ")[1] for line in two if decimals(line) == {1}] == ["clear-base"]
+    glue = (
+        sentkit("report", "--paper", "sg-bert", "--table", 10, "--format", "markdown")
+        .out.decode()
+        .splitlines()
+    )
+    assert [line.count(")") - line.count("(?)") for line in glue[4:]] == [5, 5]  # one row for each system
+    assert [line.count("(?)") for line in glue[4:]] == [1, 1]  # MRPC was inferred
 
 
 def test_an_average_needs_all_seven_tasks(sentkit, data, tmp_path):
@@ -243,7 +270,7 @@ def test_kept_results_are_used_again(sentkit, data, monkeypatch):
     assert times.items() < {path: path.stat().st_mtime_ns for path in Path("kept").iterdir()}.items()
     assert by_row(first.rows, "STS-B") == by_row(changed.rows, "STS-B")
     assert by_row(first.rows, "SICK-R") != by_row(changed.rows, "SICK-R")
-    for record, name in (('{"value":1}', "sd"), ('{"value":"1","sd":null,"encoder":"e"}', "value")):
+    for record, name in (('{"value":1}', "deviations"), ('{"value":"1","deviations":{}}', "value")):
         for path in Path("kept").iterdir():
             path.write_text(record)
         broken = sentkit(*given[:-1])
@@ -288,7 +315,7 @@ def test_without_rows_the_tables_of_a_paper_are_printed(sentkit):
     papers = ("sg-bert", "consert", "pairsupcon", "defsent-plus")
     records = [record for paper in papers for record in sentkit("report", "--paper", paper).rows]
     texts = "".join(sentkit("report", "--paper", paper, "--format", "text").out.decode() for paper in papers)
-    titles = re.findall(r"^\S+, table \d+: [a-z-]+, ", texts, re.MULTILINE)
+    titles = re.findall(r"^\S+, (?:table|figure) \d+: [a-z-]+, ", texts, re.MULTILINE)
 
     assert len(records) == len(published())
     assert len(titles) == len({(row["paper"], row["table"], row["suite"]) for row in records})
@@ -349,11 +376,14 @@ def test_without_a_result_there_is_no_table(sentkit, tmp_path, form):
 
 def test_warnings_of_unused_files_and_different_seeds(sentkit, data, runs, tiny):
     shutil.copytree(tiny, "more/seed-2")
-    (data / "sts/stsb.dev.jsonl").write_text("")
+    for name in ("stsb.dev.jsonl", "sickr.train.jsonl.gz", "sts17_track1_arar.trial.jsonl", "mine.dev.jsonl"):
+        (data / "sts" / name).write_text("")
     done = sentkit("report", runs, "more", "--data", data, "--suites", "sts", *FLAGS)
 
     assert done.code == 0
-    assert f"not used: {data}/sts/stsb.dev.jsonl" in done.err
+    assert [line for line in done.told if "not used" in line] == [
+        f"sentkit report: warning: not used: {data}/sts/mine.dev.jsonl"
+    ]
     assert 'the seeds differ between the rows: "runs" has 0, 1; "more" has 2' in done.err
 
 

@@ -123,6 +123,19 @@ def test_a_number_beyond_float16_is_refused_with_its_row(sentkit, number, code):
         ]
 
 
+def test_rows_beyond_float16_go_to_the_rejects(sentkit):
+    """Also the first row, which then does not set the space. A rejected row does not count for --head."""
+    rows = [{"id": 0, "embedding": [1e6, 0, 0]}, *({"id": n, "embedding": [n, 10.0**n]} for n in (3, 5, 4))]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    command = ["cat", "-o", "v.safetensors", "--store", "float16", "--rejects", "bad.jsonl"]
+
+    assert sentkit(*command, "--head", "2", stdin=text).code == 0
+    assert [row["id"] for row in sentkit("cat", "v.safetensors").rows] == [3, 4]
+    rejected = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
+    assert [(each["line"], json.loads(each["row"])) for each in rejected] == [(1, rows[0]), (3, rows[2])]
+    assert sentkit(*command, "-f", stdin=json.dumps(rows[0])).code == 65
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_nan_is_refused_with_its_row(sentkit, kind):
     rows = '{"embedding":[1,2]}\n{"embedding":"AADAfwAAAAA="}'  # NaN and 0 in base64

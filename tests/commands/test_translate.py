@@ -10,6 +10,7 @@ ROWS = b"""\
 {"id":12345678901234567890123,"text":"a cat sleeps","x":1.10}
 {"text":"the dog \\u0072uns" , "y":null}
 """
+TRANSLATE = ("translate", "--precision", "fp32", "-m")
 WORDS = ("the", "a", "cat", "dog", "man", "woman", "sea", "plays", "runs", "sleeps", "sings")
 
 
@@ -31,7 +32,7 @@ def short():
 
 def test_lines_of_text_become_rows_of_translations(sentkit, marian, short):
     """In order; of two groups, and each as if it were alone."""
-    done = sentkit("translate", "-m", marian, "--set", "beams=3", stdin="\n".join(short) + "\n")
+    done = sentkit(*TRANSLATE, marian, "--set", "beams=3", stdin="\n".join(short) + "\n")
 
     assert (done.code, done.err) == (0, "")
     assert [row["text"] for row in done.rows] == generated(marian, short, num_beams=3)
@@ -39,8 +40,8 @@ def test_lines_of_text_become_rows_of_translations(sentkit, marian, short):
 
 def test_all_but_the_text_stays_byte_for_byte(sentkit, marian):
     """The old text can be kept, as the bytes it came in, at the end of the row."""
-    done = sentkit("translate", "-m", marian, stdin=ROWS)
-    kept = sentkit("translate", "-m", marian, "--keep", "before", stdin=ROWS).out.splitlines()
+    done = sentkit(*TRANSLATE, marian, stdin=ROWS)
+    kept = sentkit(*TRANSLATE, marian, "--keep", "before", stdin=ROWS).out.splitlines()
     first, second = (
         json.dumps(text).encode() for text in generated(marian, ["a cat sleeps", "the dog runs"])
     )
@@ -52,8 +53,8 @@ def test_all_but_the_text_stays_byte_for_byte(sentkit, marian):
 
 def test_one_text_of_a_pair_is_translated_with_the_flag_field(sentkit, marian, jsonl):
     row = {"text_a": "a cat", "text_b": "a dog", "score": 1}
-    done = sentkit("translate", "-m", marian, "--field", "text=text_b", stdin=jsonl(row))
-    without = sentkit("translate", "-m", marian, stdin=jsonl(row))
+    done = sentkit(*TRANSLATE, marian, "--field", "text=text_b", stdin=jsonl(row))
+    without = sentkit(*TRANSLATE, marian, stdin=jsonl(row))
 
     assert done.rows == [{**row, "text_b": generated(marian, ["a dog"])[0]}]
     assert (without.code, without.told) == (65, ['sentkit translate: -:1: "text" is missing'])
@@ -61,7 +62,7 @@ def test_one_text_of_a_pair_is_translated_with_the_flag_field(sentkit, marian, j
 
 def test_empty_texts_pass_unchanged_and_are_counted(sentkit, marian):
     rows = b'{"text":"  "}\n{"text":"a cat"}\n{"text":""}\n'
-    done = sentkit("translate", "-m", marian, "--keep", "k", stdin=rows)
+    done = sentkit(*TRANSLATE, marian, "--keep", "k", stdin=rows)
 
     assert done.out.splitlines()[::2] == [b'{"text":"  ","k":"  "}', b'{"text":"","k":""}']
     problem = "2 of 3 rows have an empty text, which was not translated"
@@ -70,9 +71,9 @@ def test_empty_texts_pass_unchanged_and_are_counted(sentkit, marian):
 
 def test_long_texts_are_truncated_and_counted_or_are_bad_rows(sentkit, marian):
     stdin = "a cat\n" + "a dog runs on " * 30 + "\n"
-    done = sentkit("translate", "-m", marian, stdin=stdin)
-    shorter = sentkit("translate", "-m", marian, "--max-length", 5, stdin=stdin)
-    refused = sentkit("translate", "-m", marian, "--on-truncate", "error", stdin=stdin)
+    done = sentkit(*TRANSLATE, marian, stdin=stdin)
+    shorter = sentkit(*TRANSLATE, marian, "--max-length", 5, stdin=stdin)
+    refused = sentkit(*TRANSLATE, marian, "--on-truncate", "error", stdin=stdin)
 
     problem = "1 of 2 rows were truncated to 48 tokens (--on-truncate error refuses them)"
     assert done.told == [f"sentkit translate: warning: {problem}"]
@@ -84,7 +85,7 @@ def test_long_texts_are_truncated_and_counted_or_are_bad_rows(sentkit, marian):
 def test_rows_with_a_vector_of_the_original_text_are_counted(sentkit, marian, jsonl):
     """The vector passes through unchanged."""
     row = {"text": "a cat", "embedding": [1, 2], "_emb": "m:100000000000"}
-    done = sentkit("translate", "-m", marian, stdin=jsonl(row, {"text": "a dog"}))
+    done = sentkit(*TRANSLATE, marian, stdin=jsonl(row, {"text": "a dog"}))
 
     assert done.rows[0]["embedding"] == [1, 2]
     problem = "1 of 2 rows have a vector of the original text (use sentkit encode --replace)"
@@ -95,8 +96,8 @@ def test_a_multilingual_model_needs_both_languages(sentkit, nllb):
     """Each changes the output; a multilingual model is refused without them."""
     there = ("--source-lang", "eng_Latn", "--target-lang", "deu_Latn")
     back = ("--source-lang", "deu_Latn", "--target-lang", "eng_Latn")
-    done, turned = (sentkit("translate", "-m", nllb, *each, stdin="a cat\n") for each in (there, back))
-    without = sentkit("translate", "-m", nllb, stdin="a cat\n")
+    done, turned = (sentkit(*TRANSLATE, nllb, *each, stdin="a cat\n") for each in (there, back))
+    without = sentkit(*TRANSLATE, nllb, stdin="a cat\n")
 
     assert done.code == 0
     assert done.out != turned.out
@@ -111,7 +112,7 @@ def test_a_bad_row_can_be_left_out_of_its_group(sentkit, marian):
     """One that is found bad when it is read, one when it is cut."""
     stdin = b'{"text":"a cat"}\n{"text":1}\n{"text":"%b"}\n{"text":"a dog"}\n' % (b"a cat runs " * 40)
     flags = ("--rejects", "bad.jsonl", "--on-truncate", "error")
-    done = sentkit("translate", "-m", marian, *flags, stdin=stdin)
+    done = sentkit(*TRANSLATE, marian, *flags, stdin=stdin)
 
     assert [row["text"] for row in done.rows] == generated(marian, ["a cat", "a dog"])
     rejects = map(json.loads, Path("bad.jsonl").read_text().splitlines())
@@ -121,7 +122,7 @@ def test_a_bad_row_can_be_left_out_of_its_group(sentkit, marian):
 def test_rows_of_a_vector_file_are_translated_without_their_vectors(sentkit, marian, tiny):
     sentkit("encode", "-m", tiny, "--readout", "mean", "-o", "v.safetensors", stdin="a cat\n")
 
-    [row] = sentkit("translate", "-m", marian, "v.safetensors").rows
+    [row] = sentkit(*TRANSLATE, marian, "v.safetensors").rows
     assert row == {"text": generated(marian, ["a cat"])[0]}
 
 
@@ -140,7 +141,7 @@ def test_rows_of_a_vector_file_are_translated_without_their_vectors(sentkit, mar
     ],
 )
 def test_wrong_flags_are_errors(sentkit, marian, flags, told):
-    done = sentkit("translate", "-m", marian, *flags, stdin="a cat\n")
+    done = sentkit(*TRANSLATE, marian, *flags, stdin="a cat\n")
 
     assert (done.code, done.out) == (2, b"")
     assert done.told[0] == f"sentkit translate: {told}"
@@ -155,8 +156,8 @@ def test_a_model_must_be_named(sentkit):
 
 
 def test_verbose_reports_the_search_and_the_limits(sentkit, marian):
-    done = sentkit("translate", "-m", marian, "-v", "--device", "cpu", stdin="a cat\n")
-    sampled = sentkit("translate", "-m", marian, "-v", "--sample", "--device", "cpu", stdin="a cat\n")
+    done = sentkit(*TRANSLATE, marian, "-v", "--device", "cpu", stdin="a cat\n")
+    sampled = sentkit(*TRANSLATE, marian, "-v", "--sample", "--device", "cpu", stdin="a cat\n")
 
     assert done.told == [
         f"sentkit translate: loading {marian}",
@@ -169,8 +170,8 @@ def test_two_in_a_row_translate_back(sentkit, marian, t5):
     """The row becomes a pair of the text and its translation."""
     texts = ["a cat sleeps", "the old man"]
     lines = "".join(f"{text}\n" for text in texts)
-    first = sentkit("translate", "-m", marian, "--keep", "text_a", "--set", "beams=1", stdin=lines)
-    second = sentkit("translate", "-m", t5, "--set", "max_new_tokens=30", stdin=first.out)
+    first = sentkit(*TRANSLATE, marian, "--keep", "text_a", "--set", "beams=1", stdin=lines)
+    second = sentkit(*TRANSLATE, t5, "--set", "max_new_tokens=30", stdin=first.out)
     done = sentkit("encode", "--field", "text_b=text", stdin=second.out)
     there = generated(marian, texts, num_beams=1)
     back = generated(t5, there, num_beams=3, max_new_tokens=30)

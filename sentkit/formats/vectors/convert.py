@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -17,7 +16,7 @@ from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.rows.tables import TableWriter
 from sentkit.formats.vectors import store
-from sentkit.formats.vectors.sinks import VectorOutput, open_sinks
+from sentkit.formats.vectors.sinks import VectorOutput, open_sinks, refuse_kind
 from sentkit.formats.vectors.vectors import ENCODINGS, VectorBlock, VectorReader, VectorRow
 
 TABLES = (".csv", ".tsv")
@@ -63,7 +62,12 @@ def convert(
         form.check(output)
     reader = JoinedReader(inputs)
     reader.verifies = head is None  # the first rows alone are read without a look at the whole file
-    ours, count = partial(renamed, inputs.fields, name_field), 0
+    count = 0
+
+    def ours(block: VectorBlock) -> VectorBlock:
+        refuse_kind(block.rows, block.vectors, form.store)
+        return renamed(inputs.fields, name_field, block)
+
     if suffix in TABLES:
         return write_table(reader, ours, output, suffix, head, force=form.force)
     blocks = reader.blocks(ours, head)

@@ -94,11 +94,7 @@ class StoreSink(Sink):
 
     def check(self, rows: RowBlock, vectors: NDArray[np.float32], more: Sequence[str] = ()) -> None:
         refuse_not_finite(rows, vectors)
-        if self.writer.kind == "float16":
-            largest = np.abs(vectors).max(axis=(1, 2), initial=0.0)
-            problem = f"a vector contains a number beyond {FLOAT16_MAX:.0f}, the largest of float16"
-            for place in np.flatnonzero(largest > FLOAT16_MAX).tolist():
-                rows.refuse(place, problem, advice="use --store float32 or int8")
+        refuse_kind(rows, vectors, self.writer.kind)
         refuse_existing_fields(rows, self.names, replace=self.replace)
         refuse_existing_fields(rows, more, replace=self.replace)
 
@@ -108,6 +104,15 @@ class StoreSink(Sink):
 
     def flush(self) -> None:
         """Do nothing, because a vector file is readable only when it is complete."""
+
+
+def refuse_kind(rows: RowBlock, vectors: NDArray[np.float32], kind: str | None) -> None:
+    """Mark rows with a number that this kind of vector file cannot store."""
+    if kind == "float16":
+        largest = np.abs(vectors).max(axis=(1, 2), initial=0.0)
+        problem = f"a vector contains a number beyond {FLOAT16_MAX:.0f}, the largest of float16"
+        for place in np.flatnonzero(largest > FLOAT16_MAX).tolist():
+            rows.refuse(place, problem, advice="use --store float32 or int8")
 
 
 def refuse_not_finite(rows: RowBlock, vectors: NDArray[np.float32]) -> None:

@@ -155,7 +155,7 @@ class TransformerEncoder:
         self.integers = precision == INT8
         if self.integers and self.device.type != "cpu":
             raise UsageError(f"--precision {INT8} needs --device cpu", advice="use bf16 on a GPU")
-        self.dtype = pick_precision("auto" if self.integers else precision, self.device)
+        self.dtype = pick_precision("fp32" if self.integers else precision, self.device)
         if precision == "auto" and self.device.type == "cpu":
             self.choices.append(f"products of bf16 are {gain_of_bf16():.2f} x as fast as those of fp32")
         self.preparing, self.prepared = Lock(), False  # see `network`
@@ -169,13 +169,13 @@ class TransformerEncoder:
             if self.integers and gain_of_int8() < FASTER_INT8:
                 self.integers = False
                 problem = "no fast products of integers on this CPU or in this torch"
-                self.notes.append(f"--precision {INT8}: {problem}; {self.precision} is used")
+                self.notes.append(f"--precision {INT8}: {problem}; fp32 is used")
             self.products = self._pick_products(body, products)
             add_convolution(body, checkpoint)
             self.kernels = ""  # the hash of the convolution
             if body.convolution is not None:
                 self.kernels = weights_hash(body.convolution.state_dict(), with_pooler=True)
-            self.body = body.to(self.device, torch.float32 if self.integers else self.dtype).eval()
+            self.body = body.to(self.device, self.dtype).eval()
             with declared_in(place_of_declaration(checkpoint), unless=reading.options.readout is not None):
                 check_layers(self.body, reading.readouts)
             before = self.read_width = width_of_vectors(self.body, reading.readouts)
@@ -251,7 +251,7 @@ class TransformerEncoder:
         tokens = usable(self.reading.tokenizer)
         exact = encode_texts(tokens, self, self.budget)
         check_finite([torch.from_numpy(vectors) for vectors in exact], self.checkpoint.name)
-        calibrate(self.body, self.checkpoint, self.dtype)
+        calibrate(self.body, self.checkpoint)
         found = losses(exact, encode_texts(tokens, self, self.budget))
         lowest = min(each["lowest"] for each in found)
         if not lowest >= WARN_BELOW:

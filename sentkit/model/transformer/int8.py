@@ -177,17 +177,15 @@ def start_recording(bert: Bert) -> None:
         bert.blocks[number] = InferenceBlock(cast(Block, block), bert.architecture.activation, Recorder)
 
 
-def use_integers(bert: Bert, dtype: torch.dtype) -> None:
-    """Replace the blocks that have recorded ranges. `dtype` is for all that is not a product of integers."""
-    make = fused_product if fused_products_work(dtype) else plain_product
+def use_integers(bert: Bert) -> None:
+    """Replace the blocks that have recorded ranges. All that is not a product of integers is in float32."""
+    make = fused_product if fused_products_work(torch.float32) else plain_product
     for number, block in enumerate(bert.blocks):
-        bert.blocks[number] = Int8Block(cast(InferenceBlock, block), make, dtype)
+        bert.blocks[number] = Int8Block(cast(InferenceBlock, block), make)
 
 
 class Int8Block(InferenceBlock):
-    def __init__(
-        self, recorded: InferenceBlock, make: Callable[[Tensor, Tensor], Product], dtype: torch.dtype
-    ) -> None:
+    def __init__(self, recorded: InferenceBlock, make: Callable[[Tensor, Tensor], Product]) -> None:
         nn.Module.__init__(self)  # that of `InferenceBlock` would order all weights in floating point
         query, pairs, mix, up, down = (
             cast(Recorder, each)
@@ -195,12 +193,12 @@ class Int8Block(InferenceBlock):
         )
         self.heads, self.mix_norm, self.norm = recorded.heads, recorded.mix_norm, recorded.norm
         weight = torch.cat([query.weight, pairs.weight])
-        self.factors = factors_of(pairs.largest, weight, STATES, dtype)
+        self.factors = factors_of(pairs.largest, weight, STATES)
         self.queries = Int8Product(query.weight / self.factors, query.bias)
         self.pairs = Int8Product(pairs.weight / self.factors, pairs.bias)
-        self.mix_factors = factors_of(mix.largest, mix.weight, MIXED, dtype)
+        self.mix_factors = factors_of(mix.largest, mix.weight, MIXED)
         self.mixed = Int8Product(mix.weight / self.mix_factors, mix.bias)
-        self.up_factors = factors_of(up.largest, up.weight, STATES, dtype)
+        self.up_factors = factors_of(up.largest, up.weight, STATES)
         count = min(APART * math.ceil(len(up.weight) / 1536), len(up.weight) // 2)
         order = down.largest.argsort(descending=True, stable=True)
         large, rest = order[:count].sort().values, order[count:].sort().values
@@ -210,7 +208,7 @@ class Int8Block(InferenceBlock):
         )
         self.scale, self.zero = unsigned_scale(down.least[rest], down.most[rest])
         self.down_rest = Int8Product(down.weight[:, rest], None)
-        self.down_large = make(down.weight[:, large].to(dtype), down.bias.to(dtype))
+        self.down_large = make(down.weight[:, large], down.bias)
 
     def project(self, states: Tensor, rows: Tensor, only: Tensor | None) -> tuple[Tensor, Tensor]:
         inputs = centered(states, self.factors)
@@ -227,7 +225,7 @@ class Int8Block(InferenceBlock):
         return self.down_rest.to_float(rest, rows.dtype, large)
 
 
-def factors_of(largest: Tensor, weight: Tensor, share: float, dtype: torch.dtype) -> Tensor:
+def factors_of(largest: Tensor, weight: Tensor, share: float) -> Tensor:
     """Return the factors (k,) of inputs: the largest absolute input becomes LARGEST.
 
     `largest` (k,) are the largest absolute inputs, and `weight` is (m, k). With a share of 0 the factors
@@ -237,7 +235,7 @@ def factors_of(largest: Tensor, weight: Tensor, share: float, dtype: torch.dtype
     largest, columns = (each.clamp_min(LEAST * each.max() + 1e-30) for each in (largest, columns))
     factors = columns ** (1 - share) / largest**share
     factors *= LARGEST / (factors * largest).max()
-    return factors.to(dtype)  # the weights are divided by the rounded factors
+    return factors
 
 
 def unsigned_scale(least: Tensor, most: Tensor) -> tuple[float, int]:
@@ -260,8 +258,8 @@ def usable(tokenizer: Tokenizer) -> TokenBlock:
     return tokens.take([place for place in range(len(tokens)) if place not in tokens.problems])
 
 
-def calibrate(bert: Bert, checkpoint: Checkpoint, dtype: torch.dtype) -> Bert:
-    """Replace the blocks of an encoder in float32. `dtype` is for all that is not a product of integers.
+def calibrate(bert: Bert, checkpoint: Checkpoint) -> None:
+    """Replace the blocks of an encoder in float32.
 
     The scales do not depend on the prompt, the length or the readout, because the space does not depend on
     the prompt and the length.
@@ -272,8 +270,7 @@ def calibrate(bert: Bert, checkpoint: Checkpoint, dtype: torch.dtype) -> Bert:
     with torch.inference_mode():
         *_, last = bert.states(pack(sorted((each.ids for each in tokens), key=len)))
     check_finite([last], checkpoint.name)
-    use_integers(bert, dtype)
-    return bert.to(dtype)
+    use_integers(bert)
 
 
 def check_finite(values: Sequence[Tensor], name: str) -> None:

@@ -207,7 +207,7 @@ class Translator:
 
     def __call__(self, batch: TokenBlock) -> list[Translation]:
         check_ids(batch, self.vocabulary, self.name)
-        advice = "use --max-length, fewer --beams, or --device cpu"
+        advice = "use --max-length, --set beams=N with a smaller N, or --device cpu"
         parts = halve_to_fit_memory(self._generate, batch, advice=advice)
         self.halved += len(parts) - 1
         return [self._read(ids) for part in parts for ids in part]

@@ -38,7 +38,13 @@ from sentkit.plots.reports import (
     value_of,
 )
 
-NEIGHBOURS, MOST = 3, 2000  # nearest tokens of a distance; drawn tokens
+NEIGHBOURS, MOST = (3, 5, 7), 2000  # nearest tokens of a mean; drawn tokens
+DISTANCE, DOT = "distance", "dot product"
+AXES = {
+    "norm": "length of the vector",
+    DISTANCE: "distance of k nearest",
+    DOT: "dot product of k nearest",
+}
 FREQUENT = 500  # ranks that are all drawn
 EDGES = (1, 100, 500, 5000)  # first ranks of the bins
 AT_ONCE, ROWS_PER_BLOCK = 256, 1024  # tokens whose distances are computed at once; rows
@@ -47,11 +53,12 @@ FEW = 7  # at most so many numbers are ticks of a logarithmic axis
 
 
 def words(paths: Sequence[str], *, model: str = "nano") -> Picture:
-    """Table of section 1: the lengths of the word vectors, and the distance to their 3 nearest, by frequency.
+    """Word vectors by frequency: lengths, distances and dot products of the 3, 5 and 7 nearest tokens.
 
     The rows are texts, as for "sentkit encode". Their tokens, with the special tokens of each text, are
     counted. The line joins the means of the ranks 1 to 99, 100 to 499, 500 to 4999, and above. All tokens up
-    to rank 500 and a random sample of the others are drawn. The JSON has the tokens with rank and count.
+    to rank 500 and a random sample of the others are drawn, with 3 nearest tokens. The JSON has the tokens
+    with rank and count.
     """
     vectors, counts, names = count_words(paths, model)
     places = np.arange(len(names))
@@ -59,19 +66,25 @@ def words(paths: Sequence[str], *, model: str = "nano") -> Picture:
         random = np.random.Generator(np.random.Philox(0))
         rest = random.choice(places[FREQUENT:], MOST - FREQUENT, replace=False)
         places = np.concatenate([places[:FREQUENT], np.sort(rest)])
-    wide = vectors[places].astype(np.float64)
-    neighbours = min(NEIGHBOURS, len(names) - 1)
     fields = {"token": [names[place] for place in places], "count": counts[places].tolist()}
     ranks = places.astype(np.float64) + 1
+    values = by_neighbours(vectors, places)
     panels = []
-    for name, label, values in (
-        ("norm", "length of the vector", np.sqrt(np.vecdot(wide, wide))),
-        ("distance", f"distance of {neighbours} nearest tokens", mean_distances(vectors, places, neighbours)),
-    ):
-        points = Series("", ranks, values, faint=True, fields=fields)
+    for name, label in AXES.items():
+        own = {key: each for key, each in values.items() if key.startswith(name)}
+        points = Series("", ranks, next(iter(own.values())), faint=True, fields=fields)
+        lines = [means(ranks, each, f"mean{key.removeprefix(name)}") for key, each in own.items()]
         x = Axis("rank", "rank of the token", log=True)
-        panels.append(Panel(x, Axis(name, label), (points, means(ranks, values))))
-    return Picture(tuple(panels))
+        panels.append(Panel(x, Axis(name, label), (points, *lines)))
+    return Picture(tuple(panels), height=0.95, columns=3)
+
+
+def word_statistics(paths: Sequence[str], *, model: str = "nano") -> dict[str, list[float]]:
+    """The means of all tokens by bin of ranks: the table of section 1."""
+    vectors, _, names = count_words(paths, model)
+    ranks = np.arange(1.0, len(names) + 1)
+    values = by_neighbours(vectors, np.arange(len(names)))
+    return {name: means(ranks, each).y.tolist() for name, each in values.items()}
 
 
 def count_words(paths: Sequence[str], model: str) -> tuple[Float32, Indices, list[str]]:
@@ -108,27 +121,33 @@ def word_table(checkpoint: Checkpoint) -> Float32:
     return table.numpy(force=True).astype(np.float32, copy=False)
 
 
-def mean_distances(vectors: Float32, places: Indices, neighbours: int) -> Float64:
-    """The mean distance of each of these tokens to its nearest tokens."""
+def by_neighbours(vectors: Float32, places: Indices) -> dict[str, Float64]:
+    """The length of each of these tokens, and the means over its nearest tokens: distances, dot products."""
     wide = vectors.astype(np.float64)
     squares = np.vecdot(wide, wide)
-    means = np.empty(len(places))
+    counts = sorted({min(count, len(vectors) - 1) for count in NEIGHBOURS})
+    values = {f"{name}, k = {count}": np.empty(len(places)) for name in (DISTANCE, DOT) for count in counts}
     for start in range(0, len(places), AT_ONCE):
         own = places[start : start + AT_ONCE]
-        block = squares[own, np.newaxis] + squares - 2 * wide[own] @ wide.T
-        block[np.arange(len(own)), own] = np.inf  # not the token itself
-        nearest = np.partition(block, neighbours - 1, axis=1)[:, :neighbours]
-        means[start : start + len(own)] = np.sqrt(np.maximum(nearest, 0)).mean(axis=1)
-    return means
+        rows, part = np.arange(len(own)), slice(start, start + len(own))
+        dots = wide[own] @ wide.T
+        apart = squares[own, np.newaxis] + squares - 2 * dots
+        apart[rows, own], dots[rows, own] = np.inf, -np.inf  # not the token itself
+        near = np.sort(np.partition(apart, counts[-1] - 1, axis=1)[:, : counts[-1]], axis=1)
+        high = np.sort(np.partition(-dots, counts[-1] - 1, axis=1)[:, : counts[-1]], axis=1)
+        for count in counts:
+            values[f"{DISTANCE}, k = {count}"][part] = np.sqrt(np.maximum(near[:, :count], 0)).mean(axis=1)
+            values[f"{DOT}, k = {count}"][part] = -high[:, :count].mean(axis=1)
+    return {"norm": np.sqrt(squares[places]), **values}
 
 
-def means(ranks: Float64, values: Float64) -> Series:
+def means(ranks: Float64, values: Float64, name: str = "mean") -> Series:
     """The mean of each bin of ranks, at the geometric centre of the bin."""
     bins = np.searchsorted(EDGES, ranks, side="right") - 1
     present = np.unique(bins)
     last = [min(edge - 1, ranks.max()) for edge in (*EDGES[1:], np.inf)]
     centres = np.array([np.sqrt(EDGES[each] * last[each]) for each in present])
-    return Series("mean", centres, np.array([values[bins == each].mean() for each in present]), "line")
+    return Series(name, centres, np.array([values[bins == each].mean() for each in present]), "line")
 
 
 class WithoutTokens(TransformerEncoder):

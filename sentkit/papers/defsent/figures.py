@@ -9,7 +9,7 @@ from sentkit.errors import DataError
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow
 from sentkit.papers.figure_command import main, rows_of
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
-from sentkit.plots.reports import Sample
+from sentkit.plots.reports import Sample, titles
 from sentkit.transforms.ica import IcaOptions, ica
 from sentkit.transforms.kinds import KINDS, FitOptions, moments_of
 
@@ -25,7 +25,7 @@ VIEWS = {  # title, and name of an axis
 
 
 def axes(paths: Sequence[str]) -> Picture:
-    """Figures 1 and 3 to 7: the entries before and after centering, whitening and ICA.
+    """Figures 1 and 3 to 8: the entries before and after centering, whitening and ICA.
 
     The first two singular vectors without subtraction of the mean, the first two components of the centered
     vectors, the same with variance 1, and the two independent components with the largest skewness. From more
@@ -56,9 +56,9 @@ def axes(paths: Sequence[str]) -> Picture:
 
 
 def correlations(paths: Sequence[str]) -> Picture:
-    """Figure 8: the absolute correlations of the first 32 axes, and the mean over all pairs of axes."""
+    """The absolute correlations of the first 32 axes, and the mean over all pairs of axes."""
     panels = []
-    for path in paths:
+    for path, title in zip(paths, titles(paths), strict=True):
         values = read_vectors(path)[0].astype(np.float64)
         deviations = values.std(axis=0)
         scaled = (values - values.mean(axis=0)) / np.where(deviations > 0, deviations, np.nan)
@@ -70,7 +70,7 @@ def correlations(paths: Sequence[str]) -> Picture:
         places = np.arange(1.0, count + 1)
         grid = Grid("correlation", found[:count, :count], places, places, 0.0, 1.0, label="correlation")
         x, y = Axis("axis_a", "number", whole=True), Axis("axis_b", "number", whole=True)
-        panels.append(Panel(x, y, grid=grid, title="as they are", note=mean, downward=True))
+        panels.append(Panel(x, y, grid=grid, title=title, note=mean, downward=True))
     return Picture(tuple(panels), height=1.0)
 
 

@@ -41,6 +41,7 @@ class Settings(Recipe):
     epochs: int = paper(3)
     max_length: int = released(32)
     eval_every: int = released(500)
+    final: str = paper("last")  # no model selection
 
     def __post_init__(self) -> None:
         super().__post_init__()

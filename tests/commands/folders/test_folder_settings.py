@@ -245,6 +245,7 @@ def test_other_processes_use_the_measurements_of_the_first_one(sentkit, corpus, 
         monkeypatch.setattr(encoder, "gain_of_plain_products", lambda body: gain)
         monkeypatch.setattr(device, "has_fast_bf16", lambda device: kind == torch.bfloat16)
 
+    monkeypatch.delenv("SENTKIT_PRECISION", raising=False)
     measure(*measured)
     assert sentkit(*command, "one/").code == 0
     assert sentkit(*command, "two/", "--shard", "1/2").code == 0

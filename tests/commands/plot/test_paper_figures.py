@@ -77,16 +77,29 @@ def test_norms_and_distances_of_words_equal_a_plain_loop(file, tiny):
     counts = Counter(token for text in TEXTS.splitlines() for token in tokenizer(text).tokens())
     table = load_file(tiny / "model.safetensors")["embeddings.word_embeddings.weight"].astype(np.float64)
     vectors = {token: table[tokenizer.convert_tokens_to_ids(token)] for token in counts}
-    norms, distances = found[: len(counts)], found[len(counts) :]
+    measures = {"distance": lambda a, b: np.linalg.norm(a - b), "dot product": np.dot}
+    measures["norm"] = lambda a, b: np.linalg.norm(a)
+    norms, distances, dots = (found[place * len(counts) :][: len(counts)] for place in range(3))
+    for name, values in consert.word_statistics([file("t.txt", TEXTS)], model=str(tiny)).items():
+        kind, _, count = name.partition(", k = ")
+        found_means = []
+        for token, own in vectors.items():
+            others = sorted(measures[kind](own, vectors[t]) for t in vectors if t != token)
+            nearest = others[::-1] if kind == "dot product" else others
+            nearest = others[::-1] if kind == "dot product" else others
+            found_means.append(np.mean(nearest[: int(count or 1)]))
+        assert values == pytest.approx([np.mean(found_means)], rel=1e-5)
 
     assert {record["token"]: record["count"] for record in norms} == counts
     assert [record["count"] for record in norms] == sorted(counts.values(), reverse=True)
-    for rank, (norm, distance) in enumerate(zip(norms, distances, strict=True), start=1):
+    for rank, (norm, distance, dot) in enumerate(zip(norms, distances, dots, strict=True), start=1):
         own = vectors[norm["token"]]
         others = sorted(np.linalg.norm(own - vectors[t]) for t in vectors if t != norm["token"])
         assert norm["rank"] == rank
         assert norm["norm"] == pytest.approx(np.linalg.norm(own), rel=1e-5)
         assert distance["distance"] == pytest.approx(np.mean(others[:3]), rel=1e-5)
+        products = sorted(own @ vectors[t] for t in vectors if t != norm["token"])
+        assert dot["dot product"] == pytest.approx(np.mean(products[-3:]), rel=1e-5)
 
 
 def test_lines_of_words_are_means_of_bins():

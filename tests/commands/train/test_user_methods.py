@@ -110,6 +110,17 @@ def run(sentkit, tiny, texts, mine):
     return run
 
 
+def test_listed_settings_are_escaped(sentkit, mine):
+    text = mine.read_text().replace("weight of", r"\x1b[31mweight \n of").replace('"small":', r'"\x1b]":')
+    mine.write_text(text)
+
+    listed = sentkit("train", f"{mine}:Uniform", "--list").out.decode()
+
+    assert r"\x1b[31mweight of" in listed
+    assert r"--preset \x1b]" in listed
+    assert "\x1b" not in listed
+
+
 def test_the_example_of_the_manual_is_short_and_trains(run, mine, sentkit):
     done = run("--epochs", "2")
     listed = sentkit("train", f"{mine}:Uniform", "--list").out.decode()

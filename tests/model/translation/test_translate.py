@@ -57,7 +57,7 @@ def plain(folder: Any, tmp_path: Path) -> Any:
 
 def opened(path: Path, kind: str, **options: Any) -> Translator:
     translation = TranslationOptions(**{**FOREIGN.get(kind, {}), **options})
-    return Translator(read_checkpoint(str(path)), translation, device="cpu", precision="auto")
+    return Translator(read_checkpoint(str(path)), translation, device="cpu", precision="fp32")
 
 
 def translated(translator: Translator, texts: list[str], budget: int = 100) -> list[str | None]:

@@ -1,0 +1,249 @@
+"""The figures of the papers, from the runs of papers.py."""
+
+import json
+
+from sentkit.console import Console
+from sentkit.flags.plots import PlotFlags
+from sentkit.plots.picture import Picture
+
+LEFT_OUT = (0, 1, 2, 5, 10, 20, 36, 50, 100, 200)  # numbers of frequent tokens, figure 4 of ConSERT
+ENTRIES = {  # figure -> the entries, as in systems.py
+    "entries-1": "base:{entry}",
+    "entries-2": "1-a!:{entry}",
+    "entries-3": "2-a!:{entry}",
+    "entries-4": "3-a!:{entry}",
+    "entries-simcse": "simcse!:{entry}",
+    "entries-sncse": "sncse!:{entry}",
+}
+
+
+def make(runner, name):
+    """Write figures/NAME."""
+    if name in ENTRIES:
+        entries(runner, name)
+    elif name in ("batch", "temperature", "texts"):
+        scale(runner, name)
+    else:
+        globals()[name](runner)
+
+
+def path_of(runner, name):
+    return runner.out / "figures" / f"{name}.{runner.options.figures}"
+
+
+def plot(runner, name, kind, *words):
+    runner.call("plot", kind, *words, "-o", path_of(runner, name), "-f")
+
+
+def write(runner, name, picture):
+    flags = PlotFlags(path=str(path_of(runner, name)), force=True)
+    flags.check()
+    flags.write(picture, Console("papers.py"))
+
+
+def rows_file(runner, name, rows):
+    """The numbers of a figure, in tables/."""
+    path = runner.out / "tables" / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def averages(records):
+    """The records of the averages; of STS-B if some test sets are missing."""
+    tasks = {record["task"] for record in records}
+    task = "avg" if "avg" in tasks else "STS-B"
+    return [record for record in records if record["task"] == task], f"{task}, Spearman x 100"
+
+
+def checkpoint(runner, name):
+    """That of the first seed."""
+    made = runner.checkpoints(runner.systems[name])
+    if not made:
+        raise runner.missing(f"{name} is not there")
+    return next(iter(made.values()))
+
+
+# SG-BERT
+
+
+def layers(runner):
+    """Figure 1: each layer and readout of the base, and [CLS] of SG and SG-OPT."""
+    folder = runner.out / "rows/layers"
+    readouts = ("--readout", "L*:cls,L*:mean,L*:max")
+    runner.call(
+        "encode", runner.pairs, "-m", runner.base, "-o", folder, "--precision", "fp32", "-f", "-q", *readouts
+    )
+    rows = scored(runner, *sorted(folder.glob("*.safetensors")))
+    model = rows[0]["encoder"].partition("/")[0]
+    for name in ("sg", "sg-opt"):
+        [row] = scored(runner, runner.encoded(f"layers-{name}", checkpoint(runner, name), runner.pairs))
+        rows.append(row | {"encoder": f"{model}/{name}:{row['encoder'].rpartition(':')[2]}"})
+    plot(runner, "layers", "sweep", rows_file(runner, "layers", rows))
+
+
+def scored(runner, *paths):
+    text = runner.call("score", *paths, "--gold", "score", "-q", keep=True)
+    return [row for row in map(json.loads, text.splitlines()) if row.get("file") != "average"]
+
+
+def domains(runner):
+    """Figure 4: trained on texts of STS-B and of NLI."""
+    from sentkit.papers.sg_bert.figures import domains as bars
+
+    rows = [
+        {
+            "system": record["row"].partition(",")[0],
+            "domain": f"{record['task']}, texts of {texts}",
+            "value": value,
+        }
+        for record in runner.records("domains")
+        for texts in [record["row"].partition("#")[0].partition(",")[2]]
+        for value in record["values"]
+        if record["task"] in ("STS-B", "avg")
+    ]
+    rows.sort(key=lambda row: (row["domain"].startswith("avg"), row["domain"].endswith("NLI")))
+    path = rows_file(runner, "domains", [row | {"spearman": row.pop("value")} for row in rows])
+    write(runner, "domains", bars([path], name="system", domain="domain"))
+
+
+def space(runner):
+    if runner.name == "pairsupcon":
+        return clusters(runner)
+    base = runner.encoded("space/base", runner.base, runner.dev, "--readout", "cls")
+    trained = runner.encoded("space/sg-opt", checkpoint(runner, "sg-opt"), runner.dev)
+    return plot(runner, "space", "space", base, trained, "--gold", "score")
+
+
+# ConSERT
+
+
+def pairs(runner):
+    """Figure 1: similarities over gold scores, before and after the training."""
+    base = runner.encoded("pairs/base", runner.base, runner.pairs, "--readout", "mean-last2")
+    trained = runner.encoded("pairs/consert", checkpoint(runner, "consert"), runner.pairs)
+    plot(runner, "pairs", "pairs", base, trained, "--gold", "score")
+
+
+def masking(runner):
+    """Figure 4: scores without the most frequent tokens in the mean."""
+    from sentkit.papers.consert.figures import count_words, encode_without
+    from sentkit.papers.consert.figures import masking as lines
+
+    rows, folder = [], runner.out / "rows/masking"
+    folder.mkdir(parents=True, exist_ok=True)
+    models = {"base": runner.base, "consert": checkpoint(runner, "consert")}
+    names = count_words([runner.pairs], runner.base)[2]
+    for count in sorted({min(count, len(names)) for count in LEFT_OUT}):
+        tokens = folder / f"tokens-{count}.jsonl"
+        tokens.write_text("".join(json.dumps({"token": token}) + "\n" for token in names[:count]))
+        for name, model in models.items():
+            out = str(folder / f"{name}-{count}.safetensors")
+            encode_without(runner.pairs, str(tokens) if count else None, model=model, output=out)
+            [row] = scored(runner, out)
+            rows.append(row | {"encoder": f"{name}/{row['encoder'].partition('/')[2]}"})
+    write(runner, "masking", lines([rows_file(runner, "masking", rows)]))
+
+
+def words(runner):
+    """The word vectors by frequency, counted on a corpus."""
+    from sentkit.papers.consert.figures import words as by_frequency
+
+    write(runner, "words", by_frequency([runner.row_file("corpus")], model=runner.base))
+
+
+def scale(runner, name):
+    """Table 4, figures 6 and 7."""
+    from sentkit.papers.consert.figures import scale as line
+
+    records, label = averages(runner.records(name))
+    rows = [
+        {name: float(record["row"]), label: record["value"], f"{label}_sd": record["sd"]}
+        for record in records
+    ]
+    rows.sort(key=lambda row: row[name])
+    write(
+        runner,
+        name,
+        line([rows_file(runner, name, rows)], x=name, value=label, log=name in ("batch", "texts")),
+    )
+
+
+def views(runner):
+    """Figure 5: the pairs of views."""
+    from sentkit.papers.consert.figures import views as grid
+
+    records, label = averages(runner.records("views"))
+    order = {
+        name: place
+        for place, name in enumerate(("none", "shuffle", "token-cutoff", "feature-cutoff", "dropout"))
+    }
+    names = sorted(
+        (record["row"].split(",") for record in records), key=lambda each: [order[name] for name in each]
+    )
+    values = {record["row"]: record["value"] for record in records}
+    rows = [{"view_a": a, "view_b": b, label: values[f"{a},{b}"]} for a, b in names]
+    write(runner, "views", grid([rows_file(runner, "views", rows)], value=label))
+
+
+# PairSupCon
+
+
+def bars_of(runner, name, records):
+    """A panel for each suite: a group of bars for each test set, and a bar for each system."""
+    from sentkit.papers.sg_bert.figures import domains as bars
+
+    panels = []
+    for suite, metric in (("sts", "Spearman x 100"), ("clustering", "accuracy x 100")):
+        rows = [
+            {
+                "system": record["row"],
+                "task": record["task"],
+                metric: record["value"],
+                f"{metric}_sd": record["sd"],
+            }
+            for record in records
+            if record["suite"] == suite
+        ]
+        if rows:
+            path = rows_file(runner, f"{name}-{suite}", rows)
+            panels += bars([path], name="system", domain="task", value=metric).panels
+    write(runner, name, Picture(tuple(panels), height=0.6 if len(panels) == 1 else 0.35, columns=1))
+
+
+def figure_rows(runner, table):
+    records = runner.table_records(table)
+    return [record | {"row": record["row"].partition("#")[0]} for record in records]
+
+
+def scores(runner):
+    """Figure 1: the scores by test set."""
+    bars_of(runner, "scores", figure_rows(runner, "3"))
+
+
+def clusters(runner):
+    """Figure 1: the vectors of StackOverflow in two dimensions."""
+    [questions] = runner.test_files("clustering/stackoverflow")
+    models = {"base": runner.base, **{name: checkpoint(runner, name) for name in ("sbert", "pairsupcon")}}
+    paths = [runner.encoded(f"space/{name}", model, questions) for name, model in models.items()]
+    plot(runner, "space", "space", *paths, "--label", "label")
+
+
+def abilities(runner):
+    """Figure 3: both objectives and each alone, on STS and on clustering."""
+    bars_of(runner, "abilities", runner.records("abilities"))
+
+
+# DefSent+
+
+
+def entries(runner, name):
+    from sentkit.papers.defsent.figures import axes
+
+    write(runner, name, axes([runner.known_entries(ENTRIES[name])]))
+
+
+def correlations(runner):
+    from sentkit.papers.defsent.figures import correlations as panels
+
+    paths = [runner.known_entries(f"2-a!:{{entry}}{ica}") for ica in ("", "+ica")]
+    write(runner, "correlations", panels(paths))

@@ -1,0 +1,208 @@
+"""The tables of the papers that `sentkit report` does not make, from the runs of papers.py."""
+
+import json
+import statistics
+from collections import Counter
+from pathlib import Path
+
+from sentkit.reports.suites import find_test_sets, tables_of
+from sentkit.reports.tables import HERE, Line, Table, published_table, rendered, shown
+from sentkit.training.catalogue import METHODS
+from sentkit.training.settings import format_value
+
+WIDE = 1 << 30
+GLUE = ("qnli", "sst2", "cola", "mrpc", "rte")
+METRICS = {"cola": "matthews"}  # accuracy otherwise
+# Word vectors of BERT by rank of their frequency: BERT-flow (arXiv 2011.05864), table 1. Quoted from memory.
+WORDS = """norm                 0.95 1.04 1.22 1.45
+distance, k = 3      0.77 0.93 1.16 1.30
+distance, k = 5      0.83 0.99 1.22 1.34
+distance, k = 7      0.87 1.04 1.26 1.37
+dot product, k = 3   0.73 0.92 1.20 1.63
+dot product, k = 5   0.73 0.91 1.19 1.61
+dot product, k = 7   0.72 0.90 1.17 1.60"""
+DICTIONARIES = {  # table 1 of DefSent+: definitions, entries, most tokens for BERT and RoBERTa
+    "dictionary": ("a, Oxford and WordNet", "331472", "150518", "138", "141"),
+    "oxford": ("b, Oxford", "122209", "36767", "108", "113"),
+    "single": ("c, one token of BERT", "67553", "9647", "85", "93"),
+}
+STEPS = {"batch": ("consert", "batch{}")}
+
+
+def text(title, names, columns, rows):
+    """A table as text; a row has the cells of names and columns."""
+    count = len(names)
+    lines = tuple(Line(tuple(map(str, row[:count])), tuple(map(str, row[count:]))) for row in rows)
+    return rendered([Table(title, names, columns, lines)], "text", WIDE)
+
+
+def beside(runner, number, lines, suite=None):
+    """The own lines, and the published ones of the base."""
+    [table] = [each for each in tables_of(runner.name, number) if suite in (None, each.suite)]
+    return rendered([published_table(table, lines, [runner.recipe])], "text", WIDE)
+
+
+def glue(runner, number):
+    """SG-BERT, table 10: the mean and the deviation of the seeds on the test part of the dev sets."""
+    lines, found = [], False
+    for start in ("no-tuning", "sg-opt"):
+        cells = []
+        for task in GLUE:
+            system = runner.systems[f"{start}-{task}"]
+            paths = [Path(path).with_suffix(".json") for path in runner.checkpoints(system).values()]
+            tests = [json.loads(path.read_text().splitlines()[0])["test"] for path in paths]
+            values = [test[METRICS.get(task, "accuracy")] for test in tests]
+            defined = [value for value in values if value is not None]
+            sd = statistics.stdev(defined) if len(defined) > 1 else None
+            cells.append(shown(statistics.fmean(defined) if defined else None, sd) if values else "")
+        found = found or any(cells)
+        lines.append(Line((HERE, start, ""), (cells[0], cells[1], cells[2], cells[3], cells[4]), here=True))
+    if not found:
+        raise runner.missing("none of its runs is there")
+    return beside(runner, number, lines)
+
+
+def efficiency(runner, number):
+    """SG-BERT, table 6: the seconds of training and of encoding."""
+    path = runner.out / "runs/efficiency/table.md"
+    if not path.exists():
+        raise runner.missing("its run is not there")
+    lines = []
+    for line in path.read_text().splitlines()[2:]:
+        cells = [cell.strip(" `") for cell in line.split("|")[1:-1]]
+        if len(cells) == 5:
+            readout = cells[0] if cells[0] not in ("flow", "sg-bert") else ""
+            name = {"flow": "flow", "sg-bert": "sg-opt"}.get(cells[0], "no-tuning")
+            lines.append(Line((HERE, name, readout), (cells[3], cells[1].strip("-")), here=True))
+    return beside(runner, number, lines)
+
+
+def settings(runner, number):
+    """SG-BERT, tables 8 and 9: the settings of the training, and of SentEval."""
+    if number == "9":
+        rows = [
+            ("seeds", runner.paper.seeds),
+            ("folds", 10), ("hidden units of the classifier", 50), ("optimizer", "adam"), ("batch", 64),
+            ("epochs of a unit", 4), ("units without a better score", 5),
+        ]  # fmt: skip
+        return text("SG-BERT, table 9: settings of SentEval", ("setting",), ("value",), rows)
+    kind = METHODS["sg-bert"].load().Settings()
+    own = "objective temperature drift_weight guide_pool head_width epochs batch lr optimizer beta1 beta2"
+    names = f"{own} weight_decay schedule warmup max_length eval_every patience".split()
+    rows = [("seeds", runner.paper.seeds), *((name, format_value(getattr(kind, name))) for name in names)]
+    return text("SG-BERT, table 8: settings of the training", ("setting",), ("value",), rows)
+
+
+def extremes(runner, number):
+    """SG-BERT, figure 1: the worst and the best layer and readout of the base."""
+    path = runner.out / "tables/layers.jsonl"
+    if not path.exists():
+        raise runner.missing("its runs are not there")
+    rows = [json.loads(line) for line in path.open()]
+    own = [row for row in rows if "/L" in row["encoder"] and row["spearman"] is not None]
+    ends = (choose(own, key=lambda row: row["spearman"]) for choose in (min, max))
+    lines = []
+    for row in ends:
+        readout = row["encoder"].partition("/")[2].rpartition(":")[0]
+        lines.append(Line((HERE, "no-tuning", readout), (f"{row['spearman']:.2f}",), here=True))
+    return beside(runner, number, lines)
+
+
+def losses(runner, number):
+    """SG-BERT, figure 4: what is lost with texts of NLI instead of STS-B."""
+    values = {
+        (record["row"].partition("#")[0], record["task"]): record["value"]
+        for record in runner.records("domains")
+    }
+    lines = []
+    for name, system in (("SG-OPT", "sg-opt"), ("flow", "flow")):
+        cells = []
+        for task in ("STS-B", "avg"):
+            pair = [values.get((f"{name},{texts}", task)) for texts in ("STS-B", "NLI")]
+            cells.append("" if None in pair else f"{pair[0] - pair[1]:.2f}")
+        lines.append(Line((HERE, system, ""), tuple(cells), here=True))
+    return beside(runner, number, lines)
+
+
+def steps(runner, number):
+    """ConSERT, table 4: the step that the dev pairs chose."""
+    lines = []
+    for name, rows in runner.rows.items():
+        for row in rows:
+            if row.table == "4":
+                declared = [
+                    Path(path) / "sentkit.json" for path in runner.checkpoints(runner.systems[name]).values()
+                ]
+                found = [str(json.loads(path.read_text())["step"]) for path in declared]
+                lines += [Line((HERE, row.name, ""), (", ".join(found),), here=True)] if found else []
+    if not lines:
+        raise runner.missing("none of its runs is there")
+    return beside(runner, "4", lines, "steps")
+
+
+def words(runner, number):
+    """ConSERT: the word vectors by rank of their frequency in a corpus."""
+    from sentkit.papers.consert.figures import word_statistics
+
+    columns = ("1-99", "100-499", "500-4999", "5000-")
+    found = word_statistics([runner.row_file("corpus")], model=runner.base)
+    rows = [
+        (HERE, name, *(f"{value:.2f}" for value in values), *[""] * (4 - len(values)))
+        for name, values in found.items()
+    ]
+    for line in WORDS.splitlines():
+        rows.append(("bert-base", line[:21].strip(), *line[21:].split()))
+    return text("ConSERT: word vectors by rank; published by BERT-flow", ("base", "mean"), columns, rows)
+
+
+def statistics_of_sets(runner, number):
+    """PairSupCon, table 2: the clustering sets."""
+    rows = []
+    for test in find_test_sets(str(runner.tests), ["clustering"])[0]:
+        records = [json.loads(line) for line in runner.lines([test.path])]
+        sizes = Counter(str(record["label"]) for record in records).values()
+        length = statistics.fmean(len(record["text"].split()) for record in records)
+        rows.append((test.name, len(records), len(sizes), f"{length:.1f}", max(sizes), min(sizes)))
+    columns = ("texts", "classes", "words", "largest", "smallest")
+    return text("PairSupCon, table 2: the clustering sets", ("set",), columns, rows)
+
+
+def dictionaries(runner, number):
+    """DefSent+, table 1: sizes, and the longest definition for the tokenizers of both families."""
+    from transformers import AutoTokenizer
+
+    tokenizers = {}
+    for family, name in runner.tokenizers().items():
+        try:
+            tokenizers[family] = AutoTokenizer.from_pretrained(name)
+        except (OSError, ValueError):
+            runner.say(
+                f"not made: table 1, tokens of {family}: {name}: no tokenizer (--given {family}=FOLDER)"
+            )
+    rows = []
+    for name, (title, *published) in DICTIONARIES.items():
+        try:
+            path = Path(runner.row_file(name))
+        except runner.missing as error:
+            runner.say(f"not made: table 1, {title}: {error}")
+        else:
+            records = [json.loads(line) for line in path.open()]
+            texts = [record["definition"] for record in records]
+            most = [
+                max(map(len, tokenizers[family](texts)["input_ids"])) if family in tokenizers else ""
+                for family in ("bert", "roberta")
+            ]
+            rows.append((HERE, title, len(records), len({record["entry"] for record in records}), *most))
+        rows.append(("published", title, *published))
+    columns = ("definitions", "entries", "most tokens, BERT", "most tokens, RoBERTa")
+    return text("DefSent+, table 1: the dictionaries", ("", "dictionary"), columns, rows)
+
+
+def readouts(runner, number):
+    """DefSent+, table 7: the readout of each suite."""
+    names = {
+        "step 3": ("sts", "senteval"),
+        **{key: (f"sts-{key}", f"senteval-{key}") for key in ("simcse", "sncse")},
+    }
+    rows = [(name, *(runner.values[each] for each in keys)) for name, keys in names.items()]
+    return text(f"DefSent+, table 7: readouts of {runner.recipe}", ("start",), ("STS", "SentEval"), rows)
