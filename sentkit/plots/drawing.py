@@ -25,7 +25,7 @@ LINE = 9.5  # points from one name of a category to the next
 MANY_NAMES = 40  # of an axis; more have the small font
 SHOWN = 34  # characters of a name beside an axis
 MANY = 200  # points of a panel; more are smaller
-LETTER = 0.62  # the width of a digit, relative to the font size; bars narrower than their values have none
+DIGIT_WIDTH = 0.62  # the width of a digit, relative to the font size; bars narrower than their values have none
 # From dark to light, so that neighbours differ in grey; Okabe and Ito's, except for the first.
 COLOURS = ("#0b3c6f", "#d55e00", "#56b4e9", "#009e73", "#000000", "#cc79a7", "#e69f00", "#8c8c8c")
 FILLS = ("#0b3c6f", "#9ecae1", "#d55e00", "#f0e0b0", "#555555", "#cccccc")
@@ -215,7 +215,7 @@ def draw_bars(axes: Any, series: Series, bars: Sequence[Series], number: int) ->
         axes.errorbar(x, series.y, error, fmt="none", ecolor="black", elinewidth=0.7, capsize=1.5)
     places = len(np.unique(np.concatenate([each.x for each in bars])))
     longest = max((len(f"{value:.1f}") for each in bars for value in each.y), default=0)
-    if width * (axes.figure.get_figwidth() / POINT - 4 * TEXT) / places >= LETTER * SMALL * longest:
+    if width * (axes.figure.get_figwidth() / POINT - 4 * TEXT) / places >= DIGIT_WIDTH * SMALL * longest:
         tops = series.y if series.high is None else np.fmax(series.y, series.high)
         for at, top, value in zip(x, tops, series.y, strict=True):
             if np.isfinite(value):

@@ -24,8 +24,9 @@ def take(rows, count: int) -> int:
     return len(list(islice(rows, count)))
 
 
-def test_the_share_counts_bytes(tmp_path):
+def test_the_share_counts_bytes(tmp_path, monkeypatch):
     """Two files of 100 lines of equal length: after one of them and a half, three quarters."""
+    monkeypatch.setattr("sentkit.formats.rows.lines.READ", 100)
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_bytes((b"y" * 99 + b"\n") * 100)
     found = inputs(str(tmp_path / "a.txt"), str(tmp_path / "b.txt"))
@@ -54,7 +55,9 @@ def test_the_share_counts_compressed_bytes(tmp_path):
     assert found.meter.share(1000) <= 1
 
 
-def test_the_share_counts_rows_of_a_vector_file(tmp_path):
+def test_the_share_counts_rows_of_a_vector_file(tmp_path, monkeypatch):
+    """As many as the blocks before have."""
+    monkeypatch.setattr("sentkit.formats.vectors.vector_file.BLOCK", 1)
     path = str(tmp_path / "v.safetensors")
     with create_vector_file(path, {}, ("embedding",), width=2, force=False) as writer:
         for _ in range(20):

@@ -120,7 +120,9 @@ def test_the_presets_are_those_of_the_paper():
     assert [rates[f"bert-large{step}"] for step in ("", "-step2", "-step3")] == [4e-5, 4e-5, 3e-5]
     for size in ("base", "large"):
         assert [rates[f"roberta-{size}{step}"] for step in ("", "-step2", "-step3")] == [3e-5, 2e-5, 1e-5]
-    assert {pooling[name] for name in pooling if "roberta" in name} == {"mean"}
+    start = "simcse-roberta-large"  # (CLS, AC), then (Mean, AC)
+    assert {pooling[name] for name in pooling if "roberta" in name and name != start} == {"mean"}
+    assert pooling[start] == "cls"
     assert {name: origin[name] for name in origin if origin[name]} == {
         name: f"FacebookAI/roberta-{'base' if '-base' in name else 'large'}"
         for name in origin
