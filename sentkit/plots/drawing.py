@@ -25,7 +25,7 @@ LINE = 9.5  # points from one name of a category to the next
 MANY_NAMES = 40  # of an axis; more have the small font
 SHOWN = 34  # characters of a name beside an axis
 MANY = 200  # points of a panel; more are smaller
-DIGIT_WIDTH = 0.62  # the width of a digit, relative to the font size; bars narrower than their values have none
+DIGIT_WIDTH = 0.62  # relative to the font size; bars narrower than their values have none
 # From dark to light, so that neighbours differ in grey; Okabe and Ito's, except for the first.
 COLOURS = ("#0b3c6f", "#d55e00", "#56b4e9", "#009e73", "#000000", "#cc79a7", "#e69f00", "#8c8c8c")
 FILLS = ("#0b3c6f", "#9ecae1", "#d55e00", "#f0e0b0", "#555555", "#cccccc")
