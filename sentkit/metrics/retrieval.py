@@ -147,7 +147,8 @@ class RunReader:
         if name is None:
             expected = " or ".join(f'"{name}{side}"' for name in IDS)
             raise row.error(f"the {what} has no {expected}", advice="name the field: --field id=NAME")
-        return class_of(row if values is row.values else replace(row, values=values), name)
+        own = row if values is row.values else replace(row, values=values, line=orjson.dumps(values))
+        return class_of(own, name)
 
 
 def scores_of(relevant: Relevant, judged: Mapping[str, float]) -> list[float]:

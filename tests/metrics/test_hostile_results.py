@@ -92,3 +92,11 @@ def test_hits_and_judgements(tmp_path, examples):
     valid = st.sampled_from(["".join(f"{json.dumps(row)}\n" for row in rows) for rows in (NESTED, FLAT)])
     judged = TREC | TABLE | damaged([JUDGED])
     check(examples, st.tuples(valid | damaged([NESTED, FLAT]), judged), read)
+
+
+def test_the_id_of_a_hit_can_be_a_large_number(tmp_path):
+    path = tmp_path / "hits.jsonl"
+    path.write_text('{"id":"q","hits":[{"id":1e300,"row":1,"similarity":0.5}]}\n')
+    qrels = {"q": {str(int(1e300)): 1.0}}
+
+    assert RunReader(Inputs([str(path)]), qrels).read(str(path)).relevant == {"q": [(1, 1.0)]}
