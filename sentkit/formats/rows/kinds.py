@@ -154,12 +154,10 @@ class TextParser:
                 for place, value in enumerate(column):
                     if not isinstance(value, str) and place not in block.bad:
                         block.bad[place] = wrong_field(block.row(place), name, "a string")
-        texts: Any = zip(*columns, strict=True)
-        block.texts = (
-            [tuple(zip(self.own_prompts, own, strict=True)) for own in texts]
-            if self.own_prompts
-            else [*texts]
-        )
+        texts: list[Any] = [*zip(*columns, strict=True)]
+        if self.own_prompts:
+            texts = [tuple(zip(self.own_prompts, own, strict=True)) for own in texts]
+        block.texts = texts
 
     def _kind_of(self, row: Row) -> Kind:
         # Kinds with a field from --field come first.
