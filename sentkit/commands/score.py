@@ -254,9 +254,10 @@ def score_pairs(
     for block in resized(blocks, joined, ROWS_PER_BLOCK):
         similarities = similarities_of(block.vectors, metric).tolist()
         new = [[(b"similarity", repr(significant(each)).encode())] for each in similarities]
-        rows = block.rows.without({*block.names, "_emb"})
         if keep:
             rows = replace_fields(block.rows, lines=as_jsonl(block, emb, None))
+        else:
+            rows = block.rows.without({*block.names, "_emb"})
         out.write(b"\n".join([*with_fields(rows, new), b""]))
 
 
