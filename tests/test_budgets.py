@@ -19,7 +19,7 @@ def leaves(command, path="sentkit"):
 COMMANDS = dict(leaves(program))
 LEAVES = {path: each for path, each in COMMANDS.items() if not hasattr(each, "commands")}
 MOST = {"encode": 28, "train": 28, "score": 24, "search": 24, "cluster": 24}  # slots; others have 20
-LINES = {"sentkit": 39_538, "papers": 5_000, "tests": 46_097}  # budgets: 28,000 without papers, 5,000, 42,000
+LINES = {"sentkit": 39_539, "papers": 5_000, "tests": 46_100}  # budgets: 28,000 without papers, 5,000, 42,000
 FILES = 260  # of sentkit/; this is the budget
 
 

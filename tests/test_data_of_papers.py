@@ -234,7 +234,10 @@ def test_the_real_files(converter, tmp_path):
 
     assert code == 0
     assert re.findall("refused: ([^ ]+)|missing: ([^ ]+)", err) == [
-        *((f"{RAW}/senteval/SICK/SICK_{part}.txt:1:", "") for part in ("train", "trial", "test_annotated")),
+        *(
+            (f"{RAW.resolve()}/senteval/SICK/SICK_{part}.txt:1:", "")
+            for part in ("train", "trial", "test_annotated")
+        ),
         ("", "sts/sts14_es"),
     ]
     assert alone[0] == 65

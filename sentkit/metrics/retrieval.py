@@ -4,10 +4,10 @@ The hits of a query are in the order of their list, or with one row per hit in t
 keep their order. A document that occurs several times counts once, at its best rank.
 """
 
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -21,6 +21,7 @@ from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_of, scored, wrong_field
 from sentkit.formats.rows.lines import looks_like_json, numbered
 from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.rows.splice import items_of
 from sentkit.metrics.similarity import BLOCKS, SIMILARITIES
 from sentkit.metrics.sts.intervals import percentile_interval, resampled_means, resamples_for
 from sentkit.metrics.sts.report import difference, limits
@@ -132,23 +133,23 @@ class RunReader:
             score = scored(row, self.similarity)
             if score is None:
                 raise wrong_field(row, self.similarity, "a number")
-            document = self.id_of(row, row.values, "hit", "_b")
-            return row, self.id_of(row, row.values, "query", "_a"), [(score, document)]
+            return row, self.id_of(row, "query", "_a"), [(score, self.id_of(row, "hit", "_b"))]
         if not isinstance(hits, list) or not all(isinstance(hit, dict) for hit in hits):
             raise wrong_field(row, "hits", "a list of objects")
+        lines: Iterable[bytes] = repeat(b"", len(hits))
         if any(isinstance(hit.get(name), float) for hit in hits for name in self.ids):
-            hits = json.loads(row.line)["hits"]  # keeps whole numbers of more than 64 bits
-        documents = [(0.0, self.id_of(row, hit, "hit")) for hit in hits]
-        return row, self.id_of(row, row.values, "query"), documents
+            lines = items_of(row.line, row.spans()["hits"].value)  # for whole numbers of more than 64 bits
+        rows = (replace(row, values=hit, line=line) for hit, line in zip(hits, lines, strict=True))
+        documents = [(0.0, self.id_of(each, "hit")) for each in rows]
+        return row, self.id_of(row, "query"), documents
 
-    def id_of(self, row: Row, values: dict[str, Any], what: str, side: str = "") -> str:
+    def id_of(self, row: Row, what: str, side: str = "") -> str:
         """The id as a string: 1, 1.0 and "1" are one id, because tables contain only strings."""
-        name = next((f"{name}{side}" for name in self.ids if f"{name}{side}" in values), None)
+        name = next((f"{name}{side}" for name in self.ids if f"{name}{side}" in row.values), None)
         if name is None:
             expected = " or ".join(f'"{name}{side}"' for name in IDS)
             raise row.error(f"the {what} has no {expected}", advice="name the field: --field id=NAME")
-        own = row if values is row.values else replace(row, values=values, line=orjson.dumps(values))
-        return class_of(own, name)
+        return class_of(row, name)
 
 
 def scores_of(relevant: Relevant, judged: Mapping[str, float]) -> list[float]:

@@ -250,8 +250,8 @@ def retrieved(made: Mapping[str, str], test: TestSet) -> float:
     reader, run = RunReader(inputs, qrels), Run(test.parts["queries"], {})
     for query_hits in search:
         rows = (search.corpus.row(place) for place, _ in query_hits.hits)
-        hits = [(0.0, reader.id_of(row, row.values, "document")) for row in rows]
-        reader.add(run, reader.id_of(query_hits.query, query_hits.query.values, "query"), hits)
+        hits = [(0.0, reader.id_of(row, "document")) for row in rows]
+        reader.add(run, reader.id_of(query_hits.query, "query"), hits)
     return float(values_of(run, qrels, qrels_path, missing_is_zero=False)[:, 0].mean())
 
 
