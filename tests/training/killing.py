@@ -20,7 +20,6 @@ import torch
 
 from sentkit import cli
 from sentkit.formats.checkpoints import export
-from sentkit.formats.outputs import temporary
 from sentkit.training import catalogue
 from sentkit.training.data import dev
 from sentkit.training.loop import optimizers, trainer
@@ -37,7 +36,7 @@ PLACES = {
     "gradient": (trainer, "clip_gradient"),
     "weights": (run, "write_weights"),
     "json": (export, "write_json"),
-    "publish": (temporary, "rename_folder"),
+    "publish": (Path, "rename"),
     "clean": (run.shutil, "rmtree"),
 }
 

@@ -84,7 +84,7 @@ def leftovers(target: Path) -> list[Path]:
 
 
 def is_former(path: Path) -> bool:
-    """Whether this is a replaced folder that `exchange` renamed."""
+    """Whether this is a replaced folder that `publish_folder` renamed."""
     return f"{MARK}{OLD}" in path.name
 
 
@@ -246,25 +246,26 @@ def private_folder(target: Path, name: str) -> Iterator[Path]:
 def publish_folder(new: Path, target: Path, *, force: bool, name: str) -> None:
     """Rename a complete folder to its target. With `force`, an existing target is replaced and then removed.
 
-    All files are on the disk before the rename. The old folder is removed after the new one is in place
-    (see `exchange`). Without `force`, the check for an existing target is atomic. `name` is for messages.
+    All files are on the disk before the rename. A kill between the two renames of a replacement leaves the
+    complete old folder under a temporary name. `name` is for messages.
     """
     for place, _, names in os.walk(new):
         for each in names:
             sync(Path(place, each))
         sync(Path(place))
-    if force and target.exists():
-        old = exchange(new, target, private_name(target, OLD))
-        sync(target.parent)
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        try:
-            rename_folder(new, target)
-        except OSError as error:
-            if force or error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-                raise
-            raise appeared(name) from error
+    old = private_name(target, OLD)
+    try:
+        if force and target.exists():
+            target.rename(old)
+        new.rename(target)  # fails if there is a folder with files
+    except BaseException as error:
+        if old.exists() and not target.exists():
+            old.rename(target)
+        if force or not isinstance(error, OSError) or error.errno not in EXISTS:
+            raise
+        raise appeared(name) from error
     sync(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def attempt(target: Path, name: str, create: Callable[[Path], T]) -> tuple[Path, T]:
@@ -291,68 +292,26 @@ def lock(handle: int) -> None:
             raise
 
 
-NOREPLACE, EXCHANGE = 1, 2  # flags of renameat2 on Linux
-AT_FDCWD = -100
-UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 CANNOT_SYNC = {errno.EINVAL, errno.EOPNOTSUPP, errno.EACCES}
+EXISTS = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}
 
 
 def rename_file(old: Path, new: Path) -> None:
     """Rename a file atomically; raise FileExistsError if the new name exists.
 
-    Without hard links and renameat2, an empty file first reserves the name, so a kill can leave it behind. A
-    check before a rename is not enough: another process could create its output between the two.
+    Without hard links, an empty file first reserves the name, so a kill can leave it behind. A check before a
+    rename is not enough: another process could create its output between the two.
     """
     try:
         os.link(old, new)
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
-        if not renameat2(old, new, NOREPLACE):
-            os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
-            old.replace(new)
+        os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
+        old.replace(new)
     else:
         old.unlink()
-
-
-def rename_folder(old: Path, new: Path) -> None:
-    """Rename a folder; raise an OSError if the new name exists. An empty folder can be replaced."""
-    if not renameat2(old, new, NOREPLACE):
-        old.rename(new)
-
-
-def exchange(new: Path, current: Path, aside: Path) -> Path:
-    """Replace the folder `current` by `new`, and return the new path of the old folder.
-
-    With renameat2 the exchange is atomic. Without it, the old folder is first renamed to `aside`. A kill
-    between the two renames leaves the complete old folder there.
-    """
-    if renameat2(new, current, EXCHANGE):
-        return new
-    try:
-        current.rename(aside)
-        new.rename(current)
-    except BaseException:
-        if aside.exists() and not current.exists():
-            aside.rename(current)
-        raise
-    return aside
-
-
-def renameat2(old: Path, new: Path, flag: int) -> bool:
-    """Call renameat2 of Linux; false if the C library, the kernel or the file system does not support it."""
-    import ctypes
-
-    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if call is None:
-        return False
-    if call(AT_FDCWD, os.fsencode(old), AT_FDCWD, os.fsencode(new), flag) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in UNSUPPORTED:
-        return False
-    raise OSError(number, os.strerror(number), str(new))
 
 
 def sync(path: Path) -> None:

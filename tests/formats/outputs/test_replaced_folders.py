@@ -11,21 +11,11 @@ from sentkit.formats.checkpoints.export import new_folder
 from sentkit.formats.outputs import temporary
 from sentkit.formats.outputs.temporary import leftovers, private_folder, publish_folder
 
-
-@pytest.fixture(params=[True, False], ids=["renameat2", "no renameat2"])
-def exchange(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether the system can exchange two names."""
-    if not request.param:
-        monkeypatch.setattr(temporary, "renameat2", lambda *_: False)
-    return bool(request.param)
-
-
 CALLS = [  # of publish_folder
     (os, "fsync"),
     (os, "rmdir"),
     (os, "unlink"),
     (Path, "rename"),
-    (temporary, "renameat2"),
 ]
 
 
@@ -74,8 +64,8 @@ def killed_at(target: Path, call: int) -> int:
     os._exit(0)
 
 
-def test_a_kill_at_any_system_call_leaves_a_complete_folder(tmp_path: Path, exchange: bool) -> None:
-    """Under its name; without renameat2, between the two renames, beside it, and reported."""
+def test_a_kill_at_any_system_call_leaves_a_complete_folder(tmp_path: Path) -> None:
+    """Under its name; between the two renames, beside it, and reported."""
     seen, aside = set(), 0
     for call in range(200):
         target = tmp_path / str(call) / "out"
@@ -98,10 +88,9 @@ def test_a_kill_at_any_system_call_leaves_a_complete_folder(tmp_path: Path, exch
     assert content(target) == {"new"}
     assert [path.name for path in target.parent.iterdir()] == ["out"]
     assert seen == {"old", "new"}
-    assert aside == (0 if exchange else 2)  # after the first rename, before the second
+    assert aside == 2  # after the first rename, before the second
 
 
-@pytest.mark.usefixtures("exchange")
 def test_without_force_a_folder_of_another_process_stays(tmp_path: Path) -> None:
     def work() -> None:
         with new_folder(tmp_path / "out", force=False) as new:
@@ -116,12 +105,11 @@ def test_without_force_a_folder_of_another_process_stays(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.usefixtures("exchange")
 def test_if_the_new_folder_cannot_be_renamed_the_old_one_stays(tmp_path: Path) -> None:
     fill(tmp_path / "out", "old")
 
     with pytest.raises(FileNotFoundError):
-        temporary.exchange(tmp_path / "nowhere", tmp_path / "out", tmp_path / "aside")
+        publish_folder(tmp_path / "nowhere", tmp_path / "out", force=True, name="out")
 
     assert content(tmp_path / "out") == {"old"}
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

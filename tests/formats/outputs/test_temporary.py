@@ -43,15 +43,12 @@ def test_with_force_the_last_of_several_writers_wins_whole(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])
-@pytest.mark.parametrize("rename", [True, False], ids=["renameat2", "no renameat2"])
 def test_without_force_the_first_of_several_writers_wins_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool, rename: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
     """On file systems with and without hard links."""
     if not links:
         monkeypatch.setattr(os, "link", failing(errno.EPERM))
-    if not rename:
-        monkeypatch.setattr(temporary, "renameat2", lambda *_: False)
     first, second = halves(tmp_path / "a", b"first whole", b"second whole", force=False)
 
     first.publish()
