@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sentkit.commands.encode import report_loading, report_spaces, report_totals
+from sentkit.commands.encode import report_loading, report_spaces, report_work
 from sentkit.console import Console, RowProgress
 from sentkit.errors import NoRowsError, UsageError
 from sentkit.flags import options
@@ -95,7 +95,7 @@ def build_entries(
             raise NoRowsError(inputs.paths)
     progress.done()
     warn_left_out(words, console)
-    report_totals(tally, encoder, {}, console)
+    report_work(tally, encoder, progress)
     write_entries(
         averages,
         output,

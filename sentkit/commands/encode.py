@@ -1,6 +1,6 @@
 """`sentkit encode`: a vector for every row."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,9 @@ from sentkit.flags.rows import RowFlags
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
+    from sentkit.formats.rows.kinds import TextParser
     from sentkit.formats.rows.rows import Inputs
     from sentkit.model.encoding import Encoder, Encoding
-    from sentkit.model.reuse import OldVectors
     from sentkit.model.text.groups import Tally
 
 GRACE = 10.0  # seconds to finish a block after a signal
@@ -64,7 +64,7 @@ def encode(
     from sentkit.formats.vectors.store import Store, common_fields, is_store
     from sentkit.model import find_encoder
     from sentkit.model.encoding import Encoding
-    from sentkit.model.text.groups import Tally, prepare, whole_if_small
+    from sentkit.model.text.groups import prepare, whole_if_small
 
     console = run.console("encode")
     in_folder = folder.applies_to(output)
@@ -78,7 +78,8 @@ def encode(
         )
         report_loading(text_model.name, text_model.notes, console)
         to_folder = in_folder and not folder.is_sweep(output, text_model)
-        paths, form = [output.path], output.form(replace=replace)
+        form = output.form(replace=replace)
+        paths = [output.path]
         if not to_folder:
             paths = output_paths(output.path, text_model.readouts, form, force=form.force or dry_run)
         plain_tokenizer, windows = long_texts.tokenizer_of(text_model)
@@ -93,8 +94,6 @@ def encode(
             writes={"-o": paths},
             append=to_folder,
         ) as inputs:
-            progress, tally = RowProgress(console), Tally()
-            progress.share = inputs.meter.share
             texts = TextParser(
                 common_fields(inputs),
                 one_text="a chunk" if long_texts.chunks else None,
@@ -104,17 +103,11 @@ def encode(
             prepared = partial(
                 prepare, tokenizer=tokenizer, rejects=inputs.rejects, refuse_truncation=long_texts.refuses
             )
-            if dry_run:
-                print_plan(
-                    *(inputs, texts, folder if to_folder else None, prepared, text_model, output.path, form),
-                    *(batch_tokens, progress, encoder, old),
-                )
-                return
             groups = prepared(inputs.blocks(texts))
             # All blocks of a vector folder have the same precision, and so have old and new vectors.
-            groups, tokens = (groups, None) if to_folder or encoder else whole_if_small(groups)
+            alike = to_folder or encoder or dry_run
+            groups, tokens = (groups, None) if alike else whole_if_small(groups)
             encoder = encoder or text_model.encoder(tokens)
-            report_spaces(encoder, console)
             encoding = Encoding(
                 encoder,
                 tokenizer,
@@ -128,14 +121,20 @@ def encode(
                 encoded={path for path in inputs.paths if is_store(path) and Store(path).emb},
                 old=old,
             )
+            progress = RowProgress(console, share=inputs.meter.share)
+            if dry_run:
+                blocks_of = folder if to_folder else None
+                print_plan(inputs, texts, prepared, encoding, output.path, blocks_of, progress)
+                return
+            report_spaces(encoder, console)
             if to_folder:
                 work = output.path, encoding, inputs, batch_tokens, progress, check_stop
                 tally = write_folder(folder, *work, update=reuse.updates(output))
             else:
-                encoding.to_outputs(groups, texts, paths, tally, progress.add, inputs.rejects)
+                tally = encoding.to_outputs(groups, texts, paths, progress.add, inputs.rejects)
     progress.done()
     if tally.rows or not to_folder:
-        report_totals(tally, encoder, windows, console, old)
+        report_totals(tally, encoding, progress)
 
 
 @contextmanager
@@ -213,17 +212,26 @@ def write_folder(
 
 
 def print_plan(
-    inputs: "Inputs", texts: Any, folder: FolderFlags | None, prepared: Any, model: Any, path: str, *more: Any
+    inputs: "Inputs",
+    texts: "TextParser",
+    prepared: Any,
+    encoding: "Encoding",
+    path: str,
+    folder: FolderFlags | None,
+    progress: RowProgress,
 ) -> None:
     """Print the plan of --dry-run: a JSON object, or a table on a terminal."""
     from sentkit.model.encoding_plan import plan_of, rows_of_blocks
 
-    if folder is None:
-        record = plan_of(inputs.blocks(texts), prepared, model, path, *more)
-    else:
+    blocks: list[Any] | None = None
+    rows = inputs.blocks(texts)
+    if folder is not None:
         own = folder.size, folder.parsed_shard().has, folder.resume
         rows, blocks = rows_of_blocks(inputs, texts, path, *own)
-        record = {**plan_of(rows, prepared, model, path, *more), "blocks": len(blocks)}
+    record = plan_of(rows, prepared, encoding, path, progress.add)
+    progress.done()
+    if blocks is not None:
+        record["blocks"] = len(blocks)
     pairs = [(name, "unknown" if value is None else f"{value:,}") for name, value in record.items()]
     options.ReportFlags().write(record, pairs)
 
@@ -242,14 +250,9 @@ def report_spaces(encoder: "Encoder", console: Console) -> None:
         console.note(choice)
 
 
-def report_totals(
-    tally: "Tally",
-    encoder: "Encoder",
-    windows: Mapping[str, Any],
-    console: Console,
-    old: "OldVectors | None" = None,
-) -> None:
-    """Print the counts of rows; `windows` has the settings of windows, or is empty."""
+def report_totals(tally: "Tally", encoding: "Encoding", progress: RowProgress) -> None:
+    """Print the counts of rows."""
+    console, windows, old = progress.console, encoding.windows, encoding.old
     if windows:
         split = f"{tally.split} of {tally.rows} rows were split"
         if tally.windows:
@@ -257,8 +260,16 @@ def report_totals(
         if windows["chunks"]:
             split += f", {tally.texts} rows were written"
         console.report(f"{split} (--window {windows['window']}:{windows['stride']})")
-    console.warn(*encoder.remarks(tally))
+    report_work(tally, encoding.encoder, progress)
     if old is not None:
         unneeded = "" if old.unneeded is None else f", no longer needed: {old.unneeded:,}"
         encoded = tally.rows - tally.reused
         console.report(f"reused rows: {tally.reused:,}, encoded: {encoded:,}{unneeded}")
+
+
+def report_work(tally: "Tally", encoder: "Encoder", progress: RowProgress) -> None:
+    """Print the remarks of the encoder, and with -v the share of the time in which it worked."""
+    progress.console.warn(*encoder.remarks(tally))
+    seconds = max(progress.clock() - progress.start, 1e-9)
+    busy = tally.seconds / (seconds * max(1, encoder.groups_at_once))
+    progress.console.note(f"the model worked {100 * min(1.0, busy):.0f} % of {seconds:.1f} s")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, islice, pairwise
+from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -211,7 +212,7 @@ def encode_groups(
 
 
 def encode_group(group: RowGroup, encoder: Encoder, budget: int, old: OldVectors | None) -> Done:
-    used, known = group.used, group.tokens.old
+    start, used, known = monotonic(), group.used, group.tokens.old
     if old is not None and known:  # texts with old vectors last
         has_old = np.isin(used, list(known))
         new, copied = used[~has_old], used[has_old]
@@ -233,7 +234,8 @@ def encode_group(group: RowGroup, encoder: Encoder, budget: int, old: OldVectors
         owners = np.repeat(np.arange(len(own)), own)
         within = np.arange(len(owners)) - np.repeat(np.cumsum(own) - own, own)
         rows = (np.repeat(at[group.index[:, 0]], own) + within)[:, None]
-    return Done(group.rows, group.index, group.tokens, [values[rows] for values in vectors], owners)
+    seconds = monotonic() - start
+    return Done(group.rows, group.index, group.tokens, [each[rows] for each in vectors], owners, seconds)
 
 
 def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
@@ -288,11 +290,11 @@ class Encoding:
         groups: Iterator[RowGroup],
         texts: TextParser,
         paths: Sequence[str],
-        tally: Tally,
         report: Report,
         rejects: Rejects,
-    ) -> None:
-        """Write all rows, with one output for each readout."""
+    ) -> Tally:
+        """Write all rows, with one output for each readout. Returns their counts."""
+        tally = Tally()
         done = encode_groups(groups, self.encoder, self.budget, self.old)
         first = list(islice(done, 1))  # the first row determines the names of the vectors
         with open_sinks(paths, self.specs(texts), texts.vectors, self.encoder.width, self.form) as sinks:
@@ -300,6 +302,7 @@ class Encoding:
                 self.write(group, sinks, texts.vectors, rejects, tally, report)
         if self.old is not None:
             self.old.count_unneeded()
+        return tally
 
     def write(
         self,

@@ -4,13 +4,13 @@ The number of rows is exact. Other counts of a large input are estimated from a 
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,114 +21,61 @@ from sentkit.formats.rows.parts import row_ranges
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.folder_settings import describe_input
 from sentkit.formats.vectors.folders import BLOCK_BYTES, Block, VectorFolder, is_vector_folder
-from sentkit.formats.vectors.sinks import VectorOutput
 from sentkit.formats.vectors.storage import Storage
 from sentkit.formats.vectors.store import is_store
 from sentkit.formats.vectors.vectors import ENCODINGS
-from sentkit.model import Model
-from sentkit.model.encoding import AHEAD, Encoder, batches_of, encode_groups
-from sentkit.model.reuse import OldVectors
+from sentkit.model.encoding import AHEAD, Encoding, Report, batches_of, encode_groups
 from sentkit.model.text.groups import LAST_GROUP, RowGroup, Tally
-from sentkit.model.text.tokens import TokenBlock, Tokens
 
-PER_GROUP, AT_ONCE = 32, 32  # rows of each group that are measured, and of a measured group
+MEASURED = 32  # rows of each group that are measured
 SECONDS = 5.0  # of the measurement
 EXACT, EVERY = 2048, 100  # the first rows are tokenized, and one of 100 others
 
 
-class Progress(Protocol):
-    def add(self, rows: int, tokens: int = 0) -> None: ...
-
-    def done(self) -> None: ...
-
-
 @dataclass(slots=True)
 class Plan:
+    """Counts of the rows that were tokenized, and some of them to measure."""
+
+    encoding: Encoding
     prepared: Callable[[Iterable[RowBlock]], Iterator[RowGroup]]
-    budget: int
     tally: Tally = field(default_factory=Tally)
     batches: int = 0
     line_bytes: int = 0  # of the rows without vectors, in the output
     sample: list[RowGroup] = field(default_factory=list)
 
-    def read(self, blocks: Iterator[RowBlock], report: Callable[[int, int], None], every: int) -> int:
-        """Tokenize the first rows and one of `every` others, which counts for all of them.
-
-        Returns the number of rows that were tokenized.
-        """
-        rest, passed, others = empty_block(), 0, Plan(self.prepared, self.budget)
-
-        def first() -> Iterator[RowBlock]:
-            nonlocal rest
-            left = EXACT
-            while left and (block := next(blocks, None)) is not None:
-                own, rest = block.take(slice(0, left)), block.take(slice(left, None))
-                left -= len(own)
-                yield own
-
-        def chosen() -> Iterator[RowBlock]:
-            nonlocal passed
-            for block in chain([rest], blocks):
-                places = range(-passed % every, len(block), every)
-                passed += len(block)
-                if places:
-                    yield block.take(places)
-
-        self.add(first(), report)
-        exact = self.tally.rows
-        others.add(chosen(), report)
-        if others.tally.rows:
-            others.tally.scale(passed / others.tally.rows)
-            others.tally.rows = passed
-            self.batches += round(others.batches * passed / -(-passed // every))
-            self.line_bytes += round(others.line_bytes * passed / -(-passed // every))
-            self.tally.join(others.tally)
-            self.sample += others.sample
-        return exact + -(-passed // every)
-
-    def add(self, blocks: Iterable[RowBlock], report: Callable[[int, int], None]) -> None:
+    def add(self, blocks: Iterable[RowBlock], report: Report) -> None:
         for group in self.prepared(blocks):
             tokens = group.tokens
             report(len(group.rows), self.tally.add(group))
-            self.batches += batches_of(tokens.take(np.flatnonzero(tokens.read)), self.budget)
+            self.batches += batches_of(tokens.take(np.flatnonzero(tokens.read)), self.encoding.budget)
             copies = tokens.column(lambda each: each.vectors, np.ones(len(tokens), np.int64))
             sizes = np.array([len(line) + 1 for line in group.rows.lines])
             self.line_bytes += int(copies[group.index[:, 0]] @ sizes)
             known = [all(place in tokens.old for place in own) for own in group.index.tolist()]
-            chosen = sorted(range(len(known)), key=known.__getitem__)[:PER_GROUP]  # rows to encode first
-            self.sample.append(group.take(chosen))
+            to_encode_first = sorted(range(len(known)), key=known.__getitem__)
+            self.sample.append(group.take(to_encode_first[:MEASURED]))
 
-    def sampled(self) -> Iterator[RowGroup]:
-        """The sample in groups, evenly from all of the input."""
-        places = [(group, row) for group in self.sample for row in range(len(group.rows))]
-        step = -(-len(places) // AT_ONCE)
-        for first in range(step):
-            rows, index, old = empty_block(), list[list[int]](), dict[int, tuple[int, ...]]()
-            texts = list[Tokens]()
-            for group, row in places[first::step]:
-                own = group.index[row].tolist()
-                old |= {
-                    len(texts) + k: group.tokens.old[place]
-                    for k, place in enumerate(own)
-                    if place in group.tokens.old
-                }
-                index.append([*range(len(texts), len(texts) + len(own))])
-                texts += [group.tokens[place] for place in own]
-                rows.extend(group.rows.take([row]))
-            yield RowGroup(rows, np.array(index), replace(TokenBlock.of(texts), old=old))
+    def add_sample(self, others: "Plan", rows: int) -> None:
+        """Add the counts of a sample of `rows` rows."""
+        factor = rows / max(1, others.tally.rows)
+        others.tally.scale(factor)
+        others.tally.rows = rows
+        self.tally.join(others.tally)
+        self.batches += round(others.batches * factor)
+        self.line_bytes += round(others.line_bytes * factor)
+        self.sample += others.sample
 
-    def measured(
-        self, encoder: Encoder, budget: int, path: str, form: VectorOutput, old: OldVectors | None
-    ) -> dict[str, int | None]:
-        """Estimates for all rows: the bytes of the output and the seconds."""
-        for _ in encode_groups(iter([next(self.sampled())]), encoder, budget, old):
+    def measured(self, path: str) -> dict[str, int | None]:
+        """Estimates for all rows: the bytes of the output, the seconds and the memory."""
+        encoding, encoder = self.encoding, self.encoding.encoder
+        for _ in self.encoded(self.sample[:1]):
             pass  # the first batch is slower
         start, done, text_bytes, vectors = monotonic(), Tally(), 0, 0
-        for group in encode_groups(self.sampled(), encoder, budget, old):
+        for group in self.encoded(self.sample):
             done.add(group)
-            for vector in chain.from_iterable(group.vectors[0]):
+            for vector in chain.from_iterable(group.vectors[0]) if not is_store(path) else ():
                 vectors += 1
-                text_bytes += len(ENCODINGS[form.encoding](vector)) if not is_store(path) else 0
+                text_bytes += len(ENCODINGS[encoding.form.encoding](vector))
             if monotonic() - start > SECONDS:
                 break
         seconds = (monotonic() - start) * self.tally.encoded / max(1, done.encoded)
@@ -136,7 +83,7 @@ class Plan:
             f'"embedding":,"_emb":"{encoder.specs[0].emb}",'
         )
         if is_store(path) or path.endswith("/") or len(encoder.specs) > 1:
-            storage = Storage(form.store or "float32", encoder.width)
+            storage = Storage(encoding.form.store or "float32", encoder.width)
             each = 8 + storage.columns * int(storage.dtype[-1])
         elif is_parquet(path) or Path(path).suffix.lower() in COMPRESSED:
             each = None
@@ -151,12 +98,61 @@ class Plan:
         estimates = {"bytes_estimate": total, "seconds_estimate": max(1, round(seconds))}
         return {**estimates, "memory_estimate": memory}
 
-    def record(self) -> Mapping[str, Any]:
+    def encoded(self, groups: Iterable[RowGroup]) -> Iterator[Any]:
+        return encode_groups(iter(groups), self.encoding.encoder, self.encoding.budget, self.encoding.old)
+
+    def record(self) -> dict[str, Any]:
         counts = {"rows": self.tally.rows, "texts": self.tally.texts, "tokens": self.tally.tokens}
         counts |= {"truncated": self.tally.truncated, "batches": self.batches}
         if self.tally.windows:
             counts |= {"split_rows": self.tally.split, "windows": self.tally.windows}
         return counts
+
+
+def plan_of(
+    blocks: Iterable[RowBlock],
+    prepared: Callable[[Iterable[RowBlock]], Iterator[RowGroup]],
+    encoding: Encoding,
+    path: str,
+    report: Report,
+) -> dict[str, Any]:
+    """The counts and estimates: the first rows are tokenized, and one of EVERY others counts for them."""
+    plan, others = Plan(encoding, prepared), Plan(encoding, prepared)
+    rest, left, passed = iter(blocks), EXACT, 0
+    every = 1 if encoding.tokenizer.whole else EVERY
+    held = empty_block()  # the rows of the last block that are not among the first
+
+    def first() -> Iterator[RowBlock]:
+        nonlocal held, left
+        while left and (block := next(rest, None)) is not None:
+            held = block.take(slice(left, None))
+            yield block.take(slice(0, left))
+            left -= min(left, len(block))
+
+    def chosen() -> Iterator[RowBlock]:
+        nonlocal passed
+        for block in chain([held], rest):
+            places = range(-passed % every, len(block), every)
+            passed += len(block)
+            if places:
+                yield block.take(places)
+
+    plan.add(first(), report)
+    exact = plan.tally.rows
+    others.add(chosen(), report)
+    plan.add_sample(others, passed)
+    record = plan.record()
+    whole = passed == 0 or every == 1
+    if not whole:
+        record["sampled_rows"] = exact + -(-passed // every)
+    if encoding.old is not None:
+        record |= {"reused": plan.tally.reused, "encoded": plan.tally.rows - plan.tally.reused}
+        if whole:
+            encoding.old.count_unneeded()
+        record["no_longer_needed"] = encoding.old.unneeded
+    if plan.sample and not encoding.tokenizer.whole:
+        record |= plan.measured(path)
+    return record
 
 
 def rows_of_blocks(
@@ -192,33 +188,3 @@ def rows_of_blocks(
                     yield from chain.from_iterable(inputs.parsed(rows, texts) for rows in part.blocks(inputs))
 
     return rows(), blocks
-
-
-def plan_of(
-    rows: Iterator[RowBlock],
-    prepared: Callable[[Iterable[RowBlock]], Iterator[RowGroup]],
-    model: Model,
-    path: str,
-    form: VectorOutput,
-    batch_tokens: int | None,
-    progress: Progress,
-    encoder: Encoder | None,
-    old: OldVectors | None,
-) -> dict[str, Any]:
-    """The counts and estimates. The encoder is loaded if it is None and an estimate needs it."""
-    plan = Plan(prepared, batch_tokens or model.budget)
-    sampled = plan.read(rows, progress.add, 1 if model.tokenizer.whole else EVERY)
-    progress.done()
-    record = dict(plan.record())
-    whole = sampled >= plan.tally.rows
-    if not whole:
-        record["sampled_rows"] = sampled
-    if old is not None:
-        record |= {"reused": plan.tally.reused, "encoded": plan.tally.rows - plan.tally.reused}
-        if whole:
-            old.count_unneeded()
-        record["no_longer_needed"] = old.unneeded
-    if plan.sample and not model.tokenizer.whole:
-        encoder = encoder or model.encoder(None)
-        record |= plan.measured(encoder, batch_tokens or encoder.budget, path, form, old)
-    return record

@@ -36,7 +36,7 @@ from sentkit.metrics.sts.report import defined
 from sentkit.model import Model, find_encoder
 from sentkit.model.encoding import Encoder, Encoding, Report
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.groups import Tally, prepare
+from sentkit.model.text.groups import prepare
 from sentkit.reports.rows import Row as ReportRow
 from sentkit.reports.suites import SUITES, TestSet
 
@@ -160,7 +160,7 @@ class Evaluator:
     def encode(self, encoder: Encoder | None, model: Model, source: str, path: str, test: TestSet) -> str:
         """Write a vector file of the rows, after a check of their scores or classes. Return its label."""
         inputs = Inputs([source], fields=test.fields, vector_file=rows_in)
-        texts, tally = TextParser(test.fields), Tally()
+        texts = TextParser(test.fields)
         has_pairs, gold = SUITES[test.suite].has_pairs, test.fields.get(GOLD, GOLD)
 
         def parse(row: Row) -> tuple[Row, tuple[str, ...]]:
@@ -176,7 +176,7 @@ class Evaluator:
         encoder = encoder or model.encoder()
         encoding = Encoding(encoder, model.tokenizer, test.fields, encoder.budget, VectorOutput(replace=True))
         with published_together():
-            encoding.to_outputs(groups, texts, [path], tally, self.report, inputs.rejects)
+            tally = encoding.to_outputs(groups, texts, [path], self.report, inputs.rejects)
         for remark in encoder.remarks(tally):
             self.warn(f"{model.name}: {source}: {remark}")
         return label_of(encoder.specs[0].emb)

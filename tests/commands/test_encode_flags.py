@@ -1,5 +1,7 @@
 """The flags of `encode` that change the vectors or report on the texts."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -39,6 +41,9 @@ def test_marks_of_each_row_and_reports_of_automatic_choices(encode, jsonl):
     assert single.told[0].endswith("/tiny")
     assert ": tiny/mean:" in single.told[1]
     assert single.told[1].endswith(": 16 numbers, cpu, fp32")
+    share = re.fullmatch(r"sentkit encode: the model worked (\d+) % of \d+\.\d s", single.told[-1])
+    assert share is not None
+    assert 0 <= int(share[1]) <= 100
 
 
 def test_a_cut_can_be_an_error(encode):

@@ -41,6 +41,7 @@ class RowGroup:
 class Done(RowGroup):
     vectors: list[NDArray[np.float32]]  # (m, k, d) for each readout: a vector for each text
     owners: Ints | None = None  # (m,), with chunks: the rows of the windows, each of which has a vector
+    seconds: float = 0.0  # in which the model encoded the group
 
     def take(self, places: Sequence[int] | slice) -> "Done":
         if isinstance(places, slice) and places == slice(None):
@@ -53,7 +54,8 @@ class Done(RowGroup):
             owners = numbers[self.owners]
             chosen, owners = owners >= 0, owners[owners >= 0]
         rows = RowGroup.take(self, places)
-        return Done(rows.rows, rows.index, self.tokens, [each[chosen] for each in self.vectors], owners)
+        vectors = [each[chosen] for each in self.vectors]
+        return Done(rows.rows, rows.index, self.tokens, vectors, owners, self.seconds)
 
 
 def prepare(
@@ -141,6 +143,7 @@ class Tally:
     empty: int = 0  # texts or windows without tokens
     reused: int = 0  # rows with only old vectors
     encoded: int = 0  # tokens of texts without an old vector
+    seconds: float = 0.0  # in which the model encoded groups
     first: str = ""  # the place of the first truncated row
 
     def add(self, group: RowGroup) -> int:
@@ -169,6 +172,7 @@ class Tally:
         self.windows += int(windows[windows > 1].sum())
         self.unknown += int(unknown[index].sum())
         self.empty += int(empty[index].sum())
+        self.seconds += getattr(group, "seconds", 0.0)
         return added
 
     def truncation(self, limit: int | None, unit: str) -> list[str]:

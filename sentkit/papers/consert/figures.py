@@ -18,7 +18,7 @@ from sentkit.formats.vectors.sinks import VectorOutput, output_paths
 from sentkit.formats.vectors.store import common_fields
 from sentkit.model.encoding import Encoding
 from sentkit.model.reading import Reading, ReadingOptions, check_partial, plan_reading
-from sentkit.model.text.groups import Tally, prepare
+from sentkit.model.text.groups import prepare
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import EMBEDDINGS, UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.encoder import TransformerEncoder
@@ -201,7 +201,7 @@ def encode_without(
     form = VectorOutput(force=True, replace=True)
     encoding = Encoding(encoder, reading.tokenizer, {}, encoder.budget, form)
     paths = output_paths(output, [each.name for each in reading.readouts], form, force=True)
-    encoding.to_outputs(groups, texts, paths, Tally(), lambda rows, tokens: None, inputs.rejects)
+    encoding.to_outputs(groups, texts, paths, lambda rows, tokens: None, inputs.rejects)
 
 
 def masking(paths: Sequence[str], *, value: str = "spearman") -> Picture:
