@@ -234,8 +234,11 @@ def encode_group(group: RowGroup, encoder: Encoder, budget: int, old: OldVectors
         owners = np.repeat(np.arange(len(own)), own)
         within = np.arange(len(owners)) - np.repeat(np.cumsum(own) - own, own)
         rows = (np.repeat(at[group.index[:, 0]], own) + within)[:, None]
-    seconds = monotonic() - start
-    return Done(group.rows, group.index, group.tokens, [each[rows] for each in vectors], owners, seconds)
+    if rows.shape[1] == 1 and np.array_equal(rows[:, 0], np.arange(len(vectors[0]))):  # all texts differ
+        vectors = [each[:, None] for each in vectors]
+    else:
+        vectors = [each[rows] for each in vectors]
+    return Done(group.rows, group.index, group.tokens, vectors, owners, monotonic() - start)
 
 
 def ahead(items: Iterator[T], depth: int) -> Iterator[T]:

@@ -10,9 +10,12 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ["SENTKIT_THREADS"] = "1"
 
 import json
+import math
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from texts import read_texts
@@ -23,7 +26,7 @@ from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.transformer.encoder import TransformerEncoder
 
-FEW, ALL, ROUNDS = 8_192, 32_768, 3
+FEW, ALL, ROUNDS = 8_192, 32_768, 5
 OUTPUTS = {
     "text to vector file": ("txt", ["-fo", "out.safetensors"]),
     "JSONL to vector file": ("jsonl", ["-fo", "out.safetensors"]),
@@ -32,26 +35,16 @@ OUTPUTS = {
 }
 
 
-def cpu(arguments: list[str]) -> float:
-    """The least CPU seconds of a command line."""
-    seconds = []
-    for _ in range(ROUNDS):
-        for file in Path("out").glob("*"):
-            file.unlink()
-        start = time.process_time()
-        code = status(arguments)
-        seconds.append(time.process_time() - start)
-        assert code == 0, arguments
-    return min(seconds)
+def cpu(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
 
 
-def tokenizing(model: str, texts: list[str]) -> float:
-    tokenizer, seconds = find_encoder(model, ReadingOptions()).tokenizer, []
-    for _ in range(ROUNDS):
-        start = time.process_time()
-        tokenizer(texts)
-        seconds.append(time.process_time() - start)
-    return min(seconds)
+def run(arguments: list[str]) -> None:
+    for file in Path("out").glob("*"):
+        file.unlink()
+    assert status(arguments) == 0, arguments
 
 
 def main() -> None:
@@ -63,12 +56,21 @@ def main() -> None:
         Path(f"{name}.txt").write_text("".join(f"{text}\n" for text in texts[:count]))
         rows = (json.dumps({"id": place, "text": text}) + "\n" for place, text in enumerate(texts[:count]))
         Path(f"{name}.jsonl").write_text("".join(rows))
-    more = len(texts) - FEW
-    words = (tokenizing(model, texts) - tokenizing(model, texts[:FEW])) / more
-    table = [f"tokenizer alone | {1e6 * words:.1f}"]
+    tokenizer = find_encoder(model, ReadingOptions()).tokenizer
+    works: dict[str, list[Callable[[], object]]] = {
+        "tokenizer alone": [partial(tokenizer, texts[:count]) for count in sizes.values()]
+    }
     for what, (suffix, output) in OUTPUTS.items():
-        seconds = [cpu(["encode", f"{name}.{suffix}", "-m", model, "-q", *output]) for name in sizes]
-        table.append(f"{what} | {1e6 * ((seconds[1] - seconds[0]) / more - words):.1f}")
+        lines = [["encode", f"{name}.{suffix}", "-m", model, "-q", *output] for name in sizes]
+        works[what] = [partial(run, line) for line in lines]
+    least = {what: [math.inf, math.inf] for what in works}
+    for _ in range(ROUNDS):  # in turn, so that a busy machine changes all of them alike
+        for what, pair in works.items():
+            least[what] = [min(each) for each in zip(least[what], map(cpu, pair), strict=True)]
+    per_row = {what: (longer - shorter) / (len(texts) - FEW) for what, (shorter, longer) in least.items()}
+    words = per_row.pop("tokenizer alone")
+    table = [f"tokenizer alone | {1e6 * words:.1f}"]
+    table += [f"{what} | {1e6 * (seconds - words):.1f}" for what, seconds in per_row.items()]
     print_table("what | microseconds of CPU for each row", table)
 
 

@@ -292,7 +292,7 @@ class VectorFileWriter:
         else:
             self._put(codes)
         self.rows.write(b"\n".join([*lines, b""]))
-        ends = np.cumsum([len(line) + 1 for line in lines]) + self.place
+        ends = np.cumsum(np.array([*map(len, lines)]) + 1) + self.place
         self.offsets.write(ends.astype("<i8").tobytes())
         self.place, self.count = int(ends[-1]), self.count + len(lines)
 

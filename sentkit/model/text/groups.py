@@ -4,16 +4,15 @@ The first groups are small, so that output starts early; later groups are large,
 efficiently. They depend only on the texts, not on the reads of a pipe.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import accumulate, chain, islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.formats.rows.block import RowBlock, Texts, empty_block
+from sentkit.formats.rows.block import RowBlock, empty_block
 from sentkit.formats.rows.rows import Rejects
 from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, tokenized
 
@@ -94,10 +93,10 @@ def groups(blocks: Iterable[RowBlock], largest: int = LAST_GROUP) -> Iterator[Ro
         start = 0
         while start < len(block):
             part = block.take(slice(start, start + size - len(group)))
-            ends = list(accumulate(map(characters, part.texts)))
-            count = min(bisect_left(ends, room) + 1, len(ends))
-            group.extend(part.take(slice(0, count)))
-            start, room = start + count, room - ends[count - 1]
+            ends = np.cumsum(characters(part))
+            count = min(int(np.searchsorted(ends, room)) + 1, len(part))
+            group.extend(part if count == len(part) else part.take(slice(0, count)))
+            start, room = start + count, room - int(ends[count - 1])
             if len(group) >= size or room <= 0:
                 yield group
                 group, room, size = empty_block(), MAX_GROUP_CHARACTERS, min(4 * size, largest)
@@ -105,9 +104,12 @@ def groups(blocks: Iterable[RowBlock], largest: int = LAST_GROUP) -> Iterator[Ro
         yield group
 
 
-def characters(texts: Texts) -> int:
-    """The number of characters of the texts of a row."""
-    return sum(len(text) if isinstance(text, str) else len("".join(text)) for text in texts)
+def characters(block: RowBlock) -> Ints:
+    """(n,), the number of characters of the texts of each row."""
+    texts: Iterable[Any] = chain.from_iterable(block.texts)
+    if not isinstance(block.texts[0][0], str):
+        texts = map("".join, texts)
+    return np.array([*map(len, texts)]).reshape(len(block), -1).sum(axis=1)
 
 
 def tokenize(

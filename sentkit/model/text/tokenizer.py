@@ -158,7 +158,10 @@ class Tokenizer(Prompted):
                 encodings = self.backend.encode_batch(whole)
             both = zip(whole, encodings, strict=True)
             return TokenBlock.of([self._truncate_sentence(template, *each) for each in both])
-        heads = [self._head(text) for text in whole]
+        longest = max(map(len, whole), default=0)
+        if self.head is None or self.counts_all or self.truncates_start or longest <= 2 * self.head:
+            return self._truncated(self._ids(whole))
+        heads = [start_of(text, self.head) for text in whole]
         ids = self._ids(heads)
         short = [
             k for k, head in enumerate(heads) if len(head) < len(whole[k]) and len(ids[k]) <= self.max_length
@@ -170,15 +173,6 @@ class Tokenizer(Prompted):
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         with library_errors(self.source):
             return [encoding.ids for encoding in self.backend.encode_batch_fast(texts)]
-
-    def _head(self, text: str) -> str:
-        """The start of a long text, to a space between two words: the ids do not depend on the rest."""
-        if self.head is None or self.counts_all or self.truncates_start or len(text) <= 2 * self.head:
-            return text
-        cut = text.find(" ", self.head)
-        while 0 < cut < 2 * self.head and not text[cut - 1].isalnum() & text[cut + 1 : cut + 2].isalnum():
-            cut = text.find(" ", cut + 1)
-        return text[:cut] if 0 < cut < 2 * self.head else text
 
     def tokens_of(self, ids: list[int]) -> Tokens:
         """Return these ids of a text or of a window, without truncation."""
@@ -243,6 +237,16 @@ class Tokenizer(Prompted):
                 return Tokens(ids, count, problem=problem)
             ids = truncate(ids, self.max_length, (first, last), at_start=self.truncates_start).ids
         return Tokens(ids, count, ids.index(mask))
+
+
+def start_of(text: str, length: int) -> str:
+    """The start of a long text, to a space between two words: the ids do not depend on the rest."""
+    if len(text) <= 2 * length:
+        return text
+    cut = text.find(" ", length)
+    while 0 < cut < 2 * length and not text[cut - 1].isalnum() & text[cut + 1 : cut + 2].isalnum():
+        cut = text.find(" ", cut + 1)
+    return text[:cut] if 0 < cut < 2 * length else text
 
 
 def sentence_range(template: Template, whole: str, encoding: "Encoding") -> Range:

@@ -301,9 +301,9 @@ class OuterTokenizer:
 
 def tokenized(tokenizer: TextTokenizer, texts: Sequence[Any]) -> TokenBlock:
     """The tokens of each text: none for a blank one, also with a prompt. A classifier's pair is not blank."""
-    filled = [place for place, text in enumerate(texts) if not isinstance(text, str) or text.strip()]
-    if isinstance(tokenizer, OuterTokenizer) or len(filled) == len(texts):
+    if isinstance(tokenizer, OuterTokenizer) or ({*map(type, texts)} == {str} and all(map(str.strip, texts))):
         return tokenizer(texts)
+    filled = [place for place, text in enumerate(texts) if not isinstance(text, str) or text.strip()]
     return tokenizer([texts[place] for place in filled]).spread(filled, len(texts))
 
 
