@@ -1,4 +1,4 @@
-"""Open outputs that appear only when they are complete. All outputs of a command appear together.
+"""Open outputs that appear only when they are complete, one after the other at the end of a command.
 
 Each output is written to a temporary file (`temporary.py`). For a symbolic link, the target of the link is
 created or replaced, and the link remains. Devices, named pipes and open descriptors (/dev/stdout) are written
@@ -34,11 +34,10 @@ _waiting: ContextVar[list[Draft] | None] = ContextVar("_waiting", default=None)
 
 @contextmanager
 def published_together() -> Iterator[None]:
-    """Publish the outputs that are opened in this block at its end: all of them or none.
+    """Publish the outputs that are opened in this block at its end, or none of them if the work fails.
 
     All outputs are on the disk before the first rename. The order of the renames is the order of opening, and
-    commands open their main output last. So a kill between two renames leaves only side files. If a rename
-    fails, files with a new name are removed again, but a file that -f replaced stays replaced.
+    commands open their main output last. So a kill or an error between two renames leaves only side files.
 
     Outputs are also published after AnswerIsNo and BrokenPipeError, because the work is then complete, and
     after NoRowsError, because a complete file of --rejects then has all rows.
@@ -48,25 +47,16 @@ def published_together() -> Iterator[None]:
     try:
         yield
     except (AnswerIsNo, BrokenPipeError, NoRowsError):
-        _publish(drafts)
+        for draft in drafts:
+            draft.publish()
         raise
     else:
-        _publish(drafts)
+        for draft in drafts:
+            draft.publish()
     finally:
         _waiting.reset(token)
         for draft in drafts:
             draft.discard()
-
-
-def _publish(drafts: list[Draft]) -> None:
-    new = [draft for draft in drafts if not draft.target.exists()]
-    try:
-        for draft in drafts:
-            draft.publish()
-    except BaseException:
-        for draft in new:
-            draft.withdraw()
-        raise
 
 
 @contextmanager

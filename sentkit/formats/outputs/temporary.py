@@ -179,12 +179,6 @@ class Draft:
             raise OSError(error.errno, error.strerror, self.name) from error
         sync(self.target.parent)
 
-    def withdraw(self) -> None:
-        """Remove the published file again, unless another process has replaced it."""
-        with suppress(OSError):
-            if os.path.samestat(os.fstat(self.file.fileno()), self.target.stat()):
-                self.target.unlink()
-
     def discard(self) -> None:
         with suppress(OSError):  # closing writes buffered data, and the disk can be full
             self.file.close()
