@@ -103,10 +103,10 @@ def encode(
             prepared = partial(
                 prepare, tokenizer=tokenizer, rejects=inputs.rejects, refuse_truncation=long_texts.refuses
             )
-            groups = prepared(inputs.blocks(texts))
+            groups, tokens = prepared(inputs.blocks(texts)), None  # nothing is read yet
             # All blocks of a vector folder have the same precision, and so have old and new vectors.
-            alike = to_folder or encoder or dry_run
-            groups, tokens = (groups, None) if alike else whole_if_small(groups)
+            if not (to_folder or encoder or dry_run):
+                groups, tokens = whole_if_small(groups)
             encoder = encoder or text_model.encoder(tokens)
             encoding = Encoding(
                 encoder,

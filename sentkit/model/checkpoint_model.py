@@ -10,7 +10,6 @@ from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.lora import is_adapter, read_lora_config
 from sentkit.formats.files import readable
 from sentkit.formats.vectors.safetensors_header import read_header
-from sentkit.model.encoding import default_budget
 from sentkit.model.reading import (
     Reading,
     ReadingOptions,
@@ -118,7 +117,6 @@ class CheckpointModel:
         self.notes = self.reading.notes(self.name)
         self.readouts = [readout.name for readout in self.reading.readouts]
         self.tokenizer, self.sides = self.reading.tokenizer, self.reading.sides
-        self.budget = default_budget(device)
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
         if options.late:

@@ -103,6 +103,18 @@ def test_a_dry_run_of_a_vector_folder_predicts_blocks_and_bytes(encode, tmp_path
     assert encode(*command, "-n", "--resume").rows[0]["blocks"] == 1
 
 
+def test_a_dry_run_reads_a_pipe_once(sentkit, jsonl):
+    """Also if the model needs all rows before it encodes the first one."""
+    done = sentkit(
+        "encode", "-n", "-m", "words:binary", "--rejects", "bad", stdin=jsonl({"text": "a cat"}, {"no": 1})
+    )
+
+    assert done.rows[0]["rows"] == 1
+    assert done.told == [
+        "sentkit encode: warning: bad rows written to bad: 1; " + done.told[0].split("; ", 1)[1]
+    ]
+
+
 def test_a_dry_run_of_many_rows_tokenizes_a_sample(encode, monkeypatch):
     """Each row has four tokens. Of 300 rows, the first 100 and each tenth of the others are tokenized."""
     monkeypatch.setattr("sentkit.model.encoding_plan.EXACT", 100)

@@ -124,6 +124,7 @@ class Rejects:
     skip: bool = False
     file: BinaryIO | None = None
     warn: Callable[[str], None] = lambda message: None
+    note: Callable[[str], None] = lambda message: None  # for messages of -v
     count: int = 0
     first: DataError | None = None
 
@@ -293,9 +294,11 @@ class Inputs:
         def warn(number: int, problem: str) -> None:
             self.rejects.warn(f"{path}:{number}: {problem}")
 
-        return tables.table_blocks(
-            path, blocks, format, self.quoting, self.columns, longest=self.longest, warn=warn
-        )
+        def note(message: str) -> None:
+            self.rejects.note(f"{path}: {message}")
+
+        options = self.quoting, self.columns
+        return tables.table_blocks(path, blocks, format, *options, longest=self.longest, warn=warn, note=note)
 
 
 def parse_fields(pairs: Sequence[str], known: Sequence[str]) -> dict[str, str]:

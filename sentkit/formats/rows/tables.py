@@ -7,7 +7,9 @@ and newlines). The default for TSV is "none", because the STS Benchmark contains
 import csv
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import BinaryIO
 
 from sentkit.errors import DataError
@@ -27,29 +29,33 @@ from sentkit.formats.rows.lines import (
     too_long,
 )
 
-DELIMITERS = {"tsv": "\t", "csv": ","}
+DELIMITERS = {"tsv": "\t", "csv": ",;\t|"}  # several: the first line of the file decides
 QUOTING = {"tsv": "none", "csv": "csv"}
 csv.field_size_limit(sys.maxsize)  # `csv_records` limits the size before parsing
 
+QUOTED = re.compile('"[^"]*"?')
 Records = tuple[Sequence[int], list[bytes]]  # numbers of the first lines, and the bytes of records
 
 
 def table_blocks(
     source: str,
-    blocks: Iterable[LineBlock],
+    blocks: Iterator[LineBlock],
     format: str,
     quoting: str | None = None,
     columns: Sequence[str] = (),
     *,
     longest: int,
     warn: Callable[[int, str], None],
+    note: Callable[[str], None] = lambda message: None,
 ) -> Iterator[RowBlock]:
     """Yield the rows. Raise a DataError for the header, because without it no line can be read.
 
     With `columns`, there is no header line. A blank line is a row only in a table of one column, where it is
     an empty text. Without `quoting`, `warn` is called once for a TSV line with a quoted field.
+    `note` is called for a CSV file with another delimiter than a comma.
     """
-    delimiter, header = DELIMITERS[format], list(columns)
+    delimiter, blocks = detected(blocks, DELIMITERS[format], len(columns), note)
+    header = list(columns)
     quoted = (quoting or QUOTING[format]) == "csv"
     named = "--columns" if columns else "the header"
     records: Iterable[Records] = ((range(first, first + len(lines)), lines) for first, lines in blocks)
@@ -83,6 +89,22 @@ def table_blocks(
             block = parsed_block(source, zip(numbers, raws, strict=True), to_object, longest)
             block.made = True
             yield block
+
+
+def detected(
+    blocks: Iterator[LineBlock], delimiters: str, columns: int, note: Callable[[str], None]
+) -> tuple[str, Iterator[LineBlock]]:
+    """The delimiter and the same lines. It is the most frequent one outside quotes in the first line.
+
+    If this is not a header, it has as many cells as there are `columns`. In doubt, take the first delimiter.
+    """
+    start = list(islice(blocks, 1))
+    line = start[0][1][0].decode(errors="replace") if start and columns != 1 else ""
+    counts = Counter(QUOTED.sub("", line))
+    found = max(delimiters, key=lambda each: counts[each] + 1 == columns if columns else counts[each])
+    if found != delimiters[0]:
+        note(f"fields are separated by {found!r}")
+    return found, chain(start, blocks)
 
 
 def table_cells(raws: list[bytes], delimiter: str, *, quoted: bool) -> list[list[str]] | None:
@@ -197,6 +219,7 @@ def ends_inside(line: bytes, inside: bool, delimiter: bytes) -> bool:
 
 
 IN_QUOTES = re.compile('[",\r\n\ufeff]')  # characters of a cell that needs quotes; also a byte order mark
+IN_QUOTES_OF_HEADER = re.compile('[",;|\t\r\n\ufeff]')  # so that readers find the delimiter
 
 
 class TableWriter:
@@ -207,7 +230,7 @@ class TableWriter:
     """
 
     def __init__(self, out: BinaryIO, suffix: str) -> None:
-        self.out, self.delimiter = out, DELIMITERS[suffix.removeprefix(".")]
+        self.out, self.delimiter = out, DELIMITERS[suffix.removeprefix(".")][0]
         self.columns: list[str] = []
 
     def line(self, cells: Sequence[str]) -> bytes:
@@ -219,7 +242,8 @@ class TableWriter:
                 raise BadLine("a tab or newline: TSV cannot contain it, CSV can")
             return "\t".join(cells).encode() + b"\n"
         # The module csv does not quote a carriage return in all versions of Python.
-        quoted = ['"' + cell.replace('"', '""') + '"' if IN_QUOTES.search(cell) else cell for cell in cells]
+        special = IN_QUOTES if self.columns else IN_QUOTES_OF_HEADER
+        quoted = ['"' + cell.replace('"', '""') + '"' if special.search(cell) else cell for cell in cells]
         return (",".join(quoted) or '""').encode() + b"\n"
 
     def write(self, row: Row) -> None:

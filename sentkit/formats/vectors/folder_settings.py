@@ -15,7 +15,7 @@ from sentkit.formats.files import COMPRESSED, open_file, readable
 from sentkit.formats.json_files import is_there
 from sentkit.formats.outputs.temporary import Draft
 from sentkit.formats.rows.parquet import open_parquet
-from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.rows.rows import LINES, Inputs
 from sentkit.formats.vectors.fingerprint import without_machine
 from sentkit.formats.vectors.folders import (
     FORMAT,
@@ -47,7 +47,7 @@ def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
     if record["format"] == "parquet":
         with open_parquet(path) as table:
             record["rows"] = table.count
-    elif not packed and record["format"] not in ("tsv", "csv"):
+    elif not packed and record["format"] in LINES:
         record |= {"grid": "bytes", "format": inputs.detected_format(path)}
     with open_file(path) as file:
         record["size"] = file.seek(0, os.SEEK_END)

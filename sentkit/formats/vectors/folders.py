@@ -284,7 +284,6 @@ def blocks_of(size: int, block: int) -> int:
 
 DIGEST = re.compile("[0-9a-f]{64}")
 LARGEST = 10**15 - 1  # the name of a block has at most fifteen digits
-ROW_FORMATS = ("", "tsv", "csv", "parquet")  # formats without blocks of bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,6 +387,7 @@ def check_input(record: Any, source: str, place: int) -> None:
     sized = [record[name] is not None for name in ("size", "head", "tail")]
     wrong = any(sized) != all(sized)
     if record["grid"] == "bytes":
-        wrong = wrong or record["path"] is None or not all(sized) or record["format"] in ROW_FORMATS
+        can_be_divided = record["format"] != "" and record["format"] in LINES
+        wrong = wrong or record["path"] is None or not all(sized) or not can_be_divided
     if wrong or (record["rows"] is not None and record["format"] != "parquet"):
         raise DataError(f"{what}: its fields do not agree", source=source)

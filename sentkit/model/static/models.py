@@ -104,7 +104,6 @@ class StaticModel:
     table: Mapping[str, Any]  # properties of the word vectors for `inspect`
     notes: Sequence[str] = field(default=())
     sides: Mapping[str, str] = field(default_factory=dict)  # the prompt of each side, or none
-    budget: int = BUDGET
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
         if not isinstance(self.tokenizer, LongTextTokenizer):
