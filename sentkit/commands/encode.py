@@ -103,9 +103,10 @@ def encode(
             prepared = partial(
                 prepare, tokenizer=tokenizer, rejects=inputs.rejects, refuse_truncation=long_texts.refuses
             )
-            groups, tokens = prepared(inputs.blocks(texts)), None  # nothing is read yet
+            by_others = to_folder or dry_run  # which read the rows themselves
+            groups, tokens = iter(()) if by_others else prepared(inputs.blocks(texts)), None
             # All blocks of a vector folder have the same precision, and so have old and new vectors.
-            if not (to_folder or encoder or dry_run):
+            if not (by_others or encoder):
                 groups, tokens = whole_if_small(groups)
             encoder = encoder or text_model.encoder(tokens)
             encoding = Encoding(

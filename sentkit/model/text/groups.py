@@ -65,10 +65,10 @@ def prepare(
     refuse_truncation: bool = False,
     largest: int = LAST_GROUP,
 ) -> Iterator[RowGroup]:
-    """Yield groups of tokenized rows without duplicate texts. Rows that cannot be read go to `rejects`."""
+    """Return groups of tokenized rows without duplicate texts. Rows that cannot be read go to `rejects`."""
     parts = groups(blocks, WIDE_GROUP if tokenizer.whole else largest)
     prepared = chain.from_iterable(tokenize(group, tokenizer, rejects, refuse_truncation) for group in parts)
-    yield from list(prepared) if tokenizer.whole else prepared
+    return iter(list(prepared)) if tokenizer.whole else prepared
 
 
 def whole_if_small(prepared: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int | None]:
