@@ -105,7 +105,7 @@ def groups(blocks: Iterable[RowBlock], largest: int = LAST_GROUP) -> Iterator[Ro
 
 def characters(texts: Texts) -> int:
     """The number of characters of the texts of a row."""
-    return sum(len(text) if isinstance(text, str) else len("".join(text)) for text in texts)
+    return sum(map(len, texts if isinstance(texts[0], str) else map("".join, texts)))
 
 
 def tokenize(
