@@ -2,9 +2,11 @@
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 DIGITS = 7
+BRACKETS = {"(": "(a): standard deviation", "[": "[a, b]: 95 % interval"}
 
 
 def significant(value: float) -> float:
@@ -33,3 +35,9 @@ def natural(name: str) -> tuple[str | tuple[int, str], ...]:
 def decimals(value: float | None, digits: int = 2) -> str:
     """A number of a table."""
     return "undefined" if value is None or math.isnan(value) else f"{value:.{digits}f}"
+
+
+def meaning_of_brackets(cells: Iterable[str]) -> list[str]:
+    """The meaning of the brackets that cells with numbers have."""
+    together = "".join(cells)
+    return [meaning for sign, meaning in BRACKETS.items() if sign in together]

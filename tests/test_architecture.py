@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "transforms": {"arrays", "digits", "errors", "formats"},
     "metrics": {"arrays", "digits", "errors", "formats", "transforms"},
     "labels": {"arrays", "digits", "errors", "formats", "metrics", "transforms"},
-    "reports": {"arrays", "errors", "escaping", "formats", "metrics", "labels", "model", "papers"},
+    "reports": {"arrays", "digits", "errors", "escaping", "formats", "metrics", "labels", "model", "papers"},
     "plots": {"arrays", "digits", "errors", "escaping", "formats", "metrics", "transforms"},
     "augment": {"errors", "flag_values"},
     "model": {"arrays", "errors", "formats", "process", "transforms"},

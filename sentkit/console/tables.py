@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, BinaryIO, Literal, TypeVar
 
 from sentkit.console.messages import close_bar
+from sentkit.digits import meaning_of_brackets
 from sentkit.escaping import escape
 
 NAME_COLUMN, MEANING = 26, 30  # of `print_described`: largest name column, smallest text column
@@ -37,14 +38,20 @@ def show(
     """Print records as a table, or write each one as a line of JSON as soon as it is computed.
 
     `lines` converts a record to lines of the table. A long table repeats its header after each PAGE lines.
+    A line below it explains brackets around numbers.
     `layout` are arguments of `print_table`: `texts`, `optional`, `wrap` and `pairs`.
     """
     if as_table:
-        every_line = (line for record in records for line in lines(record))
+        every_line, meanings = (line for record in records for line in lines(record)), list[str]()
         while page := list(islice(every_line, PAGE)):
             columns = list(page[0])
             rows = [[line[column] for column in columns] for line in page]
             print_table(columns, rows, **layout)
+            if not layout.get("pairs"):  # pairs of rows have names of files beside their numbers
+                numbers = [column for column in columns if column not in layout.get("texts", ())]
+                meanings += meaning_of_brackets(line[column] for line in page for column in numbers)
+        if meanings:
+            print_text(["; ".join(dict.fromkeys(meanings))])
         return
     from sentkit.formats.json_files import json_line
 

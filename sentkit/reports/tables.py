@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from sentkit.digits import meaning_of_brackets
 from sentkit.errors import UsageError
 from sentkit.escaping import columns_of, escape, fit
 from sentkit.formats.files import bare_suffix
@@ -55,9 +56,9 @@ class Table:
     @property
     def caption(self) -> str:
         """The title, with the meaning of brackets in the cells."""
-        cells = "".join(cell for line in self.lines for cell in line.cells)
-        known = {"(": "(a): standard deviation", "[": "[a, b]: 95 % interval"}
-        return "; ".join([self.title, *(meaning for sign, meaning in known.items() if sign in cells)])
+        return "; ".join(
+            [self.title, *meaning_of_brackets(cell for line in self.lines for cell in line.cells)]
+        )
 
 
 def suites_of(paper: str, number: str) -> list[str]:

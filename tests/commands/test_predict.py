@@ -237,6 +237,16 @@ def test_outputs_of_a_checkpoint_that_are_not_finite_are_bad_rows(sentkit, tmp_p
     assert done.code == 2 or done.told == [f"sentkit predict: -:1: {UNUSABLE}"]
 
 
+def test_a_value_of_a_checkpoint_that_only_a_run_reads_is_refused(sentkit, tmp_path):
+    """transformers looks up this function when a text is read."""
+    path = make_classifier("deberta-v2", 2, tmp_path / "model") / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"pooler_hidden_act": "unknown"}))
+    done = sentkit("predict", "-m", tmp_path / "model", stdin='{"text":"a cat"}\n')
+
+    assert done.code == 65
+    assert "model: transformers cannot load the model: 'unknown'" in done.err
+
+
 @pytest.mark.parametrize(
     ("config", "flags", "code", "problem"),
     [

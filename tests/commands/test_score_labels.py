@@ -136,6 +136,7 @@ def test_a_table_and_the_exit_code(sentkit, tmp_path, on_terminal):
     assert f"best F1  {record['f1']:.2f} [" in lines[3]
     assert f"{record['f1_threshold']:.4f}  [" in lines[3]
     assert "recall at P 75" in lines[4]
+    assert lines[5:] == ["[a, b]: 95 % interval"]
     assert sentkit("score", *flags, "--fail-under", least - 0.01).code == 0
     done = sentkit("score", *flags, "--fail-under", least + 0.01)
     assert (done.code, len(done.rows)) == (1, 1)

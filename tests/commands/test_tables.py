@@ -9,6 +9,7 @@ from safetensors.numpy import save_file
 from sentkit.console.tables import fitted, kept_columns, shortened
 
 LONG = "a-file-with-a-name-that-is-too-long-for-any-terminal.jsonl"
+INTERVAL = "[a, b]: 95 % interval"
 
 
 @pytest.fixture
@@ -36,7 +37,8 @@ def test_a_report_is_legible_at_80_columns(on_terminal, sentkit):
 
     assert " ".join(lines[0].split()) == "file encoder pairs Spearman x 100 Pearson x 100"
     names = ["all", "mean", "weighted", "even", "odd", "minus", "p"]
-    assert [line.split()[0] for line in lines[2:]] == names
+    assert [line.split()[0] for line in lines[2:-1]] == names
+    assert lines[-1] == INTERVAL
     assert all(len(line.rstrip()) <= 80 for line in lines)
     assert not set(words) & set("│┃|+─━")
     assert lines[1].startswith("a-file-with-a-na")
@@ -54,8 +56,9 @@ def test_reports_of_a_narrow_terminal_and_of_several_files(on_terminal):
     wide, narrow = (on_terminal("score", "a.jsonl", *flags, width=width) for width in (200, 30))
     lines = on_terminal("score", "a.jsonl", LONG, *flags, "--baseline", "a.jsonl")
 
-    assert " ".join(narrow).split()[-7:] == wide[1].split()[-7:]
-    names = [line.split()[0] for line in lines[1:]]
+    assert " ".join(narrow[:-1]).split()[-7:] == wide[1].split()[-7:]
+    assert narrow[-1] == wide[-1] == lines[-1] == INTERVAL
+    names = [line.split()[0] for line in lines[1:-1]]
     assert names == ["a.jsonl", lines[2].split()[0], "minus", "p", "average"]
 
 
@@ -175,9 +178,10 @@ def test_agreement_with_classes_fits_80_columns(on_terminal, tmp_path, jsonl):
     (tmp_path / "v.jsonl").write_bytes(jsonl(*rows))
     lines = on_terminal("cluster", "v.jsonl", "--truth", "c", "--seed", "0..9")
 
-    assert len(lines) == 12
+    assert len(lines) == 13
     assert lines[0].split() == ["seed", "k", "ACC", "NMI", "ARI", "AMI"]
-    assert lines[-1].startswith("mean (sd)  3 ")
+    assert lines[-2].startswith("mean (sd)  3 ")
+    assert lines[-1] == "(a): standard deviation"
     assert max(len(line.rstrip()) for line in lines) <= 80
 
 

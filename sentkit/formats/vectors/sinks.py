@@ -76,9 +76,12 @@ class JsonlSink(Sink):
         refuse_existing_fields(rows, names, replace=self.replace)
 
     def write(self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[NewFields] = ()) -> None:
-        own = [list(zip(self.names, map(self.encode, each), strict=True)) for each in vectors]
-        before = extra or [()] * len(rows)
-        new = [[*one, *self.emb, *each] for one, each in zip(before, own, strict=True)]
+        zero = self.encode(np.zeros(vectors.shape[2], np.float32))
+        blank = [*self.emb, *((name, zero) for name in self.names)]
+        own = [blank] * len(rows)  # the many rows of blank texts share their bytes
+        for place in np.flatnonzero(vectors.view(np.uint32).any(axis=(1, 2))).tolist():
+            own[place] = [*self.emb, *zip(self.names, map(self.encode, vectors[place]), strict=True)]
+        new = [[*one, *each] for one, each in zip(extra, own, strict=True)] if extra else own
         self.out.write(b"\n".join([*with_fields(rows, new), b""]))
 
     def flush(self) -> None:

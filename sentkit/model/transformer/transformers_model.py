@@ -164,7 +164,11 @@ def load_classifier(folder: Path) -> Any:
         raise DataError("a classifier with a LoRA adapter is not supported", source=str(folder))
     model, missing = load_model(folder, kind)
     refuse_missing(sorted(missing), source=str(folder))
-    return model.eval()
+    with transformers_errors(str(folder)), torch.inference_mode():
+        model.eval()(
+            input_ids=torch.zeros((1, 2), dtype=torch.long)
+        )  # some values are read by no constructor
+    return model
 
 
 def load_model(folder: Path, kind_of: Callable[[Any], Any]) -> tuple[Any, Any]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import orjson
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from sentkit.errors import CannotCreateError, DataError, UsageError
 from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors import sinks
 from sentkit.formats.vectors.sinks import VectorOutput, file_name, open_sinks, output_paths
 from sentkit.formats.vectors.store import Store
 from support import stored_rows
@@ -54,6 +56,21 @@ def test_replaced_fields_keep_their_position(tmp_path: Path) -> None:
     found = write(tmp_path / "a.jsonl", [(old, ONE)], replace=True)
 
     assert found == b'{"embedding":[0.5,-1.0], "id":1.10,"_emb":"m/cls:012300000000" }\n'
+
+
+def test_zero_vectors_are_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block can have thousands of them, from blank texts. Minus zero is another number."""
+    encode = Mock(side_effect=sinks.ENCODINGS["list"])
+    monkeypatch.setattr(sinks, "ENCODINGS", {"list": encode})
+    pairs = [[[0, 0], [0, 0]], [[0.5, 0], [0, 0]], [[-0.0, 0], [0, 0]]] + [[[0, 0], [0, 0]]] * 100
+    rows = block_of([row('{"id":1}')] * len(pairs))
+    with open_sinks([str(tmp_path / "a.jsonl")], [{}], ("a", "b"), 2, VectorOutput()) as [sink]:
+        sink.put(rows, np.array(pairs, np.float32))
+    zeros = '{"id":1,"a":[0.0,0.0],"b":[0.0,0.0]}'
+    others = ['{"id":1,"a":[0.5,0.0],"b":[0.0,0.0]}', '{"id":1,"a":[-0.0,0.0],"b":[0.0,0.0]}']
+
+    assert (tmp_path / "a.jsonl").read_text().splitlines() == [zeros, *others, *[zeros] * 100]
+    assert encode.call_count == 1 + 2 * 2
 
 
 @pytest.mark.parametrize("emb", ['a "b"\\c:1', "a\nb:1", "é:1"])
@@ -149,8 +166,8 @@ def test_all_files_of_a_sweep_appear_or_none(tmp_path: Path) -> None:
     specs = [{"_emb": "m/cls:010000000000"}, {"_emb": "m/mean:020000000000"}]
 
     def fill(*, fails: bool) -> None:
-        with open_sinks(paths, specs, ("embedding",), 2, VectorOutput()) as sinks:
-            for sink in sinks:
+        with open_sinks(paths, specs, ("embedding",), 2, VectorOutput()) as opened:
+            for sink in opened:
                 sink.put(block_of([row("{}")]), ONE[None])
             if fails:
                 raise RuntimeError
