@@ -77,7 +77,7 @@ def duplicates(
     """
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.neighbours.corpus import NAMING
+    from sentkit.metrics.neighbours.corpus import NAMING, json_of
     from sentkit.metrics.neighbours.duplicates import LEVELS, Comparison, Duplicates, pairs
 
     console = run.console("duplicates")
@@ -112,14 +112,13 @@ def duplicates(
         if threshold is None:
             show_levels(found, shown or NAMING, output, out)
         elif unique:
-            out.writelines(row.line + b"\n" for row in found.first_rows())
+            out.writelines(line + b"\n" for line in found.unique())
         elif groups and isinstance(found, Duplicates):
-            for row, first in found.rows():
-                out.write(row.add([(b"group", b"%d" % first)], replace=replace) + b"\n")
+            out.writelines(line + b"\n" for line in found.grouped(replace=replace))
         elif output.as_table:
             show_pairs(pairs(found), shown or NAMING, metric, out)
         else:
-            out.writelines(object_of(pair) for pair in pairs(found))
+            out.writelines(json_of(pair) + b"\n" for pair in pairs(found))
         progress.done()
 
 
@@ -128,12 +127,6 @@ def check_form(shown: list[str], form: str | None, *, json: bool) -> None:
         raise UsageError(f"--json cannot be used with {form}; rows are always JSON")
     if own := next((name for name in shown if name in OWN), None):
         raise UsageError(f"--show {own}: every pair has this field", advice=f"remove --show {quote(own)}")
-
-
-def object_of(pair: dict[str, bytes]) -> bytes:
-    import orjson
-
-    return b"{%b}\n" % b",".join(b"%b:%b" % (orjson.dumps(name), value) for name, value in pair.items())
 
 
 def show_pairs(found: Iterable[dict[str, bytes]], shown: Sequence[str], metric: str, out: BinaryIO) -> None:

@@ -1,7 +1,7 @@
 """`sentkit predict`: the class or the score of every row."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from sentkit.console import Console, RowProgress
 from sentkit.errors import UsageError
@@ -11,9 +11,10 @@ from sentkit.flags.rules import Named
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
-    from sentkit.formats.rows.block import Row
+    from sentkit.arrays import Floats
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.rows.splice import NewFields
+    from sentkit.formats.vectors.vectors import VectorBlock
     from sentkit.model.classifier import ClassifierModel
 
 
@@ -50,11 +51,10 @@ def predict(
     """
     # As in `encode`, each thread computes batches of its own.
     limit_threads(None, of_libraries=1)
-    import numpy as np
-
     from sentkit.formats.rows.kinds import FIELDS
+    from sentkit.formats.vectors.sinks import with_fields
     from sentkit.formats.vectors.store import is_store
-    from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VectorRow, without_vectors
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS
 
     console = run.console("predict")
     options.check_name("--name", name)
@@ -68,7 +68,7 @@ def predict(
 
             classifier = read_classifier(model)
             answers = classifier.answers
-            groups: Iterator[tuple[list[Any], Any]] = classifier.outputs(inputs)
+            groups: Iterator[tuple[VectorBlock, Floats]] = classifier.outputs(inputs)
         else:
             from sentkit.model.classifier import ClassifierModel
 
@@ -78,27 +78,38 @@ def predict(
         if answers.classes and name == ("probabilities" if every else "probability"):
             raise UsageError(f"--name {name}: this field is for the probability", advice="use another name")
 
-        def put(item: tuple["Row | VectorRow", Any, "NewFields"]) -> bytes:
-            row, values, fields = item
-            bare = without_vectors(row.row, row.names) if isinstance(row, VectorRow) else row
-            if not np.isfinite(values).all():  # JSON cannot represent NaN
-                raise bare.error("an output of the classifier is NaN or infinity")
-            return bare.add(fields, replace=replace) + b"\n"
-
         with output.open() as out:
-            for rows, outputs in groups:
-                items = zip(rows, outputs, answers.fields(outputs, name, every=every), strict=True)
-                out.writelines(inputs.rejects.each(items, put, lambda item: item[0].input_line))
+            for block, outputs in groups:
+                fields = answers.fields(outputs, name, every=every)
+                for places in marked(block, outputs, fields, replace=replace).sift(inputs.rejects):
+                    good = block.rows.take(places).without({*block.names, "_emb"} if block.names else ())
+                    new = fields[places] if isinstance(places, slice) else [fields[each] for each in places]
+                    out.writelines(line + b"\n" for line in with_fields(good, new))
                 out.flush()  # the reader of the pipe gets each group immediately
-                progress.add(len(rows), 0)
+                progress.add(len(block))
     progress.done()
+
+
+def marked(
+    block: "VectorBlock", outputs: "Floats", fields: "list[NewFields]", *, replace: bool
+) -> "VectorBlock":
+    """Mark rows with an output that JSON cannot represent, and rows that have one of the new fields."""
+    import numpy as np
+
+    from sentkit.formats.vectors.sinks import refuse_existing_fields
+
+    for place in np.flatnonzero(~np.isfinite(outputs).all(axis=1)).tolist():
+        block.rows.refuse(place, "an output of the classifier is NaN or infinity")
+    refuse_existing_fields(block.rows, [name.decode() for name, _ in fields[0]], replace=replace)
+    return block
 
 
 def outputs_of(
     text_model: "ClassifierModel", inputs: "Inputs", console: Console
-) -> Iterator[tuple[list["Row"], Any]]:
-    """Yield groups of rows with the outputs of the head (n, k)."""
+) -> "Iterator[tuple[VectorBlock, Floats]]":
+    """Yield groups of rows, which have no vectors, and the outputs of the head (n, k)."""
     from sentkit.formats.vectors.store import common_fields
+    from sentkit.formats.vectors.vectors import VectorBlock
     from sentkit.model.classifier import RowTexts
     from sentkit.model.encoding import encode_groups
     from sentkit.model.text.groups import Tally, prepare
@@ -110,5 +121,5 @@ def outputs_of(
     console.note(f"{classifier.width} outputs, {classifier.device}, {classifier.precision}")
     for group in encode_groups(groups, classifier, classifier.budget):
         tally.add(group)
-        yield list(group.rows), group.vectors[0][:, 0]
+        yield VectorBlock(group.rows, group.vectors[0], names=()), group.vectors[0][:, 0]
     console.warn(*classifier.remarks(tally))

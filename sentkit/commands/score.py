@@ -17,7 +17,7 @@ from sentkit.flags.rules import Excludes, Range, excludes
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.formats.vectors.vectors import VectorBlock, VectorRow
+    from sentkit.formats.vectors.vectors import VectorBlock
     from sentkit.metrics.sts.report import Record
 
 TOP = 10  # pairs, by default
@@ -184,14 +184,17 @@ class Closest:
     def requested(self) -> bool:
         return self.top is not None or self.threshold is not None
 
-    def find(self, inputs: "Inputs", rows: Iterable["VectorRow"]) -> Iterator[dict[str, Any]]:
-        from sentkit.metrics.neighbours.closest_pairs import closest, reaching
+    def find(self, inputs: "Inputs", blocks: Iterable["VectorBlock"]) -> Iterator[dict[str, Any]]:
+        from sentkit.metrics.neighbours.closest_pairs import closest_pairs, pairs_reaching, records, whole
 
+        rows, vectors = whole(blocks)
         if self.threshold is not None and self.top is None:
-            return reaching(inputs, rows, threshold=self.threshold, metric=self.metric)
-        pairs = closest(inputs, rows, top=self.top or TOP, metric=self.metric)
+            for pairs in pairs_reaching(vectors, self.threshold, self.metric):
+                yield from records(inputs, rows, pairs)
+            return
         least = -math.inf if self.threshold is None else self.threshold
-        return takewhile(lambda pair: pair["similarity"] >= least, pairs)
+        found = records(inputs, rows, closest_pairs(vectors, self.top or TOP, self.metric))
+        yield from takewhile(lambda pair: pair["similarity"] >= least, found)
 
 
 def score_rows(
@@ -228,9 +231,9 @@ def score_rows(
     elif keep:
         raise row.error("--keep-vectors needs pairs, but this row is one sentence")
     elif whole:
-        write_matrix(chain.from_iterable(blocks), out, closest.metric, replace=replace)
+        write_matrix(blocks, out, closest.metric, replace=replace)
     else:
-        pairs = closest.find(inputs, chain.from_iterable(blocks))
+        pairs = closest.find(inputs, blocks)
         with slow(console, "reading the vectors and comparing all pairs"):
             best = list(islice(pairs, 1))  # the iterator is lazy: the first pair starts the comparison
         show_closest(chain(best, pairs), out, closest.metric, as_table=as_table)
@@ -261,11 +264,11 @@ def score_pairs(
         out.write(b"\n".join([*with_fields(rows, new), b""]))
 
 
-def write_matrix(rows: Iterable["VectorRow"], out: BinaryIO, metric: str, *, replace: bool) -> None:
+def write_matrix(blocks: Iterable["VectorBlock"], out: BinaryIO, metric: str, *, replace: bool) -> None:
     from sentkit.formats.vectors.vectors import as_list
     from sentkit.metrics.neighbours.closest_pairs import matrix
 
-    for row, similarities in matrix(rows, metric=metric):
+    for row, similarities in matrix(blocks, metric=metric):
         out.write(row.add([(b"similarities", as_list(similarities))], replace=replace) + b"\n")
 
 

@@ -190,7 +190,7 @@ def search(
         )
         progress = RowProgress(console)
         progress.share, answered.report = inputs.meter.share, progress.add
-        write(answered, out, "flat" if flat else "rows" if as_rows else "table", replace=replace)
+        write(answered, out, "flat" if flat else "rows" if as_rows else "table")
         progress.done()
     console.warn(*corpus.left_out, *(encoded.remarks if encoded else ()))
 
@@ -236,8 +236,7 @@ def encoded_corpus(
     from pathlib import Path
 
     from sentkit.formats.checkpoints.folders import NANO, STATIC
-    from sentkit.formats.vectors.table import in_memory
-    from sentkit.metrics.neighbours.corpus import SearchCorpus
+    from sentkit.metrics.neighbours.corpus import SearchCorpus, in_memory
     from sentkit.model import find_encoder
     from sentkit.model.query_encoder import encoded_files
     from sentkit.model.reading import ReadingOptions
@@ -251,7 +250,7 @@ def encoded_corpus(
     progress = RowProgress(console)
     progress.share = inputs.meter.share
     rows = encoded_files(inputs, encoder, progress.add)
-    table = in_memory(inputs, rows, lambda row: None, named=True)
+    table = in_memory(inputs, rows.blocks(), lambda: (rows.names, rows.emb), named=True)
     progress.done()
     console.warn(*encoder.notes, *rows.remarks)
     return SearchCorpus(table, with_id=True), rows.record
@@ -264,44 +263,27 @@ def join_parts(paths: list[str], output: options.ReportFlags, console: Console) 
         out.writelines(row + b"\n" for row in union(inputs))
 
 
-def write(search: "Search", out: BinaryIO, form: str, *, replace: bool) -> None:
-    if form == "flat":
-        write_flat(search, out)
-    elif form == "rows":
-        write_hits(search, out, replace=replace)
-    else:
+def write(search: "Search", out: BinaryIO, form: str) -> None:
+    if form == "table":
         show_hits(search)
-
-
-def write_flat(search: "Search", out: BinaryIO) -> None:
-    for window in search.windows():
-        for query_hits in window:
-            out.writelines(search.flat(query_hits))
-        out.flush()
-
-
-def write_hits(search: "Search", out: BinaryIO, *, replace: bool) -> None:
-    from sentkit.metrics.neighbours.parts import part_of
-
-    for window in search.windows():
-        for query_hits in window:
-            hits = b"[%b]" % b",".join(search.corpus.hit(*each) for each in query_hits.hits)
-            new = [(b"hits", hits)]
-            if search.options.part is not None:
-                new.append((b"part", part_of(search, [each for _, each in query_hits.hits])))
-            out.write(query_hits.query.add(new, replace=replace) + b"\n")
-        out.flush()  # the reader of a slow pipe gets each window immediately
+        return
+    lines = search.flat if form == "flat" else search.nested
+    for queries, found in search.blocks():
+        for query, hits in zip(queries, found, strict=True):
+            out.writelines(lines(query, hits))
+        out.flush()  # the reader of a slow pipe gets each block immediately
 
 
 def show_hits(search: "Search") -> None:
     """Print a line for each hit, with the query in the first line; a search in files has only one query."""
-    columns = ["query", search.metric, "row", "hit"]
+    columns = ["query", search.options.metric, "row", "hit"]
     rows = []
-    for query_hits in search:
-        query = search.called(query_hits.query)
-        for row, similarity in query_hits.hits:
-            rows.append([query, f"{similarity:.4f}", *search.cells(row)])
-            query = ""
+    for queries, hits in search.blocks():
+        for query, own in zip(queries, hits, strict=True):
+            name = search.called(query)
+            for row, similarity in own:
+                rows.append([name, f"{similarity:.4f}", *search.cells(row)])
+                name = ""
     if rows and search.corpus.files:
         print_table([columns[1], "line", "hit"], [row[1:] for row in rows], texts=["hit"])
     elif rows:

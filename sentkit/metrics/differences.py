@@ -19,8 +19,8 @@ from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import FIELDS, KINDS, VECTORS, class_of
 from sentkit.formats.rows.rows import Inputs, blocks
 from sentkit.formats.vectors.store import fields_of, is_store
-from sentkit.formats.vectors.table import read_table
 from sentkit.formats.vectors.vectors import VectorReader, VectorRow, is_array
+from sentkit.metrics.neighbours.corpus import read_table
 from sentkit.metrics.neighbours.search import Searcher
 from sentkit.metrics.similarity import SIMILARITIES, SMALLEST_NORM, exact, lengths
 from sentkit.metrics.sts.correlation import spearman

@@ -12,7 +12,7 @@ from sentkit.formats.rows.block import RowBlock, made_block
 from sentkit.formats.rows.kinds import SENTENCE, TextParser
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.sinks import refuse_not_finite
-from sentkit.formats.vectors.vectors import VectorRow
+from sentkit.formats.vectors.vectors import VectorBlock
 from sentkit.model import Model, find_encoder
 from sentkit.model.encoding import Encoder, Report, TextTokenizer, encode_groups
 from sentkit.model.reading import ReadingOptions
@@ -107,7 +107,7 @@ def with_query_prompt(
 
 
 class EncodedRows:
-    """Rows of one text with the vectors that `encode` computes. `read` loads the weights."""
+    """Rows of one text with the vectors that `encode` computes. `blocks` loads the weights."""
 
     names = SENTENCE.vectors
 
@@ -126,7 +126,9 @@ class EncodedRows:
         self.record: Mapping[str, Any] = {}  # of the space, as a vector file has it
         self.remarks: list[str] = []
 
-    def read(self, then: Callable[[VectorRow], T]) -> Iterator[T]:
+    def blocks(
+        self, check: Callable[[VectorBlock], VectorBlock] = lambda block: block
+    ) -> Iterator[VectorBlock]:
         groups, tokens = whole_if_small(prepare(self.rows(), self.model.tokenizer, Rejects()))
         encoder = self.model.encoder(tokens)
         if self.declared is not None and encoder.specs[0].record.get("weights") != self.weights:
@@ -134,8 +136,9 @@ class EncodedRows:
             encoder = self.declared.encoder(tokens)
         self.emb, self.record = encoder.specs[0].emb, encoder.specs[0].record
         for done in encode_list(groups, encoder, self.tally, self.report):
-            for row, vectors in zip(done.rows, done.vectors[0], strict=True):
-                yield then(VectorRow(row, vectors, self.names))
+            block = check(VectorBlock(done.rows, done.vectors[0], self.names))
+            for places in block.sift(Rejects()):
+                yield block.take(places)
         self.remarks = [*encoder.notes, *encoder.remarks(self.tally)]
 
 

@@ -248,10 +248,11 @@ def retrieved(made: Mapping[str, str], test: TestSet) -> float:
     corpus = read_search_corpus(inputs.other(made[test.path]))
     search = Search(VectorReader(inputs), corpus, SearchOptions(top=TOP), inputs, source=path)
     reader, run = RunReader(inputs, qrels), Run(test.parts["queries"], {})
-    for query_hits in search:
-        rows = (search.corpus.row(place) for place, _ in query_hits.hits)
-        hits = [(0.0, reader.id_of(row, "document")) for row in rows]
-        reader.add(run, reader.id_of(query_hits.query, "query"), hits)
+    for queries, found in search.blocks():
+        for query, hits in zip(queries, found, strict=True):
+            rows = (search.corpus.row(place) for place, _ in hits)
+            documents = [(0.0, reader.id_of(row, "document")) for row in rows]
+            reader.add(run, reader.id_of(query, "query"), documents)
     return float(values_of(run, qrels, qrels_path, missing_is_zero=False)[:, 0].mean())
 
 

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -14,15 +15,16 @@ from sentkit.digits import significant
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import together
 from sentkit.formats.outputs.outputs import open_output
-from sentkit.formats.rows.block import Row, block_of, made_block
+from sentkit.formats.rows.block import Row, RowBlock, block_of, made_block
 from sentkit.formats.rows.lines import json_object
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.convert import common_spec, with_fields, with_vectors
+from sentkit.formats.vectors.checks import one_vector
+from sentkit.formats.vectors.convert import as_jsonl, common_spec, with_fields
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, edition_advice, short_label, space_of
-from sentkit.formats.vectors.sinks import VectorOutput, open_sinks
+from sentkit.formats.vectors.sinks import VectorOutput, open_sinks, refuse_existing_fields
 from sentkit.formats.vectors.storage import places_of_texts
 from sentkit.formats.vectors.store import Store, is_store
-from sentkit.formats.vectors.vectors import VectorReader, VectorRow, expect_one, without_vectors
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.labels import UNWATCHED, Watch
 from sentkit.labels.clusters.clustering import (
     ALGORITHMS,
@@ -37,6 +39,9 @@ from sentkit.metrics.neighbours.corpus import left_out
 from sentkit.transforms.steps import Step
 
 MAX_MAGNITUDE = 1e15  # maximum; the squared distance of larger vectors may exceed float32
+
+
+Kept = Callable[[VectorBlock, str | None], list[bytes]]  # of rows and their `_emb`
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +76,12 @@ class Points:
 
 
 def read_points(
-    inputs: Inputs, line: Callable[[VectorRow, str | None], bytes], step: Step | None = None
+    inputs: Inputs,
+    kept: Kept,
+    check: Callable[[RowBlock], None] = lambda rows: None,
+    step: Step | None = None,
 ) -> Points:
-    """Read all rows. `line` gets a row and the `_emb` of the input; it returns the kept part or raises.
+    """Read all rows. `check` can mark rows as bad. `kept` returns the kept parts of the others.
 
     The vectors of a single vector file are memory-mapped. The step, if any, keeps their width.
     """
@@ -83,19 +91,20 @@ def read_points(
     sources: list[str] = []
     numbers, flat = array("q"), bytearray()
 
-    def take(row: VectorRow) -> None:
-        expect_one(row)
-        if np.abs(row.vectors).max() > MAX_MAGNITUDE:
+    def checked(block: VectorBlock) -> VectorBlock:
+        largest = np.abs(one_vector(block).vectors).max(axis=(1, 2))
+        for place in np.flatnonzero(largest > MAX_MAGNITUDE).tolist():
             problem = f"the vector has a value above {MAX_MAGNITUDE:.0e}, so squared distances would overflow"
-            raise row.row.error(problem)
-        lines.append(line(row, reader.emb))
-        sources.append(row.row.source)
-        numbers.append(row.row.number)
-        if not mapped:
-            flat.extend(row.vectors.tobytes())
+            block.rows.refuse(place, problem)
+        check(block.rows)
+        return block
 
-    for _ in reader.read(take):
-        pass
+    for block in reader.blocks(checked):
+        lines += kept(block, reader.emb)
+        sources += block.rows.sources
+        numbers.extend(block.rows.numbers)
+        if not mapped:
+            flat += block.vectors.tobytes()
     if mapped:
         stored = Store(inputs.paths[0]).mapped()  # (n, 1, d)
         vectors = stored[:, 0] if len(numbers) else stored.reshape(0, stored.shape[-1])
@@ -114,6 +123,14 @@ def read_points(
     return Points(vectors, rows, space, lines, sources, numbers, spec, inputs, places_of_texts(rows))
 
 
+def nothing(block: VectorBlock, _: str | None) -> list[bytes]:
+    return [b""] * len(block)
+
+
+def without_vectors(block: VectorBlock, _: str | None) -> list[bytes]:
+    return block.rows.without({*block.names, "_emb"}).lines
+
+
 def write_centroids(
     path: str, centres: Float64, descriptions: Iterable[dict[str, Any]], space: str | None, *, force: bool
 ) -> None:
@@ -128,7 +145,7 @@ def write_centroids(
 
 def read_centroids(path: str) -> Points:
     """Read centroids. They are numbered from 0 in row order; a field "cluster" must agree with it."""
-    points = read_points(Inputs([path]), lambda row, _: without_vectors(row.row, row.names).line)
+    points = read_points(Inputs([path]), without_vectors)
     for number, row in enumerate(points.kept_rows()):
         if row.values.get("cluster", number) != number:
             problem = f'"cluster" is {orjson.dumps(row.values["cluster"]).decode()}, expected {number}'
@@ -175,9 +192,9 @@ class ClusteringRun:
         """True if the algorithm takes the number of clusters."""
         return self.centroids is None and ALGORITHMS[self.algorithm].counted
 
-    def points(self, line: Callable[[VectorRow, str | None], bytes]) -> Points:
+    def points(self, kept: Kept, check: Callable[[RowBlock], None] = lambda rows: None) -> Points:
         """Read the rows. Refuse a number of rows that the algorithm or the cluster number does not allow."""
-        points = read_points(self.inputs, line, self.step)
+        points = read_points(self.inputs, kept, check, self.step)
         count, source = len(points.clustered), points.source
         for message in left_out(source, len(points) - count, len(points)):
             self.warn(message)
@@ -233,12 +250,10 @@ def label_rows(
     """The rows with the best clustering of all seeds, and its agreement with the others (n,)."""
     new = NEW_FIELDS[form]
 
-    def line(row: VectorRow, emb: str | None) -> bytes:
-        """The kept part of a row: all of it, or the row without its vector."""
-        row.row.check_absent(new, replace=replace)
-        return (with_vectors(row, emb) if keep else without_vectors(row.row, row.names)).line
+    def check(rows: RowBlock) -> None:
+        refuse_existing_fields(rows, new, replace=replace)
 
-    points = run.points(line)
+    points = run.points(partial(as_jsonl, encoding=None) if keep else without_vectors, check)
     clusterings = list(run.clusterings(points, run.counts[0]))
     best = best_of(clusterings)
     others = [each.labels for each in clusterings if each is not best]

@@ -19,10 +19,11 @@ from sentkit.arrays import Float32
 from sentkit.digits import decimals
 from sentkit.errors import DataError
 from sentkit.formats.files import readable
+from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.kinds import class_of
-from sentkit.formats.vectors.vectors import VectorRow
+from sentkit.formats.vectors.checks import parse_rows
 from sentkit.labels.clusters.clustering import Clustering, distances
-from sentkit.labels.clusters.clustering_run import ClusteringRun, Points
+from sentkit.labels.clusters.clustering_run import ClusteringRun, Points, nothing
 from sentkit.metrics.clustering.agreement import MEASURES, Silhouette, agreement, measures
 
 Record = dict[str, Any]  # a JSON object
@@ -99,14 +100,12 @@ def word() -> re.Pattern[str]:
 
 def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
     """A record for each seed, and one of their mean. Values x 100; noise counts as one additional cluster."""
-    names: list[str] = []
 
-    def line(row: VectorRow, _: str | None) -> bytes:
-        names.append(class_of(row.row, truth))
-        return b""
+    def check(rows: RowBlock) -> None:
+        parse_rows(rows, lambda row: class_of(row, truth).encode())
 
-    points = run.points(line)
-    known, classes = np.unique(np.array(names, dtype=object), return_inverse=True)
+    points = run.points(lambda block, _: [name for (name,) in block.rows.texts], check)
+    known, classes = np.unique(np.array(points.lines, dtype=object), return_inverse=True)
     if len(known) == 1:
         problem = f'"{truth}" is the same in all {len(points)} rows, expected 2 classes or more'
         raise DataError(problem, source=points.source)
@@ -137,7 +136,7 @@ def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
 
 def count_records(run: ClusteringRun) -> Iterator[Record]:
     """A record for each number of clusters. Silhouette and inertia are means over the seeds."""
-    points = run.points(lambda row, _: b"")
+    points = run.points(nothing)
     seeds, inside = list(run.seeds), slice(None) if points.kept is None else points.kept
     silhouette = Silhouette(points.clustered, np.random.default_rng(seeds[0]))
     for count in run.counts:

@@ -17,11 +17,17 @@ from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.checks import parse_rows
 from sentkit.formats.vectors.fingerprint import label_of
-from sentkit.formats.vectors.vectors import VectorReader, VectorRow
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.labels import UNWATCHED, Watch
 from sentkit.labels.probes.classifiers import Data, Fit, Head, Network, Outcome, in_order, logreg, weights_of
-from sentkit.labels.probes.saved import VectorClassifier, features_of, write_classifier
+from sentkit.labels.probes.saved import (
+    VectorClassifier,
+    features_of,
+    refuse_without_features,
+    write_classifier,
+)
 from sentkit.metrics.classification import f1
 
 Record = dict[str, Any]  # a JSON object
@@ -43,14 +49,15 @@ class Examples:
 def read_examples(reader: VectorReader, path: str, label: str) -> Examples:
     """Read all rows of a file; all files of one reader must have one space and one shape."""
 
-    def take(row: VectorRow) -> tuple[Float32, str]:
-        return features_of(row), class_of(row.row, label)
+    def check(block: VectorBlock) -> VectorBlock:
+        parse_rows(refuse_without_features(block).rows, lambda row: class_of(row, label))
+        return block
 
-    rows = list(reader.read_file(path, take))
-    if not rows:
+    blocks = list(reader.blocks_of(path, check))
+    if not blocks:
         raise NoRowsError([path])
-    features, names = zip(*rows, strict=True)
-    return Examples(path, np.stack(features), names)
+    names = tuple(name for block in blocks for (name,) in block.rows.texts)
+    return Examples(path, np.concatenate([features_of(block) for block in blocks]), names)
 
 
 def classes_of(examples: Examples, label: str) -> dict[str, int]:

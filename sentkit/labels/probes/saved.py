@@ -10,27 +10,32 @@ import orjson
 from sentkit.arrays import Float32, Float64
 from sentkit.errors import DataError
 from sentkit.formats.rows.answers import Answers
-from sentkit.formats.rows.rows import Inputs, blocks
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.checks import refuse_all
 from sentkit.formats.vectors.safetensors_header import put_arrays, read_array
-from sentkit.formats.vectors.vectors import VectorReader, VectorRow
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.transforms.steps import check_fitted, read_fit_note
 
 KIND = "classifier"
 ROWS = 1024  # rows that are classified at a time
 
 
-def features_of(row: VectorRow) -> Float32:
-    """The vector of a sentence; (|u - v|, u * v) for a pair, as in SentEval (arXiv 1803.05449)."""
-    if len(row.vectors) == 1:
-        return row.vectors[0]
-    if len(row.vectors) > 2:
-        raise row.row.error("this row is a triplet; probe reads sentences and pairs")
-    left, right = row.vectors
+def features_of(block: VectorBlock) -> Float32:
+    """The vectors of sentences; (|u - v|, u * v) of pairs, as in SentEval (arXiv 1803.05449)."""
+    if block.vectors.shape[1] == 1:
+        return block.vectors[:, 0]
+    left, right = block.vectors[:, 0], block.vectors[:, 1]
     with np.errstate(over="ignore"):
-        features = np.concatenate([abs(left - right), left * right])
-    if not np.isfinite(features).all():
-        raise row.row.error("the vectors of this pair are too large to multiply")
-    return features
+        return np.concatenate([abs(left - right), left * right], axis=1)
+
+
+def refuse_without_features(block: VectorBlock) -> VectorBlock:
+    """Mark triplets, and pairs whose products are not finite."""
+    if block.vectors.shape[1] > 2:
+        refuse_all(block.rows, "this row is a triplet; probe reads sentences and pairs")
+    for place in np.flatnonzero(~np.isfinite(features_of(block)).all(axis=1)).tolist():
+        block.rows.refuse(place, "the vectors of this pair are too large to multiply")
+    return block
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +58,23 @@ class VectorClassifier:
     def answers(self) -> Answers:
         return Answers(self.classes, "softmax")
 
-    def outputs(self, inputs: Inputs) -> Iterator[tuple[list[VectorRow], Float64]]:
-        """Yield groups of rows, and their outputs (n, k)."""
+    def outputs(self, inputs: Inputs) -> Iterator[tuple[VectorBlock, Float64]]:
+        """Yield blocks of rows, and their outputs (n, k)."""
         reader = VectorReader(inputs)
 
-        def take(row: VectorRow) -> tuple[VectorRow, np.ndarray]:
-            if reader.emb != checked.get("emb", ...):
-                check_fitted(self.path, reader.emb)
-                checked["emb"] = reader.emb
-            features = features_of(row)
-            if len(features) != self.weight.shape[1]:
-                problem = (
-                    f"the classifier takes {self.weight.shape[1]} features, this row has {len(features)}"
-                )
-                raise row.row.error(problem)
-            return row, features
+        def check(block: VectorBlock) -> VectorBlock:
+            try:
+                if not reader.begun:
+                    check_fitted(self.path, reader.emb)
+            except DataError as error:  # of the first row, which is alone in its block
+                block.rows.bad.setdefault(0, error)
+            width, wanted = features_of(refuse_without_features(block)).shape[1], self.weight.shape[1]
+            if width != wanted:
+                refuse_all(block.rows, f"the classifier takes {wanted} features, this row has {width}")
+            return block
 
-        checked: dict[str, Any] = {}
-        for block in blocks(reader.read(take), ROWS):
-            rows, features = zip(*block, strict=True)
-            yield list(rows), np.stack(features).astype(np.float64) @ self.weight.T + self.bias
+        for block in resized(reader.blocks(check), joined, ROWS):
+            yield block, features_of(block).astype(np.float64) @ self.weight.T + self.bias
 
 
 def read_classifier(path: str) -> VectorClassifier:

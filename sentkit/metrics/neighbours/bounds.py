@@ -13,7 +13,7 @@ import numpy as np
 
 from sentkit.arrays import Float32, Float64
 
-SAMPLE = 4096  # rows that determine the axes
+SAMPLE = 4096  # rows that determine the axes, at most one in four
 COMPARED = 512  # of them, compared with the others to estimate the share of pairs that remain
 AXES = (15, 31, 63, 127)
 LOST = 1e-5  # rounding errors of the parts of unit rows, and of the squares of the lengths of their rests
@@ -53,7 +53,7 @@ def find_bounds(
 
     `read` returns rows of length 1 or less.
     """
-    sample = read(np.linspace(0, count - 1, min(SAMPLE, count)).astype(np.intp))
+    sample = read(np.linspace(0, count - 1, min(SAMPLE, -(-count // 4))).astype(np.intp))
     sample = sample[np.random.default_rng(0).permutation(len(sample))]
     width, directions = sample.shape[1], principal_axes(sample)
     best, least = None, WORTHWHILE * (width + COMPARE)

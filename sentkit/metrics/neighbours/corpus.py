@@ -1,89 +1,242 @@
-"""The corpus of a search: its vectors, its space, and the fields that hits show."""
+"""A corpus: rows with vectors that can be read in any order, their space, and the fields that hits show."""
 
-from collections.abc import Collection, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import accumulate
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
+import numpy as np
 import orjson
 
 from sentkit.arrays import Indices, Rows
 from sentkit.digits import significant
-from sentkit.errors import DataError
+from sentkit.errors import DataError, NoRowsError, UsageError
 from sentkit.formats.files import readable
-from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.fingerprint import UNNAMED, short_label, space_of, space_of_signs, target_space
-from sentkit.formats.vectors.storage import SelectedVectors, StoredVectors, first_vectors, places_of_texts
-from sentkit.formats.vectors.table import VectorTable, read_table
-from sentkit.formats.vectors.vectors import VectorRow, expect_one
+from sentkit.formats.rows.block import Row, block_of
+from sentkit.formats.rows.lines import json_object
+from sentkit.formats.rows.rows import Inputs, Rejects
+from sentkit.formats.vectors.checks import one_vector, refuse_all
+from sentkit.formats.vectors.fingerprint import (
+    SIGN,
+    UNNAMED,
+    edition_advice,
+    short_label,
+    space_of,
+    space_of_signs,
+    target_space,
+)
+from sentkit.formats.vectors.folders import is_vector_folder
+from sentkit.formats.vectors.sinks import refuse_not_finite
+from sentkit.formats.vectors.storage import (
+    FLOATS,
+    SelectedVectors,
+    StoredVectors,
+    Vectors,
+    finite_halves,
+    first_vectors,
+    places_of_texts,
+)
+from sentkit.formats.vectors.store import Store, fields_of, is_store
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, refuse_renamed_vectors
 
 IDS = ("id", "_id")  # the field that identifies a row: the first of these that it has
 NAMING = ("text", "entry")  # the name of a row in results: the first of these fields that it has
+CHECKED = 4096  # vectors of a file that are checked at a time
 CACHED_ROWS = 1 << 16  # rows whose fields are kept for later hits
+
+Check = Callable[[VectorBlock], VectorBlock]  # marks bad rows
+
+
+@dataclass(frozen=True, slots=True)
+class VectorTable:
+    """Rows with vectors. Those of a vector file stay in the file."""
+
+    path: str
+    vectors: Vectors  # (n, k, d), memory-mapped if they are in a vector file
+    names: tuple[str, ...]  # standard names of the k vector fields
+    fields: Mapping[str, str]  # standard name -> name in these rows
+    emb: str | None
+    row: Callable[[int], Row]  # the row at a place, counted from 0, without its vectors
+    numbers: Sequence[int]  # of the rows in the file, from 1
+    origin: str | None = None  # how the vectors were encoded, if the file records it
+    files: Sequence[str] = ()  # of the rows, if they are encoded from several files
+    digest: str = ""  # of the whole folder, if these are the vectors of a part
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def refuse_others(self, block: VectorBlock, emb: str | None, what: str, *, fits: bool = False) -> None:
+        """Mark the rows of a block of another space, unless they were trained to match that of this table.
+
+        `fits` is true if the caller accepts this other space.
+        """
+        if emb is None or self.emb is None:
+            fits = fits or emb == self.emb
+        else:
+            fits = fits or space_of(self.emb) in (space_of(emb), target_space(emb))
+        width, wanted = block.vectors.shape[-1], self.vectors.shape[-1]
+        if not fits:
+            ours, theirs = short_label(emb), short_label(self.emb)
+            problem = f"the vectors of the {what} are {ours}, the vectors of {self.path} are {theirs}"
+            refuse_all(block.rows, problem, edition_advice(emb, self.emb) or self.origin)
+        elif width != wanted:
+            problem = f"the {what} has {width} numbers, the vectors of {self.path} have {wanted}"
+            refuse_all(block.rows, problem)
+
+
+def read_table(
+    inputs: Inputs, check: Check = lambda block: block, part: tuple[int, int] | None = None
+) -> VectorTable:
+    """Read one file. `check` gets the rows that must be parsed: all, but of a vector file only the first.
+
+    If bad rows are rejected, all rows of a vector file are parsed, too. `part` is the number of a part of a
+    vector folder, and the number of parts.
+    """
+    path = inputs.paths[0]
+    if part is not None and not is_vector_folder(path):
+        problem = f"a part of {path}: it is not a vector folder"
+        raise UsageError(problem, advice="use encode -o DIR/, which makes one")
+    if part is None and (not is_store(path) or inputs.rejects.skip):
+        reader = VectorReader(inputs)
+        return in_memory(inputs, reader.blocks(check), lambda: (reader.names, reader.emb))
+    refuse_renamed_vectors(inputs, path)
+    store = Store(path)
+    if part is not None:
+        store.keep_part(*part)
+    vectors, numbers = store.vectors(), range(store.before + 1, store.before + store.count + 1)
+    if not len(vectors):
+        raise NoRowsError([path])
+    for _ in check(VectorBlock(block_of([store.row(0)]), vectors[:1], store.names)).sift(Rejects()):
+        pass
+    check_numbers(store, vectors)
+    fields, origin = fields_of(inputs, path), origin_of(store)
+    return VectorTable(
+        path, vectors, store.names, fields, store.emb, store.row, numbers, origin, digest=store.digest
+    )
+
+
+def check_numbers(store: Store, vectors: Vectors) -> None:
+    """Refuse NaN and infinity."""
+    for start in range(0, len(vectors) if store.kind in FLOATS else 0, CHECKED):
+        span = slice(start, start + CHECKED)
+        halves = vectors.codes(span) if isinstance(vectors, StoredVectors) else np.empty(0)
+        if halves.dtype == np.float16 and finite_halves(halves):
+            continue
+        block = vectors[span]
+        if not np.isfinite(block).all():
+            place = int(np.flatnonzero(~np.isfinite(block).all(axis=(1, 2)))[0])
+            row = block_of([store.row(start + place)])
+            refuse_not_finite(row, block[place : place + 1])
+            raise row.bad[0]
+
+
+def origin_of(store: Store) -> str | None:
+    """The flags of `encode` that made a vector file, for advice; steps have their label names."""
+    if not isinstance(store.spec.get("model"), str):
+        return None
+    flags = [f"-m {quote(store.spec['model'])}"]
+    if isinstance(store.spec.get("readout"), str):
+        flags.append(f"--readout {quote(store.spec['readout'])}")
+    steps = store.spec.get("steps")
+    names = [str(step).rpartition(":")[0] for step in steps] if isinstance(steps, list) else []
+    if names := [name for name in names if name != SIGN]:  # queries of a binary corpus are not binary
+        flags.append("and the steps " + " ".join(names))
+    return f"encode the queries with {' '.join(flags)}"
+
+
+def in_memory(
+    inputs: Inputs,
+    blocks: Iterable[VectorBlock],
+    space: Callable[[], tuple[tuple[str, ...], str | None]],
+    *,
+    named: bool = False,
+) -> VectorTable:
+    """Read the vectors and the bytes of the rows into memory, without an object for each row.
+
+    `space` returns the names of the vectors and their `_emb`, known after the last block. `named`: with the
+    file of each row.
+    """
+    vectors, lines, sizes, numbers = bytearray(), bytearray(), array("q"), array("q")
+    files: list[str] = []
+    path, width = inputs.paths[0], 1
+    for block in blocks:
+        vectors += block.vectors.astype("<f4", copy=False).tobytes()
+        own = block.rows.without({*block.names, "_emb"}).lines
+        lines += b"".join(own)
+        sizes.extend(map(len, own))
+        numbers.extend(block.rows.numbers)
+        files += block.rows.sources if named else ()
+        width = block.vectors.shape[2]
+    if not sizes:
+        raise NoRowsError(inputs.paths)
+    starts = array("q", accumulate(sizes, initial=0))
+
+    def row_at(place: int) -> Row:
+        line, values = json_object(bytes(lines[starts[place] : starts[place + 1]]))
+        return Row(line, values, files[place] if named else path, numbers[place])
+
+    names, emb = space()
+    flat = np.frombuffer(vectors, "<f4").reshape(len(sizes), len(names) or 1, width)
+    return VectorTable(path, flat, names, fields_of(inputs, path), emb, row_at, numbers, files=files)
 
 
 class SearchCorpus:
-    """The vectors of a corpus, and the fields that hits show. A row is parsed when it becomes a hit."""
+    """The first vector of each row of a table, and the fields that hits show."""
 
     def __init__(self, table: VectorTable, show: Sequence[str] = (), *, with_id: bool = False) -> None:
-        self.table, self.path, self.emb = table, table.path, table.emb
+        self.table, self.path, self.emb, self.show, self.with_id = table, table.path, table.emb, show, with_id
         self.stored = first_vectors(table.vectors)
-        self.keep(places_of_texts(self.stored))
         self.hidden = (*(table.fields.get(name, name) for name in table.names), "_emb")
-        self.with_id = with_id
-        self.shown = lru_cache(CACHED_ROWS)(partial(self._shown, show))
-        self.every_field = lru_cache(CACHED_ROWS)(self._every_field)
+        self.keep(places_of_texts(self.stored))
 
     def keep(self, places: Indices | None) -> None:
         """Search only the rows at these places of the table; None: all."""
         table, self.places = self.table, places
-        self.vectors: Rows = self.stored
-        self.row, self.numbers, self.files = table.row, table.numbers, table.files
-        if places is not None:
-            self.vectors, own = SelectedVectors(self.stored, places), places.tolist()
-            self.row = lambda place: table.row(own[place])
-            self.numbers = [table.numbers[place] for place in own]
-            self.files = [table.files[place] for place in own] if table.files else ()
+        own = range(len(table)) if places is None else places.tolist()
+        self.vectors: Rows = self.stored if places is None else SelectedVectors(self.stored, places)
+        self.row = lambda place: table.row(own[place])
+        self.numbers = table.numbers if places is None else [table.numbers[place] for place in own]
+        self.files = [table.files[place] for place in own] if table.files else ()
+        self.shown = lru_cache(CACHED_ROWS)(partial(self._fields, every=False))
+        self.every_field = lru_cache(CACHED_ROWS)(partial(self._fields, every=True))
 
     @property
     def left_out(self) -> list[str]:
         """A message about rows that are never hits, if there are any."""
         return left_out(self.path, len(self.table) - len(self.vectors), len(self.table))
 
-    def _shown(self, show: Sequence[str], place: int) -> dict[str, bytes]:
+    def _fields(self, place: int, *, every: bool) -> dict[str, bytes]:
+        """The fields of a hit, or all fields except the vector, with our names, as bytes."""
         row, fields = self.row(place), self.table.fields
-        own = bytes_of(row, id_field(row, fields)) if self.with_id else {}
-        return {**shown_fields(row, self.hidden, show, fields), **own}
+        if every:
+            return bytes_of(row, our_names(row, fields, self.hidden))
+        own = bytes_of(row, first_field(row, IDS, fields)) if self.with_id else {}
+        return {**shown_fields(row, self.hidden, self.show, fields), **own}
 
-    def _every_field(self, place: int) -> dict[str, bytes]:
-        """All fields except the vector, with our names, as bytes."""
-        row, fields = self.row(place), self.table.fields
-        return bytes_of(row, our_names(row, fields, self.hidden))
-
-    def refuse_unknown(self, show: Sequence[str]) -> None:
-        """Refuse a field that no row has. Most corpora have all fields in the first row."""
-        unseen = set(show)
-        for place in range(len(self.vectors)):
-            if not unseen:
-                return
+    def refuse_unknown(self) -> None:
+        """Refuse a field to show that no row has. Most corpora have all fields in the first row."""
+        unseen, places = {*self.show}, iter(range(len(self.vectors)))
+        while unseen and (place := next(places, None)) is not None:
             unseen -= self.shown(place).keys()
         if unseen:
             raise DataError(f'no row has "{min(unseen)}"', source=self.path)
 
     def hit(self, place: int, similarity: float) -> bytes:
         """The row at a place, counted from 0, as a hit."""
-        file = b'"file":%b,' % orjson.dumps(readable(self.files[place])) if self.files else b""
-        own = b'{%b"row":%d,"similarity":%a' % (file, self.numbers[place], significant(similarity))
-        shown = b"".join(b",%b:%b" % (orjson.dumps(name), value) for name, value in self.shown(place).items())
-        return b"%b%b}" % (own, shown)
+        file = {"file": orjson.dumps(readable(self.files[place]))} if self.files else {}
+        own = {"row": b"%d" % self.numbers[place], "similarity": b"%a" % significant(similarity)}
+        return json_of({**file, **own, **self.shown(place)})
 
-    def check(self, query: VectorRow, emb: str | None) -> None:
-        """Refuse queries of another space, unless they were trained to match the corpus.
+    def refuse_others(self, queries: VectorBlock, emb: str | None) -> None:
+        """Mark queries of another space, unless they were trained to match the corpus.
 
         A corpus of signs also accepts queries of the space before the signs.
         """
-        self.table.check_space(query, emb, "query", fits=self.is_signs_of(emb))
+        self.table.refuse_others(queries, emb, "query", fits=self.is_signs_of(emb))
 
     @property
     def signs(self) -> StoredVectors | SelectedVectors | None:
@@ -121,13 +274,19 @@ def left_out(path: str, count: int, rows: int) -> list[str]:
 
 def read_search_corpus(inputs: Inputs, part: tuple[int, int] | None = None) -> SearchCorpus:
     """Read the vectors, memory-mapped from a vector file. Rows are read when they are needed."""
-    return SearchCorpus(read_table(inputs, expect_one, part), with_id=True)
+    return SearchCorpus(read_table(inputs, one_vector, part), with_id=True)
+
+
+def first_field(row: Row, names: Sequence[str], fields: Mapping[str, str]) -> dict[str, str]:
+    """The first of these fields that a row has: its standard name and its name in the row, or empty."""
+    known = ((name, fields.get(name, name)) for name in names)
+    return dict([pair for pair in known if pair[1] in row.values][:1])
 
 
 def naming_field(row: Row, fields: Mapping[str, str]) -> dict[str, str]:
     """The field that names a row: its standard name and its name in the row; empty if there is none."""
-    naming = ((name, fields.get(name, name)) for name in NAMING)
-    return dict([pair for pair in naming if row.values.get(pair[1]) is not None][:1])
+    filled = [name for name in NAMING if row.values.get(fields.get(name, name)) is not None]
+    return first_field(row, filled, fields)
 
 
 def columns_of_pair(pair: Mapping[str, Any], show: Sequence[str] = NAMING) -> dict[str, str]:
@@ -138,12 +297,6 @@ def columns_of_pair(pair: Mapping[str, Any], show: Sequence[str] = NAMING) -> di
         columns[f"row {side}"] = f"{file}{pair[f'row_{side}']}"
         columns[side] = " | ".join(str(pair[f"{name}_{side}"]) for name in show if f"{name}_{side}" in pair)
     return columns
-
-
-def id_field(row: Row, fields: Mapping[str, str]) -> dict[str, str]:
-    """The field that identifies a row: its standard name or "_id", and its name in the row."""
-    names = ((name, fields.get(name, name)) for name in IDS)
-    return dict([pair for pair in names if pair[1] in row.values][:1])
 
 
 def our_names(row: Row, fields: Mapping[str, str], hidden: Collection[str]) -> dict[str, str]:
@@ -168,3 +321,8 @@ def bytes_of(row: Row, theirs: Mapping[str, str]) -> dict[str, bytes]:
         return {}
     spans = row.spans()
     return {ours: row.line[spans[name].value : spans[name].end] for ours, name in theirs.items()}
+
+
+def json_of(fields: Mapping[str, bytes]) -> bytes:
+    """An object of values that are JSON."""
+    return b"{%b}" % b",".join(b"%b:%b" % (orjson.dumps(name), value) for name, value in fields.items())

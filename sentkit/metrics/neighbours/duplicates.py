@@ -1,6 +1,6 @@
 """Rows that are nearly the same: in one table, or between a stream of rows and other tables."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +10,13 @@ import orjson
 from sentkit.arrays import Float64, Indices
 from sentkit.digits import significant
 from sentkit.formats.files import readable
-from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.rows import Inputs, blocks
-from sentkit.formats.vectors.table import read_table
-from sentkit.formats.vectors.vectors import VectorReader, VectorRow, expect_one, without_vectors
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.checks import one_vector
+from sentkit.formats.vectors.sinks import refuse_existing_fields
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.metrics.neighbours.closest_pairs import ROWS_PER_SEARCH, pairs_reaching
-from sentkit.metrics.neighbours.corpus import SearchCorpus, shown_fields
-from sentkit.metrics.neighbours.search import Searcher
+from sentkit.metrics.neighbours.corpus import SearchCorpus, read_table, shown_fields
+from sentkit.metrics.neighbours.search import Reached, Searcher
 
 Fields = dict[str, bytes]  # JSON values by name
 LEVELS = (0.8, 0.85, 0.9, 0.95, 0.99)  # similarities at which pairs are counted
@@ -42,6 +42,10 @@ class Near:
         rows = {"row_a": b"%d" % self.number, "row_b": b"%d" % self.corpus.numbers[other]}
         return {**fields, **rows, "similarity": b"%a" % significant(float(self.similarities[place]))}
 
+    @property
+    def numbers(self) -> list[int]:
+        return [self.corpus.numbers[place] for place in self.places.tolist()]
+
 
 class Duplicates:
     """The rows of one file, and the pairs of them that reach a threshold."""
@@ -53,48 +57,56 @@ class Duplicates:
     ) -> None:
         """`new` are fields that a row must not have."""
 
-        def check(row: VectorRow) -> None:
-            expect_one(row)
-            row.row.check_absent(new, replace=False)
+        def check(block: VectorBlock) -> VectorBlock:
+            refuse_existing_fields(one_vector(block).rows, new, replace=False)
+            return block
 
         self.corpus = SearchCorpus(read_table(inputs, check), show)
-        self.corpus.refuse_unknown(show)
+        self.corpus.refuse_unknown()
+        self.corpora = [self.corpus]
         self.threshold, self.metric = threshold, metric
         self.compared: Callable[[int], None] = lambda rows: None  # gets the number of compared rows
 
-    def __len__(self) -> int:
-        return len(self.corpus.vectors)
-
-    @property
-    def corpora(self) -> list[SearchCorpus]:
-        return [self.corpus]
-
     def share(self, rows: int) -> float:
         """The share of all pairs after so many rows were compared with all later rows."""
-        return 1.0 - (1.0 - rows / len(self)) ** 2
+        return 1.0 - (1.0 - rows / len(self.corpus.vectors)) ** 2
 
     def near(self) -> Iterator[Near]:
         """Each row that has later rows near it, with these."""
-        for place, pairs in enumerate(pairs_reaching(self.corpus.vectors, self.threshold, self.metric)):
-            self.compared(1)
-            if len(pairs):
-                shown, number = self.corpus.shown(place), self.corpus.numbers[place]
-                yield Near(number, shown, self.corpus, pairs.right, pairs.similarities)
+        for place, right, similarities in self._pairs():
+            shown, number = self.corpus.shown(place), self.corpus.numbers[place]
+            yield Near(number, shown, self.corpus, right, similarities)
 
-    def rows(self) -> Iterator[tuple[Row, int]]:
-        """Each row, in order, with the number of the first row of its group."""
+    def _pairs(self) -> Iterator[tuple[int, Indices, Float64]]:
+        """The place of each row that has later rows near it, and their places and similarities."""
+        done = 0
+        for pairs in pairs_reaching(self.corpus.vectors, self.threshold, self.metric):
+            places, begins = np.unique(pairs.left, return_index=True)
+            if len(places):
+                rights, alike = (np.split(each, begins[1:]) for each in (pairs.right, pairs.similarities))
+                yield from zip(places.tolist(), rights, alike, strict=True)
+                self.compared(int(places[-1]) + 1 - done)
+                done = int(places[-1]) + 1
+        self.compared(len(self.corpus.vectors) - done)
+
+    def groups(self) -> Indices:
+        """The place in the table of the first row of the group of each row."""
         table, kept = self.corpus.table, self.corpus.places
         groups, places = Groups(len(table)), np.arange(len(table)) if kept is None else kept
-        for place, pairs in enumerate(pairs_reaching(self.corpus.vectors, self.threshold, self.metric)):
-            self.compared(1)
-            if len(pairs):
-                groups.join(int(places[place]), places[pairs.right])
-        for place, first in enumerate(groups.first().tolist()):
-            yield table.row(place), table.numbers[first]
+        for place, right, _ in self._pairs():
+            groups.join(int(places[place]), places[right])
+        return groups.first()
 
-    def first_rows(self) -> Iterator[Row]:
+    def grouped(self, *, replace: bool) -> Iterator[bytes]:
+        """Each row with the number of the first row of its group."""
+        table = self.corpus.table
+        for place, first in enumerate(self.groups().tolist()):
+            yield table.row(place).add([(b"group", b"%d" % table.numbers[first])], replace=replace)
+
+    def unique(self) -> Iterator[bytes]:
         """The first row of each group."""
-        return (row for row, first in self.rows() if row.number == first)
+        firsts = self.groups()
+        return (self.corpus.table.row(place).line for place in np.unique(firsts).tolist())
 
 
 class Comparison:
@@ -104,83 +116,74 @@ class Comparison:
         self, inputs: Inputs, against: Sequence[Inputs], threshold: float, metric: str, show: Sequence[str]
     ) -> None:
         self.inputs, self.show, self.threshold = inputs, show, threshold
-        self.corpora = [SearchCorpus(read_table(other, expect_one), show) for other in against]
+        self.corpora = [SearchCorpus(read_table(other, one_vector), show) for other in against]
         self.searchers = [Searcher(corpus.vectors, metric) for corpus in self.corpora]
         self.several = len(against) > 1
         self.compared: Callable[[int], None] = lambda rows: None
         self.share = inputs.meter.share
 
-    def _answered(self) -> Iterator[tuple[VectorRow, list[Near]]]:
-        """Each row with the near rows of each file that has some."""
+    def _blocks(self) -> Iterator[tuple[VectorBlock, Iterator[Sequence[Reached]]]]:
+        """Blocks of rows, and for each row the near rows of each file, to be read before the next block."""
         reader = VectorReader(self.inputs)
 
-        def check(row: VectorRow) -> VectorRow:
-            expect_one(row)
+        def check(block: VectorBlock) -> VectorBlock:
+            one_vector(block)
             for corpus in self.corpora:
-                corpus.table.check_space(row, reader.emb, "row")
-            return row
+                corpus.table.refuse_others(block, reader.emb, "row")
+            return block
 
-        for block in blocks(reader.read(check), ROWS_PER_SEARCH):
-            vectors = np.concatenate([row.vectors for row in block])
+        none = [Reached(np.empty(0, np.intp), np.empty(0))] * len(self.corpora)
+        for block in resized(reader.blocks(check), joined, ROWS_PER_SEARCH):
+            vectors = block.vectors[:, 0]
             found = [searcher.reaching(vectors, self.threshold) for searcher in self.searchers]
-            for row, *reached in zip(block, *found, strict=True):
-                self.compared(1)
-                if not row.vectors.any():
-                    yield row, []
-                    continue
-                hidden, fields = {*row.names, "_emb"}, self.corpora[0].table.fields
-                shown = shown_fields(row.row, hidden, self.show, fields) if any(map(len, reached)) else {}
-                yield (
-                    row,
-                    [
-                        Near(row.row.number, shown, corpus, each.rows, each.similarities)
-                        for corpus, each in zip(self.corpora, reached, strict=True)
-                        if len(each)
-                    ],
-                )
+            rows = zip(vectors, zip(*found, strict=True), strict=True)
+            yield block, (reached if vector.any() else none for vector, reached in rows)
+            self.compared(len(block))
 
     def near(self) -> Iterator[Near]:
-        for _, found in self._answered():
-            yield from found
+        """Each row with the near rows of each file that has some."""
+        fields = self.corpora[0].table.fields
+        for block, found in self._blocks():
+            for place, reached in enumerate(found):
+                row = block.rows.row(place) if any(map(len, reached)) else None
+                for corpus, each in zip(self.corpora, reached, strict=True):
+                    if row is not None and len(each):
+                        shown = shown_fields(row, (*block.names, "_emb"), self.show, fields)
+                        yield Near(row.number, shown, corpus, each.rows, each.similarities)
 
-    def first_rows(self) -> Iterator[Row]:
-        """The rows without a near row."""
-        return (without_vectors(row.row, row.names) for row, found in self._answered() if not found)
+    def unique(self) -> Iterator[bytes]:
+        """The rows without a near row, without their vectors."""
+        for block, found in self._blocks():
+            lines = block.rows.without({*block.names, "_emb"}).lines
+            yield from (line for line, near in zip(lines, found, strict=True) if not any(map(len, near)))
 
 
-def levels(found: Duplicates | Comparison) -> list[dict[str, Any]]:
+def levels(found: Duplicates | Comparison) -> Iterator[dict[str, Any]]:
     """At each level the numbers of pairs and of their rows (of a Comparison: its own), and the least pair."""
-    counts = [0] * len(LEVELS)
-    rows: list[set[int]] = [set() for _ in LEVELS]
+    counts, rows = [0] * len(LEVELS), [set[int]() for _ in LEVELS]
     least: list[tuple[float, Near, int] | None] = [None] * len(LEVELS)
     for near in found.near():
+        numbers = near.numbers if isinstance(found, Duplicates) else []
         for number, level in enumerate(LEVELS):
             reached = np.flatnonzero(near.similarities >= level)
             if not len(reached):
                 break
             counts[number] += len(reached)
             rows[number].add(near.number)
-            if isinstance(found, Duplicates):
-                rows[number].update(near.corpus.numbers[place] for place in near.places[reached].tolist())
+            rows[number].update(numbers[place] for place in reached.tolist() if numbers)
             place = int(reached[near.similarities[reached].argmin()])
             before = least[number]
             if before is None or near.similarities[place] < before[0]:
                 least[number] = (float(near.similarities[place]), near, place)
-    return [
-        {"threshold": level, "pairs": count, "rows": len(own)} | example_of(pair, several=found.several)
-        for level, count, own, pair in zip(LEVELS, counts, rows, least, strict=True)
-    ]
+    for level, count, own, pair in zip(LEVELS, counts, rows, least, strict=True):
+        example = None
+        if pair is not None:
+            fields = pair[1].pair(pair[2], several=found.several)
+            example = {name: orjson.loads(value) for name, value in fields.items()}
+        yield {"threshold": level, "pairs": count, "rows": len(own), "example": example}
 
 
-def example_of(least: tuple[float, Near, int] | None, *, several: bool) -> dict[str, Any]:
-    if least is None:
-        return {"example": None}
-    _, near, place = least
-    fields = near.pair(place, several=several)
-    return {"example": {name: orjson.loads(value) for name, value in fields.items()}}
-
-
-def pairs(found: Duplicates | Comparison) -> Iterable[Fields]:
+def pairs(found: Duplicates | Comparison) -> Iterator[Fields]:
     """The fields of each pair, in the order of the rows."""
     for near in found.near():
         for place in range(len(near.places)):

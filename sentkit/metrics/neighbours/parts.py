@@ -2,10 +2,8 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any
-
-import orjson
 
 from sentkit.digits import significant
 from sentkit.errors import DataError
@@ -13,9 +11,7 @@ from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import wrong_field
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.rows.splice import items_of
-from sentkit.formats.vectors.fingerprint import space_of
 from sentkit.formats.vectors.folders import TEXT, Kind, check_fields, number, or_null, shown
-from sentkit.metrics.neighbours.queries import Search
 
 HITS, PART = "hits", "part"  # fields of a row of a part
 AGAIN = "join only outputs of one search: the same queries, corpus and flags; write others again with --shard"
@@ -35,25 +31,10 @@ RECORD = {
 }
 
 
-def part_of(search: Search, similarities: Sequence[float]) -> bytes:
-    """What a row records for the union: the part, the space of its query, the digest of the whole corpus, the
-    selection, and similarities with all digits.
-
-    Those of the hits have seven digits, and their order would be lost.
-    """
-    options, emb = search.options, search.queries.emb
-    own, count = options.part or (1, 1)
-    most = None if options.top is None else min(options.top, sys.maxsize)
-    searched = {"space": emb and space_of(emb), "corpus": search.corpus.table.digest}
-    selection = {"metric": options.metric, "top": most, "threshold": options.threshold}
-    record = {"number": own, "count": count, **searched, **selection, "similarities": similarities}
-    return orjson.dumps(record)
-
-
 def union(inputs: Inputs) -> Iterator[bytes]:
     """The rows that one search of the whole corpus writes, from the files of all its parts."""
-    streams = [inputs.other(path).read(lambda row: row) for path in inputs.paths]
-    for rows in zip_longest(*streams):
+    blocks = [inputs.other(path).blocks(lambda row: (row, ())) for path in inputs.paths]
+    for rows in zip_longest(*map(chain.from_iterable, blocks)):
         for path, row in zip(inputs.paths, rows, strict=True):
             if row is None:
                 raise DataError("it has fewer rows than another part", source=path)

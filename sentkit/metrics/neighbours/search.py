@@ -49,7 +49,7 @@ class Searcher:
 
     def __init__(self, corpus: Rows, metric: str = "cosine") -> None:
         self.corpus, self.metric = corpus, metric
-        self.found_bounds: dict[float, Bounds | None] = {}  # by threshold
+        self.found_bounds: list[Bounds | None] = []  # empty until a block has many queries
         self.lengths = np.empty(len(corpus))
         for start in range(0, len(corpus), ROWS_PER_BLOCK):
             span = slice(start, start + ROWS_PER_BLOCK)
@@ -62,36 +62,38 @@ class Searcher:
 
     def nearest(self, queries: Float32, top: int) -> Nearest:
         """The `top` rows for each query of a block, or all rows if there are fewer."""
-        top = min(top, len(self.corpus))
-        nominees = Nominees(self, queries, top)
-        if not nominees.wanted:
-            return Nearest(np.empty((len(queries), top), np.intp), np.empty((len(queries), top)))
-        with np.errstate(over="ignore"):  # the exact similarity decides beyond float32
-            for start, block in self.blocks(queries):
-                nominees.add(block, start)
-        return nominees.decided()
+        shape = len(queries), min(top, len(self.corpus))
+        best = Best(self, queries, shape[1])
+        return Nearest(best.row.reshape(shape), best.similarities.reshape(shape))
 
-    def reaching(self, queries: Float32, threshold: float, start: int = 0) -> Iterator[Reached]:
-        """For each query, the rows from `start` on that reach the threshold, in row order.
+    def reaching(self, queries: Float32, threshold: float) -> Iterator[Reached]:
+        """For each query, the rows that reach the threshold, in row order."""
+        for span, query, row, similarities in self.pairs(queries, threshold):
+            ends = np.searchsorted(query, np.arange(span.start, span.stop + 1))
+            for begin, end in pairwise(ends.tolist()):
+                yield Reached(row[begin:end], similarities[begin:end])
 
+    def pairs(
+        self, queries: Float32, threshold: float, first: int = 0, start: int = 0
+    ) -> Iterator[tuple[slice, Indices, Indices, Float64]]:
+        """Yield spans of the queries with their pairs that reach the threshold, in order.
+
+        The pairs have rows from `first` on. `start` is the number of the first query.
         Every row may reach the threshold, so the number of candidates per block is limited. If there are
         more, the block is halved and searched again, down to one query.
         """
         limit = MAX_CANDIDATES if len(queries) > 1 else None
-        candidates = self._candidates(queries, threshold, start, limit)
+        candidates = self._candidates(queries, threshold, first, limit)
         if candidates is None:
             middle = len(queries) // 2
-            yield from self.reaching(queries[:middle], threshold, start)
-            yield from self.reaching(queries[middle:], threshold, start)
+            yield from self.pairs(queries[:middle], threshold, first, start)
+            yield from self.pairs(queries[middle:], threshold, first, start + middle)
             return
         query, row = candidates
         similarities = exact(self.metric, queries, self.corpus, (query, row))
         order = np.argsort(query, kind="stable")  # a stable sort keeps the row order within a query
         order = order[similarities[order] >= threshold]
-        query, row, similarities = query[order], row[order], similarities[order]
-        ends = np.searchsorted(query, np.arange(len(queries) + 1))
-        for start, end in pairwise(ends.tolist()):
-            yield Reached(row[start:end], similarities[start:end])
+        yield slice(start, start + len(queries)), query[order] + start, row[order], similarities[order]
 
     def _candidates(self, queries: Float32, threshold: float, first: int, limit: int | None) -> Pairs | None:
         """Queries and rows that may reach the threshold within rounding errors; None if too many."""
@@ -130,10 +132,11 @@ class Searcher:
         many = len(queries) >= MANY_QUERIES and len(self.corpus) >= MANY_ROWS
         if not many or self.metric not in ("cosine", "dot"):
             return None
-        if threshold not in self.found_bounds:
+        if not self.found_bounds:
             floor = float(np.min(self.floors(queries, threshold)))
-            self.found_bounds[threshold] = find_bounds(self._scaled, len(self.corpus), floor, ROWS_PER_BLOCK)
-        return self.found_bounds[threshold]
+            bounds = find_bounds(self._scaled, len(self.corpus), floor, ROWS_PER_BLOCK)
+            self.found_bounds.append(bounds)
+        return self.found_bounds[0]
 
     def floors(self, queries: Float32, threshold: float | Float64) -> Float32:
         """Lower limits of block values, (b,): a row with a smaller value certainly misses the threshold."""
@@ -219,61 +222,80 @@ def at_least(block: Float32, floors: Float32) -> Pairs:
     return row, column
 
 
-class Nominees:
-    """The corpus rows that may be among the best of a query, within rounding errors.
+class Best:
+    """The `top` best rows of each query, best first; ties in row order. With limits, only rows below them.
 
-    A block only selects candidates, by a limit that rises as better rows are found. The exact similarity
-    decides. A matrix product rounds equal rows differently at different positions, so ties would be random.
+    A block only selects candidates, by a floor that rises as better rows are found. The exact similarity
+    decides, also at a limit. A matrix product rounds equal rows differently at different positions, so ties
+    would be random.
     """
 
-    def __init__(self, searcher: Searcher, queries: Float32, top: int) -> None:
-        self.searcher, self.queries, self.top = searcher, queries, top
-        self.wanted = len(queries) * top
+    def __init__(self, searcher: Searcher, queries: Float32, top: int, limits: Float64 | None = None) -> None:
+        self.searcher, self.queries, self.top, self.limits = searcher, queries, top, limits
         self.margins = searcher.margins_of(queries)
+        if limits is not None:
+            self.surely_below = searcher.floors(queries, limits)  # smaller block values are below the limit
+            self.surely_above = self.surely_below + 2 * self.margins
         self.floors = np.full(len(queries), -np.inf, np.float32)
-        self.query = np.empty(0, np.intp)
-        self.row = np.empty(0, np.intp)
+        self.query, self.row = np.empty(0, np.intp), np.empty(0, np.intp)
         self.value = np.empty(0, np.float32)
+        self.above = 0  # pairs of a query and a row that reach the limit
+        wanted = len(queries) * top
+        with np.errstate(over="ignore"):  # the exact similarity decides beyond float32
+            for start, block in searcher.blocks(queries) if wanted else ():
+                self._add(block, start)
+                if len(self.query) > 2 * wanted:  # before `top` rows are seen, all rows are candidates
+                    self._thin()
+                if len(self.query) > 4 * wanted:  # too many ties for the precision of a block
+                    self._decide()
+        if wanted:
+            self._thin()
+        self.similarities = self._decide()
 
-    def add(self, block: Float32, start: int) -> None:
+    def rows(self) -> list[Indices]:
+        """The rows of each query."""
+        return np.split(self.row, np.searchsorted(self.query, np.arange(1, len(self.queries))))
+
+    def _add(self, block: Float32, start: int) -> None:
         if len(self.query) == 0 and block.shape[1] > self.top:
-            self.floors = np.partition(block, -self.top, axis=1)[:, -self.top] - self.margins
+            sure = block
+            if self.limits is not None:
+                sure = np.where(block < self.surely_below[:, None], block, np.float32(-np.inf))
+            self.floors = np.partition(sure, -self.top, axis=1)[:, -self.top] - self.margins
         query, column = at_least(block, self.floors)
+        value = block[query, column]
+        if self.limits is not None:
+            open_ = value <= self.surely_above[query]
+            self.above += len(value) - int(np.count_nonzero(open_))
+            query, column, value = query[open_], column[open_], value[open_]
         self.query = np.concatenate([self.query, query])
         self.row = np.concatenate([self.row, column + start])
-        self.value = np.concatenate([self.value, block[query, column]])
-        if len(self.query) > 2 * self.wanted:  # before `top` rows are seen, all rows are candidates
-            self._thin()
-        if len(self.query) > 4 * self.wanted:  # too many ties for the precision of a block
-            self._decide()
+        self.value = np.concatenate([self.value, value])
 
     def _thin(self) -> None:
         """Remove the candidates that are certainly worse than the `top` best."""
-        self._keep(np.lexsort((-self.value, self.query)))
-        self.floors = self.value[self._begins() + self.top - 1] - self.margins
+        order = np.lexsort((-self.value, self.query))
+        if self.limits is not None:
+            order = order[self.value[order] < self.surely_below[self.query[order]]]
+        begins = np.searchsorted(self.query[order], np.arange(len(self.queries) + 1))
+        full = np.flatnonzero(np.diff(begins) >= self.top)
+        self.floors[full] = self.value[order[begins[full] + self.top - 1]] - self.margins[full]
         self._keep(np.flatnonzero(self.value >= self.floors[self.query]))
 
     def _decide(self) -> Float64:
         """Keep only the best candidates, in order; return their exact similarities."""
         similarities = exact(self.searcher.metric, self.queries, self.searcher.corpus, (self.query, self.row))
         order = np.lexsort((self.row, -similarities, self.query))
+        if self.limits is not None:
+            order = order[similarities[order] < self.limits[self.query[order]]]
+            self.above += len(similarities) - len(order)
+        begins = np.searchsorted(self.query[order], np.arange(len(self.queries)))
+        order = order[np.arange(len(order)) - begins[self.query[order]] < self.top]
         self._keep(order)
-        best = np.flatnonzero(np.arange(len(order)) - self._begins()[self.query] < self.top)
-        self._keep(best)
-        return similarities[order][best]
-
-    def _begins(self) -> Indices:
-        """The start of each query's candidates after sorting; each query has at least `top`."""
-        return np.searchsorted(self.query, np.arange(len(self.queries)))
+        return similarities[order]
 
     def _keep(self, places: Indices) -> None:
         self.query, self.row, self.value = self.query[places], self.row[places], self.value[places]
-
-    def decided(self) -> Nearest:
-        self._thin()
-        shape = len(self.queries), self.top
-        similarities = self._decide().reshape(shape)
-        return Nearest(self.row.reshape(shape), similarities)
 
 
 SIGN_ROWS_PER_BLOCK = 8192  # rows that are compared at once; their bits fit in the cache

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentkit.metrics.neighbours.negatives import NearestBelow
-from sentkit.metrics.neighbours.search import Searcher
+from sentkit.metrics.neighbours.search import Best, Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 from support import normal_rows
 
@@ -27,7 +26,7 @@ def by_loop(queries: Any, corpus: Any, top: int, limits: Any, metric: str) -> tu
 
 
 def searched(queries: Any, corpus: Any, top: int, limits: Any, metric: str) -> tuple[list[list[int]], int]:
-    found = NearestBelow(Searcher(corpus, metric), queries, top, limits)
+    found = Best(Searcher(corpus, metric), queries, top, limits)
     return [rows.tolist() for rows in found.rows()], found.above
 
 

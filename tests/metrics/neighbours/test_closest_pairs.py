@@ -62,8 +62,8 @@ def test_block_size_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = np.tile(normal_rows(1, 64), (300, 1)) + normal_rows(300, 64, seed=1) * np.float32(1e-4)
     expected = as_list(closest_pairs(vectors, 20))
 
-    monkeypatch.setattr(nearest, "LEFT_ROWS", 50)
-    monkeypatch.setattr(nearest, "RIGHT_ROWS", 17)
+    monkeypatch.setattr(nearest, "FIRST_ROWS", 5)
+    monkeypatch.setattr(nearest, "ROWS_PER_SEARCH", 17)
 
     assert as_list(closest_pairs(vectors, 20)) == expected
     assert expected == by_loop(vectors, 20, "cosine")
@@ -71,21 +71,23 @@ def test_block_size_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_search_ends_when_nothing_can_enter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once every place is taken by equal rows further up, the rows below are not looked at."""
-    monkeypatch.setattr(nearest, "LEFT_ROWS", 8)
-    monkeypatch.setattr(nearest, "RIGHT_ROWS", 8)
+    monkeypatch.setattr(nearest, "FIRST_ROWS", 1)
+    monkeypatch.setattr(nearest, "ROWS_PER_SEARCH", 8)
     vectors = normal_rows(80, 4)
-    vectors[1] = vectors[0]
+    vectors[11] = vectors[10]
     vectors[60] = vectors[50]
     seen = []
-    blocks = nearest._upper_blocks
+    pairs_of = nearest.later_pairs
     monkeypatch.setattr(
-        nearest, "_upper_blocks", lambda *given: (seen.append(block[0]) or block for block in blocks(*given))
+        nearest,
+        "later_pairs",
+        lambda searcher, start, least: seen.append(start) or pairs_of(searcher, start, least),
     )
 
     found = closest_pairs(vectors, 1)
 
-    assert as_list(found) == [(0, 1, 1.0)]
-    assert set(seen) == {0, 8}
+    assert as_list(found) == [(10, 11, 1.0)]
+    assert seen == [1, 9]
 
 
 @pytest.mark.usefixtures("small_blocks")

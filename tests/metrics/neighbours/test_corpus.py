@@ -9,14 +9,10 @@ import pytest
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.storage import FLOATS
-from sentkit.formats.vectors.table import VectorTable, read_table
 from sentkit.formats.vectors.vector_file import create_vector_file
+from sentkit.metrics.neighbours.corpus import VectorTable, read_table
 
 LINES = [orjson.dumps({"text": "é" * number, "id": number}) for number in range(5)]
-
-
-def nothing(_: object) -> None:
-    """A check that accepts every row."""
 
 
 def write_store(path: Path, vectors: np.ndarray, lines: list[bytes], kind: str = "float32") -> str:
@@ -28,7 +24,7 @@ def write_store(path: Path, vectors: np.ndarray, lines: list[bytes], kind: str =
 
 
 def read(path: str) -> VectorTable:
-    return read_table(Inputs([path]), nothing)
+    return read_table(Inputs([path]))
 
 
 def test_a_vector_file_and_its_rows_are_the_same_table(tmp_path: Path) -> None:
@@ -52,7 +48,7 @@ def test_a_vector_file_and_its_rows_are_the_same_table(tmp_path: Path) -> None:
 def test_a_vector_with_nan_is_refused_with_its_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr("sentkit.formats.vectors.table.CHECKED", 2)
+    monkeypatch.setattr("sentkit.metrics.neighbours.corpus.CHECKED", 2)
     vectors = np.ones((5, 3), np.float32)
     vectors[3, 1] = np.nan
 
