@@ -194,7 +194,7 @@ def page_of(command: str) -> Path | None:
 
 
 def print_short_help(context: typer.Context, parameter: Any, given: bool) -> None:
-    if given:
+    if given and not context.resilient_parsing:
         typer.echo(help.short_help(context.command_path, context.command))
         context.exit()
 

@@ -23,7 +23,7 @@ from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 from typer import Argument, Context, Option
 from typer.models import ArgumentInfo, OptionInfo
 
-from sentkit import flags
+from sentkit import completion, flags
 from sentkit.errors import UsageError
 
 MAY_BE_EMPTY = "may be empty"  # a note: an empty text is a value of the flag
@@ -195,6 +195,7 @@ def _with_option(parameter: inspect.Parameter, listed: str) -> inspect.Parameter
         entry = pattern.search(listed) or pattern.search(flags.__doc__)
         assert entry is not None, f"no docstring lists {name}"
         words: dict[str, Any] = {"metavar": entry[3], "help": " ".join(entry[4].split())}
+        words["autocompletion"] = completion.VALUES.get(parameter.name)
         for limits in (note for note in notes if isinstance(note, Range)):
             words |= vars(limits)
         argument = not name.startswith("-")
