@@ -5,12 +5,9 @@ import numpy as np
 from sentkit.arrays import Floats, Indices
 from sentkit.metrics.sts.correlation import pearson, spearman
 
-OF_CLASSES = ("accuracy", "f1", "matthews")
-OF_NUMBERS = ("pearson", "spearman")
-
 
 def class_scores(predicted: Indices, truth: Indices, classes: int) -> dict[str, float]:
-    """Return each score of OF_CLASSES. F1 is that of class 1, or of more classes their mean."""
+    """Return accuracy, F1 and Matthews. F1 is that of class 1, or of more classes their mean."""
     from sklearn.metrics import matthews_corrcoef
 
     each = [f1(predicted, truth, number) for number in range(classes)]
@@ -22,7 +19,7 @@ def class_scores(predicted: Indices, truth: Indices, classes: int) -> dict[str, 
 
 
 def number_scores(predicted: Floats, truth: Floats) -> dict[str, float]:
-    """Return each score of OF_NUMBERS; NaN if one of the columns is constant or not finite."""
+    """Return Pearson and Spearman; NaN if one of the columns is constant or not finite."""
     return {"pearson": pearson(predicted, truth), "spearman": spearman(predicted, truth)}
 
 
