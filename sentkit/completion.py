@@ -7,12 +7,10 @@ shell completes file names.
 
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
-
-from typer import Context
 
 VARIABLE = "_SENTKIT_COMPLETE"  # its value is the name of the calling shell
 SHELLS = ("bash", "zsh", "fish")
@@ -39,7 +37,7 @@ def methods() -> Iterable[tuple[str, str]]:
     return [(method, listing.summary) for method, listing in METHODS.items()]
 
 
-def settings_and_presets(context: Context) -> tuple[list[str], list[str]]:
+def settings_and_presets(context: Any) -> tuple[list[str], list[str]]:
     """Those of the method or of the command on the line."""
     from sentkit.commands import cluster, translate
     from sentkit.training.catalogue import METHODS, names_of
@@ -51,15 +49,15 @@ def settings_and_presets(context: Context) -> tuple[list[str], list[str]]:
     return names_of(method) if method in METHODS else ([], [])
 
 
-def settings(ctx: Context) -> Iterable[str]:
+def settings(ctx: Any) -> Iterable[str]:
     return [f"{name}=" for name in settings_and_presets(ctx)[0]]
 
 
-def presets(ctx: Context) -> Iterable[str]:
+def presets(ctx: Any) -> Iterable[str]:
     return settings_and_presets(ctx)[1]
 
 
-VALUES = {  # name of a parameter -> its values
+VALUES: dict[str, Callable[..., Any]] = {  # name of a parameter -> its values
     "readout": readouts,
     "template": templates,
     "method": methods,
