@@ -3,7 +3,7 @@
 # their distances and dot products with the nearest ones by rank, and the scores of pairs without the most frequent
 # tokens in the mean.
 # Usage: sh examples/word-frequency.sh PAIRS.jsonl [MODEL]...; the pairs hold text_a, text_b and score.
-# On a terminal the scores are a sketch. The folders of the models have different names.
+# The folders of the models have different names.
 # Variables: COUNTS='5 36 500', the numbers of tokens, at most 500; READOUT=mean, any of the means: mean-last2 as in
 # the paper; OUT=FOLDER keeps vectors and reports, and also has the pictures words-1.svg, ... and masking.svg.
 set -eu

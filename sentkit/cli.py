@@ -194,7 +194,7 @@ def page_of(command: str) -> Path | None:
 
 
 def print_short_help(context: typer.Context, parameter: Any, given: bool) -> None:
-    if given:
+    if given and not context.resilient_parsing:
         typer.echo(help.short_help(context.command_path, context.command))
         context.exit()
 
@@ -301,7 +301,7 @@ for name, module in GROUPS.items():
     app.add_typer(parents[name], name=name)
 for words, command in every_command().items():
     group, _, name = words.rpartition(" ")
-    parents[group].command(name, cls=Command)(handle_errors(expand_flags(command), words))
+    parents[group].command(name, cls=Command)(handle_errors(expand_flags(command, completion.VALUES), words))
 # `app(arguments)` would convert the functions again for each command line, which takes 30 ms.
 program = typer.main.get_command(app)
 

@@ -2,13 +2,13 @@
 
 \b
 Examples:
-  sentkit plot space titles.safetensors --by pca
-  sentkit plot pairs a.safetensors --gold score
+  sentkit plot space titles.safetensors --by pca -o space.svg
+  sentkit plot pairs a.safetensors --gold score -o pairs.png
 
-Without -o, a terminal shows a sketch, and a pipe gets the numbers of the picture as
-JSON. -o FIGURE.svg (or .png, .pdf) writes a picture for a paper; it needs the
-package matplotlib: pip install 'sentkit[plot]'. Further figures of papers are in their
-folders: python -m sentkit.papers.consert.figures --help.
+-o FIGURE.svg (or .png, .pdf) writes a picture for a paper; it needs the package
+matplotlib: pip install 'sentkit[plot]'. Without -o, a pipe or a file gets the numbers
+of the picture as JSON; on a terminal, this needs --json. Further figures of papers are
+in their folders: python -m sentkit.papers.consert.figures --help.
 """
 
 from dataclasses import replace
@@ -43,10 +43,10 @@ def space(
 
     \b
     Examples:
-      sentkit plot space titles.safetensors --by pca
-      sentkit plot space news.safetensors --label label
+      sentkit plot space titles.safetensors --by pca -o space.svg
+      sentkit plot space news.safetensors --label label -o news.png
       sentkit plot space a.safetensors --gold score --each 2 -o space.svg
-      sentkit encode pairs.jsonl | sentkit plot space --by svd
+      sentkit encode pairs.jsonl | sentkit plot space --by svd --json
 
     Most used: [FILE]... --by --label --gold --sample -o --width
 
@@ -93,7 +93,7 @@ def pairs(
 
     \b
     Examples:
-      sentkit plot pairs a.safetensors --gold score
+      sentkit plot pairs a.safetensors --gold score -o pairs.png
       sentkit plot pairs a.safetensors b.safetensors --gold score -o pairs.svg
       sentkit encode pairs.jsonl | sentkit plot pairs - --gold score --json
 
@@ -125,7 +125,7 @@ def heat(
 
     \b
     Examples:
-      sentkit plot heat titles.safetensors
+      sentkit plot heat titles.safetensors -o heat.png
       sentkit encode titles.txt | sentkit plot heat -o heat.svg
 
     Most used: [FILE]... --metric -o --width
@@ -153,7 +153,7 @@ def curve(
 
     \b
     Examples:
-      sentkit plot curve ckpt
+      sentkit plot curve ckpt -o curve.png
       sentkit plot curve run1 run2 --show loss --show dev -o curve.svg
 
     Most used: [FILE]... --show --points -o --width
@@ -184,7 +184,7 @@ def sweep(
 
     \b
     Examples:
-      sentkit plot sweep layers.jsonl
+      sentkit plot sweep layers.jsonl -o sweep.png
       sentkit plot sweep layers.jsonl -o sweep.svg
 
     Most used: [FILE]... --value -o --width

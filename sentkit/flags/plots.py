@@ -1,11 +1,11 @@
-"""The output of `sentkit plot`: a picture in a file, a sketch on a terminal, or JSON."""
+"""The output of `sentkit plot`: a picture in a file, or its numbers as JSON."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from sentkit.console import Console, print_text, terminal_width
+from sentkit.console import Console
 from sentkit.errors import UsageError
 from sentkit.flags.options import OutputFlags
 from sentkit.flags.rows import Known, RowFlags
@@ -22,8 +22,7 @@ HALF, FULL = 84.0, 174.0  # millimetres: the width of a column, and of a page
 class PlotFlags(OutputFlags):
     """The file of a picture, and its size.
 
-    -o, --output PATH: A .svg, .png or .pdf picture, or .jsonl. [default: a sketch on a terminal, otherwise
-        JSON]
+    -o, --output PATH: A .svg, .png or .pdf picture, or .jsonl. [default: JSON, but not on a terminal]
     --width MM: Width in millimetres. [default: 84, or 174 for several panels]
     """
 
@@ -44,6 +43,9 @@ class PlotFlags(OutputFlags):
         if self.path != "-" and not picture and self.format != "jsonl":
             problem = f"{self.path}: unknown format of a picture"
             raise UsageError(problem, advice="use a name with .svg, .png, .pdf or .jsonl")
+        if self.on_terminal and not self.json:
+            advice = "use -o FIGURE.svg, or --json for the numbers of the picture"
+            raise UsageError("a terminal shows no picture", advice=advice)
         if self.width is not None and not picture:
             raise UsageError("--width needs a picture", advice="use -o with .svg, .png or .pdf")
         if self.json and picture:
@@ -70,11 +72,6 @@ class PlotFlags(OutputFlags):
             with self.open() as out:
                 warnings = draw(picture, out, self.format, width)
             console.warn(*warnings)
-            return
-        if self.on_terminal and not self.json:
-            from sentkit.plots.sketch import sketch
-
-            print_text(sketch(picture, terminal_width()))
             return
         from sentkit.formats.json_files import json_line
 

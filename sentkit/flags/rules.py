@@ -26,6 +26,7 @@ from typer.models import ArgumentInfo, OptionInfo
 from sentkit import flags
 from sentkit.errors import UsageError
 
+Values = Mapping[str, Callable[..., Any]]
 MAY_BE_EMPTY = "may be empty"  # a note: an empty text is a value of the flag
 
 
@@ -132,8 +133,10 @@ def name_of(parameter: inspect.Parameter) -> str | None:
     return next((name for name in names if name.startswith("--")), names[0])
 
 
-def expand_flags(command: Callable[..., None]) -> Callable[..., None]:
+def expand_flags(command: Callable[..., None], values: Values | None = None) -> Callable[..., None]:
     """Replace each parameter that is a dataclass of flags by one parameter per flag.
+
+    `values` are the functions that list the values of a parameter for the completion, by its name.
 
     typer reads only the signature. When the command is called, the rules between its flags are checked, and
     the dataclasses are built again.
@@ -146,9 +149,9 @@ def expand_flags(command: Callable[..., None]) -> Callable[..., None]:
         if get_origin(record) is Annotated:
             record, *notes = get_args(record)
         if not is_dataclass(record):
-            parameters.append(_with_option(parameter, listed))
+            parameters.append(_with_option(parameter, listed, values or {}))
             continue
-        flags = list(_parameters_of(cast(type, record), notes))
+        flags = list(_parameters_of(cast(type, record), notes, values or {}))
         records[parameter.name] = cast(type, record), [flag.name for flag in flags]
         parameters += flags
 
@@ -166,7 +169,7 @@ def expand_flags(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _parameters_of(record: type, notes: Sequence[Any] = ()) -> Iterator[inspect.Parameter]:
+def _parameters_of(record: type, notes: Sequence[Any], values: Values) -> Iterator[inspect.Parameter]:
     """The parameters of the fields of a record, each with the notes of the record."""
     hints = get_type_hints(record, include_extras=True)
     listed = "\n".join(inspect.cleandoc(each.__doc__ or "") for each in record.__mro__)
@@ -176,13 +179,13 @@ def _parameters_of(record: type, notes: Sequence[Any] = ()) -> Iterator[inspect.
         parameter = inspect.Parameter(
             each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
         )
-        yield _with_option(parameter, listed)
+        yield _with_option(parameter, listed, values)
 
 
 ENTRY = r"^( *)((?:-\w, )?{})(?: (\S+))?: (.+(?:\n\1 +\S.*)*)"  # of a flag in a docstring, with further lines
 
 
-def _with_option(parameter: inspect.Parameter, listed: str) -> inspect.Parameter:
+def _with_option(parameter: inspect.Parameter, listed: str, values: Values) -> inspect.Parameter:
     """The parameter with its names and its help as a note: from `listed`, or else of a shared flag."""
     notes, name = notes_of(parameter), parameter.name.strip("_").replace("_", "-")
     name = f"--{name}" if name[1:] else f"-{name}"
@@ -195,6 +198,7 @@ def _with_option(parameter: inspect.Parameter, listed: str) -> inspect.Parameter
         entry = pattern.search(listed) or pattern.search(flags.__doc__)
         assert entry is not None, f"no docstring lists {name}"
         words: dict[str, Any] = {"metavar": entry[3], "help": " ".join(entry[4].split())}
+        words["autocompletion"] = values.get(parameter.name)
         for limits in (note for note in notes if isinstance(note, Range)):
             words |= vars(limits)
         argument = not name.startswith("-")
@@ -206,7 +210,7 @@ def _with_option(parameter: inspect.Parameter, listed: str) -> inspect.Parameter
 def words_of(flags: Any, but: Collection[str] = ()) -> list[str]:
     """The options that differ from their defaults, in the order of the fields, except the fields `but`."""
     words = list[str]()
-    for each in _parameters_of(type(flags)):
+    for each in _parameters_of(type(flags), (), {}):
         value, name = getattr(flags, each.name), str(name_of(each))
         if each.name in but or value == each.default:
             continue

@@ -1,7 +1,6 @@
 """The command line of a paper's figures: `python -m sentkit.papers.NAME.figures FIGURE FILE... [-o PICTURE]`.
 
-Each figure is a function from paths, and keyword arguments, to a picture. Without -o, the output is JSON, or
-a sketch on a terminal.
+Each figure is a function from paths, and keyword arguments, to a picture. Without -o, the output is JSON.
 """
 
 import argparse
@@ -45,7 +44,7 @@ def main(*figures: Figure, arguments: Sequence[str] | None = None) -> None:
     figure = {each.__name__: each for each in figures}[values.pop("figure")]
     console = Console(f"{paper}.figures")
     try:
-        output = PlotFlags(path=values.pop("output"), force=True)
+        output = PlotFlags(path=values["output"], force=True, json=values.pop("output") == "-")
         files = values.pop("files")
         output.check()
         check_paths(console, {"-o": output.path}, {"FILE": files})

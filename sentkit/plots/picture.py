@@ -51,22 +51,7 @@ class Grid:
     high: float  # black
     log: bool = False  # of counts: the logarithm of 1 + count determines the shade
     shown: bool = False  # the numbers are in the cells
-
-    label: str = ""  # of the legend of the shades
-
-    def shades(self) -> Float64:
-        """(r, c): from 0, white, to 1, black."""
-        return self.shades_of(self.values)
-
-    def shades_of(self, values: Float64) -> Float64:
-        above = np.clip(values, self.low, self.high) - self.low
-        most = self.high - self.low or 1.0
-        return np.log1p(above) / np.log1p(most) if self.log else above / most
-
-    def value_of(self, shade: float) -> float:
-        """The value with this shade."""
-        most = self.high - self.low or 1.0
-        return self.low + float(np.expm1(shade * np.log1p(most)) if self.log else shade * most)
+    label: str = ""  # of the bar with all shades
 
 
 @dataclass(frozen=True, slots=True)

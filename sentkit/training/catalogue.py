@@ -4,24 +4,23 @@
 does not import torch.
 """
 
-import ast
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 
 from sentkit.errors import UsageError
 from sentkit.flag_values import suggestion
 from sentkit.papers import PAPERS
-from sentkit.training.recipe import Listing, Recipe
+from sentkit.training.methods import recipes
+from sentkit.training.recipe import Listing
 from sentkit.training.user_methods import LoadedMethod, errors_in, load_user_method
 
 
 def general(summary: str, place: str, cite: str = "", note: str = "") -> Listing:
-    return Listing(summary, f"sentkit.training.methods.{place}", cite, note)
+    settings = getattr(recipes, place.partition(":")[2])
+    return Listing(summary, f"sentkit.training.methods.{place}", cite, note, settings, settings.presets)
 
 
 GENERAL = {
@@ -138,39 +137,6 @@ def open_method(name: str) -> Iterator[LoadedMethod]:
 
 
 def names_of(method: str) -> tuple[list[str], list[str]]:
-    """Return the settings and presets of a method, without torch: its file is parsed, but not imported."""
+    """Return the settings and presets of a method, without torch."""
     listing = METHODS[method]
-    if listing.settings is not None:
-        return [each.name for each in fields(listing.settings)], list(listing.presets or {})
-    settings, presets = [each.name for each in fields(Recipe)], list[str]()
-    for kind in classes_of(*listing.place.split(":")):
-        for node in kind.body:
-            if not isinstance(node, ast.AnnAssign):
-                continue
-            name = ast.unparse(node.target)
-            if name == "presets" and isinstance(node.value, ast.Dict):
-                presets = [str(key.value) for key in node.value.keys if isinstance(key, ast.Constant)]
-            elif isinstance(node.value, ast.Call) and ast.unparse(node.annotation) != "ClassVar":
-                settings.append(name)
-    return list(dict.fromkeys(settings)), presets
-
-
-def classes_of(module: str, name: str) -> Iterator[ast.ClassDef]:
-    """Yield the syntax trees of the bases of a class, then those of the class and of its `Settings`."""
-    for node in syntax_of(module).body:
-        if isinstance(node, ast.ImportFrom) and name in [each.name for each in node.names]:
-            yield from classes_of(str(node.module), name)  # the module imports the class
-        elif isinstance(node, ast.ClassDef) and node.name == name:
-            own = [node, *(each for each in node.body if isinstance(each, ast.ClassDef))]
-            bases = (ast.unparse(base).partition(".")[0] for kind in own for base in kind.bases)
-            for base in bases:
-                if base not in ("Recipe", "Method", "PackedMethod"):
-                    yield from classes_of(module, base)
-            yield from own
-
-
-@cache
-def syntax_of(module: str) -> ast.Module:
-    spec = find_spec(module)
-    assert spec is not None, module
-    return ast.parse(Path(str(spec.origin)).read_text(encoding="utf-8"))
+    return [each.name for each in fields(listing.settings)], list(listing.presets or {})

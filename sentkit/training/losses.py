@@ -150,7 +150,6 @@ def triplet_margin(anchors: Tensor, positives: Tensor, negatives: Tensor, margin
 
 
 MAX_COSINES = 1 << 22  # of the anchors of a span with all candidates
-FORMS = ("one-way", "symmetric", "full")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sentkit.errors import UsageError
 from sentkit.training.settings import ours, refuse_idle
@@ -24,11 +24,13 @@ LORA_LAYERS = {
     "attention": ("query", "key", "value", "mix"),
     "all": ("query", "key", "value", "mix", "up", "down"),
 }
+FORMS = ("one-way", "symmetric", "full")  # of a contrast
 SCHEDULES = ("constant", "linear", "warmup-constant", "ct")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
+    presets: ClassVar["Presets"] = {}  # name -> changed settings
     epochs: int = ours(1, "number of passes over the rows", least=1)
     steps: int | None = ours(None, "maximum number of steps, also for the schedule; none: no limit", least=1)
     batch: int = ours(64, "rows per step, of all processes together", least=1)
@@ -146,7 +148,7 @@ class Listing:
     place: str  # module:class
     cite: str = ""
     note: str = ""  # a difference from the paper, for the manual
-    settings: type[Recipe] | None = None  # None: only the class declares them
+    settings: type[Recipe] = Recipe
     presets: Presets | None = None
 
     def load(self) -> "type[Method]":

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from types import NoneType
 from typing import Any, TypeVar, get_args
@@ -100,11 +100,11 @@ def notes(kind: type) -> dict[str, Note]:
     The source is that of the last class. The meaning and limits are from the last class with a meaning.
     """
     merged: dict[str, Note] = {}
-    for each in reversed(kind.__mro__):
-        for name, one in getattr(each, "__dataclass_fields__", {}).items():
+    for each in filter(is_dataclass, reversed(kind.__mro__)):
+        for one in fields(each):
             note = one.metadata["note"]
-            rule = note if note.meaning else merged[name]
-            merged[name] = replace(rule, source=note.source)
+            rule = note if note.meaning else merged[one.name]
+            merged[one.name] = replace(rule, source=note.source)
     return merged
 
 

@@ -5,7 +5,7 @@ An array file FILE.npy has its words beside it, in FILE.txt or FILE.parquet.
 
 import codecs
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
@@ -27,21 +27,8 @@ FROM_BINARY = (
 CONTROL = bytes({*range(32)} - set(b"\t\n\r"))
 
 
-def is_text(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return not has_control(line)
-
-
-def has_control(line: bytes) -> bool:
-    return len(line.translate(None, CONTROL)) < len(line)
-
-
 ARRAY = ".npy"  # suffix of word vectors that are not text
 BLOCK = 1 << 17  # bytes of lines per read; the results fit into a CPU cache
-FIRST_NUMBERS, GROWTH = 1 << 21, 1.25
 LONGEST = 1 << 20  # maximum bytes of the first line
 OF_NUMBERS = b"0123456789+-.eE"
 ENDS = b" \r\n"
@@ -55,30 +42,6 @@ class WordVectors:
     unreadable: int = 0  # lines with a word that is not UTF-8, which are ignored
 
 
-@dataclass(slots=True)
-class Matrix:
-    """An array that grows in place while blocks of rows are added."""
-
-    width: int
-    rows: NDArray[np.float32] = field(init=False)
-    count: int = 0
-
-    def __post_init__(self) -> None:
-        self.rows = np.empty((1 + FIRST_NUMBERS // self.width, self.width), np.float32)
-
-    def add(self, block: NDArray[np.float32]) -> None:
-        needed = self.count + len(block)
-        if needed > len(self.rows):
-            size = max(needed, int(GROWTH * len(self.rows)))
-            self.rows.resize((size, self.width), refcheck=False)
-        self.rows[self.count : needed] = block
-        self.count = needed
-
-    def whole(self) -> NDArray[np.float32]:
-        self.rows.resize((self.count, self.width), refcheck=False)
-        return self.rows
-
-
 def read_word_vectors(path: str) -> WordVectors:
     """Read a file, also .gz or .zst. For duplicate words, the first vector is used."""
     with open_input(path) as file:
@@ -87,8 +50,9 @@ def read_word_vectors(path: str) -> WordVectors:
         line = file.readline(LONGEST) if counted else first
         width = counted[1] if counted else width_of(line)
         plain = width > 1 or counted is not None  # `Chapter 5` is not a vector
-        if not 0 < width <= width_of(line) or not plain or has_control(first + line):
-            advice = None if is_text(first + line) else FROM_BINARY
+        binary = len((first + line).translate(None, CONTROL)) < len(first + line)
+        if not 0 < width <= width_of(line) or not plain or binary:
+            advice = FROM_BINARY if binary or not is_utf8(first + line) else None
             raise DataError(EXPECTED, source=path, line=1 if line is first else 2, advice=advice)
         reader = LineParser(path, width, 1 if counted else 0)
         for lines in blocks(line, file):
@@ -96,7 +60,16 @@ def read_word_vectors(path: str) -> WordVectors:
     if counted and reader.lines != counted[0]:
         problem = f"the first line declares {counted[0]:,} words, but the file has {reader.lines:,}"
         raise DataError(problem, source=path, line=1)
-    return WordVectors(reader.words, reader.matrix.whole(), reader.repeated, reader.unreadable)
+    rows = np.frombuffer(reader.rows, np.float32).reshape(-1, width)
+    return WordVectors(reader.words, rows, reader.repeated, reader.unreadable)
+
+
+def is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def holds_word_vectors(path: str) -> bool:
@@ -143,7 +116,7 @@ class LineParser:
 
     def __init__(self, path: str, width: int, before: int) -> None:
         self.path, self.width, self.before = path, width, before
-        self.matrix = Matrix(width)
+        self.rows = bytearray()  # of float32; it grows in place
         self.words: dict[str, int] = {}
         self.lines = self.repeated = self.unreadable = 0
 
@@ -151,7 +124,7 @@ class LineParser:
         parts = [self._split(line, number) for number, line in enumerate(lines, self.lines + self.before + 1)]
         rows = self._numbers([numbers for _, numbers in parts])
         kept = [self._is_new(word) for word, _ in parts]
-        self.matrix.add(rows if all(kept) else rows[kept])
+        self.rows += rows[kept].data
         self.lines += len(lines)
 
     def _split(self, line: bytes, place: int) -> tuple[bytes, bytes]:
@@ -199,11 +172,10 @@ class LineParser:
         raise DataError(problem, source=self.path, line=self.before + self.lines + place + 1)
 
     def _is_new(self, word: bytes) -> bool:
-        try:
-            name = word.decode()
-        except UnicodeDecodeError:  # such a word does not occur in any text
+        if not is_utf8(word):  # such a word does not occur in any text
             self.unreadable += 1
             return False
+        name = word.decode()
         if name in self.words:
             self.repeated += 1
             return False
@@ -228,9 +200,9 @@ def read_word_array(path: str) -> WordVectors:
     for number, word in enumerate(listed):
         if not word.strip():
             raise DataError("expected a word", source=str(place), line=number + 1)
-        try:
+        if is_utf8(word):
             words.setdefault(word.strip().decode(), number)
-        except UnicodeDecodeError:  # such a word does not occur in any text
+        else:  # such a word does not occur in any text
             unreadable += 1
     repeated = len(listed) - unreadable - len(words)
     if len(words) < len(listed):  # as in text, so that the space is the same

@@ -5,7 +5,7 @@ Letters in shapes: n pairs, v distinct values, b resamples in one block.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -16,23 +16,12 @@ from sentkit.metrics.sts.correlation import centred, middle_ranks
 
 Seed = int | tuple[int, ...]
 
+KINDS = ("spearman", "pearson")
 RESAMPLES = 1000
 FEWER_RESAMPLES = 200  # above the limit, for statistics without a formula, such as paired differences
 BOOTSTRAP_LIMIT = 50_000  # pairs; with 1000 resamples about three seconds
 RESAMPLED_ELEMENTS = 16_384  # at a time: short columns share a call, a long column gets several
 QUANTILE = 1.959963984540054  # of the normal distribution, at 97.5 %
-
-
-@dataclass(frozen=True, slots=True)
-class Resamples:
-    """Both correlations of every resample; NaN if one side is constant."""
-
-    spearman: Float64
-    pearson: Float64
-
-    def __sub__(self, other: Self) -> "Resamples":
-        """The paired bootstrap of a difference: with one seed, both sides draw the same pairs."""
-        return Resamples(self.spearman - other.spearman, self.pearson - other.pearson)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +31,6 @@ class Interval:
     method: str  # "bootstrap" or "fisher"
     resamples: int = 0
     undefined: int = 0  # resamples omitted because one side is constant
-
-    def scaled(self, factor: float) -> "Interval":
-        return replace(self, low=self.low * factor, high=self.high * factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +79,17 @@ def _around_mean(times: Float64, values: Float64) -> Float64:
     return values - (times @ values / times.shape[1])[:, None]
 
 
-def resample(left: ArrayLike, right: ArrayLike, *, count: int = RESAMPLES, seed: Seed) -> Resamples:
-    """Both correlations of `count` resamples of the pairs, ranked exactly and without sorting.
+def resample(left: ArrayLike, right: ArrayLike, *, count: int = RESAMPLES, seed: Seed) -> Float64:
+    """Both KINDS of correlation of `count` resamples, (2, r), ranked exactly and without sorting.
+
+    A resample with one constant side has NaN.
 
     The rows of a resample depend only on the seed and the number of pairs. So the paired bootstrap of two
     encoders is the difference of two results: `resample(a, gold, seed=seed) - resample(b, gold, seed=seed)`.
     Besides the result it needs the memory of a few columns.
     """
     one, other = _Side.of(left), _Side.of(right)
-    resamples = Resamples(np.full(count, np.nan), np.full(count, np.nan))
+    resamples = np.full((2, count), np.nan)
     if min(one.distinct, other.distinct) < 2 or np.isnan([one.values[0], other.values[0]]).any():
         return resamples
     start = 0
@@ -109,9 +97,8 @@ def resample(left: ArrayLike, right: ArrayLike, *, count: int = RESAMPLES, seed:
         part = slice(start, start := start + len(times))
         by_rank = _correlations(times, one.ranks(times), other.ranks(times))
         by_value = _correlations(times, _around_mean(times, one.values), _around_mean(times, other.values))
-        resamples.spearman[part] = by_rank
         # Ranks identify a constant exactly; the mean of a constant may have a rounding error.
-        resamples.pearson[part] = np.where(np.isnan(by_rank), np.nan, by_value)
+        resamples[:, part] = by_rank, np.where(np.isnan(by_rank), np.nan, by_value)
     return resamples
 
 
@@ -147,21 +134,16 @@ def two_sided_p(differences: Float64) -> float:
     return min(1.0, max(2 * rarer, 1) / len(defined))
 
 
-def _fisher_interval(correlation: float, variance: float) -> Interval:
-    reach = QUANTILE * math.sqrt(variance)
+def fisher_interval(kind: str, correlation: float, pairs: int) -> Interval:
+    """Fisher's interval x 100, for more than three pairs.
+
+    That of Spearman's correlation has the variance of Bonett and Wright (2000).
+    """
+    variance = (1.0 + correlation**2 / 2.0 if kind == "spearman" else 1.0) / (pairs - 3)
     with np.errstate(divide="ignore"):  # a perfect correlation becomes infinite, and tanh reverses it
         middle = np.arctanh(correlation)
-    return Interval(float(np.tanh(middle - reach)), float(np.tanh(middle + reach)), "fisher")
-
-
-def fisher_spearman(correlation: float, pairs: int) -> Interval:
-    """Fisher's interval with the variance of Bonett and Wright (2000), for more than three pairs."""
-    return _fisher_interval(correlation, (1.0 + correlation**2 / 2.0) / (pairs - 3))
-
-
-def fisher_pearson(correlation: float, pairs: int) -> Interval:
-    """Fisher's interval, for more than three pairs."""
-    return _fisher_interval(correlation, 1.0 / (pairs - 3))
+    low, high = (np.tanh(middle + reach * math.sqrt(variance)) for reach in (-QUANTILE, QUANTILE))
+    return Interval(100.0 * float(low), 100.0 * float(high), "fisher")
 
 
 def resampled_mean(
@@ -171,7 +153,5 @@ def resampled_mean(
 
     `kind` is spearman or pearson. The mean is NaN if it is undefined for one of the seeds.
     """
-    total = np.zeros(count)
-    for column in columns:
-        total += getattr(resample(column, gold, count=count, seed=seed), kind)
+    total = sum(resample(column, gold, count=count, seed=seed)[KINDS.index(kind)] for column in columns)
     return 100.0 * total / len(columns)

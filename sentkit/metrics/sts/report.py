@@ -19,11 +19,10 @@ from sentkit.formats.vectors.fingerprint import label_of, space_of
 from sentkit.metrics.sts import intervals
 from sentkit.metrics.sts.correlation import pearson, spearman
 from sentkit.metrics.sts.gold_pairs import GoldPairs, ScoreOptions, check_same_pairs, read_gold_pairs
-from sentkit.metrics.sts.intervals import RESAMPLES, Interval, Resamples, Seed
+from sentkit.metrics.sts.intervals import KINDS, RESAMPLES, Interval, Seed
 from sentkit.metrics.sts.seen import EXCLUDED, Seen
 
 Record = dict[str, Any]  # a JSON object
-KINDS = ("spearman", "pearson")
 
 
 def defined(value: float) -> float | None:
@@ -58,14 +57,13 @@ def _average(pairs: GoldPairs, aggregate: str) -> tuple[float, float]:
     return 100.0 * by_rank, 100.0 * by_value
 
 
-def _resampled(pairs: GoldPairs, aggregate: str, *, count: int, seed: Seed) -> Resamples:
-    """The aggregate of every resample: pairs are drawn within each part, then the parts are averaged."""
-    by_rank, by_value = np.zeros(count), np.zeros(count)
+def _resampled(pairs: GoldPairs, aggregate: str, *, count: int, seed: Seed) -> Float64:
+    """The aggregate of every resample, (2, r): pairs are drawn within each part, whose mean is taken."""
+    total = np.zeros((2, count))
     for place, (share, part) in enumerate(_parts(pairs, aggregate)):
-        drawn = intervals.resample(part.similarities, part.gold, count=count, seed=_own_seed(seed, place))
-        by_rank += share * drawn.spearman
-        by_value += share * drawn.pearson
-    return Resamples(100.0 * by_rank, 100.0 * by_value)
+        own = _own_seed(seed, place)
+        total += share * intervals.resample(part.similarities, part.gold, count=count, seed=own)
+    return 100.0 * total
 
 
 def _own_seed(seed: Seed, place: int) -> Seed:
@@ -77,11 +75,11 @@ def _estimates(pairs: GoldPairs, aggregate: str, *, count: int, seed: Seed) -> R
     """Both correlations; above the limit by Fisher's z, or for a mean by fewer resamples."""
     values, count = _average(pairs, aggregate), intervals.resamples_for(len(pairs), count)
     if aggregate == "all" and len(pairs) > intervals.BOOTSTRAP_LIMIT:
-        fisher = zip((intervals.fisher_spearman, intervals.fisher_pearson), values, strict=True)
-        found = [of(value / 100.0, len(pairs)).scaled(100.0) for of, value in fisher]
+        kinds = zip(KINDS, values, strict=True)
+        found = [intervals.fisher_interval(kind, value / 100.0, len(pairs)) for kind, value in kinds]
     else:
         drawn = _resampled(pairs, aggregate, count=count, seed=seed)
-        found = list(map(intervals.percentile_interval, (drawn.spearman, drawn.pearson)))
+        found = list(map(intervals.percentile_interval, drawn))
     record: Record = {}
     for name, value, interval in zip(KINDS, values, found, strict=True):
         record |= {name: defined(value), f"{name}_ci95": limits(interval)}
@@ -133,16 +131,14 @@ def compare(first: GoldPairs, second: GoldPairs, options: ScoreOptions, *, count
     """The paired bootstrap of two encoders on the same pairs; FEWER_RESAMPLES for many pairs."""
     assert np.array_equal(first.gold, second.gold), "both encoders need the same pairs in the same order"
     aggregate, count = options.aggregate, intervals.resamples_for(len(first), count)
-    values = zip(_average(first, aggregate), _average(second, aggregate), strict=True)
+    changes = np.subtract(_average(first, aggregate), _average(second, aggregate))
     drawn = _resampled(first, aggregate, count=count, seed=options.seed)
     drawn -= _resampled(second, aggregate, count=count, seed=options.seed)  # same rows: see `resample`
-    changes = [one - other for one, other in values]
     return {
         "file": readable(second.file),
         "encoder": second.encoder,
         "metric": options.metric,
-        "spearman": difference(changes[0], drawn.spearman),
-        "pearson": difference(changes[1], drawn.pearson),
+        **{kind: difference(*each) for kind, *each in zip(KINDS, changes.tolist(), drawn, strict=True)},
         "resamples": count,
     }
 

@@ -44,14 +44,11 @@ def words_of(text: str) -> list[str]:
     return WORD.findall(text)
 
 
-def without_unknown(ids: list[int], max_length: int | None, unknown: int) -> Tokens:
-    """Remove unknown words, then truncate: only known words count towards the limit, as in model2vec."""
-    known = [number for number in ids if number != unknown] if unknown in ids else ids
-    return Tokens(known[:max_length], len(ids), unknown=len(ids) - len(known))
-
-
 def known_tokens(ids: NDArray[np.int32], counts: Ints, max_length: int | None, unknown: int) -> TokenBlock:
-    """Do the same for all texts, with their ids in one array."""
+    """Remove unknown words, then truncate: only known words count towards the limit, as in model2vec.
+
+    The ids of all texts are in one array; `counts` has their numbers.
+    """
     owners = np.repeat(np.arange(len(counts)), counts)
     known, without = ids != unknown, None
     if not known.all():
@@ -72,7 +69,18 @@ def located(ids: list[int], ranges: Sequence[Range], prompt: str, text: str, unk
     return LocatedTokens(ids, (first, len(ids)), places_in(range(len(text)), own), unknown=unknown)
 
 
-class WordLookup(Prompted):
+class KnownWords(Prompted):
+    """A tokenizer without a number for each word: the words with the id `unknown` are removed."""
+
+    unknown = UNKNOWN
+
+    def tokens_of(self, ids: list[int]) -> Tokens:
+        """Return these ids of a text or of a window, without truncation."""
+        known = [number for number in ids if number != self.unknown]
+        return Tokens(known, len(ids), unknown=len(ids) - len(known))
+
+
+class WordLookup(KnownWords):
     """Looks up the words of a text in a table, as written and then in lower case.
 
     Strings between spaces are looked up first, because `U.S.` and `:-)` are words of some tables. If a string
@@ -91,10 +99,6 @@ class WordLookup(Prompted):
     def __call__(self, texts: Sequence[str]) -> TokenBlock:
         whole = [self._ids((self.prompt + text).split()) for text in texts]
         return known_tokens(*flat(whole), self.max_length, UNKNOWN)
-
-    def tokens_of(self, ids: list[int]) -> Tokens:
-        """Return these ids of a text or of a window, without truncation."""
-        return without_unknown(ids, None, UNKNOWN)
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
         """Return all words of each text, with their places in the text."""
@@ -155,7 +159,7 @@ class CollectedWords(Prompted):
         return Tokens(ids, len(words))
 
 
-class WordPieces(Prompted):
+class WordPieces(KnownWords):
     """Tokenizes texts with tokenizer.json.
 
     model2vec removes unknown tokens before truncation. sentence-transformers (`keep_unknown`) uses the vector
@@ -192,10 +196,6 @@ class WordPieces(Prompted):
                 encodings = self.backend.encode_batch_fast(part, add_special_tokens=False)
             ids += [each.ids for each in encodings]
         return known_tokens(*flat(ids), self.max_length, self.unknown)
-
-    def tokens_of(self, ids: list[int]) -> Tokens:
-        """Return these ids of a text or of a window, without truncation."""
-        return without_unknown(ids, None, self.unknown)
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
         """Return all tokens of each text, with their places in the text."""

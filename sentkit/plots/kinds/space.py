@@ -23,6 +23,7 @@ MOST_LABELS = 20  # labels with a colour
 NUMBERED = 60  # at most so many pairs have a number
 PERPLEXITY = 30.0
 FEWEST = 3  # vectors
+CLOSE = 0.04  # of the width of the picture: the vectors of a pair have one number
 Warn = Callable[[str], None]
 
 
@@ -124,6 +125,7 @@ def panel_of(path: str, title: str, items: Sequence[Item], options: SpaceOptions
     size = len(items[0].vectors)
     places = places.reshape(len(items), size, 2)
     numbered = size > 1 and len(items) <= NUMBERED
+    close = np.hypot(*(places[:, -1] - places[:, 0]).T) < CLOSE * np.ptp(places, axis=(0, 1)).max()
     series = []
     for name, chosen in grouped([item.label for item in items], path, warn):
         points = [number for number in chosen for _ in range(size)]  # the number of the item of each point
@@ -132,7 +134,8 @@ def panel_of(path: str, title: str, items: Sequence[Item], options: SpaceOptions
             fields["label"] = [items[number].label for number in points]
         if size > 1:
             fields |= {"pair": [number + 1 for number in points], "side": ["a", "b"] * len(chosen)}
-        marks = tuple(str(number + 1) for number in points) if numbered else ()
+        both = [("" if close[number] else f"{number + 1}", f"{number + 1}") for number in chosen]
+        marks = tuple(mark for pair in both for mark in pair) if numbered else ()
         x, y = places[chosen].reshape(-1, 2).T
         faint = name.startswith(OTHERS)
         series.append(Series(name, x, y, marks=marks, joined=size, faint=faint, fields=fields))

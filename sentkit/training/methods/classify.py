@@ -5,16 +5,13 @@ tenth of each GLUE development set is for validation and the rest is the test. T
 epochs of this fine-tuning are not stated, so the presets have those of BERT.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 
-from sentkit.errors import UsageError
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
-from sentkit.metrics.classification import OF_CLASSES, OF_NUMBERS
 from sentkit.model.checkpoint.heads import ClassifierHead, classifier_config, classifier_tensors, move_to_head
 from sentkit.model.text.tokenizer import SegmentTokenizer
 from sentkit.model.transformer.bert import Bert
@@ -25,59 +22,24 @@ from sentkit.training.data.batches import Batch
 from sentkit.training.data.corpus import Corpus, check_labels
 from sentkit.training.data.examples import Classes, Reads, Scores
 from sentkit.training.method import Finished, Needs, Outputs, PackedMethod, Term, mean_of
-from sentkit.training.recipe import Recipe
-from sentkit.training.settings import ours, paper, released
-
-METRICS = {"classification": OF_CLASSES, "regression": OF_NUMBERS}
+from sentkit.training.methods import recipes
 
 
 class Classify(PackedMethod):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(Recipe):
-        objective: str = paper(
-            "classification", 'predict the field "label", or regression: "score"', choices=tuple(METRICS)
-        )
-        metric: str | None = ours(
-            None,
-            "score of --dev; none: accuracy, or pearson for regression; f1: of the second label, or of more "
-            "than two the mean",
-            choices=(*OF_CLASSES, *OF_NUMBERS),
-        )
-        batch: int = paper(32)
-        lr: float = paper(2e-5)
-        epochs: int = paper(3)
-        warmup: float = released(0.1)
-        weight_decay: float = released(0.01)
-        schedule: str = released("linear")
-        clip: float = released(1.0)
-        max_length: int = released(128)
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.metric is not None and self.metric not in METRICS[self.objective]:
-                able = ", ".join(METRICS[self.objective])
-                problem = f"metric={self.metric} is not for objective={self.objective}"
-                raise UsageError(problem, advice=f"use one of: {able}")
-
-        @property
-        def metric_name(self) -> str:
-            return self.metric or METRICS[self.objective][0]
-
-    presets: ClassVar = {
-        "sg-bert-glue": {},
-        "sg-bert-glue-cola": {"metric": "matthews"},
-        "stsb": {"objective": "regression"},
-    }
+    Settings: ClassVar = recipes.Classify
+    presets: ClassVar = recipes.Classify.presets
     needs: ClassVar = Needs(packed="a classification head of a known family", row_wise=True, labels=True)
 
-    def __init__(self, body: Bert, settings: Settings, head: ClassifierHead, labels: tuple[str, ...]) -> None:
+    def __init__(
+        self, body: Bert, settings: recipes.Classify, head: ClassifierHead, labels: tuple[str, ...]
+    ) -> None:
         super().__init__(body, settings)
         self.head = head
         self.labels = labels
         self.second_type = 0  # token type of the second segment
 
     @classmethod
-    def build(cls, base: Base, settings: Settings) -> "Classify":
+    def build(cls, base: Base, settings: recipes.Classify) -> "Classify":
         body = cls.bert(base, settings)
         outputs = len(base.labels) if settings.objective == "classification" else 1
         head = move_to_head(body, outputs, base.checkpoint, settings.dropout)
@@ -87,18 +49,18 @@ class Classify(PackedMethod):
         return method
 
     @classmethod
-    def reads(cls, base: Base, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: recipes.Classify) -> Reads:
         tokenize = SegmentTokenizer(base.checkpoint, settings.max_length)
         if settings.objective == "regression":
             return Reads((PAIR, SENTENCE), "score", Scores(), tokenize=tokenize)
         return Reads((PAIR, SENTENCE), "label", Classes(), tokenize=tokenize)
 
     @classmethod
-    def check_rows(cls, corpus: Corpus, settings: Settings, source: str) -> None:
+    def check_rows(cls, corpus: Corpus, settings: recipes.Classify, source: str) -> None:
         check_labels(corpus, source, "score" if settings.objective == "regression" else "label")
 
     @classmethod
-    def readouts(cls, settings: Settings) -> tuple[str, ...]:
+    def readouts(cls, settings: recipes.Classify) -> tuple[str, ...]:
         return ("cls",)
 
     def encode(self, batch: Batch) -> Outputs:

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import nn
@@ -16,48 +15,32 @@ from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import paired_contrast
 from sentkit.training.method import Draw, Finished, Needs, Outputs, PackedMethod, Term, mean_of, own_tensors
+from sentkit.training.methods import recipes
 from sentkit.training.methods.mlm import TokenPrediction, with_language_head
-from sentkit.training.recipe import Recipe
-from sentkit.training.settings import ours, paper, readout
 
 
 class CLEAR(PackedMethod):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(Recipe):
-        temperature: float = ours(0.1, "divisor of the cosines", above=0)
-        mlm_weight: float = paper(1.0, "weight of predicting masked tokens", above=0)
-        mlm_rate: float = paper(0.15, "share of the tokens to predict", above=0, most=1)
-        head: str = ours(
-            "own",
-            "own: the prediction head of the base; fresh: a new head with random weights",
-            choices=("own", "fresh"),
-        )
-        readout: str = readout("mean")
-        lr: float = ours(1e-4)
-        weight_decay: float = ours(0.01)
-        warmup: float = ours(0.1)
-        max_length: int = ours(128)
-
+    Settings: ClassVar = recipes.CLEAR
     needs: ClassVar = Needs(packed="a language model's head", random_start=True)
 
-    def __init__(self, body: Bert, settings: Settings, tokens: TokenPrediction) -> None:
+    def __init__(self, body: Bert, settings: recipes.CLEAR, tokens: TokenPrediction) -> None:
         super().__init__(body, settings)
         self.tokens = tokens
         width = body.width
         self.projection = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
 
     @classmethod
-    def check(cls, base: Base, settings: Settings) -> None:
+    def check(cls, base: Base, settings: recipes.CLEAR) -> None:
         TokenPrediction.check(base, "clear", settings.head)
 
     @classmethod
-    def build(cls, base: Base, settings: Settings) -> "CLEAR":
+    def build(cls, base: Base, settings: recipes.CLEAR) -> "CLEAR":
         return cls(
             cls.bert(base, settings), settings, TokenPrediction.build(base, settings.mlm_rate, settings.head)
         )
 
     @classmethod
-    def reads(cls, base: Base, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: recipes.CLEAR) -> Reads:
         return Reads((PAIR,))
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -20,12 +19,11 @@ from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base, Body, open_base
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
-from sentkit.training.losses import FORMS, Filter, Texts, candidate_contrast
+from sentkit.training.losses import Filter, Texts, candidate_contrast
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
-from sentkit.training.recipe import Dims
-from sentkit.training.settings import ours, readout, refuse_idle
+from sentkit.training.methods import recipes
 
-KEEP_ALL, ITSELF = "none", "self"  # values of `guide` that are not checkpoints
+KEEP_ALL, ITSELF = recipes.KEEP_ALL, "self"  # values of `guide` that are not checkpoints
 ROLES = ("anchor", "positive", "negatives")
 MISSING = 0  # the number of a negative that a row does not have
 MEAN = parse_readout("mean")
@@ -33,45 +31,17 @@ STEPS_OF_COSINE = ("normalise",)  # declared steps that do not change cosines
 
 
 class Contrast(Method):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(Dims):
-        temperature: float = ours(0.05, "divisor of the cosines; 0.01 to 0.02 for large models", above=0)
-        form: str = ours(
-            "one-way",
-            "one-way: anchors choose positives; symmetric: also the reverse; full: all texts in one sum",
-            choices=FORMS,
-        )
-        equal_texts: bool = ours(True, "a text equal to the anchor or its positive is not a negative")
-        guide: str = ours(
-            KEEP_ALL,
-            "self, or a checkpoint: negatives that it finds nearer than positive minus margin are ignored",
-        )
-        margin: float = ours(
-            0.0, "a negative is used if its cosine is below that of the positive minus margin", least=0
-        )
-        margin_kind: str = ours(
-            "absolute", "relative: the margin is a share of that cosine", choices=("absolute", "relative")
-        )
-        readout: str = readout("mean", of_paper=False)
-        lr: float = ours(2e-5)
-        warmup: float = ours(0.1)
-        max_length: int = ours(128)
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.guide == KEEP_ALL:
-                refuse_idle(self, ("margin", "margin_kind"), "guide=none")
-
+    Settings: ClassVar = recipes.Contrast
     needs: ClassVar = Needs(static=True, vectors=ROLES, constant=("guide.",))
-    presets: ClassVar = {"gte": {"form": "full", "temperature": 0.01}}
+    presets: ClassVar = recipes.Contrast.presets
 
-    def __init__(self, body: Body, settings: Settings, guide: Body | None = None) -> None:
+    def __init__(self, body: Body, settings: recipes.Contrast, guide: Body | None = None) -> None:
         super().__init__(body, settings)
         self.guide = guide
         self.guide_readout = MEAN
 
     @classmethod
-    def build(cls, base: Base, settings: Settings) -> "Contrast":
+    def build(cls, base: Base, settings: recipes.Contrast) -> "Contrast":
         guide = guide_of(settings)
         if guide is None:
             return cls(base.body(settings), settings)
@@ -80,7 +50,7 @@ class Contrast(Method):
         return method
 
     @classmethod
-    def check(cls, base: Base, settings: Settings) -> None:
+    def check(cls, base: Base, settings: recipes.Contrast) -> None:
         guide = guide_of(settings)
         if guide is None:
             return
@@ -94,18 +64,18 @@ class Contrast(Method):
                 raise DataError(f'"{name}" contains NaN or infinity', source=settings.guide)
 
     @classmethod
-    def other_checkpoints(cls, settings: Settings) -> dict[str, str | None]:
+    def other_checkpoints(cls, settings: recipes.Contrast) -> dict[str, str | None]:
         return {"guide": None if settings.guide in (KEEP_ALL, ITSELF) else settings.guide}
 
     @classmethod
-    def identity(cls, base: Base, settings: Settings) -> dict[str, Any]:
+    def identity(cls, base: Base, settings: recipes.Contrast) -> dict[str, Any]:
         guide = guide_of(settings)
         return (
             {} if guide is None else {"guide_hash": guide.hash, "guide_readout": readout_of_guide(guide).name}
         )
 
     @classmethod
-    def reads(cls, base: Base, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: recipes.Contrast) -> Reads:
         guide = guide_of(settings)
         return Reads(
             (TRIPLET, NEGATIVES, POSITIVE, PAIR), second=None if guide is None else guide.training_tokenizer

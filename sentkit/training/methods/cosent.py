@@ -4,7 +4,6 @@ Only the order of the scores matters, so they may have any scale. AnglE (arXiv 2
 positive pairs, and CoSENT on an angle in complex space.
 """
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -19,26 +18,17 @@ from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads, Scores
 from sentkit.training.losses import entailment_contrast, unit
 from sentkit.training.method import Method, Needs, Outputs, Term
-from sentkit.training.recipe import Dims, widths_of
-from sentkit.training.settings import ours, readout, refuse_idle, released
+from sentkit.training.methods import recipes
+from sentkit.training.recipe import widths_of
 
 
 class CoSENT(Method):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(Dims):
-        temperature: float = released(0.05, "divisor of the cosines: 1 / 20", above=0)
-        readout: str = readout("mean", of_paper=False)
-        batch: int = released(32)
-        lr: float = released(2e-5)
-        warmup: float = ours(0.1)
-        schedule: str = ours("linear")
-        max_length: int = ours(128)
-
-    presets: ClassVar = {}
+    Settings: ClassVar = recipes.CoSENT
+    presets: ClassVar = recipes.CoSENT.presets
     needs: ClassVar = Needs(static=True, vectors=("left", "right"))
 
     @classmethod
-    def reads(cls, base: Base, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: recipes.CoSENT) -> Reads:
         return Reads((PAIR,), "score", Scores())
 
     @classmethod
@@ -59,24 +49,10 @@ class CoSENT(Method):
 
 
 class AnglE(CoSENT):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(CoSENT.Settings):
-        temperature: float = released(0.05, "divisor of the similarities in all three terms", above=0)
-        cosine_weight: float = released(1.0, "weight of CoSENT; the code of later releases has 0", least=0)
-        contrast_weight: float = released(1.0, "weight of the contrast of positive pairs", least=0)
-        angle_weight: float = released(0.02, "weight of CoSENT on the angle", least=0)
-        positive_score: float = ours(4.0, "least score of a positive pair of the contrast")
+    Settings: ClassVar = recipes.AnglE
+    presets: ClassVar = recipes.AnglE.presets
 
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not self.cosine_weight + self.contrast_weight + self.angle_weight:
-                raise UsageError("cosine_weight, contrast_weight and angle_weight are all 0")
-            if not self.contrast_weight:
-                refuse_idle(self, ("positive_score",), "contrast_weight=0")
-
-    presets: ClassVar = {}
-
-    def __init__(self, body: Body, settings: Settings) -> None:
+    def __init__(self, body: Body, settings: recipes.AnglE) -> None:
         super().__init__(body, settings)
         odd = [width for width in (body.width, *widths_of(settings)) if width % 2]
         if odd:

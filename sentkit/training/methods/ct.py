@@ -6,7 +6,6 @@ checkpoint contains the first, which also encodes the other sentences. The log c
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,35 +23,20 @@ from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads
 from sentkit.training.method import Draw, Finished, Needs, Outputs, PackedMethod, Term, mean_of, readout_of
-from sentkit.training.recipe import Recipe
-from sentkit.training.settings import paper, readout, released
+from sentkit.training.methods import recipes
 
 
 class ContrastiveTension(PackedMethod):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(Recipe):
-        negatives: int = paper(7, "other sentences for each sentence, drawn in each step", least=1)
-        readout: str = readout("mean")
-        batch: int = paper(2)  # 16 pairs
-        lr: float = paper(1e-5)
-        optimizer: str = paper("rmsprop")
-        beta2: float = released(0.9)
-        epsilon: float | None = released(1e-7)
-        schedule: str = paper("ct")
-        clip: float = released(0.0)
-        dropout: float | None = paper(0.0)
-        max_length: int = released(75)
-        eval_every: int = released(500)
-
+    Settings: ClassVar = recipes.ContrastiveTension
     needs: ClassVar = Needs(packed="dropout that a setting changes", row_wise=True)
     corpus: Corpus
 
-    def __init__(self, body: Bert, settings: Settings) -> None:
+    def __init__(self, body: Bert, settings: recipes.ContrastiveTension) -> None:
         super().__init__(body, settings)
         self.second = deepcopy(body)  # encodes only the rows; `body`, the first encoder, also the drawn texts
 
     @classmethod
-    def reads(cls, base: Base, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: recipes.ContrastiveTension) -> Reads:
         return Reads((SENTENCE,))
 
     @classmethod

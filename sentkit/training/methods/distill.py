@@ -3,7 +3,6 @@
 The rows contain the vectors of the teacher, so its model is not needed in training.
 """
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,49 +17,22 @@ from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import relational_divergence, squared_error, unit
 from sentkit.training.method import Finished, Method, Needs, Outputs, Term, mean_of, own_tensors
-from sentkit.training.recipe import Recipe
-from sentkit.training.settings import ours, readout, refuse_idle
+from sentkit.training.methods import recipes
 from sentkit.transforms.steps import Linear
 
 
 class Distill(Method):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(Recipe):
-        loss: str = ours(
-            "cosine",
-            "cosine: 1 minus the cosine with the teacher's vector; mse: mean squared difference",
-            choices=("cosine", "mse"),
-        )
-        map: str = ours(
-            "auto",
-            "linear map before the loss; auto: if the widths differ, and the checkpoint has it; "
-            "on: also if they are equal, but only in training",
-            choices=("auto", "on"),
-        )
-        relational: float = ours(
-            0.0, "weight of the divergence between the similarities of a text with the others", least=0
-        )
-        temperature: float = ours(0.05, "divisor of these similarities, with relational", above=0)
-        readout: str = readout("mean", of_paper=False)
-        lr: float = ours(1e-4)
-        warmup: float = ours(0.1)
-        max_length: int = ours(128)
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not self.relational:
-                refuse_idle(self, ("temperature",), "relational=0")
-
-    presets: ClassVar = {"static": {"batch": 256, "lr": 0.01}}  # for the table of a static model
+    Settings: ClassVar = recipes.Distill
+    presets: ClassVar = recipes.Distill.presets
     needs: ClassVar = Needs(static=True)
 
-    def __init__(self, body: Body, settings: Settings) -> None:
+    def __init__(self, body: Body, settings: recipes.Distill) -> None:
         super().__init__(body, settings)
         self.map: nn.Linear | None = None
         self.map_is_kept = False
 
     @classmethod
-    def reads(cls, base: Base, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: recipes.Distill) -> Reads:
         return Reads((SENTENCE,), vectors=True)
 
     def prepare(self, corpus: Corpus) -> None:

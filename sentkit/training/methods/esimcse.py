@@ -5,7 +5,6 @@ The queue has vectors of earlier steps from the momentum encoder, a slow average
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,48 +22,27 @@ from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import in_batch_contrast
 from sentkit.training.method import Draw, Outputs, readout_of, share
+from sentkit.training.methods import recipes
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.settings import paper, refuse_idle, released
 
 MOST_REPEATED = 10  # of the released code
 
 
 class ESimCSE(SimCSE):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(SimCSE.Settings):
-        repeat_rate: float = paper(0.32, "largest share of the tokens to repeat", least=0, most=1)
-        repeat_range: str = released(
-            "code",
-            "number of repetitions, for a text of n tokens; code: 0 to min(10, rate n) - 1; "
-            "paper: 0 to max(2, rate n)",
-            choices=("code", "paper"),
-        )
-        queue_size: int = paper(160, "vectors of earlier steps as negatives; 0: none", least=0)
-        momentum: float = paper(0.995, "share that the momentum encoder keeps", least=0, most=1)
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not self.queue_size:
-                refuse_idle(self, ("momentum",), "queue_size=0")
-
-    presets: ClassVar = {
-        "bert-base": {},
-        "bert-large": {"lr": 1e-5},
-        "roberta-base": {"repeat_rate": 0.3, "lr": 1e-5},
-        "roberta-large": {"repeat_rate": 0.28, "lr": 1e-5, "queue_size": 128, "dropout": 0.15},
-    }
+    Settings: ClassVar = recipes.ESimCSE
+    presets: ClassVar = recipes.ESimCSE.presets
     body: Bert | TransformersModel
     queue: Tensor  # (size, d), the oldest first
     filled: Tensor  # number of vectors in the queue
 
-    def __init__(self, body: Bert | TransformersModel, settings: Settings) -> None:
+    def __init__(self, body: Bert | TransformersModel, settings: recipes.ESimCSE) -> None:
         super().__init__(body, settings)
         self.slow = deepcopy(body).requires_grad_(False) if settings.queue_size else None
         self.register_buffer("queue", torch.zeros(settings.queue_size, body.width))
         self.register_buffer("filled", torch.tensor(0))
 
     @classmethod
-    def reads(cls, base: Base, settings: SimCSE.Settings) -> Reads:
+    def reads(cls, base: Base, settings: recipes.SimCSE) -> Reads:
         return Reads((SENTENCE,))
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:

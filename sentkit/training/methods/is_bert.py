@@ -6,7 +6,6 @@ convolution is part of the checkpoint.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -23,36 +22,22 @@ from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
-from sentkit.training.recipe import Recipe
-from sentkit.training.settings import paper, released
+from sentkit.training.methods import recipes
 
 KERNELS = (1, 3, 5)  # tokens of an n-gram
 
 
 class ISBERT(Method):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(Recipe):
-        channels: int = paper(256, "features of n-grams of one length; there are three lengths", least=1)
-        batch: int = released(32)
-        lr: float = released(2e-6)
-        optimizer: str = released("adamw-bert")
-        epsilon: float | None = released(1e-7)
-        weight_decay: float = released(0.01)
-        schedule: str = released("linear")
-        warmup: float = released(0.1)
-        clip: float = released(1.0)
-        max_length: int = released(128)
-        eval_every: int = released(1000)
-
+    Settings: ClassVar = recipes.ISBERT
     needs: ClassVar = Needs(reductions=(CONV,))
 
-    def __init__(self, body: Bert | TransformersModel, settings: Settings) -> None:
+    def __init__(self, body: Bert | TransformersModel, settings: recipes.ISBERT) -> None:
         super().__init__(body, settings)
         if body.convolution is None:
             body.convolution = Convolution(body.width, settings.channels, KERNELS)
 
     @classmethod
-    def check(cls, base: Base, settings: Settings) -> None:
+    def check(cls, base: Base, settings: recipes.ISBERT) -> None:
         """Raise a UsageError if the base has a convolution with another number of features."""
         own = base.body(None).convolution if base.checkpoint.declared.convolution else None
         if own is not None and own.channels != settings.channels:
@@ -60,7 +45,7 @@ class ISBERT(Method):
             raise UsageError(problem, advice=f"use --set channels={own.channels}")
 
     @classmethod
-    def reads(cls, base: Base, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: recipes.ISBERT) -> Reads:
         return Reads((SENTENCE,))
 
     @classmethod

@@ -26,43 +26,14 @@ from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
 from sentkit.training.method import Draw, Finished, Needs, Outputs, PackedMethod, Term
-from sentkit.training.recipe import Recipe
-from sentkit.training.settings import ours, paper, readout, released
+from sentkit.training.methods import recipes
 
 FRESH = "--set head=fresh starts with an untrained head"
 
 
 class MaskedLanguageModel(PackedMethod):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(Recipe):
-        mask_rate: float = paper(0.15, "share of the tokens of a text to predict", above=0, most=1)
-        mask_share: float = paper(
-            0.8, "share of the predicted tokens that the mask token replaces", least=0, most=1
-        )
-        random_share: float = paper(
-            0.1, "share of the predicted tokens that a random token replaces", least=0, most=1
-        )
-        head: str = ours(
-            "own",
-            "own: the head of the base; fresh: a new head with random weights",
-            choices=("own", "fresh"),
-        )
-        readout: str = readout("mean", of_paper=False)  # common for an encoder without a trained readout
-        batch: int = ours(64)
-        lr: float = paper(1e-4)
-        weight_decay: float = paper(0.01)
-        schedule: str = paper("linear")
-        warmup: float = ours(0.1)
-        max_length: int = paper(128)
-        clip: float = released(1.0)
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.mask_share + self.random_share > 1 + 1e-9:
-                raise UsageError("mask_share and random_share together are more than 1")
-
-    # The preset trains from random weights on long texts. The defaults are for adapting a checkpoint.
-    presets: ClassVar = {"bert": {"batch": 256, "epochs": 40, "warmup": 0.01, "optimizer": "adamw-bert"}}
+    Settings: ClassVar = recipes.MaskedLanguageModel
+    presets: ClassVar = recipes.MaskedLanguageModel.presets
     needs: ClassVar = Needs(
         packed="a language model head",
         reductions=("cls", "mean", "max", "token", *POOLED),  # training uses no readout
@@ -70,25 +41,27 @@ class MaskedLanguageModel(PackedMethod):
         random_start=True,
     )
 
-    def __init__(self, body: Bert, settings: Settings, head: LanguageHead, vocabulary: "Vocabulary") -> None:
+    def __init__(
+        self, body: Bert, settings: recipes.MaskedLanguageModel, head: LanguageHead, vocabulary: "Vocabulary"
+    ) -> None:
         super().__init__(body, settings)
         self.head = head
         self.vocabulary = vocabulary
 
     @classmethod
-    def check(cls, base: Base, settings: Settings) -> None:
+    def check(cls, base: Base, settings: recipes.MaskedLanguageModel) -> None:
         vocabulary_of(base.transformer_tokenizer, base.packed)
         if settings.head == "own":
             own_head(base, base.packed)
 
     @classmethod
-    def build(cls, base: Base, settings: Settings) -> "MaskedLanguageModel":
+    def build(cls, base: Base, settings: recipes.MaskedLanguageModel) -> "MaskedLanguageModel":
         body = cls.bert(base, settings)
         vocabulary = vocabulary_of(base.transformer_tokenizer, body.architecture)
         return cls(body, settings, head_of(base, body.architecture, settings.head), vocabulary)
 
     @classmethod
-    def reads(cls, base: Base, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: recipes.MaskedLanguageModel) -> Reads:
         return Reads((SENTENCE,))
 
     def draw(self, batch: Batch, random: Draw) -> dict[str, list[NDArray[np.int64]]]:

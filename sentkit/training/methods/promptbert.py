@@ -32,12 +32,10 @@ from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import in_batch_contrast, triplet_contrast, unit
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
+from sentkit.training.methods import recipes
 from sentkit.training.methods.mlm import head_of, own_head
-from sentkit.training.recipe import Recipe
-from sentkit.training.settings import ours, paper, refuse_idle, released
 
 PROMPT = "prompt"  # the only readout
-SUPERVISED = {"objective": "triplets", "batch": 512, "lr": 5e-5, "epochs": 3}
 
 
 class Transform(nn.Module):
@@ -113,49 +111,12 @@ class Prompted(Method):
 
 
 class PromptBERT(Prompted):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(Recipe):
-        template: str = paper(
-            "promptbert-1", "first template, also of the checkpoint: a name, or text with [X] and [MASK]"
-        )
-        template_b: str = paper("promptbert", "second template")
-        objective: str = paper(
-            "templates",
-            "templates: contrast a sentence in both templates; triplets: contrast a positive with negatives, "
-            "all in the first template",
-            choices=("templates", "triplets"),
-        )
-        denoise: bool = paper(True, "subtract the states of the templates without a sentence")
-        head: str = paper(
-            "fresh",
-            "layer between states and loss; fresh: new, with tanh; own: the first layers of the "
-            "base's prediction head",
-            choices=("own", "fresh"),
-        )
-        freeze_denoise: bool = released(False, "no gradient through these states")
-        temperature: float = paper(0.05, "divisor of the cosines", above=0)
-        batch: int = paper(256)
-        lr: float = paper(1e-5)
-        max_length: int = ours(42)  # 32 of the sentence, as in the released code, and 10 of the template
-        eval_every: int = released(125)
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not self.denoise:
-                refuse_idle(self, ("freeze_denoise",), "denoise=off")
-            if self.objective == "triplets":
-                refuse_idle(self, ("template_b",), "objective=triplets")
-
-    presets: ClassVar = {
-        "bert-base": {},
-        "roberta-base": {"template": "promptroberta", "template_b": "promptroberta-1"},
-        "sup-bert-base": {"head": "own", **SUPERVISED},
-        "sup-roberta-base": {"template": "promptroberta", **SUPERVISED},
-    }
+    Settings: ClassVar = recipes.PromptBERT
+    presets: ClassVar = recipes.PromptBERT.presets
     frames: tuple[Frame, ...]
 
     @classmethod
-    def check(cls, base: Base, settings: Settings) -> None:
+    def check(cls, base: Base, settings: recipes.PromptBERT) -> None:
         super().check(base, settings)
         if settings.head == "fresh":
             return
@@ -165,7 +126,7 @@ class PromptBERT(Prompted):
         own_head(base, base.architecture)
 
     @classmethod
-    def build(cls, base: Base, settings: Settings) -> "PromptBERT":
+    def build(cls, base: Base, settings: recipes.PromptBERT) -> "PromptBERT":
         method = super().build(base, settings)
         assert isinstance(method, cls), "super calls the class"
         if settings.head == "own":
@@ -174,7 +135,7 @@ class PromptBERT(Prompted):
         return method
 
     @classmethod
-    def reads(cls, base: Base, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: recipes.PromptBERT) -> Reads:
         first, second = tokenizers_of(base, settings)
         if settings.objective == "triplets":
             return Reads((TRIPLET,), columns=((0, first), (1, first), (2, first)))
@@ -219,32 +180,8 @@ def tokenizers_of(base: Base, settings: Any) -> tuple[Tokenizer, Tokenizer]:
 
 
 class SNCSE(Prompted):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(Recipe):
-        template: str = paper(
-            "sncse", "template of the sentence, also of the checkpoint: a name, or text with [X] and [MASK]"
-        )
-        template_b: str = paper("sncse-1", "template of the positive and of the negation")
-        margin: float = paper(0.1, "least difference of the two cosines", least=0)
-        margin_high: float = paper(0.3, "greatest difference of the two cosines", least=0)
-        margin_weight: float = paper(1e-3, "weight of the term of the negations", least=0)
-        temperature: float = paper(0.05, "divisor of the cosines", above=0)
-        batch: int = paper(256)
-        lr: float = paper(1e-5)
-        max_length: int = released(32)
-        eval_every: int = released(125)
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.margin_high < self.margin:
-                raise UsageError(f"margin_high={self.margin_high:g} is lower than margin={self.margin:g}")
-
-    presets: ClassVar = {
-        "bert-base": {},
-        "bert-large": {"batch": 128, "lr": 5e-6},
-        "roberta-base": {"margin_weight": 5e-4},
-        "roberta-large": {"margin_weight": 5e-4, "batch": 128, "lr": 5e-6},
-    }
+    Settings: ClassVar = recipes.SNCSE
+    presets: ClassVar = recipes.SNCSE.presets
 
     @classmethod
     def reads(cls, base: Base, settings: Any) -> Reads:

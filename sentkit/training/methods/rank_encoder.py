@@ -7,7 +7,7 @@ the correlation of these rankings.
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.kinds import SENTENCE
 from sentkit.model.transformer.readouts import apply_readouts, widened
@@ -25,38 +25,20 @@ from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import cosines, unit
 from sentkit.training.method import Draw, Needs, Outputs, Term, readout_of
+from sentkit.training.methods import recipes
 from sentkit.training.methods.contrast import open_guide
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.settings import ours, paper, released
 
 AT_ONCE = 64  # sentences of the corpus encoded together
-COPY = "copy"  # value of `guide` that is not a checkpoint
 
 
 def guide_of(settings: Any) -> Base | None:
-    return None if settings.guide == COPY else open_guide(settings.guide, settings.max_length)
+    return None if settings.guide == recipes.COPY else open_guide(settings.guide, settings.max_length)
 
 
 class RankEncoder(SimCSE):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(SimCSE.Settings):
-        guide: str = ours(
-            COPY,
-            "encoder that ranks; copy: a frozen copy of the base; or a checkpoint, in the paper of SimCSE",
-        )
-        rank_corpus: int = released(10_000, "number of rows that the frozen encoder ranks", least=3)
-        rank_weight: float = paper(0.05, "weight of the rank similarities", above=0)
-        rank_low: float = paper(0.5, "least rank similarity of a pair of the batch", least=-1, most=1)
-        rank_high: float = paper(0.9999, "greatest rank similarity of a pair of the batch", least=-1, most=1)
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.rank_high < self.rank_low:
-                raise UsageError(f"rank_high={self.rank_high:g} is lower than rank_low={self.rank_low:g}")
-
-    presets: ClassVar = {
-        "bert-base": {"guide": "princeton-nlp/unsup-simcse-bert-base-uncased", "rank_corpus": 100_000}
-    }
+    Settings: ClassVar = recipes.RankEncoder
+    presets: ClassVar = recipes.RankEncoder.presets
     needs: ClassVar = Needs(constant=("guide.",))
     rows: Corpus
     guide: Body
@@ -77,11 +59,11 @@ class RankEncoder(SimCSE):
         return Reads((SENTENCE,), second=None if guide is None else guide.training_tokenizer)
 
     @classmethod
-    def other_checkpoints(cls, settings: Settings) -> dict[str, str | None]:
-        return {"guide": None if settings.guide == COPY else settings.guide}
+    def other_checkpoints(cls, settings: recipes.RankEncoder) -> dict[str, str | None]:
+        return {"guide": None if settings.guide == recipes.COPY else settings.guide}
 
     @classmethod
-    def identity(cls, base: Base, settings: Settings) -> dict[str, Any]:
+    def identity(cls, base: Base, settings: recipes.RankEncoder) -> dict[str, Any]:
         guide = guide_of(settings)
         if guide is None:
             return {}

@@ -1,6 +1,5 @@
 """SBERT (arXiv 1908.10084): trains on pairs with a label, pairs with a score, or triplets."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -15,14 +14,7 @@ from sentkit.training.data.corpus import Corpus, check_labels
 from sentkit.training.data.examples import NLI, Labels, Reads, Scores
 from sentkit.training.losses import cosine_regression, triplet_margin
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
-from sentkit.training.recipe import Dims
-from sentkit.training.settings import ours, paper, readout, refuse_idle, released
-
-IDLE = {  # settings of the other objectives
-    "softmax": ("scale", "margin", "dims"),
-    "regression": ("margin",),
-    "triplet": ("scale",),
-}
+from sentkit.training.methods import recipes
 
 
 def pair_features(left: Tensor, right: Tensor) -> Tensor:
@@ -31,45 +23,17 @@ def pair_features(left: Tensor, right: Tensor) -> Tensor:
 
 
 class SBERT(Method):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(Dims):
-        objective: str = paper(
-            "softmax", "for pairs with a label, pairs with a score, or triplets", choices=tuple(IDLE)
-        )
-        scale: float = released(5.0, "regression: divisor of the scores", above=0)
-        margin: float = paper(
-            1.0, "triplet: margin by which the positive must be nearer; the library has 5", least=0
-        )
-        readout: str = readout("mean")
-        batch: int = paper(16)
-        lr: float = paper(2e-5)
-        warmup: float = paper(0.1)
-        schedule: str = released("linear")
-        optimizer: str = released("adamw-hf")  # early versions of the library had no bias correction
-        weight_decay: float = released(0.01)
-        clip: float = released(1.0)
-        epochs: int = paper(1)
-        max_length: int = ours(128)
-        eval_every: int = released(1000)
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            refuse_idle(self, IDLE[self.objective], f"objective={self.objective}")
-
-    presets: ClassVar = {
-        "nli": {},
-        "stsb": {"objective": "regression", "epochs": 4},
-        "sections": {"objective": "triplet"},
-    }
+    Settings: ClassVar = recipes.SBERT
+    presets: ClassVar = recipes.SBERT.presets
     needs: ClassVar = Needs(row_wise=True, static=True, vectors=(*PAIR.texts, *TRIPLET.texts))
 
-    def __init__(self, body: Body, settings: Settings) -> None:
+    def __init__(self, body: Body, settings: recipes.SBERT) -> None:
         super().__init__(body, settings)
         classifies = settings.objective == "softmax"
         self.classifier = nn.Linear(3 * body.width, len(NLI)) if classifies else None
 
     @classmethod
-    def reads(cls, base: Base, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: recipes.SBERT) -> Reads:
         if settings.objective == "softmax":
             return Reads((PAIR,), "label", Labels(NLI))
         if settings.objective == "regression":
@@ -77,7 +41,7 @@ class SBERT(Method):
         return Reads((TRIPLET,))
 
     @classmethod
-    def check_rows(cls, corpus: Corpus, settings: Settings, source: str) -> None:
+    def check_rows(cls, corpus: Corpus, settings: recipes.SBERT, source: str) -> None:
         if settings.objective == "softmax":
             check_labels(corpus, source)
 

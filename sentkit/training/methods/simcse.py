@@ -5,7 +5,6 @@ contradictions as hard negatives.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
@@ -33,45 +32,21 @@ from sentkit.training.method import (
     own_tensors,
     readout_of,
 )
+from sentkit.training.methods import recipes
 from sentkit.training.methods.mlm import TokenPrediction
-from sentkit.training.recipe import Dims, Recipe
-from sentkit.training.settings import paper, readout, refuse_idle, released
 
 
 class SimCSE(Method):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(Recipe):
-        temperature: float = paper(0.05, "divisor of the cosines", above=0)
-        mlm_weight: float = released(0.0, "weight of predicting masked tokens; the paper tries 0.1", least=0)
-        mlm_rate: float = released(0.15, "share of the tokens to predict, with mlm_weight", above=0, most=1)
-        readout: str = readout("cls")  # before the head, which is only used in training
-        batch: int = paper(64)
-        lr: float = paper(3e-5)
-        max_length: int = released(32)
-        optimizer: str = released("adamw")
-        schedule: str = released("linear")
-        clip: float = released(1.0)
-        eval_every: int = released(125)
+    Settings: ClassVar = recipes.SimCSE
+    presets: ClassVar = recipes.SimCSE.presets
 
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not self.mlm_weight:
-                refuse_idle(self, ("mlm_rate",), "mlm_weight=0")
-
-    presets: ClassVar = {
-        "bert-base": {},
-        "bert-large": {"lr": 1e-5},
-        "roberta-base": {"batch": 512, "lr": 1e-5},
-        "roberta-large": {"batch": 512, "lr": 3e-5},
-    }
-
-    def __init__(self, body: Body, settings: Settings) -> None:
+    def __init__(self, body: Body, settings: recipes.SimCSE) -> None:
         super().__init__(body, settings)
         self.head = nn.Linear(body.width, body.width)
         self.tokens: TokenPrediction | None = None
 
     @classmethod
-    def check(cls, base: Base, settings: Settings) -> None:
+    def check(cls, base: Base, settings: recipes.SimCSE) -> None:
         if settings.mlm_weight:
             TokenPrediction.check(base, "mlm_weight")
 
@@ -83,7 +58,7 @@ class SimCSE(Method):
         return method
 
     @classmethod
-    def reads(cls, base: Base, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: recipes.SimCSE) -> Reads:
         """Return the kinds of rows. The two texts of a pair replace the two encodings of one sentence."""
         return Reads((SENTENCE, PAIR))
 
@@ -133,24 +108,12 @@ class SimCSE(Method):
 
 
 class SupervisedSimCSE(SimCSE):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(SimCSE.Settings, Dims):
-        hard_negative_weight: float = released(0.0, "added to the logit of the negative of the same row")
-        readout: str = readout("pooler")
-        batch: int = paper(512)
-        lr: float = paper(5e-5)
-        epochs: int = paper(3)
-
-    presets: ClassVar = {
-        "bert-base": {},
-        "bert-large": {"lr": 1e-5},
-        "roberta-base": {},
-        "roberta-large": {"lr": 1e-5},
-    }
+    Settings: ClassVar = recipes.SupervisedSimCSE
+    presets: ClassVar = recipes.SupervisedSimCSE.presets
 
     needs: ClassVar = Needs(reductions=("cls", "mean", "max", *POOLED), static=True, vectors=TRIPLET.texts)
 
-    def __init__(self, body: Body, settings: SimCSE.Settings) -> None:
+    def __init__(self, body: Body, settings: recipes.SimCSE) -> None:
         """Keep the head for pooler readouts only. Their checkpoint uses it."""
         super().__init__(body, settings)
         self.parsed = parse_readout(readout_of(self))
@@ -168,13 +131,13 @@ class SupervisedSimCSE(SimCSE):
         return method
 
     @classmethod
-    def check(cls, base: Base, settings: SimCSE.Settings) -> None:
+    def check(cls, base: Base, settings: recipes.SimCSE) -> None:
         super().check(base, settings)
         if parse_readout(cls.readouts(settings)[0]).pooled:
             base.check_pooler()
 
     @classmethod
-    def reads(cls, base: Base, settings: SimCSE.Settings) -> Reads:
+    def reads(cls, base: Base, settings: recipes.SimCSE) -> Reads:
         return Reads((TRIPLET,))
 
     def views(self, batch: Batch) -> Outputs:

@@ -5,7 +5,7 @@ it adds the same projected vector to all states of a layer.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -26,39 +26,26 @@ from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
 from sentkit.training.method import Draw, Needs, Outputs, PackedMethod, Term
+from sentkit.training.methods import recipes
 from sentkit.training.methods.mlm import head_of
-from sentkit.training.recipe import Recipe
-from sentkit.training.settings import ours, paper, readout, released
 
 SPREAD = 0.02  # standard deviation of new weights, as in BERT
 
 
 class TSDAE(PackedMethod):
-    @dataclass(frozen=True, kw_only=True)
-    class Settings(Recipe):
-        deletion: float = paper(0.6, "share of the words to delete; at least one stays", least=0, most=1)
-        head: str = ours(
-            "auto",
-            "prediction head of the decoder; auto: that of the base, else a new one",
-            choices=("auto", "fresh"),
-        )
-        readout: str = readout("cls")
-        batch: int = paper(8)
-        lr: float = paper(3e-5)
-        schedule: str = paper("constant")
-        weight_decay: float = released(0.0)
-        max_length: int = ours(128)
-
+    Settings: ClassVar = recipes.TSDAE
     needs: ClassVar = Needs(packed="a decoder with its weights", row_wise=True)
 
-    def __init__(self, body: Bert, settings: Settings, head: LanguageHead, starts: NDArray[np.bool_]) -> None:
+    def __init__(
+        self, body: Bert, settings: recipes.TSDAE, head: LanguageHead, starts: NDArray[np.bool_]
+    ) -> None:
         super().__init__(body, settings)
         self.head = head
         self.starts = starts
         self.cross = nn.ModuleList(CrossAttention(body.architecture) for _ in body.blocks)
 
     @classmethod
-    def build(cls, base: Base, settings: Settings) -> "TSDAE":
+    def build(cls, base: Base, settings: recipes.TSDAE) -> "TSDAE":
         body = cls.bert(base, settings)
         architecture = body.architecture
         has_head = read_head(base.stored, architecture, source=base.checkpoint.name) is not None
@@ -66,7 +53,7 @@ class TSDAE(PackedMethod):
         return cls(body, settings, head, word_starts(base.transformer_tokenizer, architecture.vocabulary))
 
     @classmethod
-    def reads(cls, base: Base, settings: Settings) -> Reads:
+    def reads(cls, base: Base, settings: recipes.TSDAE) -> Reads:
         return Reads((SENTENCE,))
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Ids]]:

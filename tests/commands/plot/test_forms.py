@@ -1,51 +1,40 @@
-"""The forms of a picture: files, JSON, and a sketch on a terminal."""
+"""The forms of a picture: files and JSON; and the artists of matplotlib."""
 
-import io
-import json
-import math
-import re
 import sys
-from dataclasses import replace
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from sentkit.plots.drawing import draw
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
-from sentkit.plots.sketch import sketch
-from support import SVG, in_jsonl
+from support import in_jsonl
 
 VECTORS = "".join(f'{{"text":"t{n}","embedding":[{n},{n * n % 7}]}}\n' for n in range(6))
 SPACE = ("space", "--by", "pca")
 
 
-def test_another_process_writes_the_same_svg(svg, program, tmp_path):
+@pytest.mark.parametrize("form", ["svg", "png", "pdf"])
+def test_equal_data_give_equal_files(sentkit, tmp_path, form):
     """No date, no random names, and no settings of the user."""
-    _, _, ours = svg(*SPACE, stdin=VECTORS)
-    (tmp_path / "matplotlibrc").write_text("font.size: 20\nsvg.fonttype: path\n")
-    done = program("plot", *SPACE, "-o", "other.svg", stdin=VECTORS.encode())
+    pytest.importorskip("matplotlib")
+    files = []
+    for name in ("a", "b"):
+        assert sentkit("plot", *SPACE, "-o", f"{name}.{form}", stdin=VECTORS).code == 0
+        files.append((tmp_path / f"{name}.{form}").read_bytes())
+        (tmp_path / "matplotlibrc").write_text("font.size: 20\nsvg.fonttype: path\n")
 
-    assert (done.code, done.err) == (0, "")
-    assert (tmp_path / "other.svg").read_bytes() == ours
+    assert files[0] == files[1]
+    assert files[0].startswith({"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}[form])
+    assert b"Date" not in files[0]
 
 
 @pytest.mark.parametrize(("width", "pixels"), [((), 992), (("--width", "174"), 2055)])
-def test_a_picture_has_its_width(png_size, width, pixels):
-    """84 millimetres at 300 dots per inch are 992 dots."""
-    assert png_size(*SPACE, *width, stdin=VECTORS)[0] == pytest.approx(pixels, abs=2)
-
-
-def test_pdf_has_no_date(sentkit, tmp_path):
+def test_a_picture_has_its_width(sentkit, tmp_path, width, pixels):
+    """84 millimetres at 300 dots per inch are 992 dots. The header of a PNG has the width at byte 16."""
     pytest.importorskip("matplotlib")
-    files = []
-    for name in ("a.pdf", "b.pdf"):
-        assert sentkit("plot", *SPACE, "-o", name, stdin=VECTORS).code == 0
-        files.append((tmp_path / name).read_bytes())
+    assert sentkit("plot", *SPACE, *width, "-o", "a.png", stdin=VECTORS).code == 0
 
-    assert files[0] == files[1]
-    assert files[0].startswith(b"%PDF")
-    assert b"CreationDate" not in files[0]
+    head = (tmp_path / "a.png").read_bytes()[:24]
+    assert int.from_bytes(head[16:20]) == pytest.approx(pixels, abs=2)
 
 
 def test_jsonl_has_the_numbers_of_standard_output(sentkit, tmp_path):
@@ -61,7 +50,7 @@ def test_jsonl_has_the_numbers_of_standard_output(sentkit, tmp_path):
 
 
 def test_without_matplotlib_a_picture_names_the_package(sentkit, monkeypatch):
-    """The numbers and the sketch do not need it."""
+    """The numbers do not need it."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     done = sentkit("plot", *SPACE, "-o", "a.svg", stdin=VECTORS)
 
@@ -89,6 +78,20 @@ def test_wrong_outputs_are_wrong_usage(sentkit, flags, problem):
     assert (done.code, done.told[0]) == (2, f"sentkit plot space: {problem}")
 
 
+def test_a_terminal_shows_only_numbers(sentkit, monkeypatch):
+    from sentkit.flags.plots import PlotFlags
+
+    monkeypatch.setattr(PlotFlags, "on_terminal", True)
+    done = sentkit("plot", *SPACE, stdin=VECTORS)
+
+    assert (done.code, done.out) == (2, b"")
+    assert done.told == [
+        "sentkit plot space: a terminal shows no picture",
+        "  use -o FIGURE.svg, or --json for the numbers of the picture",
+    ]
+    assert len(sentkit("plot", *SPACE, "--json", stdin=VECTORS).rows) == 6
+
+
 def test_special_characters_of_a_text_are_safe(svg, sentkit):
     """A formula is not typeset, control characters are escaped, and the file remains XML.
 
@@ -101,164 +104,142 @@ def test_special_characters_of_a_text_are_safe(svg, sentkit):
     )
     done = sentkit("plot", "heat", "-o", "a.png", stdin=other)
 
-    assert {"$x_1$ & <b>", "a\\x1b[31m b", "right \\u202e left"} <= set(svg("heat", stdin=given)[0])
+    assert {"$x_1$ & <b>", "a\\x1b[31m b", "right \\u202e left"} <= set(svg("heat", stdin=given))
     problem = "1 characters have no glyph in the font of the picture"
     assert (done.code, done.told) == (0, [f"sentkit plot heat: warning: {problem}"])
 
 
-def test_a_terminal_shows_a_sketch(on_terminal, tmp_path):
-    (tmp_path / "rows.jsonl").write_text(VECTORS)
-    lines = on_terminal("plot", *SPACE, "rows.jsonl", width=60)
-
-    assert 10 < len(lines) < 24
-    assert max(map(len, lines)) <= 60
-    assert sum(line.count("o") for line in lines[1:-1]) >= 4
-    assert json.loads(on_terminal("plot", *SPACE, "rows.jsonl", "--json")[0])["row"] == 1
+# The artists
 
 
-def picture(**panel):
-    return Picture((Panel(Axis("x", "width"), Axis("y", "height"), **panel),))
-
-
-def drawn_texts(picture, width):
-    """The text elements of the SVG file."""
+def figure(*panels, width=84.0, **picture):
     pytest.importorskip("matplotlib")
-    file = io.BytesIO()
-    draw(picture, file, "svg", width)
-    return list(ElementTree.fromstring(file.getvalue()).iter(f"{SVG}text"))
+    from sentkit.plots.drawing import figure_of
+
+    return figure_of(Picture(panels, **picture), width)
 
 
-def test_a_sketch_places_points_in_its_corners():
-    lines = list(sketch(picture(series=(Series("", np.array([0.0, 1.0]), np.array([5.0, 7.0])),)), 40))
-
-    assert lines[0] == "height"
-    assert lines[1].startswith("7 │")
-    assert lines[1].endswith("o")
-    assert lines[-3].startswith("5 │o")
-    assert lines[-1].split() == ["0", "width", "1"]
+def panel(*series, **fields):
+    axes = {"x": Axis("x", "width"), "y": Axis("y", "height")}
+    return Panel(**axes | fields, series=series)
 
 
-def test_a_sketch_of_bars_has_their_values():
-    bars = Series("cls", np.array([0.0, 1.0]), np.array([2.0, 4.0]), "bars")
-    panel = Panel(Axis("x", "", names=("a", "b")), Axis("y", "score"), (bars,))
-    lines = list(sketch(Picture((panel,)), 40))
+def texts_in(figure):
+    from matplotlib.text import Text
 
-    assert lines[0] == "score"
-    assert [line.split()[0] for line in lines[1:]] == ["a", "b"]
-    assert [line.count("█") for line in lines[1:]] == [14, 29]  # of 40, without the name and the number
-    assert [line.split()[-1] for line in lines[1:]] == ["2.00", "4.00"]
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text()]
 
 
 @pytest.mark.parametrize("y", [np.zeros(1), np.full(3, np.nan), np.zeros(0)])
-def test_a_sketch_of_hardly_any_values(y):
+@pytest.mark.parametrize("form", ["points", "line"])
+def test_hardly_any_values(y, form):
     """One value, only missing values, and none."""
-    for form in ("points", "line"):
-        lines = list(sketch(picture(series=(Series("", np.arange(len(y), dtype=float), y, form),)), 30))
-        assert max(map(len, lines)) <= 30
+    x = np.arange(len(y), dtype=float)
+    [axes] = figure(panel(Series("", x, y, form))).axes
+
+    [line] = axes.lines
+    assert np.array_equal(line.get_xydata(), np.column_stack([x, y]), equal_nan=True)
 
 
-def test_a_sketch_of_few_cells_has_no_gaps():
-    """Also downward: the first row of the grid is then the first line."""
-    grid = Grid("v", np.eye(2), np.array([1.0, 2.0]), np.array([1.0, 2.0]), 0.0, 1.0)
-    panel = Panel(Axis("x", "column"), Axis("y", "row"), grid=grid, downward=True)
-    lines = list(sketch(Picture((panel,)), 23))[1:-3]
+def test_series_of_one_name_share_a_colour_and_an_entry_of_the_legend():
+    """Points have a marker, lines a band for their interval; grey series have no number."""
+    x = np.arange(2.0)
+    first = panel(Series("a", x, x), Series("b", x, x + 1, "line", low=x, high=x + 2))
+    second = panel(Series("grey", x, x, faint=True), Series("b", x, x, "line"))
+    drawn = figure(first, second)
+    (points, line), (grey, again) = (axes.lines for axes in drawn.axes)
 
-    assert lines[0] == f"1 │{'█' * 10}"
-    assert lines[-1] == f"2 │{' ' * 10}{'█' * 10}"
-    assert {line[3:] for line in lines} == {lines[0][3:], lines[-1][3:]}
+    assert line.get_color() == again.get_color() != points.get_color()
+    assert (points.get_linestyle(), grey.get_color()) == ("None", "#b8b8b8")
+    assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["a", "b", "grey"]
+    [band] = drawn.axes[0].collections
+    assert band.get_datalim(drawn.axes[0].transData).extents == pytest.approx([0, 0, 1, 3])
 
 
-def test_bars_without_room_have_no_values():
+def test_pairs_are_joined_and_marked():
+    """A text is beside each point with a mark, in the colour of the point."""
+    series = Series("", np.arange(4.0), np.zeros(4), joined=2, marks=("1", "1", "", "2"))
+    [axes] = figure(panel(series)).axes
+
+    assert [line.get_xdata().tolist() for line in axes.lines] == [[0, 1], [2, 3], [0, 1, 2, 3]]
+    assert [(text.get_text(), text.xy[0]) for text in axes.texts] == [("1", 0), ("1", 1), ("2", 3)]
+
+
+def test_bars_have_intervals_and_values_if_they_are_wide():
     """Twelve bars on 84 millimetres are too narrow for their values, but not on 174."""
-    bars = tuple(Series(name, np.arange(3.0), np.full(3, 50.5), "bars") for name in "abcd")
-    picture = Picture((Panel(Axis("d", "", names=tuple("xyz")), Axis("t", "t"), bars),))
-    texts = [[text.text for text in drawn_texts(picture, width)] for width in (84.0, 174.0)]
+    low, high = np.full(3, 40.0), np.full(3, 62.5)
+    bars = [Series(name, np.arange(3.0), np.full(3, 50.5), "bars", low, high) for name in "abcd"]
+    own = panel(*bars, x=Axis("d", "", names=tuple("xyz")), y=Axis("t", "t"))
+    narrow, wide = (figure(own, width=width).axes[0] for width in (84.0, 174.0))
 
-    assert [each.count("50.5") for each in texts] == [0, 12]
+    assert [sum(text.get_text() == "50.5" for text in axes.texts) for axes in (narrow, wide)] == [0, 12]
+    centres = [bar.get_x() + bar.get_width() / 2 for bar in wide.patches]
+    assert centres == pytest.approx([n + shift for shift in (-0.3, -0.1, 0.1, 0.3) for n in range(3)])
+    [lines] = wide.containers[1].errorbar.lines[2]
+    assert [part[:, 1].tolist() for part in lines.get_segments()] == [[40, 62.5]] * 3
+    assert {text.get_text() for text in wide.get_xticklabels()} == set("xyz")
+
+
+@pytest.mark.parametrize(("names", "angle"), [(("a", "b"), 0), (("images and captions",) * 4, 40)])
+def test_long_names_below_a_panel_are_slanted(names, angle):
+    """The picture is then higher by the height of the longest name."""
+    bars = Series("", np.arange(float(len(names))), np.ones(len(names)), "bars")
+    drawn = figure(panel(bars, x=Axis("d", "", names=names)), height=0.7)
+
+    assert {label.get_rotation() for label in drawn.axes[0].get_xticklabels()} == {angle}
+    assert drawn.get_figheight() > 84 / 25.4 * 0.7 + (0.5 if angle else -0.01)
 
 
 @pytest.mark.parametrize(
-    ("name", "shown", "distance"),
-    [("nano", "nano", 0), (30 * "x" + "end", 30 * "x" + "end", 9.0), (99 * "x" + "end", None, 9.0)],
+    ("title", "shown"), [("nano", "nano"), (40 * "x" + " end", 40 * "x" + " end"), (999 * "x" + "end", None)]
 )
-def test_a_title_without_room_is_above_the_note(name, shown, distance):
-    """A line of 7.5 points is 9 points high. A very long title keeps its end."""
-    axis = Axis("x", "x")
+def test_a_title_is_above_the_note(title, shown):
+    """A very long title keeps its end."""
     note = "Spearman 77.6, n = 1379"
-    panel = Panel(axis, axis, (Series("", np.arange(2.0), np.arange(2.0)),), title=name, note=note)
-    drawn = {}
-    for text in drawn_texts(Picture((panel, replace(panel, title="b"))), 120):
-        height = text.get("y") or re.findall(r"[\d.]+", text.get("transform"))[1]
-        drawn.setdefault(text.text or "", float(height))
-    [title] = [text for text in drawn if text.endswith(name[-3:])]
+    [axes] = figure(panel(title=title, note=note)).axes
+    first, second = axes.get_title(loc="left").split("\n")
 
-    assert title == shown or (title.startswith("…") and 30 < len(title) < 50)
-    assert drawn[note] - drawn[title] == pytest.approx(distance, abs=0.1)
+    assert second == note
+    assert first == shown or (first.startswith("…") and first.endswith("end") and 40 < len(first) < 60)
 
 
 def test_grids_have_a_shade_for_each_value():
-    values = np.array([[0.0, 1.0], [0.25, np.nan]])
-    grid = Grid("v", values, np.arange(2.0), np.arange(2.0), 0.0, 1.0)
-    panel = Panel(Axis("x", "c"), Axis("y", "", names=("top", "low")), grid=grid, downward=True)
+    """The first row of the grid is the top one if y grows downward. A missing value is an empty cell."""
+    grid = Grid("v", np.array([[0.0, 1.0], [0.25, np.nan]]), np.arange(2.0) + 1, np.arange(2.0), 0.0, 1.0)
+    own = panel(x=Axis("x", "c"), y=Axis("y", "", names=("top", "low")), grid=grid, downward=True)
+    drawn = figure(own)
+    [cells] = [each for each in drawn.axes[0].collections if each.get_array() is not None]
 
-    assert list(sketch(Picture((panel,)), 30)) == ["top   ██", "low ░░  ", "░ 0.25   ▒ 0.5   ▓ 0.75   █ 1"]
-    assert list(Picture((panel,)).records()) == [
-        {"x": 0, "y": "top", "v": 0}, {"x": 1, "y": "top", "v": 1}, {"x": 0, "y": "low", "v": 0.25},
+    assert cells.norm(cells.get_array()).tolist() == [[0, 1], [0.25, None]]
+    assert cells.get_coordinates()[0, :, 0].tolist() == [0.5, 1.5, 2.5]
+    assert drawn.axes[0].yaxis_inverted()
+    assert list(Picture((own,)).records()) == [
+        {"x": 1, "y": "top", "v": 0}, {"x": 2, "y": "top", "v": 1}, {"x": 1, "y": "low", "v": 0.25},
     ]  # fmt: skip
-    values = np.array([[0.0, 1.0, 3.0]])
-    counts = Grid("n", values, np.arange(3.0), np.zeros(1), 0.0, 3.0, log=True, label="rows")
-    assert counts.shades() == pytest.approx(np.array([[0.0, 0.5, 1.0]]))
-    assert list(sketch(picture(grid=counts), 30))[-1] == "░ 1   ▒ 1   ▓ 2   █ 3   rows"
-    assert [counts.value_of(shade) for shade in (0.0, 0.5, 1.0)] == pytest.approx([0.0, 1.0, 3.0])
 
 
-def heat_of(names, columns):
-    values = np.ones((len(names), columns))
-    grid = Grid("v", values, np.arange(columns) + 1.0, np.arange(len(names)) + 0.0, 0.0, 1.0)
-    return Picture((Panel(Axis("x", "c"), Axis("y", "", names=tuple(names)), grid=grid, downward=True),))
+def test_the_shade_of_a_count_grows_with_its_logarithm():
+    """log(1 + 1) is half of log(1 + 3). The bar of the shades has round values."""
+    counts = Grid("n", np.array([[0.0, 1, 3]]), np.arange(3.0), np.zeros(1), 0.0, 3.0, log=True, label="rows")
+    axes, bar = figure(panel(grid=counts)).axes
+    [cells] = axes.collections
+
+    assert cells.norm(cells.get_array())[0].tolist() == pytest.approx([0, 0.5, 1])
+    assert (bar.get_ylabel(), bar.get_yticks().tolist()) == ("rows", [1, 3])
 
 
-def test_wide_characters_move_no_cell():
-    """猫がいる takes eight columns of a terminal; a cut name does not end within a character."""
-    wide = list(sketch(heat_of(["猫がいる", "a cat", "is\nn"], 1), 60))
-    narrow = list(sketch(heat_of(["猫がいる", "a cat and a dog"], 20), 14))
+def test_values_in_the_cells_replace_the_bar_of_shades():
+    grid = Grid("v", np.array([[0.5, np.nan]]), np.arange(2.0), np.zeros(1), 0.0, 1.0, shown=True)
+    [axes] = figure(panel(grid=grid)).axes
 
-    assert wide[:3] == ["猫がいる ██", "   a cat ██", "   is\\nn ██"]
-    assert narrow[0] == f"猫がい  {'█' * 6}"
-    assert narrow[1] == f"a cat a {'█' * 6}"
-    bars = [Series(name, np.zeros(1), np.ones(1), "bars") for name in ("猫", "cat")]
-    panel = Panel(Axis("x", "", names=("a",)), Axis("y", ""), tuple(bars))
-    lines = list(sketch(Picture((panel,)), 40))
-    assert lines[1:] == [f"  猫  {'█' * 25} 1.00", f"  cat {'█' * 25} 1.00"]
+    assert [(text.get_text(), text.get_position()) for text in axes.texts] == [("0.50", (0, 0))]
 
 
-@pytest.mark.parametrize(
-    ("columns", "width", "shown", "note"),
-    [
-        (100, 80, 67, "columns 68 to 100 not shown"),
-        (68, 80, 67, "column 68 not shown"),
-        (67, 80, 67, None),
-        (100, 213, 200, None),
-    ],
-)
-def test_a_sketch_names_the_columns_without_room(columns, width, shown, note):
-    """A name keeps 12 columns of the terminal."""
-    first, *rest, _ = sketch(heat_of(["the cat sleeps well"], columns), width)
+def test_a_logarithmic_axis_has_its_ticks():
+    line = Series("", np.array([16.0, 64]), np.ones(2), "line")
+    drawn = figure(panel(line, x=Axis("n", "texts", log=True, ticks=(16, 64))))
 
-    assert first == f"the cat slee {'█' * shown}"
-    assert rest == ([note] if note else [])
-
-
-def test_a_legend_has_round_values_at_their_shades():
-    """The shade of a count grows with log(1 + count). A grid with values in its cells needs no legend."""
-    grid = Grid("n", np.array([[1.0, 24.0]]), np.arange(2.0), np.zeros(1), 0.0, 24.0, log=True, label="pairs")
-    places = [
-        {text.text: float(text.get("y") or 0) for text in drawn_texts(picture(grid=each), 84)}
-        for each in (grid, replace(grid, shown=True))
-    ]
-    heights = [places[0][name] for name in ("1", "3", "10")]
-
-    assert "pairs" in places[0]
-    ratio = math.log(4 / 2) / math.log(11 / 4)
-    assert (heights[0] - heights[1]) / (heights[1] - heights[2]) == pytest.approx(ratio, rel=1e-4)
-    assert "pairs" not in places[1]
+    assert drawn.axes[0].get_xscale() == "log"
+    drawn.draw_without_rendering()
+    assert {"16", "64", "texts"} <= set(texts_in(drawn))
+    assert not [text for text in texts_in(drawn) if "10^" in text]

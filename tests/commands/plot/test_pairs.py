@@ -45,7 +45,7 @@ def test_many_pairs_are_a_density_with_medians(plot):
 def test_panels_have_equal_limits_and_their_correlation(svg, tmp_path):
     for seed in (1, 2):
         (tmp_path / f"{seed}.jsonl").write_text(in_jsonl(*pair_rows(30, seed)))
-    texts, _, _ = svg("pairs", "--gold", "score", "1.jsonl", "2.jsonl")
+    texts = svg("pairs", "--gold", "score", "1.jsonl", "2.jsonl")
     lines = pair_rows(30, 1)
     similarities = [BY_HAND["cosine"](line["embedding_a"], line["embedding_b"]) for line in lines]
     correlation = 100 * spearman(similarities, [line["score"] for line in lines])
@@ -58,7 +58,7 @@ def test_panels_have_equal_limits_and_their_correlation(svg, tmp_path):
 def test_equal_similarities_have_no_correlation(svg):
     given = "".join(f'{{"embedding_a":[1,0],"embedding_b":[1,0],"score":{n}}}\n' for n in range(3))
 
-    assert "undefined, n = 3" in svg("pairs", "--gold", "score", stdin=given)[0]
+    assert "undefined, n = 3" in svg("pairs", "--gold", "score", stdin=given)
 
 
 GOLD = "pairs --gold score"

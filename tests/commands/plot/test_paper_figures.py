@@ -205,5 +205,5 @@ def test_the_scores_of_pairs_of_views_are_a_map(file):
 
     assert (panel.y.names, panel.x.names) == (("none", "dropout"), ("none", "dropout"))
     assert panel.grid.values == pytest.approx(np.array([[40, 42.5], [41, np.nan]]), nan_ok=True)
-    assert panel.grid.shades()[0] == pytest.approx([0, 1])
+    assert (panel.grid.low, panel.grid.high) == (40, 42.5)
     assert records(picture)[1] == {"view_b": "dropout", "view_a": "none", "test": 42.5}

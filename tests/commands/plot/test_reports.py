@@ -32,7 +32,7 @@ def test_a_line_and_a_level_have_different_names(plot, svg):
     names = ["mean", "mean (last layer)", "max"]
 
     assert list(dict.fromkeys(record["series"] for record in plot("sweep", stdin=given))) == names
-    assert set(names) <= set(svg("sweep", stdin=given)[0])
+    assert set(names) <= set(svg("sweep", stdin=given))
 
 
 def test_mean_sqrt_is_drawn_only_if_it_differs_from_mean(plot, sentkit):
@@ -59,7 +59,7 @@ def test_each_model_is_a_panel(plot, svg):
     given = report("m/L1:cls", 20) + report("k/L1:cls", 30)
 
     assert [record["panel"] for record in plot("sweep", stdin=given)] == ["m", "k"]
-    assert {"m", "k", "layer", "Spearman x 100"} <= set(svg("sweep", stdin=given)[0])
+    assert {"m", "k", "layer", "Spearman x 100"} <= set(svg("sweep", stdin=given))
 
 
 def steps(count, *, terms=("contrast",), rate=0.1):
@@ -101,7 +101,7 @@ def test_the_kept_step_is_marked(plot, svg, tmp_path, made, kept):
 
     assert [record["step"] for record in records if record.get("kept")] == ([] if kept is None else [kept])
     assert [(record["step"], record["dev"]) for record in records] == [each[:2] for each in scores]
-    assert svg("curve", ".")[0].count("kept") == (kept is not None)
+    assert svg("curve", ".").count("kept") == (kept is not None)
 
 
 def test_points_of_a_long_run_are_means(plot):
@@ -123,7 +123,7 @@ def test_several_runs_share_the_panels(plot, svg, tmp_path):
     assert [(record["series"], record["step"]) for record in records] == [
         ("a", 1), ("a", 2), ("b", 1), ("b", 2), ("b", 3),
     ]  # fmt: skip
-    assert {"a", "b", "loss", "learning rate"} <= set(svg("curve", "a", "b.log")[0])
+    assert {"a", "b", "loss", "learning rate"} <= set(svg("curve", "a", "b.log"))
     assert [record["series"] for record in seeds] == ["seed-3"] + ["seed-10"] * 3
 
 

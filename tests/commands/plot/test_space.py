@@ -1,13 +1,9 @@
 """`plot space`: which rows are drawn, and where."""
 
-import itertools
-from xml.etree import ElementTree
-
 import numpy as np
 import pytest
 
-from sentkit.plots.drawing import offsets_of
-from support import SVG, in_jsonl
+from support import in_jsonl
 
 random = np.random.default_rng(0)
 VECTORS = random.normal(size=(12, 5)).round(3) + 1
@@ -146,42 +142,24 @@ def test_what_cannot_be_drawn_is_bad_data(sentkit, flags, given, problem):
     assert (done.code, done.told[0]) == (65, f"sentkit plot space: {problem}")
 
 
-def test_numbers_do_not_cover_each_other(svg):
-    """80 numbers beside 80 points. In the font of the picture, a digit is 0.64 x 0.73 of the font size."""
-    given = pair_rows([0, 5] * 20, seed=3)
-    texts, _, picture = svg("space", "--by", "pca", "--gold", "score", stdin=given)
-    drawn = ElementTree.fromstring(picture).iter(f"{SVG}text")
-    numbers = [each for each in drawn if "6px" in each.get("style")]
-    boxes = [
-        (x, y - 0.73 * 6, x + 0.64 * 6 * len(each.text), y)
-        for each in numbers
-        for x, y in [map(float, (each.get("x"), each.get("y")))]
-    ]
+def test_both_vectors_of_a_pair_are_numbered_if_they_are_not_close(tmp_path):
+    """Of three pairs, the second has a distance of 1 in a picture that is 100 wide."""
+    from sentkit.formats.rows.rows import Inputs
+    from sentkit.plots.kinds import space
 
-    assert {"score 0", "score 5", "component 1"} <= set(texts)
-    assert {each.text for each in numbers} == {str(number) for number in range(1, 41)}
-    for one, other in itertools.combinations(boxes, 2):
-        assert one[0] >= other[2] or other[0] >= one[2] or one[1] >= other[3] or other[1] >= one[3]
+    pairs = [((0, 0), (100, 3)), ((50, 5), (50, 6)), ((20, 0), (80, 9))]
+    lines = [{"embedding_a": a, "embedding_b": b, "score": 1} for a, b in pairs]
+    (tmp_path / "pairs.jsonl").write_text(in_jsonl(*lines))
+    options = space.SpaceOptions(by="pca", gold="score")
+    [panel] = space.space(Inputs([str(tmp_path / "pairs.jsonl")]), options, print).panels
 
-
-def test_a_number_is_beside_its_point():
-    """Alone: above, at the right. In a corner: inside the panel. Between points, no nearer one is covered."""
-    corners, nothing = np.array([[0.0, 0], [100, 100]]), np.zeros((0, 2))
-    for point, sides in (((50.0, 50), (1, 1)), ((99.0, 99), (-1, -1)), ((99.0, 1), (-1, 1))):
-        place = np.array([point])
-        ((x, y),) = offsets_of(["7"], place, place, nothing, corners)
-        middle = x + 0.32 * 6, y + 0.365 * 6
-        assert (np.sign(middle) == sides).all()
-        assert np.hypot(*middle) < 8
-    cross = 50 + 4 * np.array([(0, 0), (1, 1), (-1, 1), (1, -1), (-1, -1)])
-    ((x, y),) = offsets_of(["7"], cross[:1], cross, nothing, corners)
-
-    assert not ((cross > (x + 50, y + 50)) & (cross < (x + 54, y + 54))).all(axis=1).any()
+    assert [mark for series in panel.series for mark in series.marks] == ["1", "1", "", "2", "3", "3"]
+    assert [record["pair"] for record in space.Picture((panel,)).records()] == [1, 1, 2, 2, 3, 3]
 
 
 def test_each_file_is_a_panel(svg, tmp_path):
     for name in ("one.jsonl", "two.jsonl"):
         (tmp_path / name).write_text(rows(VECTORS))
-    texts, _, _ = svg("space", "--by", "pca", "one.jsonl", "two.jsonl")
+    texts = svg("space", "--by", "pca", "one.jsonl", "two.jsonl")
 
     assert {"one", "two"} <= set(texts)

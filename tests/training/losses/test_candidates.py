@@ -8,7 +8,8 @@ import torch
 from torch.autograd import gradcheck
 
 from sentkit.training import losses
-from sentkit.training.losses import FORMS, Filter, Texts, candidate_contrast
+from sentkit.training.losses import Filter, Texts, candidate_contrast
+from sentkit.training.recipe import FORMS
 from training.losses.formulas import cosine
 
 TAU = 0.05
