@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
 from torch.nn import functional as F
 
 from sentkit.errors import UsageError
@@ -111,7 +110,7 @@ class Classify(PackedMethod):
             packed = pack(whole, self.device, second=second)
         outputs = {"logits": self.head(self.vectors(packed, "cls"))}
         if batch.targets is not None:
-            outputs["target"] = torch.from_numpy(batch.targets).to(self.device)
+            outputs["target"] = self.on_device(batch.targets)
         return outputs
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
