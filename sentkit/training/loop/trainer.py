@@ -18,6 +18,7 @@ from torch import Tensor
 
 from sentkit.errors import DataError, UsageError
 from sentkit.model.encoding import Arrays
+from sentkit.model.transformer.bert import attend_packed
 from sentkit.model.transformer.device import to_host
 from sentkit.signals import RESUME, Interrupted, Stop, Stopped
 from sentkit.training.data.batches import Batch, Order, stream
@@ -25,7 +26,7 @@ from sentkit.training.data.dev import Dev
 from sentkit.training.data.labelled import LabelledRows
 from sentkit.training.loop.gradient import Gradient, RandomState, clip_gradient
 from sentkit.training.loop.optimizers import SCHEDULES, Adam, make_optimizer, warmup_steps
-from sentkit.training.loop.processes import Processes, RandomStates, environment, precision_of
+from sentkit.training.loop.processes import Processes, RandomStates, environment, precision_name, precision_of
 from sentkit.training.loop.state import Keeper, Position, Reporter, StepLog
 from sentkit.training.method import Method, changing, restore, trained
 from sentkit.training.options import Run
@@ -77,6 +78,8 @@ class Trainer:
         self.order = Order(rows, recipe.batch, recipe.epochs, self.run.seed, least, recipe.steps)
         device = self.processes.device
         precision = precision_of(recipe.precision, device)
+        if device.type == "cuda" and precision_name(recipe.precision, device) == "bf16":
+            attend_packed(self.method, device)
         self.gradient = Gradient(self.method, self.processes, recipe.chunk, precision)
         self.optimizer = make_optimizer(
             recipe.optimizer,
