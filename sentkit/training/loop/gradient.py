@@ -37,11 +37,13 @@ class Gradient:
         share = self.processes.share(len(batch))
         # With fewer rows than processes, a process without rows encodes one row and discards it.
         own = batch.part(share if share.stop > share.start else slice(0, 1))
-        terms = (
-            self._row_wise(own, share)
-            if self.method.needs.row_wise
-            else self._contrast(own, share, len(batch))
-        )
+        # Autocast keeps the casts of the weights until its outermost context ends.
+        with torch.autocast(self.processes.device.type, enabled=False):
+            terms = (
+                self._row_wise(own, share)
+                if self.method.needs.row_wise
+                else self._contrast(own, share, len(batch))
+            )
         terms |= self._penalty()
         self.processes.sum_gradients(parameters)
         return terms
@@ -69,6 +71,7 @@ class Gradient:
             for part in parts:
                 states.append(RandomState.capture(self.processes.device))
                 outputs.append(self._encode(own.part(part)))
+        torch.clear_autocast_cache()  # casts without gradient
         return {name: torch.cat([each[name] for each in outputs]) for name in outputs[0]}
 
     def _backpropagate(
