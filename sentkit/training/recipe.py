@@ -72,7 +72,9 @@ class Recipe:
         choices=tuple(LORA_LAYERS),
     )
     precision: str = ours(
-        "fp32", "precision of matrix products; weights are fp32", choices=("fp32", "bf16", "auto")
+        "auto",
+        "precision of matrix products; weights are fp32; auto: bf16 on a GPU that has it, fp32 on a CPU",
+        choices=("fp32", "bf16", "auto"),
     )
     dedup: bool = ours(False, "skip rows with texts that occurred before")
     eval_every: int = ours(0, "steps between two evaluations on --dev; 0: once per epoch", least=0)

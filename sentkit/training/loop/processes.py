@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from sentkit.errors import UnavailableError, UsageError
-from sentkit.model.transformer.device import pick_device, pick_precision
+from sentkit.model.transformer.device import has_fast_bf16, pick_device
 from sentkit.process import most_threads, threads_of_environment, usable_cpus, version_of
 from sentkit.training.data.batches import shares
 
@@ -206,11 +206,11 @@ def keep_memory() -> None:
 
 
 def precision_name(name: str, device: torch.device) -> str:
-    """Return the precision, with `auto` resolved for the device."""
-    return "fp32" if pick_precision(name, device) == torch.float32 else "bf16"
+    """Return the precision, with `auto` resolved for the device. The environment does not change training."""
+    return ("bf16" if has_fast_bf16(device) else "fp32") if name == "auto" else name
 
 
 def precision_of(name: str, device: torch.device) -> Context:
     """Return the context of the encoder: float32, or autocast to bfloat16."""
-    kind = pick_precision(name, device)
-    return nullcontext if kind == torch.float32 else partial(torch.autocast, device.type, dtype=kind)
+    half = partial(torch.autocast, device.type, dtype=torch.bfloat16)
+    return half if precision_name(name, device) == "bf16" else nullcontext

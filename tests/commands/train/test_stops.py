@@ -1,5 +1,6 @@
 """Runs that stop early, and the same command with --resume."""
 
+import json
 import os
 import signal
 import subprocess
@@ -183,3 +184,28 @@ def test_a_signal_during_an_import_is_not_lost(tmp_path, tiny, texts, module, co
     assert done.returncode in codes, done.stderr
     assert b"bug" not in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+def test_the_precision_that_auto_chooses_is_recorded_and_needed_by_resume(train, tmp_path, monkeypatch):
+    """A GPU with bf16 chooses it. Here a CPU claims to be one. The environment has no influence."""
+    monkeypatch.setenv("SENTKIT_PRECISION", "bf16")
+    flags = ("--save-every", 1, "--resume")
+    with monkeypatch.context() as patch:
+        patch.setattr("sentkit.training.runs.run.finish", lambda *_: 1 / 0)
+        train()
+    has_bf16 = "sentkit.training.loop.processes.has_fast_bf16"
+    with monkeypatch.context() as patch:
+        patch.setattr(has_bf16, lambda device: True)
+        refused = train(*flags)
+        train(output="half")
+    resumed = train(*flags)
+    monkeypatch.setattr(has_bf16, lambda device: True)
+    again = train(*flags, "--set", "precision=fp32")
+
+    assert refused.told[0] == (
+        "sentkit train: out.part: belongs to a different run: precision (bf16, was fp32)"
+    )
+    assert (resumed.code, again.code) == (0, 0)
+    records = [json.loads((tmp_path / name / "sentkit.json").read_text()) for name in ("out", "half")]
+    assert [each["run"]["precision"] for each in records] == ["fp32", "bf16"]
+    assert [each["made_with"]["precision"] for each in records] == ["fp32", "bf16"]
