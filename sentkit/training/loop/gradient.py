@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from sentkit.training.data.batches import Batch, chunks
+from sentkit.training.data.batches import Batch, chunks, chunks_of_tokens
 from sentkit.training.loop.processes import Context, Processes
 from sentkit.training.method import Method, Outputs, terms_of, trained
 
@@ -23,6 +23,7 @@ class Gradient:
     processes: Processes
     chunk: int = 0  # rows per chunk; 0: one chunk
     precision: Context = nullcontext  # precision context of the encoder
+    tokens: int = 0  # tokens per chunk, in place of `chunk`; 0: see `chunk`
     # Outputs of the last whole batch; empty for row-wise methods.
     outputs: Outputs = field(default_factory=dict, init=False)
 
@@ -48,8 +49,12 @@ class Gradient:
         self.processes.sum_gradients(parameters)
         return terms
 
+    def parts(self, own: Batch) -> list[slice]:
+        """Return the rows of each chunk."""
+        return chunks_of_tokens(own.row_tokens, self.tokens) if self.tokens else chunks(len(own), self.chunk)
+
     def _contrast(self, own: Batch, share: slice, rows: int) -> dict[str, Tensor]:
-        parts = chunks(len(own), self.chunk)
+        parts = self.parts(own)
         whole = len(parts) == 1
         states: list[RandomState] = []
         outputs = self._encode(own) if whole else self._without_gradient(own, parts, states)
@@ -87,7 +92,7 @@ class Gradient:
 
     def _row_wise(self, own: Batch, share: slice) -> dict[str, Tensor]:
         sums, weight, empty = dict[str, Tensor](), 0.0, share.stop == share.start
-        for part in chunks(len(own), self.chunk):
+        for part in self.parts(own):
             terms = terms_of(self.method, self._encode(own.part(part)))
             [of_part] = {term.weight for term in terms.values()}  # equal, so that one division is enough
             scaled = {name: term.sum * (0.0 if empty else term.factor) for name, term in terms.items()}

@@ -88,6 +88,10 @@ class Processes:
         """Return for each flag whether it is true on at least one process."""
         return [value > 0 for value in self._on_host([float(flag) for flag in flags], dist.ReduceOp.MAX)]
 
+    def least(self, value: int) -> int:
+        """Return the smallest of the values of all processes."""
+        return -int(self._on_host([-float(value)], dist.ReduceOp.MAX)[0])
+
     def _on_host(self, values: Sequence[float], how: dist.ReduceOp.RedOpType) -> list[float]:
         if self.world == 1:
             return list(values)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.model.encoding import Arrays
 from sentkit.model.transformer.bert import attend_packed
 from sentkit.model.transformer.device import to_host
@@ -25,15 +25,17 @@ from sentkit.training.data.batches import Batch, Order, stream
 from sentkit.training.data.dev import Dev
 from sentkit.training.data.labelled import LabelledRows
 from sentkit.training.loop.gradient import Gradient, RandomState, clip_gradient
+from sentkit.training.loop.memory import tokens_that_fit
 from sentkit.training.loop.optimizers import SCHEDULES, Adam, make_optimizer, warmup_steps
 from sentkit.training.loop.processes import Processes, RandomStates, environment, precision_name, precision_of
 from sentkit.training.loop.state import Keeper, Position, Reporter, StepLog
 from sentkit.training.method import Method, changing, restore, trained
 from sentkit.training.options import Run
-from sentkit.training.recipe import Recipe
+from sentkit.training.recipe import AUTO, Recipe, limits_of
 
 NORM = "the gradient's norm"
 BEHIND = 2  # steps that a GPU may have before the host reads their values
+UNLIMITED = 1 << 31  # tokens of a chunk
 LOWER_RATE = "use a lower --lr; because this is a different run, add -f and remove --resume"
 
 
@@ -88,6 +90,7 @@ class Trainer:
             weight_decay=recipe.weight_decay,
             epsilon=recipe.epsilon,
         )
+        self.position.limits = limits_of(recipe.chunk_tokens)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
         # A step that is not applied must not change a method after it either, so its values are read before.
         waits = type(self.method).after_step is not Method.after_step
@@ -136,7 +139,7 @@ class Trainer:
         began, step = time.monotonic(), self.position.step
         batch, factor = self.batch(step), self.factor(step)
         random_state = RandomState.capture(self.processes.device)
-        terms = self.gradient.compute(batch)
+        terms = self._gradient(batch, random_state)
         terms[NORM] = clip_gradient([each for _, each in trained(self.method)], self.recipe.clip)
         values = torch.stack([value.double() for value in terms.values()])
         broken = self.processes.any_on_device((~values.isfinite().all()).to(self.broken))
@@ -159,6 +162,34 @@ class Trainer:
         self.method.after_step(self.gradient.outputs)
         self.position.step += 1
         self._read(self.behind)
+
+    def _gradient(self, batch: Batch, before: RandomState) -> dict[str, Tensor]:
+        """Compute the gradient in chunks that fit into the memory of the device."""
+        limits, step, options = self.position.limits, self.position.step, self.run.options
+        auto = self.recipe.chunk_tokens == AUTO
+        fixed = not auto or options.deterministic or self.processes.world > 1
+        if auto and not limits and self.processes.device.type == "cuda":
+            fit = tokens_that_fit(self.gradient, batch, of_whole_memory=options.deterministic)
+            limits.append([0, self.processes.least(fit)])
+            self.reporter.note(f"chunks of {limits[0][1]} tokens")
+        while True:
+            self.gradient.tokens = next((most for first, most in reversed(limits) if first <= step), 0)
+            try:
+                return self.gradient.compute(batch)
+            except torch.cuda.OutOfMemoryError as error:
+                limit = self.gradient.tokens
+                if fixed or len(self.gradient.parts(batch)) == len(batch):
+                    problem = f"step {step + 1} does not fit into the memory of the device"
+                    smaller = f"use a smaller chunk_tokens than {limit}, or a smaller max_length"
+                    advice = smaller if limit else "use --set chunk_tokens=auto"
+                    raise UnavailableError(problem, advice=advice) from error
+            # The error refers to tensors of the failed pass, so free their memory after its handler.
+            torch.cuda.empty_cache()
+            before.restore()
+            fewer = max(1, min(limit or batch.tokens, batch.tokens) // 2)
+            limits[:] = [*(each for each in limits or [[0, UNLIMITED]] if each[0] < step), [step, fewer]]
+            short = f"the memory of the device is short in step {step + 1}"
+            self.reporter.warn(f"{short}: chunks have {fewer} tokens from now on")
 
     def _read(self, left: int = 0) -> None:
         """Check and report the steps with unread values, except the last `left`."""
@@ -189,6 +220,8 @@ class Trainer:
             step.random_state.restore()
             self.optimizer.restore_counts(step.counts)
             self.position.step = step.number
+            if self.recipe.chunk_tokens == AUTO:
+                self.position.limits = [each for each in self.position.limits if each[0] <= step.number]
             self._refuse_broken()
             if step.number:
                 self.save()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import torch
 from sentkit.training.loop.state import Reporter
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.methods.rank_encoder import RankEncoder
+from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.runs.run import advise_of_threads
 from support import contents
 
@@ -184,6 +186,32 @@ def test_a_signal_during_an_import_is_not_lost(tmp_path, tiny, texts, module, co
     assert done.returncode in codes, done.stderr
     assert b"bug" not in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+def test_replay_repeats_the_chunks_that_auto_has_chosen(train, sentkit, tmp_path, monkeypatch):
+    """The weights have the same bytes, with dropout, on a machine with more memory."""
+    encode = SimCSE.encode
+
+    def short(method, batch):
+        if batch.tokens > 12 and len(batch) > 1:
+            raise torch.cuda.OutOfMemoryError
+        return encode(method, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SimCSE, "encode", short)
+        train("--set", "chunk_tokens=auto")
+    record = json.loads((tmp_path / "out/sentkit.json").read_text())
+    chosen = record["made_with"]["chunk_tokens"]
+    words = shlex.split(sentkit("inspect", tmp_path / "out", "--replay").out.decode().splitlines()[-1])
+    repeated = sentkit(*words[1:-1], tmp_path / "again", "-q")
+
+    assert words[-1] == str(tmp_path / "out")
+    assert int(chosen.split(":")[-1]) <= 12
+    assert words[words.index(f"chunk_tokens={chosen}") - 1] == "--set"
+    assert repeated.code == 0
+    assert (tmp_path / "again/model.safetensors").read_bytes() == (
+        tmp_path / "out/model.safetensors"
+    ).read_bytes()
 
 
 def test_the_precision_that_auto_chooses_is_recorded_and_needed_by_resume(train, tmp_path, monkeypatch):
