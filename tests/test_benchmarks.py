@@ -30,3 +30,18 @@ def test_only_the_lines_of_one_script_are_replaced():
 
     assert first == "A\n<!-- one -->\n\nnew\n\n<!-- end -->\nB\n<!-- two -->\n<!-- end -->\nC\n"
     assert both == first.replace("<!-- two -->\n", "<!-- two -->\n\n| other |\n\n")
+
+
+def test_the_script_for_a_gpu_runs_on_a_cpu():
+    small = ["--device", "cpu", "--size", "tiny", "--count", "24", "--length", "8", "--batch", "4"]
+    small += ["--rounds", "1"]
+    lines = runner().output_of("gpu", "1", *small, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1").splitlines()
+    first = {line.split(" | ")[0].removeprefix("| ") for line in lines if line.startswith("| ")}
+
+    assert first > {
+        *("sentkit: texts to vectors", "`train simcse`, bf16, 4 x 8", "`train sg-bert`, bf16, 4 x 8"),
+        "plain loop of transformers, bf16, 4 x 8",
+    }
+    assert [line for line in lines if " operations take " in line][1].startswith(
+        "train simcse, 6 steps of 4 x 8: "
+    )

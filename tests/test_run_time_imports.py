@@ -147,3 +147,26 @@ def test_encode_runs_without_transformers(modules_after):
         "huggingface_hub",
         "rich",
     }
+
+
+IMPORTS = """
+import sys, torch
+from sentkit import cli
+from sentkit.model.transformer import flash
+codes = [cli.status(words.split()) for words in sys.argv[1:]]
+flash.works(flash.flash, 2, 16, torch.device("cpu"), trains=True)
+print(codes, *(name for name in ("torch._dynamo", "transformers") if name in sys.modules))
+"""
+
+
+def test_encode_and_train_do_not_import_the_compiler_of_torch(tmp_path):
+    """It takes seconds. The check of the kernel for a GPU does not import it either."""
+    (tmp_path / "texts.txt").write_text("a cat\na dog\nrain\nthe sea\n")
+    encode = "encode texts.txt --precision bf16 -o vectors.safetensors -q"
+    train = "train simcse texts.txt --batch 2 -q -o out"
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS, encode, train, f"{train}2 --set precision=bf16"],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+
+    assert done.stdout.splitlines()[-1:] == ["[0, 0, 0]"], done.stderr

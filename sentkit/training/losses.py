@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.readouts import widened
 
 SHORTEST = 1e-8  # minimum divisor when a row is divided by its norm
@@ -102,11 +103,13 @@ def entailment_contrast(
     the negatives). As in the authors' code, alpha has a gradient unless `detach` is true.
     """
     rows, count = torch.cat([left, right]), len(left)
-    anchors = positive.repeat(2).nonzero()  # (2p, 1)
+    anchors = to_device(positive.cpu().repeat(2).nonzero().numpy(), rows.device)  # (2p, 1)
     similarities = cosines(rows[anchors[:, 0]], rows) / temperature  # (2p, 2b)
     # The partner is b positions after the anchor. All rows except the anchor and the partner are negatives.
-    steps = torch.arange(1, 2 * count, device=rows.device)
-    foreign = similarities.gather(1, (anchors + steps[steps != count]) % (2 * count))  # (2p, 2b - 2)
+    steps = torch.cat(
+        [torch.arange(start, start + count - 1, device=rows.device) for start in (1, count + 1)]
+    )
+    foreign = similarities.gather(1, (anchors + steps) % (2 * count))  # (2p, 2b - 2)
     own = similarities.gather(1, (anchors + count) % (2 * count))[:, 0]
     # log_softmax, because the gradient of log(softmax) is NaN if alpha underflows
     log_alpha = foreign.log_softmax(1) + math.log(max(1, foreign.shape[1]))

@@ -3,7 +3,7 @@
 Each method adds its settings in a subclass. Importing this module does not import torch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
@@ -61,6 +61,11 @@ class Recipe:
     )
     prompt_name: str | None = ours(None, "a prompt of the base, or by side: a=query,b=document")
     chunk: int = ours(0, "rows to encode at once; fewer need less memory; 0: the whole batch", least=0)
+    chunk_tokens: str | None = ours(
+        None,
+        "tokens of the rows to encode at once, in place of chunk; auto: from the free memory of a GPU, halved"
+        " when it is short; N,STEP:M: from this step M, as a run with auto records it; none: see chunk",
+    )
     dropout: float | None = ours(None, "dropout of the encoder; none: as in its config", least=0, most=0.99)
     lora: int | None = ours(
         None,
@@ -74,7 +79,9 @@ class Recipe:
         choices=tuple(LORA_LAYERS),
     )
     precision: str = ours(
-        "fp32", "precision of matrix products; weights are fp32", choices=("fp32", "bf16", "auto")
+        "auto",
+        "precision of matrix products; weights are fp32; auto: bf16 on a GPU that has it, fp32 on a CPU",
+        choices=("fp32", "bf16", "auto"),
     )
     dedup: bool = ours(False, "skip rows with texts that occurred before")
     eval_every: int = ours(0, "steps between two evaluations on --dev; 0: once per epoch", least=0)
@@ -89,6 +96,9 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.prompt is not None and self.prompt_name is not None:
             raise UsageError("prompt and prompt_name cannot be used together")
+        if self.chunk and self.chunk_tokens is not None:
+            raise UsageError("chunk and chunk_tokens cannot be used together")
+        limits_of(self.chunk_tokens)
         if self.lora is None:
             refuse_idle(self, ("lora_alpha", "lora_layers"), "lora=none")
         if not self.patience:
@@ -100,6 +110,31 @@ class Recipe:
         if self.schedule in ("constant", "ct") and self.warmup:
             advice = "use schedule=warmup-constant, or warmup=0"
             raise UsageError(f"schedule={self.schedule} has no warmup", advice=advice)
+
+
+AUTO = "auto"  # value of the setting `chunk_tokens`
+
+
+def limits_of(text: str | None) -> list[list[int]]:
+    """Return the steps from which a number of tokens is the limit of a chunk, with these numbers."""
+    if text in (None, AUTO):
+        return []
+    words = [word.rpartition(":")[::2] for word in f"0:{text}".split(",")]
+    try:
+        limits = [[int(step), int(tokens)] for step, tokens in words]
+    except ValueError:
+        limits = [[0, 0]]
+    steps = [step for step, _ in limits]
+    if steps != sorted({*steps}) or min(tokens for _, tokens in limits) < 1:
+        problem = f"chunk_tokens={text}: expected a number of tokens, N,STEP:N or auto"
+        raise UsageError(problem, advice="for example chunk_tokens=8192")
+    return limits
+
+
+def text_of(limits: Sequence[Sequence[int]]) -> str:
+    """The inverse of `limits_of`."""
+    (_, first), *others = limits
+    return ",".join([str(first), *(f"{step}:{tokens}" for step, tokens in others)])
 
 
 @dataclass(frozen=True, kw_only=True)

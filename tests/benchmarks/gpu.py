@@ -1,22 +1,30 @@
 """Encoding and training of a model of the size of BERT-base on a GPU, in bf16, with random weights.
 
-python tests/benchmarks/gpu.py LIMIT [--texts 20000] [--length 128] [--batch 512] [--size base]
+python tests/benchmarks/gpu.py LIMIT [--texts FILE[.gz]] [--count 20000] [--length 128] [--size base]
 
 LIMIT is the speed of the GPU in TFLOP/s for dense products in bf16, from its data sheet. Only the products of
-the network and of its attention are counted. This script has never run on a GPU. With `--device cpu --size
-tiny` it runs to its end on a CPU; those figures have no meaning.
+the network and of its attention are counted. FILE has one text in each line; without it, the texts are words
+in random order, of up to LENGTH tokens. With `--device cpu --size tiny` it runs to its end on a CPU; those
+figures have no meaning.
+
+The tables: encode beside sentence-transformers, steps of training beside a plain loop over a model of
+transformers, and the kernels that take the most time, with the share of the time in which the GPU works.
 """
 
 import argparse
+import gzip
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
 from encode import least_cosine
-from timing import in_turn
+from timing import in_turn, print_table
+from torch import nn
+from torch.nn import functional as F
 
 import sentkit
 from sentkit.formats.checkpoints.folders import NANO, find_model, read_checkpoint
@@ -24,138 +32,264 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.model.encoding import plan_batches
 from sentkit.model.transformer.inference import CudaBlock
 from sentkit.training.base import open_base
+from sentkit.training.catalogue import load
 from sentkit.training.data.corpus import map_corpus, write_corpus
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.state import Keeper
 from sentkit.training.loop.trainer import Trainer
-from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.options import Run, TrainOptions
 from sentkit.training.run_folders import RunFolders
 from sentkit.training.settings import build
 
 SIZES = {"base": (12, 768, 12, 3072), "tiny": (2, 32, 2, 64)}  # layers, width, heads, inner width
-WARM, STEPS = 3, 10  # uncounted and counted steps of training
+WARM = 3  # uncounted steps of training
 FILES = ("tokenizer.json", "tokenizer_config.json")
+SHAPES = ((64, 32), (512, 32), (512, 128))  # texts and most tokens of a step
+KERNELS = 20  # rows of a profile
+SHORTEST = 4  # tokens of a generated text
 
 
-def make_model(folder: Path, size: str, length: int) -> list[str]:
-    """Write a checkpoint with random weights. Return words that are one token each."""
+@dataclass(frozen=True)
+class Machine:
+    folder: Path  # the checkpoint
+    device: str
+    size: str
+    rounds: int  # of encode; training takes twice as many counted steps
+
+    def wait(self) -> None:
+        if self.device != "cpu":
+            torch.cuda.synchronize()
+
+    def timed(self, work: Callable[[], object]) -> Callable[[], None]:
+        def run() -> None:
+            work()
+            self.wait()
+
+        return run
+
+    def flops(self, lengths: np.ndarray) -> float:
+        """Return the operations of a forward pass of these texts."""
+        layers, width, _, inner = SIZES[self.size]
+        products = 2 * (4 * width * width + 2 * width * inner)
+        return float((layers * lengths * (products + 4 * lengths * width)).sum())
+
+
+def make_model(folder: Path, size: str) -> None:
+    """Write a checkpoint with random weights."""
     from transformers import BertConfig, BertModel
 
     layers, width, heads, inner = SIZES[size]
     torch.manual_seed(0)
     config = BertConfig(
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=inner,
-        max_position_embeddings=max(512, length),
+        hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=inner
     )
     BertModel(config).save_pretrained(folder)
     for name in FILES:
         (folder / name).write_bytes((find_model(NANO) / name).read_bytes())
+
+
+def make_texts(folder: Path, count: int, length: int) -> list[str]:
+    """Different texts of SHORTEST to `length` tokens, two of which are special."""
     tokenizer = sentkit.Encoder(str(folder), device="cpu").tokenizer
     words = [f"{a}{b}{c}" for a in "bcdfghlmnprst" for b in "aeiou" for c in "bdgklmnprst"]
-    return [word for word, tokens in zip(words, tokenizer(words), strict=True) if len(tokens.ids) == 3]
+    words = [word for word, tokens in zip(words, tokenizer(words), strict=True) if len(tokens.ids) == 3]
+    random = np.random.default_rng(0)
+    lengths = random.integers(SHORTEST, length + 1, count)
+    return [" ".join(random.choice(words, each - 2)) for each in lengths]
 
 
-def make_texts(words: Sequence[str], count: int, length: int) -> list[str]:
-    """Different texts of `length` tokens, two of which are special."""
-    drawn = np.random.default_rng(0).choice(words, (count, length - 2))
-    return [" ".join(text) for text in drawn]
+def read_texts(path: Path, count: int) -> list[str]:
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+        return [line.strip() for line, _ in zip(file, range(count), strict=False)]
 
 
-def flops(size: str, length: int) -> float:
-    """Return the operations of a forward pass for each text."""
-    layers, width, _, inner = SIZES[size]
-    products = 2 * (4 * width * width + 2 * width * inner)
-    attention = 2 * 2 * length * width
-    return layers * length * (products + attention)
-
-
-def theirs(folder: Path, device: str, texts: list[str], batch: int) -> Callable[[], np.ndarray]:
+def theirs(machine: Machine, texts: list[str], batch: int) -> Callable[[], np.ndarray]:
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(folder), device=device, model_kwargs={"dtype": torch.bfloat16})
+    kwargs = {"dtype": torch.bfloat16}
+    model = SentenceTransformer(str(machine.folder), device=machine.device, model_kwargs=kwargs)
     return lambda: model.encode(texts, batch_size=batch, show_progress_bar=False, convert_to_numpy=True)
 
 
-def seconds_of_a_step(folder: Path, device: str, texts: list[str], batch: int, length: int) -> float:
-    """Return the seconds of one step of SimCSE, which encodes each text twice."""
-    settings = build(
-        SimCSE.Settings, {}, None, [f"batch={batch}", f"max_length={length}", "precision=bf16", "epochs=1"]
-    )
-    base = open_base(read_checkpoint(str(folder)), length)
-    own = folder / "training"
-    own.mkdir()
+def trainer_of(machine: Machine, own: Path, texts: Sequence[str], name: str, settings: list[str]) -> Trainer:
+    kind = load(name).kind
+    wanted = build(kind.Settings, {}, None, [*settings, "epochs=1"])
+    base = open_base(read_checkpoint(str(machine.folder)), wanted.max_length)
     (own / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
-    parser = ExampleParser("simcse", SimCSE.reads(base, settings), {})
+    parser = ExampleParser(name, kind.reads(base, wanted), {})
     write_corpus(own, Inputs([str(own / "texts.txt")]), parser, base.training_tokenizer)
-    method = SimCSE.build(base, settings).to(device)
-    folders = RunFolders(own / "out", [0])
-    options = TrainOptions(method="simcse", kind=SimCSE, settings=settings, folders=folders)
+    method = kind.build(base, wanted).to(machine.device)
+    options = TrainOptions(method=name, kind=kind, settings=wanted, folders=RunFolders(own / "out", [0]))
     run = Run(options, 0, base, map_corpus(own))
-    trainer = Trainer(run, method, Keeper(own), Processes(device=torch.device(device)))
+    return Trainer(run, method, Keeper(own), Processes(device=torch.device(machine.device)))
+
+
+def plain_steps(machine: Machine, texts: Sequence[str], batch: int, length: int) -> list[float]:
+    """Take steps of SimCSE with the model of transformers under autocast. Return the time after each."""
+    from transformers import AutoTokenizer, BertModel
+
+    device = torch.device(machine.device)
+    model = BertModel.from_pretrained(machine.folder, attn_implementation="sdpa").to(device).train()
+    tokenizer, head = (
+        AutoTokenizer.from_pretrained(machine.folder),
+        nn.Linear(*[model.config.hidden_size] * 2),
+    )
+    parameters = [*model.parameters(), *head.to(device).parameters()]
+    optimizer = torch.optim.AdamW(parameters, lr=3e-5, fused=device.type != "cpu")
+    times = []
+    for start in range(0, len(texts), batch):
+        part = list(texts[start : start + batch])
+        batch_of_ids = tokenizer(
+            part, truncation=True, max_length=length, padding=True, return_tensors="pt"
+        ).to(device)
+        with torch.autocast(device.type, torch.bfloat16):
+            views = [torch.tanh(head(model(**batch_of_ids).last_hidden_state[:, 0])) for _ in range(2)]
+        one, other = (F.normalize(each.float(), dim=1) for each in views)
+        loss = F.cross_entropy(one @ other.T / 0.05, torch.arange(len(part), device=device))
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        machine.wait()
+        times.append(time.perf_counter())
+    return times
+
+
+def own_steps(machine: Machine, trainer: Trainer) -> list[float]:
+    """Take all steps. Return the time at which the values of each were read."""
     times: list[float] = []
-    trainer.reporter.step = lambda record: times.append(
-        time.perf_counter()
-    )  # the loss was read: it is computed
+    trainer.reporter.step = lambda record: times.append(time.perf_counter())
     trainer.train()
-    return (times[-1] - times[WARM - 1]) / (len(times) - WARM)
+    return times
+
+
+def profile(machine: Machine, what: str, work: Callable[[], object]) -> None:
+    """Print the share of the time in which the GPU works, and the kernels that take the most time.
+
+    On a CPU, print the operations that take the most time.
+    """
+    from torch.autograd import DeviceType
+    from torch.profiler import ProfilerActivity
+
+    on_gpu = machine.device != "cpu"
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    machine.wait()
+    start = time.perf_counter()
+    with torch.profiler.profile(activities=activities) as found:
+        work()
+        machine.wait()
+    wall = time.perf_counter() - start
+    kind = DeviceType.CUDA if on_gpu else DeviceType.CPU
+
+    def seconds(event: object) -> float:
+        return float(getattr(event, f"self_{'device' if on_gpu else 'cpu'}_time_total")) / 1e6
+
+    events = sorted((e for e in found.key_averages() if e.device_type == kind), key=seconds, reverse=True)
+    busy, calls = sum(map(seconds, events)), sum(event.count for event in events)
+    kernels = "kernels" if on_gpu else "operations"
+    print(f"{what}: {1e3 * wall:.0f} ms, {calls} {kernels} take {busy / wall:.0%} of it\n")
+    rows = [f"{e.key[:80].replace('|', '/')} | {1e3 * seconds(e):.2f} | {e.count}" for e in events[:KERNELS]]
+    print_table(f"{kernels} | ms | calls", rows)
+
+
+def encode(machine: Machine, texts: list[str], length: int, batch: int, limit: float) -> None:
+    folder = str(machine.folder)
+    half, full = (
+        sentkit.Encoder(folder, device=machine.device, precision=kind, readout="mean", max_length=length)
+        for kind in ("bf16", "fp32")
+    )
+    tokens = half.tokenizer(texts)
+    lengths = np.asarray(tokens.lengths)
+    print(f"{len(texts)} texts of {lengths.mean():.1f} tokens\n")
+    batches = [tokens.take(own) for own in plan_batches(tokens, half.loaded.budget)]
+    ways: dict[str, Callable[[], object]] = {
+        "the tokenizer alone": lambda: half.tokenizer(texts),
+        "sentkit: tokens to vectors": lambda: list(half.loaded.encode(batches)),
+        "sentkit: texts to vectors": lambda: half.encode(texts),
+    }
+    try:
+        for size in dict.fromkeys((32, batch)):
+            ways[f"sentence-transformers, batch {size}"] = theirs(machine, texts, size)
+    except ImportError:
+        print("sentence-transformers is not installed\n")
+    rows = []
+    for what, seconds in in_turn(
+        {name: machine.timed(way) for name, way in ways.items()}, machine.rounds
+    ).items():
+        speed = machine.flops(lengths) / seconds / 1e12
+        counted = [] if "alone" in what else [f"{speed:.3g} TFLOP/s", f"{speed / limit:.1%}"]
+        rows.append(" | ".join([what, f"{len(texts) / seconds:.0f} texts/s", *(counted or ["", ""])]))
+    print_table("encode | texts | products | of LIMIT", rows)
+    some = texts[: 4 * batch]
+    print(f"lowest cosine of bf16 with fp32: {least_cosine(half.encode(some), full.encode(some)):.5f}")
+    packed = any(isinstance(module, CudaBlock) for module in half.loaded.network.modules())
+    print(f"attention: {'one kernel without padding' if packed else 'not the kernel for GPUs'}\n")
+    some_batches = batches[: max(1, len(batches) // 4)]
+    profile(machine, "encode", lambda: list(half.loaded.encode(some_batches)))
+
+
+def train(machine: Machine, texts: list[str], shapes: Sequence[tuple[int, int]], limit: float) -> None:
+    rows = []
+
+    def take(what: str, batch: int, length: int, method: str, *settings: str) -> None:
+        some = [texts[number % len(texts)] for number in range((WARM + 2 * machine.rounds) * batch)]
+        if machine.device != "cpu":
+            torch.cuda.reset_peak_memory_stats()
+        with TemporaryDirectory() as own:
+            wanted = [f"batch={batch}", f"max_length={length}", *settings]
+            trainer = trainer_of(machine, Path(own), some, method or "simcse", wanted)
+            [own_texts] = trainer.run.corpus.batch(np.arange(len(some))).texts
+            lengths = np.array([len(text) for text in own_texts])
+            times = own_steps(machine, trainer) if method else plain_steps(machine, some, batch, length)
+        seconds = (times[-1] - times[WARM - 1]) / (len(times) - WARM)
+        # Two passes over each text, and a backward pass that takes twice the operations of a forward pass.
+        speed = 6 * machine.flops(lengths) / len(times) / seconds / 1e12
+        memory = torch.cuda.max_memory_allocated() / 2**30 if machine.device != "cpu" else 0.0
+        rows.append(
+            f"{what}, {batch} x {length} | {1e3 * seconds:.1f} ms | {speed:.3g} TFLOP/s | {speed / limit:.1%}"
+            f" | {memory:.1f} GiB"
+        )
+
+    for batch, length in shapes:
+        take("`train simcse`, bf16", batch, length, "simcse", "precision=bf16")
+        take("plain loop of transformers, bf16", batch, length, "")
+    take("`train simcse`, fp32", *shapes[0], "simcse", "precision=fp32")
+    take("`train sg-bert`, bf16", *shapes[0], "sg-bert", "precision=bf16")
+    print_table("training | a step | products | of LIMIT | memory", rows)
+    batch, length = shapes[0]
+    with TemporaryDirectory() as own:
+        wanted = [f"batch={batch}", f"max_length={length}", "precision=bf16"]
+        trainer = trainer_of(machine, Path(own), texts[: 8 * batch], "simcse", wanted)
+        profile(machine, f"train simcse, {trainer.order.steps} steps of {batch} x {length}", trainer.train)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("limit", type=float, metavar="LIMIT", help="TFLOP/s of the GPU in bf16")
-    parser.add_argument("--texts", type=int, default=20_000)
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--batch", type=int, default=512, help="texts of sentence-transformers and of a step")
+    parser.add_argument("--texts", type=Path, metavar="FILE", help="one text in each line, also .gz")
+    parser.add_argument("--count", type=int, default=20_000, help="texts to encode")
+    parser.add_argument("--length", type=int, default=128, help="most tokens of a text to encode")
+    parser.add_argument("--batch", type=int, default=512, help="texts of sentence-transformers")
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--rounds", type=int, default=5, help="of encode; twice as many steps of training")
     wanted = parser.parse_args(arguments)
-    if wanted.device != "cpu" and not torch.cuda.is_available():
+    on_gpu = wanted.device != "cpu"
+    if on_gpu and not torch.cuda.is_available():
         parser.error("no CUDA device; --device cpu --size tiny runs the script without meaningful figures")
-    name = torch.cuda.get_device_name(wanted.device) if wanted.device != "cpu" else "CPU"
-    print(f"{name}, torch {torch.__version__}, {wanted.texts} texts of {wanted.length} tokens, {wanted.size}")
-
-    def show(what: str, seconds: float, texts: int, passes: int = 1) -> None:
-        speed = passes * texts * flops(wanted.size, wanted.length) / seconds / 1e12
-        share = speed / wanted.limit
-        print(f"| {what} | {texts / seconds:.0f} texts/s | {speed:.3g} TFLOP/s | {share:.1%} |", flush=True)
-
+    name = torch.cuda.get_device_name(wanted.device) if on_gpu else "CPU"
+    print(f"{name}, torch {torch.__version__}, sentkit {sentkit.__version__}, model {wanted.size}")
     with TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "model"
-        texts = make_texts(make_model(folder, wanted.size, wanted.length), wanted.texts, wanted.length)
-        half, full = (
-            sentkit.Encoder(
-                str(folder), device=wanted.device, precision=kind, readout="mean", max_length=wanted.length
-            )
-            for kind in ("bf16", "fp32")
+        machine = Machine(Path(temporary), wanted.device, wanted.size, wanted.rounds)
+        make_model(machine.folder, wanted.size)
+        texts = (
+            make_texts(machine.folder, wanted.count, wanted.length)
+            if wanted.texts is None
+            else read_texts(wanted.texts, wanted.count)
         )
-        tokens = half.tokenizer(texts)
-        assert {*tokens.lengths.tolist()} == {wanted.length}
-        batches = [tokens.take(own) for own in plan_batches(tokens, half.loaded.budget)]
-        ways: dict[str, Callable[[], object]] = {
-            "sentkit: tokens to vectors": lambda: list(half.loaded.encode(batches)),
-            "sentkit: texts to vectors": lambda: half.encode(texts),
-        }
-        try:
-            for batch in dict.fromkeys((32, wanted.batch)):
-                way = theirs(folder, wanted.device, texts, batch)
-                ways[f"sentence-transformers, batch {batch}"] = way
-        except ImportError:
-            print("sentence-transformers is not installed")
-        for what, seconds in in_turn(ways).items():
-            show(what, seconds, len(texts))
-        some = texts[: 4 * wanted.batch]
-        print(f"lowest cosine of bf16 with fp32: {least_cosine(half.encode(some), full.encode(some)):.5f}")
-        packed = any(isinstance(module, CudaBlock) for module in half.loaded.network.modules())
-        print(f"attention: {'one kernel without padding' if packed else 'not the kernel for GPUs'}")
-        some = make_texts(texts[0].split(), (WARM + STEPS) * wanted.batch, wanted.length)
-        step = seconds_of_a_step(folder, wanted.device, some, wanted.batch, wanted.length)
-        # Two passes over each text, and a backward pass that takes twice the operations of a forward pass.
-        show(f"train simcse, batch {wanted.batch}", step, wanted.batch, passes=6)
+        encode(machine, texts, wanted.length, wanted.batch, wanted.limit)
+        train(machine, texts, SHAPES if on_gpu else [(wanted.batch, wanted.length)], wanted.limit)
 
 
 if __name__ == "__main__":

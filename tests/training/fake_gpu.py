@@ -2,11 +2,13 @@
 
 `FakeTensorMode` of torch computes only devices, dtypes and shapes. An operation on tensors of two devices is
 an error, as on a GPU. Numbers that the host reads are 0.5 or 1, and all values of a mask are true. There is
-no backward pass, and no kernel runs.
+no backward pass, and no kernel runs. An operation of a step for which the host waits is an error too.
 """
 
 import ctypes
 import sys
+import traceback
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +17,17 @@ from together import run_of
 from torch import nn
 from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.transformer import inference
+from sentkit.model.transformer import bert, flash, inference
 from sentkit.training.catalogue import METHODS
+from sentkit.training.loop import optimizers
 from sentkit.training.loop.gradient import Gradient
 from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.state import Keeper
-from sentkit.training.loop.trainer import Trainer
+from sentkit.training.loop.trainer import BEHIND, Trainer
 from sentkit.training.method import trained
 
 GPU = torch.device("cuda:0")
@@ -43,6 +47,36 @@ VARIANTS = [
     ("promptbert", ["objective=triplets"]),
 ]
 TEXTS = ["a cat", "two men sleep on the warm floor today", "rain"]
+
+
+# Methods for which the host waits: for the length of a queue, or the number of tokens or pairs of a loss.
+WAITING = {"esimcse", "is-bert", "rank-encoder"}
+
+
+class Waits(TorchDispatchMode):
+    """Operations for which the host waits until the GPU has computed: it reads a number, or a copy blocks."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        options, aten = options or {}, torch.ops.aten
+        device = next((each.device.type for each in arguments if isinstance(each, torch.Tensor)), "cpu")
+        blocks = False
+        if function == aten._to_copy.default:
+            target = options.get("device")
+            blocks = target is not None and target.type != device and not options.get("non_blocking")
+        elif function == aten.copy_.default:
+            blocks = arguments[1].device.type != device and not (arguments[2:] or options.get("non_blocking"))
+        elif function == aten.index.Tensor:
+            blocks = any(each is not None and each.dtype == torch.bool for each in arguments[1])
+        elif function in (aten._local_scalar_dense.default, aten.nonzero.default):
+            blocks = device != "cpu"
+        if blocks:
+            lines = [f"{each.filename}:{each.lineno}" for each in traceback.extract_stack()]
+            self.found.append((str(function), [line for line in lines if "sentkit/" in line][-1]))
+        return function(*arguments, **options)
 
 
 class Stream:
@@ -87,6 +121,8 @@ def replace_what_needs_a_gpu():
     torch.cuda.get_rng_state = lambda device: torch.zeros(16, dtype=torch.uint8)
     torch.cuda.set_rng_state = lambda state, device: None
     torch.cuda.is_bf16_supported = lambda including_emulation=True: True
+    bert.kernel_for_training = lambda *arguments: flash.flash
+    optimizers.fused_adam_works = lambda device: True
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False  # autocast is on
     torch.Tensor.backward = torch.autograd.backward = lambda *arguments, **options: None
     torch.autograd.grad = lambda output, inputs, **options: [
@@ -118,14 +154,28 @@ def move(module):
 
 
 def encode(readout, *, packed):
-    inference.packed_attention_works = lambda *arguments: packed
+    inference.kernel_for_encoding = lambda *arguments: flash.flash if packed else None
     model = find_encoder("nano", ReadingOptions(readout=readout), device="cpu", precision="bf16")
     encoder, tokens = model.encoder(), model.tokenizer(TEXTS)
-    encoder.device = GPU
+    encoder.device, encoder.threads = GPU, 0
     with FakeTensorMode():
         move(encoder.body)
         shapes = [arrays[0].shape for arrays in encoder.encode([tokens, tokens[:2]])]
     assert shapes == [(3, 256), (2, 256)], shapes
+
+
+@contextmanager
+def watched_steps():
+    """Collect the operations of all steps for which the host waits."""
+    usual, waits = Trainer._step, Waits()
+
+    def step(trainer):
+        with waits:
+            usual(trainer)
+
+    Trainer._step = step
+    yield waits.found
+    Trainer._step = usual
 
 
 def train(base, folder, name, settings):
@@ -135,8 +185,12 @@ def train(base, folder, name, settings):
         steps = []
         trainer = Trainer(run, method, Keeper(folder), Processes(device=GPU))
         trainer.reporter.step = steps.append
-        trainer.train()
+        with watched_steps() as found:
+            trainer.train()
     assert len(steps) == 3, steps
+    # A step that is not applied must not change the queue.
+    assert trainer.behind == (0 if name == "esimcse" else BEHIND)
+    assert bool(found) == (name in WAITING), (name, settings, sorted(set(found)))
 
 
 def main():

@@ -6,7 +6,7 @@ width, h heads; in attention, c sentences of at most t tokens (`Groups`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sentkit.model.transformer.architecture import Architecture, stored_layers
+from sentkit.model.transformer.flash import HALF, Kernel, kernel_for_training, packed_attention
 from sentkit.model.transformer.packed import Packed, spare_tokens
 from sentkit.model.transformer.readouts import Convolution
 from sentkit.model.transformer.weights import aligned
@@ -67,6 +68,7 @@ class Block(nn.Module):
         self.norm = nn.LayerNorm(width, epsilon)
         self.dropout = Dropout(architecture.dropout)
         self.attention_dropout = architecture.attention_dropout
+        self.kernel: Kernel | None = None  # see `attend_packed`
 
     def forward(
         self,
@@ -99,8 +101,13 @@ class Block(nn.Module):
         return self.dropout(change.to(states.dtype)).add_(states)
 
     def attend(self, states: Tensor, packed: Packed) -> Tensor:
+        values = F.linear(states, self.qkv.weight, self.qkv.bias)  # (n, 3 d)
+        if self.kernel is not None and values.dtype in HALF:
+            width = states.shape[-1]
+            queries, pairs = values[: packed.tokens].split((width, 2 * width), 1)
+            return with_rows(self.packed_attention(self.kernel, queries, pairs, packed), len(states))
         groups = packed.groups
-        padded = groups.pad(F.linear(states, self.qkv.weight, self.qkv.bias))  # (c, t, 3 d) of each group
+        padded = groups.pad(values)  # (c, t, 3 d) of each group
         mixed = [
             self.attention(mask, *self.by_head(qkv, 3))
             for qkv, mask in zip(padded, groups.masks, strict=True)
@@ -111,17 +118,25 @@ class Block(nn.Module):
         """Return the attention output of the rows `only`, one for each sentence, (b, d)."""
         width = states.shape[-1]
         weight, bias = self.qkv.weight, self.qkv.bias
+        queries = F.linear(states[only], weight[:width], bias[:width])  # (b, d)
+        pairs = F.linear(states, weight[width:], bias[width:])  # (n, 2 d)
+        if self.kernel is not None and pairs.dtype in HALF:
+            return self.packed_attention(self.kernel, queries, pairs[: packed.tokens], packed, single=True)
         groups = packed.groups
-        queries = groups.split(
-            F.linear(states[only], weight[:width], bias[:width])
-        )  # (c, 1, d) of each group
-        pairs = groups.pad(F.linear(states, weight[width:], bias[width:]))  # (c, t, 2 d)
         return groups.join(
             [
-                self.attention(mask, *self.by_head(query, 1), *self.by_head(pair, 2))
-                for query, pair, mask in zip(queries, pairs, groups.masks, strict=True)
+                self.attention(mask, *self.by_head(query, 1), *self.by_head(pair, 2))  # (c, 1 or t, d)
+                for query, pair, mask in zip(
+                    groups.split(queries), groups.pad(pairs), groups.masks, strict=True
+                )
             ]
         )
+
+    def packed_attention(
+        self, kernel: Kernel, queries: Tensor, pairs: Tensor, packed: Packed, *, single: bool = False
+    ) -> Tensor:
+        dropout = self.attention_dropout if self.training else 0.0
+        return packed_attention(kernel, queries, pairs, packed, self.heads, single=single, dropout=dropout)
 
     def by_head(self, values: Tensor, parts: int) -> tuple[Tensor, ...]:
         """Split (c, t, parts * d) into `parts` views (c, h, t, d / h)."""
@@ -152,6 +167,14 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
 
 def with_rows(values: Tensor, rows: int) -> Tensor:
     return F.pad(values, (0, 0, 0, rows - len(values))) if rows > len(values) else values
+
+
+def attend_packed(model: nn.Module, device: torch.device) -> None:
+    """Let all blocks of a model in training on a GPU attend without padding, where the kernel is right."""
+    kernel = cache(kernel_for_training)
+    for block in model.modules():
+        if isinstance(block, Block):
+            block.kernel = kernel(block.heads, block.norm.normalized_shape[0], device)
 
 
 class Bert(nn.Module):

@@ -5,8 +5,8 @@
 - On a CPU, fused products use weights in the memory layout of oneDNN, with the bias, the activation and the
   residual in the same operation. These operations of torch are private: if one is absent or fails, or is
   slower on this CPU, plain products run.
-- On a GPU in bfloat16, one kernel of torch computes the attention of all sentences. If it is absent or fails,
-  `Block` runs. This has never run on a GPU: the tests replace the kernel.
+- On a GPU in bfloat16, one kernel of torch computes the attention of all sentences, see `flash.py`. If it is
+  absent or fails, `Block` runs.
 
 Axes: n tokens, c sentences of t tokens in a run, h heads, d the width, e = d / h.
 """
@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from sentkit.model.transformer.bert import ACTIVATIONS, Bert, Block
 from sentkit.model.transformer.device import speed_ratio
-from sentkit.model.transformer.packed import Packed, pack, spare_tokens
+from sentkit.model.transformer.flash import HALF, Kernel, kernel_for_encoding, packed_attention
+from sentkit.model.transformer.packed import Packed, spare_tokens
 from sentkit.model.transformer.weights import aligned
 
 FUSED_ACTIVATIONS = {  # name and algorithm of the activation in oneDNN
@@ -86,10 +87,14 @@ def prepare_for_cpu(bert: Bert, products: str | None = None) -> Bert:
 
 def prepare_for_cuda(bert: Bert) -> Bert:
     """Replace the blocks of an encoder that is only read, on a GPU in bfloat16, if its kernel works there."""
-    if packed_attention_works(bert.architecture.heads, bert.width, bert.words.weight):
+    weight = bert.words.weight
+    if weight.dtype not in HALF:
+        return bert
+    kernel = kernel_for_encoding(bert.architecture.heads, bert.width, weight.device)
+    if kernel is not None:
         for number, block in enumerate(bert.blocks):
             assert isinstance(block, Block), "blocks are replaced once"
-            bert.blocks[number] = CudaBlock(block, bert.architecture.activation, plain_product)
+            bert.blocks[number] = CudaBlock(block, bert.architecture.activation, kernel)
     return bert
 
 
@@ -131,9 +136,10 @@ class InferenceBlock(nn.Module):
 class CudaBlock(InferenceBlock):
     """One product for the queries, keys and values of all rows, and one kernel for their attention."""
 
-    def __init__(self, block: Block, activation: str, make: Callable[..., Product]) -> None:
-        super().__init__(block, activation, make)
-        self.qkv = make(block.qkv.weight.detach(), block.qkv.bias.detach())
+    def __init__(self, block: Block, activation: str, kernel: Kernel) -> None:
+        super().__init__(block, activation, plain_product)
+        self.qkv = plain_product(block.qkv.weight.detach(), block.qkv.bias.detach())
+        self.kernel = kernel
 
     def project(self, states: Tensor, rows: Tensor, only: Tensor | None) -> tuple[Tensor, Tensor]:
         if only is not None:
@@ -143,7 +149,7 @@ class CudaBlock(InferenceBlock):
         return queries, pairs
 
     def attend(self, queries: Tensor, pairs: Tensor, packed: Packed, single: bool) -> Tensor:
-        return packed_attention(queries, pairs, packed, self.heads, single=single)
+        return packed_attention(self.kernel, queries, pairs, packed, self.heads, single=single)
 
 
 def filler(lengths: Sequence[int]) -> list[int]:
@@ -174,42 +180,6 @@ def attention_of_runs(queries: Tensor, pairs: Tensor, packed: Packed, heads: int
         mixed = (F.scaled_dot_product_attention if long else short_attention)(query, key, value)
         attended[selected].view(count, -1, heads, size).copy_(mixed.transpose(1, 2))
     return attended
-
-
-def packed_attention(queries: Tensor, pairs: Tensor, packed: Packed, heads: int, *, single: bool) -> Tensor:
-    """The same attention in one kernel for all sentences, on a GPU with half-precision values."""
-    from torch.nn.attention.varlen import varlen_attn
-
-    query = queries.unflatten(1, (heads, -1))  # (n or b, h, e)
-    key, value = pairs.unflatten(1, (2, heads, -1)).unbind(1)
-    bounds, longest = packed.bounds, packed.longest
-    if single:
-        bounds, longest = torch.arange(len(queries) + 1, dtype=torch.int32, device=queries.device), 1
-    mixed = varlen_attn(query, key, value, bounds, packed.bounds, longest, packed.longest)
-    assert isinstance(mixed, Tensor), "no other outputs are requested"
-    return mixed.flatten(1)
-
-
-def packed_attention_works(heads: int, width: int, like: Tensor) -> bool:
-    """Return true for bfloat16 if the kernel runs on this GPU with this size and gives the right result."""
-    if like.dtype != torch.bfloat16:
-        return False
-    packed = pack([[0] * length for length in (5, 3, 1)], like.device)
-    generator = torch.Generator().manual_seed(0)
-    values = torch.randn(packed.tokens, 3 * width, generator=generator).to(like)
-    queries, pairs = values.split((width, 2 * width), 1)
-    try:
-        return all(
-            torch.allclose(
-                packed_attention(chosen, pairs, packed, heads, single=single),
-                attention_of_runs(chosen, pairs, packed, heads, single=single),
-                rtol=0.02,
-                atol=0.02,
-            )
-            for chosen, single in ((queries, False), (queries[packed.starts], True))
-        )
-    except (ImportError, AttributeError, RuntimeError, TypeError):
-        return False
 
 
 def short_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -125,7 +125,8 @@ class ConSERT(PackedMethod):
         assert self.classifier is not None, "mode unsup has no classifier"
         blocks = FEATURES[self.settings.pair_features]
         features = torch.cat([block(outputs["a0"], outputs["a1"]) for block in blocks], 1)
-        labels = torch.as_tensor(batch.targets, dtype=torch.long, device=self.device)
+        assert batch.targets is not None, "pairs without labels"
+        labels = self.on_device(batch.targets).long()
         return {"logits": self.classifier(features), "labels": labels}
 
     def attacked(self, batch: Batch) -> Outputs:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch.nn import functional as F
 
 from sentkit.formats.rows.block import Row
@@ -74,7 +73,7 @@ class DefSent(PackedMethod):
         vectors = self.vectors(self.pack(batch.texts[0]))
         logits = self.head(vectors, self.body.words.weight)  # (b, v)
         assert batch.targets is not None, "each definition has its word"
-        words = torch.from_numpy(batch.targets).to(self.device).long()
+        words = self.on_device(batch.targets).long()
         return {"nll": F.cross_entropy(widened(logits), words, reduction="none")}
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:

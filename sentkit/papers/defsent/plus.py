@@ -178,7 +178,7 @@ class DefSentPlus(PackedMethod):
         vectors = self.vectors(self.pack(batch.texts[0]), self.settings.pooling)
         read = ACTIVATIONS[self.activation](self.projection(vectors))
         assert batch.targets is not None, "each definition has its entry"
-        places = torch.from_numpy(batch.targets).to(self.device).long()
+        places = self.on_device(batch.targets).long()
         # Autocast would copy all entries to bfloat16 in each step.
         with torch.autocast(self.device.type, enabled=False):
             return {"nll": F.cross_entropy(widened(read) @ self.entries.T, places, reduction="none")}

@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from sentkit.formats.rows.kinds import PAIR
+from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.readouts import widened
 from sentkit.papers.pairsupcon import paper
 from sentkit.training.base import Base, Body
@@ -44,7 +45,7 @@ class PairSupCon(Method):
     def encode(self, batch: Batch) -> Outputs:
         assert batch.targets is not None, "pairs without labels"
         left, right = self.vectors(self.pack([*batch.texts[0], *batch.texts[1]])).chunk(2)
-        outputs = {"label": torch.from_numpy(batch.targets).to(left.device, torch.long)}
+        outputs = {"label": torch.from_numpy(batch.targets).long()}  # on the host, as `loss` counts
         if self.contrast is not None:
             outputs |= {"left": self.contrast(left), "right": self.contrast(right)}
         if self.relation is not None:
@@ -55,7 +56,8 @@ class PairSupCon(Method):
         terms: dict[str, Term] = {}
         if "logits" in outputs:
             logits = widened(outputs["logits"])
-            terms["cls"] = mean_of(F.cross_entropy(logits, outputs["label"], reduction="none"))
+            label = to_device(outputs["label"].numpy(), logits.device)
+            terms["cls"] = mean_of(F.cross_entropy(logits, label, reduction="none"))
         if "left" in outputs:
             terms["id"] = self.partners(outputs)
         return terms

@@ -34,7 +34,12 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        return sum(len(text) for texts in self.texts for text in texts)
+        return sum(self.row_tokens)
+
+    @property
+    def row_tokens(self) -> list[int]:
+        """The number of tokens of each row."""
+        return [sum(map(len, texts)) for texts in zip(*self.texts, strict=True)]
 
     def part(self, rows: slice) -> "Batch":
         targets = None if self.targets is None else self.targets[rows]
@@ -85,3 +90,14 @@ def chunks(rows: int, size: int) -> list[slice]:
     """Divide the rows of a batch into chunks of at most `size` rows. 0 means one chunk."""
     count = math.ceil(rows / size) if size else 1
     return shares(rows, max(count, 1))
+
+
+def chunks_of_tokens(row_tokens: Sequence[int], most: int) -> list[slice]:
+    """Divide the rows of a batch into chunks of at most `most` tokens. A longer row is a chunk of its own."""
+    starts, room = [0], most
+    for row, tokens in enumerate(row_tokens):
+        if tokens > room and row > starts[-1]:
+            starts.append(row)
+            room = most
+        room -= tokens
+    return [slice(start, end) for start, end in pairwise([*starts, len(row_tokens)])]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from sentkit.training.data.batches import Batch, chunks
+from sentkit.training.data.batches import Batch, chunks, chunks_of_tokens
 from sentkit.training.loop.processes import Context, Processes
 from sentkit.training.method import Method, Outputs, terms_of, trained
 
@@ -23,28 +23,38 @@ class Gradient:
     processes: Processes
     chunk: int = 0  # rows per chunk; 0: one chunk
     precision: Context = nullcontext  # precision context of the encoder
+    tokens: int = 0  # tokens per chunk, in place of `chunk`; 0: see `chunk`
     # Outputs of the last whole batch; empty for row-wise methods.
     outputs: Outputs = field(default_factory=dict, init=False)
 
-    def compute(self, batch: Batch) -> dict[str, float]:
-        """Store the gradient of the whole batch in the parameters. Return the terms of the loss by name."""
+    def compute(self, batch: Batch) -> dict[str, Tensor]:
+        """Store the gradient of the whole batch in the parameters. Return the terms of the loss by name.
+
+        They stay on the device: the host does not wait for them.
+        """
         parameters = [parameter for _, parameter in trained(self.method)]
         for parameter in parameters:
             parameter.grad = None
         share = self.processes.share(len(batch))
         # With fewer rows than processes, a process without rows encodes one row and discards it.
         own = batch.part(share if share.stop > share.start else slice(0, 1))
-        terms = (
-            self._row_wise(own, share)
-            if self.method.needs.row_wise
-            else self._contrast(own, share, len(batch))
-        )
+        # Autocast keeps the casts of the weights until its outermost context ends.
+        with torch.autocast(self.processes.device.type, enabled=False):
+            terms = (
+                self._row_wise(own, share)
+                if self.method.needs.row_wise
+                else self._contrast(own, share, len(batch))
+            )
         terms |= self._penalty()
         self.processes.sum_gradients(parameters)
         return terms
 
-    def _contrast(self, own: Batch, share: slice, rows: int) -> dict[str, float]:
-        parts = chunks(len(own), self.chunk)
+    def parts(self, own: Batch) -> list[slice]:
+        """Return the rows of each chunk."""
+        return chunks_of_tokens(own.row_tokens, self.tokens) if self.tokens else chunks(len(own), self.chunk)
+
+    def _contrast(self, own: Batch, share: slice, rows: int) -> dict[str, Tensor]:
+        parts = self.parts(own)
         whole = len(parts) == 1
         states: list[RandomState] = []
         outputs = self._encode(own) if whole else self._without_gradient(own, parts, states)
@@ -58,7 +68,7 @@ class Gradient:
         if not whole:
             self._backpropagate(own, parts, states, outputs)
         self.outputs = {name: value.detach() for name, value in gathered.items()}
-        return {name: term.value.item() for name, term in terms.items()}
+        return {name: term.value.detach() for name, term in terms.items()}
 
     def _without_gradient(self, own: Batch, parts: Sequence[slice], states: list["RandomState"]) -> Outputs:
         outputs: list[Outputs] = []
@@ -66,6 +76,7 @@ class Gradient:
             for part in parts:
                 states.append(RandomState.capture(self.processes.device))
                 outputs.append(self._encode(own.part(part)))
+        torch.clear_autocast_cache()  # casts without gradient
         return {name: torch.cat([each[name] for each in outputs]) for name in outputs[0]}
 
     def _backpropagate(
@@ -79,27 +90,29 @@ class Gradient:
             used = [again[name][: len(each)] for name, each in zip(live, gradients, strict=True)]
             torch.autograd.backward(used, gradients)
 
-    def _row_wise(self, own: Batch, share: slice) -> dict[str, float]:
-        sums, weight, empty = dict[str, float](), 0.0, share.stop == share.start
-        for part in chunks(len(own), self.chunk):
+    def _row_wise(self, own: Batch, share: slice) -> dict[str, Tensor]:
+        sums, weight, empty = dict[str, Tensor](), 0.0, share.stop == share.start
+        for part in self.parts(own):
             terms = terms_of(self.method, self._encode(own.part(part)))
             [of_part] = {term.weight for term in terms.values()}  # equal, so that one division is enough
             scaled = {name: term.sum * (0.0 if empty else term.factor) for name, term in terms.items()}
             torch.stack(list(scaled.values())).sum().backward()
-            sums = {name: sums.get(name, 0.0) + value.item() for name, value in scaled.items()}
+            sums = {name: value.detach().double() + sums.get(name, 0.0) for name, value in scaled.items()}
             weight += 0.0 if empty else of_part
-        *totals, weight = self.processes.total([*sums.values(), weight])
+        whole = torch.full((), weight, dtype=torch.float64, device=self.processes.device)
+        *totals, whole = self.processes.total_on_device(torch.stack([*sums.values(), whole])).unbind()
+        whole = whole.clamp(min=1.0)
         for _, parameter in trained(self.method):
             if parameter.grad is not None:
-                parameter.grad /= max(weight, 1.0)
-        return {name: value / max(weight, 1.0) for name, value in zip(sums, totals, strict=True)}
+                parameter.grad /= whole
+        return {name: value / whole for name, value in zip(sums, totals, strict=True)}
 
-    def _penalty(self) -> dict[str, float]:
+    def _penalty(self) -> dict[str, Tensor]:
         """Backpropagate the penalty on one process only, because gradients are summed over processes."""
         terms = self.method.penalty() if self.processes.first else {}
         if terms:
             torch.stack(list(terms.values())).sum().backward()
-        return {name: value.item() for name, value in terms.items()}
+        return {name: value.detach() for name, value in terms.items()}
 
     def _encode(self, batch: Batch) -> Outputs:
         with self.precision():
@@ -130,7 +143,6 @@ class RandomState:
             torch.cuda.set_rng_state(self.on_device, self.device)
 
 
-def clip_gradient(parameters: Sequence[nn.Parameter], clip: float) -> float:
+def clip_gradient(parameters: Sequence[nn.Parameter], clip: float) -> Tensor:
     """Clip the gradient to the norm `clip` and return the norm before. 0 disables clipping."""
-    limit = clip if clip else float("inf")
-    return float(nn.utils.clip_grad_norm_(parameters, limit, foreach=True).item())
+    return nn.utils.clip_grad_norm_(parameters, clip if clip else float("inf"), foreach=True)

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from sentkit.errors import UnavailableError, UsageError
-from sentkit.model.transformer.device import pick_precision
+from sentkit.model.transformer.device import has_fast_bf16, pick_device
 from sentkit.process import most_threads, threads_of_environment, usable_cpus, version_of
 from sentkit.training.data.batches import shares
 
@@ -66,44 +66,55 @@ class Processes:
         """Sum each gradient over all processes. A gradient that no process has stays None."""
         if self.world == 1:
             return
-        kind = parameters[0].dtype
-        has = torch.tensor([p.grad is not None for p in parameters], dtype=kind, device=self.device)
-        pieces = [has, *(torch.zeros_like(p) if p.grad is None else p.grad for p in parameters)]
-        flat = torch.cat([piece.reshape(-1) for piece in pieces])
-        with process_errors():
-            dist.all_reduce(flat)
-        has, *sums = flat.split([piece.numel() for piece in pieces])
-        for parameter, count, total in zip(parameters, has.tolist(), sums, strict=True):
-            parameter.grad = total.view_as(parameter) if count else None
+        exists = self.any([parameter.grad is not None for parameter in parameters])
+        pieces = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        flat = self.total_on_device(torch.cat([piece.reshape(-1) for piece in pieces]))
+        sums = flat.split([piece.numel() for piece in pieces])
+        for parameter, exist, total in zip(parameters, exists, sums, strict=True):
+            parameter.grad = total.view_as(parameter) if exist else None
+
+    def total_on_device(self, values: Tensor) -> Tensor:
+        """Return the sum of a tensor over all processes. The host does not wait for it."""
+        return self._reduced(values, dist.ReduceOp.SUM)
+
+    def any_on_device(self, flag: Tensor) -> Tensor:
+        """Return 1 if the flag, 0 or 1, is 1 on at least one process. The host does not wait for it."""
+        return self._reduced(flag, dist.ReduceOp.MAX)
 
     def total(self, values: Sequence[float]) -> list[float]:
-        return self._reduced(values, dist.ReduceOp.SUM)
+        return self._on_host(values, dist.ReduceOp.SUM)
 
     def any(self, flags: Sequence[bool]) -> list[bool]:
         """Return for each flag whether it is true on at least one process."""
-        return [value > 0 for value in self._reduced([float(flag) for flag in flags], dist.ReduceOp.MAX)]
+        return [value > 0 for value in self._on_host([float(flag) for flag in flags], dist.ReduceOp.MAX)]
 
-    def _reduced(self, values: Sequence[float], how: dist.ReduceOp.RedOpType) -> list[float]:
+    def least(self, value: int) -> int:
+        """Return the smallest of the values of all processes."""
+        return -int(self._on_host([-float(value)], dist.ReduceOp.MAX)[0])
+
+    def _on_host(self, values: Sequence[float], how: dist.ReduceOp.RedOpType) -> list[float]:
         if self.world == 1:
             return list(values)
-        reduced = torch.tensor(values, dtype=torch.float64, device=self.device)
-        with process_errors():
-            dist.all_reduce(reduced, how)
-        return reduced.tolist()
+        return self._reduced(torch.tensor(values, dtype=torch.float64), how).tolist()
+
+    def _reduced(self, values: Tensor, how: dist.ReduceOp.RedOpType) -> Tensor:
+        if self.world > 1:
+            with process_errors():
+                dist.all_reduce(values, how)
+        return values
 
     def collect(self, own: Tensor) -> list[Tensor]:
-        """Return the tensor of each process. All must have the same shape."""
+        """Return the tensor of each process, on the host. All must have the same shape."""
         if self.world == 1:
             return [own]
-        everyone = [torch.empty_like(own, device=self.device) for _ in range(self.world)]
+        everyone = [torch.empty_like(own) for _ in range(self.world)]
         with process_errors():
-            dist.all_gather(everyone, own.to(self.device))
-        return [each.cpu() for each in everyone]
+            dist.all_gather(everyone, own)
+        return everyone
 
     def random_states(self) -> RandomStates:
         """Return the generator states of all processes: on the host and, with CUDA, on the device."""
-        host = [each.cpu() for each in self.collect(torch.get_rng_state())]
-        on_device = self.device.type == "cuda"
+        host, on_device = self.collect(torch.get_rng_state()), self.device.type == "cuda"
         return host, self.collect(torch.cuda.get_rng_state(self.device)) if on_device else []
 
     def wait(self) -> None:
@@ -134,16 +145,24 @@ def open_processes(device: torch.device) -> Iterator[Processes]:
         raise UsageError(problem, advice="start the command with torchrun")
     rank, local = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", "0"))
     if device.type == "cuda":
-        device = torch.device("cuda", local)
+        device = device_of_process(local)
         torch.cuda.set_device(device)
     try:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+        # Numbers of the host pass through gloo also beside NCCL: they do not wait for the GPU.
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise UnavailableError(f"the processes cannot connect: {error}") from error
     try:
         yield Processes(rank, world, device)
     finally:
         dist.destroy_process_group()
+
+
+def device_of_process(local: int) -> torch.device:
+    """Return the GPU with the number of this process on its machine."""
+    if not dist.is_nccl_available():
+        raise UnavailableError("this torch has no NCCL, which several GPUs need", advice="use --device cpu")
+    return pick_device(f"cuda:{local}")
 
 
 Context = Callable[[], AbstractContextManager[object]]
@@ -191,11 +210,11 @@ def keep_memory() -> None:
 
 
 def precision_name(name: str, device: torch.device) -> str:
-    """Return the precision, with `auto` resolved for the device."""
-    return "fp32" if pick_precision(name, device) == torch.float32 else "bf16"
+    """Return the precision, with `auto` resolved for the device. The environment does not change training."""
+    return ("bf16" if has_fast_bf16(device) else "fp32") if name == "auto" else name
 
 
 def precision_of(name: str, device: torch.device) -> Context:
     """Return the context of the encoder: float32, or autocast to bfloat16."""
-    kind = pick_precision(name, device)
-    return nullcontext if kind == torch.float32 else partial(torch.autocast, device.type, dtype=kind)
+    half = partial(torch.autocast, device.type, dtype=torch.bfloat16)
+    return half if precision_name(name, device) == "bf16" else nullcontext

@@ -16,7 +16,7 @@ from sentkit.formats.outputs.temporary import MARK, replacing
 from sentkit.training.run_folders import LOG
 from sentkit.training.settings import differences
 
-MAGIC = b"sentkit state 2 "  # increase the number if the fields of a state change: no reader checks them
+MAGIC = b"sentkit state 3 "  # increase the number if the fields of a state change: no reader checks them
 DIGEST = 32  # bytes
 HEADER = len(MAGIC) + 2 * DIGEST + 1
 BLOCK = 1 << 20
@@ -99,6 +99,7 @@ class Position:
     best_step: int = -1
     waited: int = 0  # evaluations since the best; if cumulative: number of decreases
     log_bytes: int = 0
+    limits: list[list[int]] = field(default_factory=list)  # of chunks in tokens, each with its first step
 
     def add_score(self, score: float, *, cumulative: bool) -> bool:
         """Record a score and return true if it is the best. NaN is never the best."""

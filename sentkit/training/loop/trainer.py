@@ -7,27 +7,49 @@ uninterrupted run.
 
 import math
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError, UnavailableError, UsageError
+from sentkit.model.encoding import Arrays
+from sentkit.model.transformer.bert import attend_packed
+from sentkit.model.transformer.device import to_host
 from sentkit.signals import RESUME, Interrupted, Stop, Stopped
 from sentkit.training.data.batches import Batch, Order, stream
 from sentkit.training.data.dev import Dev
 from sentkit.training.data.labelled import LabelledRows
 from sentkit.training.loop.gradient import Gradient, RandomState, clip_gradient
+from sentkit.training.loop.memory import tokens_that_fit
 from sentkit.training.loop.optimizers import SCHEDULES, Adam, make_optimizer, warmup_steps
-from sentkit.training.loop.processes import Processes, RandomStates, environment, precision_of
+from sentkit.training.loop.processes import Processes, RandomStates, environment, precision_name, precision_of
 from sentkit.training.loop.state import Keeper, Position, Reporter, StepLog
 from sentkit.training.method import Method, changing, restore, trained
 from sentkit.training.options import Run
-from sentkit.training.recipe import Recipe
+from sentkit.training.recipe import AUTO, Recipe, limits_of
 
+NORM = "the gradient's norm"
+BEHIND = 2  # steps that a GPU may have before the host reads their values
+UNLIMITED = 1 << 31  # tokens of a chunk
 LOWER_RATE = "use a lower --lr; because this is a different run, add -f and remove --resume"
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A step with values that the host has not read, and what is needed to return to its beginning."""
+
+    number: int  # from 0
+    names: tuple[str, ...]  # of its values
+    wait: Callable[[], Arrays]  # returns the values, and 1 if this step or one before is broken
+    record: dict[str, Any]
+    began: float
+    random_state: RandomState
+    counts: Mapping[Tensor, int]  # of the optimizer
 
 
 @dataclass(slots=True)
@@ -45,6 +67,10 @@ class Trainer:
     optimizer: Adam = field(init=False)
     rates: list[float] = field(init=False)  # maximum learning rate of each parameter group
     saved_at: float = field(default_factory=time.monotonic)
+    read_at: float = 0.0  # when the values of the last step were read
+    behind: int = field(init=False)  # see BEHIND
+    unread: deque[Unread] = field(default_factory=deque)
+    broken: Tensor = field(init=False)  # 1 after a step with a value that is not finite, on the device
 
     def __post_init__(self) -> None:
         recipe = self.recipe
@@ -52,7 +78,10 @@ class Trainer:
         least = 1 if self.method.needs.row_wise else 2
         rows = len(self.run.corpus)
         self.order = Order(rows, recipe.batch, recipe.epochs, self.run.seed, least, recipe.steps)
-        precision = precision_of(recipe.precision, self.processes.device)
+        device = self.processes.device
+        precision = precision_of(recipe.precision, device)
+        if device.type == "cuda" and precision_name(recipe.precision, device) == "bf16":
+            attend_packed(self.method, device)
         self.gradient = Gradient(self.method, self.processes, recipe.chunk, precision)
         self.optimizer = make_optimizer(
             recipe.optimizer,
@@ -61,7 +90,12 @@ class Trainer:
             weight_decay=recipe.weight_decay,
             epsilon=recipe.epsilon,
         )
+        self.position.limits = limits_of(recipe.chunk_tokens)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
+        # A step that is not applied must not change a method after it either, so its values are read before.
+        waits = type(self.method).after_step is not Method.after_step
+        self.behind = BEHIND if self.processes.device.type == "cuda" and not waits else 0
+        self.broken = torch.zeros((), device=self.processes.device)
 
     @property
     def recipe(self) -> Recipe:
@@ -77,6 +111,7 @@ class Trainer:
         self.method.train()
         while not self._finished():
             self._step()
+        self._read()
         self._refuse_broken()
         if self.recipe.final == "best" and self.position.best_step >= 0:
             restore(self.method, self.keeper.load_best(self.position.best_step))
@@ -84,9 +119,11 @@ class Trainer:
     def _finished(self) -> bool:
         """Evaluate, save or stop if due. Return true when the run is finished."""
         if self._evaluation_due() and self.position.evaluated < self.position.step:
+            self._read()
             self._evaluate()
         stop, save = self.processes.any([self.stop.requested, self._save_due()])
         if stop or save:
+            self._read()
             self._refuse_broken()
             self.save()
         if stop:
@@ -98,45 +135,102 @@ class Trainer:
     # One step.
 
     def _step(self) -> None:
+        """Take one step. On a GPU, the host does not wait for it, and reads its values some steps later."""
         began, step = time.monotonic(), self.position.step
         batch, factor = self.batch(step), self.factor(step)
-        terms, norm = self._compute_gradient(batch)
+        random_state = RandomState.capture(self.processes.device)
+        terms = self._gradient(batch, random_state)
+        terms[NORM] = clip_gradient([each for _, each in trained(self.method)], self.recipe.clip)
+        values = torch.stack([value.double() for value in terms.values()])
+        broken = self.processes.any_on_device((~values.isfinite().all()).to(self.broken))
+        self.broken = torch.maximum(self.broken, broken)  # no step after a broken one is applied
+        record = {
+            "step": step + 1,
+            "of": self.order.steps,
+            "epoch": round((step + 1) / self.order.epoch_steps, 4),
+            "lr": list(dict.fromkeys(rate * factor for rate in self.rates)),
+            "tokens": batch.tokens,
+        }
+        wait = to_host([values, self.broken])
+        counts = self.optimizer.counts()
+        self.unread.append(Unread(step, tuple(terms), wait, record, began, random_state, counts))
+        if not self.behind:
+            self._check(self.unread[0])
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
-        self.optimizer.step()
+        self.optimizer.step(self.broken if self.behind else None)
         self.method.after_step(self.gradient.outputs)
         self.position.step += 1
-        seconds = max(time.monotonic() - began, 1e-9)
-        self._report(
-            {
-                "step": self.position.step,
-                "of": self.order.steps,
-                "epoch": round(self.position.step / self.order.epoch_steps, 4),
-                "loss": sum(terms.values()),
-                "terms": terms,
-                "lr": list(dict.fromkeys(rate * factor for rate in self.rates)),
-                "norm": norm,
-                "tokens": batch.tokens,
-            },
-            tokens_per_s=round(batch.tokens / seconds),
-        )
+        self._read(self.behind)
 
-    def _compute_gradient(self, batch: Batch) -> tuple[dict[str, float], float]:
-        """Store the gradient in the parameters. Return the terms of the loss and the norm of the gradient."""
-        random_state = RandomState.capture(self.processes.device)
-        terms = self.gradient.compute(batch)
-        norm = clip_gradient([parameter for _, parameter in trained(self.method)], self.recipe.clip)
-        values = {**terms, "the gradient's norm": norm}
-        broken = [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]
-        if self.processes.any([bool(broken)])[0]:
-            random_state.restore()
+    def _gradient(self, batch: Batch, before: RandomState) -> dict[str, Tensor]:
+        """Compute the gradient in chunks that fit into the memory of the device."""
+        limits, step, options = self.position.limits, self.position.step, self.run.options
+        auto = self.recipe.chunk_tokens == AUTO
+        fixed = not auto or options.deterministic or self.processes.world > 1
+        if auto and not limits and self.processes.device.type == "cuda":
+            fit = tokens_that_fit(self.gradient, batch, of_whole_memory=options.deterministic)
+            limits.append([0, self.processes.least(fit)])
+            self.reporter.note(f"chunks of {limits[0][1]} tokens")
+        while True:
+            self.gradient.tokens = next((most for first, most in reversed(limits) if first <= step), 0)
+            try:
+                return self.gradient.compute(batch)
+            except torch.cuda.OutOfMemoryError as error:
+                limit = self.gradient.tokens
+                if fixed or len(self.gradient.parts(batch)) == len(batch):
+                    problem = f"step {step + 1} does not fit into the memory of the device"
+                    smaller = f"use a smaller chunk_tokens than {limit}, or a smaller max_length"
+                    advice = smaller if limit else "use --set chunk_tokens=auto"
+                    raise UnavailableError(problem, advice=advice) from error
+            # The error refers to tensors of the failed pass, so free their memory after its handler.
+            torch.cuda.empty_cache()
+            before.restore()
+            fewer = max(1, min(limit or batch.tokens, batch.tokens) // 2)
+            limits[:] = [*(each for each in limits or [[0, UNLIMITED]] if each[0] < step), [step, fewer]]
+            short = f"the memory of the device is short in step {step + 1}"
+            self.reporter.warn(f"{short}: chunks have {fewer} tokens from now on")
+
+    def _read(self, left: int = 0) -> None:
+        """Check and report the steps with unread values, except the last `left`."""
+        while len(self.unread) > left:
+            step, [*terms, norm] = self.unread[0], self._check(self.unread[0])
+            self.unread.popleft()
+            now, tokens = time.monotonic(), step.record["tokens"]
+            seconds = max(now - max(step.began, self.read_at), 1e-9)
+            self.read_at = now
+            record = {
+                **{name: step.record[name] for name in ("step", "of", "epoch")},
+                "loss": sum(terms),
+                "terms": dict(zip(step.names, terms, strict=False)),
+                "lr": step.record["lr"],
+                "norm": norm,
+                "tokens": tokens,
+            }
+            self._report(record, tokens_per_s=round(tokens / seconds))
+
+    def _check(self, step: Unread) -> list[float]:
+        """Return the terms of the loss and the norm of the gradient. Raise a DataError if one is not finite.
+
+        The state before this step is then saved: neither this step nor one after it was applied.
+        """
+        values, is_broken = step.wait()
+        if is_broken:
+            self.unread.clear()
+            step.random_state.restore()
+            self.optimizer.restore_counts(step.counts)
+            self.position.step = step.number
+            if self.recipe.chunk_tokens == AUTO:
+                self.position.limits = [each for each in self.position.limits if each[0] <= step.number]
             self._refuse_broken()
-            if self.position.step:
-                self.save()  # the state before this step
+            if step.number:
+                self.save()
+            named = zip(step.names, values.tolist(), strict=True)
+            broken = [f"{name} is {value}" for name, value in named if not math.isfinite(value)]
             what = ", ".join(broken) or "a term of the loss is not finite"
-            problem = f"{what} at step {self.position.step + 1}: the run cannot continue"
+            problem = f"{what} at step {step.number + 1}: the run cannot continue"
             raise DataError(problem, source="training", advice=LOWER_RATE)
-        return terms, norm
+        return values.tolist()
 
     def _refuse_broken(self) -> None:
         """Raise a DataError if weights contain NaN or infinity. They must not be saved."""

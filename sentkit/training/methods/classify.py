@@ -8,7 +8,6 @@ epochs of this fine-tuning are not stated, so the presets have those of BERT.
 from typing import ClassVar
 
 import numpy as np
-import torch
 from torch.nn import functional as F
 
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
@@ -73,7 +72,7 @@ class Classify(PackedMethod):
             packed = pack(whole, self.device, second=second)
         outputs = {"logits": self.head(self.vectors(packed, "cls"))}
         if batch.targets is not None:
-            outputs["target"] = torch.from_numpy(batch.targets).to(self.device)
+            outputs["target"] = self.on_device(batch.targets)
         return outputs
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:

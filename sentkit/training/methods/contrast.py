@@ -14,6 +14,7 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.kinds import NEGATIVES, PAIR, POSITIVE, TRIPLET
 from sentkit.model.reading import most_tokens
+from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base, Body, open_base
@@ -86,7 +87,7 @@ class Contrast(Method):
         texts = batch.texts if self.guide is None else batch.texts[::2]
         outputs = self.by_role("", texts, self.vectors)
         ids = np.array([[number_of(text) for text in column] for column in texts]).T  # (b, 2 + k)
-        outputs["ids"] = torch.from_numpy(ids).to(self.device)
+        outputs["ids"] = torch.from_numpy(ids)  # on the host, as `role` counts negatives
         if self.guide is not None:
             with torch.no_grad():
                 outputs |= self.by_role("guide_", batch.texts[1::2], self.guide_vectors)
@@ -100,7 +101,7 @@ class Contrast(Method):
         places = [place for place, text in enumerate(flat) if len(text)]
         found = vectors_of(self.pack([flat[place] for place in places]))
         room = found.new_zeros(len(flat), found.shape[1])
-        room = room.index_copy(0, torch.tensor(places, device=self.device), found)
+        room = room.index_copy(0, self.on_device(np.array(places)), found)
         anchors, positives, *negatives = room.view(columns, rows, -1)
         outputs = {f"{prefix}anchor": anchors, f"{prefix}positive": positives}
         if negatives:
@@ -123,13 +124,14 @@ class Contrast(Method):
         """Return the texts of a role. The negatives of the batch are one list, each with its row."""
         vectors, ids = outputs[name], outputs["ids"]
         guide = vectors.detach() if self.settings.guide == ITSELF else outputs.get(f"guide_{name}")
-        rows = torch.arange(len(ids), device=ids.device)
         if name != "negatives":
-            return Texts(vectors, ids[:, place], rows, guide)
-        ids = ids[:, place:]
-        kept = ids != MISSING
-        rows = rows[:, None].expand_as(ids)
-        return Texts(vectors[kept], ids[kept], rows[kept], None if guide is None else guide[kept])
+            own, rows = ids[:, place].numpy(), np.arange(len(ids))
+            return Texts(vectors, to_device(own, vectors.device), to_device(rows, vectors.device), guide)
+        own = ids[:, place:].numpy()
+        kept = [to_device(each, vectors.device) for each in np.nonzero(own != MISSING)]  # rows and columns
+        numbers = to_device(own[own != MISSING], vectors.device)
+        guide = None if guide is None else guide[kept[0], kept[1]]
+        return Texts(vectors[kept[0], kept[1]], numbers, kept[0], guide)
 
 
 @lru_cache(2)

@@ -6,11 +6,13 @@ positive pairs, and CoSENT on an angle in complex space.
 
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.rows.kinds import PAIR
+from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.readouts import widened
 from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch
@@ -41,7 +43,8 @@ class CoSENT(Method):
     def encode(self, batch: Batch) -> Outputs:
         left, right = self.vectors(self.pack([*batch.texts[0], *batch.texts[1]])).chunk(2)
         assert batch.targets is not None, "pairs without scores"
-        return {"left": left, "right": right, "score": torch.from_numpy(batch.targets).to(left)}
+        scores = torch.from_numpy(batch.targets).to(left.dtype)  # on the host, which orders them
+        return {"left": left, "right": right, "score": scores}
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         cosines = (unit(outputs["left"]) * unit(outputs["right"])).sum(1)
@@ -90,9 +93,10 @@ def ranked_pairs(similarities: Tensor, scores: Tensor, temperature: float) -> Te
 
     CoSENT, and the two ranking terms of AnglE, arXiv 2309.12871. The loss is 0 if all scores are equal.
     """
-    similarities = widened(similarities)
+    similarities, known = widened(similarities), scores.detach().cpu().numpy()
     differences = (similarities[None, :] - similarities[:, None]) / temperature  # (i, k)
-    wrong = differences[scores[:, None] > scores[None, :]]
+    first, second = to_device(np.array(np.nonzero(known[:, None] > known[None, :])), differences.device)
+    wrong = differences[first, second]
     return torch.cat([wrong.new_zeros(1), wrong]).logsumexp(0)
 
 

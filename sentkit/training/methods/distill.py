@@ -50,7 +50,7 @@ class Distill(Method):
         assert batch.vectors is not None, "reads asks for vectors"
         vectors = self.vectors(self.pack(texts))
         mapped = vectors if self.map is None or self.map_is_kept else self.map(vectors)
-        return {"vectors": vectors, "mapped": mapped, "teacher": torch.from_numpy(batch.vectors).to(vectors)}
+        return {"vectors": vectors, "mapped": mapped, "teacher": self.on_device(batch.vectors).to(vectors)}
 
     def vectors(self, packed: Packed, readout: str | None = None, **more: Any) -> Tensor:
         """Return vectors (b, d). The checkpoint has the map as a step after its readout."""

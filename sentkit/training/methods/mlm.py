@@ -98,7 +98,10 @@ def predicted(
     shown: Sequence[NDArray[np.int64]],
     device: torch.device,
 ) -> tuple[Tensor, Tensor]:
-    """Return for each text the sum of cross entropies and the number of its chosen tokens, (b,) and (b,)."""
+    """Return for each text the sum of cross entropies and the number of its chosen tokens, (b,) and (b,).
+
+    The numbers stay on the host, so that a loss reads them without waiting for the device.
+    """
     counts = [len(places) for places in chosen]
     packed = pack([changed(*each) for each in zip(texts, chosen, shown, strict=True)], device)
     rows = np.concatenate(chosen) + np.repeat(first_tokens(packed.lengths), counts)  # (m,)
@@ -108,7 +111,7 @@ def predicted(
     target = packed.to_device(truth.astype(np.int64))
     values = F.cross_entropy(widened(logits), target, reduction="none")
     by_text = pad_sequence(list(values.split(counts)), batch_first=True)  # (b, most in a text)
-    return by_text.sum(1), torch.tensor(counts, device=device)
+    return by_text.sum(1), torch.tensor(counts)
 
 
 class TokenPrediction(nn.Module):

@@ -160,7 +160,7 @@ class PromptBERT(Prompted):
         rows = {each: row for row, each in enumerate(dict.fromkeys(wanted))}
         texts = [np.concatenate([frame.before, frame.after]) for frame, _ in rows]
         states = self.mask_states(texts, [frame.positions(room) for frame, room in rows])
-        return states[[rows[each] for each in wanted]]
+        return states[self.on_device(np.array([rows[each] for each in wanted]))]
 
     def projected(self, states: Tensor) -> Tensor:
         vectors: Tensor = self.head(states)

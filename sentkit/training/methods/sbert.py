@@ -53,7 +53,7 @@ class SBERT(Method):
         if self.classifier is not None:
             outputs["logits"] = self.classifier(pair_features(*vectors))
         if batch.targets is not None:
-            outputs["target"] = torch.from_numpy(batch.targets).to(vectors[0])
+            outputs["target"] = self.on_device(batch.targets).to(vectors[0])
         return outputs
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:

@@ -84,7 +84,7 @@ class TSDAE(PackedMethod):
         target = packed.to_device(np.concatenate([text[1:] for text in texts]).astype(np.int64))
         values = F.cross_entropy(widened(logits), target, reduction="none")
         by_row = pad_sequence(list(values.split(packed.lengths)), batch_first=True)  # (b, most in a row)
-        return {"nll": by_row.sum(1), "tokens": torch.tensor(packed.lengths, device=self.device)}
+        return {"nll": by_row.sum(1), "tokens": torch.tensor(packed.lengths)}
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         return {"restore": Term(outputs["nll"].sum(), float(outputs["tokens"].sum()))}

@@ -30,7 +30,7 @@ from sentkit.training.data.corpus import Corpus, Tallied, check_rows, map_corpus
 from sentkit.training.data.dev import Dev, read_dev
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.data.labelled import LabelledRows, read_labelled
-from sentkit.training.loop.processes import Processes, be_deterministic, open_processes, precision_name
+from sentkit.training.loop.processes import CPU, Processes, be_deterministic, open_processes, precision_name
 from sentkit.training.loop.state import Keeper, Reporter
 from sentkit.training.method import Method, template_of
 from sentkit.training.options import RandomInit, Run, TrainOptions
@@ -50,12 +50,15 @@ def perform(options: TrainOptions, inputs: Inputs, stop: Stop, reporter: Reporte
     ):
         base = base_of(options.folders.seeds[0])
         settings, choice = settle(options.method, options.kind, options.settings, base)
+        # A static model has no products of matrices. The record of the run has the choice of auto.
+        where = CPU if isinstance(base, StaticBase) else processes.device
+        settings = replace(settings, precision=precision_name(settings.precision, where))
         options = replace(options, settings=settings)
         base.check_settings(settings)
         options.kind.check(base, settings)
         reporter.say(choice)
         warn_of_base(base, reporter)
-        reporter.note(f"{processes.device}, {precision_name(settings.precision, processes.device)}")
+        reporter.note(f"{processes.device}, {settings.precision}")
         with stop.interruptible():
             pairs = None if options.kind.needs.labels else read_dev_pairs(options, inputs, base)
         if options.force and not options.resume and options.folders.several:

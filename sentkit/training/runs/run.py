@@ -38,6 +38,7 @@ from sentkit.training.loop.state import Keeper, Position, Reporter, StepLog, che
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.method import Finished, Method, readout_of, template_of, using
 from sentkit.training.options import Run
+from sentkit.training.recipe import AUTO, text_of
 from sentkit.training.run_folders import LOG, lock_folder, part_of
 from sentkit.training.settings import differences
 from sentkit.training.token_table import TokenTable
@@ -153,7 +154,7 @@ def finish(trainer: Trainer) -> None:
                 **({} if run.base.entries is None else {"entries": run.base.entries.lineage}),
                 **class_lineage(trainer),
                 "command": run.command,
-                "made_with": environment(trainer.processes, run.settings.precision),
+                "made_with": environment(trainer.processes, run.settings.precision) | chosen_chunks(trainer),
                 **chosen,
                 **encoder,
             }
@@ -163,6 +164,12 @@ def finish(trainer: Trainer) -> None:
             )
     except Interrupted as error:
         raise Stopped("stopped and saved after the last step", advice=RESUME) from error
+
+
+def chosen_chunks(trainer: Trainer) -> dict[str, str]:
+    """Return the limits that chunk_tokens=auto has chosen, in the form of this setting."""
+    limits = trainer.position.limits
+    return {"chunk_tokens": text_of(limits)} if limits and trainer.recipe.chunk_tokens == AUTO else {}
 
 
 def class_lineage(trainer: Trainer) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Runs that stop early, and the same command with --resume."""
 
+import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import torch
 from sentkit.training.loop.state import Reporter
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.methods.rank_encoder import RankEncoder
+from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.runs.run import advise_of_threads
 from support import contents
 
@@ -183,3 +186,54 @@ def test_a_signal_during_an_import_is_not_lost(tmp_path, tiny, texts, module, co
     assert done.returncode in codes, done.stderr
     assert b"bug" not in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+def test_replay_repeats_the_chunks_that_auto_has_chosen(train, sentkit, tmp_path, monkeypatch):
+    """The weights have the same bytes, with dropout, on a machine with more memory."""
+    encode = SimCSE.encode
+
+    def short(method, batch):
+        if batch.tokens > 12 and len(batch) > 1:
+            raise torch.cuda.OutOfMemoryError
+        return encode(method, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SimCSE, "encode", short)
+        train("--set", "chunk_tokens=auto")
+    record = json.loads((tmp_path / "out/sentkit.json").read_text())
+    chosen = record["made_with"]["chunk_tokens"]
+    words = shlex.split(sentkit("inspect", tmp_path / "out", "--replay").out.decode().splitlines()[-1])
+    repeated = sentkit(*words[1:-1], tmp_path / "again", "-q")
+
+    assert words[-1] == str(tmp_path / "out")
+    assert int(chosen.split(":")[-1]) <= 12
+    assert words[words.index(f"chunk_tokens={chosen}") - 1] == "--set"
+    assert repeated.code == 0
+    assert (tmp_path / "again/model.safetensors").read_bytes() == (
+        tmp_path / "out/model.safetensors"
+    ).read_bytes()
+
+
+def test_the_precision_that_auto_chooses_is_recorded_and_needed_by_resume(train, tmp_path, monkeypatch):
+    """A GPU with bf16 chooses it. Here a CPU claims to be one. The environment has no influence."""
+    monkeypatch.setenv("SENTKIT_PRECISION", "bf16")
+    flags = ("--save-every", 1, "--resume")
+    with monkeypatch.context() as patch:
+        patch.setattr("sentkit.training.runs.run.finish", lambda *_: 1 / 0)
+        train()
+    has_bf16 = "sentkit.training.loop.processes.has_fast_bf16"
+    with monkeypatch.context() as patch:
+        patch.setattr(has_bf16, lambda device: True)
+        refused = train(*flags)
+        train(output="half")
+    resumed = train(*flags)
+    monkeypatch.setattr(has_bf16, lambda device: True)
+    again = train(*flags, "--set", "precision=fp32")
+
+    assert refused.told[0] == (
+        "sentkit train: out.part: belongs to a different run: precision (bf16, was fp32)"
+    )
+    assert (resumed.code, again.code) == (0, 0)
+    records = [json.loads((tmp_path / name / "sentkit.json").read_text()) for name in ("out", "half")]
+    assert [each["run"]["precision"] for each in records] == ["fp32", "bf16"]
+    assert [each["made_with"]["precision"] for each in records] == ["fp32", "bf16"]

@@ -2,16 +2,16 @@
 
 import sys
 from copy import deepcopy
-from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 
 import sentkit
+from flash_kernel import kernel_on_cpu
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.text.tokens import TokenBlock
-from sentkit.model.transformer import encoder, inference
+from sentkit.model.transformer import encoder, flash, inference
 from sentkit.model.transformer.bert import Block
 from sentkit.model.transformer.device import to_device, to_host
 from sentkit.model.transformer.inference import CudaBlock, prepare_for_cuda
@@ -22,48 +22,18 @@ LENGTHS = [1, 64, 7, 7, 2, 33, 1, 20]
 TEXTS = ["a cat", "a dog sleeps on the warm floor", "rain", "two men talk about the weather", "a cat!"]
 
 
-class Kernel:
-    """The kernel of `varlen_attn` for a CPU: softmax in float64 in each sentence, and the checks of CUDA."""
-
-    def __init__(self):
-        self.calls, self.refuses, self.error = 0, True, 0.0
-
-    def __call__(self, query, key, value, starts, key_starts, longest, longest_key, *rest, **options):
-        if self.refuses and (query.dtype != torch.bfloat16 or query.shape[-1] % 8 or query.shape[-1] > 256):
-            raise RuntimeError("FlashAttention does not support this")
-        for each in (query, key, value):
-            assert each.stride(-1) == 1
-            assert each.data_ptr() % 16 == 0
-        for rows, bounds, most in ((query, starts, longest), (key, key_starts, longest_key)):
-            assert bounds.dtype == torch.int32
-            assert bounds.is_contiguous()
-            assert bounds[0] == 0
-            assert bounds[-1] == len(rows)
-            assert bounds.diff().max() == most
-        assert rest == (0.0, False, False)  # dropout, causal, a mask for debugging
-        assert options == {"window_size_left": -1, "window_size_right": -1}
-        self.calls += 1
-        mixed = torch.empty_like(query)
-        for (start, end), (first, after) in zip(pairwise(starts), pairwise(key_starts), strict=True):
-            q, k, v = query[start:end].double(), key[first:after].double(), value[first:after].double()
-            scores = torch.einsum("qhe,khe->hqk", q, k) / q.shape[-1] ** 0.5
-            mixed[start:end] = torch.einsum("hqk,khe->qhe", scores.softmax(-1), v) + self.error
-        return mixed, *(torch.empty(0) for _ in range(4))
-
-
 @pytest.fixture
 def kernel():
-    library, made = torch.library.Library("aten", "IMPL", "CPU"), Kernel()
-    library.impl("_flash_attention_forward", made)
-    yield made
-    library._destroy()
+    with kernel_on_cpu() as made:
+        yield made
 
 
 @pytest.fixture
 def exact(kernel, monkeypatch):
     """The kernel also computes in float64, to compare with other attention without rounding."""
     kernel.refuses = False
-    monkeypatch.setattr(inference, "packed_attention_works", lambda *arguments: True)
+    monkeypatch.setattr(inference, "HALF", (torch.float64,))
+    monkeypatch.setattr(inference, "kernel_for_encoding", lambda *arguments: flash.flash)
     return kernel
 
 
@@ -119,6 +89,46 @@ def test_vectors_of_encode_are_those_of_a_cpu(kernel, monkeypatch):
     assert (found * expected).sum(1).min() > 0.999
 
 
+def without_operation(*arguments):
+    raise AttributeError
+
+
+def test_without_the_operation_the_documented_function_has_the_kernel(bert, sentences, kernel, monkeypatch):
+    half = bert.bfloat16()
+    packed, operation = pack(sentences(LENGTHS)), prepared(half)
+    monkeypatch.setattr(flash, "flash", without_operation)
+    documented = prepared(half)
+
+    assert {block.kernel for block in documented.blocks} == {flash.varlen}
+    assert all(map(torch.equal, states(operation, packed), states(documented, packed)))
+
+
+class TestTheCheckForTraining:
+    """The gradient of the kernel is compared with plain attention, and its dropout with the forward pass."""
+
+    def found(self):
+        state = torch.get_rng_state()
+        found = flash.kernel_for_training(4, 32, torch.device("cpu"))
+        assert torch.equal(torch.get_rng_state(), state)  # the draws of the run are those without a check
+        return found
+
+    def test_of_a_right_kernel(self, kernel):
+        assert self.found() == flash.flash
+        assert kernel.backward_calls == 4  # with and without dropout, of all tokens and of those before
+
+    @pytest.mark.parametrize("fault", ["repeats", "drops"])
+    def test_of_another_dropout_in_the_backward_pass_or_none(self, kernel, fault):
+        setattr(kernel, fault, False)
+        assert self.found() is None
+
+    def test_of_a_wrong_result(self, kernel):
+        kernel.error = 0.2
+        assert self.found() is None
+
+    def test_without_a_kernel(self):
+        assert self.found() is None  # a CPU has none
+
+
 class TestWithoutTheKernel:
     """`Block` runs, and the states are the same."""
 
@@ -133,8 +143,9 @@ class TestWithoutTheKernel:
     def test_on_a_gpu_that_it_does_not_support(self, refused):
         refused()  # a CPU has no such kernel, and torch raises the error of an old GPU
 
-    def test_in_a_torch_without_the_module(self, refused, kernel, monkeypatch):
+    def test_in_a_torch_without_the_operation_and_the_module(self, refused, kernel, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", None)
+        monkeypatch.setattr(flash, "flash", without_operation)
         refused()
         assert not kernel.calls
 
@@ -146,7 +157,7 @@ class TestWithoutTheKernel:
     def test_if_its_result_is_wrong(self, refused, kernel):
         kernel.error = 0.2
         refused()
-        assert kernel.calls == 1
+        assert kernel.calls == 2  # from the operation and from the documented function
 
     def test_in_float32(self, bert, kernel):
         kernel.refuses = False

@@ -1,11 +1,16 @@
 """The gradient is of the whole batch, in however many chunks and processes it is computed."""
 
+from collections import Counter
+from contextlib import nullcontext
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sentkit.training.data.batches import chunks, shares
+from sentkit.training.loop import gradient as loop
 from sentkit.training.loop.gradient import Gradient
-from sentkit.training.loop.processes import Processes
+from sentkit.training.loop.processes import CPU, Processes, precision_of
 from sentkit.training.method import trained
 from sentkit.training.methods.simcse import SimCSE
 
@@ -68,3 +73,40 @@ def test_shares_are_all_rows_in_order(rows, parts):
 
     assert [row for part in found for row in part] == list(range(rows))
     assert max(map(len, found)) - min(map(len, found)) <= 1
+
+
+class Casts(TorchDispatchMode):
+    """The casts to bfloat16 of tensors, by their places in memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = Counter()
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        if function == torch.ops.aten._to_copy.default and (options or {}).get("dtype") == torch.bfloat16:
+            self.found[arguments[0].data_ptr()] += 1
+        return function(*arguments, **(options or {}))
+
+
+@pytest.mark.parametrize(("chunk", "passes"), [(0, 1), (4, 2)])
+def test_weights_are_cast_once_in_a_step_or_once_without_gradient_and_once_with(
+    trainer_of, texts, chunk, passes
+):
+    """The gradient is that of casts in each chunk, to the last bit."""
+    trainer, precision = trainer_of(SimCSE, texts, batch=12, readout="mean"), precision_of("bf16", CPU)
+    blocks = trainer.method.body.blocks
+    matrices = [each.weight for block in blocks for each in (block.qkv, block.mix, block.up, block.down)]
+    gradient = Gradient(trainer.method, Processes(), chunk, precision)
+    found = []
+    for kept in (True, False):
+        trainer.method.train()
+        torch.manual_seed(5)
+        with pytest.MonkeyPatch.context() as patch, Casts() as casts:
+            if not kept:
+                patch.setattr(loop.torch, "autocast", lambda *arguments, **options: nullcontext())
+            gradient.compute(trainer.batch(0))
+        found.append([parameter.grad for _, parameter in trained(trainer.method)])
+        counts = [casts.found[weight.data_ptr()] for weight in matrices]
+        assert counts == [passes if kept else passes * max(1, 12 // (chunk or 12))] * len(matrices)
+
+    assert all(map(torch.equal, *found))

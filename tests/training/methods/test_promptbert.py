@@ -130,7 +130,7 @@ def test_frozen_biases_have_the_same_loss_and_another_gradient(trainer_of, gradi
         trainer_of(PromptBERT, texts, double=True, batch=7, dropout=0, freeze_denoise=each)
         for each in ("off", "on")
     )
-    losses = [each.gradient.compute(each.batch(0))["contrast"] for each in (live, frozen)]
+    losses = [each.gradient.compute(each.batch(0))["contrast"].item() for each in (live, frozen)]
     ours, others = (gradients_of(each, 0) for each in (live, frozen))
 
     assert losses[0] == pytest.approx(losses[1], abs=1e-12)

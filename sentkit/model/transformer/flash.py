@@ -1,0 +1,152 @@
+"""Attention of all sentences of a batch in one kernel, without padding, on a GPU in bfloat16.
+
+The operation of torch is private. A kernel is used only if it gives the result of plain attention here; for
+training also its gradient, and dropout that the backward pass repeats.
+
+Axes: n tokens, b sentences, h heads, d the width, e = d / h.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sentkit.model.transformer.packed import Packed, first_tokens, pack
+
+HALF = (torch.bfloat16,)  # dtypes of the queries, keys and values of a kernel
+CHECKED = (5, 3, 1)  # tokens of the sentences of the check
+DROPOUT = 0.5  # of the check
+NEAR = 0.02  # for bfloat16
+
+# queries, keys and values (n, h, e), bounds of both, most tokens of both, dropout, causal -> (n, h, e)
+Kernel = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, int, int, float, bool], Tensor]
+
+
+def flash(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bounds: Tensor,
+    key_bounds: Tensor,
+    longest: int,
+    longest_key: int,
+    dropout: float,
+    causal: bool,
+) -> Tensor:
+    operation: Any = torch.ops.aten._flash_attention_forward
+    mixed: Tensor = operation(
+        query, key, value, bounds, key_bounds, longest, longest_key, dropout, causal, False
+    )[0]
+    return mixed
+
+
+def varlen(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bounds: Tensor,
+    key_bounds: Tensor,
+    longest: int,
+    longest_key: int,
+    dropout: float,
+    causal: bool,
+) -> Tensor:
+    """The same kernel behind a documented function. It has no dropout, and its import takes seconds."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    assert not dropout, "only for encoding"
+    window = (-1, 0) if causal else (-1, -1)
+    mixed = varlen_attn(query, key, value, bounds, key_bounds, longest, longest_key, window_size=window)
+    assert isinstance(mixed, Tensor), "no other outputs are requested"
+    return mixed
+
+
+def packed_attention(
+    kernel: Kernel,
+    queries: Tensor,
+    pairs: Tensor,
+    packed: Packed,
+    heads: int,
+    *,
+    single: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Attention (n, d), (n, 2 d) -> (n, d); with `single`, one query for each sentence: (b, d) -> (b, d)."""
+    query = queries.unflatten(1, (heads, -1))  # (n or b, h, e)
+    key, value = pairs.unflatten(1, (2, heads, -1)).unbind(1)
+    bounds, longest = packed.bounds, packed.longest
+    if single:
+        bounds, longest = torch.arange(len(queries) + 1, dtype=torch.int32, device=queries.device), 1
+    mixed = kernel(query, key, value, bounds, packed.bounds, longest, packed.longest, dropout, packed.causal)
+    return mixed.flatten(1)
+
+
+def kernel_for_encoding(heads: int, width: int, device: torch.device) -> Kernel | None:
+    return next((each for each in (flash, varlen) if works(each, heads, width, device, trains=False)), None)
+
+
+def kernel_for_training(heads: int, width: int, device: torch.device) -> Kernel | None:
+    return flash if works(flash, heads, width, device, trains=True) else None
+
+
+def works(kernel: Kernel, heads: int, width: int, device: torch.device, *, trains: bool) -> bool:
+    """Return true if the kernel runs on this device with this size and gives the right result."""
+    devices = [device] if device.type == "cuda" else []
+    with (
+        suppress(ImportError, AttributeError, RuntimeError, TypeError),
+        torch.random.fork_rng(devices),  # the check of dropout draws numbers
+        torch.inference_mode(False),
+        torch.enable_grad(),
+    ):
+        return is_right(kernel, heads, width, device, causal=False, trains=trains) and (
+            not trains or is_right(kernel, heads, width, device, causal=True, trains=True)
+        )
+    return False
+
+
+def is_right(
+    kernel: Kernel, heads: int, width: int, device: torch.device, *, causal: bool, trains: bool
+) -> bool:
+    packed = pack([[0] * length for length in CHECKED], device)
+    packed = Packed(packed.ids, packed.positions, packed.lengths, causal=causal)
+    generator = torch.Generator().manual_seed(0)
+    values, slopes = (torch.randn(packed.tokens, parts * width, generator=generator) for parts in (3, 1))
+    values, slopes = values.to(device, HALF[0]).requires_grad_(), slopes.to(device, HALF[0])
+    queries, pairs = values.split((width, 2 * width), 1)
+    whole = packed_attention(kernel, queries, pairs, packed, heads)
+    expected = plain(queries, pairs, packed, heads)
+    if not near(whole, expected):
+        return False
+    if not trains:
+        first = packed_attention(kernel, queries[packed.starts], pairs, packed, heads, single=True)
+        return near(first, expected[packed.starts])
+    [gradient], [plain_gradient] = (torch.autograd.grad(each, values, slopes) for each in (whole, expected))
+    dropped = packed_attention(kernel, queries, pairs, packed, heads, dropout=DROPOUT)
+    [of_dropped] = torch.autograd.grad(dropped, values, slopes)
+    # With the same dropout, the output is a linear function of the values, which has this gradient.
+    output = (dropped.double() * slopes).sum()
+    linear = (values.double() * of_dropped)[:, 2 * width :].sum()
+    repeats = (output - linear).abs() < NEAR * dropped.double().norm() * slopes.double().norm()
+    return near(gradient, plain_gradient) and not near(dropped, whole) and bool(repeats)
+
+
+def near(found: Tensor, expected: Tensor) -> bool:
+    return torch.allclose(found.float(), expected.float(), rtol=NEAR, atol=NEAR)
+
+
+def plain(queries: Tensor, pairs: Tensor, packed: Packed, heads: int) -> Tensor:
+    """The same attention in float32, one sentence after the other."""
+    query = queries.unflatten(1, (heads, -1)).float().transpose(0, 1)  # (h, n, e)
+    key, value = pairs.unflatten(1, (2, heads, -1)).float().permute(1, 2, 0, 3)
+    ends = (*first_tokens(packed.lengths).tolist(), packed.tokens)
+    mixed = [
+        F.scaled_dot_product_attention(
+            query[:, start:end], key[:, start:end], value[:, start:end], is_causal=packed.causal
+        )
+        for start, end in pairwise(ends)
+    ]
+    return torch.cat(mixed, 1).transpose(0, 1).flatten(1).to(queries.dtype)

@@ -1,0 +1,75 @@
+"""The kernel of `_flash_attention_forward` and of its gradient for a CPU, with the checks of CUDA."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+
+import torch
+
+
+class Kernel:
+    """Plain attention in float64 in each sentence, also with dropout, which the backward pass draws again."""
+
+    def __init__(self):
+        self.calls, self.backward_calls, self.refuses, self.error = 0, 0, True, 0.0
+        self.repeats, self.drops = True, True  # whether the backward pass has the same dropout, if any
+
+    def forward(
+        self, query, key, value, starts, key_starts, longest, longest_key, dropout, causal, debug, **options
+    ):
+        if self.refuses and (query.dtype != torch.bfloat16 or query.shape[-1] % 8 or query.shape[-1] > 256):
+            raise RuntimeError("FlashAttention does not support this")
+        for each in (query, key, value):
+            assert each.stride(-1) == 1
+            assert each.data_ptr() % 16 == 0
+        for rows, bounds, most in ((query, starts, longest), (key, key_starts, longest_key)):
+            assert bounds.dtype == torch.int32
+            assert bounds.is_contiguous()
+            assert bounds[0] == 0
+            assert bounds[-1] == len(rows)
+            assert bounds.diff().max() == most
+        assert not debug
+        assert options.items() <= {"window_size_left": -1, "window_size_right": -1}.items()
+        self.calls += 1
+        seed = torch.empty((), dtype=torch.int64).random_() if dropout else torch.zeros((), dtype=torch.int64)
+        tensors = (each.double() for each in (query, key, value))
+        mixed = self.attention(*tensors, starts, key_starts, dropout, causal, seed)
+        return (mixed + self.error).to(query.dtype), seed.double(), seed, torch.empty(0), torch.empty(0)
+
+    def backward(
+        self, slope, query, key, value, out, sums, starts, key_starts, longest, longest_key, dropout, causal,
+        seed, unused, **options,
+    ):  # fmt: skip
+        self.backward_calls += 1
+        if not self.repeats:
+            seed = seed + 1
+        with torch.inference_mode(False), torch.enable_grad():
+            inputs = [each.detach().double().requires_grad_() for each in (query, key, value)]
+            mixed = self.attention(*inputs, starts, key_starts, dropout, causal, seed)
+            found = torch.autograd.grad(mixed, inputs, slope.double())
+        return tuple(each.to(query.dtype) for each in found)
+
+    def attention(self, query, key, value, starts, key_starts, dropout, causal, seed):
+        random, parts = torch.Generator().manual_seed(int(seed)), []
+        for (start, end), (first, after) in zip(pairwise(starts), pairwise(key_starts), strict=True):
+            q, k, v = query[start:end], key[first:after], value[first:after]
+            scores = torch.einsum("qhe,khe->hqk", q, k) / q.shape[-1] ** 0.5
+            if causal:
+                scores = scores.masked_fill(~torch.ones(scores.shape[1:]).tril().bool(), -torch.inf)
+            weights = scores.softmax(-1)
+            if dropout and self.drops:
+                kept = torch.rand(weights.shape, generator=random) >= dropout
+                weights = weights * kept / (1 - dropout)
+            parts.append(torch.einsum("hqk,khe->qhe", weights, v))
+        return torch.cat(parts)
+
+
+@contextmanager
+def kernel_on_cpu() -> Iterator[Kernel]:
+    library, made = torch.library.Library("aten", "IMPL", "CPU"), Kernel()
+    library.impl("_flash_attention_forward", made.forward)
+    library.impl("_flash_attention_backward", made.backward)
+    try:
+        yield made
+    finally:
+        library._destroy()

@@ -1,0 +1,194 @@
+"""Chunks by tokens, and memory that is short. Errors of memory are injected: no GPU is here."""
+
+import json
+
+import pytest
+import torch
+
+from sentkit.errors import DataError, UnavailableError, UsageError
+from sentkit.signals import Stopped
+from sentkit.training.data.batches import chunks_of_tokens
+from sentkit.training.loop import memory
+from sentkit.training.loop.gradient import Gradient
+from sentkit.training.loop.memory import Memory, tokens_that_fit
+from sentkit.training.loop.processes import Processes
+from sentkit.training.loop.state import StepLog
+from sentkit.training.method import changing, trained
+from sentkit.training.methods.simcse import SimCSE
+from sentkit.training.methods.tsdae import TSDAE
+from sentkit.training.recipe import limits_of, text_of
+from sentkit.training.settings import build
+
+
+@pytest.mark.parametrize("most", [1, 4, 7, 11, 100])
+@pytest.mark.parametrize("row_tokens", [[3, 4, 1, 9, 2, 2, 2], [5], [9, 9], [1] * 12])
+def test_chunks_are_all_rows_in_order_and_the_longest_within_the_limit(row_tokens, most):
+    parts = chunks_of_tokens(row_tokens, most)
+
+    assert [row for part in parts for row in range(part.start, part.stop)] == [*range(len(row_tokens))]
+    for part in parts:
+        own = row_tokens[part]
+        assert sum(own) <= most or len(own) == 1
+        assert part.stop == len(row_tokens) or sum(own) + row_tokens[part.stop] > most
+
+
+@pytest.mark.parametrize("kind", [SimCSE, TSDAE])
+@pytest.mark.parametrize("tokens", [1, 9, 20, 1000])
+def test_they_have_the_gradient_of_the_batch(trainer_of, texts, kind, tokens):
+    """Exactly, up to rounding in float64, without dropout."""
+    trainer = trainer_of(kind, texts, double=True, batch=13, dropout=0)
+    trainer.method.train()
+    found = []
+    for gradient in (
+        Gradient(trainer.method, Processes()),
+        Gradient(trainer.method, Processes(), tokens=tokens),
+    ):
+        terms = gradient.compute(trainer.batch(0))
+        slopes = [parameter.grad for _, parameter in trained(trainer.method) if parameter.grad is not None]
+        found.append([*terms.values(), *slopes])
+
+    assert len(found[0]) == len(found[1])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+
+
+def limited(trainer, most, calls=None):
+    """The memory has room for an encoding of so many tokens, and of fewer later: most is step -> tokens."""
+    encode = trainer.method.encode
+
+    def short(batch):
+        room = [tokens for step, tokens in most.items() if step <= trainer.position.step][-1]
+        if batch.tokens > room and len(batch) > 1:
+            raise torch.cuda.OutOfMemoryError
+        return encode(batch)
+
+    trainer.method.encode = short
+    return trainer
+
+
+def run(trainer):
+    torch.manual_seed(4)
+    warnings = []
+    trainer.reporter.warn = warnings.append
+    with StepLog(trainer.keeper.folder) as log:
+        trainer.step_log = log
+        trainer.train()
+        lines = (trainer.keeper.folder / "steps.jsonl").read_text()
+    return lines, changing(trainer.method), warnings
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+SETTINGS = {"batch": 6, "epochs": 3, "lr": 3e-3, "dropout": 0.1}
+SHORT = {0: 60, 1: 20, 4: 11}
+
+
+@pytest.mark.parametrize("kind", [SimCSE, TSDAE])
+@pytest.mark.parametrize("behind", [0, 2])
+def test_short_memory_halves_the_chunks_and_the_record_repeats_them(trainer_of, texts, kind, behind):
+    auto = limited(trainer_of(kind, texts, chunk_tokens="auto", **SETTINGS), SHORT)
+    auto.behind = behind
+    lines, weights, warnings = run(auto)
+    text = text_of(auto.position.limits)
+    repeated = trainer_of(kind, texts, chunk_tokens=text, **SETTINGS)
+    again, others, none = run(repeated)
+
+    steps = [step for step, _ in auto.position.limits]
+    assert steps[0] == 0
+    assert {1, 4} <= {*steps}
+    assert repeated.position.limits == auto.position.limits
+    assert len(warnings) >= 2
+    assert warnings[0].startswith("the memory of the device is short in step ")
+    assert none == []
+    assert lines == again
+    assert same(weights, others)
+
+
+def test_a_resumed_run_has_the_chunks_of_the_state(trainer_of, texts):
+    """They are not halved again: the memory is large when it resumes."""
+    whole = limited(trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS), SHORT)
+    _, weights, _ = run(whole)
+    cut = limited(trainer_of(SimCSE, texts, chunk_tokens="auto", save_every=3, **SETTINGS), SHORT)
+    cut.reporter.step = lambda record: setattr(cut.stop, "requested", record["step"] == 3)
+    with pytest.raises(Stopped):
+        run(cut)
+    rest = trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS)
+    rest.keeper = cut.keeper
+    rest.resume_from(cut.keeper.load(rest.run.identity))
+    limited(rest, {0: 1000, 4: 11})
+    rest.train()
+
+    assert rest.position.limits == whole.position.limits
+    assert same(changing(rest.method), weights)
+
+
+def test_a_row_that_does_not_fit_and_a_fixed_limit_end_the_run_with_advice(trainer_of, texts):
+    trainer = trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS)
+    trainer.method.encode = lambda batch: exec("raise torch.cuda.OutOfMemoryError", {"torch": torch})
+    with pytest.raises(
+        UnavailableError, match=r"^step 1 does not fit into the memory of the device$"
+    ) as alone:
+        trainer.train()
+    assert "a smaller max_length" in alone.value.advice
+    for given, words in (({}, "chunk_tokens=auto"), ({"chunk_tokens": 70}, "smaller chunk_tokens than 70")):
+        fixed = limited(trainer_of(SimCSE, texts, **given, **SETTINGS), {0: 5})
+        with pytest.raises(UnavailableError) as error:
+            fixed.train()
+        assert words in error.value.advice
+
+
+def test_the_limit_is_measured(trainer_of, texts, monkeypatch):
+    """Of a GPU where a token needs 1,000 bytes besides 5,000 for the gradients of all weights."""
+    trainer, state = trainer_of(SimCSE, texts, batch=13), torch.get_rng_state()
+    weights, tokens = sum(weight.numel() for _, weight in trained(trainer.method)), []
+    compute = Gradient.compute
+    monkeypatch.setattr(Gradient, "compute", lambda *given: tokens.append(given[1].tokens) or compute(*given))
+
+    def memory_of(device):
+        return Memory(
+            free=10**6 + 10 * weights, total=2 * 10**6 + 10 * weights, used=10, peak=5010 + 1000 * tokens[-1]
+        )
+
+    monkeypatch.setattr(memory, "memory_of", memory_of)
+    batch = trainer.batch(0)
+
+    room = 0.8 * (10**6 + 10 * weights) - 8 * weights  # free, without two moments for each weight
+    assert tokens_that_fit(trainer.gradient, batch, of_whole_memory=False) == int((room - 5000) / 1000)
+    room = 0.8 * (2 * 10**6 + 10 * weights) - 8 * weights - 10
+    assert tokens_that_fit(trainer.gradient, batch, of_whole_memory=True) == int((room - 5000) / 1000)
+    assert [*dict.fromkeys(tokens)] == [batch.part(slice(0, 4)).tokens, batch.tokens]
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_broken_step_forgets_the_halving_after_it(trainer_of, texts, monkeypatch):
+    trainer = trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS)
+    trainer.behind, trainer.position.limits = 2, [[0, 50], [2, 40]]
+    step = type(trainer)._gradient
+
+    def broken(self, batch, before):
+        terms = step(self, batch, before)
+        if self.position.step == 1:
+            terms["contrast"] = terms["contrast"] * float("nan")
+        return terms
+
+    monkeypatch.setattr(type(trainer), "_gradient", broken)
+    with pytest.raises(DataError, match="at step 2"):
+        trainer.train()
+    assert trainer.position.limits == [[0, 50]]
+
+
+@pytest.mark.parametrize("text", ["0", "-4", "x", "8,4", "8,3:4,2:5", "8,0:4", "8,3:0", "", "8,,", "4.5"])
+def test_other_values_are_refused(text):
+    with pytest.raises(UsageError, match="expected a number of tokens, N,STEP:N or auto"):
+        limits_of(text)
+    with pytest.raises(UsageError, match="cannot be used together"):
+        build(SimCSE.Settings, {}, None, ["chunk=3", "chunk_tokens=8"])
+
+
+def test_a_record_is_the_setting():
+    for text in ("8", "8,3:4", "2147483648,1:16,7:8"):
+        assert text_of(limits_of(text)) == text
+    assert json.dumps(limits_of("8,3:4")) == "[[0, 8], [3, 4]]"
+    assert limits_of(None) == limits_of("auto") == []
