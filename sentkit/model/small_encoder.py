@@ -27,6 +27,7 @@ from sentkit.model.transformer.architecture import (
     Architecture,
     UnsupportedArchitecture,
     architecture_of,
+    buckets_of,
     canonical_names,
     stored_layers,
     wanted_shapes,
@@ -126,6 +127,10 @@ class SmallBert:
         ends = np.cumsum(lengths)
         sentences = [slice(end - length, end) for end, length in zip(ends, lengths, strict=True)]
         places = np.concatenate([np.arange(length) for length in lengths]) + architecture.position_offset
+        bias = None
+        if "relative" in self.layers:
+            rows = buckets_of(max(lengths))
+            bias = self.layers["relative"][0][rows].transpose(2, 0, 1)  # (h, t, t)
         [words], [positions] = self.layers["words"], self.layers["positions"]
         states = words[np.concatenate(sequences)] + positions[places]
         if architecture.types:
@@ -135,23 +140,26 @@ class SmallBert:
             states = self.linear("projection", states)
         yield states
         for block in range(architecture.depth):
-            states = self.block(f"blocks.{block}", states, sentences)
+            states = self.block(f"blocks.{block}", states, sentences, bias)
             yield states
 
-    def block(self, name: str, states: Float32, sentences: Sequence[slice]) -> Float32:
+    def block(self, name: str, states: Float32, sentences: Sequence[slice], bias: Float32 | None) -> Float32:
         query, key, value = (self.linear(f"{name}.{part}", states) for part in ("query", "key", "value"))
-        mixed = np.concatenate([self.attend(query[own], key[own], value[own]) for own in sentences])
+        mixed = np.concatenate([self.attend(query[own], key[own], value[own], bias) for own in sentences])
         states = self.norm(f"{name}.mix_norm", self.linear(f"{name}.mix", mixed) + states)
         inner = ACTIVATIONS[self.architecture.activation](self.linear(f"{name}.up", states))
         return self.norm(f"{name}.norm", self.linear(f"{name}.down", inner) + states)
 
-    def attend(self, query: Float32, key: Float32, value: Float32) -> Float32:
-        shape = len(query), self.architecture.heads, -1
+    def attend(self, query: Float32, key: Float32, value: Float32, bias: Float32 | None) -> Float32:
+        tokens = len(query)
+        shape = tokens, self.architecture.heads, -1
         query, key, value = (each.reshape(shape).swapaxes(0, 1) for each in (query, key, value))  # (h, t, e)
         scores = query @ key.swapaxes(1, 2) * np.float32(query.shape[2] ** -0.5)
+        if bias is not None:
+            scores += bias[:, :tokens, :tokens]
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
-        return (weights @ value).swapaxes(0, 1).reshape(len(scores[0]), -1)
+        return (weights @ value).swapaxes(0, 1).reshape(tokens, -1)
 
     def linear(self, name: str, values: Float32) -> Float32:
         weight, bias = self.layers[name]

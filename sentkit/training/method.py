@@ -297,7 +297,7 @@ def restore(method: Method, tensors: Mapping[str, Tensor]) -> None:
 
 def embedding_modules(body: Bert, *, projection: bool = True) -> list[nn.Module]:
     """Return the modules before the first block, with or without ELECTRA's projection."""
-    parts = (body.words, body.positions, body.types, body.norm, body.projection if projection else None)
+    parts = [body.words, body.positions, body.types, body.norm, body.projection if projection else None]
     return [part for part in parts if part is not None]
 
 

@@ -129,8 +129,9 @@ def test_a_model_with_nan_is_refused(sentkit, copy_of, tiny):
 def test_other_models_are_refused(sentkit, tmp_path, model2vec):
     import transformers
 
-    folder = tmp_path / "mpnet"
-    transformers.MPNetModel(transformers.MPNetConfig(**SMALL, pad_token_id=0)).save_pretrained(folder)
+    folder = tmp_path / "other"
+    config = transformers.BertConfig(**SMALL, hidden_act="quick_gelu")
+    transformers.BertModel(config).save_pretrained(folder)
     copy_tokenizer(folder)
     for model, problem in ((folder, "runs through transformers"), (model2vec(), "a static model computes")):
         done = sentkit("encode", "-m", model, "--precision", "int8", stdin=TEXTS)

@@ -19,6 +19,7 @@ USUAL: dict[str, dict[str, Any]] = {
     "camembert": {"max_position_embeddings": 66, "pad_token_id": 1},
     "distilbert": {},
     "electra": {"embedding_size": 20},
+    "mpnet": {"max_position_embeddings": 66},
 }
 ODD: dict[str, dict[str, Any]] = {
     "bert": {
@@ -51,6 +52,12 @@ ODD: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 65,
     },
     "electra": {"embedding_size": 32, "hidden_act": "silu", "layer_norm_eps": 1e-4, "num_hidden_layers": 2},
+    "mpnet": {
+        "hidden_act": "relu",
+        "layer_norm_eps": 1e-5,
+        "pad_token_id": 0,
+        "max_position_embeddings": 330,
+    },
 }
 SMALL = {
     "vocab_size": 97,
@@ -90,7 +97,7 @@ def make_model(family: str, head: str = "Model", seed: int = 0, **settings: Any)
     import transformers
 
     names = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
-    names |= {"distilbert": "DistilBert", "electra": "Electra"}
+    names |= {"distilbert": "DistilBert", "electra": "Electra", "mpnet": "MPNet"}
     model = getattr(transformers, names[family] + head)(tiny_config(family, **settings))
     scatter_weights(model, seed)
     return model.eval()
@@ -135,10 +142,13 @@ oracle = pytest.fixture(lambda: hidden_states, name="oracle")
 
 
 @pytest.fixture(
-    params=[*((name, "usual") for name in ("bert", "roberta", "electra")), *((name, "odd") for name in ODD)],
+    params=[
+        *((name, "usual") for name in ("bert", "roberta", "electra", "mpnet")),
+        *((name, "odd") for name in ODD),
+    ],
     ids="-".join,
 )
 def checkpoint(request: pytest.FixtureRequest) -> Any:
-    """Each family with odd settings, and three with their usual ones: a model of transformers."""
+    """Each family with odd settings, and four with their usual ones: a model of transformers."""
     family, kind = request.param
     return make_model(family, **(ODD[family] if kind == "odd" else {}))

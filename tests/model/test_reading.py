@@ -105,7 +105,7 @@ def test_the_length_is_that_of_the_flag_or_declared_within_the_positions(
     [
         (BERT, 64),
         (BERT | {"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}, 512),
-        ({"model_type": "mpnet", "max_position_embeddings": 514}, 512),
+        (BERT | {"model_type": "mpnet", "max_position_embeddings": 514}, 512),
         ({"model_type": "albert", "max_position_embeddings": 512}, 512),
         ({"model_type": "t5"}, None),
         ({"model_type": "x", "max_position_embeddings": "512"}, None),

@@ -9,16 +9,16 @@ from sentkit.training.base import open_named
 
 
 @pytest.fixture(scope="module")
-def mpnet(base_folder, tmp_path_factory):
+def albert(base_folder, tmp_path_factory):
     """A model that transformers runs, with the same tokenizer."""
     import transformers
 
-    folder = tmp_path_factory.mktemp("mpnet") / "base"
+    folder = tmp_path_factory.mktemp("albert") / "base"
     shutil.copytree(base_folder, folder, ignore=shutil.ignore_patterns("model.safetensors", "config.json"))
     sizes = json.loads((base_folder / "config.json").read_text())
     names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
-    config = transformers.MPNetConfig(**{name: sizes[name] for name in names})
-    transformers.MPNetModel(config).save_pretrained(folder)
+    config = transformers.AlbertConfig(**{name: sizes[name] for name in names})
+    transformers.AlbertModel(config).save_pretrained(folder)
     return folder
 
 
@@ -35,7 +35,7 @@ CHANGES = [
     ("folder", "name", "value"),
     [
         *(("base_folder", *change) for change in [*CHANGES, ("transformers_version", "0")]),
-        *(("mpnet", *change) for change in CHANGES[1:]),  # its weights depend on the number of heads
+        *(("albert", *change) for change in CHANGES[1:]),  # its weights depend on the number of heads
     ],
 )
 def test_values_of_the_config_that_change_the_training_change_the_hash(

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.model.transformer.architecture import (
-    EMBEDDINGS,
     PREFIXES,
     ROBERTA,
     Architecture,
     modern,
     read_fraction,
+    words_name,
 )
 from sentkit.model.transformer.bert import ACTIVATIONS, Bert
 from sentkit.model.transformer.weights import check_tensors
@@ -44,6 +44,7 @@ HEADS = {
     "roberta": Head("Roberta", *ROBERTA_HEAD),
     "xlm-roberta": Head("XLMRoberta", *ROBERTA_HEAD),
     "camembert": Head("Camembert", *ROBERTA_HEAD),
+    "mpnet": Head("MPNet", "mpnet.", *ROBERTA_HEAD[1:]),
     "distilbert": Head(
         *("DistilBert", "distilbert.", "vocab_transform", "vocab_layer_norm"),
         *("vocab_projector.bias", "vocab_projector"),
@@ -102,7 +103,7 @@ def read_head(
         return None
     check_tensors(stored, dict(layout.values()), source=source, what="weights of the language model head")
     refuse_untied(stored, alias, head.bias, source=source)
-    words = EMBEDDINGS["words"] + ".weight"
+    words = words_name(architecture)
     table = next((prefix + words for prefix in PREFIXES if prefix + words in stored), words)
     refuse_untied(stored, f"{head.decoder}.weight", table, source=source)
     return load_head({ours: stored[theirs].float() for ours, (theirs, _) in layout.items()}, architecture)
@@ -160,6 +161,7 @@ LAYOUTS = {
     "bert": Layout("bert.pooler.dense", "classifier", "tanh"),
     **{family: Layout(*WITH_PROJECTION, "tanh", dropout_before=True) for family in ROBERTA},
     "electra": Layout(*WITH_PROJECTION, "gelu", dropout_before=True),
+    "mpnet": Layout(*WITH_PROJECTION, "tanh", dropout_before=True, dropout="hidden_dropout_prob"),
     "distilbert": Layout("pre_classifier", "classifier", "relu", dropout="seq_classif_dropout"),
 }
 DISTILBERT_DROPOUT = 0.2  # of transformers, if config.json has no value

@@ -15,7 +15,7 @@ from sentkit.model.reading import Reading
 from sentkit.model.text.groups import Tally
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import Architecture, read_architecture
-from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
+from sentkit.model.transformer.device import halve_to_fit_memory, padded_parts, pick_device, pick_precision
 from sentkit.model.transformer.encoder import INT8, TransformerEncoder
 from sentkit.model.transformer.transformers_model import load_classifier
 from sentkit.model.transformer.weights import check_tensors, read_tensors
@@ -77,9 +77,12 @@ class TransformersClassifier:
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
         for batch in batches:
             check_ids(batch, self.model.config.vocab_size, self.checkpoint.name)
-            parts = halve_to_fit_memory(self.outputs, batch, advice="use --max-length, or --device cpu")
-            self.halved += len(parts) - 1
-            yield [np.concatenate(parts)]
+            outputs = list[np.ndarray]()
+            for part in padded_parts(batch, self.device):
+                done = halve_to_fit_memory(self.outputs, part, advice="use --max-length, or --device cpu")
+                self.halved += len(done) - 1
+                outputs += done
+            yield [np.concatenate(outputs)]
 
     def outputs(self, batch: TokenBlock) -> np.ndarray:
         longest = max(len(tokens.ids) for tokens in batch)

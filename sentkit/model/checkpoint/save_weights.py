@@ -17,7 +17,6 @@ from sentkit.formats.vectors.safetensors_header import OF_WEIGHTS, put_arrays
 from sentkit.model.checkpoint.heads import HEADS
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import (
-    EMBEDDINGS,
     PREFIXES,
     Architecture,
     UnsupportedArchitecture,
@@ -27,9 +26,8 @@ from sentkit.model.transformer.architecture import (
     pooler_shapes,
     read_architecture,
     read_fraction,
+    words_name,
 )
-
-WORDS = EMBEDDINGS["words"] + ".weight"
 
 
 def merged(
@@ -40,7 +38,8 @@ def merged(
     `stored` has the names of the files, `trained` the plain names of the family. Untrained tensors stay,
     except buffers, which transformers creates, and copies of other tensors in a head.
     """
-    old = next((prefix for prefix in PREFIXES if prefix + WORDS in stored), "")
+    words = words_name(architecture)
+    old = next((prefix for prefix in PREFIXES if prefix + words in stored), "")
     own = HEADS[architecture.family].encoder
     prefix = old if old in ("", own) else own  # transformers does not know wrapper prefixes
     encoder = encoder_shapes(architecture) | pooler_shapes(architecture)
@@ -49,7 +48,7 @@ def merged(
         for name, tensor in stored.items()
         if tensor.is_floating_point()
     }
-    remove_tied(tensors, prefix + WORDS, architecture)
+    remove_tied(tensors, prefix + words, architecture)
     tensors |= {prefix + name if name in encoder else name: tensor for name, tensor in trained.items()}
     return {name: tensor.detach().float() for name, tensor in tensors.items()}
 
@@ -127,7 +126,7 @@ def architecture_to_initialise(values: Mapping[str, object], source: str) -> Arc
     try:
         architecture = read_architecture(values, source)
     except UnsupportedArchitecture as reason:
-        advice = "use a config.json of BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT or ELECTRA"
+        advice = "use a config.json of BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA or MPNet"
         raise UsageError(f"{source}: {reason}: not supported by --init", advice=advice) from reason
     if architecture.padding_id >= architecture.vocabulary:
         raise invalid_value("pad_token_id", architecture.padding_id, source)
@@ -176,5 +175,5 @@ def random_weights(architecture: Architecture, spread: float, seed: int) -> dict
             tensors[name] = torch.from_numpy(values)
         else:  # a bias or the weight of a norm
             tensors[name] = torch.full(shape, float(name.endswith(".weight")))
-    tensors[WORDS][architecture.padding_id] = 0
+    tensors[words_name(architecture)][architecture.padding_id] = 0
     return tensors

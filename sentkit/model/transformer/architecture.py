@@ -5,15 +5,17 @@ model through transformers instead.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint
 
-ROBERTA = ("roberta", "xlm-roberta", "camembert")  # positions count from padding_id + 1
-FAMILIES = ("bert", *ROBERTA, "distilbert", "electra")
-WITH_POOLER = ("bert", *ROBERTA)
+ROBERTA = ("roberta", "xlm-roberta", "camembert")
 
 CONFIG_ACTIVATIONS = {  # value in config.json -> name in sentkit
     "gelu": "gelu",
@@ -25,15 +27,101 @@ CONFIG_ACTIVATIONS = {  # value in config.json -> name in sentkit
     "swish": "silu",
 }
 
-KEYS = {  # in config.json: of BERT and the others, and of DistilBERT
-    "width": ("hidden_size", "dim"),
-    "depth": ("num_hidden_layers", "n_layers"),
-    "heads": ("num_attention_heads", "n_heads"),
-    "inner": ("intermediate_size", "hidden_dim"),
-    "activation": ("hidden_act", "activation"),
-    "dropout": ("hidden_dropout_prob", "dropout"),
-    "attention_dropout": ("attention_probs_dropout_prob", "attention_dropout"),
+Key = tuple[str, Any]  # in config.json, and the default; "": the value has no key
+KEYS: dict[str, Key] = {
+    "vocabulary": ("vocab_size", None),
+    "width": ("hidden_size", None),
+    "depth": ("num_hidden_layers", None),
+    "heads": ("num_attention_heads", None),
+    "inner": ("intermediate_size", None),
+    "activation": ("hidden_act", "gelu"),
+    "norm_epsilon": ("layer_norm_eps", 1e-12),
+    "positions": ("max_position_embeddings", None),
+    "types": ("type_vocab_size", 2),
+    "embedding_width": ("hidden_size", None),
+    "padding_id": ("pad_token_id", 0),
+    "dropout": ("hidden_dropout_prob", 0.1),
+    "attention_dropout": ("attention_probs_dropout_prob", 0.1),
 }
+DISTILBERT_KEYS: dict[str, Key] = {
+    "width": ("dim", None),
+    "depth": ("n_layers", None),
+    "heads": ("n_heads", None),
+    "inner": ("hidden_dim", None),
+    "activation": ("activation", "gelu"),
+    "norm_epsilon": ("", 1e-12),
+    "types": ("", 0),
+    "embedding_width": ("dim", None),
+    "dropout": ("dropout", 0.1),
+    "attention_dropout": ("attention_dropout", 0.1),
+}
+MODULES = {  # in a file; {} is the number of a block
+    "words": "embeddings.word_embeddings",
+    "positions": "embeddings.position_embeddings",
+    "types": "embeddings.token_type_embeddings",
+    "norm": "embeddings.LayerNorm",
+    "projection": "embeddings_project",
+}
+LAYER = "encoder.layer.{}"
+BLOCK = {  # the modules of a block
+    "query": f"{LAYER}.attention.self.query",
+    "key": f"{LAYER}.attention.self.key",
+    "value": f"{LAYER}.attention.self.value",
+    "mix": f"{LAYER}.attention.output.dense",
+    "mix_norm": f"{LAYER}.attention.output.LayerNorm",
+    "up": f"{LAYER}.intermediate.dense",
+    "down": f"{LAYER}.output.dense",
+    "norm": f"{LAYER}.output.LayerNorm",
+}
+DISTILBERT_BLOCK = {
+    "query": "transformer.layer.{}.attention.q_lin",
+    "key": "transformer.layer.{}.attention.k_lin",
+    "value": "transformer.layer.{}.attention.v_lin",
+    "mix": "transformer.layer.{}.attention.out_lin",
+    "mix_norm": "transformer.layer.{}.sa_layer_norm",
+    "up": "transformer.layer.{}.ffn.lin1",
+    "down": "transformer.layer.{}.ffn.lin2",
+    "norm": "transformer.layer.{}.output_layer_norm",
+}
+MPNET_BLOCK = {
+    "query": f"{LAYER}.attention.attn.q",
+    "key": f"{LAYER}.attention.attn.k",
+    "value": f"{LAYER}.attention.attn.v",
+    "mix": f"{LAYER}.attention.attn.o",
+    "mix_norm": f"{LAYER}.attention.LayerNorm",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    keys: Mapping[str, Key] = field(default_factory=dict)  # those that differ from KEYS
+    modules: Mapping[str, str] = field(default_factory=lambda: MODULES)
+    block: Mapping[str, str] = field(default_factory=lambda: BLOCK)
+    first_position: int | None = 0  # row of the first token of a sentence; None: padding_id + 1
+    has_pooler: bool = True
+
+
+FROM_PADDING = Family({"padding_id": ("pad_token_id", 1)}, first_position=None)
+FAMILIES = {
+    "bert": Family(),
+    **dict.fromkeys(ROBERTA, FROM_PADDING),
+    "distilbert": Family(DISTILBERT_KEYS, block=DISTILBERT_BLOCK, has_pooler=False),
+    "electra": Family({"embedding_width": ("embedding_size", 128)}, has_pooler=False),
+    "mpnet": Family(
+        {
+            "types": ("", 0),
+            "padding_id": ("pad_token_id", 1),
+            "buckets": ("relative_attention_num_buckets", 32),
+        },
+        MODULES | {"relative": "encoder.relative_attention_bias"},
+        BLOCK | MPNET_BLOCK,
+        first_position=2,
+    ),
+}
+WITH_POOLER = tuple(name for name, family in FAMILIES.items() if family.has_pooler)
+# Of a table of relative positions. transformers uses no other numbers.
+BUCKETS = 32
+FARTHEST = 128  # tokens; all tokens at this distance or farther have the same row
 
 EXTRAS = ("is_decoder", "add_cross_attention", "is_encoder_decoder", "pruned_heads", "quantization_config")
 
@@ -62,6 +150,7 @@ class Architecture:
     padding_id: int
     dropout: float
     attention_dropout: float
+    buckets: int = 0  # rows of the table of relative positions, which all blocks add to their scores
     pooler_activation: str = "tanh"  # set by sentkit.json; config.json has no key for it
 
     @property
@@ -79,36 +168,48 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
 
     `source` is the path of the file, for errors.
     """
-    family = config.get("model_type")
-    if not isinstance(family, str) or family not in FAMILIES:
-        raise UnsupportedArchitecture(f'model type "{family}"')
+    name = config.get("model_type")
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise UnsupportedArchitecture(f'model type "{name}"')
     refuse_extras(config)
-    keys = {ours: theirs[family == "distilbert"] for ours, theirs in KEYS.items()}
-    size, fraction = partial(read_size, config, source), partial(read_fraction, config, source)
-    width, heads, positions = size(keys["width"]), size(keys["heads"]), size("max_position_embeddings")
-    padding_id = size("pad_token_id", default=1 if family in ROBERTA else 0, least=0)
+    family = FAMILIES[name]
+    keys = {**KEYS, **family.keys}
+
+    def size(ours: str, least: int = 1, most: int = LARGEST) -> int:
+        key, default = keys.get(ours, ("", 0))
+        return (
+            read_size(config, source, key, default=default, least=least, most=most) if key else int(default)
+        )
+
+    def fraction(ours: str) -> float:
+        key, default = keys[ours]
+        return read_fraction(config, source, key, default) if key else float(default)
+
+    padding_id = size("padding_id", least=0)
     architecture = Architecture(
-        family=family,
-        vocabulary=size("vocab_size"),
-        width=width,
-        depth=size(keys["depth"], most=DEEPEST),
-        heads=heads,
-        inner=size(keys["inner"]),
-        activation=activation(config, keys["activation"]),
-        # DistilBERT has no key for this value; its code uses 1e-12.
-        norm_epsilon=1e-12 if family == "distilbert" else fraction("layer_norm_eps", 1e-12),
-        positions=positions,
-        position_offset=padding_id + 1 if family in ROBERTA else 0,
-        types=0 if family == "distilbert" else size("type_vocab_size", default=2),
-        embedding_width=size("embedding_size", default=128) if family == "electra" else width,
+        family=name,
+        vocabulary=size("vocabulary"),
+        width=size("width"),
+        depth=size("depth", most=DEEPEST),
+        heads=size("heads"),
+        inner=size("inner"),
+        activation=activation(config, *keys["activation"]),
+        norm_epsilon=fraction("norm_epsilon"),
+        positions=size("positions"),
+        position_offset=padding_id + 1 if family.first_position is None else family.first_position,
+        types=size("types"),
+        embedding_width=size("embedding_width"),
         padding_id=padding_id,
-        dropout=fraction(keys["dropout"], 0.1),
-        attention_dropout=fraction(keys["attention_dropout"], 0.1),
+        dropout=fraction("dropout"),
+        attention_dropout=fraction("attention_dropout"),
+        buckets=size("buckets"),
     )
-    if width % heads:
-        raise UnsupportedArchitecture(f"{heads} heads do not divide {width}")
+    if architecture.width % architecture.heads:
+        raise UnsupportedArchitecture(f"{architecture.heads} heads do not divide {architecture.width}")
+    if architecture.buckets not in (0, BUCKETS):
+        raise UnsupportedArchitecture(f"{architecture.buckets} buckets of relative positions")
     if architecture.max_tokens < 1:
-        raise invalid_value("max_position_embeddings", positions, source)
+        raise invalid_value(keys["positions"][0], architecture.positions, source)
     return architecture
 
 
@@ -135,8 +236,8 @@ def refuse_extras(config: Mapping[str, object]) -> None:
         raise UnsupportedArchitecture("it has its own code")
 
 
-def activation(config: Mapping[str, object], key: str) -> str:
-    name = config.get(key, "gelu")
+def activation(config: Mapping[str, object], key: str, usual: str) -> str:
+    name = config.get(key, usual)
     if not isinstance(name, str) or name not in CONFIG_ACTIVATIONS:
         raise UnsupportedArchitecture(f'activation "{name}"')
     return CONFIG_ACTIVATIONS[name]
@@ -176,26 +277,12 @@ def invalid_value(key: str, value: object, source: str) -> DataError:
 
 
 # Prefixes of encoder names in files of models with a head and of wrappers.
-PREFIXES = ("", "bert.", "roberta.", "camembert.", "xlm_roberta.", "distilbert.", "electra.", "0.auto_model.")
+PREFIXES = (
+    *("", "bert.", "roberta.", "camembert.", "xlm_roberta.", "distilbert.", "electra.", "mpnet."),
+    "0.auto_model.",
+)
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}
-EMBEDDINGS = {
-    "words": "embeddings.word_embeddings",
-    "positions": "embeddings.position_embeddings",
-    "types": "embeddings.token_type_embeddings",
-    "norm": "embeddings.LayerNorm",
-    "projection": "embeddings_project",
-}
 POOLER = "pooler.dense"
-BLOCK = {  # the modules of a block: of BERT and the others, and of DistilBERT
-    "query": ("encoder.layer.{}.attention.self.query", "transformer.layer.{}.attention.q_lin"),
-    "key": ("encoder.layer.{}.attention.self.key", "transformer.layer.{}.attention.k_lin"),
-    "value": ("encoder.layer.{}.attention.self.value", "transformer.layer.{}.attention.v_lin"),
-    "mix": ("encoder.layer.{}.attention.output.dense", "transformer.layer.{}.attention.out_lin"),
-    "mix_norm": ("encoder.layer.{}.attention.output.LayerNorm", "transformer.layer.{}.sa_layer_norm"),
-    "up": ("encoder.layer.{}.intermediate.dense", "transformer.layer.{}.ffn.lin1"),
-    "down": ("encoder.layer.{}.output.dense", "transformer.layer.{}.ffn.lin2"),
-    "norm": ("encoder.layer.{}.output.LayerNorm", "transformer.layer.{}.output_layer_norm"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,22 +302,30 @@ class StoredLayer:
 
 def stored_layers(architecture: Architecture, *, pooler: bool = False) -> list[StoredLayer]:
     narrow, width, inner = architecture.embedding_width, architecture.width, architecture.inner
+    family, blocks = FAMILIES[architecture.family], range(architecture.depth)
+    shapes: dict[str, tuple[int, ...]] = {  # of the modules before the blocks; without rows, there is none
+        "words": (architecture.vocabulary, narrow),
+        "positions": (architecture.positions, narrow),
+        "norm": (narrow,),
+        "types": (architecture.types, narrow),
+        "projection": (width if narrow != width else 0, narrow),
+        "relative": (architecture.buckets, architecture.heads),
+    }
     layers = [
-        StoredLayer("words", EMBEDDINGS["words"], (architecture.vocabulary, narrow), bias=False),
-        StoredLayer("positions", EMBEDDINGS["positions"], (architecture.positions, narrow), bias=False),
-        StoredLayer("norm", EMBEDDINGS["norm"], (narrow,)),
+        StoredLayer(ours, family.modules[ours], shape, bias=ours in ("norm", "projection"))
+        for ours, shape in shapes.items()
+        if shape[0]
     ]
-    if architecture.types:
-        layers.append(StoredLayer("types", EMBEDDINGS["types"], (architecture.types, narrow), bias=False))
-    if narrow != width:
-        layers.append(StoredLayer("projection", EMBEDDINGS["projection"], (width, narrow)))
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(BLOCK, (width, width))
+    shapes = dict.fromkeys(family.block, (width, width))
     shapes |= {"mix_norm": (width,), "up": (inner, width), "down": (width, inner), "norm": (width,)}
-    for block in range(architecture.depth):
-        for ours, theirs in BLOCK.items():
-            name = theirs[architecture.family == "distilbert"].format(block)
-            layers.append(StoredLayer(f"blocks.{block}.{ours}", name, shapes[ours]))
+    for block, (ours, theirs) in product(blocks, family.block.items()):
+        layers.append(StoredLayer(f"blocks.{block}.{ours}", theirs.format(block), shapes[ours]))
     return [*layers, StoredLayer("pooler", POOLER, (width, width))] if pooler else layers
+
+
+def words_name(architecture: Architecture) -> str:
+    """Return the name of the word table in a file without prefixes."""
+    return FAMILIES[architecture.family].modules["words"] + ".weight"
 
 
 def encoder_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
@@ -241,7 +336,7 @@ def encoder_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
 
 def pooler_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the optional pooler tensors by name; empty for a family without a pooler."""
-    if architecture.family not in WITH_POOLER:
+    if not FAMILIES[architecture.family].has_pooler:
         return {}
     return StoredLayer("pooler", POOLER, (architecture.width, architecture.width)).shapes()
 
@@ -256,7 +351,7 @@ def canonical_names(stored: Iterable[str], architecture: Architecture) -> dict[s
     """Return the names in a file of the encoder's tensors, by their plain names of the family."""
     names = list(stored)
     wanted = encoder_shapes(architecture) | pooler_shapes(architecture)
-    words = EMBEDDINGS["words"] + ".weight"
+    words = words_name(architecture)
     prefix = next((prefix for prefix in PREFIXES if prefix + words in names), "")
     plain = {modern(name.removeprefix(prefix)): name for name in names if name.startswith(prefix)}
     return {name: plain[name] for name in wanted if name in plain}
@@ -268,3 +363,18 @@ def modern(name: str) -> str:
         if name.endswith(old):
             return name.removesuffix(old) + new
     return name
+
+
+def buckets_of(longest: int) -> NDArray[np.int64]:
+    """Return the row of each query and key, (t, t), in a table of relative positions.
+
+    Half of the rows are for keys behind the query. In each half, half of the rows are for one distance each,
+    and the others for logarithms of distances.
+    """
+    half = BUCKETS // 2
+    exact = half // 2
+    behind = np.arange(longest) - np.arange(longest)[:, None]
+    far = np.abs(behind)
+    logarithm = np.log2(np.maximum(far, exact) / exact) / np.log2(FARTHEST / exact)
+    rows = np.minimum(exact + (logarithm * (half - exact)).astype(np.int64), half - 1)
+    return np.where(far < exact, far, rows) + half * (behind > 0)

@@ -1,4 +1,4 @@
-"""One transformer for BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT and ELECTRA, over packed sentences.
+"""One transformer for all families of `architecture.py`, over packed sentences.
 
 The families differ only in the values of `Architecture` and the names in `architecture.py`. X(k) are the
 token states after block k; X(0) are the states after the embeddings. Axes: b sentences, n tokens, d the
@@ -6,6 +6,7 @@ width, h heads; in attention, c sentences of at most t tokens (`Groups`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sentkit.model.transformer.architecture import Architecture, stored_layers
+from sentkit.model.transformer.architecture import Architecture, buckets_of, stored_layers
 from sentkit.model.transformer.flash import HALF, Kernel, kernel_for_training, packed_attention
 from sentkit.model.transformer.packed import Packed, spare_tokens
 from sentkit.model.transformer.readouts import Convolution
@@ -102,14 +103,14 @@ class Block(nn.Module):
 
     def attend(self, states: Tensor, packed: Packed) -> Tensor:
         values = F.linear(states, self.qkv.weight, self.qkv.bias)  # (n, 3 d)
-        if self.kernel is not None and values.dtype in HALF:
+        if self.kernel is not None and packed.bias is None and values.dtype in HALF:
             width = states.shape[-1]
             queries, pairs = values[: packed.tokens].split((width, 2 * width), 1)
             return with_rows(self.packed_attention(self.kernel, queries, pairs, packed), len(states))
         groups = packed.groups
         padded = groups.pad(values)  # (c, t, 3 d) of each group
         mixed = [
-            self.attention(mask, *self.by_head(qkv, 3))
+            self.attention(with_bias(mask, packed.bias, qkv.shape[1]), *self.by_head(qkv, 3))
             for qkv, mask in zip(padded, groups.masks, strict=True)
         ]
         return with_rows(groups.unpad(mixed), len(states))
@@ -120,15 +121,19 @@ class Block(nn.Module):
         weight, bias = self.qkv.weight, self.qkv.bias
         queries = F.linear(states[only], weight[:width], bias[:width])  # (b, d)
         pairs = F.linear(states, weight[width:], bias[width:])  # (n, 2 d)
-        if self.kernel is not None and pairs.dtype in HALF:
+        if self.kernel is not None and packed.bias is None and pairs.dtype in HALF:
             return self.packed_attention(self.kernel, queries, pairs[: packed.tokens], packed, single=True)
         groups = packed.groups
+        places = groups.split((only - packed.starts)[:, None])  # (c, 1, 1), in their sentences
+        parts = zip(groups.split(queries), groups.pad(pairs), groups.masks, places, strict=True)
         return groups.join(
             [
-                self.attention(mask, *self.by_head(query, 1), *self.by_head(pair, 2))  # (c, 1 or t, d)
-                for query, pair, mask in zip(
-                    groups.split(queries), groups.pad(pairs), groups.masks, strict=True
+                self.attention(
+                    with_bias(mask, packed.bias, pair.shape[1], place.flatten()),
+                    *self.by_head(query, 1),
+                    *self.by_head(pair, 2),  # (c, 1 or t, d)
                 )
+                for query, pair, mask, place in parts
             ]
         )
 
@@ -154,15 +159,35 @@ class Block(nn.Module):
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
     """Attention with plain products, (b, h, t, d / h). The backward pass is faster for short sentences.
 
-    Scale, mask and softmax use at least float32, independent of the dtype of the products.
+    Scale, mask and softmax use at least float32, independent of the dtype of the products. A mask of numbers
+    is added to the scores.
     """
     scores = query @ key.transpose(-2, -1)  # (b, h, t, t)
     dtype = torch.promote_types(scores.dtype, torch.float32)
-    shut = scores.new_zeros((1,) if mask is None else mask.shape, dtype=dtype)
-    if mask is not None:
-        shut.masked_fill_(~mask, -torch.inf)
+    if mask is not None and mask.is_floating_point():
+        shut = mask.to(dtype)
+    else:
+        shut = scores.new_zeros((1,) if mask is None else mask.shape, dtype=dtype)
+        if mask is not None:
+            shut.masked_fill_(~mask, -torch.inf)
     weights = torch.add(shut, scores, alpha=query.shape[-1] ** -0.5).softmax(-1)
     return drop(weights, dropout).to(value.dtype) @ value
+
+
+def with_bias(
+    mask: Tensor | None, bias: Tensor | None, longest: int, places: Tensor | None = None
+) -> Tensor | None:
+    """Return a mask (c or 1, 1, t or 1, t) with the bias of relative positions, as numbers to add to scores.
+
+    `places` (c,) are the positions of one query for each sentence; without them, each token is a query.
+    """
+    if bias is None:
+        return mask
+    if places is None:
+        added = bias[None, :, :longest, :longest]
+    else:
+        added = bias[:, places, :longest].transpose(0, 1).unsqueeze(2)  # (c, h, 1, t)
+    return added if mask is None else added.masked_fill(~mask, -torch.inf)
 
 
 def with_rows(values: Tensor, rows: int) -> Tensor:
@@ -188,6 +213,7 @@ class Bert(nn.Module):
         self.norm = nn.LayerNorm(narrow, architecture.norm_epsilon)
         self.dropout = Dropout(architecture.dropout)
         self.projection = nn.Linear(narrow, width) if narrow != width else None
+        self.relative = table(architecture.buckets, architecture.heads) if architecture.buckets else None
         self.blocks = nn.ModuleList(Block(architecture) for _ in range(architecture.depth))
         self.pooler = nn.Linear(width, width) if pooler else None
         self.convolution: Convolution | None = None
@@ -226,6 +252,7 @@ class Bert(nn.Module):
         if disturb is not None:
             states = disturb(states)
         yield states
+        packed = self.with_bias(packed)
         if states.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
             states = with_rows(states, packed.tokens + spare_tokens(packed.tokens))
         for number, block in enumerate(blocks, start=1):
@@ -247,6 +274,13 @@ class Bert(nn.Module):
         if self.projection is not None:
             states = self.projection(states).to(states.dtype)  # products are bfloat16 under autocast
         return states  # (n, d)
+
+    def with_bias(self, packed: Packed) -> Packed:
+        """Return the batch with the bias of relative positions, which all blocks use."""
+        if self.relative is None:
+            return packed
+        rows = packed.to_device(buckets_of(packed.longest))
+        return replace(packed, bias=self.relative(rows).permute(2, 0, 1).contiguous())
 
     def pooled(self, vectors: Tensor) -> Tensor:
         """Apply the pooler to one vector for each sentence, (b, d) -> (b, d)."""

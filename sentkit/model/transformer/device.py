@@ -129,6 +129,21 @@ def to_host(tensors: Sequence[Tensor]) -> Callable[[], Arrays]:
     return wait
 
 
+# Tokens in a batch of a model that pads, with the padding. On a CPU, batches of 512 are 1.04 to 1.13 x as
+# fast as those of 32 sentences, batches of 1,024 are 0.91 to 1.02 x, and batches of 4,096 are 0.59 to 0.68 x.
+PADDED = {"cpu": 512, "cuda": 65536}
+
+
+def padded_parts(batch: TokenBlock, device: torch.device) -> list[TokenBlock]:
+    """Divide a batch, longest text first, for a model that pads each text to the longest one."""
+    parts, start = list[TokenBlock](), 0
+    while start < len(batch):
+        stop = start + max(1, PADDED[device.type] // int(batch.lengths[start]))
+        parts.append(batch[start:stop])
+        start = stop
+    return parts
+
+
 def halve_to_fit_memory(
     run: Callable[[TokenBlock], Output], batch: TokenBlock, *, advice: str
 ) -> list[Output]:

@@ -34,6 +34,7 @@ from sentkit.model.transformer.device import (
     gain_of_bf16,
     halve_to_fit_memory,
     one_thread_each,
+    padded_parts,
     pick_device,
     pick_precision,
     to_host,
@@ -346,8 +347,11 @@ class TransformerEncoder:
         vocabulary = self.checkpoint.config.get("vocab_size")
         if isinstance(vocabulary, int):
             check_ids(batch, vocabulary, self.checkpoint.name)
-        parts = halve_to_fit_memory(self._start_part, batch, advice="use --max-length, or --device cpu")
-        self.halved += len(parts) - 1
+        parts, pads = list[Callable[[], Arrays]](), isinstance(self.body, TransformersModel)
+        for part in padded_parts(batch, self.device) if pads else [batch]:
+            done = halve_to_fit_memory(self._start_part, part, advice="use --max-length, or --device cpu")
+            self.halved += len(done) - 1
+            parts += done
         return (
             parts[0]
             if len(parts) == 1

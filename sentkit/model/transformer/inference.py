@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sentkit.model.transformer.bert import ACTIVATIONS, Bert, Block
+from sentkit.model.transformer.bert import ACTIVATIONS, Bert, Block, with_bias
 from sentkit.model.transformer.device import speed_ratio
 from sentkit.model.transformer.flash import HALF, Kernel, kernel_for_encoding, packed_attention
 from sentkit.model.transformer.packed import Packed, spare_tokens
@@ -86,9 +86,12 @@ def prepare_for_cpu(bert: Bert, products: str | None = None) -> Bert:
 
 
 def prepare_for_cuda(bert: Bert) -> Bert:
-    """Replace the blocks of an encoder that is only read, on a GPU in bfloat16, if its kernel works there."""
+    """Replace the blocks of an encoder that is only read, on a GPU in bfloat16, if its kernel works there.
+
+    The kernel adds no bias of relative positions.
+    """
     weight = bert.words.weight
-    if weight.dtype not in HALF:
+    if weight.dtype not in HALF or bert.architecture.buckets:
         return bert
     kernel = kernel_for_encoding(bert.architecture.heads, bert.width, weight.device)
     if kernel is not None:
@@ -115,7 +118,7 @@ class InferenceBlock(nn.Module):
         """Return X(k) from X(k - 1), (n, d); or (b, d) if `only` selects one row of each sentence."""
         rows = states if only is None else states[only]
         queries, pairs = self.project(states, rows, only)
-        attended = self.attend(queries, pairs, packed, only is not None)
+        attended = self.attend(queries, pairs, packed, only)
         rows = self.mix_norm(self.mix_in(attended, rows))
         return self.norm(self.add_inner(rows))
 
@@ -129,8 +132,8 @@ class InferenceBlock(nn.Module):
     def add_inner(self, rows: Tensor) -> Tensor:
         return self.down(self.up(rows, None), rows)
 
-    def attend(self, queries: Tensor, pairs: Tensor, packed: Packed, single: bool) -> Tensor:
-        return attention_of_runs(queries, pairs, packed, self.heads, single=single)
+    def attend(self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
+        return attention_of_runs(queries, pairs, packed, self.heads, only)
 
 
 class CudaBlock(InferenceBlock):
@@ -148,8 +151,8 @@ class CudaBlock(InferenceBlock):
         queries, pairs = self.qkv(states, None).split((width, 2 * width), 1)
         return queries, pairs
 
-    def attend(self, queries: Tensor, pairs: Tensor, packed: Packed, single: bool) -> Tensor:
-        return packed_attention(self.kernel, queries, pairs, packed, self.heads, single=single)
+    def attend(self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
+        return packed_attention(self.kernel, queries, pairs, packed, self.heads, single=only is not None)
 
 
 def filler(lengths: Sequence[int]) -> list[int]:
@@ -169,21 +172,28 @@ def runs(lengths: tuple[int, ...]) -> Iterator[tuple[slice, slice, int]]:
         sentence += count
 
 
-def attention_of_runs(queries: Tensor, pairs: Tensor, packed: Packed, heads: int, *, single: bool) -> Tensor:
-    """Attention (n, d), (n, 2 d) -> (n, d); with `single`, one query for each sentence: (b, d) -> (b, d)."""
+def attention_of_runs(
+    queries: Tensor, pairs: Tensor, packed: Packed, heads: int, only: Tensor | None
+) -> Tensor:
+    """Attention (n, d), (n, 2 d) -> (n, d); `only` is the row of the one query of each sentence: (b, d)."""
     attended, size = torch.empty_like(queries), queries.shape[1] // heads
+    places = None if only is None else only - packed.starts
     for tokens, sentences, count in runs(packed.lengths):
-        selected = sentences if single else tokens
+        selected = tokens if only is None else sentences
         query = queries[selected].view(count, -1, heads, size).transpose(1, 2)  # (c, h, q, e)
         key, value = pairs[tokens].view(count, -1, 2, heads, size).permute(2, 0, 3, 1, 4)
-        long = key.shape[2] > LONGEST_RUN
-        mixed = (F.scaled_dot_product_attention if long else short_attention)(query, key, value)
+        longest = key.shape[2]
+        mask = with_bias(None, packed.bias, longest, None if places is None else places[sentences])
+        long = longest > LONGEST_RUN
+        mixed = (F.scaled_dot_product_attention if long else short_attention)(query, key, value, mask)
         attended[selected].view(count, -1, heads, size).copy_(mixed.transpose(1, 2))
     return attended
 
 
-def short_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def short_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
     """Attention (c, h, q, e) that stores all scores. It computes in float32, or in float64 for float64.
+
+    The mask is added to the scores.
 
     For products of bfloat16, oneDNN compiles and keeps a kernel for each shape, and here are many shapes.
     The softmax of torch first subtracts the maximum of each row, and is slow for short rows. Scores of
@@ -195,6 +205,8 @@ def short_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         each.to(precise, memory_format=torch.contiguous_format) for each in (query, key, value)
     )
     scores = (query @ key.transpose(-2, -1)).mul_(query.shape[-1] ** -0.5)
+    if mask is not None:
+        scores.add_(mask)
     weights = scores.exp()
     sums = weights.sum(-1, keepdim=True)
     if bool(((sums > SMALLEST_SUM) & (sums < LARGEST_SUM)).all()):

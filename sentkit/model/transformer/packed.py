@@ -26,6 +26,7 @@ class Packed:  # no slots: cached_property needs __dict__
     read: np.ndarray | None = None  # (n,) of bool: tokens that readouts reduce; None: all after `skip`
     pooled: tuple[tuple[int, int], ...] = ()  # ranges of rows; if there are any, readouts reduce each of them
     types: Tensor | None = None  # (n,), segment of each token, 0 or 1; None: all tokens are in the first
+    bias: Tensor | None = None  # (h, t, t), which attention adds to the scores of a query and a key
 
     @cached_property
     def tokens(self) -> int:

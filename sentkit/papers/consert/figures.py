@@ -20,7 +20,7 @@ from sentkit.model.encoding import Encoding
 from sentkit.model.reading import Reading, ReadingOptions, check_partial, plan_reading
 from sentkit.model.text.groups import prepare
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.transformer.architecture import EMBEDDINGS, UnsupportedArchitecture, architecture_of
+from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of, words_name
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.model.transformer.packed import Packed, first_tokens
 from sentkit.model.transformer.transformers_model import load_transformers_model
@@ -117,7 +117,7 @@ def word_table(checkpoint: Checkpoint) -> Float32:
     else:
         tensors = canonical(read_weights(checkpoint.transformer, checkpoint.name), architecture)
         fit(tensors, architecture, source=checkpoint.name)
-        table = tensors[f"{EMBEDDINGS['words']}.weight"]
+        table = tensors[words_name(architecture)]
     return table.numpy(force=True).astype(np.float32, copy=False)
 
 

@@ -76,6 +76,7 @@ class TSDAE(PackedMethod):
         [texts] = batch.texts
         vectors = self.vectors(self.pack(batch.draws["noisy"]))  # (b, d)
         packed = replace(self.pack([text[:-1] for text in texts]), causal=True)
+        packed = self.body.with_bias(packed)
         rows = packed.to_device(np.repeat(np.arange(len(texts)), packed.lengths))
         states = self.body.embed(packed)
         for block, cross in zip(self.body.blocks, self.cross, strict=True):

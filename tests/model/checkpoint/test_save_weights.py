@@ -23,7 +23,11 @@ from support import FAMILIES, TOKENIZER_FILES, copy_tokenizer
 
 WITH_POOLER = ("bert", "roberta")
 PREFIXES = dict(
-    zip(FAMILIES, ("bert.", "roberta.", "roberta.", "roberta.", "distilbert.", "electra."), strict=True)
+    zip(
+        FAMILIES,
+        ("bert.", "roberta.", "roberta.", "roberta.", "distilbert.", "electra.", "mpnet."),
+        strict=True,
+    )
 )
 DECODERS = {
     "bert": "cls.predictions.decoder",

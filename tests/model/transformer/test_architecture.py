@@ -5,7 +5,12 @@ import json
 import pytest
 
 from sentkit.errors import DataError
-from sentkit.model.transformer.architecture import FAMILIES, UnsupportedArchitecture, read_architecture
+from sentkit.model.transformer.architecture import (
+    FAMILIES,
+    UnsupportedArchitecture,
+    buckets_of,
+    read_architecture,
+)
 
 
 def saved_config(config_of, tmp_path, family, **settings):
@@ -24,7 +29,7 @@ def test_each_family_is_read(family, config_of, tmp_path):
 
     assert (found.family, found.width, found.depth, found.heads, found.inner) == (family, 32, 3, 4, 48)
     assert (found.vocabulary, found.max_tokens) == (97, 64)
-    assert found.types == (0 if family == "distilbert" else 2)
+    assert found.types == (0 if family in ("distilbert", "mpnet") else 2)
 
 
 def test_roberta_has_two_positions_less():
@@ -48,7 +53,7 @@ def test_a_config_with_only_sizes_gets_the_defaults_of_its_family():
 @pytest.mark.parametrize(
     "change",
     [
-        *({"model_type": kind} for kind in ("mpnet", None, ["bert"])),
+        *({"model_type": kind} for kind in ("albert", None, ["bert"])),
         {"position_embedding_type": "relative_key"},
         *({"hidden_act": name} for name in ("quick_gelu", 3)),
         *({name: True} for name in ("is_decoder", "add_cross_attention", "is_encoder_decoder")),
@@ -56,6 +61,7 @@ def test_a_config_with_only_sizes_gets_the_defaults_of_its_family():
         {"quantization_config": {"bits": 4}},
         {"auto_map": {"AutoModel": "modeling.Own"}},
         {"num_attention_heads": 5},
+        {"model_type": "mpnet", "relative_attention_num_buckets": 16},
     ],
 )
 def test_other_values_are_not_packed(change, plain):
@@ -83,3 +89,14 @@ def test_roberta_without_a_position_for_a_token_is_an_error(config_of, tmp_path)
 
     with pytest.raises(DataError, match="max_position_embeddings"):
         read_architecture(config | {"max_position_embeddings": 2}, "config.json")
+
+
+def test_rows_of_relative_positions_by_hand():
+    """Rows 0 to 7 and 16 to 23 are of one distance each; 8 to 15 and 24 to 31 of logarithms from 8 to 128."""
+    rows = buckets_of(300)
+
+    assert rows[299, [299, 298, 292, 291, 284, 283, 282, 267, 235, 171, 0]].tolist() == [
+        *(0, 1, 7, 8, 9, 10, 10, 12, 14, 15, 15)
+    ]
+    assert rows[0, [1, 7, 8, 16, 32, 64, 128, 299]].tolist() == [17, 23, 24, 26, 28, 30, 31, 31]
+    assert (rows.diagonal() == 0).all()

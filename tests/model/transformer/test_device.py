@@ -8,7 +8,7 @@ import torch
 from sentkit.errors import UnavailableError, UsageError
 from sentkit.model.text.tokens import TokenBlock, Tokens
 from sentkit.model.transformer import device
-from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
+from sentkit.model.transformer.device import halve_to_fit_memory, padded_parts, pick_device, pick_precision
 
 CPU = torch.device("cpu")
 
@@ -143,3 +143,13 @@ def test_tensors_of_a_failed_run_are_freed_before_the_halves_run():
         return len(batch)
 
     assert halve_to_fit_memory(run, batch_of(4), advice="") == [1, 1, 1, 1]
+
+
+def test_parts_of_a_model_that_pads_count_the_padding(monkeypatch):
+    """The first fills 3 x 10 of 32 tokens, and a text of more tokens than a part is alone."""
+    monkeypatch.setitem(device.PADDED, "cpu", 32)
+    batch = TokenBlock.of([Tokens([5] * length, length) for length in (40, 10, 9, 2, 2, 1, 1, 1)])
+
+    parts = padded_parts(batch, CPU)
+
+    assert [part.lengths.tolist() for part in parts] == [[40], [10, 9, 2], [2, 1, 1, 1]]

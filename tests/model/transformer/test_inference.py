@@ -182,8 +182,9 @@ def test_scores_that_overflow_or_vanish_use_softmax(size, sign):
     torch.testing.assert_close(mixed[0, 0], expected, rtol=1e-3, atol=1e-4)
 
 
-def test_long_sentences_equal_padded_attention(make, tmp_path, load, sentences):
-    model = make("bert", max_position_embeddings=2 * LONGEST_RUN, hidden_size=16, num_hidden_layers=2)
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+def test_long_sentences_equal_padded_attention(family, make, tmp_path, load, sentences):
+    model = make(family, max_position_embeddings=2 * LONGEST_RUN, hidden_size=16, num_hidden_layers=2)
     model.save_pretrained(tmp_path)
     packed = pack(sentences([LONGEST_RUN + 1, LONGEST_RUN + 1, LONGEST_RUN, 3]))
 

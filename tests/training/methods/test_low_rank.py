@@ -139,7 +139,7 @@ def test_a_base_that_transformers_runs_is_refused(tmp_path, base_folder):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         if (base_folder / name).is_file():
             (tmp_path / name).write_bytes((base_folder / name).read_bytes())
-    transformers.MPNetModel(transformers.MPNetConfig(vocab_size=200, **sizes)).save_pretrained(tmp_path)
+    transformers.AlbertModel(transformers.AlbertConfig(vocab_size=200, **sizes)).save_pretrained(tmp_path)
     other = open_named(str(tmp_path), 32)
 
     with pytest.raises(UsageError, match=r"^lora: not supported, because transformers runs this model"):
