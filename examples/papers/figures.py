@@ -1,20 +1,17 @@
 """The figures of the papers, from the runs of papers.py."""
 
 import json
+from dataclasses import replace
+
+from running import MissingError, run, sentkit
+from systems import ENTRIES
 
 from sentkit.console import Console
 from sentkit.flags.plots import PlotFlags
 from sentkit.plots.picture import Picture
+from sentkit.reports.suites import find_test_sets
 
 LEFT_OUT = (0, 1, 2, 5, 10, 20, 36, 50, 100, 200)  # numbers of frequent tokens, figure 4 of ConSERT
-ENTRIES = {  # figure -> the entries, as in systems.py
-    "entries-1": "base:{entry}",
-    "entries-2": "1-a!:{entry}",
-    "entries-3": "2-a!:{entry}",
-    "entries-4": "3-a!:{entry}",
-    "entries-simcse": "simcse!:{entry}",
-    "entries-sncse": "sncse!:{entry}",
-}
 
 
 def make(runner, name):
@@ -32,7 +29,7 @@ def path_of(runner, name):
 
 
 def plot(runner, name, kind, *words):
-    runner.call("plot", kind, *words, "-o", path_of(runner, name), "-f")
+    run("sentkit", "plot", kind, *words, "-o", path_of(runner, name), "-f")
 
 
 def write(runner, name, picture):
@@ -48,6 +45,12 @@ def rows_file(runner, name, rows):
     return str(path)
 
 
+def records_of(runner, table):
+    """The values of all rows of a table or figure."""
+    lines = runner.report(runner.arguments_of(table), runner.suites_of(table), "--format", "json")
+    return [json.loads(line) for line in lines.splitlines()]
+
+
 def averages(records):
     """The records of the averages; of STS-B if some test sets are missing."""
     tasks = {record["task"] for record in records}
@@ -59,7 +62,7 @@ def checkpoint(runner, name):
     """That of the first seed."""
     made = runner.checkpoints(runner.systems[name])
     if not made:
-        raise runner.missing(f"{name} is not there")
+        raise MissingError(f"{name} is not there")
     return next(iter(made.values()))
 
 
@@ -70,9 +73,8 @@ def layers(runner):
     """Figure 1: each layer and readout of the base, and [CLS] of SG and SG-OPT."""
     folder = runner.out / "rows/layers"
     readouts = ("--readout", "L*:cls,L*:mean,L*:max")
-    runner.call(
-        "encode", runner.pairs, "-m", runner.base, "-o", folder, "--precision", "fp32", "-f", "-q", *readouts
-    )
+    words = ("-m", runner.base, "-o", folder, "--precision", "fp32", "-f", *readouts)
+    sentkit("encode", runner.pairs, *words)
     rows = scored(runner, *sorted(folder.glob("*.safetensors")))
     model = rows[0]["encoder"].partition("/")[0]
     for name in ("sg", "sg-opt"):
@@ -82,8 +84,8 @@ def layers(runner):
 
 
 def scored(runner, *paths):
-    text = runner.call("score", *paths, "--gold", "score", "-q", keep=True)
-    return [row for row in map(json.loads, text.splitlines()) if row.get("file") != "average"]
+    lines = sentkit("score", *paths, "--gold", "score").splitlines()
+    return [row for row in map(json.loads, lines) if row.get("file") != "average"]
 
 
 def domains(runner):
@@ -96,7 +98,7 @@ def domains(runner):
             "domain": f"{record['task']}, texts of {texts}",
             "value": value,
         }
-        for record in runner.records("domains")
+        for record in records_of(runner, "domains")
         for texts in [record["row"].partition("#")[0].partition(",")[2]]
         for value in record["values"]
         if record["task"] in ("STS-B", "avg")
@@ -148,14 +150,14 @@ def words(runner):
     """The word vectors by frequency, counted on a corpus."""
     from sentkit.papers.consert.figures import words as by_frequency
 
-    write(runner, "words", by_frequency([runner.row_file("corpus")], model=runner.base))
+    write(runner, "words", by_frequency([runner.prepared.file("corpus")], model=runner.base))
 
 
 def scale(runner, name):
     """Table 4, figures 6 and 7."""
     from sentkit.papers.consert.figures import scale as line
 
-    records, label = averages(runner.records(name))
+    records, label = averages(records_of(runner, name))
     rows = [
         {name: float(record["row"]), label: record["value"], f"{label}_sd": record["sd"]}
         for record in records
@@ -172,7 +174,7 @@ def views(runner):
     """Figure 5: the pairs of views."""
     from sentkit.papers.consert.figures import views as grid
 
-    records, label = averages(runner.records("views"))
+    records, label = averages(records_of(runner, "views"))
     order = {
         name: place
         for place, name in enumerate(("none", "shuffle", "token-cutoff", "feature-cutoff", "dropout"))
@@ -196,7 +198,7 @@ def bars_of(runner, name, records):
     for suite, metric in (("sts", "Spearman x 100"), ("clustering", "accuracy x 100")):
         rows = [
             {
-                "system": record["row"],
+                "system": record["row"].partition("#")[0],
                 "task": record["task"],
                 metric: record["value"],
                 f"{metric}_sd": record["sd"],
@@ -210,19 +212,17 @@ def bars_of(runner, name, records):
     write(runner, name, Picture(tuple(panels), height=0.6 if len(panels) == 1 else 0.35, columns=1))
 
 
-def figure_rows(runner, table):
-    records = runner.table_records(table)
-    return [record | {"row": record["row"].partition("#")[0]} for record in records]
-
-
 def scores(runner):
     """Figure 1: the scores by test set."""
-    bars_of(runner, "scores", figure_rows(runner, "3"))
+    bars_of(runner, "scores", records_of(runner, "3"))
 
 
 def clusters(runner):
     """Figure 1: the vectors of StackOverflow in two dimensions."""
-    [questions] = runner.test_files("clustering/stackoverflow")
+    sets = find_test_sets(str(runner.tests), ["clustering"])[0]
+    questions = next((test.path for test in sets if test.name == "stackoverflow"), None)
+    if questions is None:
+        raise MissingError(f"{runner.tests}/clustering/stackoverflow: no such file")
     models = {"base": runner.base, **{name: checkpoint(runner, name) for name in ("sbert", "pairsupcon")}}
     paths = [runner.encoded(f"space/{name}", model, questions) for name, model in models.items()]
     plot(runner, "space", "space", *paths, "--label", "label")
@@ -230,7 +230,7 @@ def clusters(runner):
 
 def abilities(runner):
     """Figure 3: both objectives and each alone, on STS and on clustering."""
-    bars_of(runner, "abilities", runner.records("abilities"))
+    bars_of(runner, "abilities", records_of(runner, "abilities"))
 
 
 # DefSent+
@@ -239,11 +239,20 @@ def abilities(runner):
 def entries(runner, name):
     from sentkit.papers.defsent.figures import axes
 
-    write(runner, name, axes([runner.known_entries(ENTRIES[name])]))
+    write(runner, name, axes([entries_of(runner, ENTRIES[name])]))
 
 
 def correlations(runner):
     from sentkit.papers.defsent.figures import correlations as panels
 
-    paths = [runner.known_entries(f"2-a!:{{entry}}{ica}") for ica in ("", "+ica")]
+    plain = ENTRIES["entries-3"]
+    paths = [entries_of(runner, spec) for spec in (plain, replace(plain, ica=True))]
     write(runner, "correlations", panels(paths))
+
+
+def entries_of(runner, spec):
+    if spec.maker != "base":
+        maker = runner.systems[spec.maker]
+        if not all(runner.mark(maker, seed).exists() for seed in runner.seeds_of(maker)):
+            raise MissingError(f"{spec.maker} is not complete")
+    return runner.entries(spec)
