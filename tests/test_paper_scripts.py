@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -210,6 +211,28 @@ def test_the_recipe_follows_the_base(runner, base, first, last, entry, senteval,
     assert plan.tokenizers() == {"bert": papers.BERT, "roberta": papers.ROBERTA} | {
         base.partition("-")[0]: "base"
     }
+
+
+def test_the_texts_of_consert_are_english(runner):
+    plan = runner("consert", "bert-base")
+    [pattern] = (each for each in plan.paper.rows["sts"] if "sts1" in each)
+
+    assert [Path(each).stem for each in plan.prepared.files(pattern)] == list(SETS[:5])
+
+
+def test_figure_5_of_sg_bert_draws_cls_before_and_after(runner, tmp_path, monkeypatch):
+    """The base declares another readout; the flow has all seeds, as the trainings."""
+    plan, calls = runner("sg-bert", "bert-base"), []
+    (tmp_path / "out/runs/sg-opt/seed-1").mkdir(parents=True)
+    monkeypatch.setattr(sys.modules["running"], "run", lambda *words: calls.append([*map(str, words)]))
+    monkeypatch.setattr(sys.modules["figures"], "run", lambda *words: None)
+    papers.figures.make(plan, "space")
+    models = [words[words.index("-m") + 1] for words in calls]
+
+    assert models == ["base", str(tmp_path / "out/runs/sg-opt/seed-1")]
+    assert [words[-3:-1] for words in calls] == [["--readout", "cls"], ["fp32", "-f"]]
+    assert "--set readout=cls" in plan.systems["sg-opt"].train
+    assert len(plan.seeds_of(plan.systems["flow"])) == len(plan.seeds_of(plan.systems["sg-opt"])) == 8
 
 
 def test_rows_have_the_seeds_and_the_best_on_dev(runner, tmp_path):

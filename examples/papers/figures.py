@@ -2,9 +2,10 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 
 from running import MissingError, run, sentkit
-from systems import ENTRIES
+from systems import ENTRIES, VIEWS
 
 from sentkit.console import Console
 from sentkit.flags.plots import PlotFlags
@@ -92,19 +93,14 @@ def domains(runner):
     """Figure 4: trained on texts of STS-B and of NLI."""
     from sentkit.papers.sg_bert.figures import domains as bars
 
-    rows = [
-        {
-            "system": record["row"].partition(",")[0],
-            "domain": f"{record['task']}, texts of {texts}",
-            "value": value,
-        }
-        for record in records_of(runner, "domains")
-        for texts in [record["row"].partition("#")[0].partition(",")[2]]
-        for value in record["values"]
-        if record["task"] in ("STS-B", "avg")
-    ]
+    rows = []
+    for record in records_of(runner, "domains"):
+        system, _, texts = record["row"].partition("#")[0].partition(",")
+        if record["task"] in ("STS-B", "avg"):
+            domain = f"{record['task']}, texts of {texts}"
+            rows += [{"system": system, "domain": domain, "spearman": each} for each in record["values"]]
     rows.sort(key=lambda row: (row["domain"].startswith("avg"), row["domain"].endswith("NLI")))
-    path = rows_file(runner, "domains", [row | {"spearman": row.pop("value")} for row in rows])
+    path = rows_file(runner, "domains", rows)
     write(runner, "domains", bars([path], name="system", domain="domain"))
 
 
@@ -163,11 +159,8 @@ def scale(runner, name):
         for record in records
     ]
     rows.sort(key=lambda row: row[name])
-    write(
-        runner,
-        name,
-        line([rows_file(runner, name, rows)], x=name, value=label, log=name in ("batch", "texts")),
-    )
+    path, log = rows_file(runner, name, rows), name in ("batch", "texts")
+    write(runner, name, line([path], x=name, value=label, log=log))
 
 
 def views(runner):
@@ -175,15 +168,12 @@ def views(runner):
     from sentkit.papers.consert.figures import views as grid
 
     records, label = averages(records_of(runner, "views"))
-    order = {
-        name: place
-        for place, name in enumerate(("none", "shuffle", "token-cutoff", "feature-cutoff", "dropout"))
-    }
-    names = sorted(
-        (record["row"].split(",") for record in records), key=lambda each: [order[name] for name in each]
-    )
     values = {record["row"]: record["value"] for record in records}
-    rows = [{"view_a": a, "view_b": b, label: values[f"{a},{b}"]} for a, b in names]
+    rows = [
+        {"view_a": a, "view_b": b, label: values[f"{a},{b}"]}
+        for a, b in product(VIEWS, VIEWS)
+        if f"{a},{b}" in values
+    ]
     write(runner, "views", grid([rows_file(runner, "views", rows)], value=label))
 
 
@@ -195,16 +185,12 @@ def bars_of(runner, name, records):
     from sentkit.papers.sg_bert.figures import domains as bars
 
     panels = []
+    records = [[record[key] for key in ("suite", "row", "task", "value", "sd")] for record in records]
     for suite, metric in (("sts", "Spearman x 100"), ("clustering", "accuracy x 100")):
         rows = [
-            {
-                "system": record["row"].partition("#")[0],
-                "task": record["task"],
-                metric: record["value"],
-                f"{metric}_sd": record["sd"],
-            }
-            for record in records
-            if record["suite"] == suite
+            {"system": row.partition("#")[0], "task": task, metric: value, f"{metric}_sd": sd}
+            for own, row, task, value, sd in records
+            if own == suite
         ]
         if rows:
             path = rows_file(runner, f"{name}-{suite}", rows)

@@ -138,6 +138,7 @@ CONSERT = Paper(
     rows={
         "sts": ("texts", "sts/sts1[2-6]", "sts/stsb.*", "sts/sickr.*"),
         "premises": ("texts", "nli/train"),
+        "corpus": ("texts", "corpora/*"),  # the paper counts words of Wikipedia
         "deleted": ("augmented", "premises", "--op delete --mark [MASK]"),
         "variants": ("augmented", "deleted", "--op span-delete --mark [MASK] --replace --field text=text_a"),
         **{f"sts-{count}": ("sample", "sts", count) for count in (10, 100, 1000, 10000)},
