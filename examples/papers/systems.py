@@ -235,10 +235,10 @@ PAIRSUPCON = Paper(
         System("pairsupcon", PSC, figures={"abilities": "PairSupCon"}),
         System("pairsupcon-cls-only", f"{PSC} --preset cls", figures={"abilities": "Classification"}),
         System("pairsupcon-id-only", f"{PSC} --preset id", figures={"abilities": "InstanceDisc"}),
-        System("pairsupcon-id-only-no-hard-neg", f"{PSC} --preset id-plain"),
-        System("pairsupcon-no-hard-neg", f"{PSC} --preset plain"),
+        System("pairsupcon-id-only-no-hard-neg", f"{PSC} --preset id-plain", trial=False),
+        System("pairsupcon-no-hard-neg", f"{PSC} --preset plain", trial=False),
         *(
-            System(f"pairsupcon-beta-sweep-{row}", f"{PSC} --set beta={beta}", trial=row == "row3")
+            System(f"pairsupcon-beta-sweep-{row}", f"{PSC} --set beta={beta}", trial=False)
             for row, beta in BETAS.items()
         ),
         System("pairsupcon-stsb-dev", f"{PSC} --set final=best"),
