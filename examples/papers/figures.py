@@ -53,10 +53,11 @@ def records_of(runner, table):
 
 
 def averages(records):
-    """The records of the averages; of STS-B if some test sets are missing."""
-    tasks = {record["task"] for record in records}
-    task = "avg" if "avg" in tasks else "STS-B"
-    return [record for record in records if record["task"] == task], f"{task}, Spearman x 100"
+    """The records of the averages, and a label; of STS-B if some test sets are missing."""
+    found = [record for record in records if record["task"] == "avg"]
+    if found:
+        return found, "average, Spearman x 100"
+    return [record for record in records if record["task"] == "STS-B"], "STS-B, Spearman x 100"
 
 
 def checkpoint(runner, name):
@@ -96,10 +97,11 @@ def domains(runner):
     rows = []
     for record in records_of(runner, "domains"):
         system, _, texts = record["row"].partition("#")[0].partition(",")
-        if record["task"] in ("STS-B", "avg"):
-            domain = f"{record['task']}, texts of {texts}"
+        test = {"STS-B": "STS-B", "avg": "average"}.get(record["task"])
+        if test:
+            domain = f"{test}, texts of {texts}"
             rows += [{"system": system, "domain": domain, "spearman": each} for each in record["values"]]
-    rows.sort(key=lambda row: (row["domain"].startswith("avg"), row["domain"].endswith("NLI")))
+    rows.sort(key=lambda row: (row["domain"].startswith("average"), row["domain"].endswith("NLI")))
     path = rows_file(runner, "domains", rows)
     write(runner, "domains", bars([path], name="system", domain="domain"))
 

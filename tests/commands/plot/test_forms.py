@@ -262,3 +262,18 @@ def test_a_legend_has_round_values_at_their_shades():
     ratio = math.log(4 / 2) / math.log(11 / 4)
     assert (heights[0] - heights[1]) / (heights[1] - heights[2]) == pytest.approx(ratio, rel=1e-4)
     assert "pairs" not in places[1]
+
+
+def test_a_legend_is_read_line_by_line():
+    """Seven names of one length are in several lines of this width."""
+    names = [f"the encoder {letter}" for letter in "abcdefg"]
+    series = tuple(Series(name, np.zeros(1), np.ones(1)) for name in names)
+    panel = Panel(Axis("x", ""), Axis("y", ""), series)
+    places = {
+        text.text: (float(text.get("y") or 0), float(text.get("x") or 0))
+        for text in drawn_texts(Picture((panel,)), 84)
+        if text.text in names
+    }
+
+    assert sorted(places, key=places.__getitem__) == names
+    assert 1 < len({y for y, _ in places.values()}) < len(names)
