@@ -49,6 +49,7 @@ FEW_TESTS = 200  # rows of a test set of --quick
 TRIAL = ("--set", "batch=16", "--set", "epochs=1", "--set", "max_length=64")
 BERT, ROBERTA = "google-bert/bert-base-uncased", "FacebookAI/roberta-base"  # for their tokenizers
 FLOW_READOUT = "mean-last2"
+MEAN = ", mean of seeds"
 FORMATS = {"text": ".txt", "markdown": ".md", "latex": ".tex"}
 
 
@@ -146,7 +147,7 @@ class Runner:
                     best = self.paper.best_seed and not deviates
                     rows.append(Row(table, name, readout, best))
                     if best:
-                        rows.append(Row(table, f"{name}, mean of seeds", readout))
+                        rows.append(Row(table, name + MEAN, readout))
             rows += [Row(system.added, system.name)] if system.added in known else []
             rows += [Row(figure, name) for figure, name in system.figures.items()]
         return found
@@ -388,12 +389,19 @@ class Runner:
             if arguments:
                 self.report(sorted(arguments), suites, "--format", "json", *flags)
 
+    def rows_of(self, table):
+        """The rows of a table or figure with their systems, in the order of the paper."""
+        places = {line[:2]: place for place, line in enumerate(self.published)}
+        found = [(self.systems[name], row) for name in self.rows for row in self.rows[name]]
+        found = [(system, row) for system, row in found if row.table == table]
+        last = len(places)
+        return sorted(found, key=lambda each: places.get((table, each[1].name.partition(MEAN)[0]), last))
+
     def arguments_of(self, table):
         """Those of all rows of a table or figure."""
         if problem := self.missing_sets(table):
             raise MissingError(problem)
-        rows = [(self.systems[name], row) for name in self.rows for row in self.rows[name]]
-        found = [each for own, row in rows if row.table == table for each in self.arguments(own, row)]
+        found = [each for system, row in self.rows_of(table) for each in self.arguments(system, row)]
         if not found:
             raise MissingError("none of its runs is there")
         return found

@@ -129,14 +129,10 @@ def losses(runner, number):
 def steps(runner, number):
     """ConSERT, table 4: the step that the dev pairs chose."""
     lines = []
-    for name, rows in runner.rows.items():
-        for row in rows:
-            if row.table == "4":
-                declared = [
-                    Path(path) / "sentkit.json" for path in runner.checkpoints(runner.systems[name]).values()
-                ]
-                found = [str(json.loads(path.read_text())["step"]) for path in declared]
-                lines += [Line((HERE, row.name, ""), (", ".join(found),), here=True)] if found else []
+    for system, row in runner.rows_of("4"):
+        paths = [Path(path) / "sentkit.json" for path in runner.checkpoints(system).values()]
+        found = [str(json.loads(path.read_text())["step"]) for path in paths]
+        lines += [Line((HERE, row.name, ""), (", ".join(found),), here=True)] if found else []
     if not lines:
         raise MissingError("none of its runs is there")
     return beside(runner, "4", lines, "steps")
