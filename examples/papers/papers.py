@@ -144,6 +144,8 @@ class Runner:
                 table, name, readout = line
                 if not system.tables or table in system.tables:
                     deviates = free.pop(line)
+                    if system.checkpoint != "base" and table not in self.paper.read_out:
+                        readout = ""
                     best = self.paper.best_seed and not deviates
                     rows.append(Row(table, name, readout, best))
                     if best:
@@ -357,9 +359,9 @@ class Runner:
                 yield f"{row.name}={self.with_readout(path, row.readout)}"
 
     def with_readout(self, path, readout):
-        """A checkpoint with the readout of a row, if it does not declare it."""
-        declared = read_object_if_there(Path(path) / "sentkit.json").get("readout", "")
-        if not readout or path.startswith("words:") or declared.rpartition(":")[2] == readout:
+        """A checkpoint with the readout of a row, as `sentkit report` reads it."""
+        declared = read_object_if_there(Path(path) / "sentkit.json").get("readout")
+        if readout in ("", declared):
             return path
         if readout != "prompt":
             return f"{path}#{self.values.get(readout, readout)}"

@@ -1,8 +1,9 @@
 """The systems of the four papers: how each is trained, and which rows and figures it belongs to.
 
 The name of a system is that of its rows in the published tables. A system has all published rows of the base
-with this name, with their readouts. A row is the mean of all seeds; in a paper with `best_seed`, a published
-row without a deviation is of the seed that is best on the dev pairs, and the mean is another row.
+with this name, with the readout of its checkpoint, or for the base and the tables of `read_out` that of the
+row. A row is the mean of all seeds. In a paper with `best_seed`, a published row without a deviation is of
+the seed that is best on the dev pairs, and the mean is another row.
 
 A word in braces is a value of the recipe of the base (`recipes`), or a file of rows: one that `rows` of the
 paper prepares, or one of the data, such as {nli/train}.
@@ -55,6 +56,7 @@ class Paper:
     impossible: dict[str, str]  # row, figure or table -> the reason
     flags: dict[str, tuple[str, ...]] = field(default_factory=dict)  # table -> more flags of `sentkit report`
     best_seed: bool = False  # a run starts from the seed that is best on the dev pairs
+    read_out: tuple[str, ...] = ()  # tables whose readouts the checkpoints do not declare
 
 
 SG = "sg-bert {stsb} --set readout=cls"
@@ -352,6 +354,7 @@ DEFSENT_PLUS = Paper(
     impossible={"figure 2": DRAWING, "table 5": "its content is in no source of sentkit"},
     flags={"2": ("--baseline", "defsent-plus-1-a")},
     best_seed=True,
+    read_out=("4",),  # SentEval
 )
 
 PAPERS = {"sg-bert": SG_BERT, "consert": CONSERT, "pairsupcon": PAIRSUPCON, "defsent-plus": DEFSENT_PLUS}
