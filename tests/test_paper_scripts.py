@@ -290,6 +290,7 @@ def not_made(out, paper, base):
         lines = [line.split() for line in texts[table].read_text().splitlines()]
         found |= {(table, line[1]) for line in lines if line[:1] == ["here"]}
     rows = {(table, system) for table, system, _ in rows_of(paper, base) if system not in plan.impossible}
+    rows |= {(each.added, each.name) for each in plan.systems if each.added}
     pictures = {name for name in plan.figures if not list(out.glob(f"figures/{name}.*"))}
     return rows - found, plan.notes.keys() - texts.keys(), pictures
 
@@ -338,24 +339,24 @@ def test_a_quick_run_makes_tables_and_figures(run, furnished, tmp_path, execute)
     assert "not made: table 7: " in done.stderr
 
 
-PROBLEMS = {
-    "consert": [f"texts{count} (texts): {count} texts; sts has 320" for count in (1000, 10000)],
-    "defsent-plus": [f"table 1, tokens of roberta: {papers.ROBERTA}: no tokenizer (--given roberta=FOLDER)"],
+GIVEN = {
+    "sg-bert": ("--given", "glove=words:binary"),
+    "consert": ("--given", "glove=words:binary"),
+    "pairsupcon": (),
+    "defsent-plus": ("--given", "roberta=base"),  # a tokenizer
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("paper", papers.PAPERS)
 def test_every_row_and_figure_of_a_paper_is_made(run, paper, tmp_path):
-    """Without --quick, on complete suites of a few rows."""
-    given = () if paper in ("pairsupcon", "defsent-plus") else ("--given", "glove=words:binary")
-    done = run(paper, *FAST, "--seeds", "1", *given)
+    """Without --quick, on complete suites of a few rows. There are too few texts for a part of figure 6."""
+    done = run(paper, *FAST, "--seeds", "1", *GIVEN[paper])
 
     assert done.returncode == 0, done.stderr
     assert not_made(tmp_path / "out", paper, "bert-base") == (set(), set(), set())
-    assert [line.partition(": ")[2] for line in done.stderr.splitlines() if "not made" in line] == [
-        f"not made: {problem}" for problem in PROBLEMS.get(paper, ())
-    ]
+    few = [f"not made: texts{count} (texts): {count} texts; sts has 320" for count in (1000, 10000)]
+    assert re.findall("not made: .*", done.stderr) == (few if paper == "consert" else [])
 
 
 @pytest.mark.slow
