@@ -98,13 +98,15 @@ class Set(NamedTuple):
     language: str
     expected: tuple[int, ...]
     files: list[str]
+    pattern: str  # of the files, as a shell writes it
 
 
 def parsed(table):
     for line in table.strip().splitlines():
         name, place, form, language, counts, path, *parts = line.split()
         files = [path.format(part) for part in parts] or [path]
-        yield name, Set(PLACES[place], form, language, tuple(map(int, counts.split("/"))), files)
+        pattern = path.format(f"{{{','.join(parts)}}}") if len(parts) > 1 else files[0]
+        yield name, Set(PLACES[place], form, language, tuple(map(int, counts.split("/"))), files, pattern)
 
 
 SETS = dict(parsed(TABLE))
@@ -141,7 +143,7 @@ def main():
         else:
             refused += bool(problems)
             if not problems:
-                complain(f"missing: {name} ({', '.join(each.files)}), published at {each.place}")
+                complain(f"missing: {name} ({each.pattern}), published at {each.place}")
         for problem in problems:
             complain(
                 f"{problem}; " + (f"instead: {source}" if name in made else f"published at {each.place}")
@@ -207,8 +209,8 @@ def lines_of(path, form):
     pattern, header, encoding = FORMATS[form]
     lines = content(path, encoding)
     if not lines[0].startswith(header):
-        problem = f"{path}:1: the header is not {header.strip()!r} but {lines[0]!r}"
-        raise Refused(f"{problem}; another language or version")
+        found, expected = (", ".join(line.strip().split("\t")) for line in (lines[0], header))
+        raise Refused(f"{path}:1: the columns are not {expected}, but {found}; another language or version")
     for number, line in enumerate(lines[bool(header) :], 1 + bool(header)):
         match = re.fullmatch(pattern, line.removesuffix("\r"))
         if match is None:

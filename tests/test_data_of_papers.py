@@ -156,7 +156,7 @@ GOLD, INPUT = "STS12-en-test/STS.gs.MSRvid.txt", "STS12-en-test/STS.input.MSRvid
 @pytest.mark.parametrize(
     ("name", "path", "old", "new", "problem"),
     [
-        ("sts/sickr.test", SICK, b"_A", b"_a", ":1: the header is not .*; another language or version"),
+        ("sts/sickr.test", SICK, b"_A", b"_a", ":1: the columns are not pair_ID, .*; another language"),
         ("sts/sickr.test", SICK, b"3.25", b"9", ":2: the score '9' is not a number from 0 to 5"),
         ("sts/sickr.test", SICK, b"3.25", b"nan", ":2: the score 'nan' is not a number from 0 to 5"),
         ("sts/sickr.test", SICK, b"\t3.25", b"", ":2: not a line of this set: .*; another version"),
@@ -215,8 +215,8 @@ def test_missing_sets_are_named(converter, tmp_path):
     assert (code, re.findall(r"missing: (\S+) \((.*)\), published at (\S+)", err)) == (
         0,
         [
-            ("sts/sts14_es", "STS.input.wikipedia.txt, STS.input.news.txt", SEMEVAL),
-            ("senteval/mr", "MR/rt-polarity.pos, MR/rt-polarity.neg", SENTEVAL),
+            ("sts/sts14_es", "STS.input.{wikipedia,news}.txt", SEMEVAL),
+            ("senteval/mr", "MR/rt-polarity.{pos,neg}", SENTEVAL),
         ],
     )
     assert (nothing[0], nothing[1], nothing[2].count(": missing: ")) == (66, "", 3)

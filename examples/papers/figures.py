@@ -1,20 +1,18 @@
 """The figures of the papers, from the runs of papers.py."""
 
 import json
+from dataclasses import replace
+from itertools import product
+
+from running import MissingError, run, sentkit
+from systems import ENTRIES, VIEWS
 
 from sentkit.console import Console
 from sentkit.flags.plots import PlotFlags
 from sentkit.plots.picture import Picture
+from sentkit.reports.suites import find_test_sets
 
 LEFT_OUT = (0, 1, 2, 5, 10, 20, 36, 50, 100, 200)  # numbers of frequent tokens, figure 4 of ConSERT
-ENTRIES = {  # figure -> the entries, as in systems.py
-    "entries-1": "base:{entry}",
-    "entries-2": "1-a!:{entry}",
-    "entries-3": "2-a!:{entry}",
-    "entries-4": "3-a!:{entry}",
-    "entries-simcse": "simcse!:{entry}",
-    "entries-sncse": "sncse!:{entry}",
-}
 
 
 def make(runner, name):
@@ -32,7 +30,7 @@ def path_of(runner, name):
 
 
 def plot(runner, name, kind, *words):
-    runner.call("plot", kind, *words, "-o", path_of(runner, name), "-f")
+    run("sentkit", "plot", kind, *words, "-o", path_of(runner, name), "-f")
 
 
 def write(runner, name, picture):
@@ -48,18 +46,25 @@ def rows_file(runner, name, rows):
     return str(path)
 
 
+def records_of(runner, table):
+    """The values of all rows of a table or figure."""
+    lines = runner.report(runner.arguments_of(table), runner.suites_of(table), "--format", "json")
+    return [json.loads(line) for line in lines.splitlines()]
+
+
 def averages(records):
-    """The records of the averages; of STS-B if some test sets are missing."""
-    tasks = {record["task"] for record in records}
-    task = "avg" if "avg" in tasks else "STS-B"
-    return [record for record in records if record["task"] == task], f"{task}, Spearman x 100"
+    """The records of the averages, and a label; of STS-B if some test sets are missing."""
+    found = [record for record in records if record["task"] == "avg"]
+    if found:
+        return found, "average, Spearman x 100"
+    return [record for record in records if record["task"] == "STS-B"], "STS-B, Spearman x 100"
 
 
 def checkpoint(runner, name):
     """That of the first seed."""
     made = runner.checkpoints(runner.systems[name])
     if not made:
-        raise runner.missing(f"{name} is not there")
+        raise MissingError(f"{name} is not there")
     return next(iter(made.values()))
 
 
@@ -70,9 +75,8 @@ def layers(runner):
     """Figure 1: each layer and readout of the base, and [CLS] of SG and SG-OPT."""
     folder = runner.out / "rows/layers"
     readouts = ("--readout", "L*:cls,L*:mean,L*:max")
-    runner.call(
-        "encode", runner.pairs, "-m", runner.base, "-o", folder, "--precision", "fp32", "-f", "-q", *readouts
-    )
+    words = ("-m", runner.base, "-o", folder, "--precision", "fp32", "-f", *readouts)
+    sentkit("encode", runner.pairs, *words)
     rows = scored(runner, *sorted(folder.glob("*.safetensors")))
     model = rows[0]["encoder"].partition("/")[0]
     for name in ("sg", "sg-opt"):
@@ -82,27 +86,23 @@ def layers(runner):
 
 
 def scored(runner, *paths):
-    text = runner.call("score", *paths, "--gold", "score", "-q", keep=True)
-    return [row for row in map(json.loads, text.splitlines()) if row.get("file") != "average"]
+    lines = sentkit("score", *paths, "--gold", "score").splitlines()
+    return [row for row in map(json.loads, lines) if row.get("file") != "average"]
 
 
 def domains(runner):
     """Figure 4: trained on texts of STS-B and of NLI."""
     from sentkit.papers.sg_bert.figures import domains as bars
 
-    rows = [
-        {
-            "system": record["row"].partition(",")[0],
-            "domain": f"{record['task']}, texts of {texts}",
-            "value": value,
-        }
-        for record in runner.records("domains")
-        for texts in [record["row"].partition("#")[0].partition(",")[2]]
-        for value in record["values"]
-        if record["task"] in ("STS-B", "avg")
-    ]
-    rows.sort(key=lambda row: (row["domain"].startswith("avg"), row["domain"].endswith("NLI")))
-    path = rows_file(runner, "domains", [row | {"spearman": row.pop("value")} for row in rows])
+    rows = []
+    for record in records_of(runner, "domains"):
+        system, _, texts = record["row"].partition("#")[0].partition(",")
+        test = {"STS-B": "STS-B", "avg": "average"}.get(record["task"])
+        if test:
+            domain = f"{test}, texts of {texts}"
+            rows += [{"system": system, "domain": domain, "spearman": each} for each in record["values"]]
+    rows.sort(key=lambda row: (row["domain"].startswith("average"), row["domain"].endswith("NLI")))
+    path = rows_file(runner, "domains", rows)
     write(runner, "domains", bars([path], name="system", domain="domain"))
 
 
@@ -148,40 +148,34 @@ def words(runner):
     """The word vectors by frequency, counted on a corpus."""
     from sentkit.papers.consert.figures import words as by_frequency
 
-    write(runner, "words", by_frequency([runner.row_file("corpus")], model=runner.base))
+    write(runner, "words", by_frequency([runner.prepared.file("corpus")], model=runner.base))
 
 
 def scale(runner, name):
     """Table 4, figures 6 and 7."""
     from sentkit.papers.consert.figures import scale as line
 
-    records, label = averages(runner.records(name))
+    records, label = averages(records_of(runner, name))
     rows = [
         {name: float(record["row"]), label: record["value"], f"{label}_sd": record["sd"]}
         for record in records
     ]
     rows.sort(key=lambda row: row[name])
-    write(
-        runner,
-        name,
-        line([rows_file(runner, name, rows)], x=name, value=label, log=name in ("batch", "texts")),
-    )
+    path, log = rows_file(runner, name, rows), name in ("batch", "texts")
+    write(runner, name, line([path], x=name, value=label, log=log))
 
 
 def views(runner):
     """Figure 5: the pairs of views."""
     from sentkit.papers.consert.figures import views as grid
 
-    records, label = averages(runner.records("views"))
-    order = {
-        name: place
-        for place, name in enumerate(("none", "shuffle", "token-cutoff", "feature-cutoff", "dropout"))
-    }
-    names = sorted(
-        (record["row"].split(",") for record in records), key=lambda each: [order[name] for name in each]
-    )
+    records, label = averages(records_of(runner, "views"))
     values = {record["row"]: record["value"] for record in records}
-    rows = [{"view_a": a, "view_b": b, label: values[f"{a},{b}"]} for a, b in names]
+    rows = [
+        {"view_a": a, "view_b": b, label: values[f"{a},{b}"]}
+        for a, b in product(VIEWS, VIEWS)
+        if f"{a},{b}" in values
+    ]
     write(runner, "views", grid([rows_file(runner, "views", rows)], value=label))
 
 
@@ -193,16 +187,12 @@ def bars_of(runner, name, records):
     from sentkit.papers.sg_bert.figures import domains as bars
 
     panels = []
+    records = [[record[key] for key in ("suite", "row", "task", "value", "sd")] for record in records]
     for suite, metric in (("sts", "Spearman x 100"), ("clustering", "accuracy x 100")):
         rows = [
-            {
-                "system": record["row"],
-                "task": record["task"],
-                metric: record["value"],
-                f"{metric}_sd": record["sd"],
-            }
-            for record in records
-            if record["suite"] == suite
+            {"system": row.partition("#")[0], "task": task, metric: value, f"{metric}_sd": sd}
+            for own, row, task, value, sd in records
+            if own == suite
         ]
         if rows:
             path = rows_file(runner, f"{name}-{suite}", rows)
@@ -210,19 +200,17 @@ def bars_of(runner, name, records):
     write(runner, name, Picture(tuple(panels), height=0.6 if len(panels) == 1 else 0.35, columns=1))
 
 
-def figure_rows(runner, table):
-    records = runner.table_records(table)
-    return [record | {"row": record["row"].partition("#")[0]} for record in records]
-
-
 def scores(runner):
     """Figure 1: the scores by test set."""
-    bars_of(runner, "scores", figure_rows(runner, "3"))
+    bars_of(runner, "scores", records_of(runner, "3"))
 
 
 def clusters(runner):
     """Figure 1: the vectors of StackOverflow in two dimensions."""
-    [questions] = runner.test_files("clustering/stackoverflow")
+    sets = find_test_sets(str(runner.tests), ["clustering"])[0]
+    questions = next((test.path for test in sets if test.name == "stackoverflow"), None)
+    if questions is None:
+        raise MissingError(f"{runner.tests}/clustering/stackoverflow: no such file")
     models = {"base": runner.base, **{name: checkpoint(runner, name) for name in ("sbert", "pairsupcon")}}
     paths = [runner.encoded(f"space/{name}", model, questions) for name, model in models.items()]
     plot(runner, "space", "space", *paths, "--label", "label")
@@ -230,7 +218,7 @@ def clusters(runner):
 
 def abilities(runner):
     """Figure 3: both objectives and each alone, on STS and on clustering."""
-    bars_of(runner, "abilities", runner.records("abilities"))
+    bars_of(runner, "abilities", records_of(runner, "abilities"))
 
 
 # DefSent+
@@ -239,11 +227,20 @@ def abilities(runner):
 def entries(runner, name):
     from sentkit.papers.defsent.figures import axes
 
-    write(runner, name, axes([runner.known_entries(ENTRIES[name])]))
+    write(runner, name, axes([entries_of(runner, ENTRIES[name])]))
 
 
 def correlations(runner):
     from sentkit.papers.defsent.figures import correlations as panels
 
-    paths = [runner.known_entries(f"2-a!:{{entry}}{ica}") for ica in ("", "+ica")]
+    plain = ENTRIES["entries-3"]
+    paths = [entries_of(runner, spec) for spec in (plain, replace(plain, ica=True))]
     write(runner, "correlations", panels(paths))
+
+
+def entries_of(runner, spec):
+    if spec.maker != "base":
+        maker = runner.systems[spec.maker]
+        if not all(runner.mark(maker, seed).exists() for seed in runner.seeds_of(maker)):
+            raise MissingError(f"{spec.maker} is not complete")
+    return runner.entries(spec)

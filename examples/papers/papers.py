@@ -20,83 +20,37 @@ made" name what is missing. OUT keeps rows/, runs/, entries/, results/, tables/ 
 """
 
 import argparse
-import fcntl
-import json
-import random
+import re
 import shlex
 import signal
-import subprocess
 import sys
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import figures
 import tables
+from rows import Rows, made, spread
+from running import FailedError, MissingError, Stop, python, sentkit
 from systems import PAPERS
 
 from sentkit.errors import NoInputError, SentkitError, UsageError
 from sentkit.flag_values import numbers
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import WK_FIRST, WK_LAYERS
+from sentkit.formats.json_files import read_object_if_there
 from sentkit.model.reading import depth_of
 from sentkit.papers.published import published, published_base, same_base
 from sentkit.reports.suites import find_test_sets
 from sentkit.reports.tables import has_task, suites_of
 
-EXAMPLES = Path(__file__).parent.parent
-ENDS = ("", ".jsonl", ".jsonl.gz", ".txt", ".txt.gz")
-STOPPED = 75  # saved; the same call continues
-FEW, FEW_TESTS = 96, 200  # rows of --quick
-TRIAL = ["--set", "batch=16", "--set", "epochs=1", "--set", "max_length=64"]
-TEXTS = ("text", "text_a", "text_b")
-BERT, ROBERTA = (
-    "google-bert/bert-base-uncased",
-    "FacebookAI/roberta-base",
-)  # for lengths in tokens; dictionary c
-
-
-class Stop:
-    """A signal ends the command that runs, which saves its state, and then this program."""
-
-    requested, command = False, None
-
-    @classmethod
-    def request(cls, number, frame):
-        cls.requested = True
-        if cls.command is not None and number != signal.SIGINT:  # a terminal sends this one to all
-            cls.command.send_signal(number)
-
-
-def run(words, *, keep):
-    if Stop.requested:
-        raise FailedError(STOPPED)
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE if keep else subprocess.DEVNULL, text=True
-    ) as command:
-        Stop.command = command
-        printed, _ = command.communicate()
-        Stop.command = None
-    code = command.returncode
-    if Stop.requested and code <= 0:
-        code = STOPPED
-    if code:
-        raise FailedError(code)
-    return printed
-
-
-class MissingError(Exception):
-    """What a system needs and does not exist."""
-
-
-class FailedError(Exception):
-    """A command failed, or was stopped."""
-
-    def __init__(self, code):
-        super().__init__(code)
-        self.code = code
+FEW_TESTS = 200  # rows of a test set of --quick
+TRIAL = ("--set", "batch=16", "--set", "epochs=1", "--set", "max_length=64")
+BERT, ROBERTA = "google-bert/bert-base-uncased", "FacebookAI/roberta-base"  # for their tokenizers
+FLOW_READOUT = "mean-last2"
+MEAN = ", mean of seeds"
+FORMATS = {"text": ".txt", "markdown": ".md", "latex": ".tex"}
 
 
 @dataclass(frozen=True)
@@ -109,20 +63,7 @@ class Row:
     best: bool = False  # of the seed that is best on the dev pairs
 
 
-class Values(dict):
-    """The values of braces: of the recipe, or made when they are used."""
-
-    def __init__(self, known, make):
-        super().__init__(known)
-        self.make = make
-
-    def __missing__(self, name):
-        return self.make(name)
-
-
 class Runner:
-    missing = MissingError  # for tables.py and figures.py
-
     def __init__(self, options):
         self.options = options
         self.name, self.base = options.paper, options.base
@@ -139,306 +80,178 @@ class Runner:
         self.seeds = numbers("--seeds", options.seeds or self.paper.seeds)
         if options.quick and not options.seeds:
             self.seeds = self.seeds[:1]
-        self.dev = str(self.prepared("dev", "few", "sts/stsb.dev"))
-        self.pairs = str(self.prepared("test", "few", "sts/stsb.test"))
         self.systems = {each.name: each for each in self.paper.systems if each.trial or not options.quick}
         if unknown := self.given.keys() - self.systems.keys() - {"bert", "roberta"}:
             raise UsageError(f"--given {unknown.pop()}: the systems are {', '.join(self.systems)}")
-        self.rows = self.published_rows()
+        tokenizer = self.tokenizers()["bert"]
+        self.prepared = Rows(self.data, self.out / "rows", self.paper.rows, tokenizer, quick=options.quick)
+        self.dev, self.pairs = map(self.prepared.file, ("sts/stsb.dev", "sts/stsb.test"))
+        self.rows = self.planned_rows()
 
     def say(self, text):
         print(f"papers.py: {text}", file=sys.stderr, flush=True)
 
-    # The recipe of the base, and the rows that follow from it.
+    # The plan: the values of the recipe, the rows of each system, and the systems that are needed for them.
 
     @cached_property
     def values(self):
         depth = depth_of(read_checkpoint(self.base).config)
         enough = depth - WK_FIRST + 1 >= WK_LAYERS
-        wk = "wk" if enough else "+".join(f"L{layer}" for layer in range(depth + 1)) + ":wk"
         return {
             "base": self.recipe,
             "model": self.base,
-            "wk": wk,
-            "dev": self.dev,
+            "wk": "wk" if enough else "+".join(f"L{layer}" for layer in range(depth + 1)) + ":wk",
             "seeds": ",".join(map(str, self.seeds)),
             **self.paper.recipes[self.recipe],
         }
 
-    def published_rows(self):
-        """The rows of each system that the paper has for this base, and those that are added."""
-        found, claimed = {name: [] for name in self.systems}, set()
-        for system in self.systems.values():
-            for word in system.rows.format_map(self.values).split():
-                place, _, name = word.partition("=")
-                best, word = name.endswith("!"), name.rstrip("!") or system.name
-                name, _, readout = word.partition("#")
-                if not _ and "#" in place:
-                    place, _, readout = place.partition("#")
-                table = place.strip("+!")
-                row = Row(table, name or system.name, readout, best or place.endswith("!"))
-                extra = place.startswith("+")
-                if not table.isdecimal() or self.is_published(table, None if extra else row.name, readout):
-                    if place.endswith("+"):
-                        row = Row(table, f"{row.name}, mean of seeds", readout)
-                    # Two systems of DefSent+ can be the same; those of GLUE differ in the task.
-                    if row not in claimed or table in self.paper.notes:
-                        claimed.add(row)
-                        found[system.name].append(row)
+    def words(self, text):
+        """The words of a text, with values and files in place of braces."""
+
+        def value(match):
+            return self.values.get(match[1]) or self.prepared.file(match[1])
+
+        return re.sub(r"\{(.+?)\}", value, text).split()
+
+    def tokenizers(self):
+        """Of both families, for table 1 of DefSent+, and its dictionary c."""
+        known = {"bert": BERT, "roberta": ROBERTA, self.recipe.partition("-")[0]: self.base}
+        return {name: self.given.get(name, known[name]) for name in ("bert", "roberta")}
+
+    @cached_property
+    def published(self):
+        """The lines of the tables of the base: table, name and readout -> whether with a deviation."""
+        own = [
+            row for row in published() if row["paper"] == self.name and same_base(row["base"], self.recipe)
+        ]
+        of_base = {row["table"] for row in own if row["base"]}
+        found = {}
+        for row in own:
+            if row["table"] in of_base:
+                line = row["table"], row["system"], row["readout"] or ""
+                found[line] = found.get(line, False) or row["sd"] is not None
         return found
 
-    def is_published(self, table, name, readout):
-        """Whether a table has this row of the base; with the name None, any row."""
-        kind = readout.rpartition(":")[2]
-        rows = [row for row in published() if (row["paper"], row["table"]) == (self.name, table)]
-        return any(row["base"] and same_base(row["base"], self.recipe) for row in rows) and any(
-            same_base(row["base"], self.recipe)
-            and name in (None, row["system"])
-            and (name is None or row["readout"] in (None, kind) or not readout)
-            for row in rows
-        )
-
-    @property
-    def needed(self):
-        """The systems with rows, and those that they start from."""
-        found = {}
+    def planned_rows(self):
+        """The rows of each system. A published one belongs to the first system with its name."""
+        found = {name: [] for name in self.systems}
+        free = {line: sd for line, sd in self.published.items() if line[0] not in self.paper.notes}
+        known = {table for table, *_ in self.published}
         for system in self.systems.values():
-            if self.rows[system.name]:
-                for each in (*self.before(system), system):
-                    found[each.name] = each
-        return [each for each in self.systems.values() if each.name in found]
+            names = {each.format_map(self.values) for each in (system.name, *system.also)}
+            rows = found[system.name]
+            for line in [line for line in free if line[1] in names]:
+                table, name, readout = line
+                if not system.tables or table in system.tables:
+                    deviates = free.pop(line)
+                    if system.checkpoint != "base" and table not in self.paper.read_out:
+                        readout = ""
+                    best = self.paper.best_seed and not deviates
+                    rows.append(Row(table, name, readout, best))
+                    if best:
+                        rows.append(Row(table, name + MEAN, readout))
+            rows += [Row(system.added, system.name)] if system.added in known else []
+            rows += [Row(figure, name) for figure, name in system.figures.items()]
+        return found
+
+    @cached_property
+    def needed(self):
+        """The systems with rows, those of the tables of tables.py, and those that they start from."""
+        noted = {table for table, *_ in self.published} & self.paper.notes.keys()
+        own = [each for each in self.systems.values() if self.rows[each.name] or noted & {*each.tables}]
+        names = {each.name for system in own for each in (system, *self.before(system))}
+        return [each for each in self.systems.values() if each.name in names]
+
+    def starts(self, system):
+        """The systems from which this one starts, or that make its entries."""
+        names = (system.start, system.entries and system.entries.maker)
+        return [self.systems[name] for name in names if name in self.systems]
 
     def before(self, system):
-        """The systems from which this one starts, or that make its entries."""
-        for word in (system.start, system.entries.partition(":")[0]):
-            name = word.rstrip("!")
-            if name in self.systems:
-                yield from self.before(self.systems[name])
-                yield self.systems[name]
-
-    # Data, and rows that are made from it.
-
-    def files(self, pattern):
-        paths = sorted({str(path) for end in ENDS for path in self.data.glob(f"{pattern}{end}")})
-        paths = [path for path in paths if Path(path).is_file() and path.endswith(ENDS[1:])]
-        if not paths:
-            raise MissingError(f"{self.data}/{pattern}: no such file")
-        return paths
-
-    def needs(self, name):
-        """The files of data for prepared rows; raises MissingError if one is missing."""
-        kind, *arguments = self.paper.rows.get(name) or ("copied", name)
-        if kind in ("augmented", "sample", "single_tokens", "texts_like"):
-            self.needs(arguments[0])
-            if kind == "sample" and not self.options.quick and arguments[1] > self.count(arguments[0]):
-                raise MissingError(f"{arguments[1]} texts; {arguments[0]} has {self.count(arguments[0])}")
-            arguments = arguments[1:] if kind == "texts_like" else []
-        for each in arguments:
-            self.files(each)
-
-    def count(self, name):
-        with Path(self.row_file(name)).open() as rows:
-            return sum(1 for _ in rows)
-
-    def row_file(self, name):
-        if name not in self.paper.rows:
-            return self.files(name)[0]
-        return str(self.prepared(name, *self.paper.rows[name]))
-
-    def prepared(self, name, kind, *arguments):
-        """rows/NAME.jsonl, made once."""
-        make = getattr(self, f"write_{kind}")
-        return self.made(self.out / "rows" / f"{name}.jsonl", lambda path: make(path, *arguments))
-
-    def made(self, path, write):
-        """A file that several processes need: the first one makes it, under a temporary name."""
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with self.locked(path):
-                if not path.exists():
-                    part = path.with_name(f".part-{path.name}")
-                    part.unlink(missing_ok=True)
-                    write(part)
-                    part.rename(path)
-        return path
-
-    @contextmanager
-    def locked(self, path):
-        with path.with_name(f".{path.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
-    def lines(self, paths):
-        for path in paths:
-            yield from self.call("cat", path, "-q", keep=True).splitlines(keepends=True)
-
-    def texts(self, patterns):
-        for row in map(json.loads, self.lines([path for each in patterns for path in self.files(each)])):
-            for name in TEXTS:
-                if name in row:
-                    yield json.dumps({"text": row[name]}) + "\n"
-
-    def write(self, path, lines, most=FEW):
-        """All lines, or with --quick so many from all parts of them."""
-        lines = list(lines)
-        path.write_text("".join(spread(lines, most) if self.options.quick else lines))
-
-    def write_few(self, path, pattern):
-        self.write(path, self.lines(self.files(pattern)), FEW_TESTS)
-
-    def write_copied(self, path, pattern):
-        self.write(path, self.lines(self.files(pattern)))
-
-    def write_texts(self, path, *patterns):
-        self.write(path, self.texts(patterns))
-
-    def write_texts_like(self, path, other, *patterns):
-        """As many texts as other rows have."""
-        self.write(path, spread(list(self.texts(patterns)), self.count(other)))
-
-    def write_sample(self, path, other, count):
-        rows = Path(self.row_file(other)).read_text().splitlines(keepends=True)
-        random.Random(0).shuffle(rows)  # a smaller sample is a part of a larger one
-        self.write(path, rows[:count])
-
-    def write_augmented(self, path, other, words):
-        self.call("augment", self.row_file(other), *words.split(), "-q", "-o", f"{path}.jsonl")
-        Path(f"{path}.jsonl").rename(path)
-
-    def write_dictionary(self, path, pattern):
-        rows = self.python("dictionary_rows.py", *self.files(pattern))
-        self.write(path, rows.splitlines(keepends=True))
-
-    def write_single_tokens(self, path, other):
-        """With the tokenizer of BERT for all families (footnote 8 of the paper)."""
-        words = ("--single-tokens", self.tokenizers()["bert"], self.row_file(other))
-        rows = self.python("dictionary_rows.py", *words)
-        self.write(path, rows.splitlines(keepends=True))
-
-    # Commands.
-
-    def call(self, *words, keep=False):
-        """Run sentkit; its output if it is kept."""
-        return run(["sentkit", *map(str, words)], keep=keep)
-
-    def python(self, script, *words):
-        return run(["python3", str(EXAMPLES / script), *map(str, words)], keep=True)
-
-    def encoded(self, name, model, rows, *flags):
-        """Vectors of rows as rows/NAME.safetensors."""
-        path = self.out / "rows" / f"{name}.safetensors"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.call("encode", rows, "-m", model, "-o", path, "--precision", "fp32", "-f", "-q", *flags)
-        return str(path)
+        """The same, and those from which they start."""
+        return [each for start in self.starts(system) for each in (*self.before(start), start)]
 
     # Runs.
 
     def seeds_of(self, system):
-        own = self.given.get(system.name) or system.given
-        return [None] if own or system.script else self.seeds
+        trained = not self.given.get(system.name) and (system.train or system.flow)
+        return self.seeds if trained else [None]
 
     def folder(self, system, seed):
-        return self.out / "runs" / system.name / f"seed-{seed}"
+        """The checkpoint of a run, or the file of its flow."""
+        name = "" if seed is None else f"seed-{seed}"
+        return self.out / "runs" / system.name / f"{name}{'.safetensors' * bool(system.flow)}"
 
     def checkpoints(self, system):
         """The finished ones, with their seeds."""
-        own = self.given.get(system.name, system.given)
+        own = self.given.get(system.name, system.checkpoint)
         if own:
-            return {None: self.base if own == "base" else own} if own != "?" else {}
+            return {None: self.base if own == "base" else own}
         paths = {seed: self.folder(system, seed) for seed in self.seeds_of(system)}
-        if system.fit:
-            paths = {seed: path.with_suffix(".safetensors") for seed, path in paths.items()}
-        return {seed: str(path) for seed, path in paths.items() if path.exists()}
+        return {seed: str(path) for seed, path in paths.items() if path.exists() and seed is not None}
 
     def best(self, system):
-        """The checkpoint of the highest score on the dev pairs, and its seed."""
-        made = self.checkpoints(system)
-        if list(made) == [None]:
-            return made[None]
+        """The checkpoint with the highest score on the dev pairs."""
 
-        def score(seed):
-            dev = json.loads((Path(made[seed]) / "sentkit.json").read_text()).get("dev")
+        def score(path):
+            dev = read_object_if_there(Path(path) / "sentkit.json").get("dev")
             return -1e9 if dev is None else dev
 
-        return made[max(made, key=score)]
+        return max(self.checkpoints(system).values(), key=score)
 
-    def start_of(self, word, seed):
-        """The checkpoint of `start`."""
-        name = word.rstrip("!")
-        if name == "base":
+    def start_of(self, system, seed):
+        """The checkpoint that is trained, or whose vectors a flow is fitted to."""
+        if system.start == "base":
             return self.base
-        made = self.checkpoints(self.systems[name])
-        if word.endswith("!"):
-            return self.best(self.systems[name])
-        return made.get(seed) or next(iter(made.values()))
+        start = self.systems[system.start]
+        if self.paper.best_seed:
+            return self.best(start)
+        made = self.checkpoints(start)
+        return made.get(seed) or made[None]
 
-    def entries(self, text):
-        """The entries of SYSTEM:READOUT[+ica], made once."""
-        maker, _, rest = text.partition(":")
-        readout, _, ica = rest.format_map(self.values).partition("+")
-        path = self.out / "entries" / f"{maker.rstrip('!')}-{readout}{'-ica' * bool(ica)}.safetensors"
+    def entries(self, spec):
+        """A file of entries, made once."""
+        readout = spec.readout.format_map(self.values)
+        path = self.out / "entries" / f"{spec.maker}-{readout}{'-ica' * spec.ica}.safetensors"
 
         def write(part):
-            if ica:
-                plain = self.entries(f"{maker}:{readout}")
-                fitted = self.out / "rows" / f"{path.stem}-fit.safetensors"
+            if spec.ica:
+                plain, fitted = self.entries(replace(spec, ica=False)), path.with_name(f"fit-{path.name}")
                 # auto: the deviation that the entries had. The factor of the paper depends on their number.
                 scale = ("--scale", "auto", "--keep-width", "--seed", 42)
-                self.call("whiten", "fit", plain, "--kind", "ica", *scale, "-o", fitted, "-f", "-q")
-                self.call("whiten", "apply", plain, "-t", fitted, "-o", part, "-f", "-q")
+                sentkit("whiten", "fit", plain, "--kind", "ica", *scale, "-o", fitted, "-f")
+                sentkit("whiten", "apply", plain, "-t", fitted, "-o", part, "-f")
             else:
-                model = self.start_of(maker, None)
-                words = ("-m", model, "--readout", readout, "-o", part, "-f", "-q")
-                self.call("build-entries", self.row_file("dictionary"), *words)
+                model = self.base if spec.maker == "base" else self.best(self.systems[spec.maker])
+                words = ("-m", model, "--readout", readout, "-o", part, "-f")
+                sentkit("build-entries", self.prepared.file("dictionary"), *words)
 
-        return str(self.made(path, write))
-
-    def known_entries(self, text):
-        """The same for a figure, if the runs that they need are done."""
-        maker = text.partition(":")[0].rstrip("!")
-        if maker != "base" and not all(
-            self.is_done(self.systems[maker], each) for each in self.seeds_of(self.systems[maker])
-        ):
-            raise MissingError(f"{maker} is not complete")
-        return self.entries(text)
-
-    def tokenizers(self):
-        """Of both families, for table 1 of DefSent+."""
-        known = {"bert": BERT, "roberta": ROBERTA, self.recipe.partition("-")[0]: self.base}
-        return {name: self.given.get(name, known[name]) for name in ("bert", "roberta")}
+        return made(path, write)
 
     def problem(self, system):
         """Why a system cannot be made, or an empty string."""
-        if self.given.get(system.name):
+        if self.given.get(system.name) or system.checkpoint:
             return ""
-        if system.given == "?":
+        if not (system.train or system.flow or system.script):
             return f"no --given {system.name}=CHECKPOINT"
-        names = []
-        words = f"{system.train} {system.fit} {system.script}".strip()
-        words.format_map(Values(self.values, lambda name: names.append(name) or name))
         try:
-            for name in names:
-                self.needs(name)
+            self.words(system.train or system.script or f"{{{system.flow}}}")
             if system.entries:
-                self.needs("dictionary")
+                self.prepared.file("dictionary")
         except MissingError as error:
             return str(error)
-        return next(filter(None, (self.problem(each) for each in self.before(system))), "")
+        return next(filter(None, map(self.problem, self.before(system))), "")
 
-    def is_done(self, system, seed):
-        return (self.out / "done" / run_name(system, seed)).exists()
+    def mark(self, system, seed):
+        return self.out / "done" / run_name(system, seed)
 
-    def is_ready(self, system, seed):
-        """All seeds of a system must be done before the best one is known."""
-        for word in (system.start, system.entries.partition(":")[0]):
-            own = self.systems.get(word.rstrip("!"))
-            if own is not None and not all(
-                self.is_done(own, each)
-                for each in self.seeds_of(own)
-                if word.endswith("!") or each in (seed, None) or seed is None
-            ):
-                return False
-        return True
+    def missing_runs(self, system, seed):
+        """The runs that must be done before: with the same seed, or all seeds, of which the best is used."""
+        for each in self.starts(system):
+            seeds = self.seeds_of(each)
+            for own in seeds if self.paper.best_seed or seed not in seeds else [seed]:
+                if not self.mark(each, own).exists():
+                    yield each, own
 
     def waiting(self):
         """The runs that can be made now."""
@@ -447,47 +260,58 @@ class Runner:
             for system in self.needed
             if not self.problem(system)
             for seed in self.seeds_of(system)
-            if not self.is_done(system, seed) and self.is_ready(system, seed)
+            if not self.mark(system, seed).exists() and not any(self.missing_runs(system, seed))
         ]
 
     def make(self, system, seed):
         """A run and its values."""
         if problem := self.problem(system):
             raise NoInputError(f"{system.name}: {problem}")
-        if not self.is_ready(system, seed):
-            before = ", ".join(each.name for each in self.before(system))
-            raise NoInputError(f"{system.name}: {before} must be made first")
+        for before, _ in self.missing_runs(system, seed):
+            raise NoInputError(f"{system.name}: {before.name} must be made first")
         self.say(run_name(system, seed).replace("/", ", seed "))
         path = self.folder(system, seed)
-        values = Values(self.values, self.row_file)
-        words = [word.format_map(values) for word in (system.train or system.fit or system.script).split()]
         path.parent.mkdir(parents=True, exist_ok=True)
-        if self.given.get(system.name) or system.given:
+        if self.given.get(system.name) or system.checkpoint:
             pass
-        elif system.script:
-            settings = f"-q --set readout=cls {' '.join(self.settings())} {self.options.settings}"
-            more = ["--settings", settings, *(["--rounds", "1"] if self.options.quick else [])]
-            self.made(path.with_name("table.md"), lambda part: part.write_text(self.python(*words, *more)))
-        elif system.fit:
-            rows, readout, kind = words
-            model = self.start_of(system.start, seed)
-            name = f"{system.name}-rows-{seed}"
-            target = path.with_suffix(".safetensors")
-            vectors = self.encoded(name, model, rows, "--readout", readout)
-            self.call("whiten", "fit", vectors, "--kind", kind, "--seed", seed, "-o", target, "-f", "-q")
+        elif system.train:
+            self.train(system, seed, path)
+        elif system.flow:
+            rows, model = self.prepared.file(system.flow), self.start_of(system, seed)
+            vectors = self.encoded(f"{system.name}-{seed}", model, rows, "--readout", FLOW_READOUT)
+            sentkit("whiten", "fit", vectors, "--kind", "flow", "--seed", seed, "-o", path, "-f")
         else:
-            words = [words[0], *self.settings(), *words[1:], "-m", self.start_of(system.start, seed)]
-            words += ["--entries", self.entries(system.entries)] if system.entries else []
-            words += ["--seed", seed, "-o", path, "--resume", "-q", *shlex.split(self.options.settings)]
-            printed = self.call("train", *words, keep=True)
-            path.with_suffix(".json").write_text(printed)
+            settings = shlex.join([*("-q", "--set", "readout=cls"), *self.trial, *self.settings])
+            rounds = ("--rounds", "1") if self.options.quick else ()
+            printed = python(*self.words(system.script), "--settings", settings, *rounds)
+            path.mkdir(exist_ok=True)
+            (path / "table.md").write_text(printed)
         self.evaluate(system, seed)
-        mark = self.out / "done" / run_name(system, seed)
+        mark = self.mark(system, seed)
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
 
+    def train(self, system, seed, path):
+        method, *words = self.words(system.train)
+        words = [method, *self.trial, *words, *(() if "--dev" in words else ("--dev", self.dev))]
+        words += ["--entries", self.entries(system.entries)] if system.entries else []
+        words += ["-m", self.start_of(system, seed), "--seed", seed, "-o", path, "--resume", *self.settings]
+        path.with_suffix(".json").write_text(sentkit("train", *words))
+
+    @property
+    def trial(self):
+        return TRIAL if self.options.quick else ()
+
+    @property
     def settings(self):
-        return TRIAL if self.options.quick else []
+        return shlex.split(self.options.settings)
+
+    def encoded(self, name, model, rows, *flags):
+        """Vectors of rows as rows/NAME.safetensors."""
+        path = self.out / "rows" / f"{name}.safetensors"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sentkit("encode", rows, "-m", model, "-o", path, "--precision", "fp32", "-f", *flags)
+        return str(path)
 
     # Values.
 
@@ -496,15 +320,19 @@ class Runner:
         """The folder of test sets; with --quick a copy of some of their rows."""
         if not self.options.quick:
             return self.data
+
+        def write(part, path):
+            part.write_text("".join(spread(sentkit("cat", path).splitlines(keepends=True), FEW_TESTS)))
+
         for path in (*self.data.glob("sts/*.jsonl*"), *self.data.glob("clustering/*.jsonl*")):
             copy = self.out / "rows/tests" / str(path.relative_to(self.data)).removesuffix(".gz")
-            self.made(copy, lambda part, path=path: self.write(part, self.lines([str(path)]), FEW_TESTS))
+            made(copy, lambda part, path=path: write(part, path))
         return self.out / "rows/tests"
 
     def suites_of(self, table):
         if not table.isdecimal():
             return ["sts", "clustering"] if table == "abilities" else ["sts"]
-        return [] if table in self.paper.notes else suites_of(self.name, table)
+        return suites_of(self.name, table)
 
     def missing_sets(self, table):
         """Why no value of a table or figure can be measured, or an empty string."""
@@ -513,113 +341,88 @@ class Runner:
             sets = [each for suite in suites for each in find_test_sets(str(self.tests), [suite])[0]]
         except NoInputError as error:
             return str(error)
-        if table.isdecimal() and suites and not has_task(self.name, table, sets):
+        if table.isdecimal() and not has_task(self.name, table, sets):
             return f"{self.tests}: its averages need all test sets of {', '.join(suites)}"
         return ""
 
     def arguments(self, system, row, seeds=None):
-        """The arguments of `sentkit report` for a row."""
-        readout = f"#{row.readout}" if row.readout else ""
+        """The arguments of `sentkit report` for a row: all finished runs, or those of some seeds."""
         made = self.checkpoints(system)
-        if row.best and seeds is None and made:
+        if seeds is not None:
+            made = {seed: path for seed, path in made.items() if seed in seeds}
+        elif row.best and made:
             made = {0: self.best(system)}
         for seed, path in made.items():
-            if seeds is None or seed in seeds:
-                if system.fit:
-                    yield f"{row.name}={self.start_of(system.start, seed)}{readout}@{path}"
-                elif row.readout == "prompt" and seed is not None:
-                    yield f"{row.name}={self.prompted(path)}"
-                else:
-                    yield f"{row.name}={path}{readout}"
+            if system.flow:
+                yield f"{row.name}={self.start_of(system, seed)}#{FLOW_READOUT}@{path}"
+            else:
+                yield f"{row.name}={self.with_readout(path, row.readout)}"
 
-    def prompted(self, path):
-        """A checkpoint that declares the template of DefSent+."""
-        if json.loads((Path(path) / "sentkit.json").read_text())["readout"] == "prompt":
+    def with_readout(self, path, readout):
+        """A checkpoint with the readout of a row, as `sentkit report` reads it."""
+        declared = read_object_if_there(Path(path) / "sentkit.json").get("readout")
+        if readout in ("", declared):
             return path
+        if readout != "prompt":
+            return f"{path}#{self.values.get(readout, readout)}"
         copy = Path(path).with_name(f"prompt-of-{Path(path).name}") / Path(path).name
         if not copy.exists():
             copy.parent.mkdir(exist_ok=True)
-            words = ("--readout", "prompt", "--template", "defsent-plus", "-o", copy)
-            self.call("export", path, *words, "-q")
+            sentkit("export", path, "--readout", "prompt", "--template", "defsent-plus", "-o", copy)
         return str(copy)
 
     def report(self, arguments, suites, *flags):
-        """The records of `sentkit report`."""
-        words = [
-            *arguments,
-            "--data",
-            self.tests,
-            "--suites",
-            ",".join(suites),
-            "--results",
-            self.out / "results",
-        ]
-        text = self.call("report", *words, "--precision", "fp32", "--format", "json", "-q", *flags, keep=True)
-        return [json.loads(line) for line in text.splitlines()]
+        where = ("--data", self.tests, "--suites", ",".join(suites), "--results", self.out / "results")
+        return sentkit("report", *arguments, *where, "--precision", "fp32", *flags)
+
+    def flags(self, table):
+        """Those that change values, which are not --baseline."""
+        flags = self.paper.flags.get(table, ())
+        return () if "--baseline" in flags else tuple(each.format_map(self.values) for each in flags)
 
     def evaluate(self, system, seed):
-        """Keep the values of a run in results/: one call for all rows with the same flags."""
-        groups = {}
+        """Keep the values of a run in results/: one call for all rows with the same suites and flags."""
+        calls = {}
         for row in self.rows[system.name]:
             if not self.missing_sets(row.table):
-                suites, rows = groups.setdefault(self.flags(row.table, "--head", "--seed"), (set(), set()))
-                suites |= {*self.suites_of(row.table)}
-                rows |= {each.partition("=")[2] for each in self.arguments(system, row, [seed])}
-        for flags, (suites, rows) in groups.items():
-            if suites and rows:
-                self.report(
-                    [f"row{place}={row}" for place, row in enumerate(sorted(rows))], sorted(suites), *flags
-                )
+                own = calls.setdefault((tuple(self.suites_of(row.table)), self.flags(row.table)), set())
+                own |= {*self.arguments(system, row, [seed])}
+        for (suites, flags), arguments in calls.items():
+            if arguments:
+                self.report(sorted(arguments), suites, "--format", "json", *flags)
 
-    def flags(self, table, *names):
-        words = [word.format_map(self.values) for word in self.paper.tables.get(table, ())]
-        pairs = list(zip(words[::2], words[1::2], strict=True))
-        return tuple(word for pair in pairs if pair[0] in names for word in pair)
+    def rows_of(self, table):
+        """The rows of a table or figure with their systems, in the order of the paper."""
+        places = {line[:2]: place for place, line in enumerate(self.published)}
+        found = [(self.systems[name], row) for name in self.rows for row in self.rows[name]]
+        found = [(system, row) for system, row in found if row.table == table]
+        last = len(places)
+        return sorted(found, key=lambda each: places.get((table, each[1].name.partition(MEAN)[0]), last))
 
-    def test_files(self, name):
-        """The files of a test set."""
-        found = [str(path) for end in ENDS[1:3] if (path := self.tests / f"{name}{end}").exists()][:1]
+    def arguments_of(self, table):
+        """Those of all rows of a table or figure."""
+        if problem := self.missing_sets(table):
+            raise MissingError(problem)
+        found = [each for system, row in self.rows_of(table) for each in self.arguments(system, row)]
         if not found:
-            raise MissingError(f"{self.tests}/{name}.jsonl: no such file")
+            raise MissingError("none of its runs is there")
         return found
-
-    def table_records(self, number):
-        """The records of a table that was made before."""
-        path = self.out / "tables" / f"table-{number}.jsonl"
-        if not path.exists():
-            raise MissingError(f"table {number} was not made")
-        return [json.loads(line) for line in path.open()]
-
-    def records(self, table):
-        """The records of all rows of a figure: of their averages, or of one test set if not all are there."""
-        arguments = [
-            each for name in self.rows for row in self.rows[name] if row.table == table
-            for each in self.arguments(self.systems[name], row)
-        ]  # fmt: skip
-        if not arguments or (problem := self.missing_sets(table)):
-            raise MissingError(problem if arguments else "none of its runs is there")
-        return self.report(arguments, self.suites_of(table))
 
     # Tables and figures.
 
     def collect(self):
-        for system in self.needed:
-            if problem := self.problem(system):
-                rows = sorted(
-                    {row.table for row in self.rows[system.name]}, key=lambda each: (len(each), each)
-                )
-                self.say(f"not made: {system.name} ({', '.join(rows)}): {problem}")
-        failed = 0
         for folder in ("tables", "figures"):
             (self.out / folder).mkdir(parents=True, exist_ok=True)
-        numbers = {
-            figure["table"] for figure in published() if figure["paper"] == self.name
-        } | self.paper.notes.keys()
-        for table in sorted(filter(str.isdecimal, numbers), key=int):
+        for system in self.needed:
+            if problem := self.problem(system):
+                places = dict.fromkeys([*(row.table for row in self.rows[system.name]), *system.tables])
+                self.say(f"not made: {system.name} ({', '.join(places)}): {problem}")
+        tables_of = {row.table for rows in self.rows.values() for row in rows} | self.paper.notes.keys()
+        failed = 0
+        for table in sorted(filter(str.isdecimal, tables_of), key=int):
             failed |= self.attempt(f"table {table}", self.table, table)
-        for number, names in self.paper.figures.items():
-            for name in names.split() if not names.startswith("a drawing") else ():
-                failed |= self.attempt(f"figure {number}, {name}", figures.make, self, name)
+        for name, number in self.paper.figures.items():
+            failed |= self.attempt(f"figure {number}, {name}", figures.make, self, name)
         for note in self.paper.notes:
             if not note.isdecimal():
                 failed |= self.attempt(note, self.table, note)
@@ -634,100 +437,56 @@ class Runner:
         except (FailedError, SentkitError) as error:
             if Stop.requested:
                 raise
-            self.say(
-                f"not made: {what}: {error if isinstance(error, SentkitError) else 'the command failed'}"
-            )
+            reason = error if isinstance(error, SentkitError) else "the command failed"
+            self.say(f"not made: {what}: {reason}")
             return 1
         return 0
 
     def table(self, number):
+        name = f"table-{number}" if number.isdecimal() else number.replace(" ", "-")
+        path = self.out / "tables" / name
         if number in self.paper.notes:
-            text = getattr(tables, self.paper.notes[number])(self, number)
-            name = f"table-{number}" if number.isdecimal() else number.replace(" ", "-")
-            (self.out / "tables" / f"{name}.txt").write_text(text)
-            print(text, flush=True)
-            return
-        arguments, names = [], set()
-        for name, rows in self.rows.items():
-            for row in rows:
-                if row.table == number:
-                    own = list(self.arguments(self.systems[name], row))
-                    arguments += own
-                    names |= {row.name for _ in own}
-        if not arguments:
-            if any(row.table == number for rows in self.rows.values() for row in rows):
-                raise MissingError("none of its runs is there")
-            return
-        if problem := self.missing_sets(number):
-            raise MissingError(problem)
-        flags = self.flags(number, "--head", "--seed")
-        words = [
-            *arguments,
-            "--data",
-            self.tests,
-            "--results",
-            self.out / "results",
-            "--precision",
-            "fp32",
-            "-q",
-            *flags,
-        ]
-        words += ["--paper", self.name, "--table", number, "-f", "-o"]
-        stem = self.out / "tables" / f"table-{number}"
-        self.call("report", *words, f"{stem}.jsonl", "--format", "json")
-        compared = [
-            word for word in self.flags(number, "--baseline") if word == "--baseline" or word in names
-        ]
-        form = self.options.format
-        path = stem.with_suffix({"text": ".txt", "markdown": ".md", "latex": ".tex"}[form])
-        self.call("report", *words, path, "--format", form, *(compared if len(compared) == 2 else ()))
-        print(path.read_text(), flush=True)
+            text, suffix = getattr(tables, self.paper.notes[number])(self, number), ".txt"
+        else:
+            arguments, suites = self.arguments_of(number), self.suites_of(number)
+            words = (*self.flags(number), "--paper", self.name, "--table", number)
+            path.with_suffix(".jsonl").write_text(self.report(arguments, suites, "--format", "json", *words))
+            compared = self.paper.flags.get(number, ())
+            if "--baseline" in compared and any(each.startswith(f"{compared[1]}=") for each in arguments):
+                words += compared
+            text = self.report(arguments, suites, "--format", self.options.format, *words)
+            suffix = FORMATS[self.options.format]
+        path.with_suffix(suffix).write_text(text)
+        print(text, flush=True)
 
 
 def run_name(system, seed):
     return system.name if seed is None else f"{system.name}/{seed}"
 
 
-def spread(lines, most):
-    """At most so many, from all parts."""
-    step = max(1, len(lines) / most)
-    return [lines[int(place * step)] for place in range(min(most, len(lines)))]
-
-
 def parse(words):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("paper", choices=PAPERS)
-    parser.add_argument("--base", required=True, help="the encoder to start from, such as bert-base-uncased")
-    parser.add_argument("--data", required=True, help="folder of data")
-    parser.add_argument("--out", required=True, help="folder to create, or to continue")
-    parser.add_argument("--preset", help="the recipe of this encoder of the paper (default: as --base)")
-    parser.add_argument("--seeds", help="0..7 or 1,2,3 (default: those of the paper)")
-    parser.add_argument(
-        "--settings", default="", help="flags of sentkit train for all runs, such as '--device cuda'"
-    )
-    parser.add_argument(
-        "--given",
-        action="append",
-        default=[],
-        metavar="SYSTEM=CHECKPOINT",
-        help="use this instead of training",
-    )
-    parser.add_argument("--format", default="text", choices=("text", "markdown", "latex"), help="of tables")
-    parser.add_argument(
-        "--figures", default="svg", choices=("svg", "png", "pdf", "jsonl"), help="format of figures"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="try it: few rows and steps; the values mean nothing"
-    )
+    add = parser.add_argument
+    add("paper", choices=PAPERS)
+    add("--base", required=True, help="the encoder to start from, such as bert-base-uncased")
+    add("--data", required=True, help="folder of data")
+    add("--out", required=True, help="folder to create, or to continue")
+    add("--preset", help="the recipe of this encoder of the paper (default: as --base)")
+    add("--seeds", help="0..7 or 1,2,3 (default: those of the paper)")
+    add("--settings", default="", help="flags of sentkit train for all runs, such as '--device cuda'")
+    given = "use this instead of training"
+    add("--given", action="append", default=[], metavar="SYSTEM=CHECKPOINT", help=given)
+    add("--format", default="text", choices=FORMATS, help="of tables")
+    add("--figures", default="svg", choices=("svg", "png", "pdf", "jsonl"), help="format of figures")
+    add("--quick", action="store_true", help="try it: few rows and steps; the values mean nothing")
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--list", action="store_true", help="print the runs that can be made now")
     action.add_argument("--only", metavar="SYSTEM", help="make one run")
-    action.add_argument(
-        "--collect", action="store_true", help="make tables and figures of the runs that exist"
-    )
-    parser.add_argument("--seed", type=int, help="with --only: the seed of the run")
+    collect = "make tables and figures of the runs that exist"
+    action.add_argument("--collect", action="store_true", help=collect)
+    add("--seed", type=int, help="with --only: the seed of the run")
     return parser.parse_args(words)
 
 
@@ -738,17 +497,15 @@ def main(words):
         for system, seed in runner.waiting():
             print(f"--only {system.name}" + ("" if seed is None else f" --seed {seed}"))
         return 0
-    values = ", ".join(
-        f"{name}={value}" for name, value in runner.values.items() if name not in ("base", "dev")
-    )
+    values = ", ".join(f"{name}={value}" for name, value in runner.values.items() if name != "base")
     runner.say(f"the recipe of {runner.recipe}: {values}")
     if options.only is not None:
         system = runner.systems.get(options.only)
         if system is None:
             raise UsageError(f"--only {options.only}: the systems are {', '.join(runner.systems)}")
-        if options.seed not in runner.seeds_of(system):
-            seeds = ", ".join(map(str, runner.seeds)) if runner.seeds_of(system) != [None] else "not used"
-            raise UsageError(f"--only {system.name} --seed {options.seed}: its seeds are {seeds}")
+        if options.seed not in (seeds := runner.seeds_of(system)):
+            expected = ", ".join(map(str, seeds)) if seeds != [None] else "not used"
+            raise UsageError(f"--only {system.name} --seed {options.seed}: its seeds are {expected}")
         runner.make(system, options.seed)
         return 0
     if not options.collect:

@@ -1,129 +1,114 @@
-"""The systems of the four papers: what each is trained with, and its rows of the tables and figures.
+"""The systems of the four papers: how each is trained, and which rows and figures it belongs to.
 
-A system is said once. `rows` has words of the form TABLE[=NAME][#READOUT][!]: the number of a table or the
-name of a figure; the name in the paper, if it differs; the readout, else that of the checkpoint; ! for the
-seed that is best on the dev pairs. Without !, a row is the mean of all seeds. TABLE+=NAME adds such a mean
-beside the best seed, and +TABLE=NAME a row that the paper does not have. Other rows are made if the paper has
-them for the base. A system without a row, from which no other starts, is not trained.
+The name of a system is that of its rows in the published tables. A system has all published rows of the base
+with this name, with the readout of its checkpoint, or for the base and the tables of `read_out` that of the
+row. A row is the mean of all seeds. In a paper with `best_seed`, a published row without a deviation is of
+the seed that is best on the dev pairs, and the mean is another row.
 
-Words in braces are values of the recipe of the base (`recipes`), or prepared rows (`rows` of the paper).
-`start` is the system whose checkpoint is the base, of the same seed, or with ! the best on the dev pairs.
-`entries` is SYSTEM[!]:READOUT[+ica]: the encoder that makes the entries of DefSent+, and their readout.
+A word in braces is a value of the recipe of the base (`recipes`), or a file of rows: one that `rows` of the
+paper prepares, or one of the data, such as {nli/train}.
 """
 
 from dataclasses import dataclass, field
 from itertools import product
 
+DRAWING = "a drawing of the method"
+USE = "Universal Sentence Encoder, a TensorFlow network that sentkit does not run"
+INFERSENT = "InferSent, an LSTM that only its own code reads"
+SEMEVAL = "a submission to SemEval, which was never published as a model"
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The entries of DefSent+: the encoder that makes them (its best seed), and its readout."""
+
+    maker: str
+    readout: str = "{entry}"
+    ica: bool = False
+
 
 @dataclass(frozen=True)
 class System:
     name: str
-    rows: str = ""
     train: str = ""  # words after `sentkit train`
-    start: str = "base"
-    entries: str = ""
-    fit: str = ""  # rows, the readout of their vectors, and the kind of `sentkit whiten fit`
-    given: str = ""  # the checkpoint of a system that is not trained; `?` needs --given NAME=CHECKPOINT
-    script: str = ""  # a script of examples/ and its arguments, which prints a table
+    start: str = "base"  # the system whose checkpoint is the base
+    also: tuple[str, ...] = ()  # more names in the published tables
+    tables: tuple[
+        str, ...
+    ] = ()  # only the rows of these tables; those that tables.py makes have no other rows
+    added: str = ""  # the table that gets a row which the paper does not have
+    figures: dict[str, str] = field(default_factory=dict)  # figure -> name of the value there
+    entries: Entries | None = None
+    flow: str = ""  # not trained: the rows to which a flow is fitted
+    script: str = ""  # not trained: a script of examples/ with its arguments, which prints a table
+    checkpoint: str = ""  # not trained: this one. Without all of these, --given has to name it
     trial: bool = True  # a part of --quick
 
 
 @dataclass(frozen=True)
 class Paper:
     seeds: str
-    recipes: dict[str, dict[str, str]]  # of a base -> values
-    rows: dict[str, tuple]  # name -> how rows are prepared: a function of papers.py and its arguments
+    recipes: dict[str, dict[str, str]]  # base -> values
+    rows: dict[str, tuple]  # name -> how rows are made: a function of rows.py and its arguments
     systems: tuple[System, ...]
-    figures: dict[str, str]  # number -> functions of papers.py, or why there is none
-    tables: dict[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # number -> more flags of `sentkit report`
-    notes: dict[str, str] = field(
-        default_factory=dict
-    )  # number of a table that `report` does not make -> how it is made
-    impossible: dict[str, str] = field(default_factory=dict)  # system -> the reason
+    figures: dict[str, str]  # function of figures.py -> number of the figure
+    notes: dict[str, str]  # table that `report` does not make -> function of tables.py
+    impossible: dict[str, str]  # row, figure or table -> the reason
+    flags: dict[str, tuple[str, ...]] = field(default_factory=dict)  # table -> more flags of `sentkit report`
+    best_seed: bool = False  # a run starts from the seed that is best on the dev pairs
+    read_out: tuple[str, ...] = ()  # tables whose readouts the checkpoints do not declare
 
 
-DEV = "--dev {dev}"
-SG = f"sg-bert {{stsb}} {DEV} --set readout=cls"
-USE = "Universal Sentence Encoder, a TensorFlow network that sentkit does not run"
-INFERSENT = "InferSent, an LSTM that only its own code reads"
-SEMEVAL = "a submission to SemEval, which was never published as a model"
-SEEDS = "1,2,3,4,1234,2345,3456,7890"
-UNTUNED = (
-    *(f"{table}#{readout}" for table in (1, 2, 3, 11) for readout in ("cls", "mean", "{wk}")),
-    "4#mean",
-    "4#{wk}",
-)
-TASKS = ("qnli", "sst2", "cola", "mrpc", "rte")  # of GLUE
+SG = "sg-bert {stsb} --set readout=cls"
+NLI_TEXTS = SG.replace("stsb", "nli-texts")
+BT = "sg-bert {paraphrases/stsb} --set readout=cls --preset"
+GLUE = "classify {glue/TASK.train} --dev {glue/TASK.dev} --test {glue/TASK.test} --preset sg-bert-glue"
 
 SG_BERT = Paper(
-    SEEDS,
-    {f"{family}-{size}": {} for family, size in product(("bert", "sbert", "roberta"), ("base", "large"))}
+    seeds="1,2,3,4,1234,2345,3456,7890",
+    recipes={f"{family}-{size}": {} for family in ("bert", "sbert", "roberta") for size in ("base", "large")}
     | {"mbert": {}},
-    {
+    rows={
         "stsb": ("texts", "sts/stsb.train", "sts/stsb.dev", "sts/stsb.test"),
         "nli-texts": ("texts_like", "stsb", "nli/train"),  # as many; the paper states no number
-        "timed": ("copied", "sts/stsb.train"),
-        "paraphrases": ("copied", "paraphrases/stsb"),
-        **{
-            f"{task}-{part}": ("copied", f"glue/{task}.{part}")
-            for task, part in product(TASKS, ("train", "dev", "test"))
-        },
     },
-    (
-        System("glove", "1", given="?"),
-        System("cosine-baseline", "3", given="words:binary"),
-        System("no-tuning", " ".join(UNTUNED), given="base"),
-        System("flow", "1#mean-last2 domains=flow,STS-B#mean-last2", fit="{stsb} mean-last2 flow"),
-        System("bt", "1 2 3 7 11", f"sg-bert {{paraphrases}} {DEV} --preset bt --set readout=cls"),
-        System("sg", "1 2 3 5 11", f"{SG} --set objective=base"),
-        System("sg-opt", "1 2 3 5 5=sg-opt-tau0.01-lambda0.1 7 11 domains=SG-OPT,STS-B", SG),
-        System("bt+sg-opt", "7", f"sg-bert {{paraphrases}} {DEV} --preset bt-sg-opt --set readout=cls"),
-        System("opt2", "5=sg-opt-loss-opt2", f"{SG} --set objective=opt2"),
-        System("opt1", "5=sg-opt-loss-opt1", f"{SG} --set objective=opt1"),
-        System("tau0.1", "5=sg-opt-tau0.1", f"{SG} --set temperature=0.1"),
-        System("tau0.001", "5=sg-opt-tau0.001", f"{SG} --set temperature=0.001"),
-        System("lambda0", "5=sg-opt-lambda0", f"{SG} --set drift_weight=0"),
-        System("lambda1", "5=sg-opt-lambda1", f"{SG} --set drift_weight=1"),
-        System("no-head", "5=sg-opt-no-head", f"{SG} --set head=none"),
-        System("sg-opt-nli", "domains=SG-OPT,NLI", SG.replace("stsb", "nli-texts")),
-        System("flow-nli", "domains=flow,NLI#mean-last2", fit="{nli-texts} mean-last2 flow"),
-        System("senteval", "4=sg-opt", f"{SG.replace('stsb', 'nli-texts')} --preset senteval"),
+    systems=(
+        System("glove"),
+        System("cosine-baseline", checkpoint="words:binary"),
+        System("sg-opt-senteval", f"{NLI_TEXTS} --preset senteval", also=("sg-opt",), tables=("4",)),
         System(
             "efficiency",
-            "6=no-tuning#mean 6=no-tuning#{wk} 6=flow 6=sg-opt",
-            script="efficiency.py {model} {stsb} {timed} --readout mean --readout {wk} --transform flow"
-            " --train sg-bert",
+            script="efficiency.py {model} {stsb} {sts/stsb.train} --readout mean --readout {wk}"
+            " --transform flow --train sg-bert",
+            tables=("6",),
         ),
         *(
             System(
                 f"{start}-{task}",
-                f"10={start}",
-                f"classify {{{task}-train}} --dev {{{task}-dev}} --test {{{task}-test}}"
-                f" --preset sg-bert-glue{'-cola' * (task == 'cola')}",
-                # Appendix A.4 names no other encoder than that of table 1.
-                start={"no-tuning": "base"}.get(start, start),
+                GLUE.replace("TASK", task) + "-cola" * (task == "cola"),
+                start={"no-tuning": "base"}.get(start, start),  # appendix A.4 names no other than table 1
+                tables=("10",),
             )
-            for task, start in product(TASKS, ("no-tuning", "sg-opt"))
+            for task, start in product(("qnli", "sst2", "cola", "mrpc", "rte"), ("no-tuning", "sg-opt"))
         ),
+        System("no-tuning", checkpoint="base"),
+        System("flow", flow="stsb", figures={"domains": "flow,STS-B"}),
+        System("flow-nli", flow="nli-texts", figures={"domains": "flow,NLI"}),
+        System("bt", f"{BT} bt"),
+        System("sg", f"{SG} --set objective=base"),
+        System("sg-opt", SG, also=("sg-opt-tau0.01-lambda0.1",), figures={"domains": "SG-OPT,STS-B"}),
+        System("sg-opt-nli", NLI_TEXTS, figures={"domains": "SG-OPT,NLI"}),
+        System("bt+sg-opt", f"{BT} bt-sg-opt"),
+        System("sg-opt-loss-opt2", f"{SG} --set objective=opt2"),
+        System("sg-opt-loss-opt1", f"{SG} --set objective=opt1"),
+        System("sg-opt-tau0.1", f"{SG} --set temperature=0.1"),
+        System("sg-opt-tau0.001", f"{SG} --set temperature=0.001"),
+        System("sg-opt-lambda0", f"{SG} --set drift_weight=0"),
+        System("sg-opt-lambda1", f"{SG} --set drift_weight=1"),
+        System("sg-opt-no-head", f"{SG} --set head=none"),
     ),
-    {
-        "1": "layers",
-        "2": "a drawing of the method",
-        "3": "a drawing of the method",
-        "4": "domains",
-        "5": "space",
-        "6": "space",
-    },
-    {
-        "1": ("--baseline", "sg-opt"),
-        "4": ("--head", "senteval:50", "--seed", "{seeds}"),  # of table 9
-        "5": ("--baseline", "sg-opt"),
-        "7": ("--baseline", "sg-opt"),
-        "11": ("--baseline", "sg-opt"),
-    },
-    {
+    figures={"layers": "1", "domains": "4", "space": "5, 6"},
+    notes={
         "figure 1": "extremes",
         "figure 4": "losses",
         "6": "efficiency",
@@ -131,241 +116,245 @@ SG_BERT = Paper(
         "9": "settings",
         "10": "glue",
     },
-    {"use": USE, "umcc-dlsi-run2": SEMEVAL, "ecnu": SEMEVAL},
+    impossible={
+        "use": USE,
+        "umcc-dlsi-run2": SEMEVAL,
+        "ecnu": SEMEVAL,
+        "figure 2": DRAWING,
+        "figure 3": DRAWING,
+    },
+    flags={
+        **dict.fromkeys(("1", "5", "7", "11"), ("--baseline", "sg-opt")),
+        "4": ("--head", "senteval:50", "--seed", "{seeds}"),
+    },
 )
 
-CONSERT_VIEWS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "dropout")
-
-
-def consert(**settings):
-    """The training of table 2 with other settings."""
-    words = " ".join(f"--set {name}={value}" for name, value in settings.items())
-    return f"consert {{sts}} {DEV} --preset unsup-{{size}} {words}".rstrip()
-
+VIEWS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "dropout")
+CT, CONSERT_STS = "ct {sts}", "consert {sts} --preset unsup-{size}"
 
 CONSERT = Paper(
-    "1",
-    {
-        f"{family}-{size}": {"size": size, "family": family}
-        for family, size in product(("bert", "roberta"), ("base", "large"))
+    seeds="1",
+    recipes={
+        f"{family}-{size}": {"size": size} for family in ("bert", "roberta") for size in ("base", "large")
     },
-    {
-        "sts": ("texts", "sts/sts1[2-6]*", "sts/stsb.*", "sts/sickr.*"),
-        "nli": ("copied", "nli/train"),
+    rows={
+        "sts": ("texts", "sts/sts1[2-6]", "sts/stsb.*", "sts/sickr.*"),
         "premises": ("texts", "nli/train"),
         "corpus": ("texts", "corpora/*"),  # the paper counts words of Wikipedia
         "deleted": ("augmented", "premises", "--op delete --mark [MASK]"),
         "variants": ("augmented", "deleted", "--op span-delete --mark [MASK] --replace --field text=text_a"),
         **{f"sts-{count}": ("sample", "sts", count) for count in (10, 100, 1000, 10000)},
     },
-    (
-        System("glove", "1 2", given="?"),
-        System("no-tuning", "1#cls 1#mean 2#mean-last2", given="base"),
-        System("sbert-nli", "1 3 3=sbert-nli-reimpl", f"sbert {{nli}} {DEV}"),
-        System("clear-base", "2", f"clear {{variants}} --set head=fresh {DEV}"),
-        System("is-bert-nli", "2", f"is-bert {{premises}} {DEV}"),
-        System("ct", "2", f"ct {{sts}} {DEV}"),
-        System("flow", "2#mean-last2", fit="{sts} mean-last2 flow"),
+    systems=(
+        System("glove"),
+        System("no-tuning", checkpoint="base"),
+        System("sbert-nli", "sbert {nli/train}", also=("sbert-nli-reimpl",)),
+        System("clear-base", "clear {variants} --set head=fresh"),
+        System("is-bert-nli", "is-bert {premises}"),
+        System("ct", CT),
+        System("flow", flow="sts"),
         System(
-            "consert", "2 4=consert-batch96 batch=96 temperature=0.1 views=feature-cutoff,shuffle", consert()
+            "consert",
+            CONSERT_STS,
+            also=("consert-batch96",),
+            figures={"batch": "96", "temperature": "0.1", "views": "feature-cutoff,shuffle"},
         ),
-        System("ct-nli", "3", f"ct {{sts}} {DEV}", start="sbert-nli"),
-        # The row has an encoder that is trained on NLI.
-        System("flow-nli", "3#mean-last2", fit="{sts} mean-last2 flow", start="sbert-nli"),
-        System("consert-sup", "", f"consert {{nli}} {DEV} --preset sup-{{size}}"),
-        System("consert-joint", "3", f"consert {{nli}} {DEV} --preset joint-{{size}}"),
-        System("consert-sup-unsup", "3", consert().replace("unsup-", "sup-unsup-"), start="consert-sup"),
-        System(
-            "consert-joint-unsup", "3", consert().replace("unsup-", "joint-unsup-"), start="consert-joint"
-        ),
+        System("ct-nli", CT, start="sbert-nli"),
+        System("flow-nli", flow="sts", start="sbert-nli"),
+        System("consert-sup", "consert {nli/train} --preset sup-{size}"),
+        System("consert-joint", "consert {nli/train} --preset joint-{size}"),
+        System("consert-sup-unsup", "consert {sts} --preset sup-unsup-{size}", start="consert-sup"),
+        System("consert-joint-unsup", "consert {sts} --preset joint-unsup-{size}", start="consert-joint"),
         *(
             System(
-                f"batch{size}", f"4=consert-batch{size} batch={size}", consert(batch=size), trial=size == 16
+                f"consert-batch{size}",
+                f"{CONSERT_STS} --set batch={size}",
+                figures={"batch": str(size)},
+                trial=size == 16,
             )
             for size in (16, 48, 192, 288)
         ),
         *(
             System(
-                f"temperature{value}", f"temperature={value}", consert(temperature=value), trial=value == 0.05
+                f"temperature{value}",
+                f"{CONSERT_STS} --set temperature={value}",
+                figures={"temperature": str(value)},
+                trial=value == 0.05,
             )
             for value in (0.05, 0.08, 0.12, 0.15)
         ),
         *(
             System(
                 f"texts{count}",
-                f"texts={count}",
-                consert(warmup=0).replace("{sts}", f"{{sts-{count}}}"),
+                f"consert {{sts-{count}}} --preset unsup-{{size}} --set warmup=0",
+                figures={"texts": str(count)},
                 trial=count == 10,
             )
             for count in (10, 100, 1000, 10000)
         ),
         *(
-            System(f"{a}+{b}", f"views={a},{b}", consert(view_a=a, view_b=b), trial=a == b == "none")
-            for a, b in product(CONSERT_VIEWS, repeat=2)
+            System(
+                f"{a}+{b}",
+                f"{CONSERT_STS} --set view_a={a} --set view_b={b}",
+                figures={"views": f"{a},{b}"},
+                trial=a == b == "none",
+            )
+            for a, b in product(VIEWS, VIEWS)
             if (a, b) != ("feature-cutoff", "shuffle")
         ),
     ),
-    {
-        "1": "pairs",
-        "2": "a drawing of the method",
-        "3": "a drawing of the views",
-        "4": "masking words",
-        "5": "views",
-        "6": "texts",
-        "7": "temperature",
-        "table 4": "batch",
+    figures={
+        "pairs": "1",
+        "masking": "4",
+        "words": "words by frequency",
+        "views": "5",
+        "texts": "6",
+        "temperature": "7",
+        "batch": "table 4",
     },
-    {"2": ("--baseline", "consert"), "3": ("--baseline", "consert-joint")},
-    {"words": "words", "steps": "steps"},
-    {"use": USE, "infersent-glove": INFERSENT},
+    notes={"words": "words", "steps": "steps"},
+    impossible={
+        "use": USE,
+        "infersent-glove": INFERSENT,
+        "figure 2": DRAWING,
+        "figure 3": "a drawing of the views",
+    },
+    flags={"2": ("--baseline", "consert"), "3": ("--baseline", "consert-joint")},
 )
 
-BETAS = {"row1": 0.5, "row3": 2, "row4": 4, "row5": 8}  # the paper's are lost; row 2 is beta=1
-PSC = "pairsupcon {nli} " + DEV
+PSC = "pairsupcon {nli/train}"
+# The values of the paper are lost; its second row has beta 1.
+BETAS = {"row1": 0.5, "row3": 2, "row4": 4, "row5": 8}
 
 PAIRSUPCON = Paper(
-    "0",
-    {base: {} for base in ("distilbert-base", "bert-base", "bert-large")},
-    {"nli": ("copied", "nli/train"), "triplets": ("copied", "nli/triplets")},
-    (
-        System("no-tuning", "1#mean 3#mean 6#mean 7#mean", given="base"),
-        System("sbert", "1 3 6 7", f"sbert {{nli}} {DEV} --set final=last"),
-        System("simcse-sup", "1 3 6 7", f"simcse-sup {{triplets}} {DEV}"),
-        System("pairsupcon", "1 3 4 5 6 7 8 abilities=PairSupCon", PSC),
-        System("cls", "4=pairsupcon-cls-only abilities=Classification", f"{PSC} --preset cls"),
-        System(
-            "id", "4=pairsupcon-id-only 5=pairsupcon-id-only abilities=InstanceDisc", f"{PSC} --preset id"
-        ),
-        System("id-plain", "5=pairsupcon-id-only-no-hard-neg", f"{PSC} --preset id-plain"),
-        System("plain", "5=pairsupcon-no-hard-neg", f"{PSC} --preset plain"),
+    seeds="0",
+    recipes={base: {} for base in ("distilbert-base", "bert-base", "bert-large")},
+    rows={},
+    systems=(
+        System("no-tuning", checkpoint="base"),
+        System("sbert", "sbert {nli/train} --set final=last"),
+        System("simcse-sup", "simcse-sup {nli/triplets}"),
+        System("pairsupcon", PSC, figures={"abilities": "PairSupCon"}),
+        System("pairsupcon-cls-only", f"{PSC} --preset cls", figures={"abilities": "Classification"}),
+        System("pairsupcon-id-only", f"{PSC} --preset id", figures={"abilities": "InstanceDisc"}),
+        System("pairsupcon-id-only-no-hard-neg", f"{PSC} --preset id-plain", trial=False),
+        System("pairsupcon-no-hard-neg", f"{PSC} --preset plain", trial=False),
         *(
-            System(
-                f"beta{beta}",
-                f"4=pairsupcon-beta-sweep-{row}",
-                f"{PSC} --set beta={beta}",
-                trial=row == "row3",
-            )
+            System(f"pairsupcon-beta-sweep-{row}", f"{PSC} --set beta={beta}", trial=False)
             for row, beta in BETAS.items()
         ),
-        System("stsb-dev", "8=pairsupcon-stsb-dev", f"{PSC} --set final=best"),
+        System("pairsupcon-stsb-dev", f"{PSC} --set final=best"),
     ),
-    {"1": "scores space", "2": "a drawing of the method", "3": "abilities"},
-    {"3": ("--baseline", "pairsupcon"), "8": ("--baseline", "pairsupcon")},
-    {"2": "statistics_of_sets"},
+    figures={"scores": "1", "space": "1", "abilities": "3"},
+    notes={"2": "statistics_of_sets"},
+    impossible={"figure 2": DRAWING},
+    flags=dict.fromkeys(("3", "8"), ("--baseline", "pairsupcon")),
 )
 
-PLUS = f"defsent-plus {{dictionary}} {DEV} --preset"
+PLUS = "defsent-plus {dictionary} --preset"
+STEPS = (  # the first one is evaluated with another readout than the others
+    f"{PLUS} {{base}} --set readout={{step1}}",
+    *(f"{PLUS} {{base}}-step{number} --set readout={{sts}}" for number in (2, 3, 4)),
+)
+SMALL = "--set batch=16"  # of the two smaller dictionaries: 4,223 and 7,639 steps
+ENTRIES = {  # figure -> its entries
+    "entries-1": Entries("base"),
+    "entries-2": Entries("defsent-plus-1-a"),
+    "entries-3": Entries("defsent-plus-2-a"),
+    "entries-4": Entries("defsent-plus-3-a"),
+    "entries-simcse": Entries("simcse-unsup"),
+    "entries-sncse": Entries("sncse"),
+}
 
 
-def plus(name, rows, step, entries, rows_of="dictionary", more=""):
-    """A training of DefSent+. The first step is evaluated with another readout than the others."""
-    readout = "step1" if step == "" else "sts"
-    words = (
-        f"{PLUS.replace('dictionary', rows_of)} {{base}}{step} --set readout={{{readout}}} {more}".rstrip()
-    )
-    return System(name, rows, words, entries=entries)
+def readouts(entry, combination, defsent, plain, simcse, sncse):
+    """Of definitions, and of STS and SentEval after the last step from three starts, as in table 7.
 
-
-def plus_from(start, name, rows, maker, step=""):
-    words = f"{PLUS} {start}-{{base}}{step} --set readout={{sts-{start}}}"
-    return System(name, rows, words, f"{start}!", f"{maker}:{{entry}}")
-
-
-def of_defsent(entry, combination, sts, senteval, simcse, sncse, defsent):
-    """Readouts: of definitions, after step 1, and of each suite after the last step, as in table 7."""
-    readouts = {
-        "sts-simcse": simcse[0],
-        "senteval-simcse": simcse[1],
-        "sts-sncse": sncse[0],
-        "senteval-sncse": sncse[1],
-    }
+    The readout of DefSent is not named; its published values are nearest to those of these.
+    """
     own = {"entry": entry, "step1": entry, "combination": combination, "defsent": defsent}
-    return {**own, "sts": sts, "senteval": senteval, **readouts}
+    suites = {"sts": plain[0], "senteval": plain[1]}
+    for start, (sts, senteval) in (("simcse", simcse), ("sncse", sncse)):
+        suites |= {f"sts-{start}": sts, f"senteval-{start}": senteval}
+    return own | suites
 
 
-PROMPT = ("prompt", "prompt")
+PROMPT, CLS, MEAN = ("prompt", "prompt"), ("prompt", "cls"), ("prompt", "mean")
 DEFSENT_PLUS = Paper(
-    "0..9",
-    {  # DefSent's readout is not named; its published values are nearest to those of these
-        "bert-base": of_defsent(
-            "mean", "cls-amp", "prompt", "mean", ("prompt", "cls"), ("prompt", "mean"), "mean"
-        ),
-        "bert-large": of_defsent(
-            "mean", "cls-amp", "prompt", "cls", ("prompt", "cls"), ("prompt", "cls"), "mean"
-        ),
-        "roberta-base": of_defsent("cls", "mean-ac", "prompt", "prompt", PROMPT, PROMPT, "cls"),
-        "roberta-large": of_defsent("cls", "mean-ac", "mean", "prompt", PROMPT, PROMPT, "max"),
+    seeds="0..9",
+    recipes={
+        "bert-base": readouts("mean", "cls-amp", "mean", MEAN, CLS, MEAN),
+        "bert-large": readouts("mean", "cls-amp", "mean", CLS, CLS, CLS),
+        "roberta-base": readouts("cls", "mean-ac", "cls", PROMPT, PROMPT, PROMPT),
+        "roberta-large": readouts("cls", "mean-ac", "max", ("mean", "prompt"), PROMPT, PROMPT),
     },
-    {
+    rows={
         "dictionary": ("dictionary", "dictionary/*"),
         "oxford": ("dictionary", "dictionary/oxford*"),
         "single": ("single_tokens", "dictionary"),
         "corpus": ("copied", "corpora/*"),
         "negated": ("augmented", "corpus", "--op negate"),
     },
-    (
-        System("defsent", "2 4", f"defsent {{dictionary}} {DEV} --preset {{base}}-{{defsent}}"),
-        # The batch of the two smaller dictionaries: 4,223 and 7,639 steps.
-        plus("1-c", "2=defsent-plus-1-c", "", "base:{entry}", "single", "--set batch=16"),
-        plus("1-b", "2=defsent-plus-1-b", "", "base:{entry}", "oxford", "--set batch=16"),
-        plus("1-a", "2=defsent-plus-1-a 8=defsent-plus-1-a-{combination}", "", "base:{entry}"),
-        plus("2-a", "2=defsent-plus-2-a", "-step2", "1-a!:{entry}"),
-        plus(
-            "3-a",
-            "2=defsent-plus-3-a 4=defsent-plus-3-a#{senteval}! 4+=defsent-plus-3-a#{senteval}"
-            " 6=defsent-plus-3-a! 6+=defsent-plus-3-a",
-            "-step3",
-            "2-a!:{entry}",
-        ),
-        plus(
-            "3-a-ica",
-            "2=defsent-plus-3-a-ica 4=defsent-plus-3-a-ica#{senteval}! 4+=defsent-plus-3-a-ica#{senteval}"
-            " 6=defsent-plus-3-a-ica! 6+=defsent-plus-3-a-ica",
-            "-step3",
-            "2-a!:{entry}+ica",
-        ),
-        # The text of the paper: a fourth step is worse; so is ICA at the first step, and at the second.
-        plus("4-a", "+2=defsent-plus-4-a", "-step4", "3-a!:{entry}"),
-        plus("1-a-ica", "+2=defsent-plus-1-a-ica", "", "base:{entry}+ica"),
-        plus("2-a-ica", "+2=defsent-plus-2-a-ica", "-step2", "1-a!:{entry}+ica"),
+    systems=(
+        System("defsent", "defsent {dictionary} --preset {base}-{defsent}"),
         System(
-            "simcse",
-            "3=simcse-unsup! 3+=simcse-unsup 4=simcse-unsup! 4+=simcse-unsup",
-            f"simcse {{corpus}} {DEV} --preset {{base}}",
+            "defsent-plus-1-c",
+            f"{STEPS[0].replace('dictionary', 'single')} {SMALL}",
+            entries=Entries("base"),
         ),
-        System("sncse", "3=sncse! 3+=sncse 4=sncse! 4+=sncse", f"sncse {{negated}} {DEV} --preset {{base}}"),
+        System(
+            "defsent-plus-1-b",
+            f"{STEPS[0].replace('dictionary', 'oxford')} {SMALL}",
+            entries=Entries("base"),
+        ),
+        System(
+            "defsent-plus-1-a",
+            STEPS[0],
+            also=("defsent-plus-1-a-{combination}",),
+            entries=Entries("base"),
+        ),
+        System("defsent-plus-2-a", STEPS[1], entries=Entries("defsent-plus-1-a")),
+        System("defsent-plus-3-a", STEPS[2], entries=Entries("defsent-plus-2-a")),
+        System("defsent-plus-3-a-ica", STEPS[2], entries=Entries("defsent-plus-2-a", ica=True)),
+        # The text of the paper: a fourth step is worse; so is ICA at the first step, and at the second.
+        System("defsent-plus-4-a", STEPS[3], added="2", entries=Entries("defsent-plus-3-a")),
+        System("defsent-plus-1-a-ica", STEPS[0], added="2", entries=Entries("base", ica=True)),
+        System("defsent-plus-2-a-ica", STEPS[1], added="2", entries=Entries("defsent-plus-1-a", ica=True)),
+        System("simcse-unsup", "simcse {corpus} --preset {base}"),
+        System("sncse", "sncse {negated} --preset {base}"),
         *(
-            plus_from(
+            System(
+                f"{start}+defsent-plus-{number}",
+                f"{PLUS} {name}-{{base}}{step} --set readout={{sts-{name}}}",
                 start,
-                f"{start}+{step}",
-                "3={0}! 3+={0} 4={0}#{{senteval-{1}}}! 4+={0}#{{senteval-{1}}} 6={0}".format(
-                    f"{name}+defsent-plus-{step}", start
-                ),
-                maker,
-                "" if step == 1 else "-step2",
+                entries=Entries(maker),
             )
-            for start, name in (("simcse", "simcse-unsup"), ("sncse", "sncse"))
-            for step, maker in ((1, f"{start}!"), (2, f"{start}+1!"))
+            for name, start in (("simcse", "simcse-unsup"), ("sncse", "sncse"))
+            for number, step, maker in ((1, "", start), (2, "-step2", f"{start}+defsent-plus-1"))
         ),
         *(
-            plus(
-                f"1-a-{pooling}-{entry}",
-                f"8=defsent-plus-1-a-{pooling}-{kind}",
-                "",
-                f"base:{entry}",
-                more=f"--set pooling={pooling}",
+            System(
+                f"defsent-plus-1-a-{pooling}-{kind}",
+                f"{STEPS[0]} --set pooling={pooling}",
+                entries=Entries("base", entry),
             )
             for pooling, (entry, kind) in product(("mean", "cls"), (("mean", "amp"), ("cls", "ac")))
         ),
     ),
-    {
-        "1 and 3 to 6": "entries-1 entries-2 entries-3 correlations",
-        "2": "a drawing of the method",
-        "7": "entries-4",
-        "8": "entries-simcse entries-sncse",
+    figures={
+        "entries-1": "1, 3 to 6",
+        "entries-2": "1, 3 to 6",
+        "entries-3": "1, 3 to 6",
+        "correlations": "1, 3 to 6",
+        "entries-4": "7",
+        "entries-simcse": "8",
+        "entries-sncse": "8",
     },
-    {"2": ("--baseline", "defsent-plus-1-a")},
-    {"1": "dictionaries", "7": "readouts"},
+    notes={"1": "dictionaries", "7": "readouts"},
+    impossible={"figure 2": DRAWING, "table 5": "its content is in no source of sentkit"},
+    flags={"2": ("--baseline", "defsent-plus-1-a")},
+    best_seed=True,
+    read_out=("4",),  # SentEval
 )
 
 PAPERS = {"sg-bert": SG_BERT, "consert": CONSERT, "pairsupcon": PAIRSUPCON, "defsent-plus": DEFSENT_PLUS}

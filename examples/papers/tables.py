@@ -5,6 +5,11 @@ import statistics
 from collections import Counter
 from pathlib import Path
 
+from figures import records_of
+from running import MissingError, sentkit
+
+from sentkit.labels.probes import classifiers
+from sentkit.labels.probes.probing import ProbeOptions
 from sentkit.reports.suites import find_test_sets, tables_of
 from sentkit.reports.tables import HERE, Line, Table, published_table, rendered, shown
 from sentkit.training.catalogue import METHODS
@@ -13,20 +18,11 @@ from sentkit.training.settings import format_value
 WIDE = 1 << 30
 GLUE = ("qnli", "sst2", "cola", "mrpc", "rte")
 METRICS = {"cola": "matthews"}  # accuracy otherwise
-# Word vectors of BERT by rank of their frequency: BERT-flow (arXiv 2011.05864), table 1. Quoted from memory.
-WORDS = """norm                 0.95 1.04 1.22 1.45
-distance, k = 3      0.77 0.93 1.16 1.30
-distance, k = 5      0.83 0.99 1.22 1.34
-distance, k = 7      0.87 1.04 1.26 1.37
-dot product, k = 3   0.73 0.92 1.20 1.63
-dot product, k = 5   0.73 0.91 1.19 1.61
-dot product, k = 7   0.72 0.90 1.17 1.60"""
 DICTIONARIES = {  # table 1 of DefSent+: definitions, entries, most tokens for BERT and RoBERTa
     "dictionary": ("a, Oxford and WordNet", "331472", "150518", "138", "141"),
     "oxford": ("b, Oxford", "122209", "36767", "108", "113"),
     "single": ("c, one token of BERT", "67553", "9647", "85", "93"),
 }
-STEPS = {"batch": ("consert", "batch{}")}
 
 
 def text(title, names, columns, rows):
@@ -58,7 +54,7 @@ def glue(runner, number):
         found = found or any(cells)
         lines.append(Line((HERE, start, ""), (cells[0], cells[1], cells[2], cells[3], cells[4]), here=True))
     if not found:
-        raise runner.missing("none of its runs is there")
+        raise MissingError("none of its runs is there")
     return beside(runner, number, lines)
 
 
@@ -66,7 +62,7 @@ def efficiency(runner, number):
     """SG-BERT, table 6: the seconds of training and of encoding."""
     path = runner.out / "runs/efficiency/table.md"
     if not path.exists():
-        raise runner.missing("its run is not there")
+        raise MissingError("its run is not there")
     lines = []
     for line in path.read_text().splitlines()[2:]:
         cells = [cell.strip(" `") for cell in line.split("|")[1:-1]]
@@ -79,25 +75,31 @@ def efficiency(runner, number):
 
 def settings(runner, number):
     """SG-BERT, tables 8 and 9: the settings of the training, and of SentEval."""
-    if number == "9":
+    if number == "8":
+        title, kind = "training", METHODS["sg-bert"].load().Settings()
+        names = (
+            "objective temperature drift_weight guide_pool head_width epochs batch lr optimizer beta1 beta2"
+            " weight_decay schedule warmup max_length eval_every patience"
+        )
+        rows = [(name, format_value(getattr(kind, name))) for name in names.split()]
+    else:
+        title, head = "SentEval", runner.paper.flags["4"][1]
         rows = [
-            ("seeds", runner.paper.seeds),
-            ("folds", 10), ("hidden units of the classifier", 50), ("optimizer", "adam"), ("batch", 64),
-            ("epochs of a unit", 4), ("units without a better score", 5),
-        ]  # fmt: skip
-        return text("SG-BERT, table 9: settings of SentEval", ("setting",), ("value",), rows)
-    kind = METHODS["sg-bert"].load().Settings()
-    own = "objective temperature drift_weight guide_pool head_width epochs batch lr optimizer beta1 beta2"
-    names = f"{own} weight_decay schedule warmup max_length eval_every patience".split()
-    rows = [("seeds", runner.paper.seeds), *((name, format_value(getattr(kind, name))) for name in names)]
-    return text("SG-BERT, table 8: settings of the training", ("setting",), ("value",), rows)
+            ("folds", ProbeOptions("label").folds),
+            ("hidden units of the classifier", head.partition(":")[2]),
+            ("batch", classifiers.BATCH_ROWS),
+            ("epochs between two evaluations", classifiers.EPOCHS_PER_EVALUATION),
+            ("evaluations without a better score", classifiers.PATIENCE),
+        ]
+    rows.insert(0, ("seeds", runner.paper.seeds))
+    return text(f"SG-BERT, table {number}: settings of {title}", ("setting",), ("value",), rows)
 
 
 def extremes(runner, number):
     """SG-BERT, figure 1: the worst and the best layer and readout of the base."""
     path = runner.out / "tables/layers.jsonl"
     if not path.exists():
-        raise runner.missing("its runs are not there")
+        raise MissingError("its runs are not there")
     rows = [json.loads(line) for line in path.open()]
     own = [row for row in rows if "/L" in row["encoder"] and row["spearman"] is not None]
     ends = (choose(own, key=lambda row: row["spearman"]) for choose in (min, max))
@@ -112,7 +114,7 @@ def losses(runner, number):
     """SG-BERT, figure 4: what is lost with texts of NLI instead of STS-B."""
     values = {
         (record["row"].partition("#")[0], record["task"]): record["value"]
-        for record in runner.records("domains")
+        for record in records_of(runner, "domains")
     }
     lines = []
     for name, system in (("SG-OPT", "sg-opt"), ("flow", "flow")):
@@ -127,16 +129,12 @@ def losses(runner, number):
 def steps(runner, number):
     """ConSERT, table 4: the step that the dev pairs chose."""
     lines = []
-    for name, rows in runner.rows.items():
-        for row in rows:
-            if row.table == "4":
-                declared = [
-                    Path(path) / "sentkit.json" for path in runner.checkpoints(runner.systems[name]).values()
-                ]
-                found = [str(json.loads(path.read_text())["step"]) for path in declared]
-                lines += [Line((HERE, row.name, ""), (", ".join(found),), here=True)] if found else []
+    for system, row in runner.rows_of("4"):
+        paths = [Path(path) / "sentkit.json" for path in runner.checkpoints(system).values()]
+        found = [str(json.loads(path.read_text())["step"]) for path in paths]
+        lines += [Line((HERE, row.name, ""), (", ".join(found),), here=True)] if found else []
     if not lines:
-        raise runner.missing("none of its runs is there")
+        raise MissingError("none of its runs is there")
     return beside(runner, "4", lines, "steps")
 
 
@@ -145,21 +143,19 @@ def words(runner, number):
     from sentkit.papers.consert.figures import word_statistics
 
     columns = ("1-99", "100-499", "500-4999", "5000-")
-    found = word_statistics([runner.row_file("corpus")], model=runner.base)
+    found = word_statistics([runner.prepared.file("corpus")], model=runner.base)
     rows = [
-        (HERE, name, *(f"{value:.2f}" for value in values), *[""] * (4 - len(values)))
+        (name, *(f"{value:.2f}" for value in values), *[""] * (4 - len(values)))
         for name, values in found.items()
     ]
-    for line in WORDS.splitlines():
-        rows.append(("bert-base", line[:21].strip(), *line[21:].split()))
-    return text("ConSERT: word vectors by rank; published by BERT-flow", ("base", "mean"), columns, rows)
+    return text("ConSERT: word vectors by rank of their frequency", ("mean",), columns, rows)
 
 
 def statistics_of_sets(runner, number):
     """PairSupCon, table 2: the clustering sets."""
     rows = []
     for test in find_test_sets(str(runner.tests), ["clustering"])[0]:
-        records = [json.loads(line) for line in runner.lines([test.path])]
+        records = [json.loads(line) for line in sentkit("cat", test.path).splitlines()]
         sizes = Counter(str(record["label"]) for record in records).values()
         length = statistics.fmean(len(record["text"].split()) for record in records)
         rows.append((test.name, len(records), len(sizes), f"{length:.1f}", max(sizes), min(sizes)))
@@ -182,8 +178,8 @@ def dictionaries(runner, number):
     rows = []
     for name, (title, *published) in DICTIONARIES.items():
         try:
-            path = Path(runner.row_file(name))
-        except runner.missing as error:
+            path = Path(runner.prepared.file(name))
+        except MissingError as error:
             runner.say(f"not made: table 1, {title}: {error}")
         else:
             records = [json.loads(line) for line in path.open()]

@@ -116,8 +116,9 @@ def figure_of(picture: Picture, width: float) -> Any:
     for number, panel in enumerate(picture.panels):
         handles |= draw_panel(figure.add_subplot(rows, columns, number + 1), panel, numbers, inches / columns)
     if has_legend:
-        labels = [escape(shortened(name)) for name in named]
-        places = [handles[name] for name in named]
+        order = [name for column in range(entries) for name in [*named][column::entries]]
+        labels = [escape(shortened(name)) for name in order]  # filled by column, read by line
+        places = [handles[name] for name in order]
         figure.legend(places, labels, loc="outside upper center", ncols=entries)
     return figure
 

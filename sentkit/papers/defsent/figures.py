@@ -69,7 +69,7 @@ def correlations(paths: Sequence[str]) -> Picture:
         count = min(SHOWN, len(found))
         places = np.arange(1.0, count + 1)
         grid = Grid("correlation", found[:count, :count], places, places, 0.0, 1.0, label="correlation")
-        x, y = Axis("axis_a", "number", whole=True), Axis("axis_b", "number", whole=True)
+        x, y = Axis("axis_a", "axis", whole=True), Axis("axis_b", "axis", whole=True)
         panels.append(Panel(x, y, grid=grid, title=title, note=mean, downward=True))
     return Picture(tuple(panels), height=1.0)
 

@@ -243,3 +243,15 @@ def test_a_logarithmic_axis_has_its_ticks():
     drawn.draw_without_rendering()
     assert {"16", "64", "texts"} <= set(texts_in(drawn))
     assert not [text for text in texts_in(drawn) if "10^" in text]
+
+
+def test_a_legend_is_read_line_by_line():
+    """matplotlib fills it column by column: seven names in two columns."""
+    names = [f"the encoder {letter}" for letter in "abcdefg"]
+    drawn = figure(panel(*(Series(name, np.zeros(1), np.ones(1)) for name in names)))
+    [legend] = drawn.legends
+    written = [text.get_text() for text in legend.get_texts()]
+    columns = [written[: -(-len(names) // legend._ncols)], written[-(-len(names) // legend._ncols) :]]
+
+    assert legend._ncols == 2
+    assert [name for line in zip(*columns, strict=False) for name in line] + columns[0][3:] == names
