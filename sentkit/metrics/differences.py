@@ -4,7 +4,7 @@ Letters in shapes: b rows of a block, d and e dimensions of both sides, s sample
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,12 +20,13 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import fields_of, is_store
 from sentkit.formats.vectors.table import VectorTable, read_table
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, is_array, resized
+from sentkit.formats.vectors.vectors import joined as joined_rows
 from sentkit.metrics.neighbours.search import Searcher
 from sentkit.metrics.similarity import SIMILARITIES, SMALLEST_NORM, exact, lengths
 from sentkit.metrics.sts.correlation import spearman
 
 SIDES = "left", "right"
-VECTORS_PER_BLOCK = 1024
+VECTORS_PER_BLOCK, ENCODED_ROWS = 1024, 8192
 PAIRS = 100_000  # sampled pairs of sampled rows
 LOWEST_SHARE = 0.01  # of the percentile
 TIE = 1e-6  # two similarities that differ less are a tie
@@ -84,7 +85,7 @@ class RowByRow:
         self.lowest, self.sum, self.distances = math.inf, 0.0, Distances()
         self.largest = 0.0
         self.ratios = [math.inf, 0.0, 0.0]  # lowest, sum, highest
-        self.most, self.worst = worst, list[tuple[float, Record]]()  # the rows that differ most
+        self.most, self.worst = worst, list[tuple[float, Matches]]()  # the rows that differ most
 
     def add(self, matches: Matches) -> None:
         left, right = matches.left, matches.right
@@ -101,7 +102,7 @@ class RowByRow:
         self.ratios = [min(lowest, ratios.min()), total + ratios.sum(), max(highest, ratios.max())]
         different = np.flatnonzero(~same)
         chosen = different[np.argsort(cosines[different], kind="stable")[: self.most]]
-        self.worst += [(float(cosines[place]), matches.labels[place]) for place in chosen.tolist()]
+        self.worst += [(float(cosines[place]), joined([matches[place : place + 1]])) for place in chosen]
         self.worst = sorted(self.worst, key=lambda each: each[0])[: self.most]  # stable
 
     def record(self) -> Record:
@@ -191,7 +192,6 @@ class Sides:
         self.fields = [fields_of(each, each.paths[0]) for each in self.inputs]
         self.readers = [VectorReader(each) for each in self.inputs]
         self.only = [0, 0]  # rows of A and of B without a match
-        self.places = 0
 
     @staticmethod
     def _own_fields(inputs: Inputs) -> Inputs:
@@ -201,6 +201,11 @@ class Sides:
         return replace(
             inputs, fields={our: name for our, name in inputs.fields.items() if our not in VECTORS}
         )
+
+    def matches(self, key: str | None) -> Iterator[Matches]:
+        if key is not None and any(map(is_array, self.paths)):
+            raise UsageError("--key needs rows with fields; .npy has only numbers")
+        return self.by_order() if key is None else self.by_key(key)
 
     def by_order(self) -> Iterator[Matches]:
         streams = [reader.blocks() for reader in self.readers]
@@ -292,6 +297,32 @@ class Sides:
         return texts
 
 
+class SidesOfModel(Sides):
+    """The rows of a file, A, and the vectors that a model computes of their texts, B."""
+
+    def __init__(self, left: Inputs, name: str, encode: Callable[[RowBlock], Float32]) -> None:
+        """`encode` gets rows with their texts and returns the vectors (n, k, e)."""
+        super().__init__(left, left)
+        self.paths[1], self.encode, self.blank = name, encode, 0
+
+    def matches(self, key: str | None) -> Iterator[Matches]:
+        for left in resized(self.readers[0].blocks(), joined_rows, ENCODED_ROWS):
+            texts = self._texts(left.rows, left.rows)
+            names = [TEXT_OF[name] for name in self.readers[0].names]
+            for place in range(len(left)):
+                own = [texts[name][place] or texts["entry"][place] for name in names]
+                if None in own:
+                    field = self.fields[0].get(names[own.index(None)], names[own.index(None)])
+                    advice = "the model needs the texts: --field text=NAME names their field"
+                    raise left.rows.row(place).error(f'"{field}" is missing', advice=advice)
+                left.rows.texts.append(tuple(own))
+            filled = [place for place, own in enumerate(left.rows.texts) if all(map(str.strip, own))]
+            self.blank += len(left) - len(filled)
+            if filled:
+                kept = left.take(filled)
+                yield self.match(kept, replace(kept, vectors=self.encode(kept.rows)))
+
+
 def places_by_key(table: VectorTable, key: str) -> dict[str, int]:
     """The place of each row by the value of a field."""
     places: dict[str, int] = {}
@@ -306,23 +337,27 @@ def duplicate_key(row: Row, key: str) -> DataError:
     return row.error(f'"{key}" has the value of an earlier row: {class_of(row, key)}')
 
 
-def difference(left: Inputs, right: Inputs, key: str | None, *, top: int, sample: int, worst: int) -> Record:
-    """The report; "worst" has the rows with the lowest cosine, or else with the lowest overlap."""
-    sides, taken, count = Sides(left, right), Sample(sample), 0
+def difference(
+    sides: Sides, key: str | None, *, top: int, sample: int, worst: int, kept: int = 0
+) -> tuple[Record, Matches]:
+    """The report, and `kept` vectors: half of them differ most, and the others are random.
+
+    "worst" in the report has the rows with the lowest cosine, or else with the lowest overlap.
+    """
+    taken, count = Sample(sample), 0
     rows: RowByRow | None = None
-    if key is not None and any(map(is_array, sides.paths)):
-        raise UsageError("--key needs rows with fields; .npy has only numbers")
-    matches = sides.by_order() if key is None else sides.by_key(key)
-    for block in resized(matches, joined, VECTORS_PER_BLOCK):
+    for block in resized(sides.matches(key), joined, VECTORS_PER_BLOCK):
         if block.left.shape == block.right.shape:
-            rows = rows or RowByRow(worst)
+            rows = rows or RowByRow(max(worst, kept // 2))
             rows.add(block)
         taken.add(block)
         count += len(block)
+    if not count:
+        raise DataError("all texts are blank", source=sides.paths[0])
     sampled = taken.sorted()
     shares, of_sample = sample_record(sampled, top)
     if rows is not None:
-        lowest = [{**label, "cosine": cosine} for cosine, label in rows.worst]
+        lowest = [{**match.labels[0], "cosine": cosine} for cosine, match in rows.worst[:worst]]
     else:
         order = [place for place in np.argsort(shares, kind="stable")[:worst] if shares[place] < 1.0]
         lowest = [{**sampled.labels[place], "neighbours": float(shares[place])} for place in order]
@@ -330,6 +365,11 @@ def difference(left: Inputs, right: Inputs, key: str | None, *, top: int, sample
         {"file": readable(path), "encoder": reader.emb, "width": reader.width}
         for path, reader in zip(sides.paths, sides.readers, strict=True)
     ]
+    chosen = [match for _, match in rows.worst[: kept // 2]] if rows else []
+    known = [match.labels[0] for match in chosen]
+    others = [place for place, label in enumerate(sampled.labels) if kept and label not in known]
+    step = max(1, len(others) // max(1, kept - len(known)))
+    chosen += [sampled[place : place + 1] for place in others[::step][: kept - len(known)]]
     return {
         **dict(zip("ab", names, strict=True)),
         "vectors": count,
@@ -337,7 +377,7 @@ def difference(left: Inputs, right: Inputs, key: str | None, *, top: int, sample
         **({} if rows is None else rows.record()),
         **of_sample,
         **({"worst": lowest} if worst else {}),
-    }
+    }, joined(chosen or [sampled[:0]])
 
 
 def sample_record(matches: Matches, top: int) -> tuple[Float64, Record]:
