@@ -12,7 +12,6 @@ from sentkit.flags.rules import Excludes, Named, Needs, Range
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
-    from sentkit.arrays import Float32
     from sentkit.formats.rows.block import RowBlock
     from sentkit.formats.rows.rows import Inputs
     from sentkit.metrics.differences import Matches
@@ -121,7 +120,7 @@ def compared_with(
     encoder, tally = model.encoder(), Tally()
     console.warn(*encoder.notes)
 
-    def encode(rows: "RowBlock") -> "Float32":
+    def encode(rows: "RowBlock") -> Any:
         groups = prepare([rows], model.tokenizer, Rejects())
         return np.concatenate([done.vectors[0] for done in encode_list(groups, encoder, tally)])
 
@@ -131,35 +130,33 @@ def compared_with(
     console.warn(*encoder.remarks(tally))
     if sides.blank:
         console.warn(f"{sides.blank} rows with a blank text are left out")
-    return {**record, "explanation": explained(record, sample, model)}
+    return {**record, "explanation": explained(record, sample, model, console)}
 
 
-def explained(record: Mapping[str, Any], sample: "Matches", model: "Model") -> dict[str, Any]:
+def explained(
+    record: Mapping[str, Any], sample: "Matches", model: "Model", console: Console
+) -> dict[str, Any]:
     """Whether the vectors of A are those of the model, or the changes that explain the difference."""
     from sentkit.model.checkpoint_model import CheckpointModel
     from sentkit.model.transformer.variants import EQUAL, explain
 
     file, cosine = record["a"]["file"], record.get("cosine")
+    file = "standard input" if file == "-" else file
     if cosine is not None and 1 - cosine["lowest"] <= EQUAL:
         ratios = record["norm_ratio"]
         if all(abs(math.log(ratios[name])) <= math.sqrt(2 * EQUAL) for name in ("lowest", "highest")):
             return {"equal": True, "text": f"{file} has the vectors that {model.name} gives as declared"}
     if not isinstance(model, CheckpointModel):
-        return {
-            "equal": False,
-            "text": f"no cause is known for the difference from {model.name}, a static model",
-        }
+        text = f"no cause is known for the difference from {model.name}, a static model"
+        return {"equal": False, "text": text}
+    console.note(f"the vectors differ: encoding {len(sample)} texts under each change, to find the cause")
     found = explain(model, [label["text"] for label in sample.labels], sample.left)
     text = "nothing explains the difference"
     if found.best is not None:
-        with_changes = f"{model.name} {found.best.name}"
-        start = (
-            f"{file} has what {with_changes} gives"
-            if found.explained
-            else f"{text}: the nearest is {with_changes}"
-        )
-        of_declared = measured(found.declared) if found.declared else f"width {record['b']['width']}"
-        text = f"{start} ({measured(found.best)}; as declared: {of_declared})"
+        changed = f"{model.name} {found.best.name}"
+        text = f"{file} has what {changed} gives" if found.explained else f"{text}: the nearest is {changed}"
+        declared = measured(found.declared) if found.declared else f"width {record['b']['width']}"
+        text = f"{text} ({measured(found.best)}; as declared: {declared})"
     return {
         "equal": False,
         "explained": found.explained,
