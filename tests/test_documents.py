@@ -308,7 +308,7 @@ def test_an_example_of_the_help_runs(name, line, workplace, execute):
 
 def test_the_recipe_of_a_reranker_runs(workplace, execute):
     """Its scores are those of the orders of similarity and of the reranker's score."""
-    recipe = README.partition("**Rerank**")[2].split("```")[1]
+    recipe = (ROOT / "sentkit/pages/predict.txt").read_text().partition("queries:\n")[2]
     reports = [*map(json.loads, execute(["sh", "-ec", recipe], workplace).stdout.splitlines())]
     done = execute(["sentkit", "predict", "flat.jsonl", "-m", "CROSSENCODER"], workplace)
     rows = [*map(json.loads, done.stdout.splitlines())]
@@ -317,6 +317,31 @@ def test_the_recipe_of_a_reranker_runs(workplace, execute):
         hits = [[row["id_b"] for row in ordered if row["id_a"] == f"q{n}"] for n in range(len(PAIRS))]
         ranks = [1 + documents.index(f"d{n}") for n, documents in enumerate(hits)]
         assert report["mrr@10"] == pytest.approx(np.mean([100 / rank for rank in ranks]), rel=1e-6)
+
+
+def test_the_recipe_of_a_server_runs_on_its_answer(workplace, execute):
+    """The answer has any order, as `curl` would write it; the vectors are those of another readout."""
+    texts = (workplace / "titles.txt").read_text().splitlines()
+    recipe = README.partition("**Check a server**")[2].split("```")[1].strip()
+    request, curl, compare = recipe.replace("MODEL", "nano").split("\n")
+    done = execute(["sentkit", "encode", "titles.txt", "-m", "nano", "--readout", "cls"], workplace)
+    vectors = [json.loads(line)["embedding"] for line in done.stdout.splitlines()]
+    items = [
+        {"object": "embedding", "index": n, "embedding": vector}
+        for n, vector in reversed([*enumerate(vectors)])
+    ]
+    answer = {"object": "list", "model": "nano", "data": items, "usage": {"prompt_tokens": 1}}
+    (workplace / "answer.json").write_text(json.dumps(answer))
+    assert execute(["sh", "-ec", request], workplace).returncode == 0
+    (record,) = map(json.loads, execute(["sh", "-ec", compare], workplace).stdout.splitlines())
+
+    assert curl.startswith("curl -s ")
+    page = (ROOT / "sentkit/pages/diff.txt").read_text().partition("the texts:\n\n  ")[2]
+    joined = re.sub(r"( \\)?\n    ", " ", page.partition("\n\n")[0])
+    assert joined.split("\n  ") == recipe.split("\n")
+    assert json.loads((workplace / "request.json").read_text()) == {"model": "nano", "input": texts}
+    assert record["vectors"] == len(texts)
+    assert record["explanation"]["changes"] == ["readout cls instead of mean"]
 
 
 def test_the_layers_example_runs(workplace, execute):

@@ -2,76 +2,173 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from sentkit.console import Console, print_table, show, slow
+from sentkit.console import Console, print_table, print_text, show, slow
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import FieldFlags
-from sentkit.flags.rules import Named, Range
+from sentkit.flags.rules import Excludes, Named, Needs, Range
+from sentkit.process import limit_threads
+
+if TYPE_CHECKING:
+    from sentkit.formats.rows.block import RowBlock
+    from sentkit.formats.rows.rows import Inputs
+    from sentkit.metrics.differences import Matches
+    from sentkit.model import Model
+    from sentkit.model.transformer.variants import Result
 
 SAMPLE = 5000  # vectors, for the neighbours and the similarities
+EXPLAINED = 64  # texts that a model encodes under each variant
 MEASURES = {"cosine": ("cosine", "lowest"), "neighbours": ("neighbours", "mean")}  # of --fail-under
 
 
 def diff(
     *,
     first: Annotated[str, Named("A")],
-    second: Annotated[str, Named("B")],
-    key: str | None = None,
+    second: Annotated[str | None, Named("[B]"), Excludes("--model")] = None,
+    model: str | None = None,
+    machine: Annotated[options.ExactMachineFlags, Needs("--model")],
+    key: Annotated[str | None, Excludes("--model")] = None,
     top: Annotated[int, Range(min=1)] = 10,
     worst: Annotated[int, Range(min=0)] = 0,
     fail_under: list[str] | None = None,
     json: bool = False,
     field_flags: FieldFlags,
 ) -> None:
-    """Compare two encodings of the same texts.
+    """Compare two encodings of the same texts, or vectors with those of a model.
 
     \b
     Examples:
       sentkit diff old.jsonl new.jsonl
       sentkit diff old.jsonl new.jsonl --worst 3 --fail-under cosine=0.99
-      sentkit encode titles.txt --precision bf16 | sentkit diff titles.safetensors -
+      sentkit diff new.jsonl -m CHECKPOINT
       sentkit diff a.safetensors b.safetensors --key text_a --json
 
-    Most used: A B --key --top --worst --fail-under --json
+    Most used: A [B] -m --key --top --worst --fail-under --json
 
-    The spaces may differ: a new model, version, precision or program. If the widths are
-    equal, the report has the number of equal vectors, the lowest, 1st-percentile and
-    mean cosine of a row, the largest difference of two numbers, and the ratio of the
-    norms, B / A. For any widths, it has the share of the K nearest neighbours that a
-    row keeps, and the rank correlation of the similarities of pairs of rows. These two
-    come from a random sample of 5,000 rows. A terminal shows a table; otherwise the report is one
-    line of JSON.
+    If the widths are equal, the report has the number of equal vectors, the lowest,
+    1st-percentile and mean cosine of a row, the largest difference of two numbers, and
+    the ratio of the norms, B / A. For any widths, it has the share of the K nearest
+    neighbours that a row keeps, and the rank correlation of the similarities of pairs,
+    both from a random sample of 5,000 rows. With -m, B is what the model gives as
+    declared. If A differs, the report names the cause: another readout, no unit length,
+    a prompt, a length, lower case, positions, precision. A terminal shows a table;
+    otherwise the report is one line of JSON.
 
     Flags:
       A: Vector file or folder, rows with vectors, or .npy; '-' is stdin.
-      B: The same rows, encoded in another way.
+      [B]: The same rows, encoded in another way.
+      -m, --model MODEL: Instead of B: the model that should give the vectors of A.
       --key FIELD: Match rows by this field. [default: by their order]
       --top K: Neighbours to compare.
       --worst N: Also list the N rows that differ most.
       --fail-under MEASURE=X: Exit code 1 if the lowest cosine (cosine=0.99) or the mean overlap
           (neighbours=0.9) is below X; repeatable.
     """
+    if model is not None:
+        limit_threads(of_libraries=1)
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.differences import difference
+    from sentkit.metrics.differences import Sides, difference
 
-    output, paths = options.ReportFlags(json=json), [first, second]
+    output, console = options.ReportFlags(json=json), Console("diff")
+    paths = [first] if second is None else [first, second]
     limits = limits_of(fail_under or [])
+    if second is None and model is None:
+        raise UsageError("B or -m MODEL is missing")
     if paths == ["-", "-"]:
         raise UsageError("A and B cannot both be standard input")
     field_flags.take_snapshots(paths)
     for path in paths:
         check_input(path)
-    left, right = (field_flags.inputs([path], (*VECTOR_FIELDS, "entry")) for path in paths)
+    inputs = [field_flags.inputs([path], (*VECTOR_FIELDS, "entry")) for path in paths]
     with output.open() as out:
-        with slow(Console("diff"), f"comparing {first} and {second}"):
-            record = difference(left, right, key, top=top, sample=SAMPLE, worst=worst)
+        with slow(console, f"comparing {first} and {second or model}"):
+            measures = {"top": top, "sample": SAMPLE, "worst": worst}
+            if model is None:
+                record, _ = difference(Sides(*inputs), key, **measures)
+            else:
+                record = compared_with(model, machine, inputs[0], measures, console)
         show([record], lines, out, as_table=output.as_table, texts=("measure",))
-    if output.as_table and record.get("worst"):
-        print_worst(record["worst"])
+    if output.as_table:
+        if record.get("worst"):
+            print_worst(record["worst"])
+        print_text([record["explanation"]["text"]] if model else [])
     check_limits(record, limits)
+
+
+def compared_with(
+    name: str,
+    machine: options.ExactMachineFlags,
+    inputs: "Inputs",
+    measures: Mapping[str, int],
+    console: Console,
+) -> dict[str, Any]:
+    """The report about the vectors of a file and those of a model, with the cause if they differ."""
+    import numpy as np
+
+    from sentkit.formats.rows.rows import Rejects
+    from sentkit.metrics.differences import SidesOfModel, difference
+    from sentkit.model import find_encoder
+    from sentkit.model.query_encoder import encode_list
+    from sentkit.model.reading import ReadingOptions
+    from sentkit.model.text.groups import Tally, prepare
+
+    model = find_encoder(name, ReadingOptions(), device=machine.device, precision=machine.precision)
+    console.warn(*model.notes)
+    encoder, tally = model.encoder(), Tally()
+    console.warn(*encoder.notes)
+
+    def encode(rows: "RowBlock") -> Any:
+        groups = prepare([rows], model.tokenizer, Rejects())
+        return np.concatenate([done.vectors[0] for done in encode_list(groups, encoder, tally)])
+
+    sides = SidesOfModel(inputs, name, encode)
+    sides.readers[1].emb, sides.readers[1].width = encoder.specs[0].emb, encoder.width
+    record, sample = difference(sides, None, **measures, kept=EXPLAINED)
+    console.warn(*encoder.remarks(tally))
+    if sides.blank:
+        console.warn(f"{sides.blank} rows with a blank text are left out")
+    return {**record, "explanation": explained(record, sample, model, console)}
+
+
+def explained(
+    record: Mapping[str, Any], sample: "Matches", model: "Model", console: Console
+) -> dict[str, Any]:
+    """Whether the vectors of A are those of the model, or the changes that explain the difference."""
+    from sentkit.model.checkpoint_model import CheckpointModel
+    from sentkit.model.transformer.variants import EQUAL, explain
+
+    file, cosine = record["a"]["file"], record.get("cosine")
+    file = "standard input" if file == "-" else file
+    if cosine is not None and 1 - cosine["lowest"] <= EQUAL:
+        ratios = record["norm_ratio"]
+        if all(abs(math.log(ratios[name])) <= math.sqrt(2 * EQUAL) for name in ("lowest", "highest")):
+            return {"equal": True, "text": f"{file} has the vectors that {model.name} gives as declared"}
+    if not isinstance(model, CheckpointModel):
+        text = f"no cause is known for the difference from {model.name}, a static model"
+        return {"equal": False, "text": text}
+    console.note(f"the vectors differ: encoding {len(sample)} texts under each change, to find the cause")
+    found = explain(model, [label["text"] for label in sample.labels], sample.left)
+    text = "nothing explains the difference"
+    if found.best is not None:
+        changed = f"{model.name} {found.best.name}"
+        text = f"{file} has what {changed} gives" if found.explained else f"{text}: the nearest is {changed}"
+        declared = measured(found.declared) if found.declared else f"width {record['b']['width']}"
+        text = f"{text} ({measured(found.best)}; as declared: {declared})"
+    return {
+        "equal": False,
+        "explained": found.explained,
+        "text": text,
+        "changes": [each.name for each in found.best.variants] if found.best else [],
+        "texts": len(sample),
+        "variants": [each.record() for each in found.results],
+    }
+
+
+def measured(result: "Result") -> str:
+    return f"mean cosine {number(result.cosines.mean())}, mean norm ratio {number(result.ratios.mean())}"
 
 
 def limits_of(given: Sequence[str]) -> dict[str, float]:

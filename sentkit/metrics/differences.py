@@ -4,9 +4,8 @@ Letters in shapes: b rows of a block, d and e dimensions of both sides, s sample
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -15,17 +14,19 @@ from numpy.typing import NDArray
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import readable
-from sentkit.formats.rows.block import Row
+from sentkit.formats.rows.block import Row, RowBlock, block_of
 from sentkit.formats.rows.kinds import FIELDS, KINDS, VECTORS, class_of
-from sentkit.formats.rows.rows import Inputs, blocks
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import fields_of, is_store
-from sentkit.formats.vectors.vectors import VectorReader, VectorRow, is_array
-from sentkit.metrics.neighbours.corpus import read_table
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, is_array, resized
+from sentkit.formats.vectors.vectors import joined as joined_rows
+from sentkit.metrics.neighbours.corpus import VectorTable, read_table
 from sentkit.metrics.neighbours.search import Searcher
 from sentkit.metrics.similarity import SIMILARITIES, SMALLEST_NORM, exact, lengths
 from sentkit.metrics.sts.correlation import spearman
 
-ROWS_PER_BLOCK = 1024
+SIDES = "left", "right"
+VECTORS_PER_BLOCK, ENCODED_ROWS = 1024, 8192
 PAIRS = 100_000  # sampled pairs of sampled rows
 LOWEST_SHARE = 0.01  # of the percentile
 TIE = 1e-6  # two similarities that differ less are a tie
@@ -57,19 +58,23 @@ class Distances:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
-    """A vector of A and the vector of the same row of B."""
+class Matches:
+    """Vectors of A, and the vectors of the same rows of B."""
 
-    place: int  # among all matches
-    row: Row  # of A
-    text: str | None
-    left: Float32  # (d,)
-    right: Float32  # (e,)
+    labels: list[Record]  # for each: the row of A, its key and its text
+    left: Float32  # (m, d)
+    right: Float32  # (m, e)
 
-    def record(self, key: str | None, **values: float) -> Record:
-        names = {} if key is None else {key: self.row.values[key]}
-        text = {} if self.text is None else {"text": self.text}
-        return {"row": self.row.number, **names, **text, **values}
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, part: slice) -> "Matches":
+        return Matches(self.labels[part], self.left[part], self.right[part])
+
+
+def joined(parts: list[Matches]) -> Matches:
+    labels = [label for part in parts for label in part.labels]
+    return Matches(labels, *(np.concatenate([getattr(part, side) for part in parts]) for side in SIDES))
 
 
 class RowByRow:
@@ -80,9 +85,10 @@ class RowByRow:
         self.lowest, self.sum, self.distances = math.inf, 0.0, Distances()
         self.largest = 0.0
         self.ratios = [math.inf, 0.0, 0.0]  # lowest, sum, highest
-        self.most, self.worst = worst, list[tuple[float, Match]]()  # the rows that differ most
+        self.most, self.worst = worst, list[tuple[float, Matches]]()  # the rows that differ most
 
-    def add(self, matches: Sequence[Match], left: Float32, right: Float32) -> None:
+    def add(self, matches: Matches) -> None:
+        left, right = matches.left, matches.right
         same = (left.view(np.uint32) == right.view(np.uint32)).all(axis=1)
         cosines = np.where(same, 1.0, SIMILARITIES["cosine"](left, right))  # that of two zeros is 0
         self.count += len(matches)
@@ -96,8 +102,8 @@ class RowByRow:
         self.ratios = [min(lowest, ratios.min()), total + ratios.sum(), max(highest, ratios.max())]
         different = np.flatnonzero(~same)
         chosen = different[np.argsort(cosines[different], kind="stable")[: self.most]]
-        self.worst += [(float(cosines[place]), matches[place]) for place in chosen.tolist()]
-        self.worst = sorted(self.worst, key=lambda each: (each[0], each[1].place))[: self.most]
+        self.worst += [(float(cosines[place]), joined([matches[place : place + 1]])) for place in chosen]
+        self.worst = sorted(self.worst, key=lambda each: each[0])[: self.most]  # stable
 
     def record(self) -> Record:
         percentile = 1.0 - self.distances.exceeded_by(LOWEST_SHARE)
@@ -115,25 +121,29 @@ class Sample:
 
     def __init__(self, size: int) -> None:
         self.size, self.seen = size, 0
-        self.matches: list[Match] = []
+        self.kept = Matches([], *(np.empty((0, 0), np.float32) for _ in SIDES))
+        self.places = np.zeros(size, np.int64)  # among all matches
         self.generator = np.random.Generator(np.random.Philox(0))
 
-    def add(self, matches: Sequence[Match]) -> None:
-        room = self.size - len(self.matches)
-        self.matches += [copied(match) for match in matches[:room]]
-        later = matches[room:]
+    def add(self, matches: Matches) -> None:
+        if not self.seen:
+            self.kept = Matches(
+                [{}] * self.size,
+                *(np.empty((self.size, side.shape[1]), np.float32) for side in (matches.left, matches.right)),
+            )
+        places = np.arange(self.seen, self.seen + len(matches))
+        slots, later = places.copy(), places >= self.size
+        slots[later] = self.generator.integers(0, places[later] + 1)
         self.seen += len(matches)
-        slots = self.generator.integers(0, np.arange(self.seen - len(later), self.seen) + 1)
         for place in np.flatnonzero(slots < self.size).tolist():
-            self.matches[slots[place]] = copied(later[place])
+            slot = slots[place]
+            self.places[slot], self.kept.labels[slot] = places[place], matches.labels[place]
+            self.kept.left[slot], self.kept.right[slot] = matches.left[place], matches.right[place]
 
-    def sorted(self) -> list[Match]:
-        return sorted(self.matches, key=lambda match: match.place)
-
-
-def copied(match: Match) -> Match:
-    """With own vectors: a part of an array keeps the whole array in memory."""
-    return replace(match, left=match.left.copy(), right=match.right.copy())
+    def sorted(self) -> Matches:
+        order = np.argsort(self.places[: self.seen], kind="stable")
+        labels = [self.kept.labels[slot] for slot in order.tolist()]
+        return Matches(labels, self.kept.left[order], self.kept.right[order])
 
 
 def neighbours(vectors: Float32, top: int) -> tuple[Indices, Float64]:
@@ -182,7 +192,6 @@ class Sides:
         self.fields = [fields_of(each, each.paths[0]) for each in self.inputs]
         self.readers = [VectorReader(each) for each in self.inputs]
         self.only = [0, 0]  # rows of A and of B without a match
-        self.places = 0
 
     @staticmethod
     def _own_fields(inputs: Inputs) -> Inputs:
@@ -193,89 +202,174 @@ class Sides:
             inputs, fields={our: name for our, name in inputs.fields.items() if our not in VECTORS}
         )
 
-    def by_order(self) -> Iterator[Match]:
-        streams = (reader.read(lambda row: row) for reader in self.readers)
-        for number, (left, right) in enumerate(zip_longest(*streams)):
-            if left is None or right is None:
-                place = self.paths[left is not None]
-                problem = f"{number} rows, but {self.paths[left is None]} has more"
-                raise DataError(problem, source=place, advice="--key FIELD matches rows by a field")
-            yield from self.match(left, right)
+    def matches(self, key: str | None) -> Iterator[Matches]:
+        if key is not None and any(map(is_array, self.paths)):
+            raise UsageError("--key needs rows with fields; .npy has only numbers")
+        return self.by_order() if key is None else self.by_key(key)
 
-    def by_key(self, key: str) -> Iterator[Match]:
+    def by_order(self) -> Iterator[Matches]:
+        streams = [reader.blocks() for reader in self.readers]
+        held: list[VectorBlock | None] = [None, None]
+        rows = 0
+        while True:
+            left, right = (block or next(stream, None) for block, stream in zip(held, streams, strict=True))
+            if left is None or right is None:
+                break
+            size = min(len(left), len(right))
+            yield self.match(left[:size], right[:size])
+            held = [left[size:], right[size:]]
+            rows += size
+        if left is not right:
+            place = self.paths[left is not None]
+            problem = f"{rows} rows, but {self.paths[left is None]} has more"
+            raise DataError(problem, source=place, advice="--key FIELD matches rows by a field")
+
+    def by_key(self, key: str) -> Iterator[Matches]:
         """Read A as a stream. The vectors of B are in memory, unless B is a vector file."""
-        table = read_table(self.inputs[1], lambda row: row)
-        places: dict[str, int] = {}
-        for place in range(len(table)):
-            row = table.row(place)
-            if places.setdefault(class_of(row, key), place) != place:
-                raise row.error(f'"{key}" has the value of an earlier row: {class_of(row, key)}')
+        table = read_table(self.inputs[1])
+        places = places_by_key(table, key)
         seen = np.zeros(len(table), bool)
-        for left in self.readers[0].read(lambda row: row):
-            place = places.get(class_of(left.row, key), -1)
-            if place < 0:
-                self.only[0] += 1
-                continue
-            if seen[place]:
-                raise left.row.error(f'"{key}" has the value of an earlier row: {class_of(left.row, key)}')
-            seen[place] = True
-            right = table.vectors[place : place + 1][0]
-            yield from self.match(left, VectorRow(table.row(place), right, table.names))
+        for left in self.readers[0].blocks():
+            chosen, found, problem = list[int](), list[int](), None
+            for number, row in enumerate(left.rows):
+                try:
+                    place = places.get(class_of(row, key), -1)
+                    if place >= 0 and seen[place]:
+                        raise duplicate_key(row, key)
+                except DataError as error:
+                    problem = error
+                    break
+                if place < 0:
+                    self.only[0] += 1
+                else:
+                    seen[place] = True
+                    chosen.append(number)
+                    found.append(place)
+            if chosen:
+                rows = block_of(map(table.row, found))
+                yield self.match(
+                    left.take(chosen), VectorBlock(rows, table.vectors[np.array(found)], table.names), key
+                )
+            if problem is not None:
+                raise problem
         self.only[1] = len(table) - int(seen.sum())
         if not seen.any():
             raise DataError(f'no row has a "{key}" of {self.paths[1]}', source=self.paths[0])
         self.readers[1].emb, self.readers[1].width = table.emb, table.vectors.shape[-1]
 
-    def match(self, left: VectorRow, right: VectorRow) -> Iterator[Match]:
-        texts = self._texts(left.row, right.row)
-        if len(left.vectors) != len(right.vectors):
-            problem = f"this row has {len(right.vectors)} vectors, row {left.row.number} of {self.paths[0]}"
-            raise right.row.error(f"{problem} has {len(left.vectors)}")
-        for name, one, other in zip(self.readers[0].names, left.vectors, right.vectors, strict=True):
-            text = texts.get(TEXT_OF[name], texts.get("entry"))
-            yield Match(self.places, left.row, text, one, other)
-            self.places += 1
+    def match(self, left: VectorBlock, right: VectorBlock, key: str | None = None) -> Matches:
+        counts = [block.vectors.shape[1] for block in (left, right)]
+        if counts[0] != counts[1]:  # an error of the first row, after that of its texts
+            left, right = left[:1], right[:1]
+        texts = self._texts(left.rows, right.rows)
+        if counts[0] != counts[1]:
+            first, source = left.rows.numbers[0], self.paths[0]
+            problem = f"this row has {counts[1]} vectors, row {first} of {source} has {counts[0]}"
+            raise right.rows.row(0).error(problem)
+        labels = list[Record]()
+        for place, (number, values) in enumerate(zip(left.rows.numbers, left.rows.values, strict=True)):
+            names = {"row": number} if key is None else {"row": number, key: values[key]}
+            for name in self.readers[0].names:
+                own, entry = texts[TEXT_OF[name]][place], texts["entry"][place]
+                text = entry if own is None else own
+                labels.append(names if text is None else {**names, "text": text})
+        return Matches(labels, *(side.reshape(-1, side.shape[2]) for side in (left.vectors, right.vectors)))
 
-    def _texts(self, left: Row, right: Row) -> dict[str, str]:
-        """The texts of a row, which must be equal on both sides."""
-        texts = {}
+    def _texts(self, left: RowBlock, right: RowBlock) -> dict[str, list[str | None]]:
+        """The texts of each row, which must be equal on both sides."""
+        texts, different = {}, list[tuple[int, str]]()
         for name in (*FIELDS, "entry"):
-            values = [
-                row.values.get(fields.get(name, name))
-                for row, fields in zip((left, right), self.fields, strict=True)
-            ]
-            if None not in values and values[0] != values[1]:
-                problem = f'"{name}" differs from row {left.number} of {self.paths[0]}'
-                raise right.error(problem, advice="compare encodings of the same texts, or use --key FIELD")
-            if (text := values[0] if values[1] is None else values[1]) is not None:
-                texts[name] = str(text)
+            one, other = (
+                [values.get(fields.get(name, name)) for values in rows.values]
+                for rows, fields in zip((left, right), self.fields, strict=True)
+            )
+            pairs = list(zip(one, other, strict=True))
+            if one != other:
+                both = ((place, pair) for place, pair in enumerate(pairs) if None not in pair)
+                different += [(place, name) for place, (a, b) in both if a != b][:1]
+            columns = (b if a is None else a for a, b in pairs)
+            texts[name] = [None if text is None else str(text) for text in columns]
+        if different:
+            place, name = min(different, key=lambda each: each[0])
+            problem = f'"{name}" differs from row {left.numbers[place]} of {self.paths[0]}'
+            advice = "compare encodings of the same texts, or use --key FIELD"
+            raise right.row(place).error(problem, advice=advice)
         return texts
 
 
-def difference(left: Inputs, right: Inputs, key: str | None, *, top: int, sample: int, worst: int) -> Record:
-    """The report; "worst" has the rows with the lowest cosine, or else with the lowest overlap."""
-    sides, taken, count = Sides(left, right), Sample(sample), 0
+class SidesOfModel(Sides):
+    """The rows of a file, A, and the vectors that a model computes of their texts, B."""
+
+    def __init__(self, left: Inputs, name: str, encode: Callable[[RowBlock], Float32]) -> None:
+        """`encode` gets rows with their texts and returns the vectors (n, k, e)."""
+        super().__init__(left, left)
+        self.paths[1], self.encode, self.blank = name, encode, 0
+
+    def matches(self, key: str | None) -> Iterator[Matches]:
+        for left in resized(self.readers[0].blocks(), joined_rows, ENCODED_ROWS):
+            texts = self._texts(left.rows, left.rows)
+            names = [TEXT_OF[name] for name in self.readers[0].names]
+            for place in range(len(left)):
+                own = [texts[name][place] or texts["entry"][place] for name in names]
+                if None in own:
+                    field = self.fields[0].get(names[own.index(None)], names[own.index(None)])
+                    advice = "the model needs the texts: --field text=NAME names their field"
+                    raise left.rows.row(place).error(f'"{field}" is missing', advice=advice)
+                left.rows.texts.append(tuple(own))
+            filled = [place for place, own in enumerate(left.rows.texts) if all(map(str.strip, own))]
+            self.blank += len(left) - len(filled)
+            if filled:
+                kept = left.take(filled)
+                yield self.match(kept, replace(kept, vectors=self.encode(kept.rows)))
+
+
+def places_by_key(table: VectorTable, key: str) -> dict[str, int]:
+    """The place of each row by the value of a field."""
+    places: dict[str, int] = {}
+    for place in range(len(table)):
+        row = table.row(place)
+        if places.setdefault(class_of(row, key), place) != place:
+            raise duplicate_key(row, key)
+    return places
+
+
+def duplicate_key(row: Row, key: str) -> DataError:
+    return row.error(f'"{key}" has the value of an earlier row: {class_of(row, key)}')
+
+
+def difference(
+    sides: Sides, key: str | None, *, top: int, sample: int, worst: int, kept: int = 0
+) -> tuple[Record, Matches]:
+    """The report, and `kept` vectors: half of them differ most, and the others are random.
+
+    "worst" in the report has the rows with the lowest cosine, or else with the lowest overlap.
+    """
+    taken, count = Sample(sample), 0
     rows: RowByRow | None = None
-    if key is not None and any(map(is_array, sides.paths)):
-        raise UsageError("--key needs rows with fields; .npy has only numbers")
-    for block in blocks(sides.by_order() if key is None else sides.by_key(key), ROWS_PER_BLOCK):
-        one, other = (np.stack(side) for side in zip(*((m.left, m.right) for m in block), strict=True))
-        if one.shape == other.shape:
-            rows = rows or RowByRow(worst)
-            rows.add(block, one, other)
+    for block in resized(sides.matches(key), joined, VECTORS_PER_BLOCK):
+        if block.left.shape == block.right.shape:
+            rows = rows or RowByRow(max(worst, kept // 2))
+            rows.add(block)
         taken.add(block)
         count += len(block)
-    matches = taken.sorted()
-    shares, of_sample = sample_record(matches, top)
+    if not count:
+        raise DataError("all texts are blank", source=sides.paths[0])
+    sampled = taken.sorted()
+    shares, of_sample = sample_record(sampled, top)
     if rows is not None:
-        lowest = [match.record(key, cosine=cosine) for cosine, match in rows.worst]
+        lowest = [{**match.labels[0], "cosine": cosine} for cosine, match in rows.worst[:worst]]
     else:
         order = [place for place in np.argsort(shares, kind="stable")[:worst] if shares[place] < 1.0]
-        lowest = [matches[place].record(key, neighbours=float(shares[place])) for place in order]
+        lowest = [{**sampled.labels[place], "neighbours": float(shares[place])} for place in order]
     names = [
         {"file": readable(path), "encoder": reader.emb, "width": reader.width}
         for path, reader in zip(sides.paths, sides.readers, strict=True)
     ]
+    chosen = [match for _, match in rows.worst[: kept // 2]] if rows else []
+    known = [match.labels[0] for match in chosen]
+    others = [place for place, label in enumerate(sampled.labels) if kept and label not in known]
+    step = max(1, len(others) // max(1, kept - len(known)))
+    chosen += [sampled[place : place + 1] for place in others[::step][: kept - len(known)]]
     return {
         **dict(zip("ab", names, strict=True)),
         "vectors": count,
@@ -283,12 +377,12 @@ def difference(left: Inputs, right: Inputs, key: str | None, *, top: int, sample
         **({} if rows is None else rows.record()),
         **of_sample,
         **({"worst": lowest} if worst else {}),
-    }
+    }, joined(chosen or [sampled[:0]])
 
 
-def sample_record(matches: Sequence[Match], top: int) -> tuple[Float64, Record]:
+def sample_record(matches: Matches, top: int) -> tuple[Float64, Record]:
     """The overlap of each sampled vector, and the part of the report about the sample."""
-    left, right = (np.stack([getattr(match, side) for match in matches]) for side in ("left", "right"))
+    left, right = matches.left, matches.right
     top = min(top, len(matches) - 1)
     shares = overlaps(left, right, top) if top else np.empty(0)
     pairs = sampled_pairs(len(matches))

@@ -63,6 +63,7 @@ CASES = (
     Case("score", "score", PAIR % 1, '{"embedding_a":[1,0]}', '"embedding_b" is missing'),
     Case("gold", "score --gold score", GOLD, *NO_GOLD),
     Case("diff", "diff corpus.jsonl", VECTOR, *NO_VECTOR),
+    Case("diff-model", "diff -m static", '{"text":"a","embedding":[1,2]}\n', *NO_VECTOR),
     Case("search", "search --corpus corpus.jsonl", '{"text":"a","embedding":[1,0]}\n', *NO_VECTOR),
     Case("qrels", "score --qrels qrels.tsv", HITS, *NO_HITS),
     Case("duplicates", "duplicates --threshold 0.5", '{"text":"a","embedding":[1,2]}\n' * 2, *NO_VECTOR),

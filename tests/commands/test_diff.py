@@ -126,10 +126,14 @@ def test_the_sample_is_a_part_of_all_rows(sentkit, monkeypatch):
     for seed in range(1000):
         sample = differences.Sample(5)
         sample.generator = np.random.default_rng(seed)
-        rows = [differences.Match(n, None, None, left[n], right[n]) for n in range(20)]
+        rows = differences.Matches([{"row": n} for n in range(20)], left[:20], right[:20])
         for part in (rows[:3], rows[3:4], rows[4:]):
             sample.add(part)
-        counts[[match.place for match in sample.sorted()]] += 1
+        kept = sample.sorted()
+        places = [label["row"] for label in kept.labels]
+        counts[places] += 1
+        assert (kept.left == left[places]).all()
+        assert (kept.right == right[places]).all()
 
     assert (record["neighbours"]["rows"], record["similarities"]["pairs"]) == (20, 50)
     assert counts.sum() == 5000

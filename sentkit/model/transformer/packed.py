@@ -27,6 +27,9 @@ class Packed:  # no slots: cached_property needs __dict__
     pooled: tuple[tuple[int, int], ...] = ()  # ranges of rows; if there are any, readouts reduce each of them
     types: Tensor | None = None  # (n,), segment of each token, 0 or 1; None: all tokens are in the first
     bias: Tensor | None = None  # (h, t, t), which attention adds to the scores of a query and a key
+    keys: tuple[int, ...] | None = (
+        None  # (b,), first tokens that others attend to in each sentence; None: all
+    )
 
     @cached_property
     def tokens(self) -> int:
@@ -98,15 +101,16 @@ class Packed:  # no slots: cached_property needs __dict__
 
     @cached_property
     def key_mask(self) -> Tensor | None:
-        """(b, t): true for tokens, false for padding; None without padding."""
-        if self.equal:
+        """(b, t): true for tokens that others attend to, false for padding; None without padding."""
+        if self.equal and self.keys is None:
             return None
-        return self.to_device(np.arange(self.longest) < np.array(self.lengths)[:, None])
+        return self.to_device(np.arange(self.longest) < np.array(self.keys or self.lengths)[:, None])
 
     @cached_property
     def groups(self) -> "Groups":
         """The padding for attention. A GPU gets one group, because it needs time for each operation."""
-        return groups_of(self.lengths, self.causal, self.ids.device, one=self.ids.device.type != "cpu")
+        on_cpu = self.ids.device.type == "cpu"
+        return groups_of(self.lengths, self.causal, self.ids.device, one=not on_cpu, keys=self.keys)
 
     def pad(self, values: Tensor, fill: float = 0.0) -> Tensor:
         """Convert (n, ...) to (b, t, ...), with `fill` after the end of each sentence."""
@@ -162,8 +166,15 @@ class Groups:
         return torch.cat([part.squeeze(1) for part in parts]).index_select(0, self.ranks)
 
 
-def groups_of(lengths: tuple[int, ...], causal: bool, device: torch.device, *, one: bool) -> Groups:
-    counts = np.array(lengths)
+def groups_of(
+    lengths: tuple[int, ...],
+    causal: bool,
+    device: torch.device,
+    *,
+    one: bool,
+    keys: tuple[int, ...] | None = None,
+) -> Groups:
+    counts, attended = np.array(lengths), np.array(keys or lengths)
     order = np.arange(len(counts)) if one else np.argsort(-counts, kind="stable")
     sizes = [len(counts)] if one else sizes_of_groups(counts[order].tolist())
     starts, ends = first_tokens(lengths), np.cumsum(sizes)
@@ -178,6 +189,7 @@ def groups_of(lengths: tuple[int, ...], causal: bool, device: torch.device, *, o
         rows.append(own_rows.ravel())
         shapes.append((len(own), longest))
         room += real.size
+        real = column < attended[own, None]
         shut = None if real.all() else real[:, None, None, :]
         if causal:
             before = np.tri(longest, dtype=np.bool_)[None, None]

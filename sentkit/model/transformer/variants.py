@@ -1,0 +1,444 @@
+"""Finds the change of a checkpoint, or the two changes, that explain given vectors of texts.
+
+A `Variant` is one change: other programs make it by mistake, or with other settings. One loop encodes some
+texts under each variant, on the CPU in float32, and compares the vectors with the given ones.
+Axes: n texts, c choices of the padding, t tokens of a padded text, d the width.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
+from itertools import groupby
+from os import getpid
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sentkit.arrays import Float32, Float64
+from sentkit.errors import SentkitError, UsageError
+from sentkit.formats.checkpoints.readout import CONV, NAMED, WK, Readout, parse_readout
+from sentkit.model.checkpoint_model import CheckpointModel
+from sentkit.model.reading import ReadingOptions, plan_reading, same
+from sentkit.model.spaces import all_steps, width_behind
+from sentkit.model.text.tokenizer import backend_of
+from sentkit.model.text.tokens import TokenBlock
+from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.device import one_thread_each
+from sentkit.model.transformer.encoder import TransformerEncoder
+from sentkit.model.transformer.packed import pack_ids
+from sentkit.model.transformer.readouts import apply_readouts, width_of_vectors
+from sentkit.model.transformer.transformers_model import TransformersModel
+from sentkit.transforms.steps import Linear, Norm, Normalize, Step, Truncate, applied
+
+# Limits of the distance, which is 0 for equal vectors; see `distances`. Measured with all-MiniLM-L6-v2: other
+# programs in float16 8e-7, in bfloat16 1e-5 to 5e-5; int8 4e-4 with a scale per row, 5e-2 with one scale.
+EQUAL = 2e-6
+EXPLAINED, CLOSE = 0.01, 5e-4  # of the distance without a change; and largest, as other programs also round
+ROUNDED = 0.75  # of the distance without a change: other programs round other numbers too
+BASES = 3  # best changes of different kinds that are joined with each other change
+LENGTHS = (64, 128, 256, 512)
+LONGEST_PADDED = 256  # tokens
+BATCHES = 8
+OF_PADDING = ("mean", "last")  # readouts that may read the padding
+WEIGHTS = {
+    "bf16 weights": "weights in bf16",
+    "bf16": "states and weights in bf16",
+    "int8 by row": "weights in int8, a scale for each row",
+    "int8": "weights in int8, a scale for each matrix",
+}
+PROMPTS = (  # of E5, Nomic, BGE and mxbai, GTE and Qwen, EmbeddingGemma
+    *("query: ", "passage: ", "search_query: ", "search_document: "),
+    "Represent this sentence for searching relevant passages: ",
+    "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:",
+    *("task: search result | query: ", "title: none | text: "),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that determines the vectors. None: as the checkpoint declares."""
+
+    readout: str
+    unit: bool  # vectors have unit length
+    prompt: str | None = None
+    max_length: int | None = None
+    case: str | None = None  # lower or cased
+    special: str = (
+        "read"  # the special tokens; unread: the readout leaves them out; absent: the model gets none
+    )
+    padded: bool = False  # the readout reads the padding
+    shift: int = 0  # of the positions
+    weights: str = "fp32"
+    dense: bool = True  # the layers behind the readout
+    dim: int | None = None  # first numbers to keep; 0: all numbers
+    again: bool = True  # vectors with fewer numbers have unit length again
+
+    @property
+    def of_texts(self) -> tuple[Any, ...]:
+        """What determines the tokens."""
+        special = self.special if self.special == "absent" else "read"
+        in_template = NAMED.get(self.readout) == NAMED["prompt"]
+        return self.prompt, self.max_length, self.case, special, in_template
+
+    @property
+    def of_pass(self) -> str:
+        """What determines the states of the network, which have several readouts."""
+        return repr([self.weights, self.of_texts, self.special, self.padded, self.shift])
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    name: str
+    changes: Mapping[str, Any]  # of `Settings`
+
+    @property
+    def kind(self) -> str:
+        return next(iter(self.changes))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The agreement of the vectors under some variants with the given vectors."""
+
+    variants: tuple[Variant, ...]
+    distance: float  # mean
+    cosines: Float64  # (n,)
+    ratios: Float64  # (n,), of the norms: these by the given ones
+
+    @property
+    def name(self) -> str:
+        return f"with {' and '.join(each.name for each in self.variants)}" if self.variants else "as declared"
+
+    def record(self) -> dict[str, Any]:
+        cosine = {"lowest": float(self.cosines.min()), "mean": float(self.cosines.mean())}
+        ratio = {"lowest": float(self.ratios.min()), "highest": float(self.ratios.max())}
+        return {"changes": [each.name for each in self.variants], "cosine": cosine, "norm_ratio": ratio}
+
+
+def distances(left: Float32, right: Float32) -> tuple[Float64, Float64, Float64]:
+    """Distances, cosines and ratios of norms, right by left, of the rows of both arrays.
+
+    The distance is |left - right|^2 / (2 |left| |right|), so it is 0 only for equal vectors: unit length does
+    not change a cosine.
+    """
+    wide = left.astype(np.float64), right.astype(np.float64)
+    norms = [np.maximum(np.linalg.norm(each, axis=1), 1e-8) for each in wide]
+    cosines, ratios = np.vecdot(*wide) / (norms[0] * norms[1]), norms[1] / norms[0]
+    return (ratios + 1 / ratios) / 2 - cosines, cosines, ratios
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    explained: bool
+    declared: Result | None  # without a change; None if the widths differ
+    best: Result | None
+    results: list[Result] = field(default_factory=list)
+
+
+def explain(model: CheckpointModel, texts: Sequence[str], given: Float32) -> Explanation:
+    """Find the variant, or the two variants, with which the model gives these vectors (n, d) of the texts."""
+    encoder = VariantEncoder(model, texts, given)
+    declared = next(iter(encoder.results([()])), None)
+    singles = encoder.results((each,) for each in encoder.variants)
+    found = singles if declared is None else [declared, *singles]
+    if not found:
+        return Explanation(False, None, None)
+    before = np.inf if declared is None else declared.distance
+    limit = max(EQUAL, min(EXPLAINED * before, CLOSE))
+    best = nearest(found)
+    if best.distance <= limit:
+        return Explanation(True, declared, best, found)
+    if best.variants and best.variants[0].kind == "weights" and best.distance <= ROUNDED * before:
+        return Explanation(True, declared, best, found)
+    by_kind = dict[str, Result]()
+    for each in sorted(singles, key=lambda each: each.distance):
+        if each.distance < before and not padded(each):  # which is slow
+            by_kind.setdefault(each.variants[0].kind, each)
+    pairs = dict[frozenset[str], tuple[Variant, ...]]()
+    for base in [result.variants[0] for result in by_kind.values()][:BASES]:
+        for other in encoder.variants:
+            if other.kind != base.kind:
+                pairs.setdefault(frozenset((base.name, other.name)), (base, other))
+    found += encoder.results(pairs.values())
+    best = nearest(found)
+    if best.distance > limit:  # the padding of each text is chosen, which also fits other differences
+        best = nearest([each for each in found if not padded(each)])
+    return Explanation(best.distance <= limit, declared, best, found)
+
+
+def nearest(results: Sequence[Result]) -> Result:
+    """The result with the least distance; of those that differ only by rounding, the first."""
+    return min(results, key=lambda each: round(each.distance / EQUAL))
+
+
+def padded(result: Result) -> bool:
+    return any(variant.kind == "padded" for variant in result.variants)
+
+
+class VariantEncoder:
+    """Encodes the texts under variants, and compares the vectors with the given ones."""
+
+    def __init__(self, model: CheckpointModel, texts: Sequence[str], given: Float32) -> None:
+        self.texts, self.given = texts, given
+        self.checkpoint, self.reading = model.checkpoint, model.reading
+        encoder = TransformerEncoder(self.checkpoint, self.reading, device="cpu", precision="fp32")
+        self.body, self.steps, self.threads = encoder.body, encoder.steps, encoder.threads
+        self.bodies = lru_cache(1)(self.rounded_body)
+        self.tokens = cache(self.tokenized)
+        unit = any(isinstance(step, Normalize) for step in self.steps)
+        self.base = Settings(self.reading.readouts[0].name, unit)
+        self.variants = [*self.variants_of_readout(), *self.variants_of_vectors(), *self.variants_of_texts()]
+        self.variants += self.variants_of_network()
+
+    def variants_of_readout(self) -> Iterator[Variant]:
+        declared, depth = self.reading.readouts[0], self.body.depth
+        names = [name for name in NAMED if name not in ("prompt", "pooler:cls", CONV, *WK)]
+        names += [f"L{layer}:{name}" for layer in range(depth) for name in ("mean", "cls")]
+        for each in map(parse_readout, names):
+            if not same(each, declared, depth) and (self.body.has_pooler or not each.pooled):
+                yield Variant(f"readout {each.name} instead of {declared.name}", {"readout": each.name})
+
+    def variants_of_vectors(self) -> Iterator[Variant]:
+        yield Variant("no unit length" if self.base.unit else "unit length", {"unit": not self.base.unit})
+        if any(isinstance(step, Linear | Norm) for step in self.steps):
+            yield Variant("no layers behind the readout", {"dense": False})
+        if any(isinstance(step, Truncate) for step in self.steps):
+            yield Variant("all numbers", {"dim": 0})
+        dim = self.given.shape[1]
+        if dim < width_behind(self.steps, self.width):
+            yield Variant(
+                f"the first {dim} numbers" + ", at unit length again" * self.base.unit, {"dim": dim}
+            )
+            if self.base.unit:
+                name = f"the first {dim} numbers, not at unit length again"
+                yield Variant(name, {"dim": dim, "again": False})
+
+    def variants_of_texts(self) -> Iterator[Variant]:
+        """Changes of the tokens that change those of these texts."""
+        tokenizer, declared = self.reading.tokenizer, self.checkpoint.declared
+        most, prompt = tokenizer.max_length, tokenizer.prompt
+        instead = f" instead of {shown(prompt)}" if prompt else ""
+        cased = not np.array_equal(tokenizer(["Ab"]).ids, tokenizer(["ab"]).ids)
+        possible = [
+            *(
+                Variant(f"prompt {shown(each)}{instead}" if each else f"no prompt{instead}", {"prompt": each})
+                for each in dict.fromkeys([*declared.prompts.values(), *PROMPTS, ""])
+                if each != prompt
+            ),
+            *(
+                Variant(f"at most {n} tokens instead of {most}", {"max_length": n})
+                for n in LENGTHS
+                if n != most
+            ),
+            Variant("lower case", {"case": "lower"})
+            if cased
+            else Variant("no lower case", {"case": "cased"}),
+            Variant("no special tokens", {"special": "absent"}),
+        ]
+        own = self.tokens(*self.base.of_texts).ids
+        for variant in possible:
+            try:
+                ids = self.tokens(*replace(self.base, **variant.changes).of_texts).ids
+            except SentkitError:  # such as a length that the model does not have
+                continue
+            if not np.array_equal(ids, own):
+                yield variant
+
+    def variants_of_network(self) -> Iterator[Variant]:
+        yield Variant("special tokens left out of the readout", {"special": "unread"})
+        yield Variant("padding read by the readout", {"padded": True})
+        if isinstance(self.body, Bert):
+            offset = self.body.architecture.position_offset
+            yield from (
+                Variant(f"positions shifted by {n:+}", {"shift": n}) for n in (1, -1, -2) if n + offset >= 0
+            )
+        for weights, name in WEIGHTS.items():
+            yield Variant(name, {"weights": weights})
+
+    @property
+    def width(self) -> int:
+        return width_of_vectors(self.body, self.reading.readouts)
+
+    def results(self, combinations: Iterable[tuple[Variant, ...]]) -> list[Result]:
+        """The results in the same order, without variants that are impossible or give another width."""
+        settings = [
+            (
+                number,
+                variants,
+                replace(self.base, **{k: v for each in variants for k, v in each.changes.items()}),
+            )
+            for number, variants in enumerate(combinations)
+        ]
+        found = dict[int, Result]()
+        for _, group in groupby(
+            sorted(settings, key=lambda each: each[2].of_pass), lambda each: each[2].of_pass
+        ):
+            own = list(group)
+            states = self.states(own[0][2], dict.fromkeys(each.readout for _, _, each in own))
+            for number, variants, each in own:
+                vectors = self.vectors(states.get(each.readout), each)
+                if vectors is not None:
+                    distance, cosines, ratios = distances(self.given, vectors)
+                    found[number] = Result(variants, float(distance.mean()), cosines, ratios)
+        return [found[number] for number in sorted(found)]
+
+    def vectors(self, states: Float32 | None, settings: Settings) -> Float32 | None:
+        """The vectors (n, d) of readouts (n, c, d), with the choice for each text that is closest."""
+        steps = self.steps_of(settings)
+        try:
+            if states is None or width_behind(steps, states.shape[2]) != self.given.shape[1]:
+                return None
+        except UsageError:
+            return None
+        vectors = np.empty_like(self.given)
+        for row, choices in enumerate(states):
+            for step in steps:
+                choices = applied(step, choices)
+            closest = distances(self.given[row : row + 1].repeat(len(choices), 0), choices)[0].argmin()
+            vectors[row] = choices[closest]
+        return vectors
+
+    def steps_of(self, settings: Settings) -> list[Step]:
+        left: tuple[type, ...] = () if settings.dense else (Linear, Norm)
+        left += () if settings.unit else (Normalize,)
+        left += (Truncate,) if settings.dim == 0 else ()
+        steps = [step for step in self.steps if not isinstance(step, left)]
+        if settings.unit and not self.base.unit:
+            steps.append(Normalize())
+        if not settings.again:
+            return [*steps, Truncate(settings.dim or 0)]
+        return all_steps(steps, ReadingOptions(dim=settings.dim or None))
+
+    def tokenized(
+        self, prompt: str | None, max_length: int | None, case: str | None, special: str, in_template: bool
+    ) -> TokenBlock:
+        options = ReadingOptions(None if in_template else "mean", prompt=prompt, max_length=max_length)
+        tokenizer = plan_reading(self.checkpoint, options).tokenizer
+        if case is not None:
+            tokenizer.lowercase = case == "lower"
+        if case == "cased":
+            rules = tokenizer.rules()
+            rules["normalizer"] = cased(rules.get("normalizer"))
+            tokenizer.backend = backend_of(rules, str(self.checkpoint.folder))
+        tokens = tokenizer(self.texts)
+        if special != "absent":
+            return tokens
+        own = own_tokens(tokens.lengths, tokenizer.before, tokenizer.after)
+        counts = np.add.reduceat(own, tokens.starts, dtype=np.int64)
+        return TokenBlock(tokens.ids[own], counts, counts)
+
+    def states(self, settings: Settings, names: Iterable[str]) -> dict[str, Float32]:
+        """The readouts (n, c, d) of one pass through the network."""
+        tokens, body = self.tokens(*settings.of_texts), self.bodies(settings.weights)
+        readouts = [
+            each for each in map(parse_readout, names) if not settings.padded or each.name in OF_PADDING
+        ]
+        batches = np.array_split(np.argsort(tokens.lengths, kind="stable"), min(BATCHES, len(tokens)))
+
+        def run(batch: Any) -> list[Float32]:
+            with torch.inference_mode():
+                own = tokens.take(batch)
+                states = (
+                    self.padded(body, own, readouts)
+                    if settings.padded
+                    else self.read(body, own, readouts, settings)
+                )
+            return [each.float().numpy() for each in states]
+
+        mapped = one_thread_each(self.threads, getpid()).map if self.threads else map
+        columns = zip(*mapped(run, batches), strict=True)
+        back = np.argsort(np.concatenate(batches))
+        return {
+            each.name: np.concatenate(column)[back] for each, column in zip(readouts, columns, strict=False)
+        }
+
+    def read(
+        self,
+        body: Bert | TransformersModel,
+        tokens: TokenBlock,
+        readouts: Sequence[Readout],
+        settings: Settings,
+    ) -> list[Tensor]:
+        """The readouts (b, 1, d) of a batch."""
+        skip = 0 if tokens.skip is None else int(tokens.skip[0])
+        packed = pack_ids(tokens.ids.astype(np.int64), tokens.lengths.tolist(), at=tokens.at, skip=skip)
+        if settings.shift:
+            assert isinstance(body, Bert), "others have no such variant"
+            last = body.positions.num_embeddings - 1 - body.architecture.position_offset
+            packed = replace(packed, positions=(packed.positions + settings.shift).clamp(max=last))
+        if settings.special == "unread":
+            before, after = self.reading.tokenizer.before, self.reading.tokenizer.after
+            packed = replace(packed, read=own_tokens(tokens.lengths, max(before, skip), after))
+        return [each[:, None] for each in apply_readouts(body, packed, readouts)]
+
+    def padded(
+        self, body: Bert | TransformersModel, tokens: TokenBlock, readouts: Sequence[Readout]
+    ) -> list[Tensor]:
+        """The readouts (b, t, d) of texts that are padded to 1, 2 .. t tokens, or have more."""
+        count, longest = len(tokens), min(self.reading.tokenizer.max_length, LONGEST_PADDED)
+        longest = max(longest, int(tokens.lengths.max()))
+        ids = np.full((count, longest), self.checkpoint.config.get("pad_token_id") or 0, np.int64)
+        real = np.arange(longest) < tokens.lengths[:, None]
+        ids[real] = tokens.ids
+        packed = pack_ids(ids.ravel(), [longest] * count)
+        positions = packed.positions
+        if isinstance(body, Bert) and body.architecture.position_offset:  # RoBERTa has a position for padding
+            positions = positions.where(torch.from_numpy(real.ravel()), -1)
+        packed = replace(packed, positions=positions, keys=tuple(tokens.lengths.tolist()))
+        *_, states = body.states(packed)
+        last = packed.pad(states).float()
+        means = last.cumsum(1) / torch.arange(1, longest + 1)[:, None]
+        places = torch.from_numpy(np.maximum(np.arange(longest), tokens.lengths[:, None] - 1))[..., None]
+        chosen = {"mean": means, "last": last}
+        return [chosen[each.name].gather(1, places.expand_as(last)) for each in readouts]
+
+    def rounded_body(self, weights: str) -> Bert | TransformersModel:
+        """The network with weights, or also states, of fewer bits."""
+        if weights == "fp32":
+            return self.body
+        body = deepcopy(self.body)
+        if weights == "bf16":
+            return body.bfloat16()
+        if weights == "bf16 weights":
+            for value in body.parameters():
+                value.data = value.bfloat16().float()
+            return body
+        for name, layer in body.named_modules():
+            if isinstance(layer, nn.Linear):
+                parts = layer.weight.data.chunk(3 if name.endswith(".qkv") else 1)  # of three matrices
+                layer.weight.data = torch.cat(
+                    [in_int8(part, by_row=weights == "int8 by row") for part in parts]
+                )
+        return body
+
+
+def in_int8(weight: Tensor, *, by_row: bool) -> Tensor:
+    largest = weight.abs().amax(1, keepdim=True) if by_row else weight.abs().max()
+    scale = largest.clamp_min(1e-12) / 127
+    return (weight / scale).round() * scale
+
+
+def own_tokens(lengths: NDArray[np.int64], before: int, after: int) -> NDArray[np.bool_]:
+    """Whether each token is a token of its text; all tokens of a text that has no others."""
+    places = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    counts = np.repeat(lengths, lengths)
+    return (places >= before) & (places < counts - after) | (counts <= before + after)
+
+
+def cased(step: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A normalizer of a tokenizer without its lower case."""
+    if step is None or step["type"] == "Lowercase":
+        return None
+    inner = [left for each in step.get("normalizers", ()) if (left := cased(each)) is not None]
+    changed = {"lowercase": False} if "lowercase" in step else {"normalizers": inner} if inner else {}
+    return {**step, **changed}
+
+
+def shown(prompt: str) -> str:
+    text = prompt if len(prompt) <= 40 else f"{prompt[:37]}..."
+    return json.dumps(text, ensure_ascii=False)

