@@ -106,23 +106,20 @@ class VectorReader:
 
     def read_file(self, path: str, then: Callable[[VectorRow], T]) -> Iterator[T]:
         """Yield `then(row)` for each row. A row with a DataError goes to the rejects."""
-        for rows, parse in self.raw_blocks(path):
-            for part in self.parts(rows):
-                before = vars(self).copy()
-                block = parse(part)
-                for place, row in enumerate(block):
-                    try:
-                        if place in block.rows.bad:
-                            raise block.rows.bad[place]
-                        value = then(row)
-                    except DataError as error:
-                        if not self.begun:
-                            vars(self).update(before)
-                        self.inputs.refuse(row.input_line, error)
-                    else:
-                        self.begun = True
-                        self.inputs.meter.took(1)
-                        yield value
+        values: list[T] = []  # of the good rows of a block
+
+        def check(block: VectorBlock) -> VectorBlock:
+            values.clear()
+            for place, row in enumerate(block):
+                try:
+                    if place not in block.rows.bad:
+                        values.append(then(row))
+                except DataError as error:
+                    block.rows.bad[place] = error
+            return block
+
+        for block in self.blocks_of(path, check):
+            yield from values[: len(block)]
 
     def blocks(
         self, check: Callable[[VectorBlock], VectorBlock] = lambda block: block, most: int | None = None
