@@ -194,8 +194,13 @@ class TransformerEncoder:
 
     @property
     def groups_at_once(self) -> int:
-        """GPU, 1: copies overlap with work. Command, 2: no thread waits. Program, 0: Ctrl-C ends it."""
-        return 1 if self.device.type != "cpu" else 2 if self.threads and threads_of_command() else 0
+        """Command, 2: no thread of a CPU waits, and a GPU has work while the vectors of a group are read.
+
+        Program, 1 on a GPU, and 0 on a CPU: Ctrl-C ends it.
+        """
+        if not threads_of_command():
+            return 1 if self.device.type != "cpu" else 0
+        return 2 if self.threads or self.device.type != "cpu" else 0
 
     @property
     def precision(self) -> str:

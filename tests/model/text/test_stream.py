@@ -236,3 +236,28 @@ def test_a_tally_counts_rows_texts_tokens_and_truncated_rows() -> None:
 
     assert (tally.rows, tally.texts, tally.tokens, tally.truncated) == (3, 6, 15, 2)
     assert tally.first == "t.txt:2"
+
+
+def test_the_next_group_is_submitted_before_the_vectors_of_a_group_are_read():
+    """So a GPU has work between two groups."""
+
+    class Waiting(Sums):
+        groups_at_once = 2
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = count()
+            self.submitted = threading.Event()  # of the second group
+
+        def encode(self, batches: Iterable[TokenBlock]) -> Iterator[list[NDArray[np.float32]]]:
+            submitted = list(batches)
+            if next(self.calls) == 0:
+                assert self.submitted.wait(60)
+            else:
+                self.submitted.set()
+            return map(self.sums, submitted)
+
+    texts = [(f"text {number}",) for number in range(100)]
+    groups = prepare(rows(texts), Letters(), Rejects())
+
+    assert [len(done.rows) for done in encode_groups(groups, Waiting(), 1000)] == [32, 68]
