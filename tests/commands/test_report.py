@@ -183,7 +183,7 @@ def test_pairs_of_any_file_have_their_correlation(sentkit, data, spearman):
     pairs = data / "sts/stsb.test.jsonl"
     assert sentkit("encode", pairs, "-m", "nano", *FLAGS, "-o", "v.safetensors", "-q").code == 0
     stored = sentkit(*rows, "--pairs", "a=v.safetensors", "--baseline", "b", *FLAGS)
-    both = ("--data", data, "--suites", "sts", "--pairs", "a=v.safetensors", "-q")
+    both = ("--data", data, "--suites", "sts", "--pairs", "a=v.safetensors", *FLAGS, "-q")
     [with_folder] = sentkit(*rows[:2], *both).rows[2:]
 
     assert (done.code, stored.code) == (0, 0)
