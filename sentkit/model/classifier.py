@@ -4,7 +4,7 @@ These are folders of `sentkit train classify`, models of transformers for sequen
 CrossEncoders of sentence-transformers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +15,9 @@ from sentkit.formats.checkpoints.folders import Checkpoint, checkpoint_in, find_
 from sentkit.formats.checkpoints.modules import StoredDeclaration
 from sentkit.formats.json_files import read_json, read_object, read_object_if_there
 from sentkit.formats.rows.answers import Answers
-from sentkit.formats.rows.block import Row
+from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.kinds import TextParser
+from sentkit.formats.vectors.checks import refuse_all
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.text.tokenizer import SegmentTokenizer
 from sentkit.model.text.tokens import TokenBlock, Tokens
@@ -54,17 +55,14 @@ class PairTokenizer:
         )
 
 
-class RowTexts:
-    """Returns the texts of a row as one item: those of a sentence or a pair."""
+class RowTexts(TextParser):
+    """Finds the texts of sentences and pairs; those of a row are one item."""
 
-    def __init__(self, fields: Mapping[str, str]) -> None:
-        self.parser = TextParser(fields)
-
-    def __call__(self, row: Row) -> tuple[Row, tuple[tuple[str, ...]]]:
-        row, texts = self.parser(row)
-        if len(texts) > 2:
-            raise row.error("this row is a triplet; a classifier reads sentences and pairs")
-        return row, (texts,)
+    def of_block(self, block: RowBlock) -> None:
+        super().of_block(block)
+        if len(self.names) > 2:
+            refuse_all(block, "this row is a triplet; a classifier reads sentences and pairs")
+        block.texts = [(texts,) for texts in block.texts]
 
 
 class ClassifierModel:

@@ -223,6 +223,22 @@ def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return table(left, right, "dot") / np.outer(*lengths)
 
 
+@pytest.mark.parametrize("top", [1, 40, 3000])
+def test_bounds_serve_all_limits_of_closest_pairs(
+    bounded: list[int], top: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(closest_pairs, "FIRST_ROWS", 5)
+    monkeypatch.setattr(closest_pairs, "ROWS_PER_SEARCH", 30)
+    corpus = uneven_rows(150, 64, seed=5)
+    alike = cosines(corpus, corpus)
+    best = sorted((-alike[i, j], i, j) for i in range(150) for j in range(i + 1, 150))[:top]
+    found = closest_pairs.closest_pairs(corpus, top)
+
+    assert [*zip(found.left.tolist(), found.right.tolist(), strict=True)] == [pair[1:] for pair in best]
+    assert len(bounded) == 1
+    assert bounded[0]
+
+
 def test_a_bound_is_at_least_the_product() -> None:
     rows = uneven_rows(200, 48, seed=3).astype(np.float64)
     unit = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)).astype(np.float32)

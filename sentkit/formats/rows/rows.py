@@ -21,7 +21,6 @@ from sentkit.formats.rows import lines, parquet, tables
 from sentkit.formats.rows.block import Row, RowBlock, Texts
 
 T = TypeVar("T")
-U = TypeVar("U")
 
 LINES = {
     "jsonl": lines.jsonl_blocks,
@@ -144,16 +143,6 @@ class Rejects:
             self.add(block.raws[place], block.bad[place])
         if len(places) < len(block) or not places:
             yield [place for place in range(len(block)) if place not in block.bad] if places else slice(None)
-
-    def each(self, items: Iterable[T], use: Callable[[T], U], line: Callable[[T], bytes]) -> Iterator[U]:
-        """Yield `use(item)` for each item. If that raises a DataError, the line of the item is a bad row."""
-        for item in items:
-            try:
-                value = use(item)
-            except DataError as error:
-                self.add(line(item), error)
-            else:
-                yield value
 
     def add(self, raw: bytes, error: DataError) -> None:
         if not self.skip:

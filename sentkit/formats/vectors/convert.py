@@ -11,7 +11,7 @@ import orjson
 from sentkit.errors import DataError
 from sentkit.formats.files import bare_suffix, readable
 from sentkit.formats.outputs.outputs import open_output
-from sentkit.formats.rows.block import Row, RowBlock, block_of
+from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.rows.tables import TableWriter
@@ -159,14 +159,6 @@ def as_jsonl(block: VectorBlock, emb: str | None, encoding: str | None) -> list[
             new = [(name.encode(), encode(each)) for name, each in zip(block.names, vectors, strict=True)]
             lines[place] = row.add([*([] if "_emb" in row.values else space), *new], replace=True)
     return lines
-
-
-def with_vectors(row: VectorRow, emb: str | None) -> Row:
-    """The row with its vectors as fields. A vector file stores them separately."""
-    block = VectorBlock(block_of([row.row]), row.vectors[None], row.names)
-    names = [*row.names, *(["_emb"] if emb else [])]
-    values = {**dict.fromkeys(names), **row.row.values}
-    return Row(as_jsonl(block, emb, None)[0], values, row.row.source, row.row.number)
 
 
 def common_spec(inputs: Inputs, kind: str | None = None) -> dict[str, Any]:

@@ -311,12 +311,6 @@ class VectorReader:
         check_finite(row, vectors)
 
 
-def expect_one(row: VectorRow) -> None:
-    """Raise an error for a pair or a triplet."""
-    if len(row.vectors) != 1:
-        raise row.row.error(f"expected 1 vector, this row has {len(row.vectors)}")
-
-
 def is_array(path: str) -> bool:
     """Whether a path is an array of numpy, whose rows have a vector and no fields."""
     return path.endswith(".npy")
@@ -465,9 +459,3 @@ def as_base64(vector: Vector) -> bytes:
 
 
 ENCODINGS: Mapping[str, Any] = {"list": as_list, "base64": as_base64}
-
-
-def without_vectors(row: Row, names: Sequence[str]) -> Row:
-    """The row without these vector fields and without `_emb`."""
-    gone = {*names, "_emb"}
-    return row.without(gone) if gone & row.values.keys() else row

@@ -11,11 +11,11 @@ from sentkit.arrays import Float32
 from sentkit.errors import NoRowsError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.rows import Inputs, blocks
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.folders import is_vector_folder
 from sentkit.formats.vectors.safetensors_header import Header, read_header
 from sentkit.formats.vectors.store import Store, is_store
-from sentkit.formats.vectors.vectors import VectorReader
+from sentkit.formats.vectors.vectors import VectorReader, joined, resized
 from sentkit.metrics.geometry.geometry import Alignment, Geometry
 from sentkit.transforms.flow import PARAMETERS
 from sentkit.transforms.kinds import MOMENTS
@@ -136,8 +136,11 @@ def measured(blocks: Iterable[Float32], geometry: Geometry | None) -> dict[str, 
 
 
 def stacked(reader: VectorReader, alignment: Alignment | None) -> Iterator[Float32]:
-    for block in blocks(reader.read(alignment.take if alignment else lambda row: row), ROWS_PER_BLOCK):
-        yield np.stack([row.vectors for row in block])
+    blocks = reader.blocks(alignment.check) if alignment else reader.blocks()
+    for block in resized(blocks, joined, ROWS_PER_BLOCK):
+        if alignment is not None:
+            alignment.add(block)
+        yield block.vectors
 
 
 def describe_tensors(path: str) -> dict[str, Any]:

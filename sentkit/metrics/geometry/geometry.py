@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from sentkit.arrays import Float32, Float64, Indices
+from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import scored
-from sentkit.formats.vectors.vectors import VectorRow
+from sentkit.formats.vectors.checks import parse_rows
+from sentkit.formats.vectors.vectors import VectorBlock
 from sentkit.metrics.sts.gold_pairs import expect_pair
 from sentkit.transforms.kinds import FLOOR, MAX_SCATTER_WIDTH, Moments, moments_of
 
@@ -90,22 +92,30 @@ class Alignment:
     left_out: int = 0  # pairs above the threshold with a vector that is zero, NaN or infinite
     total: float = 0.0
 
-    def take(self, row: VectorRow) -> VectorRow:
-        """Add the row, and return it."""
-        expect_pair(row.row, len(row.vectors))
-        score = scored(row.row, self.gold)
-        if score is None:
-            self.unscored += 1
-        elif score > self.above:
-            finite = row.vectors[np.isfinite(row.vectors).all(axis=1)]
-            units = nonzero_directions(finite.astype(np.float64))
-            if len(units) < 2:
-                self.left_out += 1
-            else:
-                gap = units[0] - units[1]
-                self.pairs += 1
-                self.total += float(gap @ gap)
-        return row
+    def check(self, block: VectorBlock) -> VectorBlock:
+        """Set the score of each pair as its text."""
+        count = block.vectors.shape[1]
+
+        def parse(row: Row) -> float | None:
+            expect_pair(row, count)
+            return scored(row, self.gold)
+
+        parse_rows(block.rows, parse)
+        return block
+
+    def add(self, block: VectorBlock) -> None:
+        for vectors, [score] in zip(block.vectors, block.rows.texts, strict=True):
+            if score is None:
+                self.unscored += 1
+            elif score > self.above:
+                finite = vectors[np.isfinite(vectors).all(axis=1)]
+                units = nonzero_directions(finite.astype(np.float64))
+                if len(units) < 2:
+                    self.left_out += 1
+                else:
+                    gap = units[0] - units[1]
+                    self.pairs += 1
+                    self.total += float(gap @ gap)
 
     def record(self) -> dict[str, Any]:
         counts = {"pairs": self.pairs, "unscored": self.unscored, "left_out": self.left_out}

@@ -97,35 +97,33 @@ class Searcher:
 
     def _candidates(self, queries: Float32, threshold: float, first: int, limit: int | None) -> Pairs | None:
         """Queries and rows that may reach the threshold within rounding errors; None if too many."""
-        parts: list[Pairs] = []
-        count = 0
+        may_reach = self._filter(queries, threshold)
+        parts, count = [(np.empty(0, np.intp), np.empty(0, np.intp))], 0
         with np.errstate(over="ignore"):
-            for start, query, column in self._reached(queries, threshold, first):
-                parts.append((query, column + start))
+            for span in self.spans(first):
+                query, column = may_reach(span)
+                parts.append((query, column + span.start))
                 count += len(query)
                 if limit is not None and count > limit:
                     return None
-        queries_of, rows_of = zip(*parts, strict=True) if parts else ((), ())
-        none = np.empty(0, np.intp)
-        return np.concatenate([none, *queries_of]), np.concatenate([none, *rows_of])
+        of_queries, of_rows = zip(*parts, strict=True)
+        return np.concatenate(of_queries), np.concatenate(of_rows)
 
-    def _reached(
-        self, queries: Float32, threshold: float, first: int
-    ) -> Iterator[tuple[int, Indices, Indices]]:
-        """The start of each span of the corpus, and the queries and columns that may reach the threshold."""
-        floors, bounds = self.floors(queries, threshold), self._bounds(queries, threshold)
+    def _filter(self, queries: Float32, threshold: float) -> Callable[[slice], Pairs]:
+        """A function that returns the queries and columns of a span that may reach the threshold."""
+        floors, product = self.floors(queries, threshold), self.product(queries)
+        bounds = self._bounds(queries, threshold)
         if bounds is None:
-            for start, block in self.blocks(queries, first):
-                yield start, *at_least(block, floors)
-            return
-        product, parts = self._product(queries), bounds.of(BLOCKS["cosine"].prepare(queries))
-        room, lower = np.empty((len(queries), ROWS_PER_BLOCK), np.float32), floors - np.float32(LOST)
-        for span in self._spans(first):
-            block = np.matmul(parts, bounds.rows[span].T, out=room[:, : span.stop - span.start])
-            query, column = at_least(block, lower)
-            if len(query) > DENSE * block.size:
-                query, column = at_least(product(span), floors)
-            yield span.start, query, column
+            return lambda span: at_least(product(span), floors)
+        short, lower = bounds.of(BLOCKS["cosine"].prepare(queries)), floors - np.float32(LOST)
+        room = np.empty((len(queries), ROWS_PER_BLOCK), np.float32)
+
+        def may_reach(span: slice) -> Pairs:
+            block = np.matmul(short, bounds.rows[span].T, out=room[:, : span.stop - span.start])
+            found = at_least(block, lower)
+            return at_least(product(span), floors) if len(found[0]) > DENSE * block.size else found
+
+        return may_reach
 
     def _bounds(self, queries: Float32, threshold: float) -> Bounds | None:
         """Bounds for many products with a large corpus, where they save time."""
@@ -156,16 +154,9 @@ class Searcher:
             magnitudes = MAGNITUDES[self.metric](longest, queries.shape[1])
         return margins(magnitudes).astype(np.float32)
 
-    def _spans(self, first: int) -> Iterator[slice]:
+    def spans(self, first: int) -> Iterator[slice]:
         for start in range(first, len(self.corpus), ROWS_PER_BLOCK):
             yield slice(start, min(start + ROWS_PER_BLOCK, len(self.corpus)))
-
-    def blocks(self, queries: Float32, first: int = 0) -> Iterator[tuple[int, Float32]]:
-        """Block values of the queries and a span of the corpus, after the place where the span starts."""
-        if self.metric not in ("cosine", "dot"):
-            return self._other_blocks(queries, first)
-        product = self._product(queries)
-        return ((span.start, product(span)) for span in self._spans(first))
 
     @cached_property
     def _scales(self) -> Float32 | Float64:
@@ -181,9 +172,14 @@ class Searcher:
         out = np.empty(vectors.shape, np.float32) if out is None else out
         return np.multiply(vectors, self._scales[rows, None], out=out, casting="same_kind")
 
-    def _product(self, queries: Float32) -> Callable[[slice], Float32]:
-        """A function that returns the products of unit queries and a span of the corpus."""
-        prepared, corpus = BLOCKS["cosine"].prepare(queries), self.corpus
+    def product(self, queries: Float32) -> Callable[[slice], Float32]:
+        """A function that returns block values: of cosine and dot, products of unit queries and a span."""
+        corpus = self.corpus
+        if self.metric not in ("cosine", "dot"):
+            blocks = BLOCKS[self.metric]
+            left = blocks.prepare(queries)
+            return lambda span: blocks.compare(left, blocks.prepare(corpus[span]))
+        prepared = BLOCKS["cosine"].prepare(queries)
         part = np.empty((ROWS_PER_BLOCK, queries.shape[1]), np.float32)
         room = np.empty(len(queries) * ROWS_PER_BLOCK, np.float32)  # reused, which saves time
         few = len(queries) <= FEW_QUERIES and self._scales.dtype == np.float32
@@ -201,12 +197,6 @@ class Searcher:
             return np.multiply(np.matmul(prepared * factors, rows.T, out=out), self._scales[span], out=out)
 
         return product
-
-    def _other_blocks(self, queries: Float32, first: int) -> Iterator[tuple[int, Float32]]:
-        blocks = BLOCKS[self.metric]
-        prepared = blocks.prepare(queries)
-        for span in self._spans(first):
-            yield span.start, blocks.compare(prepared, blocks.prepare(self.corpus[span]))
 
 
 def at_least(block: Float32, floors: Float32) -> Pairs:
@@ -240,10 +230,10 @@ class Best:
         self.query, self.row = np.empty(0, np.intp), np.empty(0, np.intp)
         self.value = np.empty(0, np.float32)
         self.above = 0  # pairs of a query and a row that reach the limit
-        wanted = len(queries) * top
+        wanted, product = len(queries) * top, searcher.product(queries)
         with np.errstate(over="ignore"):  # the exact similarity decides beyond float32
-            for start, block in searcher.blocks(queries) if wanted else ():
-                self._add(block, start)
+            for span in searcher.spans(0) if wanted else ():
+                self._add(product(span), span.start)
                 if len(self.query) > 2 * wanted:  # before `top` rows are seen, all rows are candidates
                     self._thin()
                 if len(self.query) > 4 * wanted:  # too many ties for the precision of a block

@@ -15,10 +15,11 @@ from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import filled, string_in
 from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.checks import one_vector, parse_rows
 from sentkit.formats.vectors.fingerprint import space_of
 from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vector_file import BLOCK
-from sentkit.formats.vectors.vectors import VectorReader, VectorRow, expect_one
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.model.transformer.weights import aligned
 
 
@@ -58,12 +59,13 @@ def read_entries(path: str) -> Entries:
     """Read all entries. The vectors of a vector file are memory-mapped, other vectors are copied once."""
     reader, places, values = VectorReader(Inputs([path])), dict[str, int](), bytearray()
     in_file = is_store(path)
-    for name, row in reader.read(entry_of):
-        if name in places:
-            raise row.row.error(f'the entry "{name:.80}" occurs twice')
-        places[name] = len(places)
+    for block in reader.blocks(named):
+        for row, [name] in zip(block.rows, block.rows.texts, strict=True):
+            if name in places:
+                raise row.error(f'the entry "{name:.80}" occurs twice')
+            places[name] = len(places)
         if not in_file:
-            values += row.vectors.astype("<f4", copy=False).tobytes()
+            values += block.vectors.astype("<f4", copy=False).tobytes()
     if not places:
         raise DataError("no entries", source=path)
     if in_file:
@@ -80,10 +82,10 @@ def recorded_space(spec: Mapping[str, Any]) -> str:
     return space_of(emb) if emb else ""
 
 
-def entry_of(row: VectorRow) -> tuple[str, VectorRow]:
-    name = string_in(row.row, "entry")
-    expect_one(row)
-    return name, row
+def named(block: VectorBlock) -> VectorBlock:
+    """Set the entry of each row as its text."""
+    parse_rows(block.rows, lambda row: string_in(row, "entry"))
+    return one_vector(block)
 
 
 def hash_of(names: Iterable[str], vectors: NDArray[np.float32], space: str) -> str:

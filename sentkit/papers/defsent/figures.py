@@ -6,7 +6,8 @@ import numpy as np
 
 from sentkit.arrays import Float32, Float64
 from sentkit.errors import DataError
-from sentkit.formats.vectors.vectors import VectorReader, VectorRow
+from sentkit.formats.vectors.checks import refuse_all
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.papers.figure_command import main, rows_of
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.reports import Sample, titles
@@ -78,14 +79,15 @@ def read_vectors(path: str) -> tuple[Float32, Sequence[int]]:
     """The vectors of a file (n, d), or of a sample, and the numbers of their rows."""
     reader = VectorReader(rows_of([path]))
 
-    def take(row: VectorRow) -> VectorRow:
-        if len(row.vectors) != 1:
-            raise row.row.error("this row has several vectors; expected rows with one vector")
-        return row
+    def check(block: VectorBlock) -> VectorBlock:
+        if block.vectors.shape[1] != 1:
+            refuse_all(block.rows, "this row has several vectors; expected rows with one vector")
+        return block
 
     sample: Sample[tuple[int, Float32]] = Sample(MOST, seed=0)
-    for row in reader.read_file(path, take):
-        sample.add((row.row.number, row.vectors[0]))
+    for block in reader.blocks_of(path, check):
+        for item in zip(block.rows.numbers, block.vectors[:, 0], strict=True):
+            sample.add(item)
     vectors = np.array([vector for _, vector in sample.items])
     if len(vectors) < 3 or vectors.shape[1] < 2 or (vectors == vectors[0]).all():
         raise DataError("expected 3 or more vectors of 2 or more numbers, which differ", source=path)

@@ -11,9 +11,11 @@ from sentkit.arrays import Float64
 from sentkit.digits import natural
 from sentkit.errors import DataError
 from sentkit.formats.files import readable
+from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_of, scored
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.vectors import VectorReader, VectorRow
+from sentkit.formats.vectors.checks import parse_rows, refuse_all
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.plots.picture import Axis, Panel, Picture, Series
 from sentkit.plots.reports import Sample, titles
 from sentkit.transforms.fitting import check_width
@@ -56,24 +58,32 @@ def space(inputs: Inputs, options: SpaceOptions, warn: Warn) -> Picture:
     return Picture(tuple(panels), height=1.0)
 
 
+def checked(block: VectorBlock, options: SpaceOptions) -> VectorBlock:
+    """Set the label and the gold score of each row as its text."""
+
+    def parse(row: Row) -> tuple[str, float | None]:
+        gold = 0.0 if options.gold is None else scored(row, options.gold)
+        return "" if options.label is None else class_of(row, options.label), gold
+
+    if block.vectors.shape[1] > 2:
+        refuse_all(block.rows, "this row is a triplet; plot space draws sentences and pairs")
+    if options.gold is not None and block.vectors.shape[1] != 2:
+        refuse_all(block.rows, "--gold needs pairs, but this row is one sentence")
+    parse_rows(block.rows, parse)
+    return block
+
+
 def read_items(inputs: Inputs, path: str, options: SpaceOptions, warn: Warn) -> list[Item]:
     """The rows of a file, or a sample of them; with --gold, the pairs with extreme scores."""
     reader = VectorReader(inputs)
 
-    def take(row: VectorRow) -> Item | None:
-        if len(row.vectors) > 2:
-            raise row.row.error("this row is a triplet; plot space draws sentences and pairs")
-        if options.gold is not None and len(row.vectors) != 2:
-            raise row.row.error("--gold needs pairs, but this row is one sentence")
-        gold = 0.0 if options.gold is None else scored(row.row, options.gold)
-        label = "" if options.label is None else class_of(row.row, options.label)
-        return None if gold is None else Item(row.vectors.astype(np.float64), row.row.number, label, gold)
-
     sample: Sample[Item] = Sample(options.most, options.seed)
     extremes = Extremes(options.each, options.seed)
-    for item in reader.read_file(path, take):
-        if item is not None:
-            (sample if options.gold is None else extremes).add(item)
+    for block in reader.blocks_of(path, lambda block: checked(block, options)):
+        rows = zip(block.vectors.astype(np.float64), block.rows.numbers, block.rows.texts, strict=True)
+        for vectors, number, [(label, gold)] in rows:
+            if gold is not None:
+                (sample if options.gold is None else extremes).add(Item(vectors, number, label, gold))
     if reader.width:
         check_width(reader.width, path)
     if options.gold is not None:

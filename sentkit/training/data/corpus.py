@@ -9,7 +9,6 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +17,11 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.outputs.temporary import create
+from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.rows import Inputs, Rejects
-from sentkit.formats.vectors.vectors import VectorReader
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.metrics.sts.seen import Sightings
-from sentkit.model.text.tokens import PromptTokenizer, TokenizerByPrompt, Tokens
+from sentkit.model.text.tokens import PromptTokenizer, TokenBlock, TokenizerByPrompt, Tokens
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Classes, Example, ExampleParser
 from sentkit.training.run_folders import CORPUS
@@ -107,22 +107,24 @@ def write_corpus(
     for name in CORPUS:
         (folder / name).unlink(missing_ok=True)
     reader, has_vectors = VectorReader(inputs), parser.reads.vectors
-    examples = reader.read(parser.with_vector) if has_vectors else inputs.read(parser)
+    blocks = reader.blocks(parser.with_vectors) if has_vectors else without_vectors(inputs, parser)
+    used = used_rows(blocks, tallied, sightings, dedup=dedup)
     vector_file = create(folder / VECTORS) if has_vectors else nullcontext(None)
     with create(folder / IDS) as file, vector_file as vectors:
-        for window in windows(examples, tallied, sightings, dedup=dedup):
-            for example, own in tokenised(window, parser, tokenizer, inputs.rejects):
-                tallied.rows += 1
-                counts.append(len(own))
-                tallied.truncated += any(each.truncated for each in own)
-                for each in own:
-                    place += len(each.ids)
-                    ends.append(place)
-                    file.write(np.array(each.ids, np.int32).tobytes())
-                if example.target is not None:
-                    targets.append(example.target)
-                if vectors is not None and example.vector is not None:
-                    vectors.write(example.vector.astype("<f4", copy=False).tobytes())
+        for block in resized(used, joined, WINDOW):
+            examples = [example for (example,) in block.rows.texts]
+            for places, texts, owners in tokenised(block.rows, examples, parser, tokenizer, inputs.rejects):
+                file.write(texts.ids.data)
+                ends.extend((place + np.cumsum(texts.lengths)).tolist())
+                place = ends[-1]
+                of_rows = np.unique(owners, return_counts=True)[1]
+                counts.extend(of_rows.tolist())
+                tallied.rows += len(of_rows)
+                tallied.truncated += len(np.unique(owners[texts.truncated]))
+                chosen = examples[places] if isinstance(places, slice) else [examples[n] for n in places]
+                targets.extend(each.target for each in chosen if each.target is not None)
+                if vectors is not None:
+                    vectors.write(block.vectors[places].astype("<f4", copy=False).tobytes())
     tallied.unread = parser.unread
     tallied.why = parser.reads.target.why if parser.reads.target else ""
     width = max(counts, default=1)
@@ -149,64 +151,85 @@ def rectangular(ends: array, counts: array, width: int) -> NDArray[np.int64]:
     return np.array(ends, np.int64)[first + np.minimum(np.arange(width), own - 1)]
 
 
+def without_vectors(inputs: Inputs, parser: ExampleParser) -> Iterator[VectorBlock]:
+    for rows in inputs.blocks(parser.rows):
+        yield VectorBlock(rows, np.empty((len(rows), 0, 0), np.float32), ())
+
+
+def used_rows(
+    blocks: Iterable[VectorBlock], tallied: Tallied, sightings: Sightings | None, *, dedup: bool
+) -> Iterator[VectorBlock]:
+    """The rows of the blocks that are not omitted."""
+    seen: set[bytes] = set()
+    for block in blocks:
+        used: list[int] = []
+        for place, (example,) in enumerate(block.rows.texts):
+            if example is None:
+                tallied.left_out += 1
+                continue
+            if sightings is not None:
+                sightings.take(example.row, list(map(sightings.pairs.find, example.texts)))
+            if dedup:
+                identity = hashlib.blake2b("\0".join(example.texts).encode(), digest_size=12).digest()
+                if identity in seen:
+                    tallied.repeated += 1
+                    continue
+                seen.add(identity)
+            used.append(place)
+        yield block if len(used) == len(block) else block.take(used)
+
+
 def tokenised(
-    window: Sequence[Example], parser: ExampleParser, tokenizer: PromptTokenizer, rejects: Rejects
-) -> Iterator[tuple[Example, Sequence[Tokens]]]:
-    """Yield each example with the tokens of its columns. Reject examples with a text that has a problem."""
-    rows: Iterable[Sequence[Tokens]]
+    rows: RowBlock,
+    examples: Sequence[Example],
+    parser: ExampleParser,
+    tokenizer: PromptTokenizer,
+    rejects: Rejects,
+) -> Iterator[tuple[Sequence[int] | slice, TokenBlock, NDArray[np.int64]]]:
+    """Yield the places of the rows, the columns of all their texts, and the row of each of these.
+
+    Rows with a text that has a problem are rejected.
+    """
+    columns = columns_of([example.texts for example in examples], parser, tokenizer)
+    blocks = [each if isinstance(each, TokenBlock) else TokenBlock.of(each) for each in columns]
+    count, width = len(blocks[0]), len(blocks)  # the texts of a row are together, each with its columns
+    own = [1] * len(rows) if count == len(rows) else [len(example.texts) for example in examples]
+    owners = np.repeat(np.repeat(np.arange(len(rows)), own), width)
+    order = (np.arange(count)[:, None] + count * np.arange(width)).ravel()
+    problems = [(text, n, each) for n, block in enumerate(blocks) for text, each in block.problems.items()]
+    for text, _, problem in sorted(problems):
+        rows.refuse(int(owners[text * width]), problem)
+    lengths = np.concatenate([each.lengths for each in blocks])
+    cut = np.concatenate([each.truncated for each in blocks])
+    tokens = TokenBlock(np.concatenate([each.ids for each in blocks]), lengths, lengths + cut)
+    for places in rejects.sift(rows):
+        kept = np.zeros(len(rows), bool)
+        kept[places] = True
+        chosen = kept[owners]
+        yield places, tokens.take(order[chosen]), owners[chosen]
+
+
+def columns_of(
+    rows: Sequence[tuple[str, ...]], parser: ExampleParser, tokenizer: PromptTokenizer
+) -> list[Sequence[Tokens]]:
+    """The columns of all rows, or with as many for each text, those of all texts of all rows."""
     reads, prompts = parser.reads, parser.prompts
     if reads.tokenize is not None:
-        rows = zip(*reads.tokenize([example.texts for example in window]), strict=True)
-    elif reads.columns:
+        return reads.tokenize(rows)
+    if reads.columns:
         readers = [(n, read.with_prompt(prompts[n]) if prompts else read) for n, read in reads.columns]
-        rows = zip(*(read([each.texts[n] for each in window]) for n, read in readers), strict=True)
+        return [read([texts[n] for texts in rows]) for n, read in readers]
+    read: list[Sequence[Tokens]]
+    texts = [text for each in rows for text in each]
+    if prompts:  # the texts of a list have the last one
+        last = len(prompts) - 1
+        of_texts = [prompts[min(place, last)] for each in rows for place in range(len(each))]
+        read = [TokenizerByPrompt(tokenizer, prompts)([*zip(of_texts, texts, strict=True)])]
     else:
-        texts = [text for example in window for text in example.texts]
-        if prompts:
-            of_texts = chain.from_iterable(prompts_of(example, prompts) for example in window)
-            read = [TokenizerByPrompt(tokenizer, prompts)([*zip(of_texts, texts, strict=True)])]
-        else:
-            read = [tokenizer(texts)]
-        if reads.second is not None:  # another model, with its own prompt
-            read.append(reads.second(texts))
-        columns = chain.from_iterable(zip(*read, strict=True))
-        rows = [list(islice(columns, len(read) * len(example.texts))) for example in window]
-    for example, own in zip(window, rows, strict=True):
-        problem = next((each.problem for each in own if each.problem), None)
-        if problem is None:
-            yield example, own
-        else:
-            rejects.add(example.row.input_line, example.row.error(problem))
-
-
-def prompts_of(example: Example, prompts: Sequence[str]) -> Iterator[str]:
-    """The prompt of each text; the texts of a list have the last one."""
-    return (prompts[min(place, len(prompts) - 1)] for place in range(len(example.texts)))
-
-
-def windows(
-    examples: Iterator[Example | None], tallied: Tallied, sightings: Sightings | None, *, dedup: bool
-) -> Iterator[list[Example]]:
-    window: list[Example] = []
-    seen: set[bytes] = set()
-    for example in examples:
-        if example is None:
-            tallied.left_out += 1
-            continue
-        if sightings is not None:
-            sightings.take(example.row, list(map(sightings.pairs.find, example.texts)))
-        if dedup:
-            identity = hashlib.blake2b("\0".join(example.texts).encode(), digest_size=12).digest()
-            if identity in seen:
-                tallied.repeated += 1
-                continue
-            seen.add(identity)
-        window.append(example)
-        if len(window) == WINDOW:
-            yield window
-            window = []
-    if window:
-        yield window
+        read = [tokenizer(texts)]
+    if reads.second is not None:  # another model, with its own prompt
+        read.append(reads.second(texts))
+    return read
 
 
 def map_corpus(folder: Path) -> Corpus:

@@ -142,7 +142,7 @@ def read_dev(
     """
     (path,) = inputs.paths
     parser = DevParser(common_fields(inputs), prompts or {})
-    examples = [example for example in inputs.read(parser) if example is not None]
+    examples = [each for block in inputs.blocks(parser.rows) for (each,) in block.texts if each is not None]
     gold = np.array([example.target for example in examples if example.target is not None], np.float64)
     if parser.metric == SPEARMAN and len(gold) < 2:
         raise DataError(f"{len(gold)} scored pairs: a correlation needs at least 2", source=path)
@@ -180,6 +180,10 @@ class DevParser:
 
     def parser_of(self, reads: Reads) -> ExampleParser:
         return ExampleParser("--dev", reads, self.fields, self.by_side, self.by_side)
+
+    def rows(self, row: Row) -> tuple[Row, tuple[Example | None]]:
+        """The example as the text of a row, for `Inputs.blocks`."""
+        return row, (self(row),)
 
     def __call__(self, row: Row) -> Example | None:
         if self.parser is None:

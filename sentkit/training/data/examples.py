@@ -1,12 +1,11 @@
 """Converts rows to training examples: texts and an optional label or score."""
 
 from collections.abc import Callable, Collection, Mapping, MutableSequence, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from shlex import quote
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import (
@@ -22,7 +21,8 @@ from sentkit.formats.rows.kinds import (
     string_in,
     wrong_field,
 )
-from sentkit.formats.vectors.vectors import VectorRow, expect_one
+from sentkit.formats.vectors.checks import one_vector, parse_rows
+from sentkit.formats.vectors.vectors import VectorBlock
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import TextTokenizer, Tokens
 
@@ -127,7 +127,6 @@ class Example:
     row: Row
     texts: tuple[str, ...]  # the texts of a list are last
     target: float | None
-    vector: NDArray[np.float32] | None = None  # (d,)
 
 
 class ExampleParser:
@@ -160,12 +159,17 @@ class ExampleParser:
             return Example(row, texts, None)
         return None if target is None else Example(row, texts, target)
 
-    def with_vector(self, row: VectorRow) -> Example | None:
-        expect_one(row)
-        if not row.vectors.any():
-            raise row.row.error("the vector is 0, so it has no direction")
-        example = self(row.row)
-        return None if example is None else replace(example, vector=row.vectors[0])
+    def rows(self, row: Row) -> tuple[Row, tuple[Example | None]]:
+        """The example as the text of a row, for `Inputs.blocks`."""
+        return row, (self(row),)
+
+    def with_vectors(self, block: VectorBlock) -> VectorBlock:
+        """Mark bad rows, and set the example as the text of the others, for `VectorReader.blocks`."""
+        one_vector(block)
+        for place in np.flatnonzero(~block.vectors.any(axis=(1, 2))).tolist():
+            block.rows.refuse(place, "the vector is 0, so it has no direction")
+        parse_rows(block.rows, self)
+        return block
 
     def _theirs(self, name: str) -> str:
         return self.fields.get(name, name)

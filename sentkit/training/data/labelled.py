@@ -91,7 +91,7 @@ def read_labelled(flag: str, inputs: Inputs, reads: Reads, corpus: Corpus, metri
     target = Classes(numbers, fixed=True) if numbers else reads.target
     kinds = (PAIR if corpus.columns == 2 else SENTENCE,)
     parser = ExampleParser(flag, replace(reads, kinds=kinds, target=target), common_fields(inputs))
-    examples = [example for example in inputs.read(parser) if example is not None]
+    examples = [each for block in inputs.blocks(parser.rows) for (each,) in block.texts if each is not None]
     if not examples:
         raise DataError("no rows to evaluate", source=path)
     gold = np.array([example.target for example in examples], np.float64)

@@ -166,21 +166,6 @@ def test_bad_rows_are_written_with_their_place_and_reason(write: Write) -> None:
     assert utf8["reason"].startswith("not JSON: ")
 
 
-def test_a_step_after_the_reader_rejects_rows_too() -> None:
-    rows = [Row(b'{"n":%d}' % number, {"n": number}, "a", number) for number in range(5)]
-    rejects = Rejects(skip=True)
-
-    def use(row: Row) -> int:
-        if row.number % 2:
-            raise row.error("odd")
-        return row.number
-
-    assert list(rejects.each(rows, use, lambda row: row)) == [0, 2, 4]
-    assert (rejects.count, str(rejects.first)) == (2, "a:1: odd")
-    with pytest.raises(DataError, match="a:1: odd"):
-        list(Rejects().each(rows, use, lambda row: row))
-
-
 def test_without_skip_the_first_bad_row_ends_the_stream(write: Write) -> None:
     rows = Inputs([write("a.jsonl", b'{"text":"x"}\n{bad\n')]).read(TextParser({}))
 

@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError
+from sentkit.formats.rows.block import block_of
 from sentkit.formats.rows.kinds import scored
 from sentkit.formats.rows.rows import Inputs, Rejects, Row
 from sentkit.formats.vectors.vector_file import create_vector_file
-from sentkit.formats.vectors.vectors import VectorReader, as_base64, as_list, parse_vectors, without_vectors
+from sentkit.formats.vectors.vectors import VectorReader, as_base64, as_list, parse_vectors
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 Write = Callable[[str, bytes], str]
@@ -173,18 +174,17 @@ def test_an_invalid_score_is_refused(line: str, problem: str) -> None:
 
 
 def test_a_row_without_its_vectors_keeps_all_other_bytes() -> None:
-    left = without_vectors(
-        row('{"id":1.10,"embedding":[1,2],"_emb":"a:100000000000", "text" : "x"}'), ("embedding",)
-    )
+    given = row('{"id":1.10,"embedding":[1,2],"_emb":"a:100000000000", "text" : "x"}')
+    left = block_of([given]).without({"embedding", "_emb"})
 
-    assert left.line == b'{"id":1.10, "text" : "x"}'
-    assert left.values == {"id": 1.1, "text": "x"}
+    assert left.lines == [b'{"id":1.10, "text" : "x"}']
+    assert left.values == [{"id": 1.1, "text": "x"}]
 
 
 def test_a_row_without_vectors_is_unchanged() -> None:
-    same = row('{"id":1,"id":2}')
+    same = block_of([row('{"id":1,"id":2}')])
 
-    assert without_vectors(same, ("embedding",)) is same
+    assert same.without({"embedding", "_emb"}) is same
 
 
 # Blocks
