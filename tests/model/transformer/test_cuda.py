@@ -114,7 +114,7 @@ class TestTheCheckForTraining:
 
     def test_of_a_right_kernel(self, kernel):
         assert self.found() == flash.flash
-        assert kernel.backward_calls == 4  # with and without dropout, of all tokens and of those before
+        assert kernel.backward_calls == 5  # of all tokens with and without dropout, also causal, and of one
 
     @pytest.mark.parametrize("fault", ["repeats", "drops"])
     def test_of_another_dropout_in_the_backward_pass_or_none(self, kernel, fault):
