@@ -1,6 +1,7 @@
 """Chunks by tokens, and memory that is short. Errors of memory are injected: no GPU is here."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -137,6 +138,15 @@ def test_a_row_that_does_not_fit_and_a_fixed_limit_end_the_run_with_advice(train
         with pytest.raises(UnavailableError) as error:
             fixed.train()
         assert words in error.value.advice
+
+
+def test_with_deterministic_the_limit_does_not_change(trainer_of, texts):
+    trainer = limited(trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS), {0: 1000, 1: 20})
+    trainer.run = replace(trainer.run, options=replace(trainer.run.options, deterministic=True))
+    trainer.position.limits = [[0, 500]]  # as chosen at the start
+    with pytest.raises(UnavailableError, match=r"^step 2 does not fit into the memory of the device$"):
+        trainer.train()
+    assert trainer.position.limits == [[0, 500]]
 
 
 def test_the_limit_is_measured(trainer_of, texts, monkeypatch):
