@@ -13,7 +13,7 @@ Flags that several commands share:
 --max-length N: Truncate texts to N tokens, including special tokens.
 --on-truncate: For too long texts: truncate and count them, or fail.
 --normalize: Scale vectors to unit length.
---device auto|cpu|cuda[:N]: Device that runs the model. cuda has never been tried on a GPU.
+--device auto|cpu|cuda[:N]: Device that runs the model. cuda was tested on one H200 with torch 2.11.
 --threads N: CPU threads. [default: SENTKIT_THREADS, else all CPUs]
 --metric: Similarity. The two distances are negated: larger is more similar.
 --threshold X: Only pairs or hits with a similarity of at least X; without --top, all of them.

@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer.bert import Bert
-from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base, Body, Entries
@@ -187,10 +186,6 @@ class Method(nn.Module):
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
-
-    def on_device(self, values: np.ndarray) -> Tensor:
-        """Copy values of the host to the device of the method. The host does not wait for the device."""
-        return to_device(values, self.device)
 
     def pack(self, texts: Sequence[np.ndarray]) -> Packed:
         return pack(texts, self.device)

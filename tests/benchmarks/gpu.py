@@ -125,8 +125,8 @@ def trainer_of(machine: Machine, own: Path, texts: Sequence[str], name: str, set
     return Trainer(run, method, Keeper(own), Processes(device=torch.device(machine.device)))
 
 
-def plain_steps(machine: Machine, texts: Sequence[str], batch: int, length: int) -> list[float]:
-    """Take steps of SimCSE with the model of transformers under autocast. Return the time after each."""
+def seconds_of_plain_step(machine: Machine, texts: Sequence[str], batch: int, length: int) -> float:
+    """Take steps of SimCSE with the model of transformers under autocast."""
     from transformers import AutoTokenizer, BertModel
 
     device = torch.device(machine.device)
@@ -153,15 +153,25 @@ def plain_steps(machine: Machine, texts: Sequence[str], batch: int, length: int)
         optimizer.step()
         machine.wait()
         times.append(time.perf_counter())
-    return times
+    return (times[-1] - times[WARM - 1]) / (len(times) - WARM)
 
 
-def own_steps(machine: Machine, trainer: Trainer) -> list[float]:
-    """Take all steps. Return the time at which the values of each were read."""
-    times: list[float] = []
-    trainer.reporter.step = lambda record: times.append(time.perf_counter())
+def seconds_of_own_step(machine: Machine, trainer: Trainer) -> float:
+    """Take all steps. The values of a step are read after the start of later ones, which are not counted."""
+    started: list[tuple[float, int]] = []  # time, and the steps until then
+    reads = 0
+
+    def read(record: object) -> None:
+        nonlocal reads
+        reads += 1
+        if reads in (WARM, trainer.order.steps):
+            machine.wait()
+            started.append((time.perf_counter(), trainer.position.step))
+
+    trainer.reporter.step = read
     trainer.train()
-    return times
+    (start, before), (end, steps) = started
+    return (end - start) / (steps - before)
 
 
 def profile(machine: Machine, what: str, work: Callable[[], object]) -> None:
@@ -241,10 +251,13 @@ def train(machine: Machine, texts: list[str], shapes: Sequence[tuple[int, int]],
             trainer = trainer_of(machine, Path(own), some, method or "simcse", wanted)
             [own_texts] = trainer.run.corpus.batch(np.arange(len(some))).texts
             lengths = np.array([len(text) for text in own_texts])
-            times = own_steps(machine, trainer) if method else plain_steps(machine, some, batch, length)
-        seconds = (times[-1] - times[WARM - 1]) / (len(times) - WARM)
+            seconds = (
+                seconds_of_own_step(machine, trainer)
+                if method
+                else seconds_of_plain_step(machine, some, batch, length)
+            )
         # Two passes over each text, and a backward pass that takes twice the operations of a forward pass.
-        speed = 6 * machine.flops(lengths) / len(times) / seconds / 1e12
+        speed = 6 * machine.flops(lengths) / trainer.order.steps / seconds / 1e12
         memory = torch.cuda.max_memory_allocated() / 2**30 if machine.device != "cpu" else 0.0
         rows.append(
             f"{what}, {batch} x {length} | {1e3 * seconds:.1f} ms | {speed:.3g} TFLOP/s | {speed / limit:.1%}"

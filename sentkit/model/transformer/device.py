@@ -110,6 +110,7 @@ def one_thread_each(threads: int, process: int) -> ThreadPoolExecutor:
 
 
 def to_device(values: np.ndarray, device: torch.device) -> Tensor:
+    """Copy values of the host to a device. The host does not wait for the work that the device still has."""
     tensor = torch.from_numpy(values)
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 

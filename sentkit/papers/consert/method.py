@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.readouts import Disturb, widened
 from sentkit.papers.consert import paper
 from sentkit.papers.consert.views import VIEWS, Drawn, View
@@ -126,7 +127,7 @@ class ConSERT(PackedMethod):
         blocks = FEATURES[self.settings.pair_features]
         features = torch.cat([block(outputs["a0"], outputs["a1"]) for block in blocks], 1)
         assert batch.targets is not None, "pairs without labels"
-        labels = self.on_device(batch.targets).long()
+        labels = to_device(batch.targets, self.device).long()
         return {"logits": self.classifier(features), "labels": labels}
 
     def attacked(self, batch: Batch) -> Outputs:

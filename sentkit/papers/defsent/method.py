@@ -12,6 +12,7 @@ from sentkit.formats.rows.kinds import ENTRY, filled
 from sentkit.model.checkpoint.heads import LanguageHead
 from sentkit.model.text.tokenizer import single_tokens
 from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.readouts import widened
 from sentkit.papers.defsent import paper
 from sentkit.training.base import Base
@@ -73,7 +74,7 @@ class DefSent(PackedMethod):
         vectors = self.vectors(self.pack(batch.texts[0]))
         logits = self.head(vectors, self.body.words.weight)  # (b, v)
         assert batch.targets is not None, "each definition has its word"
-        words = self.on_device(batch.targets).long()
+        words = to_device(batch.targets, self.device).long()
         return {"nll": F.cross_entropy(widened(logits), words, reduction="none")}
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:

@@ -19,6 +19,7 @@ from sentkit.formats.vectors.fingerprint import digest
 from sentkit.model.checkpoint.heads import HEADS, read_head
 from sentkit.model.transformer.architecture import ROBERTA
 from sentkit.model.transformer.bert import ACTIVATIONS, Bert
+from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.readouts import widened
 from sentkit.model.transformer.weights import aligned, canonical
 from sentkit.papers.defsent import paper
@@ -178,7 +179,7 @@ class DefSentPlus(PackedMethod):
         vectors = self.vectors(self.pack(batch.texts[0]), self.settings.pooling)
         read = ACTIVATIONS[self.activation](self.projection(vectors))
         assert batch.targets is not None, "each definition has its entry"
-        places = self.on_device(batch.targets).long()
+        places = to_device(batch.targets, self.device).long()
         # Autocast would copy all entries to bfloat16 in each step.
         with torch.autocast(self.device.type, enabled=False):
             return {"nll": F.cross_entropy(widened(read) @ self.entries.T, places, reduction="none")}

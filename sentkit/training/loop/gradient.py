@@ -6,7 +6,7 @@ and backpropagate that gradient. For a row-wise loss, the gradients of the chunk
 """
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -38,8 +38,7 @@ class Gradient:
         share = self.processes.share(len(batch))
         # With fewer rows than processes, a process without rows encodes one row and discards it.
         own = batch.part(share if share.stop > share.start else slice(0, 1))
-        # Autocast keeps the casts of the weights until its outermost context ends.
-        with torch.autocast(self.processes.device.type, enabled=False):
+        with keeping_casts(self.processes.device):
             terms = (
                 self._row_wise(own, share)
                 if self.method.needs.row_wise
@@ -117,6 +116,14 @@ class Gradient:
     def _encode(self, batch: Batch) -> Outputs:
         with self.precision():
             return self.method.encode(batch)
+
+
+def keeping_casts(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context within which autocast casts each weight once: its outermost context keeps the casts.
+
+    Not on a CPU: the gradient of a weight that is used in several ways would be added in another order.
+    """
+    return nullcontext() if device.type == "cpu" else torch.autocast(device.type, enabled=False)
 
 
 def gradient_of(output: Tensor) -> Tensor:

@@ -41,9 +41,11 @@ def tokens_that_fit(gradient: Gradient, batch: Batch, *, of_whole_memory: bool) 
     for rows in MEASURED:
         part = batch.part(slice(0, rows))
         gradient.compute(part)  # the first pass of a shape needs more
+        gradient.method.zero_grad()
         before = memory_of(device)
         gradient.compute(part)
         needs.append((part.tokens, memory_of(device).peak - before.used))
+        gradient.method.zero_grad()
     state.restore()
     (few, least), (many, most) = needs
     each = max(1.0, (most - least) / max(1, many - few))
@@ -51,4 +53,5 @@ def tokens_that_fit(gradient: Gradient, batch: Batch, *, of_whole_memory: bool) 
     room = USED * (memory.total if of_whole_memory else memory.free) - 4 * MOMENTS * weights
     if of_whole_memory:
         room -= memory.used
-    return max(1, int((room - (least - each * few)) / each))
+    fit = max(1, int((room - (least - each * few)) / each))
+    return fit - fit % (1 << max(0, fit.bit_length() - 4))  # small differences do not matter

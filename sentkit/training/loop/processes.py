@@ -14,12 +14,13 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from sentkit.errors import UnavailableError, UsageError
-from sentkit.model.transformer.device import has_fast_bf16, pick_device
+from sentkit.model.transformer.device import has_fast_bf16, pick_device, to_device
 from sentkit.process import most_threads, threads_of_environment, usable_cpus, version_of
 from sentkit.training.data.batches import shares
 
@@ -66,10 +67,12 @@ class Processes:
         """Sum each gradient over all processes. A gradient that no process has stays None."""
         if self.world == 1:
             return
-        exists = self.any([parameter.grad is not None for parameter in parameters])
+        has, kind = np.array([parameter.grad is not None for parameter in parameters]), parameters[0].dtype
         pieces = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        pieces = [to_device(has, self.device).to(kind), *pieces]
         flat = self.total_on_device(torch.cat([piece.reshape(-1) for piece in pieces]))
-        sums = flat.split([piece.numel() for piece in pieces])
+        counts, *sums = flat.split([piece.numel() for piece in pieces])
+        exists = counts.tolist() if self.device.type == "cpu" else self.any(has.tolist())  # no wait for a GPU
         for parameter, exist, total in zip(parameters, exists, sums, strict=True):
             parameter.grad = total.view_as(parameter) if exist else None
 

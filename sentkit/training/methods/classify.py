@@ -14,6 +14,7 @@ from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.model.checkpoint.heads import ClassifierHead, classifier_config, classifier_tensors, move_to_head
 from sentkit.model.text.tokenizer import SegmentTokenizer
 from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import widened
 from sentkit.training.base import Base
@@ -72,7 +73,7 @@ class Classify(PackedMethod):
             packed = pack(whole, self.device, second=second)
         outputs = {"logits": self.head(self.vectors(packed, "cls"))}
         if batch.targets is not None:
-            outputs["target"] = self.on_device(batch.targets)
+            outputs["target"] = to_device(batch.targets, self.device)
         return outputs
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:

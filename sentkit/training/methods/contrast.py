@@ -101,7 +101,7 @@ class Contrast(Method):
         places = [place for place, text in enumerate(flat) if len(text)]
         found = vectors_of(self.pack([flat[place] for place in places]))
         room = found.new_zeros(len(flat), found.shape[1])
-        room = room.index_copy(0, self.on_device(np.array(places)), found)
+        room = room.index_copy(0, to_device(np.array(places), self.device), found)
         anchors, positives, *negatives = room.view(columns, rows, -1)
         outputs = {f"{prefix}anchor": anchors, f"{prefix}positive": positives}
         if negatives:

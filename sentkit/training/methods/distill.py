@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sentkit.formats.rows.kinds import SENTENCE
+from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import Packed
 from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch
@@ -50,7 +51,11 @@ class Distill(Method):
         assert batch.vectors is not None, "reads asks for vectors"
         vectors = self.vectors(self.pack(texts))
         mapped = vectors if self.map is None or self.map_is_kept else self.map(vectors)
-        return {"vectors": vectors, "mapped": mapped, "teacher": self.on_device(batch.vectors).to(vectors)}
+        return {
+            "vectors": vectors,
+            "mapped": mapped,
+            "teacher": to_device(batch.vectors, self.device).to(vectors),
+        }
 
     def vectors(self, packed: Packed, readout: str | None = None, **more: Any) -> Tensor:
         """Return vectors (b, d). The checkpoint has the map as a step after its readout."""

@@ -25,6 +25,7 @@ from sentkit.formats.checkpoints.templates import TEMPLATES
 from sentkit.formats.rows.kinds import PAIR, SENTENCE, TRIPLET
 from sentkit.model.checkpoint.heads import LanguageHead
 from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import widened
 from sentkit.training.base import Base, Body
@@ -160,7 +161,7 @@ class PromptBERT(Prompted):
         rows = {each: row for row, each in enumerate(dict.fromkeys(wanted))}
         texts = [np.concatenate([frame.before, frame.after]) for frame, _ in rows]
         states = self.mask_states(texts, [frame.positions(room) for frame, room in rows])
-        return states[self.on_device(np.array([rows[each] for each in wanted]))]
+        return states[to_device(np.array([rows[each] for each in wanted]), self.device)]
 
     def projected(self, states: Tensor) -> Tensor:
         vectors: Tensor = self.head(states)

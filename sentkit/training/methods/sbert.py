@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sentkit.formats.rows.kinds import PAIR, TRIPLET
+from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.readouts import widened
 from sentkit.training.base import Base, Body
 from sentkit.training.data.batches import Batch
@@ -53,7 +54,7 @@ class SBERT(Method):
         if self.classifier is not None:
             outputs["logits"] = self.classifier(pair_features(*vectors))
         if batch.targets is not None:
-            outputs["target"] = self.on_device(batch.targets).to(vectors[0])
+            outputs["target"] = to_device(batch.targets, self.device).to(vectors[0])
         return outputs
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:

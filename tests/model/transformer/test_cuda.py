@@ -114,7 +114,7 @@ class TestTheCheckForTraining:
 
     def test_of_a_right_kernel(self, kernel):
         assert self.found() == flash.flash
-        assert kernel.backward_calls == 4  # with and without dropout, of all tokens and of those before
+        assert kernel.backward_calls == 5  # of all tokens with and without dropout, also causal, and of one
 
     @pytest.mark.parametrize("fault", ["repeats", "drops"])
     def test_of_another_dropout_in_the_backward_pass_or_none(self, kernel, fault):
@@ -285,3 +285,49 @@ class TestOnAGpu:
         pairs = zip(here.loaded.encode(batches), there.loaded.encode(batches), strict=True)
 
         assert max(np.abs(ours[0] - theirs[0]).max() for ours, theirs in pairs) < 1e-3
+
+    @pytest.mark.parametrize(("precision", "error"), [("fp32", 1e-3), ("bf16", 0.1)])
+    def test_states_of_each_family_are_those_of_a_cpu(
+        self, checkpoint, load, sentences, tmp_path, precision, error
+    ):
+        """The checkpoints have all activations, embeddings and norms that the families differ in."""
+        checkpoint.save_pretrained(tmp_path / "model")
+        bert = load(tmp_path / "model")
+        lengths = [1, 2, 7, 7, bert.max_tokens // 2]
+        expected = states(bert, pack(sentences(lengths)))[-1]
+        dtype = torch.float32 if precision == "fp32" else torch.bfloat16
+        found = states(prepare_for_cuda(bert.to("cuda", dtype)), pack(sentences(lengths), "cuda"))[-1]
+
+        difference = (found.float().cpu() - expected).norm() / expected.norm()
+        assert difference < error
+
+    def test_the_kernel_works_for_training(self):
+        for heads, width in ((2, 32), (4, 256), (12, 768)):
+            assert flash.kernel_for_training(heads, width, torch.device("cuda")) == flash.flash
+
+    def test_the_documented_function_has_the_same_kernel(self, bert, sentences, monkeypatch):
+        half, packed = bert.to("cuda", torch.bfloat16), pack(sentences(LENGTHS), "cuda")
+        operation = states(prepared(half), packed)
+        monkeypatch.setattr(flash, "flash", without_operation)
+        documented = prepared(half)
+
+        assert {block.kernel for block in documented.blocks} == {flash.varlen}
+        assert all(map(torch.equal, operation, states(documented, packed)))
+
+    def test_batches_without_memory_are_halved(self):
+        """The memory of this process is limited to little more than the model."""
+        model = sentkit.Encoder("nano", device="cuda", precision="fp32")
+        tokens = model.tokenizer([f"{TEXTS[number % 5]} {number} " * 20 for number in range(3000)])
+        parts = [tokens[start : start + 50] for start in range(0, 3000, 50)]
+        expected = np.concatenate([arrays[0] for arrays in model.loaded.encode(parts)])
+        assert model.loaded.halved == 0
+        torch.cuda.empty_cache()
+        total = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_allocated() + 2**28) / total)
+        try:
+            [[found]] = model.loaded.encode([tokens])
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+
+        assert model.loaded.halved
+        assert np.abs(found - expected).max() < 1e-3

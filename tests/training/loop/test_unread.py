@@ -120,3 +120,20 @@ def test_the_log_is_complete_before_each_state_and_evaluation(trainer_of, texts,
     run(trainer, 3)
 
     assert complete == [(2, 2, True), (4, 4, True), (6, 6, True)]
+
+
+def test_the_next_step_is_prepared_before_the_values_of_the_last_one_are_read(trainer_of, texts, monkeypatch):
+    trainer, log, to_host = trainer_of(SimCSE, texts, batch=4, epochs=1), [], loop.to_host
+    batch = type(trainer).batch
+
+    def logged(tensors):
+        number, wait = trainer.position.step, to_host(tensors)
+        return lambda: log.append(f"read {number}") or wait()
+
+    monkeypatch.setattr(loop, "to_host", logged)
+    monkeypatch.setattr(
+        type(trainer), "batch", lambda own, step: log.append(f"draw {step}") or batch(own, step)
+    )
+    run(trainer, 1)
+
+    assert log == ["draw 0", "draw 1", "read 0", "draw 2", "read 1", "read 2"]

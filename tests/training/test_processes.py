@@ -1,0 +1,105 @@
+"""Several processes: which GPU and which connection each has, and the negatives of its anchors."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from sentkit.errors import UnavailableError
+from sentkit.training.loop.processes import open_processes
+
+CUDA = torch.device("cuda")
+HARD = ["batch=5", "hard_negative_weight=0.7", "readout=mean"]
+ROLES = ("anchor", "positive", "negative")
+WORLDS = (1, 2, 3)
+
+
+def cosine(left, right):
+    return torch.dot(left, right).item() / (left.norm() * right.norm()).item()
+
+
+def loss_by_hand(anchors, positives, negatives, bonus):
+    """Anchor i chooses positive i among all texts; the logit of its own negative has the bonus."""
+    values = []
+    for i, anchor in enumerate(anchors):
+        near = [cosine(anchor, each) / 0.05 for each in positives]
+        far = [cosine(anchor, each) / 0.05 + bonus * (j == i) for j, each in enumerate(negatives)]
+        values.append(math.log(sum(map(math.exp, (*near, *far)))) - near[i])
+    return sum(values) / len(values)
+
+
+@pytest.fixture(scope="module")
+def gathered(base_folder, tmp_path_factory):
+    """What each process has, by method and number of processes. Five rows are uneven for two and three."""
+    folder, script = tmp_path_factory.mktemp("processes"), Path(__file__).parent / "hard_negatives.py"
+    cases = [("simcse-sup", world, HARD) for world in WORLDS]
+    cases += [("contrast", world, ["batch=5"]) for world in WORLDS]
+    command = [sys.executable, str(script), str(base_folder), str(folder), json.dumps(cases)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return {
+        (name, world): [torch.load(folder / f"{case}-{rank}.pt") for rank in range(world)]
+        for case, (name, world, _) in enumerate(cases)
+    }
+
+
+@pytest.mark.parametrize(("name", "bonus"), [("simcse-sup", 0.7), ("contrast", 0.0)])
+def test_anchors_meet_their_own_hard_negatives_in_every_process(gathered, name, bonus):
+    [alone] = gathered[name, 1]
+    roles = ROLES if name == "simcse-sup" else ("anchor", "positive", "negatives")
+    vectors = [alone["outputs"][role].view(5, -1) for role in roles]
+    expected = loss_by_hand(*vectors, bonus)
+
+    for world in WORLDS:
+        for process in gathered[name, world]:
+            assert process["terms"]["contrast"].item() == pytest.approx(expected, abs=1e-9)
+            for role in process["outputs"]:
+                torch.testing.assert_close(
+                    process["outputs"][role], alone["outputs"][role], rtol=0, atol=1e-12
+                )
+    others = loss_by_hand(*vectors[:2], vectors[2].roll(1, 0), bonus)
+    assert bonus == 0 or abs(others - expected) > 1e-3  # a loss with other negatives is another one
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """A machine that has so many GPUs, and the arguments that connect the processes."""
+    calls = []
+
+    def make(count, local=1):
+        for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": str(local)}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        monkeypatch.setattr(torch.cuda, "set_device", calls.append)
+        monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+        monkeypatch.setattr(dist, "init_process_group", lambda backend, **_: calls.append(backend))
+        monkeypatch.setattr(dist, "destroy_process_group", lambda: calls.append("end"))
+        return calls
+
+    return make
+
+
+def test_each_process_has_its_gpu_and_nccl_and_numbers_of_the_host_pass_through_gloo(gpus):
+    calls = gpus(2)
+    with open_processes(CUDA) as processes:
+        assert (processes.rank, processes.world, str(processes.device)) == (1, 2, "cuda:1")
+
+    assert calls == [torch.device("cuda:1"), "cpu:gloo,cuda:nccl", "end"]
+
+
+def test_a_process_without_a_gpu_or_nccl_is_unavailable(gpus, monkeypatch):
+    calls = gpus(1)
+    with pytest.raises(UnavailableError, match='device "cuda:1": there is one CUDA device here'):
+        next(iter(open_processes(CUDA).gen))
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: False)
+    with pytest.raises(UnavailableError, match="this torch has no NCCL") as error:
+        next(iter(open_processes(CUDA).gen))
+
+    assert error.value.exit_code == 69
+    assert calls == []
