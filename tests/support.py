@@ -20,7 +20,7 @@ SVG = "{http://www.w3.org/2000/svg}"  # namespace
 DATA = Path(os.environ.get("SENTKIT_DATA", ROOT.parent / "shared/data"))
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "the", "cat", "dog", "sat", ".", "play", "##ing", "##s"]
-FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "mpnet")
+FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "mpnet", "modernbert")
 SMALL = {  # a BERT for nano's tokenizer
     "vocab_size": 16384,
     "hidden_size": 16,

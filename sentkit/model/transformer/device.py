@@ -129,8 +129,8 @@ def to_host(tensors: Sequence[Tensor]) -> Callable[[], Arrays]:
     return wait
 
 
-# Tokens in a batch of a model that pads, with the padding. On a CPU, batches of 512 are 1.04 to 1.13 x as fast
-# as those of 32 sentences, batches of 1,024 are 0.91 to 1.02 x, and batches of 4,096 are 0.59 to 0.68 x.
+# Tokens in a batch of a model that pads, with the padding. On a CPU, batches of 512 are 1.04 to 1.13 x as
+# fast as those of 32 sentences, batches of 1,024 are 0.91 to 1.02 x, and batches of 4,096 are 0.59 to 0.68 x.
 PADDED = {"cpu": 512, "cuda": 65536}
 
 

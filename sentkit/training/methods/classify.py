@@ -77,6 +77,11 @@ class Classify(PackedMethod):
         self.second_type = 0  # token type of the second segment
 
     @classmethod
+    def check(cls, base: Base, settings: Settings) -> None:
+        if not base.packed.kind.classifies:
+            raise UsageError(f"train classify does not support {base.packed.family}")
+
+    @classmethod
     def build(cls, base: Base, settings: Settings) -> "Classify":
         body = cls.bert(base, settings)
         outputs = len(base.labels) if settings.objective == "classification" else 1

@@ -60,8 +60,22 @@ def test_without_dropout_training_equals_evaluation(checkpoint, tmp_path, load, 
         assert (a - b).abs().max() <= 1e-12 * a.abs().max()
 
 
+@pytest.fixture
+def exact_rotation(monkeypatch):
+    """transformers rotates in float32; here, its own formula runs in the type of the states."""
+    from transformers.models.modernbert import modeling_modernbert as theirs
+
+    def apply(q, k, cos, sin, unsqueeze_dim=1):
+        cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+        return tuple(each * cos + theirs.rotate_half(each) * sin for each in (q, k))
+
+    monkeypatch.setattr(theirs, "apply_rotary_pos_emb", apply)
+
+
 @pytest.mark.parametrize("lengths", [MIXED, EQUAL])
-def test_every_gradient_equals_that_of_transformers(checkpoint, tmp_path, load, sentences, lengths):
+def test_every_gradient_equals_that_of_transformers(
+    checkpoint, tmp_path, load, sentences, lengths, exact_rotation
+):
     """In float64 and training mode without dropout, against a padded batch with its mask."""
     checkpoint.save_pretrained(tmp_path)
     encoder = training(load(tmp_path).double())
