@@ -238,8 +238,10 @@ def test_rows_that_fill_products_change_no_state_and_no_gradient(bert, sentences
 
 def test_sums_and_the_scale_of_dropout_are_in_float32(bert):
     """1 + 2**-12 + 2**-10 is a float32 number; in bfloat16 it is 1. 1 / 0.9 is 1.1111, and not 1.1094."""
-    found = training(bert).blocks[0].added(torch.tensor([2.0**-10]).bfloat16(), torch.tensor([1 + 2.0**-12]))
-    scaled = training(bert, 0.1).blocks[0].added(torch.ones(100).bfloat16(), torch.zeros(100))
+    block = training(bert).blocks[0]
+    found = block.added(torch.tensor([2.0**-10]).bfloat16(), torch.tensor([1 + 2.0**-12]), block.dropout)
+    block = training(bert, 0.1).blocks[0]
+    scaled = block.added(torch.ones(100).bfloat16(), torch.zeros(100), block.dropout)
 
     assert found.tolist() == [1 + 2.0**-12 + 2.0**-10]
     assert (scaled.max() - 10 / 9).abs() < 1e-6

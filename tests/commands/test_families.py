@@ -1,0 +1,184 @@
+"""MPNet and ModernBERT through the commands, as the other packed families: all readouts, training, export."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from sentkit.training.loop.trainer import Trainer
+from support import SMALL, contents, copy_tokenizer
+
+SETTINGS = {
+    "mpnet": {"pad_token_id": 0},
+    "modernbert": {"pad_token_id": 0, "local_attention": 6, "global_attn_every_n_layers": 2},
+}
+TEXTS = ["a man plays a guitar", "the cat sleeps", "two people walk along the river and the market fell"]
+READOUTS = "mean,cls,max,last,mean-sqrt,weighted-mean,L1:mean,mean-first-last"
+REDUCE = {
+    "mean": lambda states: states[-1].mean(0),
+    "cls": lambda states: states[-1][0],
+    "max": lambda states: states[-1].amax(0),
+    "last": lambda states: states[-1][-1],
+    "mean-sqrt": lambda states: states[-1].sum(0) / len(states[-1]) ** 0.5,
+    "weighted-mean": lambda states: (
+        sum(k * x for k, x in enumerate(states[-1], 1)) / sum(range(len(states[-1]) + 1))
+    ),
+    "L1:mean": lambda states: states[1].mean(0),
+    "mean-first-last": lambda states: (states[1].mean(0) + states[-1].mean(0)) / 2,
+}
+
+
+@pytest.fixture(params=SETTINGS)
+def family(request):
+    return request.param
+
+
+@pytest.fixture
+def folder(family, tmp_path):
+    """A model of transformers with random weights and nano's tokenizer."""
+    import transformers
+
+    torch.manual_seed(0)
+    model = transformers.AutoModel.from_config(
+        transformers.AutoConfig.for_model(family, **SMALL, **SETTINGS[family])
+    )
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(4 if weight.ndim > 1 else 1)  # so that attention is not uniform
+    model.save_pretrained(tmp_path / "base")
+    copy_tokenizer(tmp_path / "base")
+    return tmp_path / "base"
+
+
+@torch.no_grad()
+def expected(folder, readout="mean", texts=TEXTS):
+    from transformers import AutoModel, AutoTokenizer
+
+    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    found = []
+    for text in texts:
+        ids = tokenizer(text, return_tensors="pt").input_ids
+        output = model(input_ids=ids, output_hidden_states=True)
+        states = [*(each[0] for each in output.hidden_states[:-1]), output.last_hidden_state[0]]
+        found.append(REDUCE[readout](states))
+    return torch.stack(found).numpy()
+
+
+def stdin(texts=TEXTS):
+    return "".join(text + "\n" for text in texts)
+
+
+def test_every_readout_is_that_of_transformers_with_and_without_torch(sentkit, folder):
+    """A small input runs without torch in fp32, and with it in bf16."""
+    for readout in READOUTS.split(","):
+        for precision in ("auto", "bf16"):
+            flags = ("--device", "cpu", "--precision", precision, "--readout", readout)
+            found = sentkit("encode", "-m", folder, *flags, "-q", stdin=stdin())
+
+            assert found.code == 0
+            close = {"rtol": 0, "atol": 1e-5} if precision == "auto" else {"rtol": 0.05, "atol": 0.05}
+            np.testing.assert_allclose(found.vectors(), expected(folder, readout), **close, err_msg=readout)
+            assert "through transformers" not in found.err
+
+
+def test_integers_are_near(sentkit, folder):
+    flags = ("--device", "cpu", "--precision", "int8", "-q")
+    found = sentkit("encode", "-m", folder, *flags, stdin=stdin()).vectors()
+    exact = expected(folder)
+
+    cosines = (found * exact).sum(1) / np.linalg.norm(found, axis=1) / np.linalg.norm(exact, axis=1)
+    assert cosines.min() > 0.98
+
+
+def test_inspect_says_that_it_is_packed(sentkit, folder, family):
+    record = json.loads(sentkit("inspect", folder, "--json").out)
+
+    assert (record["architecture"], record["runs"]) == (family, "packed")
+    assert (record["layers"], record["width"], record["heads"]) == (3, 16, 2)
+
+
+@pytest.mark.parametrize(
+    "settings", [(), ("--set", "lora=2", "--set", "lora_layers=all")], ids=["all", "lora"]
+)
+def test_a_trained_model_is_read_by_both_libraries_and_a_stopped_run_resumes(
+    sentkit, folder, tmp_path, monkeypatch, settings
+):
+    """To the same bytes, with dropout."""
+    from sentence_transformers import SentenceTransformer
+
+    rows = tmp_path / "texts.txt"
+    rows.write_text(stdin(TEXTS * 4))
+    command = ("train", "simcse", rows, "-m", folder, "-q", "--batch", 4, "--threads", 1, *settings)
+    more = ("--set", "dropout=0.1", "--lr", 0.01, "--save-every", 1)
+    assert sentkit(*command, "-o", "whole", *more).code == 0
+    with monkeypatch.context() as patch:
+        stop_at(patch, 2)
+        assert sentkit(*command, "-o", "out", *more).code == 75
+    assert sentkit(*command, "-o", "out", *more, "--resume").code == 0
+
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    found = sentkit(
+        "encode", "-m", "out", "--device", "cpu", "--precision", "fp32", "-q", stdin=stdin()
+    ).vectors()
+    assert (
+        np.abs(
+            found - sentkit("encode", "-m", folder, "--readout", "cls", "-q", stdin=stdin()).vectors()
+        ).max()
+        > 0.01
+    )
+    np.testing.assert_allclose(found, expected("out", "cls"), rtol=0, atol=1e-5)
+    ours = SentenceTransformer("out", device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(found, ours, rtol=0, atol=1e-5)
+
+
+def test_an_export_is_read_by_both_libraries(sentkit, folder, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    done = sentkit("export", "-m", folder, "--readout", "mean", "-o", "out")
+    assert done.code == 0
+    half = sentkit("export", "-m", folder, "--readout", "mean", "-o", "half", "--store", "float16")
+
+    assert half.code == 0
+    for name, atol in (("out", 1e-5), ("half", 2e-2)):
+        np.testing.assert_allclose(
+            SentenceTransformer(name, device="cpu").encode(TEXTS), expected(folder), rtol=0, atol=atol
+        )
+
+
+def test_an_adapter_is_added(sentkit, folder, family, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    name = {"mpnet": "encoder.layer.1.attention.attn.q", "modernbert": "layers.1.attn.Wqkv"}[family]
+    shutil.copytree(folder, "adapted")
+    weights = load_file(folder / "model.safetensors")
+    random = torch.Generator().manual_seed(0)
+    outputs, inputs = weights[f"{name}.weight"].shape
+    pair = {"A": torch.randn(2, inputs, generator=random), "B": torch.randn(outputs, 2, generator=random)}
+    prefix = f"base_model.model.{name}.lora_"
+    save_file(
+        {f"{prefix}{half}.weight": each for half, each in pair.items()}, "adapted/adapter_model.safetensors"
+    )
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": [name.rpartition(".")[2]]}
+    (tmp_path / "adapted/adapter_config.json").write_text(json.dumps(config))
+    save_file(
+        weights | {f"{name}.weight": weights[f"{name}.weight"] + 2 * pair["B"] @ pair["A"]}, "sum.safetensors"
+    )
+    shutil.copytree(folder, "summed")
+    shutil.copy("sum.safetensors", "summed/model.safetensors")
+
+    found = sentkit("encode", "-m", "adapted", "--device", "cpu", "--precision", "fp32", "-q", stdin=stdin())
+
+    np.testing.assert_allclose(found.vectors(), expected("summed"), rtol=0, atol=1e-5)
+
+
+def stop_at(monkeypatch, step):
+    """As SIGTERM after that step would."""
+    whole = Trainer._step
+
+    def one(self):
+        whole(self)
+        self.stop.requested = self.position.step == step
+
+    monkeypatch.setattr(Trainer, "_step", one)
