@@ -107,6 +107,8 @@ def make_classifier(kind, outputs, folder, **config):
     sizes = {**SMALL, "num_labels": outputs, **config}
     if kind == "roberta":
         sizes["type_vocab_size"] = 1
+    if kind in ("mpnet", "modernbert"):
+        sizes["pad_token_id"] = 0
     if kind == "distilbert":
         sizes |= {"dim": 16, "hidden_dim": 24, "n_layers": 2, "n_heads": 2}
     made = transformers.AutoModelForSequenceClassification.from_config(

@@ -24,11 +24,11 @@ from sentkit.model.spaces import hash_of_weights, spec_of_readout, steps_of_chec
 from sentkit.model.text.groups import Tally
 from sentkit.model.text.tokens import TokenBlock, Tokens, check_ids
 from sentkit.model.transformer.architecture import (
+    BUCKETS,
     POOLER,
     Architecture,
     UnsupportedArchitecture,
     architecture_of,
-    buckets_of,
     canonical_names,
     stored_layers,
     wanted_shapes,
@@ -154,7 +154,7 @@ class SmallBert:
         bias: Float32 | None,
     ) -> Float32:
         name, architecture = f"blocks.{number}", self.architecture
-        inputs = self.norm(f"{name}.before", states)
+        inputs = self.norm(f"{name}.input_norm", states)
         if f"{name}.qkv" in self.layers:
             query, key, value = np.split(self.linear(f"{name}.qkv", inputs), 3, 1)
         else:
@@ -205,6 +205,24 @@ class SmallBert:
 
     def pooled(self, vectors: Float32) -> Float32:
         return ACTIVATIONS[self.architecture.pooler_activation](self.linear("pooler", vectors))
+
+
+FARTHEST = 128  # tokens; all tokens at this distance or farther have the same bias
+
+
+def buckets_of(longest: int) -> NDArray[np.int64]:
+    """Return the row of each query and key, (t, t), in a table of relative positions.
+
+    Half of the rows are for keys behind the query. In each half, half of the rows are for one distance each,
+    and the others for logarithms of distances.
+    """
+    half = BUCKETS // 2
+    exact = half // 2
+    behind = np.arange(longest) - np.arange(longest)[:, None]
+    far = np.abs(behind)
+    logarithm = np.log2(np.maximum(far, exact) / exact) / np.log2(FARTHEST / exact)
+    rows = np.minimum(exact + (logarithm * (half - exact)).astype(np.int64), half - 1)
+    return np.where(far < exact, far, rows) + half * (behind > 0)
 
 
 def rotated(values: Float32, places: NDArray[np.int64], base: float, size: int) -> Float32:

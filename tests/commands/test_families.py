@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from sentkit.training.base import open_named
+from sentkit.training.loop.optimizers import decays
 from sentkit.training.loop.trainer import Trainer
 from support import SMALL, contents, copy_tokenizer
 
@@ -131,6 +133,24 @@ def test_a_trained_model_is_read_by_both_libraries_and_a_stopped_run_resumes(
     np.testing.assert_allclose(found, expected("out", "cls"), rtol=0, atol=1e-5)
     ours = SentenceTransformer("out", device="cpu").encode(TEXTS)
     np.testing.assert_allclose(found, ours, rtol=0, atol=1e-5)
+
+
+def test_norms_have_no_weight_decay(folder):
+    body = open_named(str(folder), 32).body(None)
+
+    norms = [name for name, weight in body.named_parameters() if weight.ndim == 1]
+    assert not any(decays(name) for name in norms)
+    assert all(decays(name) for name, weight in body.named_parameters() if weight.ndim > 1)
+
+
+@pytest.mark.parametrize("family", ["modernbert"])
+def test_a_head_of_modernbert_is_not_trained(sentkit, folder, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"text": text, "label": text[0]}) + "\n" for text in TEXTS))
+    done = sentkit("train", "classify", rows, "-m", folder, "-o", "out", "-q")
+
+    assert done.code == 2
+    assert "train classify does not support modernbert" in done.err
 
 
 def test_an_export_is_read_by_both_libraries(sentkit, folder, tmp_path):

@@ -8,9 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint
 
@@ -89,11 +86,11 @@ MPNET_BLOCK = {
     **named("encoder.layer.{}.attention", {"mix_norm": "LayerNorm"}),
 }
 MODERNBERT_BLOCK = {
-    **named("layers.{}", {"before": "attn_norm", "qkv": "attn.Wqkv", "mix": "attn.Wo"}),
+    **named("layers.{}", {"input_norm": "attn_norm", "qkv": "attn.Wqkv", "mix": "attn.Wo"}),
     **named("layers.{}", {"inner_norm": "mlp_norm", "up": "mlp.Wi", "down": "mlp.Wo"}),
     "norm": "final_norm",
 }
-NORMS = ("before", "mix_norm", "inner_norm", "norm")
+NORMS = ("input_norm", "mix_norm", "inner_norm", "norm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +129,12 @@ FAMILIES = {
         biases=False,
         gated=True,
         classifies=False,
-        not_first=("before",),
+        not_first=("input_norm",),
         only_last=("norm",),
     ),
 }
 WITH_POOLER = tuple(name for name, family in FAMILIES.items() if family.has_pooler)
-# Of a table of relative positions. transformers uses no other numbers.
-BUCKETS = 32
-FARTHEST = 128  # tokens; all tokens at this distance or farther have the same row
-
+BUCKETS = 32  # rows of a table of relative positions; transformers uses no other number
 EXTRAS = (
     *("is_decoder", "add_cross_attention", "is_encoder_decoder", "pruned_heads", "quantization_config"),
     *("norm_bias", "attention_bias", "mlp_bias", "rope_scaling"),
@@ -444,18 +438,3 @@ def modern(name: str) -> str:
         if name.endswith(old):
             return name.removesuffix(old) + new
     return name
-
-
-def buckets_of(longest: int) -> NDArray[np.int64]:
-    """Return the row of each query and key, (t, t), in a table of relative positions.
-
-    Half of the rows are for keys behind the query. In each half, half of the rows are for one distance each,
-    and the others for logarithms of distances.
-    """
-    half = BUCKETS // 2
-    exact = half // 2
-    behind = np.arange(longest) - np.arange(longest)[:, None]
-    far = np.abs(behind)
-    logarithm = np.log2(np.maximum(far, exact) / exact) / np.log2(FARTHEST / exact)
-    rows = np.minimum(exact + (logarithm * (half - exact)).astype(np.int64), half - 1)
-    return np.where(far < exact, far, rows) + half * (behind > 0)

@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sentkit.model.transformer.architecture import Architecture, buckets_of, stored_layers
+from sentkit.model.small_encoder import buckets_of
+from sentkit.model.transformer.architecture import Architecture, stored_layers
 from sentkit.model.transformer.packed import Packed, spare_tokens
 from sentkit.model.transformer.readouts import Convolution
 from sentkit.model.transformer.weights import aligned
@@ -83,7 +84,7 @@ class Block(nn.Module):
         self.base = architecture.bases[number] if architecture.bases else 0.0
         activation = ACTIVATIONS[architecture.activation]
         self.activation = gated(activation) if architecture.kind.gated else activation
-        self.before = norm("before")
+        self.input_norm = norm("input_norm")
         self.qkv = linear(width, 3 * width)
         self.mix = linear(width, width)
         self.mix_norm = norm("mix_norm")
@@ -106,7 +107,7 @@ class Block(nn.Module):
         `between` changes the states after the attention, as the cross-attention of a decoder does. `states`
         can have more than n rows: the result has them too, and their values have no meaning.
         """
-        inputs = self.before(states)
+        inputs = self.input_norm(states)
         attended = self.attend(inputs, packed) if only is None else self.attend_only(inputs, packed, only)
         if only is not None:
             states = states[only]  # (b, d)

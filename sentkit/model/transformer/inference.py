@@ -114,14 +114,14 @@ class InferenceBlock(nn.Module):
         self.size: int = block.size
         self.window: int = block.window
         self.base: float = block.base
-        self.before: nn.Module = block.before
+        self.input_norm: nn.Module = block.input_norm
         self.mix_norm: nn.Module = block.mix_norm
         self.inner_norm: nn.Module = block.inner_norm
         self.norm: nn.Module = block.norm
 
     def forward(self, states: Tensor, packed: Packed, only: Tensor | None = None) -> Tensor:
         """Return X(k) from X(k - 1), (n, d); or (b, d) if `only` selects one row of each sentence."""
-        rows, positions, inputs = states, packed.positions, self.before(states)
+        rows, positions, inputs = states, packed.positions, self.input_norm(states)
         if only is not None:
             rows, positions = states[only], positions[only]
         queries, pairs = self.project(inputs, inputs if only is None else inputs[only], only)

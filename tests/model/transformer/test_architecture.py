@@ -5,12 +5,8 @@ import json
 import pytest
 
 from sentkit.errors import DataError
-from sentkit.model.transformer.architecture import (
-    FAMILIES,
-    UnsupportedArchitecture,
-    buckets_of,
-    read_architecture,
-)
+from sentkit.model.small_encoder import buckets_of
+from sentkit.model.transformer.architecture import FAMILIES, UnsupportedArchitecture, read_architecture
 
 
 def saved_config(config_of, tmp_path, family, **settings):
