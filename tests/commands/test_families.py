@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -202,3 +204,71 @@ def stop_at(monkeypatch, step):
         self.stop.requested = self.position.step == step
 
     monkeypatch.setattr(Trainer, "_step", one)
+
+
+@pytest.mark.parametrize(
+    ("mode", "prompts"),
+    [("cls_token", {}), ("mean_tokens", {"query": "query: ", "passage": "passage: "})],
+    ids=["bge-m3", "multilingual-e5"],
+)
+def test_xlm_roberta_with_long_positions_has_the_vectors_of_sentence_transformers(
+    sentkit, tmp_path, mode, prompts
+):
+    """As both declare it: 8,194 rows of positions, cls or mean, and unit length; a text has 2,002 tokens."""
+    import transformers
+    from sentence_transformers import SentenceTransformer
+
+    torch.manual_seed(0)
+    sizes = SMALL | {"max_position_embeddings": 8194, "type_vocab_size": 1, "pad_token_id": 1}
+    transformers.XLMRobertaModel(transformers.XLMRobertaConfig(**sizes)).save_pretrained("base")
+    copy_tokenizer(tmp_path / "base")
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [
+        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for place, (path, kind) in enumerate(kinds.items())
+    ]
+    pooling = {"word_embedding_dimension": SMALL["hidden_size"], f"pooling_mode_{mode}": True}
+    files = {
+        "modules.json": modules,
+        "1_Pooling/config.json": pooling,
+        "sentence_bert_config.json": {"max_seq_length": 8192},
+        "config_sentence_transformers.json": {"prompts": prompts},
+    }
+    (tmp_path / "base/1_Pooling").mkdir()
+    for name, content in files.items():
+        (tmp_path / "base" / name).write_text(json.dumps(content))
+    texts, reference = [*TEXTS, "cat " * 2000], SentenceTransformer("base", device="cpu")
+
+    record = json.loads(sentkit("inspect", "base", "--json").out)
+    assert (record["runs"], record["max_length"]) == ("packed", 8192)
+    for name in prompts or (None,):
+        flags = ("--prompt-name", name) if name else ()
+        command = ("encode", "-m", "base", "--device", "cpu", "--precision", "fp32", "-q", *flags)
+        found = sentkit(*command, stdin=stdin(texts)).vectors()
+
+        theirs = reference.encode(texts, prompt_name=name, batch_size=1)
+        np.testing.assert_allclose(found, theirs, rtol=0, atol=1e-5)
+
+
+def test_a_text_of_8192_tokens_of_modernbert_needs_little_memory(tmp_path):
+    """Scores of all pairs of tokens would need 2 heads x 8,192 x 8,192 x 4 = 537 million bytes."""
+    import transformers
+
+    sizes = SMALL | {"max_position_embeddings": 8192, "pad_token_id": 0, "local_attention": 16}
+    transformers.ModernBertModel(transformers.ModernBertConfig(**sizes)).save_pretrained("base")
+    copy_tokenizer(tmp_path / "base")
+    code = (
+        "import resource, sys, numpy as np, torch; from sentkit import Encoder\n"
+        "torch.set_num_threads(1)\n"
+        "encoder = Encoder('base', device='cpu', precision='bf16', max_length=8192, readout='mean')\n"
+        "encoder.encode(['a cat'])\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "vectors = encoder.encode(['cat ' * 9000])\n"
+        "np.save('vectors.npy', vectors)\n"
+        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert int(done.stdout) < 100e6
+    [found], [exact] = np.load("vectors.npy"), expected(tmp_path / "base", "mean", ["cat " * 8190])
+    assert (found @ exact) / np.linalg.norm(found) / np.linalg.norm(exact) > 0.999

@@ -89,9 +89,9 @@ def prepare_for_cuda(bert: Bert) -> Bert:
 
     The kernel adds no bias of relative positions.
     """
-    if not bert.architecture.buckets and packed_attention_works(
-        bert.architecture.heads, bert.width, bert.words.weight
-    ):
+    shape = bert.architecture
+    sizes = shape.heads, shape.width, bert.words.weight, max(shape.windows, default=0)
+    if not shape.buckets and packed_attention_works(*sizes):
         for number, block in enumerate(bert.blocks):
             assert isinstance(block, Block), "blocks are replaced once"
             bert.blocks[number] = CudaBlock(block, bert.architecture.activation, plain_product)
@@ -224,7 +224,7 @@ def packed_attention(
     return mixed.flatten(1)
 
 
-def packed_attention_works(heads: int, width: int, like: Tensor) -> bool:
+def packed_attention_works(heads: int, width: int, like: Tensor, window: int = 0) -> bool:
     """Return true for bfloat16 if the kernel runs on this GPU with this size and gives the right result."""
     if like.dtype != torch.bfloat16:
         return False
@@ -235,12 +235,15 @@ def packed_attention_works(heads: int, width: int, like: Tensor) -> bool:
     try:
         return all(
             torch.allclose(
-                packed_attention(chosen, pairs, packed, heads, single=single),
-                attention_of_runs(chosen, pairs, packed, heads, packed.starts if single else None),
+                packed_attention(chosen, pairs, packed, heads, single=single, window=near),
+                attention_of_runs(chosen, pairs, packed, heads, packed.starts if single else None, near),
                 rtol=0.02,
                 atol=0.02,
             )
-            for chosen, single in ((queries, False), (queries[packed.starts], True))
+            for chosen, single, near in (
+                *((queries, False, 0), (queries[packed.starts], True, 0)),
+                *([(queries, False, 1)] if window else []),
+            )
         )
     except (ImportError, AttributeError, RuntimeError, TypeError):
         return False

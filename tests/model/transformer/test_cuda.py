@@ -41,12 +41,17 @@ class Kernel:
             assert bounds[-1] == len(rows)
             assert bounds.diff().max() == most
         assert rest == (0.0, False, False)  # dropout, causal, a mask for debugging
-        assert options == {"window_size_left": -1, "window_size_right": -1}
+        window = options["window_size_left"]  # -1: none
+        assert options == {"window_size_left": window, "window_size_right": window}
         self.calls += 1
         mixed = torch.empty_like(query)
         for (start, end), (first, after) in zip(pairwise(starts), pairwise(key_starts), strict=True):
             q, k, v = query[start:end].double(), key[first:after].double(), value[first:after].double()
             scores = torch.einsum("qhe,khe->hqk", q, k) / q.shape[-1] ** 0.5
+            if window >= 0:
+                assert len(q) == len(k)
+                apart = torch.arange(len(q))[:, None] - torch.arange(len(k))
+                scores = scores.masked_fill(apart.abs() > window, -torch.inf)
             mixed[start:end] = torch.einsum("hqk,khe->qhe", scores.softmax(-1), v) + self.error
         return mixed, *(torch.empty(0) for _ in range(4))
 
@@ -96,6 +101,28 @@ def test_readouts_equal_those_of_padded_attention(bert, sentences, exact, readou
         [expected] = apply_readouts(bert, packed, readouts)
 
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("readout", ["cls", "mean", "last", "L2:cls"])
+def test_windows_and_rotary_positions_equal_those_of_padded_attention(
+    make, load, tmp_path, sentences, exact, readout
+):
+    """The last block is local. For one query of a sentence, the kernel is not used."""
+    make("modernbert").save_pretrained(tmp_path)
+    bert, packed, readouts = load(tmp_path).double(), pack(sentences(LENGTHS)), [parse_readout(readout)]
+    with torch.no_grad():
+        [found] = apply_readouts(prepared(bert), packed, readouts)
+        [expected] = apply_readouts(bert, packed, readouts)
+
+    assert exact.calls
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("family", "kind"), [("mpnet", Block), ("modernbert", CudaBlock)])
+def test_the_kernel_is_used_for_windows_and_not_for_a_bias(make, load, tmp_path, kernel, family, kind):
+    make(family).save_pretrained(tmp_path)
+
+    assert {type(block) for block in prepared(load(tmp_path).bfloat16()).blocks} == {kind}
 
 
 def test_bfloat16_is_as_near_to_float32_as_padded_attention(bert, sentences, kernel):
