@@ -29,11 +29,12 @@ class Kernel:
             assert bounds[-1] == len(rows)
             assert bounds.diff().max() == most
         assert not debug
-        assert options.items() <= {"window_size_left": -1, "window_size_right": -1}.items()
+        window = options.get("window_size_left", -1)  # -1: none
+        assert options in ({}, {"window_size_left": window, "window_size_right": window})
         self.calls += 1
         seed = torch.empty((), dtype=torch.int64).random_() if dropout else torch.zeros((), dtype=torch.int64)
         tensors = (each.double() for each in (query, key, value))
-        mixed = self.attention(*tensors, starts, key_starts, dropout, causal, seed)
+        mixed = self.attention(*tensors, starts, key_starts, dropout, causal, seed, window)
         return (mixed + self.error).to(query.dtype), seed.double(), seed, torch.empty(0), torch.empty(0)
 
     def backward(
@@ -49,13 +50,17 @@ class Kernel:
             found = torch.autograd.grad(mixed, inputs, slope.double())
         return tuple(each.to(query.dtype) for each in found)
 
-    def attention(self, query, key, value, starts, key_starts, dropout, causal, seed):
+    def attention(self, query, key, value, starts, key_starts, dropout, causal, seed, window=-1):
         random, parts = torch.Generator().manual_seed(int(seed)), []
         for (start, end), (first, after) in zip(pairwise(starts), pairwise(key_starts), strict=True):
             q, k, v = query[start:end], key[first:after], value[first:after]
             scores = torch.einsum("qhe,khe->hqk", q, k) / q.shape[-1] ** 0.5
             if causal:
                 scores = scores.masked_fill(~torch.ones(scores.shape[1:]).tril().bool(), -torch.inf)
+            if window >= 0:
+                assert len(q) == len(k)
+                apart = torch.arange(len(q))[:, None] - torch.arange(len(k))
+                scores = scores.masked_fill(apart.abs() > window, -torch.inf)
             weights = scores.softmax(-1)
             if dropout and self.drops:
                 kept = torch.rand(weights.shape, generator=random) >= dropout

@@ -20,7 +20,7 @@ SVG = "{http://www.w3.org/2000/svg}"  # namespace
 DATA = Path(os.environ.get("SENTKIT_DATA", ROOT.parent / "shared/data"))
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "the", "cat", "dog", "sat", ".", "play", "##ing", "##s"]
-FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "mpnet")
+FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "mpnet", "modernbert")
 SMALL = {  # a BERT for nano's tokenizer
     "vocab_size": 16384,
     "hidden_size": 16,
@@ -107,6 +107,8 @@ def make_classifier(kind, outputs, folder, **config):
     sizes = {**SMALL, "num_labels": outputs, **config}
     if kind == "roberta":
         sizes["type_vocab_size"] = 1
+    if kind in ("mpnet", "modernbert"):
+        sizes["pad_token_id"] = 0
     if kind == "distilbert":
         sizes |= {"dim": 16, "hidden_dim": 24, "n_layers": 2, "n_heads": 2}
     made = transformers.AutoModelForSequenceClassification.from_config(

@@ -82,7 +82,8 @@ class ClassifierModel:
         self.reading = replace(reading, steps=(), declared_dim=None)
         config = self.checkpoint.config
         try:
-            types, self.packed = read_architecture(config, self.checkpoint.config_file).types, True
+            architecture = read_architecture(config, self.checkpoint.config_file)
+            types, self.packed = architecture.types, architecture.kind.classifies
         except UnsupportedArchitecture:
             source = self.checkpoint.config_file
             types, self.packed = read_size(config, source, "type_vocab_size", default=0, least=0), False

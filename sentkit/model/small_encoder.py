@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sentkit.arrays import Float32
 from sentkit.errors import DataError
@@ -23,11 +24,11 @@ from sentkit.model.spaces import hash_of_weights, spec_of_readout, steps_of_chec
 from sentkit.model.text.groups import Tally
 from sentkit.model.text.tokens import TokenBlock, Tokens, check_ids
 from sentkit.model.transformer.architecture import (
+    BUCKETS,
     POOLER,
     Architecture,
     UnsupportedArchitecture,
     architecture_of,
-    buckets_of,
     canonical_names,
     stored_layers,
     wanted_shapes,
@@ -131,8 +132,9 @@ class SmallBert:
         if "relative" in self.layers:
             rows = buckets_of(max(lengths))
             bias = self.layers["relative"][0][rows].transpose(2, 0, 1)  # (h, t, t)
-        [words], [positions] = self.layers["words"], self.layers["positions"]
-        states = words[np.concatenate(sequences)] + positions[places]
+        states = self.layers["words"][0][np.concatenate(sequences)]
+        if "positions" in self.layers:
+            states = states + self.layers["positions"][0][places]
         if architecture.types:
             states += self.layers["types"][0][0]  # every token belongs to the first segment
         states = self.norm("norm", states)
@@ -140,42 +142,101 @@ class SmallBert:
             states = self.linear("projection", states)
         yield states
         for block in range(architecture.depth):
-            states = self.block(f"blocks.{block}", states, sentences, bias)
+            states = self.block(block, states, sentences, places, bias)
             yield states
 
-    def block(self, name: str, states: Float32, sentences: Sequence[slice], bias: Float32 | None) -> Float32:
-        query, key, value = (self.linear(f"{name}.{part}", states) for part in ("query", "key", "value"))
-        mixed = np.concatenate([self.attend(query[own], key[own], value[own], bias) for own in sentences])
+    def block(
+        self,
+        number: int,
+        states: Float32,
+        sentences: Sequence[slice],
+        places: NDArray[np.int64],
+        bias: Float32 | None,
+    ) -> Float32:
+        name, architecture = f"blocks.{number}", self.architecture
+        inputs = self.norm(f"{name}.input_norm", states)
+        if f"{name}.qkv" in self.layers:
+            query, key, value = np.split(self.linear(f"{name}.qkv", inputs), 3, 1)
+        else:
+            query, key, value = (self.linear(f"{name}.{part}", inputs) for part in ("query", "key", "value"))
+        if architecture.bases:
+            size = architecture.width // architecture.heads
+            query, key = (rotated(each, places, architecture.bases[number], size) for each in (query, key))
+        window = architecture.windows[number] if architecture.windows else 0
+        mixed = np.concatenate(
+            [self.attend(query[own], key[own], value[own], bias, window) for own in sentences]
+        )
         states = self.norm(f"{name}.mix_norm", self.linear(f"{name}.mix", mixed) + states)
-        inner = ACTIVATIONS[self.architecture.activation](self.linear(f"{name}.up", states))
+        inner = self.linear(f"{name}.up", self.norm(f"{name}.inner_norm", states))
+        inner, gates = inner[:, : architecture.inner], inner[:, architecture.inner :]
+        inner = ACTIVATIONS[architecture.activation](inner)
+        if gates.size:
+            inner = inner * gates
         return self.norm(f"{name}.norm", self.linear(f"{name}.down", inner) + states)
 
-    def attend(self, query: Float32, key: Float32, value: Float32, bias: Float32 | None) -> Float32:
+    def attend(
+        self, query: Float32, key: Float32, value: Float32, bias: Float32 | None, window: int
+    ) -> Float32:
         tokens = len(query)
         shape = tokens, self.architecture.heads, -1
         query, key, value = (each.reshape(shape).swapaxes(0, 1) for each in (query, key, value))  # (h, t, e)
         scores = query @ key.swapaxes(1, 2) * np.float32(query.shape[2] ** -0.5)
         if bias is not None:
             scores += bias[:, :tokens, :tokens]
+        if window:
+            own = np.arange(tokens)
+            scores[:, np.abs(own - own[:, None]) > window] = -np.inf
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
         return (weights @ value).swapaxes(0, 1).reshape(tokens, -1)
 
     def linear(self, name: str, values: Float32) -> Float32:
-        weight, bias = self.layers[name]
-        return values @ weight.T + bias
+        weight, *bias = self.layers[name]
+        return sum(bias, values @ weight.T)
 
     def norm(self, name: str, values: Float32) -> Float32:
-        weight, bias = self.layers[name]
+        if name not in self.layers:
+            return values
+        weight, *bias = self.layers[name]
         centred = values - values.mean(-1, keepdims=True)
         variance = np.square(centred).mean(-1, keepdims=True)
-        return centred / np.sqrt(variance + np.float32(self.architecture.norm_epsilon)) * weight + bias
+        scale = np.sqrt(variance + np.float32(self.architecture.norm_epsilon))
+        return sum(bias, centred / scale * weight)
 
     def pooled(self, vectors: Float32) -> Float32:
         return ACTIVATIONS[self.architecture.pooler_activation](self.linear("pooler", vectors))
 
 
+FARTHEST = 128  # tokens; all tokens at this distance or farther have the same bias
+
+
+def buckets_of(longest: int) -> NDArray[np.int64]:
+    """Return the row of each query and key, (t, t), in a table of relative positions.
+
+    Half of the rows are for keys behind the query. In each half, half of the rows are for one distance each,
+    and the others for logarithms of distances.
+    """
+    half = BUCKETS // 2
+    exact = half // 2
+    behind = np.arange(longest) - np.arange(longest)[:, None]
+    far = np.abs(behind)
+    logarithm = np.log2(np.maximum(far, exact) / exact) / np.log2(FARTHEST / exact)
+    rows = np.minimum(exact + (logarithm * (half - exact)).astype(np.int64), half - 1)
+    return np.where(far < exact, far, rows) + half * (behind > 0)
+
+
+def rotated(values: Float32, places: NDArray[np.int64], base: float, size: int) -> Float32:
+    """Rotate the two halves of each head by rotary positions, as `rotated` of `transformer/bert.py`."""
+    speeds = np.float32(1) / np.float32(base) ** (np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
+    angles = places[:, None].astype(np.float32) * speeds
+    cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
+    left, right = np.split(values.reshape(len(values), -1, size), 2, 2)
+    turned = np.concatenate([left * cos - right * sin, right * cos + left * sin], 2)
+    return turned.reshape(values.shape)
+
+
 MOST_WORK = 1 << 34  # multiplications in the blocks; for more, torch is faster in spite of its import
+MOST_WINDOWED = 4096  # tokens; for more, the windows of local attention would be wasted
 BUDGET = 512  # tokens in a batch: larger arrays do not fit into the caches of a CPU
 REDUCTIONS: Mapping[str, Callable[[Float32, int], Float32]] = {  # states (t, d) and their first position
     "cls": lambda states, first: states[0],
@@ -203,6 +264,7 @@ def open_small_encoder(checkpoint: Checkpoint, reading: Reading, tokens: int) ->
     if (
         tokens * products_of_token(architecture) > MOST_WORK
         or not known
+        or (architecture.windows and tokens > MOST_WINDOWED)
         or set(reading.steps) - {"normalise"}
     ):
         return None
@@ -217,7 +279,7 @@ def open_small_encoder(checkpoint: Checkpoint, reading: Reading, tokens: int) ->
 
 def products_of_token(shape: Architecture) -> int:
     """Return the number of multiplications for a token, without those of attention."""
-    return shape.depth * (4 * shape.width * shape.width + 2 * shape.width * shape.inner)
+    return shape.depth * shape.width * (4 * shape.width + shape.inner + shape.expanded)
 
 
 class SmallEncoder:

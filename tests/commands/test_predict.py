@@ -43,10 +43,16 @@ def softmax(row):
 
 @pytest.mark.parametrize(
     ("kind", "columns"),
-    [("bert", 1), *((kind, 2) for kind in ("bert", "roberta", "distilbert", "electra", "deberta-v2"))],
+    [
+        *(("bert", 1), ("modernbert", 1)),
+        *(
+            (kind, 2)
+            for kind in ("bert", "roberta", "distilbert", "electra", "mpnet", "deberta-v2", "modernbert")
+        ),
+    ],
 )
 def test_probabilities_are_those_of_transformers(sentkit, tmp_path, kind, columns):
-    """DeBERTa runs through transformers, the others are packed."""
+    """DeBERTa and ModernBERT run through transformers, the others are packed."""
     folder = make_classifier(kind, 3, tmp_path / "model")
     rows = NLI if columns == 2 else [{"text": text} for text in TEXTS]
     flags = ("--all", "--precision", "fp32", "-q")

@@ -20,6 +20,7 @@ USUAL: dict[str, dict[str, Any]] = {
     "distilbert": {},
     "electra": {"embedding_size": 20},
     "mpnet": {"max_position_embeddings": 66},
+    "modernbert": {"local_attention": 8, "pad_token_id": 0},
 }
 ODD: dict[str, dict[str, Any]] = {
     "bert": {
@@ -97,7 +98,7 @@ def make_model(family: str, head: str = "Model", seed: int = 0, **settings: Any)
     import transformers
 
     names = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
-    names |= {"distilbert": "DistilBert", "electra": "Electra", "mpnet": "MPNet"}
+    names |= {"distilbert": "DistilBert", "electra": "Electra", "mpnet": "MPNet", "modernbert": "ModernBert"}
     model = getattr(transformers, names[family] + head)(tiny_config(family, **settings))
     scatter_weights(model, seed)
     return model.eval()
@@ -143,12 +144,12 @@ oracle = pytest.fixture(lambda: hidden_states, name="oracle")
 
 @pytest.fixture(
     params=[
-        *((name, "usual") for name in ("bert", "roberta", "electra", "mpnet")),
+        *((name, "usual") for name in ("bert", "roberta", "electra", "mpnet", "modernbert")),
         *((name, "odd") for name in ODD),
     ],
     ids="-".join,
 )
 def checkpoint(request: pytest.FixtureRequest) -> Any:
-    """Each family with odd settings, and four with their usual ones: a model of transformers."""
+    """Each family with odd settings, and five with their usual ones: a model of transformers."""
     family, kind = request.param
     return make_model(family, **(ODD[family] if kind == "odd" else {}))

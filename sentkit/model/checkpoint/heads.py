@@ -18,7 +18,7 @@ from sentkit.model.transformer.architecture import (
     read_fraction,
     words_name,
 )
-from sentkit.model.transformer.bert import ACTIVATIONS, Bert
+from sentkit.model.transformer.bert import ACTIVATIONS, Bert, make_norm
 from sentkit.model.transformer.weights import check_tensors
 
 
@@ -45,6 +45,7 @@ HEADS = {
     "xlm-roberta": Head("XLMRoberta", *ROBERTA_HEAD),
     "camembert": Head("Camembert", *ROBERTA_HEAD),
     "mpnet": Head("MPNet", "mpnet.", *ROBERTA_HEAD[1:]),
+    "modernbert": Head("ModernBert", "model.", "head.dense", "head.norm", "decoder.bias", "decoder", "gelu"),
     "distilbert": Head(
         *("DistilBert", "distilbert.", "vocab_transform", "vocab_layer_norm"),
         *("vocab_projector.bias", "vocab_projector"),
@@ -64,8 +65,8 @@ class LanguageHead(nn.Module):
         super().__init__()
         narrow = architecture.embedding_width  # e
         self.activation = ACTIVATIONS[HEADS[architecture.family].activation or architecture.activation]
-        self.dense = nn.Linear(architecture.width, narrow)
-        self.norm = nn.LayerNorm(narrow, architecture.norm_epsilon)
+        self.dense = nn.Linear(architecture.width, narrow, bias=architecture.kind.biases)
+        self.norm = make_norm(architecture, narrow)
         self.bias = nn.Parameter(torch.zeros(architecture.vocabulary))
 
     def forward(self, states: Tensor, words: Tensor) -> Tensor:
@@ -80,13 +81,15 @@ class LanguageHead(nn.Module):
 def head_layout(architecture: Architecture) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return the checkpoint name and the shape of each head parameter."""
     head, narrow = HEADS[architecture.family], architecture.embedding_width
-    return {
+    layout = {
         "dense.weight": (f"{head.dense}.weight", (narrow, architecture.width)),
         "dense.bias": (f"{head.dense}.bias", (narrow,)),
         "norm.weight": (f"{head.norm}.weight", (narrow,)),
         "norm.bias": (f"{head.norm}.bias", (narrow,)),
         "bias": (head.bias, (architecture.vocabulary,)),
     }
+    left_out = () if architecture.kind.biases else ("dense.bias", "norm.bias")
+    return {ours: theirs for ours, theirs in layout.items() if ours not in left_out}
 
 
 def read_head(

@@ -126,7 +126,8 @@ def architecture_to_initialise(values: Mapping[str, object], source: str) -> Arc
     try:
         architecture = read_architecture(values, source)
     except UnsupportedArchitecture as reason:
-        advice = "use a config.json of BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA or MPNet"
+        families = "BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA, MPNet or ModernBERT"
+        advice = f"use a config.json of {families}"
         raise UsageError(f"{source}: {reason}: not supported by --init", advice=advice) from reason
     if architecture.padding_id >= architecture.vocabulary:
         raise invalid_value("pad_token_id", architecture.padding_id, source)

@@ -6,11 +6,7 @@ model through transformers instead.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import product
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint
@@ -44,61 +40,72 @@ KEYS: dict[str, Key] = {
     "attention_dropout": ("attention_probs_dropout_prob", 0.1),
 }
 DISTILBERT_KEYS: dict[str, Key] = {
-    "width": ("dim", None),
-    "depth": ("n_layers", None),
-    "heads": ("n_heads", None),
-    "inner": ("hidden_dim", None),
-    "activation": ("activation", "gelu"),
-    "norm_epsilon": ("", 1e-12),
-    "types": ("", 0),
-    "embedding_width": ("dim", None),
-    "dropout": ("dropout", 0.1),
-    "attention_dropout": ("attention_dropout", 0.1),
+    **{"width": ("dim", None), "depth": ("n_layers", None), "heads": ("n_heads", None)},
+    **{"inner": ("hidden_dim", None), "activation": ("activation", "gelu"), "norm_epsilon": ("", 1e-12)},
+    **{"types": ("", 0), "embedding_width": ("dim", None)},
+    **{"dropout": ("dropout", 0.1), "attention_dropout": ("attention_dropout", 0.1)},
 }
-MODULES = {  # in a file; {} is the number of a block
+MPNET_KEYS: dict[str, Key] = {
+    **{"types": ("", 0), "padding_id": ("pad_token_id", 1)},
+    "buckets": ("relative_attention_num_buckets", 32),
+}
+MODERNBERT_KEYS: dict[str, Key] = {
+    **{"activation": ("hidden_activation", "gelu"), "norm_epsilon": ("norm_eps", 1e-5), "types": ("", 0)},
+    **{"padding_id": ("pad_token_id", 50283), "window": ("local_attention", 128)},
+    **{"dropout": ("mlp_dropout", 0.0), "attention_dropout": ("attention_dropout", 0.0)},
+}
+TABLES = {  # in a file
     "words": "embeddings.word_embeddings",
     "positions": "embeddings.position_embeddings",
     "types": "embeddings.token_type_embeddings",
     "norm": "embeddings.LayerNorm",
     "projection": "embeddings_project",
 }
-LAYER = "encoder.layer.{}"
-BLOCK = {  # the modules of a block
-    "query": f"{LAYER}.attention.self.query",
-    "key": f"{LAYER}.attention.self.key",
-    "value": f"{LAYER}.attention.self.value",
-    "mix": f"{LAYER}.attention.output.dense",
-    "mix_norm": f"{LAYER}.attention.output.LayerNorm",
-    "up": f"{LAYER}.intermediate.dense",
-    "down": f"{LAYER}.output.dense",
-    "norm": f"{LAYER}.output.LayerNorm",
+
+
+def named(prefix: str, modules: Mapping[str, str]) -> dict[str, str]:
+    return {ours: f"{prefix}.{theirs}" for ours, theirs in modules.items()}
+
+
+# The modules of a block. A checkpoint has `qkv` or its three parts.
+BLOCK = {
+    **named("encoder.layer.{}.attention", {"query": "self.query", "key": "self.key", "value": "self.value"}),
+    **named("encoder.layer.{}.attention.output", {"mix": "dense", "mix_norm": "LayerNorm"}),
+    **named(
+        "encoder.layer.{}", {"up": "intermediate.dense", "down": "output.dense", "norm": "output.LayerNorm"}
+    ),
 }
 DISTILBERT_BLOCK = {
-    "query": "transformer.layer.{}.attention.q_lin",
-    "key": "transformer.layer.{}.attention.k_lin",
-    "value": "transformer.layer.{}.attention.v_lin",
-    "mix": "transformer.layer.{}.attention.out_lin",
-    "mix_norm": "transformer.layer.{}.sa_layer_norm",
-    "up": "transformer.layer.{}.ffn.lin1",
-    "down": "transformer.layer.{}.ffn.lin2",
-    "norm": "transformer.layer.{}.output_layer_norm",
+    **named("transformer.layer.{}.attention", {"query": "q_lin", "key": "k_lin", "value": "v_lin"}),
+    **named("transformer.layer.{}", {"mix": "attention.out_lin", "mix_norm": "sa_layer_norm"}),
+    **named("transformer.layer.{}", {"up": "ffn.lin1", "down": "ffn.lin2", "norm": "output_layer_norm"}),
 }
 MPNET_BLOCK = {
-    "query": f"{LAYER}.attention.attn.q",
-    "key": f"{LAYER}.attention.attn.k",
-    "value": f"{LAYER}.attention.attn.v",
-    "mix": f"{LAYER}.attention.attn.o",
-    "mix_norm": f"{LAYER}.attention.LayerNorm",
+    **BLOCK,
+    **named("encoder.layer.{}.attention.attn", {"query": "q", "key": "k", "value": "v", "mix": "o"}),
+    **named("encoder.layer.{}.attention", {"mix_norm": "LayerNorm"}),
 }
+MODERNBERT_BLOCK = {
+    **named("layers.{}", {"input_norm": "attn_norm", "qkv": "attn.Wqkv", "mix": "attn.Wo"}),
+    **named("layers.{}", {"inner_norm": "mlp_norm", "up": "mlp.Wi", "down": "mlp.Wo"}),
+    "norm": "final_norm",
+}
+NORMS = ("input_norm", "mix_norm", "inner_norm", "norm")
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
     keys: Mapping[str, Key] = field(default_factory=dict)  # those that differ from KEYS
-    modules: Mapping[str, str] = field(default_factory=lambda: MODULES)
+    tables: Mapping[str, str] = field(default_factory=lambda: TABLES)
     block: Mapping[str, str] = field(default_factory=lambda: BLOCK)
     first_position: int | None = 0  # row of the first token of a sentence; None: padding_id + 1
     has_pooler: bool = True
+    rotary: bool = False  # positions rotate queries and keys, in bases and windows of the blocks
+    biases: bool = True
+    gated: bool = False
+    classifies: bool = True  # sentkit runs and trains its classification head
+    not_first: tuple[str, ...] = ()  # modules that the first block lacks
+    only_last: tuple[str, ...] = ()  # modules that only the last block has
 
 
 FROM_PADDING = Family({"padding_id": ("pad_token_id", 1)}, first_position=None)
@@ -108,25 +115,34 @@ FAMILIES = {
     "distilbert": Family(DISTILBERT_KEYS, block=DISTILBERT_BLOCK, has_pooler=False),
     "electra": Family({"embedding_width": ("embedding_size", 128)}, has_pooler=False),
     "mpnet": Family(
-        {
-            "types": ("", 0),
-            "padding_id": ("pad_token_id", 1),
-            "buckets": ("relative_attention_num_buckets", 32),
-        },
-        MODULES | {"relative": "encoder.relative_attention_bias"},
-        BLOCK | MPNET_BLOCK,
+        MPNET_KEYS,
+        {**TABLES, "relative": "encoder.relative_attention_bias"},
+        MPNET_BLOCK,
         first_position=2,
+    ),
+    "modernbert": Family(
+        MODERNBERT_KEYS,
+        {"words": "embeddings.tok_embeddings", "norm": "embeddings.norm"},
+        MODERNBERT_BLOCK,
+        has_pooler=False,
+        rotary=True,
+        biases=False,
+        gated=True,
+        classifies=False,
+        not_first=("input_norm",),
+        only_last=("norm",),
     ),
 }
 WITH_POOLER = tuple(name for name, family in FAMILIES.items() if family.has_pooler)
-# Of a table of relative positions. transformers uses no other numbers.
-BUCKETS = 32
-FARTHEST = 128  # tokens; all tokens at this distance or farther have the same row
-
-EXTRAS = ("is_decoder", "add_cross_attention", "is_encoder_decoder", "pruned_heads", "quantization_config")
+BUCKETS = 32  # rows of a table of relative positions; transformers uses no other number
+EXTRAS = (
+    *("is_decoder", "add_cross_attention", "is_encoder_decoder", "pruned_heads", "quantization_config"),
+    *("norm_bias", "attention_bias", "mlp_bias", "rope_scaling"),
+)
 
 LARGEST = 1 << 24  # limit for sizes; larger values would fill memory before the comparison with the weights
 DEEPEST = 1 << 10
+FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of blocks with rotary positions
 
 
 class UnsupportedArchitecture(Exception):
@@ -143,7 +159,7 @@ class Architecture:
     inner: int
     activation: str  # a value of CONFIG_ACTIVATIONS
     norm_epsilon: float
-    positions: int  # rows of the position table
+    positions: int  # rows of the position table, or with rotary positions, the largest number of tokens
     position_offset: int  # row of the first token of a sentence
     types: int  # rows of the token type table, 0 without a table
     embedding_width: int  # if it differs from width, the model has a projection
@@ -151,6 +167,8 @@ class Architecture:
     dropout: float
     attention_dropout: float
     buckets: int = 0  # rows of the table of relative positions, which all blocks add to their scores
+    windows: tuple[int, ...] = ()  # of each block: tokens on each side that a token attends to; 0: all
+    bases: tuple[float, ...] = ()  # of the rotary positions of each block
     pooler_activation: str = "tanh"  # set by sentkit.json; config.json has no key for it
 
     @property
@@ -160,7 +178,29 @@ class Architecture:
     @property
     def rules(self) -> list[str | int | float]:
         """The values that change the vectors for equal weights."""
-        return [self.heads, self.activation, self.norm_epsilon, self.position_offset]
+        own = *self.windows, *self.bases
+        return [self.heads, self.activation, self.norm_epsilon, self.position_offset, *own]
+
+    @property
+    def kind(self) -> Family:
+        return FAMILIES[self.family]
+
+    @property
+    def expanded(self) -> int:
+        """Outputs of the first dense layer: the inner values and their gates."""
+        return 2 * self.inner if self.kind.gated else self.inner
+
+    @property
+    def dropouts(self) -> tuple[float, float, float]:
+        """The rates after attention, before and after the second dense layer."""
+        rates = self.attention_dropout, self.dropout, 0.0
+        return rates if self.kind.gated else (self.dropout, 0.0, self.dropout)
+
+    def modules(self, block: int) -> dict[str, str]:
+        """Return the modules of a block by our names."""
+        absent = set(self.kind.not_first if block == 0 else ())
+        absent |= set(self.kind.only_last if block < self.depth - 1 else ())
+        return {our: each.format(block) for our, each in self.kind.block.items() if our not in absent}
 
 
 def read_architecture(config: Mapping[str, object], source: str) -> Architecture:
@@ -204,6 +244,8 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
         attention_dropout=fraction("attention_dropout"),
         buckets=size("buckets"),
     )
+    if family.rotary:
+        architecture = with_rotary(architecture, config, size("window"), source)
     if architecture.width % architecture.heads:
         raise UnsupportedArchitecture(f"{architecture.heads} heads do not divide {architecture.width}")
     if architecture.buckets not in (0, BUCKETS):
@@ -211,6 +253,38 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
     if architecture.max_tokens < 1:
         raise invalid_value(keys["positions"][0], architecture.positions, source)
     return architecture
+
+
+def with_rotary(
+    architecture: Architecture, config: Mapping[str, Any], window: int, source: str
+) -> Architecture:
+    """Add the windows and the bases of the blocks, from the keys of transformers 4 or 5."""
+    if read_fraction(config, source, "embedding_dropout", 0.0) != architecture.dropout:
+        raise UnsupportedArchitecture("embedding_dropout differs from mlp_dropout")
+    every = read_size(config, source, "global_attn_every_n_layers", default=3)
+    usual = [SLIDING if block % every else FULL for block in range(architecture.depth)]
+    kinds, rotary = config.get("layer_types") or usual, config.get("rope_parameters") or {}
+    bases = {
+        FULL: config.get("global_rope_theta", 160_000.0),
+        SLIDING: config.get("local_rope_theta", 10_000.0),
+    }
+    known = isinstance(kinds, list) and isinstance(rotary, dict) and not rotary.keys() - bases.keys()
+    if not known or len(kinds) != architecture.depth or not all(kind in (FULL, SLIDING) for kind in kinds):
+        raise UnsupportedArchitecture('"layer_types" or "rope_parameters"')
+    for kind in bases:
+        own = rotary.get(kind) or {"rope_theta": bases[kind]}
+        plain = isinstance(own, dict) and own.get("rope_type", "default") == "default"
+        if not plain or own.keys() - {"rope_type", "rope_theta"}:
+            raise UnsupportedArchitecture(f'"rope_parameters" of "{kind}"')
+        bases[kind] = own.get("rope_theta", bases[kind])
+        if not isinstance(bases[kind], int | float) or not bases[kind] > 0:
+            raise UnsupportedArchitecture(f"rotary positions with base {bases[kind]!r:.40}")
+    if architecture.width // architecture.heads % 2 or window < 2:
+        raise UnsupportedArchitecture("heads of odd size, or windows of one token")
+    if CONFIG_ACTIVATIONS.get(str(config.get("classifier_activation", "gelu"))) != "gelu":
+        raise UnsupportedArchitecture("the activation of its heads")
+    windows = tuple(window // 2 if kind == SLIDING else 0 for kind in kinds)
+    return replace(architecture, windows=windows, bases=tuple(float(bases[kind]) for kind in kinds))
 
 
 def architecture_of(checkpoint: Checkpoint) -> Architecture:
@@ -279,7 +353,7 @@ def invalid_value(key: str, value: object, source: str) -> DataError:
 # Prefixes of encoder names in files of models with a head and of wrappers.
 PREFIXES = (
     *("", "bert.", "roberta.", "camembert.", "xlm_roberta.", "distilbert.", "electra.", "mpnet."),
-    "0.auto_model.",
+    *("model.", "0.auto_model."),
 )
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}
 POOLER = "pooler.dense"
@@ -302,30 +376,31 @@ class StoredLayer:
 
 def stored_layers(architecture: Architecture, *, pooler: bool = False) -> list[StoredLayer]:
     narrow, width, inner = architecture.embedding_width, architecture.width, architecture.inner
-    family, blocks = FAMILIES[architecture.family], range(architecture.depth)
+    family = architecture.kind
     shapes: dict[str, tuple[int, ...]] = {  # of the modules before the blocks; without rows, there is none
         "words": (architecture.vocabulary, narrow),
-        "positions": (architecture.positions, narrow),
+        "positions": (0 if family.rotary else architecture.positions, narrow),
         "norm": (narrow,),
         "types": (architecture.types, narrow),
         "projection": (width if narrow != width else 0, narrow),
         "relative": (architecture.buckets, architecture.heads),
     }
     layers = [
-        StoredLayer(ours, family.modules[ours], shape, bias=ours in ("norm", "projection"))
+        StoredLayer(ours, family.tables[ours], shape, family.biases and ours in ("norm", "projection"))
         for ours, shape in shapes.items()
         if shape[0]
     ]
-    shapes = dict.fromkeys(family.block, (width, width))
-    shapes |= {"mix_norm": (width,), "up": (inner, width), "down": (width, inner), "norm": (width,)}
-    for block, (ours, theirs) in product(blocks, family.block.items()):
-        layers.append(StoredLayer(f"blocks.{block}.{ours}", theirs.format(block), shapes[ours]))
+    shapes = dict.fromkeys(family.block, (width, width)) | dict.fromkeys(NORMS, (width,))
+    shapes |= {"qkv": (3 * width, width), "up": (architecture.expanded, width), "down": (width, inner)}
+    for block in range(architecture.depth):
+        for ours, theirs in architecture.modules(block).items():
+            layers.append(StoredLayer(f"blocks.{block}.{ours}", theirs, shapes[ours], family.biases))
     return [*layers, StoredLayer("pooler", POOLER, (width, width))] if pooler else layers
 
 
 def words_name(architecture: Architecture) -> str:
     """Return the name of the word table in a file without prefixes."""
-    return FAMILIES[architecture.family].modules["words"] + ".weight"
+    return architecture.kind.tables["words"] + ".weight"
 
 
 def encoder_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
@@ -336,7 +411,7 @@ def encoder_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
 
 def pooler_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the optional pooler tensors by name; empty for a family without a pooler."""
-    if not FAMILIES[architecture.family].has_pooler:
+    if not architecture.kind.has_pooler:
         return {}
     return StoredLayer("pooler", POOLER, (architecture.width, architecture.width)).shapes()
 
@@ -363,18 +438,3 @@ def modern(name: str) -> str:
         if name.endswith(old):
             return name.removesuffix(old) + new
     return name
-
-
-def buckets_of(longest: int) -> NDArray[np.int64]:
-    """Return the row of each query and key, (t, t), in a table of relative positions.
-
-    Half of the rows are for keys behind the query. In each half, half of the rows are for one distance each,
-    and the others for logarithms of distances.
-    """
-    half = BUCKETS // 2
-    exact = half // 2
-    behind = np.arange(longest) - np.arange(longest)[:, None]
-    far = np.abs(behind)
-    logarithm = np.log2(np.maximum(far, exact) / exact) / np.log2(FARTHEST / exact)
-    rows = np.minimum(exact + (logarithm * (half - exact)).astype(np.int64), half - 1)
-    return np.where(far < exact, far, rows) + half * (behind > 0)

@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sentkit.model.transformer.architecture import Architecture, buckets_of, stored_layers
+from sentkit.model.small_encoder import buckets_of
+from sentkit.model.transformer.architecture import Architecture, stored_layers
 from sentkit.model.transformer.flash import HALF, Kernel, kernel_for_training, packed_attention
 from sentkit.model.transformer.packed import Packed, spare_tokens
 from sentkit.model.transformer.readouts import Convolution
@@ -53,23 +54,48 @@ def drop(values: Tensor, rate: float) -> Tensor:
     return values * torch.from_numpy(factors).to(values.dtype)
 
 
-class Block(nn.Module):
-    """Self-attention and two dense layers, each with a residual connection and a LayerNorm."""
+def gated(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    def gate(values: Tensor) -> Tensor:
+        inner, gates = values.chunk(2, -1)
+        return activation(inner) * gates
 
-    def __init__(self, architecture: Architecture) -> None:
+    return gate
+
+
+def make_norm(architecture: Architecture, width: int) -> nn.LayerNorm:
+    return nn.LayerNorm(width, architecture.norm_epsilon, bias=architecture.kind.biases)
+
+
+class Block(nn.Module):
+    """Self-attention and two dense layers, each with a residual connection, and the norms of the family.
+
+    A norm is before a layer or after its residual connection; those that a family lacks do nothing.
+    """
+
+    def __init__(self, architecture: Architecture, number: int = 0) -> None:
         super().__init__()
-        width, epsilon = architecture.width, architecture.norm_epsilon
-        self.heads = architecture.heads
-        self.activation = ACTIVATIONS[architecture.activation]
-        self.qkv = nn.Linear(width, 3 * width)
-        self.mix = nn.Linear(width, width)
-        self.mix_norm = nn.LayerNorm(width, epsilon)
-        self.up = nn.Linear(width, architecture.inner)
-        self.down = nn.Linear(architecture.inner, width)
-        self.norm = nn.LayerNorm(width, epsilon)
-        self.dropout = Dropout(architecture.dropout)
+        width, linear = architecture.width, partial(nn.Linear, bias=architecture.kind.biases)
+        modules = architecture.modules(number)
+
+        def norm(name: str) -> nn.Module:
+            return make_norm(architecture, width) if name in modules else nn.Identity()
+
+        self.heads, self.size = architecture.heads, width // architecture.heads
+        self.window = architecture.windows[number] if architecture.windows else 0
+        self.base = architecture.bases[number] if architecture.bases else 0.0
+        activation = ACTIVATIONS[architecture.activation]
+        self.activation = gated(activation) if architecture.kind.gated else activation
+        self.input_norm = norm("input_norm")
+        self.qkv = linear(width, 3 * width)
+        self.mix = linear(width, width)
+        self.mix_norm = norm("mix_norm")
+        self.inner_norm = norm("inner_norm")
+        self.up = linear(width, architecture.expanded)
+        self.down = linear(architecture.inner, width)
+        self.norm = norm("norm")
+        self.mix_dropout, self.inner_dropout, self.dropout = map(Dropout, architecture.dropouts)
         self.attention_dropout = architecture.attention_dropout
-        self.kernel: Kernel | None = None  # see `attend_packed`
+        self.kernel: Kernel | None = None  # for training on a GPU
 
     def forward(
         self,
@@ -83,15 +109,17 @@ class Block(nn.Module):
         `between` changes the states after the attention, as the cross-attention of a decoder does. `states`
         can have more than n rows: the result has them too, and their values have no meaning.
         """
-        attended = self.attend(states, packed) if only is None else self.attend_only(states, packed, only)
+        inputs = self.input_norm(states)
+        attended = self.attend(inputs, packed) if only is None else self.attend_only(inputs, packed, only)
         if only is not None:
             states = states[only]  # (b, d)
-        states = self.mix_norm(self.added(self.mix(attended), states))
+        states = self.mix_norm(self.added(self.mix(attended), states, self.mix_dropout))
         if between is not None:
             states = between(states)
-        return self.norm(self.added(self.down(self.activation(self.up(states))), states))
+        inner = self.inner_dropout(self.activation(self.up(self.inner_norm(states))))
+        return self.norm(self.added(self.down(inner), states, self.dropout))
 
-    def added(self, change: Tensor, states: Tensor) -> Tensor:
+    def added(self, change: Tensor, states: Tensor, dropout: nn.Module) -> Tensor:
         """Return `states` plus the change after dropout, with the dtype of `states`.
 
         Under autocast the change is bfloat16 and `states` are float32. The sum stays in float32, because
@@ -99,15 +127,16 @@ class Block(nn.Module):
         rounds its scale 1 / (1 - p): 1.109 instead of 1.111.
         """
         # In-place addition is safe: the backward pass of a product or dropout does not use the output.
-        return self.dropout(change.to(states.dtype)).add_(states)
+        result: Tensor = dropout(change.to(states.dtype)).add_(states)
+        return result
 
     def attend(self, states: Tensor, packed: Packed) -> Tensor:
         values = F.linear(states, self.qkv.weight, self.qkv.bias)  # (n, 3 d)
-        if self.kernel is not None and packed.bias is None and values.dtype in HALF:
+        values, groups = self.rotated(values, packed.positions, 2), packed.groups
+        if (kernel := self.kernel_for(values, packed)) is not None:
             width = states.shape[-1]
             queries, pairs = values[: packed.tokens].split((width, 2 * width), 1)
-            return with_rows(self.packed_attention(self.kernel, queries, pairs, packed), len(states))
-        groups = packed.groups
+            return with_rows(self.packed_attention(kernel, queries, pairs, packed), len(states))
         padded = groups.pad(values)  # (c, t, 3 d) of each group
         mixed = [
             self.attention(with_bias(mask, packed.bias, qkv.shape[1]), *self.by_head(qkv, 3))
@@ -117,13 +146,12 @@ class Block(nn.Module):
 
     def attend_only(self, states: Tensor, packed: Packed, only: Tensor) -> Tensor:
         """Return the attention output of the rows `only`, one for each sentence, (b, d)."""
-        width = states.shape[-1]
-        weight, bias = self.qkv.weight, self.qkv.bias
-        queries = F.linear(states[only], weight[:width], bias[:width])  # (b, d)
-        pairs = F.linear(states, weight[width:], bias[width:])  # (n, 2 d)
-        if self.kernel is not None and packed.bias is None and pairs.dtype in HALF:
-            return self.packed_attention(self.kernel, queries, pairs[: packed.tokens], packed, single=True)
-        groups = packed.groups
+        query, pair = ends_of(self.qkv.weight, self.qkv.bias, states.shape[-1])
+        groups, positions = packed.groups, packed.positions
+        queries = self.rotated(F.linear(states[only], *query), positions[only], 1)  # (b, d)
+        pairs = self.rotated(F.linear(states, *pair), positions, 1)  # (n, 2 d)
+        if (kernel := self.kernel_for(pairs, packed)) is not None:
+            return self.packed_attention(kernel, queries, pairs[: packed.tokens], packed, single=True)
         places = groups.split((only - packed.starts)[:, None])  # (c, 1, 1), in their sentences
         parts = zip(groups.split(queries), groups.pad(pairs), groups.masks, places, strict=True)
         return groups.join(
@@ -132,10 +160,15 @@ class Block(nn.Module):
                     with_bias(mask, packed.bias, pair.shape[1], place.flatten()),
                     *self.by_head(query, 1),
                     *self.by_head(pair, 2),  # (c, 1 or t, d)
+                    places=place.flatten(),
                 )
                 for query, pair, mask, place in parts
             ]
         )
+
+    def kernel_for(self, values: Tensor, packed: Packed) -> Kernel | None:
+        """The kernel for these values, if it has no bias of relative positions and no window to add."""
+        return self.kernel if packed.bias is None and not self.window and values.dtype in HALF else None
 
     def packed_attention(
         self, kernel: Kernel, queries: Tensor, pairs: Tensor, packed: Packed, *, single: bool = False
@@ -147,16 +180,29 @@ class Block(nn.Module):
         """Split (c, t, parts * d) into `parts` views (c, h, t, d / h)."""
         return values.unflatten(-1, (parts, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
 
-    def attention(self, mask: Tensor | None, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def rotated(self, values: Tensor, positions: Tensor, parts: int) -> Tensor:
+        columns = parts * self.heads * self.size
+        return rotated(values, positions, self.base, columns, self.size) if self.base else values
+
+    def attention(
+        self, mask: Tensor | None, query: Tensor, key: Tensor, value: Tensor, *, places: Tensor | None = None
+    ) -> Tensor:
+        """Return the mixed values (c, q, d). `places` (c,) are those of one query for each sentence."""
         # Depends on the mode, not on gradients: a training pass without gradients must draw the same dropout.
         if self.training:
-            mixed = plain_attention(query, key, value, mask, self.attention_dropout)
+            kernel: Attention = partial(plain_attention, dropout=self.attention_dropout)
         else:
-            mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)  # (c, h, t, d / h)
-        return mixed.transpose(1, 2).flatten(2)  # (c, t, d)
+            kernel = F.scaled_dot_product_attention  # (c, h, q, d / h)
+        mixed = windowed(kernel, query, key, value, mask, self.window, places)
+        return mixed.transpose(1, 2).flatten(2)
 
 
-def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]  # query, key, value, mask
+
+
+def plain_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float = 0.0
+) -> Tensor:
     """Attention with plain products, (b, h, t, d / h). The backward pass is faster for short sentences.
 
     Scale, mask and softmax use at least float32, independent of the dtype of the products. A mask of numbers
@@ -190,6 +236,72 @@ def with_bias(
     return added if mask is None else added.masked_fill(~mask, -torch.inf)
 
 
+def ends_of(weight: Tensor, bias: Tensor | None, width: int) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Yield weight and bias of the first `width` outputs, and of the others."""
+    for part in (slice(0, width), slice(width, None)):
+        yield weight[part], None if bias is None else bias[part]
+
+
+def rotated(values: Tensor, positions: Tensor, base: float, columns: int, size: int) -> Tensor:
+    """Rotate the first columns of values (n, k), heads of this size, by their positions (n,).
+
+    A pair of numbers that rotates has one number in each half of a head. Angles are float32, as in
+    transformers. Rows after the last position are dropped.
+    """
+    speeds = 1.0 / base ** (torch.arange(0, size, 2, device=values.device).float() / size)
+    angles = positions[:, None].float() * speeds
+    cos, sin = angles.cos()[:, None], angles.sin()[:, None]  # (n, 1, size / 2)
+    chosen, others = values[: len(positions)].tensor_split([columns], 1)
+    left, right = (
+        chosen.unflatten(1, (-1, size)).to(torch.promote_types(values.dtype, torch.float32)).chunk(2, -1)
+    )
+    turned = torch.cat([left * cos - right * sin, right * cos + left * sin], -1).flatten(1)
+    return torch.cat([turned.to(values.dtype), others], 1)
+
+
+def windowed(
+    attention: Attention,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    window: int,
+    places: Tensor | None = None,
+) -> Tensor:
+    """Attention (c, h, q, e) to the keys that are at most `window` tokens away; 0: to all.
+
+    Long sentences are cut into bands of `window` queries, whose keys are in three such bands, so that memory
+    grows with the tokens. `places` (c,) are the positions of one query for each sentence. A mask of booleans
+    is (c or 1, 1, 1 or t, t).
+    """
+    count, _, tokens, _ = key.shape
+    if not window or tokens <= window + 1:
+        return attention(query, key, value, mask)
+    own = torch.arange(tokens, device=key.device)
+    if places is not None or (mask is not None and mask.shape[2] > 1):  # one query, or a decoder
+        at = own[:, None] if places is None else places[:, None, None, None]
+        near = (own - at).abs() <= window
+        return attention(query, key, value, near if mask is None else near & mask)
+    bands, width = -(-tokens // window), 3 * window
+    after = bands * window - tokens
+    # Axes: c sentences, m bands, w queries of a band, 3 w keys; the bands of a sentence become a batch.
+    query = F.pad(query, (0, 0, 0, after)).unflatten(2, (bands, window)).transpose(1, 2).flatten(0, 1)
+    key, value = (
+        F.pad(each, (0, 0, window, after + window))
+        .unfold(2, width, window)
+        .movedim((1, 4), (2, 3))
+        .flatten(0, 1)
+        for each in (key, value)
+    )  # (c * m, h, 3 w, e)
+    real = key.new_ones(1, tokens, dtype=torch.bool) if mask is None else mask[:, 0, 0]
+    real = F.pad(real, (window, after + window)).unfold(1, width, window)[:, :, None]  # (c or 1, m, 1, 3 w)
+    apart = torch.arange(width, device=key.device) - window - own[:window, None]  # (w, 3 w)
+    # A query of the padding attends to itself, because a softmax over nothing is not a number.
+    near = (((apart.abs() <= window) & real) | (apart == 0)).expand(count, -1, -1, -1)
+    mixed = attention(query, key, value, near.flatten(0, 1)[:, None])
+    return mixed.unflatten(0, (count, bands)).transpose(1, 2).flatten(2, 3)[:, :, :tokens]
+
+
 def with_rows(values: Tensor, rows: int) -> Tensor:
     return F.pad(values, (0, 0, 0, rows - len(values))) if rows > len(values) else values
 
@@ -199,7 +311,7 @@ def attend_packed(model: nn.Module, device: torch.device) -> None:
     kernel = cache(kernel_for_training)
     for block in model.modules():
         if isinstance(block, Block):
-            block.kernel = kernel(block.heads, block.norm.normalized_shape[0], device)
+            block.kernel = kernel(block.heads, block.mix.out_features, device)
 
 
 class Bert(nn.Module):
@@ -208,13 +320,13 @@ class Bert(nn.Module):
         narrow, width = architecture.embedding_width, architecture.width
         self.architecture = architecture
         self.words = table(architecture.vocabulary, narrow)
-        self.positions = table(architecture.positions, narrow)
+        self.positions = None if architecture.kind.rotary else table(architecture.positions, narrow)
         self.types = table(architecture.types, narrow) if architecture.types else None
-        self.norm = nn.LayerNorm(narrow, architecture.norm_epsilon)
+        self.norm = make_norm(architecture, narrow)
         self.dropout = Dropout(architecture.dropout)
         self.projection = nn.Linear(narrow, width) if narrow != width else None
         self.relative = table(architecture.buckets, architecture.heads) if architecture.buckets else None
-        self.blocks = nn.ModuleList(Block(architecture) for _ in range(architecture.depth))
+        self.blocks = nn.ModuleList(Block(architecture, number) for number in range(architecture.depth))
         self.pooler = nn.Linear(width, width) if pooler else None
         self.convolution: Convolution | None = None
 
@@ -262,11 +374,12 @@ class Bert(nn.Module):
 
     def embed(self, packed: Packed) -> Tensor:
         assert packed.longest <= self.max_tokens, "a sentence longer than the encoder's positions"
-        table = self.positions.weight
-        if self.types is not None and packed.types is None:
-            table = table + self.types.weight[0]  # every token belongs to the first segment
-        rows = packed.positions + self.architecture.position_offset
-        states = self.words(packed.ids) + F.embedding(rows, table)
+        states = self.words(packed.ids)
+        if self.positions is not None:
+            table = self.positions.weight
+            if self.types is not None and packed.types is None:
+                table = table + self.types.weight[0]  # every token belongs to the first segment
+            states = states + F.embedding(packed.positions + self.architecture.position_offset, table)
         if packed.types is not None:
             assert self.types is not None, "an encoder without segments"
             states = states + self.types(packed.types)
@@ -329,16 +442,16 @@ def load_bert(tensors: Mapping[str, Tensor], architecture: Architecture) -> Bert
 def fuse(state: dict[str, Tensor], depth: int) -> dict[str, Tensor]:
     """Join queries, keys and values of each block into one matrix; this removes the parts from `state`."""
     for block in range(depth):
-        for kind in ("weight", "bias"):
+        for kind in ("weight", "bias") if f"blocks.{block}.query.weight" in state else ():
             parts = [state.pop(f"blocks.{block}.{part}.{kind}") for part in FUSED]
             state[f"blocks.{block}.qkv.{kind}"] = torch.cat(parts)
     return state
 
 
 def split(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The inverse of `fuse`."""
+    """Return the same weights with the parts that `fuse` has joined."""
     parts = dict(state)
     for name in [name for name in state if ".qkv." in name]:
-        for part, piece in zip(FUSED, parts.pop(name).chunk(3), strict=True):
+        for part, piece in zip(FUSED, parts[name].chunk(3), strict=True):
             parts[name.replace("qkv", part)] = piece
     return parts

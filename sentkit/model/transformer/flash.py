@@ -8,6 +8,7 @@ Axes: n tokens, b sentences, h heads, d the width, e = d / h.
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -22,8 +23,8 @@ CHECKED = (5, 3, 1)  # tokens of the sentences of the check
 DROPOUT = 0.5  # of the check
 NEAR, NEAR_GRADIENT = 0.02, 0.05  # for bfloat16
 
-# queries, keys and values (n, h, e), bounds of both, most tokens of both, dropout, causal -> (n, h, e)
-Kernel = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, int, int, float, bool], Tensor]
+# queries, keys, values (n, h, e), bounds and most tokens of both, dropout, causal, window -> (n, h, e)
+Kernel = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, int, int, float, bool, int], Tensor]
 
 
 def flash(
@@ -36,10 +37,12 @@ def flash(
     longest_key: int,
     dropout: float,
     causal: bool,
+    window: int,
 ) -> Tensor:
     operation: Any = torch.ops.aten._flash_attention_forward
+    near = {"window_size_left": window, "window_size_right": window} if window else {}
     mixed: Tensor = operation(
-        query, key, value, bounds, key_bounds, longest, longest_key, dropout, causal, False
+        query, key, value, bounds, key_bounds, longest, longest_key, dropout, causal, False, **near
     )[0]
     return mixed
 
@@ -54,13 +57,14 @@ def varlen(
     longest_key: int,
     dropout: float,
     causal: bool,
+    window: int,
 ) -> Tensor:
     """The same kernel behind a documented function. It has no dropout, and its import takes seconds."""
     from torch.nn.attention.varlen import varlen_attn
 
     assert not dropout, "only for encoding"
-    window = (-1, 0) if causal else (-1, -1)
-    mixed = varlen_attn(query, key, value, bounds, key_bounds, longest, longest_key, window_size=window)
+    near = (window or -1, 0 if causal else window or -1)
+    mixed = varlen_attn(query, key, value, bounds, key_bounds, longest, longest_key, window_size=near)
     assert isinstance(mixed, Tensor), "no other outputs are requested"
     return mixed
 
@@ -74,26 +78,31 @@ def packed_attention(
     *,
     single: bool = False,
     dropout: float = 0.0,
+    window: int = 0,
 ) -> Tensor:
-    """Attention (n, d), (n, 2 d) -> (n, d); with `single`, one query for each sentence: (b, d) -> (b, d)."""
+    """Attention (n, d), (n, 2 d) -> (n, d); with `single`, one query for each sentence: (b, d) -> (b, d).
+
+    `window` is the largest distance of a key; 0: all keys.
+    """
     query = queries.unflatten(1, (heads, -1))  # (n or b, h, e)
     key, value = pairs.unflatten(1, (2, heads, -1)).unbind(1)
     bounds, longest = packed.bounds, packed.longest
     if single:
         bounds, longest = torch.arange(len(queries) + 1, dtype=torch.int32, device=queries.device), 1
-    mixed = kernel(query, key, value, bounds, packed.bounds, longest, packed.longest, dropout, packed.causal)
-    return mixed.flatten(1)
+    rest = longest, packed.longest, dropout, packed.causal, window
+    return kernel(query, key, value, bounds, packed.bounds, *rest).flatten(1)
 
 
-def kernel_for_encoding(heads: int, width: int, device: torch.device) -> Kernel | None:
-    return next((each for each in (flash, varlen) if works(each, heads, width, device, trains=False)), None)
+def kernel_for_encoding(heads: int, width: int, device: torch.device, window: int = 0) -> Kernel | None:
+    sizes = heads, width, device, window
+    return next((each for each in (flash, varlen) if works(each, *sizes, trains=False)), None)
 
 
 def kernel_for_training(heads: int, width: int, device: torch.device) -> Kernel | None:
-    return flash if works(flash, heads, width, device, trains=True) else None
+    return flash if works(flash, heads, width, device, 0, trains=True) else None
 
 
-def works(kernel: Kernel, heads: int, width: int, device: torch.device, *, trains: bool) -> bool:
+def works(kernel: Kernel, heads: int, width: int, device: torch.device, window: int, *, trains: bool) -> bool:
     """Return true if the kernel runs on this device with this size and gives the right result."""
     devices = [device] if device.type == "cuda" else []
     with (
@@ -102,14 +111,24 @@ def works(kernel: Kernel, heads: int, width: int, device: torch.device, *, train
         torch.inference_mode(False),
         torch.enable_grad(),
     ):
-        return is_right(kernel, heads, width, device, causal=False, trains=trains) and (
-            not trains or is_right(kernel, heads, width, device, causal=True, trains=True)
+        check = partial(is_right, kernel, heads, width, device, trains=trains)
+        return (
+            check(causal=False)
+            and (not trains or check(causal=True))
+            and (not window or check(causal=False, window=1))
         )
     return False
 
 
 def is_right(
-    kernel: Kernel, heads: int, width: int, device: torch.device, *, causal: bool, trains: bool
+    kernel: Kernel,
+    heads: int,
+    width: int,
+    device: torch.device,
+    *,
+    causal: bool,
+    trains: bool,
+    window: int = 0,
 ) -> bool:
     packed = pack([[0] * length for length in CHECKED], device)
     packed = Packed(packed.ids, packed.positions, packed.lengths, causal=causal)
@@ -117,10 +136,10 @@ def is_right(
     values, slopes = (torch.randn(packed.tokens, parts * width, generator=generator) for parts in (3, 1))
     values, slopes = values.to(device, HALF[0]).requires_grad_(), slopes.to(device, HALF[0])
     queries, pairs = values.split((width, 2 * width), 1)
-    whole, expected = values, plain(queries, pairs, packed, heads)
-    for single in (False,) if causal else (True, False):
+    whole, expected = values, plain(queries, pairs, packed, heads, window)
+    for single in (False,) if causal or window else (True, False):
         rows: Any = packed.starts if single else slice(None)
-        whole = packed_attention(kernel, queries[rows], pairs, packed, heads, single=single)
+        whole = packed_attention(kernel, queries[rows], pairs, packed, heads, single=single, window=window)
         if not near(whole, expected[rows]):
             return False
         if trains:
@@ -143,15 +162,15 @@ def near(found: Tensor, expected: Tensor, tolerance: float = NEAR) -> bool:
     return torch.allclose(found.float(), expected.float(), rtol=tolerance, atol=tolerance)
 
 
-def plain(queries: Tensor, pairs: Tensor, packed: Packed, heads: int) -> Tensor:
+def plain(queries: Tensor, pairs: Tensor, packed: Packed, heads: int, window: int) -> Tensor:
     """The same attention in float32, one sentence after the other."""
     query = queries.unflatten(1, (heads, -1)).float().transpose(0, 1)  # (h, n, e)
     key, value = pairs.unflatten(1, (2, heads, -1)).float().permute(1, 2, 0, 3)
     ends = (*first_tokens(packed.lengths).tolist(), packed.tokens)
-    mixed = [
-        F.scaled_dot_product_attention(
-            query[:, start:end], key[:, start:end], value[:, start:end], is_causal=packed.causal
-        )
-        for start, end in pairwise(ends)
-    ]
+    mixed = []
+    for start, end in pairwise(ends):
+        q, k, v = (each[:, start:end] for each in (query, key, value))
+        places = torch.arange(end - start, device=query.device)
+        mask = (places[:, None] - places).abs() <= window if window else None
+        mixed.append(F.scaled_dot_product_attention(q, k, v, mask, is_causal=packed.causal))
     return torch.cat(mixed, 1).transpose(0, 1).flatten(1).to(queries.dtype)

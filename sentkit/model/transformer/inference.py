@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sentkit.model.transformer.bert import ACTIVATIONS, Bert, Block, with_bias
+from sentkit.model.transformer.bert import ACTIVATIONS, Bert, Block, rotated, windowed, with_bias
 from sentkit.model.transformer.device import speed_ratio
 from sentkit.model.transformer.flash import HALF, Kernel, kernel_for_encoding, packed_attention
 from sentkit.model.transformer.packed import Packed, spare_tokens
@@ -58,8 +58,8 @@ def gain_of_plain_products(bert: Bert) -> float:
     values = torch.ones(ROWS, bert.width, dtype=dtype)
 
     def both(make: Callable[..., Product]) -> Callable[[], Tensor]:
-        up = make(block.up.weight.detach(), block.up.bias.detach(), bert.architecture.activation)
-        down = make(block.down.weight.detach(), block.down.bias.detach())
+        up = make(*divided(block.up, block.down.in_features)[0], bert.architecture.activation)
+        down = make(*detached(block.down))
         return lambda: down(up(values, None), values)
 
     return speed_ratio(both(plain_product), both(fused_product))
@@ -90,10 +90,10 @@ def prepare_for_cuda(bert: Bert) -> Bert:
 
     The kernel adds no bias of relative positions.
     """
-    weight = bert.words.weight
-    if weight.dtype not in HALF or bert.architecture.buckets:
+    shape, device = bert.architecture, bert.words.weight.device
+    if bert.words.weight.dtype not in HALF or shape.buckets:
         return bert
-    kernel = kernel_for_encoding(bert.architecture.heads, bert.width, weight.device)
+    kernel = kernel_for_encoding(shape.heads, shape.width, device, max(shape.windows, default=0))
     if kernel is not None:
         for number, block in enumerate(bert.blocks):
             assert isinstance(block, Block), "blocks are replaced once"
@@ -104,23 +104,37 @@ def prepare_for_cuda(bert: Bert) -> Bert:
 class InferenceBlock(nn.Module):
     def __init__(self, block: Block, activation: str, make: Callable[..., Product]) -> None:
         super().__init__()
-        width = block.mix.out_features
-        weight, bias = block.qkv.weight.detach(), block.qkv.bias.detach()
-        self.heads = block.heads
-        self.query = make(weight[:width], bias[:width])
-        self.key_value = make(weight[width:], bias[width:])
-        self.mix = make(block.mix.weight.detach(), block.mix.bias.detach())
-        self.up = make(block.up.weight.detach(), block.up.bias.detach(), activation)
-        self.down = make(block.down.weight.detach(), block.down.bias.detach())
-        self.mix_norm, self.norm = block.mix_norm, block.norm
+        (self.query, self.key_value) = (make(*each) for each in divided(block.qkv, block.mix.out_features))
+        self.mix = make(*detached(block.mix))
+        up, *gates = divided(block.up, block.down.in_features)
+        self.up, self.gates = make(*up, activation), [make(*each) for each in gates]
+        self.down = make(*detached(block.down))
+        self.take(block)
+
+    def take(self, block: "Block | InferenceBlock") -> None:
+        """Use the other parts of a block as they are."""
+        self.heads: int = block.heads
+        self.size: int = block.size
+        self.window: int = block.window
+        self.base: float = block.base
+        self.input_norm: nn.Module = block.input_norm
+        self.mix_norm: nn.Module = block.mix_norm
+        self.inner_norm: nn.Module = block.inner_norm
+        self.norm: nn.Module = block.norm
 
     def forward(self, states: Tensor, packed: Packed, only: Tensor | None = None) -> Tensor:
         """Return X(k) from X(k - 1), (n, d); or (b, d) if `only` selects one row of each sentence."""
-        rows = states if only is None else states[only]
-        queries, pairs = self.project(states, rows, only)
+        rows, positions, inputs = states, packed.positions, self.input_norm(states)
+        if only is not None:
+            rows, positions = states[only], positions[only]
+        queries, pairs = self.project(inputs, inputs if only is None else inputs[only], only)
+        if self.base:
+            queries = rotated(queries, positions, self.base, queries.shape[1], self.size)
+            pairs = rotated(pairs, packed.positions, self.base, queries.shape[1], self.size)
         attended = self.attend(queries, pairs, packed, only)
         rows = self.mix_norm(self.mix_in(attended, rows))
-        return self.norm(self.add_inner(rows))
+        result: Tensor = self.norm(self.add_inner(self.inner_norm(rows), rows))
+        return result
 
     def project(self, states: Tensor, rows: Tensor, only: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the queries of `rows`, which are `states[only]`, and the keys and values of all states."""
@@ -129,11 +143,15 @@ class InferenceBlock(nn.Module):
     def mix_in(self, attended: Tensor, rows: Tensor) -> Tensor:
         return self.mix(attended, rows)
 
-    def add_inner(self, rows: Tensor) -> Tensor:
-        return self.down(self.up(rows, None), rows)
+    def add_inner(self, inputs: Tensor, rows: Tensor) -> Tensor:
+        """Return `rows` plus the result of the two dense layers for the inputs."""
+        inner = self.up(inputs, None)
+        for gate in self.gates:
+            inner = inner.mul_(gate(inputs, None))
+        return self.down(inner, rows)
 
     def attend(self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
-        return attention_of_runs(queries, pairs, packed, self.heads, only)
+        return attention_of_runs(queries, pairs, packed, self.heads, only, self.window)
 
 
 class CudaBlock(InferenceBlock):
@@ -141,7 +159,7 @@ class CudaBlock(InferenceBlock):
 
     def __init__(self, block: Block, activation: str, kernel: Kernel) -> None:
         super().__init__(block, activation, plain_product)
-        self.qkv = plain_product(block.qkv.weight.detach(), block.qkv.bias.detach())
+        self.qkv = plain_product(*detached(block.qkv))
         self.kernel = kernel
 
     def project(self, states: Tensor, rows: Tensor, only: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -152,7 +170,10 @@ class CudaBlock(InferenceBlock):
         return queries, pairs
 
     def attend(self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
-        return packed_attention(self.kernel, queries, pairs, packed, self.heads, single=only is not None)
+        if only is not None and self.window:  # the kernel counts the window from the last query
+            return super().attend(queries, pairs, packed, only)
+        single, window = only is not None, self.window
+        return packed_attention(self.kernel, queries, pairs, packed, self.heads, single=single, window=window)
 
 
 def filler(lengths: Sequence[int]) -> list[int]:
@@ -173,7 +194,7 @@ def runs(lengths: tuple[int, ...]) -> Iterator[tuple[slice, slice, int]]:
 
 
 def attention_of_runs(
-    queries: Tensor, pairs: Tensor, packed: Packed, heads: int, only: Tensor | None
+    queries: Tensor, pairs: Tensor, packed: Packed, heads: int, only: Tensor | None, window: int = 0
 ) -> Tensor:
     """Attention (n, d), (n, 2 d) -> (n, d); `only` is the row of the one query of each sentence: (b, d)."""
     attended, size = torch.empty_like(queries), queries.shape[1] // heads
@@ -182,10 +203,9 @@ def attention_of_runs(
         selected = tokens if only is None else sentences
         query = queries[selected].view(count, -1, heads, size).transpose(1, 2)  # (c, h, q, e)
         key, value = pairs[tokens].view(count, -1, 2, heads, size).permute(2, 0, 3, 1, 4)
-        longest = key.shape[2]
-        mask = with_bias(None, packed.bias, longest, None if places is None else places[sentences])
-        long = longest > LONGEST_RUN
-        mixed = (F.scaled_dot_product_attention if long else short_attention)(query, key, value, mask)
+        longest, at = key.shape[2], None if places is None else places[sentences]
+        kernel = short_attention if longest <= LONGEST_RUN or window else F.scaled_dot_product_attention
+        mixed = windowed(kernel, query, key, value, with_bias(None, packed.bias, longest, at), window, at)
         attended[selected].view(count, -1, heads, size).copy_(mixed.transpose(1, 2))
     return attended
 
@@ -193,7 +213,7 @@ def attention_of_runs(
 def short_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
     """Attention (c, h, q, e) that stores all scores. It computes in float32, or in float64 for float64.
 
-    The mask is added to the scores.
+    A mask of numbers is added to the scores.
 
     For products of bfloat16, oneDNN compiles and keeps a kernel for each shape, and here are many shapes.
     The softmax of torch first subtracts the maximum of each row, and is slow for short rows. Scores of
@@ -206,7 +226,7 @@ def short_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
     )
     scores = (query @ key.transpose(-2, -1)).mul_(query.shape[-1] ** -0.5)
     if mask is not None:
-        scores.add_(mask)
+        scores = scores.add_(mask) if mask.is_floating_point() else scores.masked_fill_(~mask, -torch.inf)
     weights = scores.exp()
     sums = weights.sum(-1, keepdim=True)
     if bool(((sums > SMALLEST_SUM) & (sums < LARGEST_SUM)).all()):
@@ -214,7 +234,18 @@ def short_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
     return scores.softmax(-1) @ value
 
 
-def plain_product(weight: Tensor, bias: Tensor, activation: str = "none") -> Product:
+def detached(layer: nn.Linear) -> tuple[Tensor, Tensor | None]:
+    return layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
+
+
+def divided(layer: nn.Linear, outputs: int) -> list[tuple[Tensor, Tensor | None]]:
+    """Return weight and bias of the first outputs, and of the others if there are any."""
+    weight, bias = detached(layer)
+    ends = [(0, outputs), (outputs, len(weight))]
+    return [(weight[a:b], None if bias is None else bias[a:b]) for a, b in ends if a < b]
+
+
+def plain_product(weight: Tensor, bias: Tensor | None, activation: str = "none") -> Product:
     weight, function = aligned(weight), ACTIVATIONS.get(activation)
 
     def product(values: Tensor, residual: Tensor | None) -> Tensor:
@@ -226,7 +257,7 @@ def plain_product(weight: Tensor, bias: Tensor, activation: str = "none") -> Pro
     return product
 
 
-def fused_product(weight: Tensor, bias: Tensor, activation: str = "none") -> Product:
+def fused_product(weight: Tensor, bias: Tensor | None, activation: str = "none") -> Product:
     name, algorithm = FUSED_ACTIVATIONS[activation]
     linear: Any = torch.ops.mkldnn._linear_pointwise
     ordered = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())

@@ -157,7 +157,7 @@ LEVELS = 255  # the largest unsigned integer
 class Recorder:
     """A product in floating point that records the range of each of its inputs."""
 
-    def __init__(self, weight: Tensor, bias: Tensor, activation: str = "none") -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, activation: str = "none") -> None:
         self.weight, self.bias, self.activation = weight, bias, activation
         self.product = plain_product(weight, bias, activation)
         self.least, self.most = torch.zeros(weight.shape[1]), torch.zeros(weight.shape[1])
@@ -181,17 +181,18 @@ def use_integers(bert: Bert) -> None:
     """Replace the blocks that have recorded ranges. All that is not a product of integers is in float32."""
     make = fused_product if fused_products_work(torch.float32) else plain_product
     for number, block in enumerate(bert.blocks):
-        bert.blocks[number] = Int8Block(cast(InferenceBlock, block), make)
+        kind = GatedInt8Block if block.gates else Int8Block
+        bert.blocks[number] = kind(cast(InferenceBlock, block), make)
 
 
 class Int8Block(InferenceBlock):
-    def __init__(self, recorded: InferenceBlock, make: Callable[[Tensor, Tensor], Product]) -> None:
+    def __init__(self, recorded: InferenceBlock, make: Callable[[Tensor, Tensor | None], Product]) -> None:
         nn.Module.__init__(self)  # that of `InferenceBlock` would order all weights in floating point
         query, pairs, mix, up, down = (
             cast(Recorder, each)
             for each in (recorded.query, recorded.key_value, recorded.mix, recorded.up, recorded.down)
         )
-        self.heads, self.mix_norm, self.norm = recorded.heads, recorded.mix_norm, recorded.norm
+        self.take(recorded)
         weight = torch.cat([query.weight, pairs.weight])
         self.factors = factors_of(pairs.largest, weight, STATES)
         self.queries = Int8Product(query.weight / self.factors, query.bias)
@@ -199,13 +200,16 @@ class Int8Block(InferenceBlock):
         self.mix_factors = factors_of(mix.largest, mix.weight, MIXED)
         self.mixed = Int8Product(mix.weight / self.mix_factors, mix.bias)
         self.up_factors = factors_of(up.largest, up.weight, STATES)
-        count = min(APART * math.ceil(len(up.weight) / 1536), len(up.weight) // 2)
+        count = large_columns(len(up.weight))
         order = down.largest.argsort(descending=True, stable=True)
         large, rest = order[:count].sort().values, order[count:].sort().values
-        self.up_rest, self.up_large = (
-            Int8Product(up.weight[rows] / self.up_factors, up.bias[rows], up.activation)
-            for rows in (rest, large)
-        )
+        self.parts = [  # the inner values and their gates, each as those of few large columns and the rest
+            [
+                Int8Product(each.weight[c] / self.up_factors, taken(each.bias, c), each.activation)
+                for c in (rest, large)
+            ]
+            for each in (up, *cast(list[Recorder], recorded.gates))
+        ]
         self.scale, self.zero = unsigned_scale(down.least[rest], down.most[rest])
         self.down_rest = Int8Product(down.weight[:, rest], None)
         self.down_large = make(down.weight[:, large], down.bias)
@@ -218,11 +222,42 @@ class Int8Block(InferenceBlock):
     def mix_in(self, attended: Tensor, rows: Tensor) -> Tensor:
         return self.mixed.to_float(centered(attended, self.mix_factors), rows.dtype, rows)
 
-    def add_inner(self, rows: Tensor) -> Tensor:
-        inputs = centered(rows, self.up_factors)
-        large = self.down_large(self.up_large.to_float(inputs, rows.dtype), rows)
-        rest = self.up_rest.to_integers(inputs, self.scale, self.zero)
+    def add_inner(self, inputs: Tensor, rows: Tensor) -> Tensor:
+        integers = centered(inputs, self.up_factors)
+        [(up_rest, up_large)] = self.parts
+        large = self.down_large(up_large.to_float(integers, rows.dtype), rows)
+        rest = up_rest.to_integers(integers, self.scale, self.zero)
         return self.down_rest.to_float(rest, rows.dtype, large)
+
+
+class GatedInt8Block(Int8Block):
+    """Integers also for the products of inner values and gates, which are computed in floating point."""
+
+    def __init__(self, recorded: InferenceBlock, make: Callable[[Tensor, Tensor | None], Product]) -> None:
+        super().__init__(recorded, make)
+        down = cast(Recorder, recorded.down)
+        order = down.largest.argsort(descending=True, stable=True)
+        rest = order[large_columns(len(order)) :].sort().values
+        self.down_factors = factors_of(down.largest[rest], down.weight[:, rest], MIXED)
+        self.down_rest = Int8Product(down.weight[:, rest] / self.down_factors, None)
+
+    def add_inner(self, inputs: Tensor, rows: Tensor) -> Tensor:
+        integers = centered(inputs, self.up_factors)
+        rest, large = (
+            inner.to_float(integers, rows.dtype).mul_(gate.to_float(integers, rows.dtype))
+            for inner, gate in zip(*self.parts, strict=True)
+        )
+        result = self.down_large(large, rows)
+        return self.down_rest.to_float(centered(rest, self.down_factors), rows.dtype, result)
+
+
+def large_columns(inner: int) -> int:
+    """Return how many inner columns stay in floating point."""
+    return min(APART * math.ceil(inner / 1536), inner // 2)
+
+
+def taken(bias: Tensor | None, rows: Tensor) -> Tensor | None:
+    return None if bias is None else bias[rows]
 
 
 def factors_of(largest: Tensor, weight: Tensor, share: float) -> Tensor:

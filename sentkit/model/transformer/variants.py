@@ -252,7 +252,7 @@ class VariantEncoder:
     def variants_of_network(self) -> Iterator[Variant]:
         yield Variant("special tokens left out of the readout", {"special": "unread"})
         yield Variant("padding read by the readout", {"padded": True})
-        if isinstance(self.body, Bert):
+        if isinstance(self.body, Bert) and self.body.positions is not None:
             offset = self.body.architecture.position_offset
             yield from (
                 Variant(f"positions shifted by {n:+}", {"shift": n}) for n in (1, -1, -2) if n + offset >= 0
@@ -369,6 +369,7 @@ class VariantEncoder:
         packed = pack_ids(tokens.ids.astype(np.int64), tokens.lengths.tolist(), at=tokens.at, skip=skip)
         if settings.shift:
             assert isinstance(body, Bert), "others have no such variant"
+            assert body.positions is not None, "rotary positions have no such variant"
             last = body.positions.num_embeddings - 1 - body.architecture.position_offset
             packed = replace(packed, positions=(packed.positions + settings.shift).clamp(max=last))
         if settings.special == "unread":

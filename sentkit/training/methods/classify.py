@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 from torch.nn import functional as F
 
+from sentkit.errors import UsageError
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.model.checkpoint.heads import ClassifierHead, classifier_config, classifier_tensors, move_to_head
 from sentkit.model.text.tokenizer import SegmentTokenizer
@@ -37,6 +38,11 @@ class Classify(PackedMethod):
         self.head = head
         self.labels = labels
         self.second_type = 0  # token type of the second segment
+
+    @classmethod
+    def check(cls, base: Base, settings: recipes.Classify) -> None:
+        if not base.packed.kind.classifies:
+            raise UsageError(f"train classify does not support {base.packed.family}")
 
     @classmethod
     def build(cls, base: Base, settings: recipes.Classify) -> "Classify":

@@ -5,12 +5,8 @@ import json
 import pytest
 
 from sentkit.errors import DataError
-from sentkit.model.transformer.architecture import (
-    FAMILIES,
-    UnsupportedArchitecture,
-    buckets_of,
-    read_architecture,
-)
+from sentkit.model.small_encoder import buckets_of
+from sentkit.model.transformer.architecture import FAMILIES, UnsupportedArchitecture, read_architecture
 
 
 def saved_config(config_of, tmp_path, family, **settings):
@@ -29,7 +25,7 @@ def test_each_family_is_read(family, config_of, tmp_path):
 
     assert (found.family, found.width, found.depth, found.heads, found.inner) == (family, 32, 3, 4, 48)
     assert (found.vocabulary, found.max_tokens) == (97, 64)
-    assert found.types == (0 if family in ("distilbert", "mpnet") else 2)
+    assert found.types == (0 if family in ("distilbert", "mpnet", "modernbert") else 2)
 
 
 def test_roberta_has_two_positions_less():
@@ -62,6 +58,22 @@ def test_a_config_with_only_sizes_gets_the_defaults_of_its_family():
         {"auto_map": {"AutoModel": "modeling.Own"}},
         {"num_attention_heads": 5},
         {"model_type": "mpnet", "relative_attention_num_buckets": 16},
+        *(
+            {"model_type": "modernbert", **change}
+            for change in (
+                {"norm_bias": True},
+                {"mlp_dropout": 0.1},
+                {"classifier_activation": "relu"},
+                {"layer_types": ["full_attention"]},
+                {"layer_types": ["full_attention", "chunked", "full_attention"]},
+                {"rope_parameters": {"full_attention": {"rope_type": "yarn", "rope_theta": 1e4}}},
+                {"rope_parameters": {"sliding_attention": {"rope_theta": 0}}},
+                {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}},
+                {"local_rope_theta": None},
+                {"num_attention_heads": 32},
+                {"local_attention": 1},
+            )
+        ),
     ],
 )
 def test_other_values_are_not_packed(change, plain):

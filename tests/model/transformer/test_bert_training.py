@@ -60,8 +60,22 @@ def test_without_dropout_training_equals_evaluation(checkpoint, tmp_path, load, 
         assert (a - b).abs().max() <= 1e-12 * a.abs().max()
 
 
+@pytest.fixture
+def exact_rotation(monkeypatch):
+    """transformers rotates in float32; here, its own formula runs in the type of the states."""
+    from transformers.models.modernbert import modeling_modernbert as theirs
+
+    def apply(q, k, cos, sin, unsqueeze_dim=1):
+        cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+        return tuple(each * cos + theirs.rotate_half(each) * sin for each in (q, k))
+
+    monkeypatch.setattr(theirs, "apply_rotary_pos_emb", apply)
+
+
 @pytest.mark.parametrize("lengths", [MIXED, EQUAL])
-def test_every_gradient_equals_that_of_transformers(checkpoint, tmp_path, load, sentences, lengths):
+def test_every_gradient_equals_that_of_transformers(
+    checkpoint, tmp_path, load, sentences, lengths, exact_rotation
+):
     """In float64 and training mode without dropout, against a padded batch with its mask."""
     checkpoint.save_pretrained(tmp_path)
     encoder = training(load(tmp_path).double())
@@ -224,8 +238,10 @@ def test_rows_that_fill_products_change_no_state_and_no_gradient(bert, sentences
 
 def test_sums_and_the_scale_of_dropout_are_in_float32(bert):
     """1 + 2**-12 + 2**-10 is a float32 number; in bfloat16 it is 1. 1 / 0.9 is 1.1111, and not 1.1094."""
-    found = training(bert).blocks[0].added(torch.tensor([2.0**-10]).bfloat16(), torch.tensor([1 + 2.0**-12]))
-    scaled = training(bert, 0.1).blocks[0].added(torch.ones(100).bfloat16(), torch.zeros(100))
+    block = training(bert).blocks[0]
+    found = block.added(torch.tensor([2.0**-10]).bfloat16(), torch.tensor([1 + 2.0**-12]), block.dropout)
+    block = training(bert, 0.1).blocks[0]
+    scaled = block.added(torch.ones(100).bfloat16(), torch.zeros(100), block.dropout)
 
     assert found.tolist() == [1 + 2.0**-12 + 2.0**-10]
     assert (scaled.max() - 10 / 9).abs() < 1e-6

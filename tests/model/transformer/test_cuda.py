@@ -68,6 +68,28 @@ def test_readouts_equal_those_of_padded_attention(bert, sentences, exact, readou
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("readout", ["cls", "mean", "last", "L2:cls"])
+def test_windows_and_rotary_positions_equal_those_of_padded_attention(
+    make, load, tmp_path, sentences, exact, readout
+):
+    """The last block is local. For one query of a sentence, the kernel is not used."""
+    make("modernbert").save_pretrained(tmp_path)
+    bert, packed, readouts = load(tmp_path).double(), pack(sentences(LENGTHS)), [parse_readout(readout)]
+    with torch.no_grad():
+        [found] = apply_readouts(prepared(bert), packed, readouts)
+        [expected] = apply_readouts(bert, packed, readouts)
+
+    assert exact.calls
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("family", "kind"), [("mpnet", Block), ("modernbert", CudaBlock)])
+def test_the_kernel_is_used_for_windows_and_not_for_a_bias(make, load, tmp_path, kernel, family, kind):
+    make(family).save_pretrained(tmp_path)
+
+    assert {type(block) for block in prepared(load(tmp_path).bfloat16()).blocks} == {kind}
+
+
 def test_bfloat16_is_as_near_to_float32_as_padded_attention(bert, sentences, kernel):
     packed = pack(sentences(LENGTHS))
     exact, half = states(bert, packed)[-1], deepcopy(bert).bfloat16()

@@ -1,0 +1,274 @@
+"""MPNet and ModernBERT through the commands, as the other packed families: all readouts, training, export."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from sentkit.training.base import open_named
+from sentkit.training.loop.optimizers import decays
+from sentkit.training.loop.trainer import Trainer
+from support import SMALL, contents, copy_tokenizer
+
+SETTINGS = {
+    "mpnet": {"pad_token_id": 0},
+    "modernbert": {"pad_token_id": 0, "local_attention": 6, "global_attn_every_n_layers": 2},
+}
+TEXTS = ["a man plays a guitar", "the cat sleeps", "two people walk along the river and the market fell"]
+READOUTS = "mean,cls,max,last,mean-sqrt,weighted-mean,L1:mean,mean-first-last"
+REDUCE = {
+    "mean": lambda states: states[-1].mean(0),
+    "cls": lambda states: states[-1][0],
+    "max": lambda states: states[-1].amax(0),
+    "last": lambda states: states[-1][-1],
+    "mean-sqrt": lambda states: states[-1].sum(0) / len(states[-1]) ** 0.5,
+    "weighted-mean": lambda states: (
+        sum(k * x for k, x in enumerate(states[-1], 1)) / sum(range(len(states[-1]) + 1))
+    ),
+    "L1:mean": lambda states: states[1].mean(0),
+    "mean-first-last": lambda states: (states[1].mean(0) + states[-1].mean(0)) / 2,
+}
+
+
+@pytest.fixture(params=SETTINGS)
+def family(request):
+    return request.param
+
+
+@pytest.fixture
+def folder(family, tmp_path):
+    """A model of transformers with random weights and nano's tokenizer."""
+    import transformers
+
+    torch.manual_seed(0)
+    model = transformers.AutoModel.from_config(
+        transformers.AutoConfig.for_model(family, **SMALL, **SETTINGS[family])
+    )
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(4 if weight.ndim > 1 else 1)  # so that attention is not uniform
+    model.save_pretrained(tmp_path / "base")
+    copy_tokenizer(tmp_path / "base")
+    return tmp_path / "base"
+
+
+@torch.no_grad()
+def expected(folder, readout="mean", texts=TEXTS):
+    from transformers import AutoModel, AutoTokenizer
+
+    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    found = []
+    for text in texts:
+        ids = tokenizer(text, return_tensors="pt").input_ids
+        output = model(input_ids=ids, output_hidden_states=True)
+        states = [*(each[0] for each in output.hidden_states[:-1]), output.last_hidden_state[0]]
+        found.append(REDUCE[readout](states))
+    return torch.stack(found).numpy()
+
+
+def stdin(texts=TEXTS):
+    return "".join(text + "\n" for text in texts)
+
+
+def test_every_readout_is_that_of_transformers_with_and_without_torch(sentkit, folder):
+    """A small input runs without torch in fp32, and with it in bf16."""
+    for readout in READOUTS.split(","):
+        for precision in ("auto", "bf16"):
+            flags = ("--device", "cpu", "--precision", precision, "--readout", readout)
+            found = sentkit("encode", "-m", folder, *flags, "-q", stdin=stdin())
+
+            assert found.code == 0
+            close = {"rtol": 0, "atol": 1e-5} if precision == "auto" else {"rtol": 0.05, "atol": 0.05}
+            np.testing.assert_allclose(found.vectors(), expected(folder, readout), **close, err_msg=readout)
+            assert "through transformers" not in found.err
+
+
+def test_integers_are_near(sentkit, folder):
+    flags = ("--device", "cpu", "--precision", "int8", "-q")
+    found = sentkit("encode", "-m", folder, *flags, stdin=stdin()).vectors()
+    exact = expected(folder)
+
+    cosines = (found * exact).sum(1) / np.linalg.norm(found, axis=1) / np.linalg.norm(exact, axis=1)
+    assert cosines.min() > 0.98
+
+
+def test_inspect_says_that_it_is_packed(sentkit, folder, family):
+    record = json.loads(sentkit("inspect", folder, "--json").out)
+
+    assert (record["architecture"], record["runs"]) == (family, "packed")
+    assert (record["layers"], record["width"], record["heads"]) == (3, 16, 2)
+
+
+@pytest.mark.parametrize(
+    "settings", [(), ("--set", "lora=2", "--set", "lora_layers=all")], ids=["all", "lora"]
+)
+def test_a_trained_model_is_read_by_both_libraries_and_a_stopped_run_resumes(
+    sentkit, folder, tmp_path, monkeypatch, settings
+):
+    """To the same bytes, with dropout."""
+    from sentence_transformers import SentenceTransformer
+
+    rows = tmp_path / "texts.txt"
+    rows.write_text(stdin(TEXTS * 4))
+    command = ("train", "simcse", rows, "-m", folder, "-q", "--batch", 4, "--threads", 1, *settings)
+    more = ("--set", "dropout=0.1", "--lr", 0.01, "--save-every", 1)
+    assert sentkit(*command, "-o", "whole", *more).code == 0
+    with monkeypatch.context() as patch:
+        stop_at(patch, 2)
+        assert sentkit(*command, "-o", "out", *more).code == 75
+    assert sentkit(*command, "-o", "out", *more, "--resume").code == 0
+
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    found = sentkit(
+        "encode", "-m", "out", "--device", "cpu", "--precision", "fp32", "-q", stdin=stdin()
+    ).vectors()
+    assert (
+        np.abs(
+            found - sentkit("encode", "-m", folder, "--readout", "cls", "-q", stdin=stdin()).vectors()
+        ).max()
+        > 0.01
+    )
+    np.testing.assert_allclose(found, expected("out", "cls"), rtol=0, atol=1e-5)
+    ours = SentenceTransformer("out", device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(found, ours, rtol=0, atol=1e-5)
+
+
+def test_norms_have_no_weight_decay(folder):
+    body = open_named(str(folder), 32).body(None)
+
+    norms = [name for name, weight in body.named_parameters() if weight.ndim == 1]
+    assert not any(decays(name) for name in norms)
+    assert all(decays(name) for name, weight in body.named_parameters() if weight.ndim > 1)
+
+
+@pytest.mark.parametrize("family", ["modernbert"])
+def test_a_head_of_modernbert_is_not_trained(sentkit, folder, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"text": text, "label": text[0]}) + "\n" for text in TEXTS))
+    done = sentkit("train", "classify", rows, "-m", folder, "-o", "out", "-q")
+
+    assert done.code == 2
+    assert "train classify does not support modernbert" in done.err
+
+
+def test_an_export_is_read_by_both_libraries(sentkit, folder, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    done = sentkit("export", "-m", folder, "--readout", "mean", "-o", "out")
+    assert done.code == 0
+    half = sentkit("export", "-m", folder, "--readout", "mean", "-o", "half", "--store", "float16")
+
+    assert half.code == 0
+    for name, atol in (("out", 1e-5), ("half", 2e-2)):
+        np.testing.assert_allclose(
+            SentenceTransformer(name, device="cpu").encode(TEXTS), expected(folder), rtol=0, atol=atol
+        )
+
+
+def test_an_adapter_is_added(sentkit, folder, family, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    name = {"mpnet": "encoder.layer.1.attention.attn.q", "modernbert": "layers.1.attn.Wqkv"}[family]
+    shutil.copytree(folder, "adapted")
+    weights = load_file(folder / "model.safetensors")
+    random = torch.Generator().manual_seed(0)
+    outputs, inputs = weights[f"{name}.weight"].shape
+    pair = {"A": torch.randn(2, inputs, generator=random), "B": torch.randn(outputs, 2, generator=random)}
+    prefix = f"base_model.model.{name}.lora_"
+    save_file(
+        {f"{prefix}{half}.weight": each for half, each in pair.items()}, "adapted/adapter_model.safetensors"
+    )
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": [name.rpartition(".")[2]]}
+    (tmp_path / "adapted/adapter_config.json").write_text(json.dumps(config))
+    save_file(
+        weights | {f"{name}.weight": weights[f"{name}.weight"] + 2 * pair["B"] @ pair["A"]}, "sum.safetensors"
+    )
+    shutil.copytree(folder, "summed")
+    shutil.copy("sum.safetensors", "summed/model.safetensors")
+
+    found = sentkit("encode", "-m", "adapted", "--device", "cpu", "--precision", "fp32", "-q", stdin=stdin())
+
+    np.testing.assert_allclose(found.vectors(), expected("summed"), rtol=0, atol=1e-5)
+
+
+def stop_at(monkeypatch, step):
+    """As SIGTERM after that step would."""
+    whole = Trainer._step
+
+    def one(self):
+        whole(self)
+        self.stop.requested = self.position.step == step
+
+    monkeypatch.setattr(Trainer, "_step", one)
+
+
+@pytest.mark.parametrize(
+    ("mode", "prompts"),
+    [("cls_token", {}), ("mean_tokens", {"query": "query: ", "passage": "passage: "})],
+    ids=["bge-m3", "multilingual-e5"],
+)
+def test_xlm_roberta_with_long_positions_has_the_vectors_of_sentence_transformers(
+    sentkit, tmp_path, mode, prompts
+):
+    """As both declare it: 8,194 rows of positions, cls or mean, and unit length; a text has 2,002 tokens."""
+    import transformers
+    from sentence_transformers import SentenceTransformer
+
+    torch.manual_seed(0)
+    sizes = SMALL | {"max_position_embeddings": 8194, "type_vocab_size": 1, "pad_token_id": 1}
+    transformers.XLMRobertaModel(transformers.XLMRobertaConfig(**sizes)).save_pretrained("base")
+    copy_tokenizer(tmp_path / "base")
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [
+        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for place, (path, kind) in enumerate(kinds.items())
+    ]
+    pooling = {"word_embedding_dimension": SMALL["hidden_size"], f"pooling_mode_{mode}": True}
+    files = {
+        "modules.json": modules,
+        "1_Pooling/config.json": pooling,
+        "sentence_bert_config.json": {"max_seq_length": 8192},
+        "config_sentence_transformers.json": {"prompts": prompts},
+    }
+    (tmp_path / "base/1_Pooling").mkdir()
+    for name, content in files.items():
+        (tmp_path / "base" / name).write_text(json.dumps(content))
+    texts, reference = [*TEXTS, "cat " * 2000], SentenceTransformer("base", device="cpu")
+
+    record = json.loads(sentkit("inspect", "base", "--json").out)
+    assert (record["runs"], record["max_length"]) == ("packed", 8192)
+    for name in prompts or (None,):
+        flags = ("--prompt-name", name) if name else ()
+        command = ("encode", "-m", "base", "--device", "cpu", "--precision", "fp32", "-q", *flags)
+        found = sentkit(*command, stdin=stdin(texts)).vectors()
+
+        theirs = reference.encode(texts, prompt_name=name, batch_size=1)
+        np.testing.assert_allclose(found, theirs, rtol=0, atol=1e-5)
+
+
+def test_a_text_of_8192_tokens_of_modernbert_needs_little_memory(tmp_path):
+    """Scores of all pairs of tokens would need 2 heads x 8,192 x 8,192 x 4 = 537 million bytes."""
+    import transformers
+
+    sizes = SMALL | {"max_position_embeddings": 8192, "pad_token_id": 0, "local_attention": 16}
+    transformers.ModernBertModel(transformers.ModernBertConfig(**sizes)).save_pretrained("base")
+    copy_tokenizer(tmp_path / "base")
+    code = (
+        "import resource, sys, numpy as np, torch; from sentkit import Encoder\n"
+        "torch.set_num_threads(1)\n"
+        "encoder = Encoder('base', device='cpu', precision='bf16', max_length=8192, readout='mean')\n"
+        "encoder.encode(['a cat'])\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "vectors = encoder.encode(['cat ' * 9000])\n"
+        "np.save('vectors.npy', vectors)\n"
+        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert int(done.stdout) < 100e6
+    [found], [exact] = np.load("vectors.npy"), expected(tmp_path / "base", "mean", ["cat " * 8190])
+    assert (found @ exact) / np.linalg.norm(found) / np.linalg.norm(exact) > 0.999
