@@ -18,8 +18,8 @@ BANDS = 10  # of gold scores, for the medians
 def pairs(inputs: Inputs, gold: str, metric: str) -> Picture:
     options = ScoreOptions(gold, metric=metric)
     files = [read_gold_pairs(inputs, path, options, paired=False) for path in inputs.paths]
-    gold, similarity = [each.gold for each in files], [each.similarities for each in files]
-    limits = widened(gold), widened(similarity)  # equal in all panels
+    # Equal in all panels.
+    limits = widened([each.gold for each in files]), widened([each.similarities for each in files])
     names = zip(files, titles(inputs.paths), strict=True)
     return Picture(tuple(panel_of(each, title, metric, limits) for each, title in names), height=0.9)
 
