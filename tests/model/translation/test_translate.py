@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,9 @@ from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.rows import Rejects
 from sentkit.model.text.groups import prepare
 from sentkit.model.text.tokens import TokenBlock, Tokens
-from sentkit.model.translation.options import Limits, TranslationOptions
+from sentkit.model.translation.options import TranslationOptions
 from sentkit.model.translation.translate import Translator, padded_batches, translate_groups, translate_texts
 
-LIMITS = Limits(read=9, written=9, beams=1)
 KINDS = ("marian", "t5", "nllb", "fsmt")
 START = {"marian": 0, "t5": 0, "nllb": 1, "fsmt": 1}  # the token that the decoder starts from
 FOREIGN = {"nllb": {"source_lang": "eng_Latn", "target_lang": "deu_Latn"}}
@@ -240,53 +238,47 @@ def test_a_batch_that_does_not_fit_is_halved(folder: Any, monkeypatch: pytest.Mo
 # Rows
 
 
-class Doubled:
-    """A translator that repeats the tokens of a text."""
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of texts that are translated together."""
+    found: list[int] = []
+    generate = Translator._generate
 
-    def __init__(self, beams: int = 1) -> None:
-        self.batches: list[int] = []
-        self.limits = replace(LIMITS, beams=beams)
+    def counted(self: Translator, batch: TokenBlock) -> list[list[int]]:
+        found.append(len(batch))
+        return generate(self, batch)
 
-    def __call__(self, batch: list[Tokens]) -> list[Any]:
-        from sentkit.model.translation.translate import Translation
-
-        self.batches.append(len(batch))
-        return [
-            Translation("".join(map(chr, tokens.ids * 2)), full="y" in map(chr, tokens.ids))
-            for tokens in batch
-        ]
+    monkeypatch.setattr(Translator, "_generate", counted)
+    return found
 
 
-class Letters:
-    unit, whole = "tokens", False
-
-    def __call__(self, texts: Any) -> TokenBlock:
-        return TokenBlock.of([Tokens([ord(letter) for letter in text], len(text)) for text in texts])
-
-
-def through(texts: list[str], translator: Any, budget: int = 64) -> list[Any]:
-    values = ({"_emb": "x"} if "z" in text else {} for text in texts)
-    rows = block_of(Row(b"{}", each, "a", n) for n, each in enumerate(values))
+def through(texts: list[str], translator: Translator, budget: int = 64) -> list[Any]:
+    rows = block_of(Row(b"{}", {}, "a", n) for n in range(len(texts)))
     rows.texts = [(text,) for text in texts]
-    groups = prepare([rows], Letters(), Rejects(), largest=40)
+    groups = prepare([rows], translator.source, Rejects(), largest=40)
     return [made for group in translate_groups(groups, translator, budget) for made in group.made]
 
 
-def test_equal_texts_of_a_group_are_translated_once() -> None:
-    translator = Doubled()
-    found = through(["a", "b", "a", "a", ""], translator)
+def test_equal_texts_of_a_group_are_translated_once(folder: Any, sizes: list[int]) -> None:
+    translator = opened(folder("marian"), "marian")
+    found = through([*TEXTS[:2], TEXTS[0], TEXTS[0], ""], translator, 1000)
 
-    assert translator.batches == [2]
-    assert [made and made.text for made in found] == ["aa", "bb", "aa", "aa", None]
+    assert sizes == [2]
+    assert [made and made.text for made in found[:2]] == translated(translator, TEXTS[:2])
+    assert (found[2], found[3], found[4]) == (found[0], found[0], None)
 
 
-@pytest.mark.parametrize(("beams", "sizes"), [(1, [4, 4, 2]), (2, [2] * 5), (9, [1] * 10)])
-def test_short_texts_count_as_16_tokens_for_each_beam(beams: int, sizes: list[int]) -> None:
+@pytest.mark.parametrize(("beams", "expected"), [(1, [4, 4, 2]), (2, [2] * 5), (9, [1] * 10)])
+def test_short_texts_count_as_16_tokens_for_each_beam(
+    folder: Any, sizes: list[int], beams: int, expected: list[int]
+) -> None:
     """A budget of 64 tokens: four texts, or two texts with two beams, and at least one text."""
-    translator = Doubled(beams)
-    through([chr(97 + n) for n in range(10)], translator)
+    through(
+        ["a", "cat", "dog", "man", "woman", "sea", "big", "old", "in", "on"],
+        opened(folder("marian"), "marian", beams=beams),
+    )
 
-    assert translator.batches == sizes
+    assert sizes == expected
 
 
 def test_translations_have_no_language_token(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
