@@ -152,28 +152,6 @@ def report_bug(error: Exception, console: Console) -> int:
     return BUG
 
 
-def show_version(show: bool) -> None:
-    """Read the versions from the metadata of the packages: importing torch takes a second."""
-    if show:
-        typer.echo(f"sentkit {__version__}")
-        typer.echo(" ".join(f"{name} {version_of(name)}" for name in ("torch", "transformers", "tokenizers")))
-        raise typer.Exit
-
-
-def show_completion(shell: str | None) -> None:
-    if shell is not None:
-        typer.echo(completion.SCRIPTS[shell].read_text(), nl=False)
-        raise typer.Exit
-
-
-def install_completion(shell: str | None) -> None:
-    if shell is not None:
-        for path in completion.install(shell):
-            typer.echo(f"written: {path}")
-        typer.echo(f"completion works in the next {shell} that you start")
-        raise typer.Exit
-
-
 def page_of(command: str) -> Path | None:
     """The man page of a command, such as `sentkit encode`, in a checkout or an installation.
 
@@ -244,29 +222,18 @@ app = typer.Typer(
 )
 
 
+Shell = Literal["bash", "zsh", "fish"] | None
+
+
 @app.callback()
 def sentkit(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show versions and exit.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show versions and exit.")] = False,
     install: Annotated[
-        Literal["bash", "zsh", "fish"] | None,
-        typer.Option(
-            "--install-completion",
-            callback=install_completion,
-            is_eager=True,
-            help="Install completion for this shell and exit.",
-        ),
+        Shell, typer.Option("--install-completion", help="Install completion for this shell and exit.")
     ] = None,
     show: Annotated[
-        Literal["bash", "zsh", "fish"] | None,
-        typer.Option(
-            "--show-completion",
-            callback=show_completion,
-            is_eager=True,
-            help="Show the completion script and exit.",
-        ),
+        Shell, typer.Option("--show-completion", help="Show the completion script and exit.")
     ] = None,
 ) -> None:
     """Sentence embeddings as small commands that read and write rows.
@@ -284,7 +251,19 @@ def sentkit(
     69 device or hub not available, 70 bug in sentkit, 73 cannot create, 74 cannot
     read or write, 75 stopped and saved, 129, 130 and 143 stopped by a signal.
     """
-    help_alone(context)
+    if version:  # from the metadata of the packages: importing torch takes a second
+        typer.echo(f"sentkit {__version__}")
+        typer.echo(" ".join(f"{name} {version_of(name)}" for name in ("torch", "transformers", "tokenizers")))
+    elif show is not None:
+        typer.echo(completion.SCRIPTS[show].read_text(), nl=False)
+    elif install is not None:
+        for path in completion.install(install):
+            typer.echo(f"written: {path}")
+        typer.echo(f"completion works in the next {install} that you start")
+    else:
+        help_alone(context)
+        return
+    raise typer.Exit
 
 
 def help_alone(context: typer.Context) -> None:

@@ -19,17 +19,15 @@ PAGES = Path(__file__).parent / "pages"  # the text of a page that is too long f
 
 def pages() -> dict[str, str]:
     """File name -> page, for the program, its commands and their subcommands."""
-    return dict(pages_of("sentkit", program))
+    commands = [("sentkit", program), *below("sentkit", program)]
+    return {f"{hyphenated(name)}.1": page(name, command) for name, command in commands}
 
 
-def pages_of(name: str, command: Any) -> Iterator[tuple[str, str]]:
-    """The pages of a command and its subcommands; `name` is the full name, such as `sentkit whiten fit`."""
-    if not hasattr(command, "commands"):
-        yield f"{hyphenated(name)}.1", command_page(name, command)
-        return
-    yield f"{hyphenated(name)}.1", group_page(name, command)
-    for word, inner in command.commands.items():
-        yield from pages_of(f"{name} {word}", inner)
+def below(name: str, group: Any) -> Iterator[tuple[str, Any]]:
+    """The commands below a group by their full names, such as `sentkit whiten fit`."""
+    for word, command in getattr(group, "commands", {}).items():
+        yield f"{name} {word}", command
+        yield from below(f"{name} {word}", command)
 
 
 def hyphenated(name: str) -> str:
@@ -61,36 +59,34 @@ def examples_of(name: str, help_text: str) -> list[str]:
     return text_of(f"sentkit {name}", help_text)[0].examples
 
 
-def group_page(name: str, group: Any) -> str:
-    text, sections = text_of(name, group.help)
-    paragraphs = [text.summary, *(each for each in text.paragraphs if "Exit codes" not in each)]
-    lines = [*header(name, text.summary), ".SH SYNOPSIS", f".B {escape(name)}"]
-    lines += [r"\fICOMMAND\fR [\fIOPTIONS\fR]", ".SH DESCRIPTION", *body(paragraphs)]
-    lines += [".SH COMMANDS"]
-    for heading, words in group.headings.items():
-        lines += [f".SS {heading}"] if len(group.headings) > 1 else []
-        for word in words:
-            summary = parse_help(group.commands[word].help).summary
-            lines += [".TP", rf"\fB{escape(f'{name} {word}')}\fR", escape(summary)]
-    for title, section in sections.items():
-        lines += [f".SH {title}", *body(section)]
-    lines += [*tail(name, text.examples), *see_also(name, subcommands(name, group))]
-    return "\n".join(lines) + "\n"
-
-
-def command_page(name: str, command: Any) -> str:
+def page(name: str, command: Any) -> str:
     text, sections = text_of(name, command.help)
     arguments = [each for each in command.params if not is_flag(each)]
     synopsis = " ".join(rf"\fI{escape(argument.metavar)}\fR" for argument in arguments)
-    lines = [*header(name, text.summary), ".SH SYNOPSIS", f".B {escape(name)}"]
-    lines += [rf"[\fIOPTIONS\fR] {synopsis}".rstrip(), ".SH DESCRIPTION"]
-    lines += [*body([text.summary, *text.paragraphs]), ".SH OPTIONS"]
-    for parameter in [*arguments, *(p for p in command.params if p not in arguments)]:
-        lines += option(parameter)
+    synopsis, listed = rf"[\fIOPTIONS\fR] {synopsis}".rstrip(), [".SH OPTIONS"]
+    if hasattr(command, "commands"):
+        synopsis, listed = r"\fICOMMAND\fR [\fIOPTIONS\fR]", [".SH COMMANDS", *commands_of(name, command)]
+    else:
+        for parameter in [*arguments, *(each for each in command.params if is_flag(each))]:
+            listed += option(parameter)
+    paragraphs = [text.summary, *(each for each in text.paragraphs if "Exit codes" not in each)]
+    lines = [*header(name, text.summary), ".SH SYNOPSIS", f".B {escape(name)}", synopsis]
+    lines += [".SH DESCRIPTION", *body(paragraphs), *listed]
     for title, section in sections.items():
         lines += [f".SH {title}", *body(section)]
-    lines += [*tail(name, text.examples), *see_also(name)]
+    names = [*above(name), *(inner for inner, _ in below(name, command))]
+    also = [*(f"{hyphenated(each)}(1)" for each in names), "sentkit-rows(5)"]
+    also += ["sentkit-methods(7)"] if name in ("sentkit", "sentkit train") else []
+    lines += [*tail(name, text.examples), ".SH SEE ALSO", *wrapped(", ".join(also))]
     return "\n".join(lines) + "\n"
+
+
+def commands_of(name: str, group: Any) -> Iterator[str]:
+    for heading, words in group.headings.items():
+        yield from [f".SS {heading}"] if len(group.headings) > 1 else []
+        for word in words:
+            summary = parse_help(group.commands[word].help).summary
+            yield from (".TP", rf"\fB{escape(f'{name} {word}')}\fR", escape(summary))
 
 
 def option(parameter: Any) -> Iterator[str]:
@@ -140,21 +136,6 @@ def above(name: str) -> list[str]:
     """The pages that list this page: `sentkit whiten` and `sentkit` for `sentkit whiten fit`."""
     words = name.split()
     return [" ".join(words[:count]) for count in range(len(words) - 1, 0, -1)]
-
-
-def subcommands(name: str, group: Any) -> Iterator[str]:
-    """The full names of the commands below a group, also those in groups."""
-    for word, inner in group.commands.items():
-        yield f"{name} {word}"
-        if hasattr(inner, "commands"):
-            yield from subcommands(f"{name} {word}", inner)
-
-
-def see_also(name: str, below: Iterable[str] = ()) -> Iterator[str]:
-    pages = [f"{hyphenated(each)}(1)" for each in (*above(name), *below)]
-    more = ["sentkit-methods(7)"] if name in ("sentkit", "sentkit train") else []
-    yield ".SH SEE ALSO"
-    yield from wrapped(", ".join([*pages, "sentkit-rows(5)", *more]))
 
 
 def escape(text: str) -> str:

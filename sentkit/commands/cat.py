@@ -2,11 +2,9 @@
 
 from typing import Annotated, Literal
 
-import typer
-
 from sentkit.flags import options
 from sentkit.flags.rows import UnusualFlags
-from sentkit.flags.rules import Range
+from sentkit.flags.rules import Named, Range, Variable
 
 
 def cat(
@@ -14,12 +12,7 @@ def cat(
     head: Annotated[int | None, Range(min=0)] = None,
     name_field: str | None = None,
     encoding: Annotated[
-        Literal["list", "base64"] | None,
-        typer.Option(
-            "--vectors",
-            envvar="SENTKIT_VECTORS",
-            help="Format of vectors in JSONL. [default: as in the input; list for vector files]",
-        ),
+        Literal["list", "base64"] | None, Named("--vectors"), Variable("SENTKIT_VECTORS")
     ] = None,
     store: options.Store = None,
     output: options.OutputFlags,
@@ -48,6 +41,7 @@ def cat(
     Flags:
       --head N: Write only the first N rows.
       --name-field NAME: Add a field with the file of each row, as for --group.
+      --vectors: Format of vectors in JSONL. [default: as in the input; list for vector files]
     """
     from sentkit.formats.rows.kinds import LEARNED, VECTORS
     from sentkit.formats.vectors.convert import convert

@@ -51,9 +51,9 @@ def space(
     Most used: [FILE]... --by --label --gold --sample -o --width
 
     Each FILE is one panel. The two vectors of a pair are joined by a line; up to 60
-    pairs have a number at both ends. --gold NAME draws the N pairs with the highest and
-    the N with the lowest score, as in figures 5 and 6 of SG-BERT. Of equal scores, it
-    draws random pairs.
+    pairs have a number, at both ends unless these are close. --gold NAME draws the N
+    pairs with the highest and the N with the lowest score, as in figures 5 and 6 of
+    SG-BERT. Of equal scores, it draws random pairs.
 
     From more rows than --sample, a random sample is drawn. All fits use only the rows
     of the picture. --label gives colours to the 20 most frequent labels; all others are

@@ -105,9 +105,9 @@ def translate(
 
     The model is a sequence-to-sequence checkpoint of transformers: Marian (OPUS-MT),
     T5, M2M100, NLLB, mBART, FSMT and others. sentkit includes none. A translation
-    depends only on its text, and a sample only on --seed and its text. Other texts of
-    the batch do not change it, so equal texts have equal translations. Each input row
-    gives one output row, in the same order and in constant memory.
+    depends only on its text, so equal texts have equal translations. A sample depends
+    on --seed and on all texts of the input. Each input row gives one output row, in the
+    same order and in constant memory.
 
     Flags:
       -m, --model SEQ2SEQ: A checkpoint folder, a hub name, or pkg:NAME.

@@ -11,7 +11,6 @@ from sentkit.console.progress import (
     watch_rows,
 )
 from sentkit.console.tables import (
-    fitted,
     print_described,
     print_pairs,
     print_table,
@@ -21,7 +20,7 @@ from sentkit.console.tables import (
 )
 
 __all__ = [
-    "Console", "RowProgress", "StepProgress", "TaskProgress", "fitted", "follow_tasks", "on_terminal",
+    "Console", "RowProgress", "StepProgress", "TaskProgress", "follow_tasks", "on_terminal",
     "print_described", "print_pairs", "print_table", "print_text", "reading", "show", "slow",
     "terminal_width", "watch_rows",
 ]  # fmt: skip

@@ -9,11 +9,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
-import typer
-
 from sentkit.console import Console, print_pairs
 from sentkit.errors import CannotCreateError, UsageError
-from sentkit.flags.rules import MAY_BE_EMPTY, Named, Range
+from sentkit.flags.rules import MAY_BE_EMPTY, Named, Range, Variable
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.outputs import Paths
@@ -124,12 +122,12 @@ class OutputFlags:
 
 @dataclass(frozen=True)
 class VectorOutputFlags(OutputFlags):
-    """An output with vectors: rows, or a vector file."""
+    """An output with vectors: rows, or a vector file.
 
-    encoding: Annotated[
-        Literal["list", "base64"],
-        typer.Option("--vectors", envvar="SENTKIT_VECTORS", help="Format of vectors in JSONL."),
-    ] = "list"
+    --vectors: Format of vectors in JSONL.
+    """
+
+    encoding: Annotated[Literal["list", "base64"], Named("--vectors"), Variable("SENTKIT_VECTORS")] = "list"
     store: Store = None
 
     def form(self, *, replace: bool = False) -> "VectorOutput":

@@ -21,7 +21,6 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
 from typer import Argument, Context, Option
-from typer.models import ArgumentInfo, OptionInfo
 
 from sentkit import flags
 from sentkit.errors import UsageError
@@ -47,7 +46,7 @@ class Excludes:
 
 @dataclass(frozen=True)
 class Named:
-    """The name of the flag or argument in the docstring, if it is not that of the field."""
+    """The name of the flag or argument in the docstring; without this note, it is that of the field."""
 
     name: str
 
@@ -58,6 +57,13 @@ class Range:
 
     min: float | None = None
     max: float | None = None
+
+
+@dataclass(frozen=True)
+class Variable:
+    """The variable of the environment that replaces the default."""
+
+    envvar: str
 
 
 def excludes(*others: str, because: str = "") -> tuple[Excludes, ...]:
@@ -122,15 +128,7 @@ def rules_of(parameter: inspect.Parameter) -> list[Needs | Excludes]:
 
 def name_of(parameter: inspect.Parameter) -> str | None:
     """The long name of a flag, as the user types it, or the metavar of an argument; None if it is neither."""
-    info = next((note for note in notes_of(parameter) if isinstance(note, OptionInfo | ArgumentInfo)), None)
-    if info is None:
-        return None
-    if isinstance(info, ArgumentInfo):
-        return str(info.metavar).strip("[].")
-    words = [info.default, *(info.param_decls or ())]  # typer has the first name as default
-    names = [word for word in words if isinstance(word, str) and word.startswith("-")]
-    names = names or [f"--{parameter.name.replace('_', '-')}"]
-    return next((name for name in names if name.startswith("--")), names[0])
+    return next((each.name.strip("[].") for each in notes_of(parameter) if isinstance(each, Named)), None)
 
 
 def expand_flags(command: Callable[..., None], values: Values | None = None) -> Callable[..., None]:
@@ -190,20 +188,17 @@ def _with_option(parameter: inspect.Parameter, listed: str, values: Values) -> i
     notes, name = notes_of(parameter), parameter.name.strip("_").replace("_", "-")
     name = f"--{name}" if name[1:] else f"-{name}"
     name = next((note.name for note in notes if isinstance(note, Named)), name)
-    known = parameter.annotation is Context or any(
-        isinstance(note, OptionInfo | ArgumentInfo) for note in notes
-    )
-    if not known:
+    if parameter.annotation is not Context:
         pattern = re.compile(ENTRY.format(re.escape(name)), re.MULTILINE)
         entry = pattern.search(listed) or pattern.search(flags.__doc__)
         assert entry is not None, f"no docstring lists {name}"
         words: dict[str, Any] = {"metavar": entry[3], "help": " ".join(entry[4].split())}
         words["autocompletion"] = values.get(parameter.name)
-        for limits in (note for note in notes if isinstance(note, Range)):
-            words |= vars(limits)
+        for note in (note for note in notes if isinstance(note, Range | Variable)):
+            words |= vars(note)
         argument = not name.startswith("-")
         option = Argument(**words | {"metavar": name}) if argument else Option(*entry[2].split(", "), **words)
-        parameter = parameter.replace(annotation=Annotated[parameter.annotation, option])
+        parameter = parameter.replace(annotation=Annotated[parameter.annotation, Named(name), option])
     return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
 
 

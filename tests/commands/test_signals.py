@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sentkit import cli
-
 ROOT = Path(__file__).parents[2]
-STRIDE = 61  # of the bytecodes at which a signal is raised; with 1, the test takes minutes
 ROW = b'{"embedding":[1,0]}\n'
 
 # A start-up file of Python that raises a signal while a module is imported.
@@ -131,47 +128,3 @@ def test_a_deleted_working_folder_is_66(tmp_path, command):
         f"sentkit {command[0]}: the current folder does not exist",
         "  go to another folder with cd",
     ]
-
-
-@pytest.mark.parametrize("force", [(), ("-f",)])
-def test_a_signal_at_any_step_leaves_no_temporary_file(sentkit, tmp_path, monkeypatch, force):
-    """The exception of a signal is raised at each bytecode of the output's life, one after the other."""
-    (tmp_path / "in.jsonl").write_bytes(ROW)
-    folder = tmp_path / "out"
-    folder.mkdir()
-    watched = ("outputs.py", "temporary.py", "vector_file.py", "contextlib.py")
-    complete, left = {"out.safetensors"}, []
-
-    def run(moment):
-        """The number of the steps; a trace function that raises ends the trace."""
-        steps, active = 0, False
-
-        def step(frame, event, argument):
-            nonlocal steps, active
-            code = frame.f_code
-            active = active or code.co_name == "published_together"
-            if frame.f_back.f_code is cli.main.__code__ and code.co_name != "status":
-                active = False  # now `main` ignores signals
-            if active and code.co_filename.endswith(watched):
-                frame.f_trace_opcodes = True
-                steps += event == "opcode"
-                if steps == moment and event == "opcode":
-                    raise SystemExit(143)
-            return step
-
-        sys.settrace(step)
-        try:
-            done = sentkit("cat", "in.jsonl", "-o", "out/out.safetensors", *force)
-        finally:
-            sys.settrace(None)
-        return steps, done
-
-    steps, done = run(0)
-    assert (done.code, steps > 1000) == (0, True)
-    for moment in range(1, steps, STRIDE):
-        (folder / "out.safetensors").unlink(missing_ok=True)
-        _, done = run(moment)
-        names = {path.name for path in folder.iterdir()}
-        if not names <= complete or done.code not in (0, 143):
-            left.append((moment, done.code, names))
-    assert left == []

@@ -15,7 +15,7 @@ from sentkit.completion import SHELLS
 from sentkit.errors import CannotCreateError, UsageError
 from sentkit.flags.options import OutputFlags
 from sentkit.flags.rows import FieldFlags
-from sentkit.flags.rules import Range, expand_flags
+from sentkit.flags.rules import Named, Range, expand_flags
 from sentkit.formats.checkpoints.templates import FULL_STOPS
 from sentkit.formats.rows.rows import SUFFIXES
 from sentkit.formats.vectors.vectors import ENCODINGS
@@ -26,8 +26,14 @@ from sentkit.transforms.kinds import KINDS
 
 @dataclass(frozen=True)
 class Colours:
-    red: Annotated[int, typer.Option("--red", min=0, help="How much red.")] = 1
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...")] = None
+    """A colour.
+
+    --red N: How much red.
+    [NAME]...: Names of the colour.
+    """
+
+    red: Annotated[int, Range(min=0)] = 1
+    names: Annotated[list[str] | None, Named("[NAME]...")] = None
 
 
 @dataclass(frozen=True)
@@ -45,16 +51,12 @@ def run(arguments):
     """Run a command with such a parameter; return its result and its calls."""
     app, calls = typer.Typer(rich_markup_mode=None, add_completion=False), []
 
-    def paint(
-        *,
-        width: Annotated[int, Range(min=2)],
-        colours: MoreColours,
-        quiet: Annotated[bool, typer.Option("-q")] = False,
-    ) -> None:
+    def paint(*, width: Annotated[int, Range(min=2)], colours: MoreColours, quiet: bool = False) -> None:
         """Paint.
 
         Flags:
           --width N: Columns.
+          -q, --quiet: No noise.
         """
         calls.append((width, colours, quiet))
 
@@ -79,7 +81,7 @@ def test_a_record_is_built_from_its_flags_and_its_defaults(arguments, expected):
 def test_a_flag_of_a_record_without_default_is_required():
     @dataclass(frozen=True)
     class RequiredRed(Colours):
-        red: Annotated[int, typer.Option("--red")] = field()
+        red: int = field()
 
     def paint(*, colours: RequiredRed) -> None: ...
 
@@ -103,9 +105,9 @@ def test_typer_checks_the_flags_of_a_record(arguments):
 
 def test_help_lists_inherited_flags_first_where_the_record_stands():
     done, _ = run(["--help"])
-    order = [word for word in done.output.split() if word in ("--width", "--red", "--blue", "-q")]
+    order = [word for word in done.output.split() if word in ("--width", "--red", "--blue", "--quiet")]
 
-    assert order == ["--width", "--red", "--blue", "-q"]
+    assert order == ["--width", "--red", "--blue", "--quiet"]
     assert "[NAME]..." in done.output
     assert "How much blue, of all." in " ".join(done.output.split())
     assert not {"colours", "Flags:"} & set(done.output.split())

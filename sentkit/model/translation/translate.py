@@ -1,4 +1,6 @@
-"""Translates texts in batches of similar length. A translation does not depend on the other texts.
+"""Translates texts in batches of similar length by `generate` of transformers.
+
+Without sampling, a translation does not depend on the other texts.
 
 The import of transformers takes seconds, so it is inside the functions. Code from a checkpoint is never run.
 """
@@ -96,33 +98,6 @@ def load_model(checkpoint: Checkpoint, config: Any) -> Any:
     return model.eval()
 
 
-class GumbelNoise:
-    """Adds noise to the scores of a batch at each step. The generator of a row depends on seed and tokens.
-
-    The token with the largest log p + g, where each g is a standard Gumbel number, is a sample from p (the
-    Gumbel-max trick; see arXiv 1411.0030). So greedy search over noisy scores is sampling, and does not
-    depend on the other rows of a batch.
-    """
-
-    def __init__(self, seed: int, batch: TokenBlock) -> None:
-        self.generators = [np.random.default_rng([seed, *tokens.ids]) for tokens in batch]
-
-    def __call__(self, input_ids: Any, scores: Any) -> Any:  # (b, t), (b, v) -> (b, v)
-        # If w has the standard exponential distribution, -log w has the standard Gumbel distribution.
-        waits = [generator.standard_exponential(scores.shape[-1]) for generator in self.generators]
-        return scores - scores.new_tensor(np.log(waits))
-
-
-def processors(options: TranslationOptions, batch: TokenBlock) -> list[Any]:
-    """Return the score processors for `generate` in order: temperature, top-p, noise."""
-    from transformers import TemperatureLogitsWarper, TopPLogitsWarper
-
-    warpers: list[Any] = [TemperatureLogitsWarper(float(options.temperature))]
-    if options.top_p is not None:
-        warpers.append(TopPLogitsWarper(float(options.top_p)))
-    return [*warpers, GumbelNoise(options.seed, batch)]
-
-
 MIN_LENGTH = 16  # tokens: shorter texts are not cheaper, because each step scores the whole vocabulary
 
 
@@ -176,7 +151,7 @@ class Source:
 
 
 class Translator:
-    """Converts tokens to translations. The translation of a text depends only on its tokens."""
+    """Converts tokens to translations. A sample also depends on the texts before it and in its batch."""
 
     def __init__(
         self, checkpoint: Checkpoint, options: TranslationOptions, *, device: str, precision: str
@@ -204,6 +179,11 @@ class Translator:
         self.ends = set(own.eos_token_id if isinstance(own.eos_token_id, list) else [own.eos_token_id])
         # Some models force an end token at the limit. This token does not mean that the text is complete.
         self.room = self.limits.written - (own.forced_eos_token_id is not None)
+        self.sampling: dict[str, Any] = {"do_sample": options.sample}
+        if options.sample:
+            torch.manual_seed(options.seed % (1 << 64))  # the largest seed of torch
+            top_p = 1.0 if options.top_p is None else float(options.top_p)
+            self.sampling |= {"temperature": float(options.temperature), "top_p": top_p, "top_k": 0}
 
     def __call__(self, batch: TokenBlock) -> list[Translation]:
         check_ids(batch, self.vocabulary, self.name)
@@ -222,10 +202,9 @@ class Translator:
             attention_mask=mask.to(self.device),
             num_beams=self.limits.beams,
             max_new_tokens=self.limits.written,
-            do_sample=False,  # noise is added to the scores instead
             num_return_sequences=1,
             return_dict_in_generate=False,
-            logits_processor=processors(self.options, batch) if self.options.sample else [],
+            **self.sampling,
             **self.language_arguments,
         )
         outputs: list[list[int]] = written[:, 1:].tolist()  # the first id is the start token of the decoder

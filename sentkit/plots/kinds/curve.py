@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sentkit.digits import natural
 from sentkit.errors import DataError, NoInputError
 from sentkit.formats.files import readable
 from sentkit.formats.json_files import read_object_if_there
@@ -21,18 +22,12 @@ MEASURED = ("loss", "norm")  # fields of every step
 Points = list[tuple[float, float]]  # step and value
 
 
-def by_number(path: Path) -> tuple[int, str]:
-    """Seed 10 follows seed 9."""
-    name = path.parent.stem
-    return len(name), name
-
-
 def logs_of(path: str) -> list[str]:
     """The log in a folder of sentkit train, or those of its seeds; other paths are files."""
     for folder in (Path(path), Path(f"{path.rstrip('/')}.part")):
         if (folder / LOG).is_file():
             return [str(folder / LOG)]
-        if found := sorted(folder.glob(f"seed-*/{LOG}"), key=by_number):
+        if found := sorted(folder.glob(f"seed-*/{LOG}"), key=lambda log: natural(log.parent.stem)):
             return list(map(str, found))
     if Path(path).is_dir():
         raise NoInputError(f"{readable(path)}: no {LOG}", advice="give a folder of sentkit train")

@@ -1,7 +1,5 @@
 """Gold scores and similarities of pairs (figure 1 of ConSERT): one panel per file."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from sentkit.arrays import Float64
@@ -13,21 +11,15 @@ from sentkit.plots.reports import titles
 
 FEW = 500  # at most so many pairs are drawn as points
 CELLS = 40  # of the density, on each axis
+Limits = tuple[tuple[float, float], tuple[float, float]]  # of the gold scores and of the similarities
 BANDS = 10  # of gold scores, for the medians
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits of both axes, equal in all panels."""
-
-    gold: tuple[float, float]
-    similarity: tuple[float, float]
 
 
 def pairs(inputs: Inputs, gold: str, metric: str) -> Picture:
     options = ScoreOptions(gold, metric=metric)
     files = [read_gold_pairs(inputs, path, options, paired=False) for path in inputs.paths]
-    limits = Limits(widened([each.gold for each in files]), widened([each.similarities for each in files]))
+    # Equal in all panels.
+    limits = widened([each.gold for each in files]), widened([each.similarities for each in files])
     names = zip(files, titles(inputs.paths), strict=True)
     return Picture(tuple(panel_of(each, title, metric, limits) for each, title in names), height=0.9)
 
@@ -43,7 +35,7 @@ def panel_of(pairs: GoldPairs, title: str, metric: str, limits: Limits) -> Panel
     correlation = 100 * spearman(pairs.similarities, pairs.gold)
     shown = "undefined" if np.isnan(correlation) else f"Spearman {correlation:.1f}"
     note = f"{shown}, n = {len(pairs)}"
-    x, y = Axis("gold", "gold score", *limits.gold), Axis("similarity", metric, *limits.similarity)
+    x, y = Axis("gold", "gold score", *limits[0]), Axis("similarity", metric, *limits[1])
     if len(pairs) <= FEW:
         points = Series("", pairs.gold, pairs.similarities)
         return Panel(x, y, (points,), title=title, note=note)
@@ -53,8 +45,7 @@ def panel_of(pairs: GoldPairs, title: str, metric: str, limits: Limits) -> Panel
 
 def density(pairs: GoldPairs, limits: Limits) -> Grid:
     """The number of pairs in each cell."""
-    ranges = limits.gold, limits.similarity
-    edges = [np.linspace(low, high, CELLS + 1) for low, high in ranges]
+    edges = [np.linspace(low, high, CELLS + 1) for low, high in limits]
     counts, _, _ = np.histogram2d(pairs.gold, pairs.similarities, bins=edges)
     counts = counts.T
     centres = [(edge[1:] + edge[:-1]) / 2 for edge in edges]

@@ -2,8 +2,9 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from sentkit.errors import DataError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_of, scored
-from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.rows.rows import Inputs, blocks
 from sentkit.formats.vectors.checks import parse_rows, refuse_all
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.plots.picture import Axis, Panel, Picture, Series
@@ -26,6 +27,7 @@ NUMBERED = 60  # at most so many pairs have a number
 PERPLEXITY = 30.0
 FEWEST = 3  # vectors
 CLOSE = 0.04  # of the width of the picture: the vectors of a pair have one number
+ROWS_PER_BLOCK = 1024
 Warn = Callable[[str], None]
 
 
@@ -77,48 +79,50 @@ def read_items(inputs: Inputs, path: str, options: SpaceOptions, warn: Warn) -> 
     """The rows of a file, or a sample of them; with --gold, the pairs with extreme scores."""
     reader = VectorReader(inputs)
 
-    sample: Sample[Item] = Sample(options.most, options.seed)
-    extremes = Extremes(options.each, options.seed)
-    for block in reader.blocks_of(path, lambda block: checked(block, options)):
-        rows = zip(block.vectors.astype(np.float64), block.rows.numbers, block.rows.texts, strict=True)
-        for vectors, number, [(label, gold)] in rows:
-            if gold is not None:
-                (sample if options.gold is None else extremes).add(Item(vectors, number, label, gold))
-    if reader.width:
-        check_width(reader.width, path)
+    def items() -> Iterator[Item]:
+        for block in reader.blocks_of(path, lambda block: checked(block, options)):
+            rows = zip(block.vectors.astype(np.float64), block.rows.numbers, block.rows.texts, strict=True)
+            for vectors, number, [(label, gold)] in rows:
+                if gold is not None:
+                    yield Item(vectors, number, label, gold)
+
     if options.gold is not None:
-        return extremes.items(options.label is None)
+        ends = extremes(items(), options.each, options.seed, labelled=options.label is not None)
+        check_width(reader.width or 1, path)
+        return ends
+    sample: Sample[Item] = Sample(options.most, options.seed)
+    for item in items():
+        sample.add(item)
+    check_width(reader.width or 1, path)
     if sample.seen > len(sample.items):
         warn(f"{readable(path)}: the picture has a random sample of {options.most} of {sample.seen} rows")
     return sample.items
 
 
-class Extremes:
-    """The pairs with the highest and with the lowest scores. Of equal scores, random pairs."""
+def extremes(items: Iterable[Item], count: int, seed: int, *, labelled: bool) -> list[Item]:
+    """The pairs with the highest and with the lowest scores, in the order of the rows.
 
-    def __init__(self, count: int, seed: int) -> None:
-        self.count, self.random = count, np.random.Generator(np.random.Philox(seed))
-        self.ends: tuple[list[tuple[float, float, Item]], ...] = [], []  # heaps
+    Of equal scores, random pairs. Unless they are `labelled`, the label is the range of the scores.
+    """
+    random = np.random.Generator(np.random.Philox(seed))
+    ends: list[list[tuple[float, Item]]] = [[], []]
+    for block in blocks(items, ROWS_PER_BLOCK):
+        drawn = [(float(random.random()), item) for item in block]
+        for place, sign in enumerate((1, -1)):
+            key = partial(rank, sign)
+            ends[place] = heapq.nlargest(count, ends[place] + drawn, key=key)
+    kept: dict[int, Item] = {}
+    for end in ends:
+        chosen = [item for _, item in end if item.number not in kept]
+        if chosen:
+            low, high = min(item.gold for item in chosen), max(item.gold for item in chosen)
+            name = f"score {low:g}" if low == high else f"score {low:g} to {high:g}"
+            kept |= {each.number: each if labelled else replace(each, label=name) for each in chosen}
+    return [kept[number] for number in sorted(kept)]
 
-    def add(self, item: Item) -> None:
-        key = float(self.random.random())
-        for heap, score in zip(self.ends, (item.gold, -item.gold), strict=True):
-            if len(heap) < self.count:
-                heapq.heappush(heap, (score, key, item))
-            elif (score, key) > heap[0][:2]:
-                heapq.heapreplace(heap, (score, key, item))
 
-    def items(self, labelled: bool) -> list[Item]:
-        """Both ends, in the order of the rows; if `labelled`, the label is the range of the scores."""
-        kept: dict[int, Item] = {}
-        for heap in self.ends:
-            items = [item for *_, item in heap if item.number not in kept]
-            if items:
-                low, high = min(item.gold for item in items), max(item.gold for item in items)
-                name = f"score {low:g}" if low == high else f"score {low:g} to {high:g}"
-                for item in items:
-                    kept[item.number] = replace(item, label=name) if labelled else item
-        return [kept[number] for number in sorted(kept)]
+def rank(sign: int, drawn: tuple[float, Item]) -> tuple[float, float]:
+    return sign * drawn[1].gold, drawn[0]
 
 
 def panel_of(path: str, title: str, items: Sequence[Item], options: SpaceOptions, warn: Warn) -> Panel:

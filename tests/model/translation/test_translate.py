@@ -2,12 +2,10 @@
 
 import json
 import shutil
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -19,10 +17,9 @@ from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.rows import Rejects
 from sentkit.model.text.groups import prepare
 from sentkit.model.text.tokens import TokenBlock, Tokens
-from sentkit.model.translation.options import Limits, TranslationOptions
+from sentkit.model.translation.options import TranslationOptions
 from sentkit.model.translation.translate import Translator, padded_batches, translate_groups, translate_texts
 
-LIMITS = Limits(read=9, written=9, beams=1)
 KINDS = ("marian", "t5", "nllb", "fsmt")
 START = {"marian": 0, "t5": 0, "nllb": 1, "fsmt": 1}  # the token that the decoder starts from
 FOREIGN = {"nllb": {"source_lang": "eng_Latn", "target_lang": "deu_Latn"}}
@@ -74,12 +71,13 @@ def of_transformers(path: Path, kind: str) -> tuple[Any, Any]:
     return transformers.AutoTokenizer.from_pretrained(path, **source), model
 
 
-def generated(path: Path, kind: str, texts: list[str], **how: Any) -> list[str]:
+def generated(path: Path, kind: str, texts: list[str], seed: int = 0, **how: Any) -> list[str]:
     """The output of `model.generate` for one text at a time."""
     tokenizer, model = of_transformers(path, kind)
     if kind == "nllb":
         how["forced_bos_token_id"] = tokenizer.convert_tokens_to_ids("deu_Latn")
     found = []
+    torch.manual_seed(seed)
     for text in texts:
         written = model.generate(**tokenizer(text, return_tensors="pt"), **how)
         found.append(tokenizer.decode(written[0], skip_special_tokens=True))
@@ -106,14 +104,14 @@ def test_declared_settings_are_the_defaults(folder: Any) -> None:
     assert translated(translator, TEXTS) == generated(path, "marian", TEXTS)
 
 
-def by_loop(kind: str, loaded: tuple[Any, Any], text: str, most: int, choose: Any) -> str:
+def by_loop(kind: str, loaded: tuple[Any, Any], text: str, most: int) -> str:
     """A plain loop for one text without a cache. The first token of NLLB is the target language."""
     tokenizer, model = loaded
     inputs, written = tokenizer(text, return_tensors="pt"), [START[kind]]
     while len(written) <= most and 1 not in written[1:]:
         with torch.no_grad():
             so_far = {"decoder_input_ids": torch.tensor([written]), "use_cache": False}
-            chosen = choose(model(**inputs, **so_far).logits[0, -1])
+            chosen = int(model(**inputs, **so_far).logits[0, -1].argmax())
         forced = kind == "nllb" and len(written) == 1
         written.append(tokenizer.convert_tokens_to_ids("deu_Latn") if forced else chosen)
     return tokenizer.decode(written, skip_special_tokens=True)
@@ -125,50 +123,34 @@ def test_greedy_translations_use_the_most_likely_token_at_each_step(plain: Any, 
     loaded = of_transformers(path, kind)
     found = translated(opened(path, kind, beams=1, max_new_tokens=9), TEXTS, budget=1000)
 
-    assert found == [by_loop(kind, loaded, text, 9, lambda scores: int(scores.argmax())) for text in TEXTS]
+    assert found == [by_loop(kind, loaded, text, 9) for text in TEXTS]
 
 
 @pytest.mark.parametrize(
-    ("kind", "sampling"),
-    [("marian", {"seed": 7}), *((kind, {"seed": 10, "temperature": 2.0, "top_p": 0.6}) for kind in KINDS)],
+    ("kind", "options"),
+    [
+        *((kind, {"seed": 10, "temperature": 2.0, "top_p": 0.6}) for kind in KINDS),
+        ("marian", {"seed": 7}),
+        ("marian", {"seed": 1 << 70}),
+    ],
 )
-def test_a_sample_is_the_largest_of_scores_and_noise(plain: Any, kind: str, sampling: Any) -> None:
-    """The noise is from the seed and the tokens of the text."""
-    path = plain(kind)
-    loaded = of_transformers(path, kind)
-    translator = opened(path, kind, sample=True, max_new_tokens=8, **sampling)
-    options = translator.options
+def test_a_sample_is_that_of_generate_with_the_seed(folder: Any, kind: str, options: Any) -> None:
+    """For one text. The probability of each token is that of the model: there is no top-k."""
+    found = translated(opened(folder(kind), kind, sample=True, max_new_tokens=8, **options), TEXTS[1:2])
+    how = {name: value for name, value in options.items() if name != "seed"}
+    how |= {"do_sample": True, "num_beams": 1, "top_k": 0, "max_new_tokens": 8}
+    expected = generated(folder(kind), kind, TEXTS[1:2], options["seed"] % 2**64, **how)
 
-    def choose(scores: torch.Tensor) -> int:
-        noise = -np.log(random.standard_exponential(len(scores)))
-        return drawn(scores.double().numpy() / options.temperature, noise, options)
-
-    for text, found in zip(TEXTS, translated(translator, TEXTS, budget=1000), strict=True):
-        random = np.random.default_rng([options.seed, *loaded[0](text).input_ids])
-        assert found == by_loop(kind, loaded, text, 8, choose)
+    assert found == expected
 
 
-def drawn(scores: np.ndarray, noise: np.ndarray, options: TranslationOptions) -> int:
-    """Return the token with the largest noisy score among the permitted tokens."""
-    order = sorted(range(len(scores)), key=lambda token: -scores[token])
-    if options.top_p is not None:
-        chances = np.exp(scores) / np.exp(scores).sum()
-        count, mass = 0, 0.0
-        while mass < options.top_p:
-            mass += chances[order[count]]
-            count += 1
-        order = order[:count]
-    return max(order, key=lambda token: scores[token] + noise[token])
+def test_samples_depend_on_the_seed(folder: Any) -> None:
+    first, again, other = (
+        translated(opened(folder("marian"), "marian", sample=True, seed=seed), TEXTS) for seed in (1, 1, 2)
+    )
 
-
-def test_samples_depend_on_seed_and_text_and_not_on_the_batch(folder: Any) -> None:
-    translator = opened(folder("marian"), "marian", sample=True, seed=1)
-    alone = [translated(translator, [text])[0] for text in TEXTS]
-    other = opened(folder("marian"), "marian", sample=True, seed=2)
-
-    assert translated(translator, TEXTS, budget=1000) == alone
-    assert translated(translator, TEXTS[::-1], budget=50) == alone[::-1]
-    assert all(one != two for one, two in zip(alone, translated(other, TEXTS), strict=True))
+    assert first == again
+    assert all(one != two for one, two in zip(first, other, strict=True))
 
 
 # Empty, long and impossible texts
@@ -235,7 +217,7 @@ def test_a_token_without_weights_is_an_error(folder: Any) -> None:
 
 def test_a_batch_that_does_not_fit_is_halved(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The translations are the same. A single text that does not fit is an error."""
-    translator = opened(folder("marian"), "marian", sample=True, seed=3)
+    translator = opened(folder("marian"), "marian")
     expected = translated(translator, TEXTS, budget=1000)
     generate, most = translator.model.generate, 2
 
@@ -256,53 +238,47 @@ def test_a_batch_that_does_not_fit_is_halved(folder: Any, monkeypatch: pytest.Mo
 # Rows
 
 
-class Doubled:
-    """A translator that repeats the tokens of a text."""
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of texts that are translated together."""
+    found: list[int] = []
+    generate = Translator._generate
 
-    def __init__(self, beams: int = 1) -> None:
-        self.batches: list[int] = []
-        self.limits = replace(LIMITS, beams=beams)
+    def counted(self: Translator, batch: TokenBlock) -> list[list[int]]:
+        found.append(len(batch))
+        return generate(self, batch)
 
-    def __call__(self, batch: list[Tokens]) -> list[Any]:
-        from sentkit.model.translation.translate import Translation
-
-        self.batches.append(len(batch))
-        return [
-            Translation("".join(map(chr, tokens.ids * 2)), full="y" in map(chr, tokens.ids))
-            for tokens in batch
-        ]
+    monkeypatch.setattr(Translator, "_generate", counted)
+    return found
 
 
-class Letters:
-    unit, whole = "tokens", False
-
-    def __call__(self, texts: Any) -> TokenBlock:
-        return TokenBlock.of([Tokens([ord(letter) for letter in text], len(text)) for text in texts])
-
-
-def through(texts: list[str], translator: Any, budget: int = 64) -> list[Any]:
-    values = ({"_emb": "x"} if "z" in text else {} for text in texts)
-    rows = block_of(Row(b"{}", each, "a", n) for n, each in enumerate(values))
+def through(texts: list[str], translator: Translator, budget: int = 64) -> list[Any]:
+    rows = block_of(Row(b"{}", {}, "a", n) for n in range(len(texts)))
     rows.texts = [(text,) for text in texts]
-    groups = prepare([rows], Letters(), Rejects(), largest=40)
+    groups = prepare([rows], translator.source, Rejects(), largest=40)
     return [made for group in translate_groups(groups, translator, budget) for made in group.made]
 
 
-def test_equal_texts_of_a_group_are_translated_once() -> None:
-    translator = Doubled()
-    found = through(["a", "b", "a", "a", ""], translator)
+def test_equal_texts_of_a_group_are_translated_once(folder: Any, sizes: list[int]) -> None:
+    translator = opened(folder("marian"), "marian")
+    found = through([*TEXTS[:2], TEXTS[0], TEXTS[0], ""], translator, 1000)
 
-    assert translator.batches == [2]
-    assert [made and made.text for made in found] == ["aa", "bb", "aa", "aa", None]
+    assert sizes == [2]
+    assert [made and made.text for made in found[:2]] == translated(translator, TEXTS[:2])
+    assert (found[2], found[3], found[4]) == (found[0], found[0], None)
 
 
-@pytest.mark.parametrize(("beams", "sizes"), [(1, [4, 4, 2]), (2, [2] * 5), (9, [1] * 10)])
-def test_short_texts_count_as_16_tokens_for_each_beam(beams: int, sizes: list[int]) -> None:
+@pytest.mark.parametrize(("beams", "expected"), [(1, [4, 4, 2]), (2, [2] * 5), (9, [1] * 10)])
+def test_short_texts_count_as_16_tokens_for_each_beam(
+    folder: Any, sizes: list[int], beams: int, expected: list[int]
+) -> None:
     """A budget of 64 tokens: four texts, or two texts with two beams, and at least one text."""
-    translator = Doubled(beams)
-    through([chr(97 + n) for n in range(10)], translator)
+    through(
+        ["a", "cat", "dog", "man", "woman", "sea", "big", "old", "in", "on"],
+        opened(folder("marian"), "marian", beams=beams),
+    )
 
-    assert translator.batches == sizes
+    assert sizes == expected
 
 
 def test_translations_have_no_language_token(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
