@@ -367,7 +367,7 @@ GIVEN = {
 @pytest.mark.slow
 @pytest.mark.parametrize("paper", papers.PAPERS)
 def test_every_row_and_figure_of_a_paper_is_made(run, paper, tmp_path):
-    """Without --quick, on complete suites of a few rows. Nine files of 32 English texts are too few for figure 6."""
+    """Without --quick, on complete suites of a few rows: nine English files have 32 texts each."""
     done = run(paper, *FAST, "--seeds", "1", *GIVEN[paper])
 
     assert done.returncode == 0, done.stderr
