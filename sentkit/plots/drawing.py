@@ -108,11 +108,11 @@ def draw(picture: Picture, file: BinaryIO, form: str, width: float) -> list[str]
             draw_panel(each, panel, styles, inches / columns)
         if handles:
             look = {"handlelength": sample, "columnspacing": 1.0, "labelspacing": 0.3, "borderpad": 0.1}
-            look |= {"handletextpad": 0.4, "frameon": False, "loc": "outside upper center"}
+            look |= {"handletextpad": 0.4, "frameon": False}
             count = min(entries, len(handles))
             # A legend is filled column by column, and read line by line.
             handles = [handle for column in range(count) for handle in handles[column::count]]
-            figure.legend(handles=handles, ncols=count, **look)
+            figure.legend(handles=handles, loc="outside upper center", ncols=count, **look)
         if any(series.marks for panel in picture.panels for series in panel.series):
             figure.draw_without_rendering()
             figure.set_layout_engine("none")
