@@ -213,6 +213,23 @@ def test_the_recipe_follows_the_base(runner, base, first, last, entry, senteval,
     }
 
 
+def test_rows_have_the_order_and_the_readouts_of_the_paper(runner, tmp_path):
+    """In table 4 of DefSent+, a checkpoint that declares `prompt` has the readout of SentEval."""
+    batches = [row.name for _, row in runner("consert", "bert-base").rows_of("4")]
+    base = runner("sg-bert", "bert-base")
+    untuned = [each for system, row in base.rows_of("1")[:4] for each in base.arguments(system, row)]
+    plan = runner("defsent-plus", "bert-base", "--seeds", "0")
+    run = tmp_path / "out/runs/defsent-plus-3-a-ica/seed-0"
+    run.mkdir(parents=True)
+    (run / "sentkit.json").write_text('{"readout": "prompt"}')
+    ours = plan.systems["defsent-plus-3-a-ica"]
+    places = [[*plan.arguments(ours, row)] for row in plan.rows[ours.name] if row.table in ("2", "4")]
+
+    assert batches == [f"consert-batch{size}" for size in (16, 48, 96, 192, 288)]
+    assert untuned == [f"no-tuning=base#{each}" for each in ("cls", "mean", "L0+L1+L2+L3+L4:wk")]
+    assert [each.removeprefix(f"{ours.name}=") for [each] in places[:2]] == [str(run), f"{run}#mean"]
+
+
 def test_the_texts_of_consert_are_english(runner):
     plan = runner("consert", "bert-base")
     [pattern] = (each for each in plan.paper.rows["sts"] if "sts1" in each)
@@ -350,12 +367,12 @@ GIVEN = {
 @pytest.mark.slow
 @pytest.mark.parametrize("paper", papers.PAPERS)
 def test_every_row_and_figure_of_a_paper_is_made(run, paper, tmp_path):
-    """Without --quick, on complete suites of a few rows. There are too few texts for a part of figure 6."""
+    """Without --quick, on complete suites of a few rows: nine English files have 32 texts each."""
     done = run(paper, *FAST, "--seeds", "1", *GIVEN[paper])
 
     assert done.returncode == 0, done.stderr
     assert not_made(tmp_path / "out", paper, "bert-base") == (set(), set(), set())
-    few = [f"not made: texts{count} (texts): {count} texts; sts has 320" for count in (1000, 10000)]
+    few = [f"not made: texts{count} (texts): {count} texts; sts has 288" for count in (1000, 10000)]
     assert re.findall("not made: .*", done.stderr) == (few if paper == "consert" else [])
 
 

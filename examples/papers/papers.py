@@ -270,12 +270,22 @@ class Runner:
         for before, _ in self.missing_runs(system, seed):
             raise NoInputError(f"{system.name}: {before.name} must be made first")
         self.say(run_name(system, seed).replace("/", ", seed "))
+        if not self.given.get(system.name) and not system.checkpoint:
+            self.run(system, seed)
+        self.evaluate(system, seed)
+        mark = self.mark(system, seed)
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+
+    def run(self, system, seed):
         path = self.folder(system, seed)
         path.parent.mkdir(parents=True, exist_ok=True)
-        if self.given.get(system.name) or system.checkpoint:
-            pass
-        elif system.train:
-            self.train(system, seed, path)
+        if system.train:
+            method, *words = self.words(system.train)
+            words = [method, *self.trial, *words, *(() if "--dev" in words else ("--dev", self.dev))]
+            words += ["--entries", self.entries(system.entries)] if system.entries else []
+            words += ["-m", self.start_of(system, seed), "--seed", seed, "-o", path, "--resume"]
+            path.with_suffix(".json").write_text(sentkit("train", *words, *self.settings))
         elif system.flow:
             rows, model = self.prepared.file(system.flow), self.start_of(system, seed)
             vectors = self.encoded(f"{system.name}-{seed}", model, rows, "--readout", FLOW_READOUT)
@@ -286,17 +296,6 @@ class Runner:
             printed = python(*self.words(system.script), "--settings", settings, *rounds)
             path.mkdir(exist_ok=True)
             (path / "table.md").write_text(printed)
-        self.evaluate(system, seed)
-        mark = self.mark(system, seed)
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.touch()
-
-    def train(self, system, seed, path):
-        method, *words = self.words(system.train)
-        words = [method, *self.trial, *words, *(() if "--dev" in words else ("--dev", self.dev))]
-        words += ["--entries", self.entries(system.entries)] if system.entries else []
-        words += ["-m", self.start_of(system, seed), "--seed", seed, "-o", path, "--resume", *self.settings]
-        path.with_suffix(".json").write_text(sentkit("train", *words))
 
     @property
     def trial(self):

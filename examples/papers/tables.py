@@ -16,8 +16,7 @@ from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import format_value
 
 WIDE = 1 << 30
-GLUE = ("qnli", "sst2", "cola", "mrpc", "rte")
-METRICS = {"cola": "matthews"}  # accuracy otherwise
+METRICS = dict.fromkeys(("qnli", "sst2", "cola", "mrpc", "rte"), "accuracy") | {"cola": "matthews"}  # GLUE
 DICTIONARIES = {  # table 1 of DefSent+: definitions, entries, most tokens for BERT and RoBERTa
     "dictionary": ("a, Oxford and WordNet", "331472", "150518", "138", "141"),
     "oxford": ("b, Oxford", "122209", "36767", "108", "113"),
@@ -40,22 +39,22 @@ def beside(runner, number, lines, suite=None):
 
 def glue(runner, number):
     """SG-BERT, table 10: the mean and the deviation of the seeds on the test part of the dev sets."""
-    lines, found = [], False
+    lines = []
     for start in ("no-tuning", "sg-opt"):
-        cells = []
-        for task in GLUE:
-            system = runner.systems[f"{start}-{task}"]
-            paths = [Path(path).with_suffix(".json") for path in runner.checkpoints(system).values()]
-            tests = [json.loads(path.read_text().splitlines()[0])["test"] for path in paths]
-            values = [test[METRICS.get(task, "accuracy")] for test in tests]
-            defined = [value for value in values if value is not None]
-            sd = statistics.stdev(defined) if len(defined) > 1 else None
-            cells.append(shown(statistics.fmean(defined) if defined else None, sd) if values else "")
-        found = found or any(cells)
-        lines.append(Line((HERE, start, ""), (cells[0], cells[1], cells[2], cells[3], cells[4]), here=True))
-    if not found:
+        cells = tuple(glue_cell(runner, runner.systems[f"{start}-{task}"], METRICS[task]) for task in METRICS)
+        lines += [Line((HERE, start, ""), cells, here=True)]
+    if not any(cell for line in lines for cell in line.cells):
         raise MissingError("none of its runs is there")
     return beside(runner, number, lines)
+
+
+def glue_cell(runner, system, metric):
+    paths = [Path(path).with_suffix(".json") for path in runner.checkpoints(system).values()]
+    values = [json.loads(path.read_text().splitlines()[0])["test"][metric] for path in paths]
+    defined = [value for value in values if value is not None]
+    if not defined:
+        return "-" if values else ""
+    return shown(statistics.fmean(defined), statistics.stdev(defined) if len(defined) > 1 else None)
 
 
 def efficiency(runner, number):
@@ -172,9 +171,8 @@ def dictionaries(runner, number):
         try:
             tokenizers[family] = AutoTokenizer.from_pretrained(name)
         except (OSError, ValueError):
-            runner.say(
-                f"not made: table 1, tokens of {family}: {name}: no tokenizer (--given {family}=FOLDER)"
-            )
+            problem = f"{name}: no tokenizer (--given {family}=FOLDER)"
+            runner.say(f"not made: table 1, tokens of {family}: {problem}")
     rows = []
     for name, (title, *published) in DICTIONARIES.items():
         try:
@@ -196,9 +194,8 @@ def dictionaries(runner, number):
 
 def readouts(runner, number):
     """DefSent+, table 7: the readout of each suite."""
-    names = {
-        "step 3": ("sts", "senteval"),
-        **{key: (f"sts-{key}", f"senteval-{key}") for key in ("simcse", "sncse")},
-    }
-    rows = [(name, *(runner.values[each] for each in keys)) for name, keys in names.items()]
+    starts = (("step 3", ""), ("simcse", "-simcse"), ("sncse", "-sncse"))
+    rows = [
+        (name, *(runner.values[f"{suite}{end}"] for suite in ("sts", "senteval"))) for name, end in starts
+    ]
     return text(f"DefSent+, table 7: readouts of {runner.recipe}", ("start",), ("STS", "SentEval"), rows)
