@@ -36,7 +36,7 @@ def diff(
     json: bool = False,
     field_flags: FieldFlags,
 ) -> None:
-    """Compare two encodings of the same texts, or vectors with those of a model.
+    """Compare two encodings of the same texts, or one with a model.
 
     \b
     Examples:
