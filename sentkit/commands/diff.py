@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sentkit.console import Console, print_table, print_text, show, slow
+from sentkit.console import Console, RowProgress, print_table, print_text, show, slow
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import FieldFlags
@@ -36,7 +36,7 @@ def diff(
     json: bool = False,
     field_flags: FieldFlags,
 ) -> None:
-    """Compare two encodings of the same texts, or vectors with those of a model.
+    """Compare two encodings of the same texts, or one with a model.
 
     \b
     Examples:
@@ -117,16 +117,19 @@ def compared_with(
 
     model = find_encoder(name, ReadingOptions(), device=machine.device, precision=machine.precision)
     console.warn(*model.notes)
-    encoder, tally = model.encoder(), Tally()
+    encoder, tally, progress = model.encoder(), Tally(), RowProgress(console)
     console.warn(*encoder.notes)
+    progress.share = inputs.meter.share
 
     def encode(rows: "RowBlock") -> Any:
         groups = prepare([rows], model.tokenizer, Rejects())
-        return np.concatenate([done.vectors[0] for done in encode_list(groups, encoder, tally)])
+        parts = [done.vectors[0] for done in encode_list(groups, encoder, tally, progress.add)]
+        return np.concatenate(parts)
 
     sides = SidesOfModel(inputs, name, encode)
     sides.readers[1].emb, sides.readers[1].width = encoder.specs[0].emb, encoder.width
     record, sample = difference(sides, None, **measures, kept=EXPLAINED)
+    progress.done()
     console.warn(*encoder.remarks(tally))
     if sides.blank:
         console.warn(f"{sides.blank} rows with a blank text are left out")

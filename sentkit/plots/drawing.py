@@ -76,41 +76,7 @@ def draw(picture: Picture, file: BinaryIO, form: str, width: float) -> list[str]
         warnings.simplefilter("always")
         matplotlib.rcdefaults()  # not the settings of the user, so that equal data give equal bytes
         matplotlib.rcParams.update(STYLE)
-<<<<<<< HEAD
         figure_of(picture, width).savefig(file, format=form, dpi=DPI, metadata=NO_DATES[form])
-=======
-        columns = min(picture.columns, len(picture.panels))
-        rows = math.ceil(len(picture.panels) / columns)
-        styles = numbers_of(picture)
-        inches = width / INCH
-        handles = legend_handles(picture, styles)
-        longest = max((len(handle.get_label()) for handle in handles), default=0)
-        lines = any(series.form in ("line", "level") for panel in picture.panels for series in panel.series)
-        sample = 2.6 if lines else 1.6  # letters of a line in the legend: dashes need more
-        letters = longest * LETTER + sample + 1.6
-        entries = max(1, int(inches / POINT / (letters * TEXT)))  # in a line of the legend
-        heights = [panel_height(panel, picture.height * inches / columns, inches) for panel in picture.panels]
-        starts = range(0, len(heights), columns)
-        height = sum(max(heights[start : start + columns]) for start in starts)
-        figure = Figure((inches, height + math.ceil(len(handles) / entries) * LINE * POINT), dpi=DPI)
-        figure.set_layout_engine("constrained", w_pad=0.02, h_pad=0.02, wspace=0.03, hspace=0.04)
-        axes = [figure.add_subplot(rows, columns, number + 1) for number in range(len(picture.panels))]
-        for each, panel in zip(axes, picture.panels, strict=True):
-            draw_panel(each, panel, styles, inches / columns)
-        if handles:
-            look = {"handlelength": sample, "columnspacing": 1.0, "labelspacing": 0.3, "borderpad": 0.1}
-            look |= {"handletextpad": 0.4, "frameon": False}
-            count = min(entries, len(handles))
-            # A legend is filled column by column, and read line by line.
-            handles = [handle for column in range(count) for handle in handles[column::count]]
-            figure.legend(handles=handles, loc="outside upper center", ncols=count, **look)
-        if any(series.marks for panel in picture.panels for series in panel.series):
-            figure.draw_without_rendering()
-            figure.set_layout_engine("none")
-            for each, panel in zip(axes, picture.panels, strict=True):
-                write_marks(each, panel, styles)
-        figure.savefig(file, format=form, dpi=DPI, metadata=NO_DATES[form])
->>>>>>> papers
     missing = [each for each in caught if "missing from font" in str(each.message)]
     return [f"{len(missing)} characters have no glyph in the font of the picture"] if missing else []
 

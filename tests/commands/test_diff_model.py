@@ -11,8 +11,8 @@ from support import SMALL, TEXTS, copy_tokenizer, in_jsonl
 
 torch = pytest.importorskip("torch")
 WORDS = " ".join(TEXTS).split()
-LONG = [" ".join(WORDS[(n * k) % len(WORDS)] for k in range(1, 90 + 12 * n)) for n in (1, 5)]
-MIXED = [*TEXTS, *(f"{text.title()} in Paris" for text in TEXTS[:3]), *LONG]
+LONG = " ".join(WORDS[5 * k % len(WORDS)] for k in range(1, 150))
+MIXED = [*TEXTS[:5], *(f"{text.title()} in Paris" for text in TEXTS[5:8]), LONG]
 
 
 def made(folder, kind):
@@ -217,10 +217,30 @@ def test_another_family_runs_through_transformers(sentkit, tmp_path):
         assert (found["explained"], found["changes"]) == (True, [change])
 
 
+def test_a_readout_with_a_template_is_one_of_the_readouts(sentkit, tiny, tmp_path):
+    """The texts of the others have no template."""
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    assert sentkit("export", "-m", tiny, "--readout", "prompt", "-o", "model").code == 0
+    vectors = sentkit("encode", "texts.txt", "-m", "model", "--readout", "max").vectors()
+    found = explained(sentkit, TEXTS, vectors, "-m", "model")["explanation"]
+
+    assert (found["explained"], found["changes"]) == (True, ["readout max instead of prompt"])
+
+
+def test_a_normalizer_without_lower_case():
+    from sentkit.model.transformer.variants import cased
+
+    inner = [{"type": "NFC"}, {"type": "Lowercase"}, {"type": "BertNormalizer", "lowercase": True}]
+    left = [{"type": "NFC"}, {"type": "BertNormalizer", "lowercase": False}]
+    assert cased({"type": "Sequence", "normalizers": inner}) == {"type": "Sequence", "normalizers": left}
+    assert cased({"type": "Sequence", "normalizers": inner[1:2]}) == {"type": "Sequence", "normalizers": []}
+    assert cased({"type": "Lowercase"}) is None
+
+
 def test_a_truncated_text_among_many_is_in_the_sample(sentkit, tiny_model):
     """Half of the sample are the vectors that differ most."""
     texts = [f"{TEXTS[n % 9]} {n}" for n in range(300)]
-    texts[217] = LONG[-1]
+    texts[217] = LONG
     found = explained(sentkit, texts, encode(tiny_model, texts, most=128), "-m", tiny_model)["explanation"]
 
     assert (found["texts"], found["changes"]) == (64, ["at most 128 tokens instead of 256"])

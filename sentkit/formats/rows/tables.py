@@ -30,6 +30,7 @@ from sentkit.formats.rows.lines import (
 )
 
 DELIMITERS = {"tsv": "\t", "csv": ",;\t|"}  # several: the first line of the file decides
+NAMES = {";": "semicolon", "\t": "tab", "|": "vertical bar"}
 QUOTING = {"tsv": "none", "csv": "csv"}
 csv.field_size_limit(sys.maxsize)  # `csv_records` limits the size before parsing
 
@@ -103,7 +104,7 @@ def detected(
     counts = Counter(QUOTED.sub("", line))
     found = max(delimiters, key=lambda each: counts[each] + 1 == columns if columns else counts[each])
     if found != delimiters[0]:
-        note(f"fields are separated by {found!r}")
+        note(f"the delimiter is a {NAMES[found]}")
     return found, chain(start, blocks)
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
-from itertools import groupby
 from os import getpid
 from typing import Any
 
@@ -35,6 +34,7 @@ from sentkit.model.transformer.readouts import apply_readouts, width_of_vectors
 from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.transforms.steps import Linear, Norm, Normalize, Step, Truncate, applied
 
+Network = Bert | TransformersModel
 # Limits of the distance, which is 0 for equal vectors; see `distances`. Measured with all-MiniLM-L6-v2: other
 # programs in float16 8e-7, in bfloat16 1e-5 to 5e-5; int8 4e-4 with a scale per row, 5e-2 with one scale.
 EQUAL = 2e-6
@@ -46,8 +46,7 @@ LONGEST_PADDED = 256  # tokens
 BATCHES = 8
 OF_PADDING = ("mean", "last")  # readouts that may read the padding
 WEIGHTS = {
-    "bf16 weights": "weights in bf16",
-    "bf16": "states and weights in bf16",
+    "bf16": "weights in bf16",
     "int8 by row": "weights in int8, a scale for each row",
     "int8": "weights in int8, a scale for each matrix",
 }
@@ -68,9 +67,7 @@ class Settings:
     prompt: str | None = None
     max_length: int | None = None
     case: str | None = None  # lower or cased
-    special: str = (
-        "read"  # the special tokens; unread: the readout leaves them out; absent: the model gets none
-    )
+    special: str = "read"  # by readout and model; unread: not by the readout; absent: not by the model
     padded: bool = False  # the readout reads the padding
     shift: int = 0  # of the positions
     weights: str = "fp32"
@@ -209,37 +206,24 @@ class VariantEncoder:
             yield Variant("no layers behind the readout", {"dense": False})
         if any(isinstance(step, Truncate) for step in self.steps):
             yield Variant("all numbers", {"dim": 0})
-        dim = self.given.shape[1]
-        if dim < width_behind(self.steps, self.width):
-            yield Variant(
-                f"the first {dim} numbers" + ", at unit length again" * self.base.unit, {"dim": dim}
-            )
+        dim, width = self.given.shape[1], width_of_vectors(self.body, self.reading.readouts)
+        if dim < width_behind(self.steps, width):
+            name, again = f"the first {dim} numbers", ", at unit length again" * self.base.unit
+            yield Variant(name + again, {"dim": dim})
             if self.base.unit:
-                name = f"the first {dim} numbers, not at unit length again"
-                yield Variant(name, {"dim": dim, "again": False})
+                yield Variant(f"{name}, not at unit length again", {"dim": dim, "again": False})
 
     def variants_of_texts(self) -> Iterator[Variant]:
         """Changes of the tokens that change those of these texts."""
         tokenizer, declared = self.reading.tokenizer, self.checkpoint.declared
         most, prompt = tokenizer.max_length, tokenizer.prompt
         instead = f" instead of {shown(prompt)}" if prompt else ""
-        cased = not np.array_equal(tokenizer(["Ab"]).ids, tokenizer(["ab"]).ids)
-        possible = [
-            *(
-                Variant(f"prompt {shown(each)}{instead}" if each else f"no prompt{instead}", {"prompt": each})
-                for each in dict.fromkeys([*declared.prompts.values(), *PROMPTS, ""])
-                if each != prompt
-            ),
-            *(
-                Variant(f"at most {n} tokens instead of {most}", {"max_length": n})
-                for n in LENGTHS
-                if n != most
-            ),
-            Variant("lower case", {"case": "lower"})
-            if cased
-            else Variant("no lower case", {"case": "cased"}),
-            Variant("no special tokens", {"special": "absent"}),
-        ]
+        prompts = [each for each in dict.fromkeys([*declared.prompts.values(), *PROMPTS]) if each != prompt]
+        possible = [Variant(f"prompt {shown(each)}{instead}", {"prompt": each}) for each in prompts if each]
+        possible += [Variant(f"no prompt{instead}", {"prompt": ""})]
+        possible += [Variant(f"at most {n} tokens instead of {most}", {"max_length": n}) for n in LENGTHS]
+        possible += [Variant("lower case", {"case": "lower"}), Variant("no lower case", {"case": "cased"})]
+        possible += [Variant("no special tokens", {"special": "absent"})]
         own = self.tokens(*self.base.of_texts).ids
         for variant in possible:
             try:
@@ -260,28 +244,18 @@ class VariantEncoder:
         for weights, name in WEIGHTS.items():
             yield Variant(name, {"weights": weights})
 
-    @property
-    def width(self) -> int:
-        return width_of_vectors(self.body, self.reading.readouts)
-
     def results(self, combinations: Iterable[tuple[Variant, ...]]) -> list[Result]:
         """The results in the same order, without variants that are impossible or give another width."""
-        settings = [
-            (
-                number,
-                variants,
-                replace(self.base, **{k: v for each in variants for k, v in each.changes.items()}),
-            )
-            for number, variants in enumerate(combinations)
-        ]
+        passes = dict[str, list[tuple[int, tuple[Variant, ...], Settings]]]()
+        for number, variants in enumerate(combinations):
+            changes = {name: value for each in variants for name, value in each.changes.items()}
+            settings = replace(self.base, **changes)
+            passes.setdefault(settings.of_pass, []).append((number, variants, settings))
         found = dict[int, Result]()
-        for _, group in groupby(
-            sorted(settings, key=lambda each: each[2].of_pass), lambda each: each[2].of_pass
-        ):
-            own = list(group)
-            states = self.states(own[0][2], dict.fromkeys(each.readout for _, _, each in own))
-            for number, variants, each in own:
-                vectors = self.vectors(states.get(each.readout), each)
+        for _, own in sorted(passes.items()):  # passes with the same weights after each other
+            states = self.states(own[0][2], dict.fromkeys(settings.readout for _, _, settings in own))
+            for number, variants, settings in own:
+                vectors = self.vectors(states.get(settings.readout), settings)
                 if vectors is not None:
                     distance, cosines, ratios = distances(self.given, vectors)
                     found[number] = Result(variants, float(distance.mean()), cosines, ratios)
@@ -330,39 +304,32 @@ class VariantEncoder:
             return tokens
         own = own_tokens(tokens.lengths, tokenizer.before, tokenizer.after)
         counts = np.add.reduceat(own, tokens.starts, dtype=np.int64)
-        return TokenBlock(tokens.ids[own], counts, counts)
+        at, skip = (
+            None if column is None else np.maximum(column - tokenizer.before, 0)
+            for column in (tokens.at, tokens.skip)
+        )
+        return TokenBlock(tokens.ids[own], counts, counts, at=at, skip=skip)
 
     def states(self, settings: Settings, names: Iterable[str]) -> dict[str, Float32]:
         """The readouts (n, c, d) of one pass through the network."""
         tokens, body = self.tokens(*settings.of_texts), self.bodies(settings.weights)
-        readouts = [
-            each for each in map(parse_readout, names) if not settings.padded or each.name in OF_PADDING
-        ]
+        possible = OF_PADDING if settings.padded else names
+        readouts = [parse_readout(name) for name in names if name in possible]
         batches = np.array_split(np.argsort(tokens.lengths, kind="stable"), min(BATCHES, len(tokens)))
 
         def run(batch: Any) -> list[Float32]:
             with torch.inference_mode():
-                own = tokens.take(batch)
-                states = (
-                    self.padded(body, own, readouts)
-                    if settings.padded
-                    else self.read(body, own, readouts, settings)
-                )
-            return [each.float().numpy() for each in states]
+                read = self.read_padded if settings.padded else self.read
+                return [each.float().numpy() for each in read(body, tokens.take(batch), readouts, settings)]
 
         mapped = one_thread_each(self.threads, getpid()).map if self.threads else map
         columns = zip(*mapped(run, batches), strict=True)
         back = np.argsort(np.concatenate(batches))
-        return {
-            each.name: np.concatenate(column)[back] for each, column in zip(readouts, columns, strict=False)
-        }
+        arrays = [np.concatenate(column)[back] for column in columns]
+        return {each.name: array for each, array in zip(readouts, arrays, strict=True)}
 
     def read(
-        self,
-        body: Bert | TransformersModel,
-        tokens: TokenBlock,
-        readouts: Sequence[Readout],
-        settings: Settings,
+        self, body: Network, tokens: TokenBlock, readouts: Sequence[Readout], settings: Settings
     ) -> list[Tensor]:
         """The readouts (b, 1, d) of a batch."""
         skip = 0 if tokens.skip is None else int(tokens.skip[0])
@@ -377,8 +344,8 @@ class VariantEncoder:
             packed = replace(packed, read=own_tokens(tokens.lengths, max(before, skip), after))
         return [each[:, None] for each in apply_readouts(body, packed, readouts)]
 
-    def padded(
-        self, body: Bert | TransformersModel, tokens: TokenBlock, readouts: Sequence[Readout]
+    def read_padded(
+        self, body: Network, tokens: TokenBlock, readouts: Sequence[Readout], settings: Settings
     ) -> list[Tensor]:
         """The readouts (b, t, d) of texts that are padded to 1, 2 .. t tokens, or have more."""
         count, longest = len(tokens), min(self.reading.tokenizer.max_length, LONGEST_PADDED)
@@ -398,30 +365,22 @@ class VariantEncoder:
         chosen = {"mean": means, "last": last}
         return [chosen[each.name].gather(1, places.expand_as(last)) for each in readouts]
 
-    def rounded_body(self, weights: str) -> Bert | TransformersModel:
-        """The network with weights, or also states, of fewer bits."""
+    def rounded_body(self, weights: str) -> Network:
+        """The network with weights of fewer bits."""
         if weights == "fp32":
             return self.body
         body = deepcopy(self.body)
-        if weights == "bf16":
-            return body.bfloat16()
-        if weights == "bf16 weights":
-            for value in body.parameters():
-                value.data = value.bfloat16().float()
-            return body
-        for name, layer in body.named_modules():
-            if isinstance(layer, nn.Linear):
-                parts = layer.weight.data.chunk(3 if name.endswith(".qkv") else 1)  # of three matrices
-                layer.weight.data = torch.cat(
-                    [in_int8(part, by_row=weights == "int8 by row") for part in parts]
-                )
+        for value in body.parameters() if weights == "bf16" else ():
+            value.data = value.bfloat16().float()
+        layers = body.named_modules() if weights != "bf16" else ()
+        for name, layer in ((name, layer) for name, layer in layers if isinstance(layer, nn.Linear)):
+            parts = []
+            for part in layer.weight.data.chunk(3 if name.endswith(".qkv") else 1):  # three matrices in one
+                largest = part.abs().amax(1, keepdim=True) if weights == "int8 by row" else part.abs().max()
+                scale = largest.clamp_min(1e-12) / 127
+                parts.append((part / scale).round() * scale)
+            layer.weight.data = torch.cat(parts)
         return body
-
-
-def in_int8(weight: Tensor, *, by_row: bool) -> Tensor:
-    largest = weight.abs().amax(1, keepdim=True) if by_row else weight.abs().max()
-    scale = largest.clamp_min(1e-12) / 127
-    return (weight / scale).round() * scale
 
 
 def own_tokens(lengths: NDArray[np.int64], before: int, after: int) -> NDArray[np.bool_]:
@@ -435,9 +394,10 @@ def cased(step: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """A normalizer of a tokenizer without its lower case."""
     if step is None or step["type"] == "Lowercase":
         return None
-    inner = [left for each in step.get("normalizers", ()) if (left := cased(each)) is not None]
-    changed = {"lowercase": False} if "lowercase" in step else {"normalizers": inner} if inner else {}
-    return {**step, **changed}
+    if "normalizers" in step:
+        inner = map(cased, step["normalizers"])
+        return {**step, "normalizers": [each for each in inner if each is not None]}
+    return {**step, "lowercase": False} if "lowercase" in step else dict(step)
 
 
 def shown(prompt: str) -> str:

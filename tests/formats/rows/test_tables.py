@@ -41,13 +41,13 @@ def test_a_quoted_csv_field_may_contain_newlines_commas_and_quotes(rows_of: Rows
     ("content", "columns", "rows", "note"),
     [
         ("a,b\n1;2,3\n", "", [{"a": "1;2", "b": "3"}], ""),
-        ("a;b;c\n1,5;2;3\n", "", [{"a": "1,5", "b": "2", "c": "3"}], "';'"),
-        ('"a,b"\tc\n"1\t2"\t3\n', "", [{"a,b": "1\t2", "c": "3"}], "'\\t'"),
-        ("a,b;c|d|e\n1|2|3\n", "", [{"a,b;c": "1", "d": "2", "e": "3"}], "'|'"),
+        ("a;b;c\n1,5;2;3\n", "", [{"a": "1,5", "b": "2", "c": "3"}], "semicolon"),
+        ('"a,b"\tc\n"1\t2"\t3\n', "", [{"a,b": "1\t2", "c": "3"}], "tab"),
+        ("a,b;c|d|e\n1|2|3\n", "", [{"a,b;c": "1", "d": "2", "e": "3"}], "vertical bar"),
         ("a;b,c\n1,2\n", "", [{"a;b": "1", "c": "2"}], ""),  # as many: a comma
         ("text\n1;2\n", "", [{"text": "1;2"}], ""),
         ("1,5;2\n", "ab", [{"a": "1", "b": "5;2"}], ""),  # both give two cells: a comma
-        ("1,5,6;2\n", "ab", [{"a": "1,5,6", "b": "2"}], "';'"),
+        ("1,5,6;2\n", "ab", [{"a": "1,5,6", "b": "2"}], "semicolon"),
         ("1;2\n", "a", [{"a": "1;2"}], ""),
     ],
 )
@@ -57,7 +57,7 @@ def test_the_first_line_of_csv_has_the_delimiter(tmp_path, content, columns, row
     inputs = Inputs([str(tmp_path / "a.csv")], columns=[*columns], rejects=Rejects(note=notes.append))
 
     assert [row.values for row in inputs.read(lambda row: row)] == rows
-    assert notes == ([f"{tmp_path}/a.csv: fields are separated by {note}"] if note else [])
+    assert notes == ([f"{tmp_path}/a.csv: the delimiter is a {note}"] if note else [])
 
 
 @pytest.mark.parametrize(
