@@ -154,7 +154,7 @@ import sys, torch
 from sentkit import cli
 from sentkit.model.transformer import flash
 codes = [cli.status(words.split()) for words in sys.argv[1:]]
-flash.works(flash.flash, 2, 16, torch.device("cpu"), trains=True)
+flash.works(flash.flash, 2, 16, torch.device("cpu"), 0, trains=True)
 print(codes, *(name for name in ("torch._dynamo", "transformers") if name in sys.modules))
 """
 
