@@ -151,11 +151,18 @@ def is_right(
         return True
     dropped = packed_attention(kernel, queries, pairs, packed, heads, dropout=DROPOUT)
     [of_dropped] = torch.autograd.grad(dropped, values, slopes)
-    # With the same dropout, the output is a linear function of the values, which has this gradient.
-    output = (dropped.double() * slopes).sum()
-    linear = (values.double() * of_dropped)[:, 2 * width :].sum()
-    repeats = (output - linear).abs() < NEAR * dropped.double().norm() * slopes.double().norm()
-    return bool(repeats) and not near(dropped, whole)
+    # With the same dropout, the output is a linear function of the values, which has this gradient. So these
+    # sums are equal in each sentence and head.
+    output = by_sentence(dropped.double() * slopes, packed, heads)
+    linear = by_sentence((values.double() * of_dropped)[:, 2 * width :], packed, heads)
+    one, other = (by_sentence(each.double() ** 2, packed, heads) for each in (dropped, slopes))
+    repeats = (output - linear).abs() <= NEAR * (one * other).sqrt()
+    return bool(repeats.all()) and not near(dropped, whole)
+
+
+def by_sentence(values: Tensor, packed: Packed, heads: int) -> Tensor:
+    """Return the sums (b, h) of values (n, d)."""
+    return torch.stack([each.unflatten(1, (heads, -1)).sum((0, 2)) for each in values.split(packed.lengths)])
 
 
 def near(found: Tensor, expected: Tensor, tolerance: float = NEAR) -> bool:
