@@ -1,7 +1,7 @@
 """`sentkit predict`: the class or the score of every row."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from sentkit.console import Console, RowProgress
 from sentkit.errors import UsageError
@@ -11,7 +11,8 @@ from sentkit.flags.rules import Named
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
-    from sentkit.arrays import Floats
+    from numpy.typing import NDArray
+
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.rows.splice import NewFields
     from sentkit.formats.vectors.vectors import VectorBlock
@@ -68,7 +69,7 @@ def predict(
 
             classifier = read_classifier(model)
             answers = classifier.answers
-            groups: Iterator[tuple[VectorBlock, Floats]] = classifier.outputs(inputs)
+            groups: Iterator[tuple[VectorBlock, NDArray[Any]]] = classifier.outputs(inputs)
         else:
             from sentkit.model.classifier import ClassifierModel
 
@@ -91,7 +92,7 @@ def predict(
 
 
 def marked(
-    block: "VectorBlock", outputs: "Floats", fields: "list[NewFields]", *, replace: bool
+    block: "VectorBlock", outputs: "NDArray[Any]", fields: "list[NewFields]", *, replace: bool
 ) -> "VectorBlock":
     """Mark rows with an output that JSON cannot represent, and rows that have one of the new fields."""
     import numpy as np
@@ -106,7 +107,7 @@ def marked(
 
 def outputs_of(
     text_model: "ClassifierModel", inputs: "Inputs", console: Console
-) -> "Iterator[tuple[VectorBlock, Floats]]":
+) -> "Iterator[tuple[VectorBlock, NDArray[Any]]]":
     """Yield groups of rows, which have no vectors, and the outputs of the head (n, k)."""
     from sentkit.formats.vectors.store import common_fields
     from sentkit.formats.vectors.vectors import VectorBlock

@@ -224,9 +224,7 @@ def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("top", [1, 40, 3000])
-def test_bounds_serve_all_limits_of_closest_pairs(
-    bounded: list[int], top: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bounds_serve_all_limits_of_closest_pairs(bounded: list[int], top: int, monkeypatch: Any) -> None:
     monkeypatch.setattr(closest_pairs, "FIRST_ROWS", 5)
     monkeypatch.setattr(closest_pairs, "ROWS_PER_SEARCH", 30)
     corpus = uneven_rows(150, 64, seed=5)
@@ -235,8 +233,7 @@ def test_bounds_serve_all_limits_of_closest_pairs(
     found = closest_pairs.closest_pairs(corpus, top)
 
     assert [*zip(found.left.tolist(), found.right.tolist(), strict=True)] == [pair[1:] for pair in best]
-    assert len(bounded) == 1
-    assert bounded[0]
+    assert [count > 0 for count in bounded] == [True]
 
 
 def test_a_bound_is_at_least_the_product() -> None:

@@ -1,7 +1,6 @@
 """The protocols of SentEval against plain scikit-learn, fold by fold."""
 
 import itertools
-import warnings
 from functools import partial
 
 import numpy as np
@@ -85,14 +84,10 @@ def test_a_fit_that_does_not_converge_is_known(data, jobs, monkeypatch, recwarn)
     monkeypatch.setattr("sentkit.labels.probes.classifiers.ITERATIONS", 7)
     fits = [Fit(np.arange(60), np.arange(60, 90), penalty) for penalty in (0.01, 1e4, 0.01, 1e4)]
     finished = [found.finished for found in in_order(partial(logreg, data), fits, jobs)]
+    LogisticRegression(C=0.01, max_iter=7).fit(data.features[:60], data.codes[:60])
     assert not recwarn.list
-
-    for fit, own in zip(fits, finished, strict=True):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            model = LogisticRegression(C=fit.penalty, max_iter=7)
-            model.fit(data.features[fit.train], data.codes[fit.train])
-        assert own == (not any(each.category is ConvergenceWarning for each in caught))
+    LogisticRegression(C=1e4, max_iter=7).fit(data.features[:60], data.codes[:60])
+    assert recwarn.pop(ConvergenceWarning)
     assert finished == [True, False, True, False]
 
 
