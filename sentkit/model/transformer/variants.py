@@ -236,7 +236,7 @@ class VariantEncoder:
     def variants_of_network(self) -> Iterator[Variant]:
         yield Variant("special tokens left out of the readout", {"special": "unread"})
         yield Variant("padding read by the readout", {"padded": True})
-        if isinstance(self.body, Bert):
+        if isinstance(self.body, Bert) and self.body.positions is not None:
             offset = self.body.architecture.position_offset
             yield from (
                 Variant(f"positions shifted by {n:+}", {"shift": n}) for n in (1, -1, -2) if n + offset >= 0
@@ -336,6 +336,7 @@ class VariantEncoder:
         packed = pack_ids(tokens.ids.astype(np.int64), tokens.lengths.tolist(), at=tokens.at, skip=skip)
         if settings.shift:
             assert isinstance(body, Bert), "others have no such variant"
+            assert body.positions is not None, "others have no such variant"
             last = body.positions.num_embeddings - 1 - body.architecture.position_offset
             packed = replace(packed, positions=(packed.positions + settings.shift).clamp(max=last))
         if settings.special == "unread":
@@ -349,12 +350,14 @@ class VariantEncoder:
         """The readouts (b, t, d) of texts that are padded to 1, 2 .. t tokens, or have more."""
         count, longest = len(tokens), min(self.reading.tokenizer.max_length, LONGEST_PADDED)
         longest = max(longest, int(tokens.lengths.max()))
-        ids = np.full((count, longest), self.checkpoint.config.get("pad_token_id") or 0, np.int64)
+        padding = int(self.checkpoint.config.get("pad_token_id") or 0)
+        ids = np.full((count, longest), padding, np.int64)
         real = np.arange(longest) < tokens.lengths[:, None]
         ids[real] = tokens.ids
         packed = pack_ids(ids.ravel(), [longest] * count)
         positions = packed.positions
-        if isinstance(body, Bert) and body.architecture.position_offset:  # RoBERTa has a position for padding
+        if isinstance(body, Bert) and padding == body.architecture.position_offset - 1:
+            # RoBERTa and MPNet have a position for padding.
             positions = positions.where(torch.from_numpy(real.ravel()), -1)
         packed = replace(packed, positions=positions, keys=tuple(tokens.lengths.tolist()))
         *_, states = body.states(packed)
