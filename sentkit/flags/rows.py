@@ -96,7 +96,7 @@ class StreamFlags(FieldFlags):
         given = filter(None, (reads or {}).values())
         others = [path for paths in given for path in ([paths] if isinstance(paths, str) else paths)]
         self.take_snapshots([*self.paths, *others])
-        policy = Rejects(skip=self.rejects is not None, warn=console.warn)
+        policy = Rejects(skip=self.rejects is not None, warn=console.warn, note=console.note)
         meter = Meter(self.paths)
         inputs = replace(self.inputs(self.paths, known), rejects=policy, meter=meter)
         for path in inputs.paths:

@@ -132,3 +132,12 @@ def test_rejects_and_good_rows_are_all_there(encode, tmp_path):
     assert [row["text"] for row in done.rows] == good
     rejects = map(json.loads, (tmp_path / "bad.jsonl").read_text().splitlines())
     assert [reject["row"].encode() for reject in rejects] == lines[::7]
+
+
+def test_another_delimiter_of_csv_is_reported_with_v(sentkit, tiny, tmp_path):
+    (tmp_path / "a.csv").write_text('id;text\n1;a cat\n2;"a; dog"\n')
+    done = sentkit("encode", "a.csv", "-m", tiny, "-v")
+
+    assert [row["text"] for row in done.rows] == ["a cat", "a; dog"]
+    assert "sentkit encode: a.csv: the delimiter is a semicolon" in done.told
+    assert "delimiter" not in sentkit("encode", "a.csv", "-m", tiny).err

@@ -124,6 +124,7 @@ class Rejects:
     skip: bool = False
     file: BinaryIO | None = None
     warn: Callable[[str], None] = lambda message: None
+    note: Callable[[str], None] = lambda message: None  # of automatic choices
     count: int = 0
     first: DataError | None = None
 
@@ -199,7 +200,12 @@ class Inputs:
 
     def other(self, *paths: str) -> "Inputs":
         """The same options for other files, in which every bad row is an error."""
-        return replace(self, paths=paths, rejects=Rejects(warn=self.rejects.warn), meter=Meter(paths))
+        return replace(
+            self,
+            paths=paths,
+            rejects=Rejects(warn=self.rejects.warn, note=self.rejects.note),
+            meter=Meter(paths),
+        )
 
     def other_paths(self, *paths: str) -> "Inputs":
         """The same options and rejects for other files."""
@@ -294,7 +300,10 @@ class Inputs:
             self.rejects.warn(f"{path}:{number}: {problem}")
 
         return tables.table_blocks(
-            path, blocks, format, self.quoting, self.columns, longest=self.longest, warn=warn
+            *(path, blocks, format, self.quoting, self.columns),
+            longest=self.longest,
+            warn=warn,
+            note=self.rejects.note,
         )
 
 

@@ -8,6 +8,7 @@ import csv
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import BinaryIO
 
 from sentkit.errors import DataError
@@ -28,6 +29,7 @@ from sentkit.formats.rows.lines import (
 )
 
 DELIMITERS = {"tsv": "\t", "csv": ","}
+POSSIBLE = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}  # delimiters of CSV
 QUOTING = {"tsv": "none", "csv": "csv"}
 csv.field_size_limit(sys.maxsize)  # `csv_records` limits the size before parsing
 
@@ -43,13 +45,16 @@ def table_blocks(
     *,
     longest: int,
     warn: Callable[[int, str], None],
+    note: Callable[[str], None],
 ) -> Iterator[RowBlock]:
     """Yield the rows. Raise a DataError for the header, because without it no line can be read.
 
     With `columns`, there is no header line. A blank line is a row only in a table of one column, where it is
-    an empty text. Without `quoting`, `warn` is called once for a TSV line with a quoted field.
+    an empty text. Without `quoting`, `warn` is called once for a TSV line with a quoted field. `note` is
+    called if the header of CSV has another delimiter than a comma.
     """
-    delimiter, header = DELIMITERS[format], list(columns)
+    header, detected = list(columns), format == "csv" and not columns
+    delimiter, blocks = delimiter_of(blocks, source, note) if detected else (DELIMITERS[format], blocks)
     quoted = (quoting or QUOTING[format]) == "csv"
     named = "--columns" if columns else "the header"
     records: Iterable[Records] = ((range(first, first + len(lines)), lines) for first, lines in blocks)
@@ -83,6 +88,21 @@ def table_blocks(
             block = parsed_block(source, zip(numbers, raws, strict=True), to_object, longest)
             block.made = True
             yield block
+
+
+def delimiter_of(
+    blocks: Iterable[LineBlock], source: str, note: Callable[[str], None]
+) -> tuple[str, Iterable[LineBlock]]:
+    """The most frequent delimiter of the first line outside quotes, or a comma; and all lines."""
+    rest = iter(blocks)
+    first = next(rest, None)
+    if first is None:
+        return ",", ()
+    text = re.sub(rb'"[^"]*"?', b"", first[1][0]) if first[1] else b""
+    delimiter = max(POSSIBLE, key=lambda each: text.count(each.encode()))  # the first of equal ones
+    if delimiter != ",":
+        note(f"{source}: the delimiter is a {POSSIBLE[delimiter]}")
+    return delimiter, chain([first], rest)
 
 
 def table_cells(raws: list[bytes], delimiter: str, *, quoted: bool) -> list[list[str]] | None:
@@ -197,6 +217,7 @@ def ends_inside(line: bytes, inside: bool, delimiter: bytes) -> bool:
 
 
 IN_QUOTES = re.compile('[",\r\n\ufeff]')  # characters of a cell that needs quotes; also a byte order mark
+IN_HEADER = re.compile('[",;|\t\r\n\ufeff]')  # of a name, so that it does not change the delimiter
 
 
 class TableWriter:
@@ -210,7 +231,7 @@ class TableWriter:
         self.out, self.delimiter = out, DELIMITERS[suffix.removeprefix(".")]
         self.columns: list[str] = []
 
-    def line(self, cells: Sequence[str]) -> bytes:
+    def line(self, cells: Sequence[str], special: re.Pattern[str] = IN_QUOTES) -> bytes:
         """A record, which `table_rows` reads back. Raises BadLine if there is none."""
         if any("\0" in cell for cell in cells):
             raise BadLine("a NUL character: a table cannot contain it")
@@ -219,7 +240,7 @@ class TableWriter:
                 raise BadLine("a tab or newline: TSV cannot contain it, CSV can")
             return "\t".join(cells).encode() + b"\n"
         # The module csv does not quote a carriage return in all versions of Python.
-        quoted = ['"' + cell.replace('"', '""') + '"' if IN_QUOTES.search(cell) else cell for cell in cells]
+        quoted = ['"' + cell.replace('"', '""') + '"' if special.search(cell) else cell for cell in cells]
         return (",".join(quoted) or '""').encode() + b"\n"
 
     def write(self, row: Row) -> None:
@@ -240,7 +261,7 @@ class TableWriter:
         try:
             if new and (not values or "" in values):
                 raise BadLine("a column needs a name")
-            record = self.line(columns) * new + self.line([cell(name) for name in columns])
+            record = self.line(columns, IN_HEADER) * new + self.line([cell(name) for name in columns])
             if new and record.startswith(BOM):  # of a name in TSV: readers remove the first one
                 record = BOM + record
         except BadLine as error:

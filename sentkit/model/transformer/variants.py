@@ -336,7 +336,7 @@ class VariantEncoder:
         packed = pack_ids(tokens.ids.astype(np.int64), tokens.lengths.tolist(), at=tokens.at, skip=skip)
         if settings.shift:
             assert isinstance(body, Bert), "others have no such variant"
-            assert body.positions is not None, "others have no such variant"
+            assert body.positions is not None, "rotary positions have no such variant"
             last = body.positions.num_embeddings - 1 - body.architecture.position_offset
             packed = replace(packed, positions=(packed.positions + settings.shift).clamp(max=last))
         if settings.special == "unread":

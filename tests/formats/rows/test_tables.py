@@ -85,6 +85,29 @@ def test_a_bad_header_is_never_skipped(problem_of: ProblemOf, header: bytes, pro
     assert rejects.count == 0
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_header_of_csv_has_the_delimiter(tmp_path: Path, delimiter: str) -> None:
+    """The most frequent one outside quotes. A message names it, except a comma."""
+    lines = [["id", '"a;b|c,d\te;|"', "note"], ["1", f'"x{delimiter}y"', '"5,5"']]
+    (tmp_path / "a.csv").write_text("".join(delimiter.join(line) + "\r\n" for line in lines))
+    told: list[str] = []
+    inputs = Inputs([str(tmp_path / "a.csv")], rejects=Rejects(note=told.append))
+    (values,) = inputs.read(lambda row: row.values)
+
+    names = {",": "", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
+    assert list(values.values()) == ["1", f"x{delimiter}y", "5,5"]
+    assert told == [f"{tmp_path / 'a.csv'}: the delimiter is a {names[delimiter]}"] * (delimiter != ",")
+
+
+@pytest.mark.parametrize(("header", "columns"), [(b"text", 1), (b'"a;b"', 1), (b"a;b,c", 2), (b"a;b;c,d", 3)])
+def test_a_header_with_few_delimiters(rows_of: RowsOf, header: bytes, columns: int) -> None:
+    """A comma is the delimiter if there is no other one, or if there are as many."""
+    cells = b"1" + b",1" * (columns - 1) if columns < 3 else b"1;1;1"
+    (row,) = rows_of("a.csv", header + b"\n" + cells + b"\n")
+
+    assert len(row.values) == columns
+
+
 def test_a_csv_field_may_be_long(rows_of: RowsOf) -> None:
     text = "word " * 100_000
 
