@@ -206,9 +206,21 @@ def test_positions_of_roberta_that_begin_too_early(sentkit, tmp_path, first):
     assert (found["explained"], found["changes"]) == (True, [f"positions shifted by {first - 2}"])
 
 
-def test_another_family_runs_through_transformers(sentkit, tmp_path):
-    """MPNet has no packed encoder, so its padding and its special tokens are read in another way."""
-    folder = declared(made(tmp_path / "weights", "mpnet"), tmp_path / "model")
+def test_the_padding_of_roberta_has_a_position_of_its_own(sentkit, tmp_path):
+    """Its tokenizer has the padding token 1, as its weights."""
+    folder = declared(made(tmp_path / "weights", "roberta"), tmp_path / "model")
+    vectors = encode(
+        folder, TEXTS, read_padding=True, pad_token=(tmp_path / "model/vocab.txt").read_text().split("\n")[1]
+    )
+    found = explained(sentkit, TEXTS, vectors, "-m", folder)["explanation"]
+
+    assert (found["explained"], found["changes"]) == (True, ["padding read by the readout"])
+
+
+@pytest.mark.parametrize("kind", ["mpnet", "albert"])
+def test_another_family_runs_through_transformers(sentkit, tmp_path, kind):
+    """It has no packed encoder, so its padding and its special tokens are read in another way."""
+    folder = declared(made(tmp_path / "weights", kind), tmp_path / "model")
     for options, change in (
         ({"special": False}, "special tokens left out of the readout"),
         ({"read_padding": True}, "padding read by the readout"),

@@ -350,12 +350,14 @@ class VariantEncoder:
         """The readouts (b, t, d) of texts that are padded to 1, 2 .. t tokens, or have more."""
         count, longest = len(tokens), min(self.reading.tokenizer.max_length, LONGEST_PADDED)
         longest = max(longest, int(tokens.lengths.max()))
-        ids = np.full((count, longest), self.checkpoint.config.get("pad_token_id") or 0, np.int64)
+        padding = int(self.checkpoint.config.get("pad_token_id") or 0)
+        ids = np.full((count, longest), padding, np.int64)
         real = np.arange(longest) < tokens.lengths[:, None]
         ids[real] = tokens.ids
         packed = pack_ids(ids.ravel(), [longest] * count)
         positions = packed.positions
-        if isinstance(body, Bert) and body.architecture.position_offset:  # RoBERTa has a position for padding
+        if isinstance(body, Bert) and padding == body.architecture.position_offset - 1:
+            # RoBERTa and MPNet have a position for padding.
             positions = positions.where(torch.from_numpy(real.ravel()), -1)
         packed = replace(packed, positions=positions, keys=tuple(tokens.lengths.tolist()))
         *_, states = body.states(packed)
