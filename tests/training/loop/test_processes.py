@@ -36,7 +36,7 @@ def loss_by_hand(anchors, positives, negatives, bonus):
 @pytest.fixture(scope="module")
 def gathered(base_folder, tmp_path_factory):
     """What each process has, by method and number of processes. Five rows are uneven for two and three."""
-    folder, script = tmp_path_factory.mktemp("processes"), Path(__file__).parent / "hard_negatives.py"
+    folder, script = tmp_path_factory.mktemp("processes"), Path(__file__).parents[1] / "hard_negatives.py"
     cases = [("simcse-sup", world, HARD) for world in WORLDS]
     cases += [("contrast", world, ["batch=5"]) for world in WORLDS]
     command = [sys.executable, str(script), str(base_folder), str(folder), json.dumps(cases)]
