@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from sentkit.papers.published import name_of, published
+from sentkit.training.catalogue import METHODS
+from sentkit.training.settings import build
 from support import PAIRS, ROOT, SMALL, TEXTS, WORDS, copy_tokenizer, heed_signals, in_jsonl, with_program
 
 SCRIPT = ROOT / "examples/papers/papers.py"
@@ -211,6 +213,22 @@ def test_the_recipe_follows_the_base(runner, base, first, last, entry, senteval,
     assert plan.tokenizers() == {"bert": papers.BERT, "roberta": papers.ROBERTA} | {
         base.partition("-")[0]: "base"
     }
+
+
+def test_pairsupcon_keeps_the_last_step_except_in_table_8():
+    """The paper selects no model. The trainings of the script always have --dev."""
+    kind = METHODS["pairsupcon"].load()
+    systems = [each for each in papers.PAPERS["pairsupcon"].systems if each.train.startswith("pairsupcon")]
+    kept = {}
+    for system in systems:
+        _, _, *words = system.train.split()
+        flags = dict(zip(words[::2], words[1::2], strict=True))
+        own = [flags["--set"]] if "--set" in flags else []
+        kept[system.name] = build(kind.Settings, kind.presets, flags.get("--preset", "paper"), own).final
+
+    assert kept.pop("pairsupcon-stsb-dev") == "best"
+    assert len(kept) == 9
+    assert set(kept.values()) == {"last"}
 
 
 def test_rows_have_the_order_and_the_readouts_of_the_paper(runner, tmp_path):
