@@ -137,6 +137,22 @@ def test_a_trained_model_is_read_by_both_libraries_and_a_stopped_run_resumes(
     np.testing.assert_allclose(found, ours, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("method", [("mlm", "--set", "head=fresh"), ("tsdae",), ("consert",)], ids=" ".join)
+def test_methods_with_a_head_a_decoder_or_other_views_learn(sentkit, folder, tmp_path, method):
+    """The loss of the last steps is below the first one."""
+    rows = tmp_path / "texts.txt"
+    rows.write_text(stdin(TEXTS * 10))
+    flags = ("--batch", 10, "--threads", 1, "--epochs", 8, "--lr", 0.01, "-q", "--set", "max_length=32")
+    done = sentkit("train", method[0], rows, *method[1:], "-m", folder, "-o", "out", *flags)
+    assert done.code == 0, done.err
+    steps = [json.loads(line) for line in (tmp_path / "out/steps.jsonl").read_text().splitlines()]
+    losses = [step["loss"] for step in steps if "loss" in step]
+
+    assert np.isfinite(losses).all()
+    assert np.mean(losses[-5:]) < losses[0]
+    assert np.isfinite(expected("out")).all()
+
+
 def test_norms_have_no_weight_decay(folder):
     body = open_named(str(folder), 32).body(None)
 

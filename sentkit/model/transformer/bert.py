@@ -271,7 +271,8 @@ def windowed(
     """Attention (c, h, q, e) to the keys that are at most `window` tokens away; 0: to all.
 
     Long sentences are cut into bands of `window` queries, whose keys are in three such bands, so that memory
-    grows with the tokens. `places` (c,) are the positions of one query for each sentence. A mask of booleans
+    grows with the tokens. A query of the padding attends to itself, because a softmax over nothing is not a
+    number. `places` (c,) are the positions of one query for each sentence. A mask of booleans
     is (c or 1, 1, 1 or t, t).
     """
     count, _, tokens, _ = key.shape
@@ -281,7 +282,9 @@ def windowed(
     if places is not None or (mask is not None and mask.shape[2] > 1):  # one query, or a decoder
         at = own[:, None] if places is None else places[:, None, None, None]
         near = (own - at).abs() <= window
-        return attention(query, key, value, near if mask is None else near & mask)
+        if mask is not None:
+            near = (near & mask) | (own == at)
+        return attention(query, key, value, near)
     bands, width = -(-tokens // window), 3 * window
     after = bands * window - tokens
     # Axes: c sentences, m bands, w queries of a band, 3 w keys; the bands of a sentence become a batch.
@@ -296,7 +299,6 @@ def windowed(
     real = key.new_ones(1, tokens, dtype=torch.bool) if mask is None else mask[:, 0, 0]
     real = F.pad(real, (window, after + window)).unfold(1, width, window)[:, :, None]  # (c or 1, m, 1, 3 w)
     apart = torch.arange(width, device=key.device) - window - own[:window, None]  # (w, 3 w)
-    # A query of the padding attends to itself, because a softmax over nothing is not a number.
     near = (((apart.abs() <= window) & real) | (apart == 0)).expand(count, -1, -1, -1)
     mixed = attention(query, key, value, near.flatten(0, 1)[:, None])
     return mixed.unflatten(0, (count, bands)).transpose(1, 2).flatten(2, 3)[:, :, :tokens]
