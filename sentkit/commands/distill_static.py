@@ -61,8 +61,7 @@ def distill_static(
 
     from sentkit.formats.checkpoints.export import new_folder
     from sentkit.formats.checkpoints.folders import read_checkpoint
-    from sentkit.formats.files import readable
-    from sentkit.formats.json_files import json_line
+    from sentkit.formats.files import json_line, readable
     from sentkit.formats.lexicons.model2vec import write_model2vec
     from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.rows.kinds import FIELDS

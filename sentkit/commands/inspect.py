@@ -122,7 +122,7 @@ def refuse_idle(path: str, record: dict[str, Any], *, gold: str | None, no_geome
 def describe(path: str, flags: FieldFlags, gold: str | None, geometry: "Geometry | None") -> dict[str, Any]:
     from pathlib import Path
 
-    from sentkit.formats.json_files import is_there
+    from sentkit.formats.files import is_there
     from sentkit.formats.lexicons.word_vectors import holds_word_vectors
     from sentkit.formats.vectors.folders import is_vector_folder
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS

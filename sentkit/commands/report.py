@@ -173,7 +173,7 @@ def write(
     form: str,
     output: options.OutputFlags,
 ) -> None:
-    from sentkit.formats.json_files import json_line
+    from sentkit.formats.files import json_line
     from sentkit.reports.tables import rendered
 
     with output.open() as out:

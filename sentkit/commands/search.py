@@ -207,7 +207,7 @@ def query_texts(
 
     `spec` is that of the corpus.
     """
-    from sentkit.formats.json_files import is_there
+    from sentkit.formats.files import is_there
     from sentkit.model.query_encoder import Recorded, encoded_texts, find_query_encoder
 
     recorded = Recorded(corpus, spec)

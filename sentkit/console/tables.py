@@ -53,7 +53,7 @@ def show(
         if meanings:
             print_text(["; ".join(dict.fromkeys(meanings))])
         return
-    from sentkit.formats.json_files import json_line
+    from sentkit.formats.files import json_line
 
     for record in records:
         out.write(json_line(record))

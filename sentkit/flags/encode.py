@@ -123,7 +123,7 @@ class FolderFlags:
 
         Other processes repeat what the first one measured, also where other products are faster.
         """
-        from sentkit.formats.json_files import read_object_if_there
+        from sentkit.formats.files import read_object_if_there
 
         encoder = read_object_if_there(Path(output.path, "run.json")).get("encoder")
         if not isinstance(encoder, dict):

@@ -151,7 +151,7 @@ class ReportFlags(OutputFlags):
         if self.as_table:
             print_pairs(pairs)
             return
-        from sentkit.formats.json_files import json_line
+        from sentkit.formats.files import json_line
 
         with self.open() as out:
             out.write(json_line(record))

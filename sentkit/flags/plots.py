@@ -73,7 +73,7 @@ class PlotFlags(OutputFlags):
                 warnings = draw(picture, out, self.format, width)
             console.warn(*warnings)
             return
-        from sentkit.formats.json_files import json_line
+        from sentkit.formats.files import json_line
 
         with self.open() as out:
             out.writelines(json_line(record) for record in picture.records())

@@ -126,7 +126,7 @@ class StreamFlags(FieldFlags):
 
 def pipe_of(names: Sequence[str], command: str, known: Known) -> str | None:
     """The pipe for texts that are given in place of files: missing names with blanks and without a suffix."""
-    from sentkit.formats.json_files import exists
+    from sentkit.formats.files import exists
     from sentkit.formats.rows.rows import SUFFIXES
 
     if not all(" " in name and not name.endswith((*SUFFIXES, ".gz", ".zst", "/")) for name in names):

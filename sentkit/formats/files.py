@@ -1,5 +1,7 @@
 """Open input files, decompress them by suffix, and compress outputs. The path "-" is standard input.
 
+Small JSON files of a checkpoint are read and written whole.
+
 Lists of files and patterns that the shell did not expand become paths.
 """
 
@@ -10,14 +12,16 @@ import io
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
 
+import orjson
+
+from sentkit.digits import rounded
 from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
-from sentkit.formats.json_files import is_there
 
 COMPRESSED = (".gz", ".zst")
 PACKED = 1024  # compressed bytes per call: limits the memory that a malicious file can use to a few megabytes
@@ -221,3 +225,37 @@ def expanded(paths: Sequence[str]) -> Iterator[str]:
         if not matches:
             raise NoInputError(f"{path}: no file matches this pattern")
         yield from matches
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise DataError(f"not JSON: {error.msg}", source=str(path), line=error.lineno) from error
+    except (OSError, ValueError) as error:  # ValueError: NUL byte in the name
+        raise NoInputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise DataError("expected a JSON object", source=str(path))
+    return value
+
+
+def read_object_if_there(path: Path) -> dict[str, Any]:
+    return read_object(path) if is_there(path) else {}
+
+
+# Unlike the methods of Path, these are false for a name that is too long or has a NUL byte.
+is_there, is_folder, exists = os.path.isfile, os.path.isdir, os.path.exists
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write indented JSON with a final newline. The order of the keys is kept."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def json_line(record: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(rounded(record), option=orjson.OPT_APPEND_NEWLINE)

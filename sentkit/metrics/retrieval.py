@@ -15,8 +15,7 @@ import orjson
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError
-from sentkit.formats.files import open_input, readable
-from sentkit.formats.json_files import json_line
+from sentkit.formats.files import json_line, open_input, readable
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_of, scored, wrong_field
 from sentkit.formats.rows.lines import looks_like_json, numbered

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Union
 
 from sentkit.errors import NoInputError
 from sentkit.formats.checkpoints.folders import INCLUDED, WORD_SETS, checkpoint_in, find_model, is_static
-from sentkit.formats.json_files import exists, is_folder
+from sentkit.formats.files import exists, is_folder
 from sentkit.model.reading import ReadingOptions
 
 if TYPE_CHECKING:

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint, checkpoint_in, find_model, is_static
 from sentkit.formats.checkpoints.modules import StoredDeclaration
-from sentkit.formats.json_files import read_json, read_object, read_object_if_there
+from sentkit.formats.files import read_json, read_object, read_object_if_there
 from sentkit.formats.rows.answers import Answers
 from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.kinds import TextParser
-from sentkit.formats.vectors.checks import refuse_all
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.text.tokenizer import SegmentTokenizer
 from sentkit.model.text.tokens import TokenBlock, Tokens
@@ -61,7 +60,7 @@ class RowTexts(TextParser):
     def of_block(self, block: RowBlock) -> None:
         super().of_block(block)
         if len(self.names) > 2:
-            refuse_all(block, "this row is a triplet; a classifier reads sentences and pairs")
+            block.refuse_all("this row is a triplet; a classifier reads sentences and pairs")
         block.texts = [(texts,) for texts in block.texts]
 
 

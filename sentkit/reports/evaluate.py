@@ -14,8 +14,7 @@ import orjson
 
 from sentkit.arrays import Float64
 from sentkit.errors import DataError, SentkitError, UsageError
-from sentkit.formats.files import open_input
-from sentkit.formats.json_files import read_object
+from sentkit.formats.files import open_input, read_object
 from sentkit.formats.outputs.outputs import open_output, published_together
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import TextParser, class_of, scored

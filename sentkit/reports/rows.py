@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sentkit.errors import NoInputError, UsageError
-from sentkit.formats.files import MARKS
-from sentkit.formats.json_files import exists, is_folder
+from sentkit.formats.files import MARKS, exists, is_folder
 
 SEED = re.compile(r"seed-(\d+)")
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import CannotCreateError
-from sentkit.formats.files import readable
-from sentkit.formats.json_files import read_object
+from sentkit.formats.files import read_object, readable
 from sentkit.formats.outputs.temporary import MARK, NO_LOCKS
 
 LOG = "steps.jsonl"  # in OUT.part, and then in OUT

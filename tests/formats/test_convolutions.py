@@ -10,7 +10,7 @@ import pytest
 import safetensors.numpy
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.json_files import write_json
+from sentkit.formats.files import write_json
 from sentkit.model import find_encoder
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions

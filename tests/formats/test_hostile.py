@@ -68,7 +68,7 @@ def test_rows_of_every_format(write: Callable[[str, bytes], str], format: str | 
     path, rejects, rows, problem = write("a", content), Rejects(skip=True), [], ""
 
     survives(lambda: list(Inputs([path], format).read(TextParser({}))))
-    survives(lambda: list(VectorReader(Inputs([path], format)).read(lambda row: row)))
+    survives(lambda: list(VectorReader(Inputs([path], format)).blocks()))
     try:
         rows = list(Inputs([path], format, rejects=rejects).read(lambda row: row))
     except DataError as error:
@@ -88,7 +88,7 @@ def test_files_of_every_suffix(write: Callable[[str, bytes], str], name: str, co
     path = write(name, content)
 
     survives(lambda: list(Inputs([path]).read(TextParser({}))))
-    survives(lambda: list(VectorReader(Inputs([path])).read(lambda row: row)))
+    survives(lambda: list(VectorReader(Inputs([path])).blocks()))
     survives(lambda: read_header(path))
     survives(lambda: stored_rows(path) + list(Store(path).blocks()))
     survives(lambda: [read_array(path, name) for name in read_header(path).entries])

@@ -11,7 +11,7 @@ import pytest
 from sentkit import Encoder
 from sentkit.cli import status
 from sentkit.errors import DataError, SentkitError, UsageError
-from sentkit.formats.json_files import write_json
+from sentkit.formats.files import write_json
 from sentkit.model import find_encoder
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from sentkit.training.loop.memory import tokens_that_fit
+from sentkit.training.loop.gradient import tokens_that_fit
 from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.trainer import BEHIND
 from sentkit.training.method import trained

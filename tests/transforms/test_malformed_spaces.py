@@ -52,7 +52,7 @@ def transform(folder: Path, emb: Any) -> str:
 
 
 def read(path: str) -> None:
-    list(VectorReader(Inputs([path])).read(lambda row: row))
+    list(VectorReader(Inputs([path])).blocks())
 
 
 READERS: dict[str, tuple[Callable[[Path, Any], str], Callable[[str], object]]] = {

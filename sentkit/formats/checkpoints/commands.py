@@ -8,8 +8,7 @@ from typing import Any
 
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import INCLUDED, find_model
-from sentkit.formats.files import digest_of, open_file, readable
-from sentkit.formats.json_files import is_folder, is_there
+from sentkit.formats.files import digest_of, is_folder, is_there, open_file, readable
 
 FILE, MODEL, METHOD = "FILE", "-m", "METHOD"  # METHOD: the file of a user's method
 # Files of a checkpoint that determine its vectors. Its README and sentkit.json are not among them.

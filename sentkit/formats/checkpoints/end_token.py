@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import DataError
-from sentkit.formats.json_files import read_object_if_there
+from sentkit.formats.files import read_object_if_there
 
 # The tokenizer classes for which transformers 4 uses add_eos_token.
 CLASSES = ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer")

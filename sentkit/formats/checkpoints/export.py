@@ -23,7 +23,7 @@ from sentkit.formats.checkpoints.lora import CONFIG as ADAPTER_CONFIG
 from sentkit.formats.checkpoints.lora import WEIGHTS as ADAPTER_WEIGHTS
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS, JOINED, POOLING, PROMPTS, READOUTS, Pooler
 from sentkit.formats.checkpoints.readout import CONV, POOLED, WK, Readout
-from sentkit.formats.json_files import read_object, write_json
+from sentkit.formats.files import read_object, write_json
 from sentkit.formats.lexicons.model2vec import Table, write_table
 from sentkit.formats.outputs.temporary import private_folder, publish_folder
 from sentkit.formats.vectors.safetensors_header import write_arrays

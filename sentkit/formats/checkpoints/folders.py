@@ -16,7 +16,7 @@ from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.lora import adapter_alone, is_adapter
 from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules, read_sentkit_json
 from sentkit.formats.checkpoints.readout import NAMED
-from sentkit.formats.json_files import exists, is_folder, is_there, read_object, read_object_if_there
+from sentkit.formats.files import exists, is_folder, is_there, read_object, read_object_if_there
 from sentkit.formats.lexicons.model2vec import is_model2vec
 
 NANO, STATIC = INCLUDED = ("nano", "static")  # the models of this package; nano is the default

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import DataError, NoInputError
-from sentkit.formats.json_files import is_there, read_object
+from sentkit.formats.files import is_there, read_object
 
 CONFIG = "adapter_config.json"
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")

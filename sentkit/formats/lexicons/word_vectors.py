@@ -14,8 +14,7 @@ import orjson
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError, NoInputError
-from sentkit.formats.files import import_pyarrow, open_input
-from sentkit.formats.json_files import is_there
+from sentkit.formats.files import import_pyarrow, is_there, open_input
 from sentkit.formats.rows.lines import BOM
 from sentkit.formats.vectors.vectors import read_array_file
 

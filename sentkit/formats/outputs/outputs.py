@@ -21,8 +21,7 @@ import orjson
 
 from sentkit.errors import AnswerIsNo, CannotCreateError, NoRowsError, UsageError
 from sentkit.escaping import escape_json
-from sentkit.formats.files import compressed, is_parquet
-from sentkit.formats.json_files import exists, is_folder, is_there
+from sentkit.formats.files import compressed, exists, is_folder, is_parquet, is_there
 from sentkit.formats.outputs.temporary import Draft, NamedFile, leftovers
 from sentkit.formats.rows import splice
 

@@ -1,6 +1,6 @@
 """A row, and some thousand of them as columns: their bytes, their parsed values and their places."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -144,6 +144,22 @@ class RowBlock:
         """Mark a row as bad, if it is not."""
         error = DataError(problem, source=self.sources[place], line=self.numbers[place], advice=advice)
         self.bad.setdefault(place, error)
+
+    def refuse_all(self, problem: str, advice: str | None = None) -> None:
+        for place in range(len(self)):
+            self.refuse(place, problem, advice=advice)
+
+    def parse(self, parse: Callable[[Row], Any]) -> None:
+        """Set the texts of each row to the result of `parse`; a row with a DataError is bad."""
+        self.texts = []
+        for place, row in enumerate(self):
+            result = None
+            if place not in self.bad:
+                try:
+                    result = parse(row)
+                except DataError as error:
+                    self.bad[place] = error
+            self.texts.append((result,))
 
     def refuse_duplicates(self) -> None:
         """Mark rows with a duplicate field name as bad."""

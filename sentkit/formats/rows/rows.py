@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 from sentkit.errors import DataError, NoRowsError, UsageError
-from sentkit.formats.files import bare_suffix, open_input, readable, starts_as_parquet
-from sentkit.formats.json_files import json_line
+from sentkit.formats.files import bare_suffix, json_line, open_input, readable, starts_as_parquet
 from sentkit.formats.rows import lines, parquet, tables
 from sentkit.formats.rows.block import Row, RowBlock, Texts
 

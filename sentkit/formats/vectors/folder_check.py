@@ -13,8 +13,7 @@ from shlex import quote
 from typing import Any
 
 from sentkit.errors import CannotCreateError, DataError, SentkitError
-from sentkit.formats.files import readable
-from sentkit.formats.json_files import read_object_if_there
+from sentkit.formats.files import read_object_if_there, readable
 from sentkit.formats.outputs.temporary import lock, publish_folder
 from sentkit.formats.rows.parts import digest_of_part, row_ranges
 from sentkit.formats.rows.rows import Inputs, Meter, Rejects

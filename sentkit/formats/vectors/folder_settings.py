@@ -11,8 +11,7 @@ from typing import Any
 import orjson
 
 from sentkit.errors import CannotCreateError, DataError
-from sentkit.formats.files import COMPRESSED, open_file, readable
-from sentkit.formats.json_files import is_there
+from sentkit.formats.files import COMPRESSED, is_there, open_file, readable
 from sentkit.formats.outputs.temporary import Draft
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import LINES, Inputs

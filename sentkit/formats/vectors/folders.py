@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from sentkit.errors import DataError, NoInputError
-from sentkit.formats.json_files import is_there, read_object
+from sentkit.formats.files import is_there, read_object
 from sentkit.formats.outputs.temporary import MARK, is_abandoned
 from sentkit.formats.rows.parts import ByteRange, Part, RecordRange
 from sentkit.formats.rows.rows import LINES, SUFFIXES

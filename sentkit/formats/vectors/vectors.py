@@ -100,27 +100,6 @@ class VectorReader:
         self.emb: str | None = None
         self.verifies = False  # whether the digests of vector files are checked
 
-    def read(self, then: Callable[[VectorRow], T]) -> Iterator[T]:
-        for path in self.inputs.paths:
-            yield from self.read_file(path, then)
-
-    def read_file(self, path: str, then: Callable[[VectorRow], T]) -> Iterator[T]:
-        """Yield `then(row)` for each row. A row with a DataError goes to the rejects."""
-        values: list[T] = []  # of the good rows of a block
-
-        def check(block: VectorBlock) -> VectorBlock:
-            values.clear()
-            for place, row in enumerate(block):
-                try:
-                    if place not in block.rows.bad:
-                        values.append(then(row))
-                except DataError as error:
-                    block.rows.bad[place] = error
-            return block
-
-        for block in self.blocks_of(path, check):
-            yield from values[: len(block)]
-
     def blocks(
         self, check: Callable[[VectorBlock], VectorBlock] = lambda block: block, most: int | None = None
     ) -> Iterator[VectorBlock]:
@@ -309,6 +288,13 @@ class VectorReader:
 
     def check(self, row: Row, vectors: NDArray[np.float32]) -> None:
         check_finite(row, vectors)
+
+
+def one_vector(block: VectorBlock) -> VectorBlock:
+    """Refuse pairs and triplets."""
+    if block.vectors.shape[1] != 1:
+        block.rows.refuse_all(f"expected 1 vector, this row has {block.vectors.shape[1]}")
+    return block
 
 
 def is_array(path: str) -> bool:

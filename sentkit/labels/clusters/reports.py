@@ -21,7 +21,6 @@ from sentkit.errors import DataError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.kinds import class_of
-from sentkit.formats.vectors.checks import parse_rows
 from sentkit.labels.clusters.clustering import Clustering, distances
 from sentkit.labels.clusters.clustering_run import ClusteringRun, Points, nothing
 from sentkit.metrics.clustering.agreement import MEASURES, Silhouette, agreement, measures
@@ -102,7 +101,7 @@ def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
     """A record for each seed, and one of their mean. Values x 100; noise counts as one additional cluster."""
 
     def check(rows: RowBlock) -> None:
-        parse_rows(rows, lambda row: class_of(row, truth).encode())
+        rows.parse(lambda row: class_of(row, truth).encode())
 
     points = run.points(lambda block, _: [name for (name,) in block.rows.texts], check)
     known, classes = np.unique(np.array(points.lines, dtype=object), return_inverse=True)

@@ -17,7 +17,6 @@ from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.checks import parse_rows
 from sentkit.formats.vectors.fingerprint import label_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.labels import UNWATCHED, Watch
@@ -50,7 +49,7 @@ def read_examples(reader: VectorReader, path: str, label: str) -> Examples:
     """Read all rows of a file; all files of one reader must have one space and one shape."""
 
     def check(block: VectorBlock) -> VectorBlock:
-        parse_rows(refuse_without_features(block).rows, lambda row: class_of(row, label))
+        refuse_without_features(block).rows.parse(lambda row: class_of(row, label))
         return block
 
     blocks = list(reader.blocks_of(path, check))

@@ -11,7 +11,6 @@ from sentkit.arrays import Float32, Float64
 from sentkit.errors import DataError
 from sentkit.formats.rows.answers import Answers
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.checks import refuse_all
 from sentkit.formats.vectors.safetensors_header import put_arrays, read_array
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.transforms.steps import check_fitted, read_fit_note
@@ -32,7 +31,7 @@ def features_of(block: VectorBlock) -> Float32:
 def refuse_without_features(block: VectorBlock) -> VectorBlock:
     """Mark triplets, and pairs whose products are not finite."""
     if block.vectors.shape[1] > 2:
-        refuse_all(block.rows, "this row is a triplet; probe reads sentences and pairs")
+        block.rows.refuse_all("this row is a triplet; probe reads sentences and pairs")
     for place in np.flatnonzero(~np.isfinite(features_of(block)).all(axis=1)).tolist():
         block.rows.refuse(place, "the vectors of this pair are too large to multiply")
     return block
@@ -70,7 +69,7 @@ class VectorClassifier:
                 block.rows.bad.setdefault(0, error)
             width, wanted = features_of(refuse_without_features(block)).shape[1], self.weight.shape[1]
             if width != wanted:
-                refuse_all(block.rows, f"the classifier takes {wanted} features, this row has {width}")
+                block.rows.refuse_all(f"the classifier takes {wanted} features, this row has {width}")
             return block
 
         for block in resized(reader.blocks(check), joined, ROWS):

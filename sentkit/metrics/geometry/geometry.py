@@ -15,7 +15,6 @@ import numpy as np
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import scored
-from sentkit.formats.vectors.checks import parse_rows
 from sentkit.formats.vectors.vectors import VectorBlock
 from sentkit.metrics.sts.gold_pairs import expect_pair
 from sentkit.transforms.kinds import FLOOR, MAX_SCATTER_WIDTH, Moments, moments_of
@@ -100,7 +99,7 @@ class Alignment:
             expect_pair(row, count)
             return scored(row, self.gold)
 
-        parse_rows(block.rows, parse)
+        block.rows.parse(parse)
         return block
 
     def add(self, block: VectorBlock) -> None:

@@ -19,7 +19,6 @@ from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.lines import json_object
 from sentkit.formats.rows.rows import Inputs, Rejects
-from sentkit.formats.vectors.checks import one_vector, refuse_all
 from sentkit.formats.vectors.fingerprint import (
     SIGN,
     UNNAMED,
@@ -41,7 +40,7 @@ from sentkit.formats.vectors.storage import (
     places_of_texts,
 )
 from sentkit.formats.vectors.store import Store, fields_of, is_store
-from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, refuse_renamed_vectors
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, one_vector, refuse_renamed_vectors
 
 IDS = ("id", "_id")  # the field that identifies a row: the first of these that it has
 NAMING = ("text", "entry")  # the name of a row in results: the first of these fields that it has
@@ -82,10 +81,10 @@ class VectorTable:
         if not fits:
             ours, theirs = short_label(emb), short_label(self.emb)
             problem = f"the vectors of the {what} are {ours}, the vectors of {self.path} are {theirs}"
-            refuse_all(block.rows, problem, edition_advice(emb, self.emb) or self.origin)
+            block.rows.refuse_all(problem, edition_advice(emb, self.emb) or self.origin)
         elif width != wanted:
             problem = f"the {what} has {width} numbers, the vectors of {self.path} have {wanted}"
-            refuse_all(block.rows, problem)
+            block.rows.refuse_all(problem)
 
 
 def read_table(

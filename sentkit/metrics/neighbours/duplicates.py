@@ -11,9 +11,8 @@ from sentkit.arrays import Float64, Indices
 from sentkit.digits import significant
 from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.checks import one_vector
 from sentkit.formats.vectors.sinks import refuse_existing_fields
-from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
 from sentkit.metrics.neighbours.closest_pairs import ROWS_PER_SEARCH, pairs_reaching
 from sentkit.metrics.neighbours.corpus import SearchCorpus, read_table, shown_fields
 from sentkit.metrics.neighbours.search import Reached, Searcher

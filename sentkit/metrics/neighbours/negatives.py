@@ -14,7 +14,6 @@ from sentkit.formats.rows import splice
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import KINDS, NEGATIVES, PAIR, SENTENCE, TRIPLET, string_in
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
-from sentkit.formats.vectors.checks import parse_rows, refuse_all
 from sentkit.formats.vectors.storage import SelectedVectors, every_vector, places_of_texts
 from sentkit.formats.vectors.store import common_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
@@ -50,7 +49,7 @@ class PairCheck:
         kind = next((kind for kind in (PAIR, TRIPLET) if kind.vectors[0] in self.reader.names), PAIR)
         if kind.vectors[0] not in self.reader.names:
             advice = 'sentkit encode adds 2 vectors to a row with "text_a" and "text_b"'
-            refuse_all(block.rows, "this row has 1 vector, expected 2", advice)
+            block.rows.refuse_all("this row has 1 vector, expected 2", advice)
         self.corpus.refuse_others(block, self.reader.emb, "pair")
         names = [self.fields.get(name, name) for name in kind.texts[:2]]
         written = {*NEGATIVES.texts, TRIPLET.texts[2]}
@@ -63,7 +62,7 @@ class PairCheck:
             left = row.without({*block.names, "_emb", *taken})
             return Pair(splice.rename(left.line, ours, left.spans()), anchor, positive)
 
-        parse_rows(block.rows, parse)
+        block.rows.parse(parse)
         return block
 
 

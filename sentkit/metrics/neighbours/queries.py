@@ -17,11 +17,10 @@ from sentkit.errors import UsageError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
-from sentkit.formats.vectors.checks import one_vector
 from sentkit.formats.vectors.fingerprint import space_of
 from sentkit.formats.vectors.sinks import refuse_existing_fields
 from sentkit.formats.vectors.store import fields_of
-from sentkit.formats.vectors.vectors import VectorBlock, joined, resized
+from sentkit.formats.vectors.vectors import VectorBlock, joined, one_vector, resized
 from sentkit.metrics.neighbours.corpus import (
     NAMING,
     Check,

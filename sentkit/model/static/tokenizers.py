@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.json_files import read_object
+from sentkit.formats.files import read_object
 from sentkit.model.text.tokenizer import backend_of, library_errors, rules_hash, unknown_ids
 from sentkit.model.text.tokens import (
     Ints,

@@ -21,7 +21,7 @@ from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.lora import is_adapter
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS
 from sentkit.formats.checkpoints.readout import Readout
-from sentkit.formats.json_files import read_object
+from sentkit.formats.files import read_object
 from sentkit.formats.vectors.fingerprint import INT8_LOSS, Spec
 from sentkit.model.encoding import Arrays, default_budget, encode_texts
 from sentkit.model.reading import Reading

@@ -7,7 +7,7 @@ from typing import Any
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint
-from sentkit.formats.json_files import read_object
+from sentkit.formats.files import read_object
 from sentkit.model.reading import LONGEST, most_tokens
 
 BEAMS = 4  # default if a checkpoint declares no number

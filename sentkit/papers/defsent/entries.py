@@ -15,11 +15,10 @@ from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import filled, string_in
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.checks import one_vector, parse_rows
 from sentkit.formats.vectors.fingerprint import space_of
 from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.vector_file import BLOCK
-from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, one_vector
 from sentkit.model.transformer.weights import aligned
 
 
@@ -84,7 +83,7 @@ def recorded_space(spec: Mapping[str, Any]) -> str:
 
 def named(block: VectorBlock) -> VectorBlock:
     """Set the entry of each row as its text."""
-    parse_rows(block.rows, lambda row: string_in(row, "entry"))
+    block.rows.parse(lambda row: string_in(row, "entry"))
     return one_vector(block)
 
 

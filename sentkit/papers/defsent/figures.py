@@ -6,7 +6,6 @@ import numpy as np
 
 from sentkit.arrays import Float32, Float64
 from sentkit.errors import DataError
-from sentkit.formats.vectors.checks import refuse_all
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.papers.figure_command import main, rows_of
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
@@ -81,7 +80,7 @@ def read_vectors(path: str) -> tuple[Float32, Sequence[int]]:
 
     def check(block: VectorBlock) -> VectorBlock:
         if block.vectors.shape[1] != 1:
-            refuse_all(block.rows, "this row has several vectors; expected rows with one vector")
+            block.rows.refuse_all("this row has several vectors; expected rows with one vector")
         return block
 
     sample: Sample[tuple[int, Float32]] = Sample(MOST, seed=0)

@@ -8,8 +8,7 @@ import numpy as np
 
 from sentkit.digits import natural
 from sentkit.errors import DataError, NoInputError
-from sentkit.formats.files import readable
-from sentkit.formats.json_files import read_object_if_there
+from sentkit.formats.files import read_object_if_there, readable
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import scored, wrong_field
 from sentkit.formats.rows.rows import Inputs

@@ -5,7 +5,6 @@ import numpy as np
 from sentkit.errors import DataError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.checks import refuse_all
 from sentkit.formats.vectors.store import common_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.metrics.neighbours.closest_pairs import matrix
@@ -19,7 +18,7 @@ NUMBERED = 8  # at most so many sentences have numbers in the cells
 def heat(inputs: Inputs, metric: str) -> Picture:
     def check(block: VectorBlock) -> VectorBlock:
         if block.vectors.shape[1] != 1:
-            refuse_all(block.rows, "this row has several vectors; plot heat draws sentences")
+            block.rows.refuse_all("this row has several vectors; plot heat draws sentences")
         return block
 
     blocks = list(VectorReader(inputs).blocks(check, MOST + 1))

@@ -15,7 +15,6 @@ from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_of, scored
 from sentkit.formats.rows.rows import Inputs, blocks
-from sentkit.formats.vectors.checks import parse_rows, refuse_all
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.plots.picture import Axis, Panel, Picture, Series
 from sentkit.plots.reports import Sample, titles
@@ -68,10 +67,10 @@ def checked(block: VectorBlock, options: SpaceOptions) -> VectorBlock:
         return "" if options.label is None else class_of(row, options.label), gold
 
     if block.vectors.shape[1] > 2:
-        refuse_all(block.rows, "this row is a triplet; plot space draws sentences and pairs")
+        block.rows.refuse_all("this row is a triplet; plot space draws sentences and pairs")
     if options.gold is not None and block.vectors.shape[1] != 2:
-        refuse_all(block.rows, "--gold needs pairs, but this row is one sentence")
-    parse_rows(block.rows, parse)
+        block.rows.refuse_all("--gold needs pairs, but this row is one sentence")
+    block.rows.parse(parse)
     return block
 
 

@@ -21,8 +21,7 @@ from sentkit.formats.rows.kinds import (
     string_in,
     wrong_field,
 )
-from sentkit.formats.vectors.checks import one_vector, parse_rows
-from sentkit.formats.vectors.vectors import VectorBlock
+from sentkit.formats.vectors.vectors import VectorBlock, one_vector
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import TextTokenizer, Tokens
 
@@ -168,7 +167,7 @@ class ExampleParser:
         one_vector(block)
         for place in np.flatnonzero(~block.vectors.any(axis=(1, 2))).tolist():
             block.rows.refuse(place, "the vector is 0, so it has no direction")
-        parse_rows(block.rows, self)
+        block.rows.parse(self)
         return block
 
     def _theirs(self, name: str) -> str:

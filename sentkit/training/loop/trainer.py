@@ -24,8 +24,7 @@ from sentkit.signals import RESUME, Interrupted, Stop, Stopped
 from sentkit.training.data.batches import Batch, Order, stream
 from sentkit.training.data.dev import Dev
 from sentkit.training.data.labelled import LabelledRows
-from sentkit.training.loop.gradient import Gradient, RandomState, clip_gradient
-from sentkit.training.loop.memory import tokens_that_fit
+from sentkit.training.loop.gradient import Gradient, RandomState, clip_gradient, tokens_that_fit
 from sentkit.training.loop.optimizers import SCHEDULES, Adam, make_optimizer, warmup_steps
 from sentkit.training.loop.processes import Processes, RandomStates, environment, precision_name, precision_of
 from sentkit.training.loop.state import Keeper, Position, Reporter, StepLog

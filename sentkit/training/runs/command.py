@@ -13,8 +13,7 @@ import torch
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.formats.files import together
-from sentkit.formats.json_files import read_object
+from sentkit.formats.files import read_object, together
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.sts.seen import Sightings

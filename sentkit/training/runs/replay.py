@@ -9,7 +9,7 @@ from typing import Any
 from sentkit.errors import DataError, SentkitError, UsageError
 from sentkit.formats.checkpoints.commands import FILE, Command, Input, recorded_command
 from sentkit.formats.checkpoints.folders import find_model
-from sentkit.formats.json_files import read_object_if_there
+from sentkit.formats.files import read_object_if_there
 from sentkit.training.catalogue import load
 from sentkit.training.loop.processes import Processes, environment
 from sentkit.training.recipe import OF_DEV

@@ -19,7 +19,7 @@ from sentkit.errors import CannotCreateError
 from sentkit.formats.checkpoints.export import DeclarationToWrite, card, write_folder, write_static_folder
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
-from sentkit.formats.json_files import read_object_if_there
+from sentkit.formats.files import read_object_if_there
 from sentkit.formats.outputs.temporary import publish_folder
 from sentkit.metrics.sts.report import defined
 from sentkit.model.checkpoint.declaration import build_declaration

@@ -11,7 +11,7 @@ import safetensors.numpy
 from sentkit.errors import DataError, NoInputError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules
-from sentkit.formats.json_files import write_json
+from sentkit.formats.files import write_json
 
 Saved = Callable[..., Path]
 OLD = "sentence_transformers.models."

@@ -32,7 +32,7 @@ def row(line: str) -> Row:
 
 def read(write: Write, *lines: str, rejects: Rejects | None = None) -> list[Any]:
     inputs = Inputs([write("a.jsonl", "\n".join(lines).encode())], rejects=rejects or Rejects())
-    return list(VectorReader(inputs).read(lambda each: each))
+    return [row for block in VectorReader(inputs).blocks() for row in block]
 
 
 # Round trips

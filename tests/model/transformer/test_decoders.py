@@ -12,7 +12,7 @@ import torch
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.formats.json_files import write_json
+from sentkit.formats.files import write_json
 from sentkit.model import find_encoder
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions

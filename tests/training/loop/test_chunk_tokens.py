@@ -9,9 +9,7 @@ import torch
 from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.signals import Stopped
 from sentkit.training.data.batches import chunks_of_tokens
-from sentkit.training.loop import memory
-from sentkit.training.loop.gradient import Gradient
-from sentkit.training.loop.memory import Memory, tokens_that_fit
+from sentkit.training.loop.gradient import Gradient, Memory, tokens_that_fit
 from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.state import StepLog
 from sentkit.training.method import changing, trained
@@ -161,7 +159,7 @@ def test_the_limit_is_measured(trainer_of, texts, monkeypatch):
             free=10**6 + 10 * weights, total=2 * 10**6 + 10 * weights, used=10, peak=5010 + 1000 * tokens[-1]
         )
 
-    monkeypatch.setattr(memory, "memory_of", memory_of)
+    monkeypatch.setattr("sentkit.training.loop.gradient.memory_of", memory_of)
     batch = trainer.batch(0)
 
     room = 0.8 * (10**6 + 10 * weights) - 8 * weights  # free, without two moments for each weight

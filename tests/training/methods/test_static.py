@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from torch.nn import functional as F
 
 from sentkit.errors import UsageError
-from sentkit.formats.json_files import write_json
+from sentkit.formats.files import write_json
 from sentkit.formats.lexicons.model2vec import Table
 from sentkit.manual import PAGES
 from sentkit.model import find_encoder
