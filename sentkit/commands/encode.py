@@ -122,7 +122,8 @@ def encode(
                 encoded={path for path in inputs.paths if is_store(path) and Store(path).emb},
                 old=old,
             )
-            progress = RowProgress(console, share=inputs.meter.share)
+            progress = RowProgress(console)
+            progress.share = inputs.meter.share
             if dry_run:
                 blocks_of = folder if to_folder else None
                 print_plan(inputs, texts, prepared, encoding, output.path, blocks_of, progress)

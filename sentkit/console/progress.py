@@ -54,11 +54,9 @@ class RowProgress(ProgressWriter):
     rows = tokens = 0
     skipped = 0  # rows that were read and skipped
 
-    def __init__(
-        self, console: Console, clock: Clock = time.monotonic, share: Share = lambda rows: None
-    ) -> None:
+    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
         super().__init__(console, clock)
-        self.share = share
+        self.share: Share = lambda rows: None
 
     def add(self, rows: int, tokens: int = 0) -> None:
         self.rows += rows

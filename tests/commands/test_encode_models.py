@@ -51,7 +51,7 @@ def test_a_checkpoint_without_weights_or_tokenizer_is_refused(refusal, copy_of, 
     [
         ("config.json", "{", "config.json:1: not JSON"),
         ("config.json", "[]", "config.json: expected a JSON object"),
-        ("config.json", '{"model_type":"bert","hidden_size":"many"}', "\"hidden_size\" cannot be 'many'"),
+        ("config.json", '{"model_type":"bert","vocab_size":"many"}', "\"vocab_size\" cannot be 'many'"),
         ("sentkit.json", '{"readout":"median"}', 'sentkit.json: unknown readout "median"'),
         (WEIGHTS, "short", "not a safetensors file, or incomplete"),
     ],

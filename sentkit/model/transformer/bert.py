@@ -313,7 +313,7 @@ def attend_packed(model: nn.Module, device: torch.device) -> None:
     kernel = cache(kernel_for_training)
     for block in model.modules():
         if isinstance(block, Block):
-            block.kernel = kernel(block.heads, block.mix.out_features, device)
+            block.kernel = kernel(block.heads, block.heads * block.size, device)
 
 
 class Bert(nn.Module):

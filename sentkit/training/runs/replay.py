@@ -126,7 +126,7 @@ class Record:
             if name in OF_DEV and not has_dev:
                 continue  # a preset can change it, but it has no effect
             if name == "chunk_tokens":
-                value = self.own["made_with"].get(name, value)  # what auto has chosen
+                value = self.own.get("made_with", {}).get(name, value)  # what auto has chosen
             known = name not in NO_SETTINGS if kind is None else name in defaults
             if known and (kind is None or value != defaults[name]):
                 yield f"{name}={repr(value) if isinstance(value, float) else format_value(value)}"

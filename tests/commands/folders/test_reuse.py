@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sentkit.formats.outputs import temporary
 from sentkit.formats.vectors import folder_check, vector_file
 from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.model import block_writer, encoding
@@ -274,7 +273,7 @@ def test_an_update_refuses_other_settings_and_a_foreign_folder(run):
     assert contents(Path("days")) == before
 
 
-PLACES = [(vector_file.VectorFileWriter, "finish"), (block_writer, "copy_block"), (temporary, "exchange"),
+PLACES = [(vector_file.VectorFileWriter, "finish"), (block_writer, "copy_block"), (Path, "rename"),
           (folder_check, "publish_folder")]  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The protocols of SentEval against plain scikit-learn, fold by fold."""
 
 import itertools
-from functools import partial
+import warnings
 
 import numpy as np
 import pytest
@@ -79,16 +79,26 @@ def test_fits_that_do_not_converge_are_counted(bench, monkeypatch):
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_a_fit_that_does_not_converge_is_known(data, jobs, monkeypatch, recwarn):
-    """scikit-learn warns of the same fits, and its warnings are not shown."""
-    monkeypatch.setattr("sentkit.labels.probes.classifiers.ITERATIONS", 7)
-    fits = [Fit(np.arange(60), np.arange(60, 90), penalty) for penalty in (0.01, 1e4, 0.01, 1e4)]
-    finished = [found.finished for found in in_order(partial(logreg, data), fits, jobs)]
-    LogisticRegression(C=0.01, max_iter=7).fit(data.features[:60], data.codes[:60])
-    assert not recwarn.list
-    LogisticRegression(C=1e4, max_iter=7).fit(data.features[:60], data.codes[:60])
-    assert recwarn.pop(ConvergenceWarning)
-    assert finished == [True, False, True, False]
+def test_a_warning_belongs_to_its_own_fit(data, jobs):
+    """A fit that runs at the same time is not affected."""
+
+    def work(fit):
+        if fit.penalty > 1:
+            warnings.warn("it went wrong", ConvergenceWarning, stacklevel=1)
+        return logreg(data, fit)
+
+    fits = [Fit(np.arange(60), np.arange(60, 90), penalty) for penalty in (1, 2, 1, 2, 2, 1)]
+
+    assert [found.finished for found in in_order(work, fits, jobs)] == [True, False, True, False, False, True]
+
+
+def test_other_warnings_are_shown(data):
+    def work(fit):
+        warnings.warn("something else", UserWarning, stacklevel=1)
+        return logreg(data, fit)
+
+    with pytest.warns(UserWarning, match="something else"):
+        list(in_order(work, [Fit(np.arange(60), np.arange(60, 90), 1.0)], 1))
 
 
 def test_remaining_fits_are_cancelled(data):

@@ -195,7 +195,7 @@ def test_the_gradient_is_that_of_the_cached_loss(
     theirs = {name: each.grad for name, each in body.auto_model.named_parameters()}
 
     names = [(layer, name) for layer in stored_layers(base.architecture) for name in layer.shapes()]
-    assert len(names) == len(ours)
+    assert len(names) == sum(".qkv." not in name for name in ours)
     for layer, name in names:
         found = ours[f"{layer.ours}.{name.rpartition('.')[2]}"]
         torch.testing.assert_close(found, theirs[name], rtol=1e-9, atol=1e-12, msg=name)

@@ -106,7 +106,7 @@ def test_five_steps_are_those_of_an_embedding_bag(trainer_of, check_steps, base_
 
 def vectors_of(folder, texts):
     encoded = encoded_texts(texts, find_encoder(str(folder), ReadingOptions()))
-    return np.stack(list(encoded.read(lambda row: row.vectors[0])))
+    return np.concatenate([block.vectors[:, 0] for block in encoded.blocks()])
 
 
 @pytest.mark.parametrize(
