@@ -127,8 +127,9 @@ def test_commands_without_a_transformer_import_no_torch(modules_after, model2vec
 
 def test_few_texts_are_encoded_without_torch(modules_after, tmp_path):
     (tmp_path / "corpus.jsonl").write_text('{"text":"a cat"}\n')
-    encode, save = ["encode"], ["encode", "-o", "corpus.safetensors", "corpus.jsonl"]
-    search = ["search", "a dog", "--corpus", "corpus.safetensors"]
+    exact = ["--precision", "fp32"]
+    encode, save = ["encode", *exact], ["encode", *exact, "-o", "corpus.safetensors", "corpus.jsonl"]
+    search = ["search", "a dog", *exact, "--corpus", "corpus.safetensors"]
     modules = modules_after(encode, save, search, stdin="a cat\n")
 
     for command in (encode, save, search):

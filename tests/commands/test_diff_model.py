@@ -31,7 +31,7 @@ def made(folder, kind):
     return folder
 
 
-@pytest.fixture(scope="session", params=["tiny", "minilm"])
+@pytest.fixture(scope="session", params=["tiny", pytest.param("minilm", marks=pytest.mark.slow)])
 def weights(request, tmp_path_factory):
     """A folder with weights and tokenizer: random, or all-MiniLM-L6-v2."""
     if request.param == "tiny":
