@@ -253,6 +253,21 @@ def test_a_value_of_a_checkpoint_that_only_a_run_reads_is_refused(sentkit, tmp_p
     assert "model: transformers cannot load the model: 'unknown'" in done.err
 
 
+@pytest.mark.parametrize(("padding", "code"), [(-1, 0), (10**6, 65)])
+def test_an_unusable_token_of_padding_changes_nothing(sentkit, tmp_path, padding, code):
+    """Padding is masked. transformers refuses a number above the vocabulary."""
+    path, texts = (
+        make_classifier("deberta-v2", 2, tmp_path / "model") / "config.json",
+        "a cat\na dog sleeps on a mat\n",
+    )
+    expected = sentkit("predict", "-m", tmp_path / "model", stdin=texts)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"pad_token_id": padding}))
+    done = sentkit("predict", "-m", tmp_path / "model", stdin=texts)
+
+    assert expected.code == 0
+    assert (done.code, done.out) == (code, b"" if code else expected.out)
+
+
 @pytest.mark.parametrize(
     ("config", "flags", "code", "problem"),
     [

@@ -17,7 +17,7 @@ from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import Architecture, read_architecture
 from sentkit.model.transformer.device import halve_to_fit_memory, padded_parts, pick_device, pick_precision
 from sentkit.model.transformer.encoder import INT8, TransformerEncoder
-from sentkit.model.transformer.transformers_model import load_classifier
+from sentkit.model.transformer.transformers_model import load_classifier, padding_id_of
 from sentkit.model.transformer.weights import check_tensors, read_tensors
 from sentkit.process import threads_of_command
 from sentkit.transforms.steps import Linear, Step
@@ -86,7 +86,7 @@ class TransformersClassifier:
 
     def outputs(self, batch: TokenBlock) -> np.ndarray:
         longest = max(len(tokens.ids) for tokens in batch)
-        ids = np.full((len(batch), longest), self.model.config.pad_token_id or 0)
+        ids = np.full((len(batch), longest), padding_id_of(self.model))
         mask, types = np.zeros_like(ids), np.zeros_like(ids)
         for row, tokens in enumerate(batch):
             end = len(tokens.ids)

@@ -95,6 +95,12 @@ def built_from(shapes: Sequence[tuple[int, ...]], source: str) -> Iterator[None]
 LOCAL = {"trust_remote_code": False, "local_files_only": True}
 
 
+def padding_id_of(model: Any) -> int:
+    """The token that fills a batch; another one if the configuration has an unusable one, as it is masked."""
+    number = model.config.pad_token_id
+    return number if number in range(model.get_input_embeddings().num_embeddings) else 0
+
+
 class TransformersModel(nn.Module):
     def __init__(self, model: Any, *, has_pooler: bool, max_tokens: int) -> None:
         super().__init__()
@@ -104,7 +110,7 @@ class TransformersModel(nn.Module):
         self.convolution: Convolution | None = None
         self.depth: int = model.config.num_hidden_layers
         self.width: int = model.config.hidden_size
-        self.padding_id: int = model.config.pad_token_id or 0
+        self.padding_id = padding_id_of(model)
         model.config.use_cache = False  # decoders would keep the keys and values of all layers
 
     def states(
