@@ -19,7 +19,7 @@ def leaves(command, path="sentkit"):
 COMMANDS = dict(leaves(program))
 LEAVES = {path: each for path, each in COMMANDS.items() if not hasattr(each, "commands")}
 MOST = {"encode": 28, "train": 28, "score": 24, "search": 24, "cluster": 24}  # slots; others have 20
-LINES = {"sentkit": 40_447, "papers": 3_000, "tests": 48_176}  # budgets: 30,500 without papers, 3,000, 36,000
+LINES = {"sentkit": 40_430, "papers": 3_000, "tests": 48_187}  # budgets: 30,500 without papers, 3,000, 36,000
 FILES = 260  # of sentkit/; the budget is 200
 
 

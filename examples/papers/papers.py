@@ -16,7 +16,7 @@ that failed; 75: stopped and saved.
 DATA is a folder as for `sentkit report --data`, with sts/stsb.{train,dev,test}. It can have nli/train,
 nli/triplets, paraphrases/stsb, glue/TASK.{train,dev,test}, dictionary/ and corpora/. Files end with .jsonl or
 .txt, also .gz. In dictionary/, the names of files of the Oxford dictionary begin with oxford. Lines with "not
-made" name what is missing. OUT keeps rows/, runs/, entries/, results/, tables/ and figures/.
+made" name the missing rows and figures. OUT keeps rows/, runs/, entries/, results/, tables/ and figures/.
 """
 
 import argparse
@@ -200,7 +200,7 @@ class Runner:
         return max(self.checkpoints(system).values(), key=score)
 
     def start_of(self, system, seed):
-        """The checkpoint that is trained, or whose vectors a flow is fitted to."""
+        """The checkpoint to train, or to fit a flow to."""
         if system.start == "base":
             return self.base
         start = self.systems[system.start]

@@ -15,7 +15,7 @@ from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row, RowBlock, block_of
-from sentkit.formats.rows.kinds import FIELDS, KINDS, VECTORS, class_of
+from sentkit.formats.rows.kinds import FIELDS, KINDS, VECTORS, class_of, string_in
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import fields_of, is_store
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, is_array, resized
@@ -307,20 +307,22 @@ class SidesOfModel(Sides):
 
     def matches(self, key: str | None) -> Iterator[Matches]:
         for left in resized(self.readers[0].blocks(), joined_rows, ENCODED_ROWS):
-            texts = self._texts(left.rows, left.rows)
             names = [TEXT_OF[name] for name in self.readers[0].names]
-            for place in range(len(left)):
-                own = [texts[name][place] or texts["entry"][place] for name in names]
-                if None in own:
-                    field = self.fields[0].get(names[own.index(None)], names[own.index(None)])
-                    advice = "the model needs the texts: --field text=NAME names their field"
-                    raise left.rows.row(place).error(f'"{field}" is missing', advice=advice)
-                left.rows.texts.append(tuple(own))
+            left.rows.texts = [tuple(self.text_of(row, name) for name in names) for row in left.rows]
             filled = [place for place, own in enumerate(left.rows.texts) if all(map(str.strip, own))]
             self.blank += len(left) - len(filled)
             if filled:
                 kept = left.take(filled)
                 yield self.match(kept, replace(kept, vectors=self.encode(kept.rows)))
+
+    def text_of(self, row: Row, name: str) -> str:
+        """The text of a vector, or the entry of the row."""
+        own, entry = (self.fields[0].get(each, each) for each in (name, "entry"))
+        for field in (own, entry):
+            if row.values.get(field) is not None:
+                return string_in(row, field)
+        advice = "the model needs the texts: --field text=NAME names their field"
+        raise row.error(f'"{own}" is missing', advice=advice)
 
 
 def places_by_key(table: VectorTable, key: str) -> dict[str, int]:

@@ -282,6 +282,13 @@ def test_pairs_and_other_names_of_fields(sentkit, tiny_model, tmp_path):
     [
         ({"embedding": [1]}, "-m static", 65, 'rows.jsonl:1: "text" is missing'),
         ({"text": " ", "embedding": [1]}, "-m static", 65, "rows.jsonl: all texts are blank"),
+        ({"text": "", "embedding": [1]}, "-m static", 65, "rows.jsonl: all texts are blank"),
+        (
+            {"text": 5, "embedding": [1]},
+            "-m static",
+            65,
+            'rows.jsonl:1: "text" is a number, expected a string',
+        ),
         ({"text": "a", "embedding": [1]}, "rows.jsonl -m static", 2, "B cannot be used with --model"),
         ({"text": "a", "embedding": [1]}, "-m static --key text", 2, "--key cannot be used with --model"),
         ({"text": "a", "embedding": [1]}, "", 2, "B or -m MODEL is missing"),

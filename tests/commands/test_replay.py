@@ -187,6 +187,8 @@ def test_a_hostile_record_cannot_add_a_command(sentkit, made, base):
         ("other", (), 65, 'other/sentkit.json: "command" is not the record of a command'),
         ("ckpt", ("--above", "0", "--gold", "score"), 2, "--replay"),
         ("untrained", (), 65, '"made_with" is not a record of training'),
+        ("number", (), 65, '"made_with" is not a record of training'),
+        ("words", (), 65, "chunk_tokens=8,2: expected a number of tokens"),
     ],
 )
 def test_refusals(sentkit, made, base, tmp_path, path, flags, code, problem):
@@ -196,6 +198,8 @@ def test_refusals(sentkit, made, base, tmp_path, path, flags, code, problem):
     made("bad", command="train simcse")
     made("other", words=("encode",))
     made("untrained", made_with={"ranks": "two"})
+    made("number", made_with={"chunk_tokens": 8}, run={"chunk_tokens": "auto"})
+    made("words", made_with={"chunk_tokens": "8,2"}, run={"chunk_tokens": "auto"})
     older = json.loads((made("older") / "sentkit.json").read_text())
     del older["command"]
     (tmp_path / "older/sentkit.json").write_text(json.dumps(older))

@@ -23,47 +23,26 @@ CHECKED = (5, 3, 1)  # tokens of the sentences of the check
 DROPOUT = 0.5  # of the check
 NEAR, NEAR_GRADIENT = 0.02, 0.05  # for bfloat16
 
-# queries, keys, values (n, h, e), bounds and most tokens of both, dropout, causal, window -> (n, h, e)
-Kernel = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, int, int, float, bool, int], Tensor]
+Heads = tuple[Tensor, Tensor, Tensor]  # queries, keys and values, (n, h, e)
+# Bounds of the sentences and the most tokens of one: of queries and of keys
+Sizes = tuple[Tensor, Tensor, int, int]
+Kernel = Callable[[Heads, Sizes, float, bool, int], Tensor]  # with dropout, causal and window -> (n, h, e)
 
 
-def flash(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bounds: Tensor,
-    key_bounds: Tensor,
-    longest: int,
-    longest_key: int,
-    dropout: float,
-    causal: bool,
-    window: int,
-) -> Tensor:
+def flash(heads: Heads, sizes: Sizes, dropout: float, causal: bool, window: int) -> Tensor:
     operation: Any = torch.ops.aten._flash_attention_forward
     near = {"window_size_left": window, "window_size_right": window} if window else {}
-    mixed: Tensor = operation(
-        query, key, value, bounds, key_bounds, longest, longest_key, dropout, causal, False, **near
-    )[0]
+    mixed: Tensor = operation(*heads, *sizes, dropout, causal, False, **near)[0]
     return mixed
 
 
-def varlen(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bounds: Tensor,
-    key_bounds: Tensor,
-    longest: int,
-    longest_key: int,
-    dropout: float,
-    causal: bool,
-    window: int,
-) -> Tensor:
+def varlen(heads: Heads, sizes: Sizes, dropout: float, causal: bool, window: int) -> Tensor:
     """The same kernel behind a documented function. It has no dropout, and its import takes seconds."""
     from torch.nn.attention.varlen import varlen_attn
 
     assert not dropout, "only for encoding"
     near = (window or -1, 0 if causal else window or -1)
+    (query, key, value), (bounds, key_bounds, longest, longest_key) = heads, sizes
     mixed = varlen_attn(query, key, value, bounds, key_bounds, longest, longest_key, window_size=near)
     assert isinstance(mixed, Tensor), "no other outputs are requested"
     return mixed
@@ -89,8 +68,8 @@ def packed_attention(
     bounds, longest = packed.bounds, packed.longest
     if single:
         bounds, longest = torch.arange(len(queries) + 1, dtype=torch.int32, device=queries.device), 1
-    rest = longest, packed.longest, dropout, packed.causal, window
-    return kernel(query, key, value, bounds, packed.bounds, *rest).flatten(1)
+    sizes = bounds, packed.bounds, longest, packed.longest
+    return kernel((query, key, value), sizes, dropout, packed.causal, window).flatten(1)
 
 
 def kernel_for_encoding(heads: int, width: int, device: torch.device, window: int = 0) -> Kernel | None:

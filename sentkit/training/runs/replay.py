@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from sentkit.errors import DataError, SentkitError, UsageError
+from sentkit.errors import DataError, SentkitError, UsageError, declared_in
 from sentkit.formats.checkpoints.commands import FILE, Command, Input, recorded_command
 from sentkit.formats.checkpoints.folders import find_model
 from sentkit.formats.files import read_object_if_there
 from sentkit.training.catalogue import load
 from sentkit.training.loop.processes import Processes, environment
-from sentkit.training.recipe import OF_DEV
+from sentkit.training.recipe import OF_DEV, limits_of
 from sentkit.training.settings import format_value
 
 TRAINED_WITH: dict[str, type] = {"threads": int, "device": str, "deterministic": bool, "ranks": int}
@@ -125,8 +125,10 @@ class Record:
         for name, value in run.items():
             if name in OF_DEV and not has_dev:
                 continue  # a preset can change it, but it has no effect
-            if name == "chunk_tokens":
-                value = self.own.get("made_with", {}).get(name, value)  # what auto has chosen
+            if name == "chunk_tokens" and name in self.own.get("made_with", ()):  # the choice of auto
+                value = self.section("made_with", {name: str})[name]
+                with declared_in(self.source):
+                    limits_of(value)
             known = name not in NO_SETTINGS if kind is None else name in defaults
             if known and (kind is None or value != defaults[name]):
                 yield f"{name}={repr(value) if isinstance(value, float) else format_value(value)}"
