@@ -85,6 +85,54 @@ def test_losses_and_gradients_of_packed_attention_are_those_of_padded_attention(
     assert distance(ours, exact) < 1.5 * distance(padded, exact) + 0.01
 
 
+@pytest.mark.parametrize("readout", ["cls", "mean"])
+def test_graphs_have_the_gradients_and_the_dropout_of_the_same_blocks_without(on_cuda, readout):
+    trainer = on_cuda("bf16", batch=12, dropout=0.2, readout=readout)
+    graphs = trainer.method.body.graphs
+    first, again, after = gradient_of(trainer), gradient_of(trainer), torch.cuda.get_rng_state()
+    assert graphs.works
+    assert len(graphs.chains) == 1
+    graphs.works = False
+    without = gradient_of(trainer)
+
+    assert first[0] == again[0] == without[0]
+    for ours, repeated, plain in zip(first[1], again[1], without[1], strict=True):
+        assert torch.equal(ours, repeated)
+        assert torch.equal(ours, plain)
+    assert torch.equal(after, torch.cuda.get_rng_state())
+
+
+def test_graphs_of_passes_whose_backward_passes_come_later(on_cuda):
+    """A second pass before the backward pass of the first must not change what that one reads."""
+    trainer = on_cuda("bf16", batch=12, dropout=0.2)
+    trainer.method.train()
+
+    def gradients():
+        torch.manual_seed(3)
+        outputs = [trainer.gradient._encode(trainer.batch(step)) for step in (0, 0, 0)]
+        trainer.method.zero_grad()
+        for output in outputs:
+            output["one"].square().sum().backward()
+        return [each.grad.clone() for _, each in trained(trainer.method) if each.grad is not None]
+
+    ours = gradients()
+    trainer.method.body.graphs.works = False
+
+    assert distance(ours, gradients()) < 1e-3
+
+
+@pytest.mark.parametrize("kind", [SimCSE, TSDAE])  # a contrast, and one loss for each row
+def test_graphs_with_chunks_have_the_gradient_of_the_whole_batch(on_cuda, kind):
+    """Each chunk runs twice with the same dropout for a contrast; its gradients are added."""
+    settings = {"batch": 12, "dropout": 0, "chunk": 5, "kind": kind}
+    trainer = on_cuda("bf16", **settings)
+    _, ours = gradient_of(trainer)
+    assert trainer.method.body.graphs.chains
+    _, whole = gradient_of(on_cuda("bf16", **{**settings, "chunk": 0}))
+
+    assert distance(ours, whole) < 0.05
+
+
 def test_dropout_of_packed_attention_is_drawn_anew_and_repeated_by_a_seed(on_cuda):
     trainer = on_cuda("bf16", batch=12, dropout=0.2)
     first, again = gradient_of(trainer), gradient_of(trainer)
@@ -197,8 +245,5 @@ def test_nccl_has_the_tensors_of_a_gpu_and_gloo_those_of_the_host(tmp_path):
         processes.sum_gradients(weights)
         assert weights[0].grad.tolist() == [3.0, 3.0]
         assert weights[1].grad is None
-        host, on_device = processes.random_states()
-        assert torch.equal(host[0], torch.get_rng_state())
-        assert torch.equal(on_device[0], torch.cuda.get_rng_state())
     finally:
         dist.destroy_process_group()

@@ -5,9 +5,10 @@ token states after block k; X(0) are the states after the embeddings. Axes: b se
 width, h heads; in attention, c sentences of at most t tokens (`Groups`).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from typing import cast
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from sentkit.model.small_encoder import buckets_of
 from sentkit.model.transformer.architecture import Architecture, stored_layers
 from sentkit.model.transformer.flash import HALF, Kernel, kernel_for_training, packed_attention
+from sentkit.model.transformer.graphs import Graphs, Run
 from sentkit.model.transformer.packed import Packed, spare_tokens
 from sentkit.model.transformer.readouts import Convolution
 from sentkit.model.transformer.weights import aligned
@@ -309,11 +311,20 @@ def with_rows(values: Tensor, rows: int) -> Tensor:
 
 
 def attend_packed(model: nn.Module, device: torch.device) -> None:
-    """Let all blocks of a model in training on a GPU attend without padding, where the kernel is right."""
+    """Let all blocks of a model in training on a GPU attend without padding, where the kernel is right.
+
+    Short passes of blocks that use nothing else of a batch run as graphs.
+    """
     kernel = cache(kernel_for_training)
-    for block in model.modules():
-        if isinstance(block, Block):
-            block.kernel = kernel(block.heads, block.heads * block.size, device)
+    for module in model.modules():
+        if isinstance(module, Block):
+            module.kernel = kernel(module.heads, module.heads * module.size, device)
+    for module in model.modules():
+        if isinstance(module, Bert):
+            shape, blocks = module.architecture, cast(Sequence[Block], module.blocks)
+            plain = not (shape.windows or shape.bases or shape.buckets)
+            if plain and all(block.kernel is not None for block in blocks):
+                module.graphs = Graphs(blocks)
 
 
 class Bert(nn.Module):
@@ -331,6 +342,7 @@ class Bert(nn.Module):
         self.blocks = nn.ModuleList(Block(architecture, number) for number in range(architecture.depth))
         self.pooler = nn.Linear(width, width) if pooler else None
         self.convolution: Convolution | None = None
+        self.graphs: Graphs | None = None  # for training on a GPU
 
     @property
     def depth(self) -> int:
@@ -366,13 +378,21 @@ class Bert(nn.Module):
         if disturb is not None:
             states = disturb(states)
         yield states
-        packed = self.with_bias(packed)
+        packed = whole = self.with_bias(packed)
+        run: Run | None = None
         if states.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
             states = with_rows(states, packed.tokens + spare_tokens(packed.tokens))
-        for number, block in enumerate(blocks, start=1):
-            one = only if number == len(blocks) else None
-            states = block(states, packed, one)
-            yield states[: packed.tokens] if one is None else states
+        elif self.graphs is not None and torch.is_autocast_enabled("cuda"):
+            whole = packed.filled()
+            states = with_rows(states, whole.tokens)
+            run = self.graphs.runner(len(blocks) - (only is not None), whole, states)
+        for number, block in enumerate(blocks):
+            if only is not None and number == len(blocks) - 1:
+                yield block(states, packed, only)
+                return
+            states = block(states, whole) if run is None else run(number, states)
+            result = states[: packed.tokens]
+            yield result if run is None or result.requires_grad else result.clone()
 
     def embed(self, packed: Packed) -> Tensor:
         assert packed.longest <= self.max_tokens, "a sentence longer than the encoder's positions"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import zip_longest
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,6 @@ from sentkit.model.transformer.device import (
     to_host,
 )
 from sentkit.model.transformer.inference import (
-    filler,
     gain_of_plain_products,
     plain_is_faster,
     prepare_for_cpu,
@@ -57,7 +56,7 @@ from sentkit.model.transformer.int8 import (
     losses,
     usable,
 )
-from sentkit.model.transformer.packed import Packed, pack_ids
+from sentkit.model.transformer.packed import TILE, Packed, filler, pack_ids, spare_tokens
 from sentkit.model.transformer.readouts import Convolution, apply_readouts, check_layers, width_of_vectors
 from sentkit.model.transformer.transformers_model import (
     ENCODER_HALVES,
@@ -177,6 +176,8 @@ class TransformerEncoder:
             if body.convolution is not None:
                 self.kernels = weights_hash(body.convolution.state_dict(), with_pooler=True)
             self.body = body.to(self.device, self.dtype).eval()
+            if self.device.type == "cuda":  # compile and check kernels while the hash is computed
+                Thread(target=lambda: self.network, daemon=True).start()
             with declared_in(place_of_declaration(checkpoint), unless=reading.options.readout is not None):
                 check_layers(self.body, reading.readouts)
             before = self.read_width = width_of_vectors(self.body, reading.readouts)
@@ -368,8 +369,10 @@ class TransformerEncoder:
         lengths = batch.lengths.tolist()
         pooled = [each.pooled if each else () for each in map(batch.windows.get, range(len(batch)))]
         spare = []
-        if isinstance(self.network, Bert) and self.device.type == "cpu" and not skip and not any(pooled):
-            spare = filler(lengths)  # their vectors are dropped
+        if isinstance(self.network, Bert) and not skip and not any(pooled):
+            tokens, on_cpu = len(batch.ids), self.device.type == "cpu"
+            # The vectors of these sentences are dropped.
+            spare = filler(lengths, spare_tokens(tokens) if on_cpu else -tokens % TILE)
         second = None
         if batch.second is not None:
             second = [*np.where(batch.second < 0, batch.lengths, batch.second).tolist(), *spare]

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sentkit.model.transformer.packed import Packed, first_tokens, pack
+from sentkit.model.transformer.packed import Packed, first_tokens, pack, rounded
 
 HALF = (torch.bfloat16,)  # dtypes of the queries, keys and values of a kernel
 CHECKED = (5, 3, 1)  # tokens of the sentences of the check
@@ -65,10 +65,10 @@ def packed_attention(
     """
     query = queries.unflatten(1, (heads, -1))  # (n or b, h, e)
     key, value = pairs.unflatten(1, (2, heads, -1)).unbind(1)
-    bounds, longest = packed.bounds, packed.longest
+    bounds, longest = packed.bounds, rounded(packed.longest)
     if single:
         bounds, longest = torch.arange(len(queries) + 1, dtype=torch.int32, device=queries.device), 1
-    sizes = bounds, packed.bounds, longest, packed.longest
+    sizes = bounds, packed.bounds, longest, rounded(packed.longest)
     return kernel((query, key, value), sizes, dropout, packed.causal, window).flatten(1)
 
 

@@ -6,12 +6,12 @@
   residual in the same operation. These operations of torch are private: if one is absent or fails, or is
   slower on this CPU, plain products run.
 - On a GPU in bfloat16, one kernel of torch computes the attention of all sentences, see `flash.py`. If it is
-  absent or fails, `Block` runs.
+  absent or fails, `Block` runs. Norms of sums are one kernel, see `add_norm.py`.
 
 Axes: n tokens, c sentences of t tokens in a run, h heads, d the width, e = d / h.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any
 
@@ -19,10 +19,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sentkit.model.transformer.add_norm import AddNorm, add_norm_for
 from sentkit.model.transformer.bert import ACTIVATIONS, Bert, Block, rotated, windowed, with_bias
 from sentkit.model.transformer.device import speed_ratio
 from sentkit.model.transformer.flash import HALF, Kernel, kernel_for_encoding, packed_attention
-from sentkit.model.transformer.packed import Packed, spare_tokens
+from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.weights import aligned
 
 FUSED_ACTIVATIONS = {  # name and algorithm of the activation in oneDNN
@@ -95,9 +96,10 @@ def prepare_for_cuda(bert: Bert) -> Bert:
         return bert
     kernel = kernel_for_encoding(shape.heads, shape.width, device, max(shape.windows, default=0))
     if kernel is not None:
+        add_norm = add_norm_for(shape.width, shape.norm_epsilon, device)
         for number, block in enumerate(bert.blocks):
             assert isinstance(block, Block), "blocks are replaced once"
-            bert.blocks[number] = CudaBlock(block, bert.architecture.activation, kernel)
+            bert.blocks[number] = CudaBlock(block, bert.architecture.activation, kernel, add_norm)
     return bert
 
 
@@ -155,12 +157,19 @@ class InferenceBlock(nn.Module):
 
 
 class CudaBlock(InferenceBlock):
-    """One product for the queries, keys and values of all rows, and one kernel for their attention."""
+    """One product for the queries, keys and values of all rows, and one kernel for their attention.
 
-    def __init__(self, block: Block, activation: str, kernel: Kernel) -> None:
+    Another kernel adds a residual and computes the norm of the sum, in families with norms there.
+    """
+
+    def __init__(self, block: Block, activation: str, kernel: Kernel, add_norm: AddNorm | None) -> None:
         super().__init__(block, activation, plain_product)
         self.qkv = plain_product(*detached(block.qkv))
         self.kernel = kernel
+        if add_norm is not None and isinstance(block.mix_norm, nn.LayerNorm):
+            self.mix, self.mix_norm = with_norm(self.mix, block.mix_norm, add_norm), nn.Identity()
+        if add_norm is not None and isinstance(block.norm, nn.LayerNorm):
+            self.down, self.norm = with_norm(self.down, block.norm, add_norm), nn.Identity()
 
     def project(self, states: Tensor, rows: Tensor, only: Tensor | None) -> tuple[Tensor, Tensor]:
         if only is not None:
@@ -176,11 +185,12 @@ class CudaBlock(InferenceBlock):
         return packed_attention(self.kernel, queries, pairs, packed, self.heads, single=single, window=window)
 
 
-def filler(lengths: Sequence[int]) -> list[int]:
-    """Return the lengths of sentences that fill a batch to one of few numbers of tokens."""
-    longest = max(lengths)
-    full, rest = divmod(spare_tokens(sum(lengths)), longest)
-    return [longest] * full + [rest] * (rest > 0)
+def with_norm(product: Product, norm: nn.LayerNorm, add_norm: AddNorm) -> Product:
+    def normed(values: Tensor, residual: Tensor | None) -> Tensor:
+        assert residual is not None, "the norm follows a residual connection"
+        return add_norm(product(values, None), residual, norm)
+
+    return normed
 
 
 def runs(lengths: tuple[int, ...]) -> Iterator[tuple[slice, slice, int]]:

@@ -11,6 +11,8 @@ from torch import Tensor
 from sentkit.model.transformer.device import to_device
 
 SMALLEST_FILLED = 64  # tokens
+SENTENCES = 16  # the number of sentences is a multiple of it in `Packed.filled`
+TILE = 128  # tokens; a GPU gets multiples of it, because it searches kernels for each new number of rows
 LEAST_SAVED = 512  # tokens of padding
 
 
@@ -124,6 +126,16 @@ class Packed:  # no slots: cached_property needs __dict__
         """Convert (b, t, ...) to (n, ...), the inverse of `pad`."""
         flat = values.flatten(0, 1)
         return flat if self.equal else flat.index_select(0, self.padded)
+
+    def filled(self) -> "Packed":
+        """The batch with more sentences, for attention: without ids, up to one of few numbers of tokens.
+
+        Empty sentences follow, because dropout of attention depends on the number of sentences.
+        """
+        lengths = (*self.lengths, *filler(self.lengths, -self.tokens % TILE))
+        most = len(self.lengths) + (TILE - 1) // self.longest + 1
+        empty = (0,) * (most + -most % SENTENCES - len(lengths))
+        return Packed(self.ids, self.positions, lengths + empty, causal=self.causal)
 
     def to_device(self, values: np.ndarray) -> Tensor:
         return to_device(values, self.ids.device)
@@ -278,6 +290,17 @@ def spare_tokens(tokens: int) -> int:
     oneDNN compiles a kernel for each number of rows and keeps it, which takes milliseconds and memory.
     """
     return -tokens % (1 << tokens.bit_length() - 5) if tokens >= SMALLEST_FILLED else 0
+
+
+def filler(lengths: Sequence[int], spare: int) -> list[int]:
+    """Return the lengths of sentences of this number of tokens, none longer than the longest."""
+    full, rest = divmod(spare, max(lengths))
+    return [max(lengths)] * full + [rest] * (rest > 0)
+
+
+def rounded(longest: int) -> int:
+    """The room for sentences in a kernel for GPUs, which divides them into tiles."""
+    return longest + -longest % TILE
 
 
 def first_tokens(lengths: tuple[int, ...]) -> np.ndarray:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from sentkit.model.transformer.bert import Bert
 from sentkit.training.data.batches import Batch, chunks, chunks_of_tokens
 from sentkit.training.loop.processes import Context, Processes
 from sentkit.training.method import Method, Outputs, terms_of, trained
@@ -88,6 +89,7 @@ class Gradient:
             gradients = [gradient_of(outputs[name])[part] for name in live]
             used = [again[name][: len(each)] for name, each in zip(live, gradients, strict=True)]
             torch.autograd.backward(used, gradients)
+            del again, used  # the memory of the pass is free for the next one
 
     def _row_wise(self, own: Batch, share: slice) -> dict[str, Tensor]:
         sums, weight, empty = dict[str, Tensor](), 0.0, share.stop == share.start
@@ -98,6 +100,7 @@ class Gradient:
             torch.stack(list(scaled.values())).sum().backward()
             sums = {name: value.detach().double() + sums.get(name, 0.0) for name, value in scaled.items()}
             weight += 0.0 if empty else of_part
+            del terms, scaled  # the memory of the pass is free for the next one
         whole = torch.full((), weight, dtype=torch.float64, device=self.processes.device)
         *totals, whole = self.processes.total_on_device(torch.stack([*sums.values(), whole])).unbind()
         whole = whole.clamp(min=1.0)
@@ -185,6 +188,9 @@ def tokens_that_fit(gradient: Gradient, batch: Batch, *, of_whole_memory: bool) 
     """
     device, state = gradient.processes.device, RandomState.capture(gradient.processes.device)
     needs = list[tuple[int, int]]()  # tokens and bytes
+    encoders = [(each, each.graphs) for each in gradient.method.modules() if isinstance(each, Bert)]
+    for encoder, _ in encoders:
+        encoder.graphs = None  # a graph has its memory from its first pass on
     for rows in MEASURED:
         part = batch.part(slice(0, rows))
         gradient.compute(part)  # the first pass of a shape needs more
@@ -193,6 +199,8 @@ def tokens_that_fit(gradient: Gradient, batch: Batch, *, of_whole_memory: bool) 
         gradient.compute(part)
         needs.append((part.tokens, memory_of(device).peak - before.used))
         gradient.method.zero_grad()
+    for encoder, graphs in encoders:
+        encoder.graphs = graphs
     state.restore()
     (few, least), (many, most) = needs
     each = max(1.0, (most - least) / max(1, many - few))

@@ -12,6 +12,7 @@ from flash_kernel import kernel_on_cpu
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.text.tokens import TokenBlock
 from sentkit.model.transformer import encoder, flash, inference
+from sentkit.model.transformer.add_norm import add_norm_for, is_right
 from sentkit.model.transformer.bert import Block
 from sentkit.model.transformer.device import to_device, to_host
 from sentkit.model.transformer.inference import CudaBlock, prepare_for_cuda
@@ -88,6 +89,55 @@ def test_the_kernel_is_used_for_windows_and_not_for_a_bias(make, load, tmp_path,
     make(family).save_pretrained(tmp_path)
 
     assert {type(block) for block in prepared(load(tmp_path).bfloat16()).blocks} == {kind}
+
+
+def test_a_kernel_of_sums_and_norms_replaces_both_of_each_block(bert, sentences, exact, monkeypatch):
+    """The kernel is that of `add_norm.py` on a GPU, and here the operations that it replaces."""
+    widths = []
+
+    def add_norm(change, rows, norm):
+        widths.append(rows.shape)
+        return norm(change + rows)
+
+    monkeypatch.setattr(inference, "add_norm_for", lambda *size: add_norm)
+    packed = pack(sentences(LENGTHS))
+    expected = states(bert.double(), packed)
+    found = states(prepared(bert), packed)
+
+    assert widths == [expected[0].shape] * (2 * bert.depth)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("fault", [1.5, float("nan")])
+def test_a_kernel_of_sums_and_norms_with_a_wrong_result_is_not_used(fault):
+    right = lambda change, rows, norm: norm(change + rows)  # noqa: E731
+    cpu = torch.device("cpu")
+
+    assert is_right(right, 40, 1e-5, cpu)
+    assert not is_right(lambda *values: right(*values) * fault, 40, 1e-5, cpu)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("width", [8, 40, 384, 768, 1024, 4096])
+@pytest.mark.parametrize("rows", [1, 5, 4096])
+def test_the_kernel_of_sums_and_norms_on_a_gpu(width, rows):
+    device = torch.device("cuda")
+    kernel = add_norm_for(width, 1e-12, device)
+    if not hasattr(torch.cuda, "_compile_kernel"):
+        pytest.skip("this torch compiles no kernels")
+    numbers = torch.randn(2 * rows + 2, width, generator=torch.Generator().manual_seed(1))
+    change, others, (weight, bias) = numbers.to(device, torch.bfloat16).split((rows, rows, 2))
+    norm = torch.nn.LayerNorm(width, 1e-12, device=device, dtype=torch.bfloat16)
+    with torch.no_grad():
+        norm.weight.copy_(weight)
+        norm.bias.copy_(bias)
+        found, exact = kernel(change, others, norm), norm.double()((change + others).double())
+
+    assert (found.double() - exact).abs().max() <= 2**-8 * exact.abs().max()
+    change[0, 0] = float("nan")
+    assert kernel(change, others, norm.bfloat16())[0].isnan().all()
 
 
 def test_bfloat16_is_as_near_to_float32_as_padded_attention(bert, sentences, kernel):

@@ -13,14 +13,13 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer import inference
 from sentkit.model.transformer.inference import (
     LONGEST_RUN,
-    filler,
     fused_products_work,
     gain_of_plain_products,
     prepare_for_cpu,
     runs,
     short_attention,
 )
-from sentkit.model.transformer.packed import SMALLEST_FILLED, pack
+from sentkit.model.transformer.packed import SMALLEST_FILLED, filler, pack, spare_tokens
 from sentkit.model.transformer.readouts import apply_readouts
 
 LENGTHS = [64, 33, 33, 20, 7, 7, 7, 2, 1, 1]  # sorted, as in a batch, with runs of several lengths
@@ -54,8 +53,8 @@ def test_runs_cover_tokens_and_sentences_in_order():
 
 @given(st.lists(st.integers(1, 512), min_size=1, max_size=400))
 def test_a_large_batch_is_filled_to_one_of_few_sizes(lengths):
-    made = filler(lengths)
     tokens = sum(lengths)
+    made = filler(lengths, spare_tokens(tokens))
 
     assert all(1 <= length <= max(lengths) for length in made)
     if tokens < SMALLEST_FILLED:
@@ -70,7 +69,7 @@ def test_a_filled_batch_gives_the_vectors_of_its_sentences(readout, monkeypatch)
     texts = ["a cat", "a dog sleeps on the warm floor", "rain", "two men talk about the weather"]
     encoder = sentkit.Encoder("nano", readout=readout, precision="fp32", device="cpu")
     plain = encoder.encode(texts)
-    monkeypatch.setattr("sentkit.model.transformer.encoder.filler", lambda lengths: [max(lengths), 1])
+    monkeypatch.setattr("sentkit.model.transformer.encoder.filler", lambda lengths, spare: [max(lengths), 1])
 
     filled = encoder.encode(texts)
 

@@ -1,8 +1,9 @@
 """Unit vectors, cosines and squared distances."""
 
+import pytest
 import torch
 
-from sentkit.papers.sg_bert.losses import squared_distance
+from sentkit.papers.sg_bert.losses import SquaredDistance, squared_distance
 from sentkit.training.losses import cosines, unit
 from training.losses.formulas import half_types
 
@@ -29,6 +30,20 @@ def test_squared_distance_is_the_sum_over_all_numbers():
     assert found.item() == 4.25
     assert [each.grad.tolist() for each in tuned] == [[1.0, 0.0], [[4.0]]]  # twice the differences
     assert [each.grad for each in start] == [None, None]
+
+
+def test_squared_distance_with_few_kernels_is_the_same():
+    """It runs on a GPU only, and a CPU has its operations."""
+    numbers = torch.Generator().manual_seed(0)
+    tuned = [torch.randn(size, dtype=torch.float64, generator=numbers) for size in (3, 5)]
+    start = [torch.randn(size, dtype=torch.float64, generator=numbers) for size in (3, 5)]
+    tuned = [each.requires_grad_() for each in tuned]
+    differences = torch.cat(tuned) - torch.cat(start)
+
+    found = SquaredDistance.apply(2, *tuned, *start)
+
+    assert found.item() == pytest.approx(sum(each**2 for each in differences.tolist()))
+    assert torch.autograd.gradcheck(lambda *values: SquaredDistance.apply(2, *values, *start), tuned)
 
 
 @half_types

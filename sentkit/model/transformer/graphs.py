@@ -1,0 +1,188 @@
+"""CUDA graphs of the blocks of an encoder in training on a GPU.
+
+A GPU finishes a short pass before the host has launched its thousand kernels. A graph launches all kernels of
+a block at once. Its shapes and addresses are fixed. So passes are filled to few numbers of tokens, and each
+kind of pass has graphs of its own. The passes of all kinds use the same memory: while the backward pass of
+one is still to come, another pass runs without graphs. Both ways give the same numbers.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from weakref import ref
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from sentkit.model.transformer.packed import Packed, rounded
+
+LARGEST = 8192  # tokens of a pass; the host launches the kernels of longer passes in time
+MOST = 24  # kinds of passes; each keeps the states of its tokens in memory
+
+Run = Callable[[int, Tensor], Tensor]  # number of a block from 0, and its input -> its output
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What the graphs of a pass depend on, besides the weights."""
+
+    blocks: int
+    tokens: int
+    sentences: int
+    longest: int  # tokens of a sentence
+    causal: bool
+    training: bool  # with dropout
+    gradient: bool
+
+
+class Pass:
+    """Exists as long as the backward pass of a forward pass can come."""
+
+
+class Graphs:
+    """The graphs of one encoder, and what all kinds of passes share."""
+
+    def __init__(self, blocks: Sequence[nn.Module]) -> None:
+        self.blocks = blocks
+        self.weights = [list(block.parameters()) for block in blocks]
+        self.chains: dict[Kind, Chain] = {}
+        self.works = True
+        self.last: Callable[[], Pass | None] = lambda: None
+        self.pool: Any = None
+        self.gradients: list[list[Tensor]] = []  # of the weights of each block
+        self.addresses: list[int] = []  # of the weights
+
+    def __deepcopy__(self, memo: object) -> None:
+        """A copy of an encoder has no graphs: they contain the addresses of these weights."""
+
+    def runner(self, blocks: int, packed: Packed, states: Tensor) -> Run | None:
+        """Return a function that runs the first blocks for this filled batch, or None: without graphs.
+
+        Its results are in memory that the next pass overwrites.
+        """
+        learned = {weight.requires_grad for each in self.weights[:blocks] for weight in each}
+        training = {block.training for block in self.blocks[:blocks]}
+        gradient = torch.is_grad_enabled() and (states.requires_grad or True in learned)
+        if (
+            not self.works
+            or packed.tokens > LARGEST
+            or self.last() is not None
+            or len(training) != 1
+            or (gradient and learned != {True})
+        ):
+            return None
+        addresses = [weight.data_ptr() for each in self.weights for weight in each]
+        if addresses != self.addresses or len(self.chains) > MOST:
+            self.chains.clear()
+            self.addresses, self.pool = addresses, torch.cuda.graph_pool_handle()
+        sizes = len(packed.lengths), rounded(packed.longest), packed.causal
+        kind = Kind(blocks, packed.tokens, *sizes, training == {True}, gradient)
+        if kind not in self.chains:
+            if gradient and not self.gradients:
+                self.gradients = [[torch.empty_like(weight) for weight in each] for each in self.weights]
+            try:
+                self.chains[kind] = Chain(self, kind, states.detach(), packed.bounds)
+            except RuntimeError:  # too little memory
+                self.works = False
+                return None
+        chain, own_pass = self.chains[kind], Pass()
+        chain.bounds.copy_(packed.bounds)
+        if not gradient:
+            return chain.replay
+        self.last = ref(own_pass)
+        return lambda number, inputs: Replay.apply(chain, number, own_pass, inputs, *self.weights[number])
+
+
+class Chain:
+    """The graphs of the first blocks for one kind of pass."""
+
+    def __init__(self, graphs: Graphs, kind: Kind, states: Tensor, bounds: Tensor) -> None:
+        full, rest = divmod(kind.tokens, kind.longest)
+        lengths = (kind.longest,) * full + (rest,) * (rest > 0)
+        self.graphs, self.bounds = graphs, bounds.clone()
+        packed = Packed(ids=bounds, positions=bounds, lengths=lengths, causal=kind.causal)
+        packed.__dict__["bounds"] = self.bounds  # of the sentences of a pass, at each replay
+        self.states = [states.clone()]  # X(0), X(1) ..
+        self.slopes = [torch.zeros_like(states) for _ in range(2)]  # of a block's output and input in turn
+        self.forward, self.backward = list[torch.cuda.CUDAGraph](), list[torch.cuda.CUDAGraph]()
+        stream, before = torch.cuda.Stream(states.device), torch.cuda.current_stream(states.device)
+        stream.wait_stream(before)
+        with (
+            torch.random.fork_rng([states.device]),
+            torch.cuda.stream(stream),
+            torch.autocast("cuda", torch.bfloat16, cache_enabled=False),
+            torch.set_grad_enabled(kind.gradient),
+        ):
+            first, ends = self.output(0, packed), list[tuple[Tensor, Tensor]]()
+            if kind.gradient:
+                self.gradient(0, *first)  # kernels load at their first use
+            for number in range(kind.blocks):
+                with recording(self.forward, graphs.pool):
+                    ends.append(self.output(number, packed))
+                self.states.append(ends[-1][1].detach())
+            for number in reversed(range(kind.blocks if kind.gradient else 0)):
+                with recording(self.backward, graphs.pool):
+                    self.gradient(number, *ends.pop())
+            self.backward.reverse()
+        before.wait_stream(stream)
+
+    def output(self, number: int, packed: Packed) -> tuple[Tensor, Tensor]:
+        """Return the input of a block, and its output."""
+        inputs = self.states[number].detach().requires_grad_(torch.is_grad_enabled())
+        return inputs, self.graphs.blocks[number](inputs, packed)
+
+    def gradient(self, number: int, inputs: Tensor, output: Tensor) -> None:
+        """Write the gradients of the weights and of the input."""
+        wanted = [inputs, *self.graphs.weights[number]]
+        slope, *gradients = torch.autograd.grad(output, wanted, self.slope(number + 1))
+        self.slope(number).copy_(slope)
+        torch._foreach_copy_(self.graphs.gradients[number], gradients)
+
+    def replay(self, number: int, inputs: Tensor) -> Tensor:
+        copy_to(self.states[number], inputs)
+        self.forward[number].replay()
+        return self.states[number + 1].detach()
+
+    def slope(self, number: int) -> Tensor:
+        """The gradient of X(number)."""
+        return self.slopes[number % 2]
+
+
+@contextmanager
+def recording(graphs: list[torch.cuda.CUDAGraph], pool: Any) -> Iterator[None]:
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+    try:
+        yield
+    finally:
+        graph.capture_end()
+    graphs.append(graph)
+
+
+class Replay(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        context: Any, chain: Chain, number: int, own_pass: Pass, states: Tensor, *weights: Tensor
+    ) -> Tensor:
+        context.chain, context.number, context.own_pass = chain, number, own_pass
+        return chain.replay(number, states)
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        chain, number = context.chain, context.number
+        copy_to(chain.slope(number + 1), slope)
+        gradients = chain.graphs.gradients[number]
+        for weight, gradient in zip(chain.graphs.weights[number], gradients, strict=True):
+            if weight.grad is not None and weight.grad.data_ptr() == gradient.data_ptr():
+                weight.grad = weight.grad.clone()  # of an earlier pass of this step; the replay overwrites it
+        chain.backward[number].replay()
+        of_input = chain.slope(number).detach() if number else chain.slope(number).clone()
+        return None, None, None, of_input, *(each.detach() for each in gradients)
+
+
+def copy_to(static: Tensor, values: Tensor) -> None:
+    if static.data_ptr() != values.data_ptr():
+        static.copy_(values)
