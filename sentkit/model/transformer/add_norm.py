@@ -1,12 +1,14 @@
 """LayerNorm of a sum in one kernel, in bfloat16 on a GPU: torch reads and writes the rows twice as often.
 
-An undocumented function of torch compiles the kernel in half a second. The kernel is used only if it gives
-the result of plain operations here.
+The compiler that torch brings along compiles the kernel when a model is loaded. The kernel is used only if it
+gives the result of plain operations here.
 """
 
+import ctypes
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -90,10 +92,9 @@ def add_norm_for(width: int, epsilon: float, device: torch.device) -> AddNorm | 
     if device.type != "cuda" or width % 8 or width > WIDEST:
         return None
     source = f"#define WIDTH {width}\n#define EPSILON {epsilon!r}f\n{SOURCE}"
-    with suppress(ImportError, AttributeError, RuntimeError, TypeError, OSError):
-        compiled: Any = torch.cuda._compile_kernel
+    with suppress(ImportError, AttributeError, RuntimeError, TypeError, OSError):  # another torch or GPU
         with torch.cuda.device(device):
-            kernel = compiled(source, "add_norm")
+            kernel = compiled(source)
 
         def add_norm(change: Tensor, rows: Tensor, norm: nn.LayerNorm) -> Tensor:
             result, count = torch.empty_like(rows), len(rows)
@@ -109,6 +110,29 @@ def add_norm_for(width: int, epsilon: float, device: torch.device) -> AddNorm | 
 
         return add_norm if is_right(add_norm, width, epsilon, device) else None
     return None
+
+
+def compiled(source: str) -> Any:
+    """Return the function of this source. It can be called with a grid, a block and arguments.
+
+    `torch.cuda._compile_kernel` does the same, and first imports the tools for extensions, which takes long.
+    """
+    loader: Any = import_module("torch.cuda._utils")
+    compiler, program, size = loader._get_nvrtc_library(), ctypes.c_void_p(), ctypes.c_size_t()
+
+    def call(name: str, *arguments: Any) -> None:
+        if getattr(compiler, f"nvrtc{name}")(*arguments):
+            raise RuntimeError(f"NVRTC: {name} failed")
+
+    major, minor = torch.cuda.get_device_capability()
+    options = (ctypes.c_char_p * 1)(f"--gpu-architecture=sm_{major}{minor}".encode())
+    call("CreateProgram", ctypes.byref(program), source.encode(), b"add_norm.cu", 0, None, None)
+    call("CompileProgram", program, 1, options)
+    call("GetCUBINSize", program, ctypes.byref(size))
+    binary = ctypes.create_string_buffer(size.value)
+    call("GetCUBIN", program, binary)
+    call("DestroyProgram", ctypes.byref(program))
+    return loader._cuda_load_module(binary.raw, ["add_norm"])["add_norm"]
 
 
 def is_right(add_norm: AddNorm, width: int, epsilon: float, device: torch.device) -> bool:

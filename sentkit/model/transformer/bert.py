@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from sentkit.model.small_encoder import buckets_of
 from sentkit.model.transformer.architecture import Architecture, stored_layers
-from sentkit.model.transformer.flash import HALF, Kernel, kernel_for_training, packed_attention
+from sentkit.model.transformer.flash import HALF, Kernel, by_head, kernel_for_training, packed_attention
 from sentkit.model.transformer.graphs import Graphs, Run
 from sentkit.model.transformer.packed import Packed, spare_tokens
 from sentkit.model.transformer.readouts import Convolution
@@ -136,9 +136,8 @@ class Block(nn.Module):
         values = F.linear(states, self.qkv.weight, self.qkv.bias)  # (n, 3 d)
         values, groups = self.rotated(values, packed.positions, 2), packed.groups
         if (kernel := self.kernel_for(values, packed)) is not None:
-            width = states.shape[-1]
-            queries, pairs = values[: packed.tokens].split((width, 2 * width), 1)
-            return with_rows(self.packed_attention(kernel, queries, pairs, packed), len(states))
+            parts = by_head(values[: packed.tokens], 3, self.heads)
+            return with_rows(packed_attention(kernel, parts, packed, dropout=self.rate), len(states))
         padded = groups.pad(values)  # (c, t, 3 d) of each group
         mixed = [
             self.attention(with_bias(mask, packed.bias, qkv.shape[1]), *self.by_head(qkv, 3))
@@ -153,7 +152,8 @@ class Block(nn.Module):
         queries = self.rotated(F.linear(states[only], *query), positions[only], 1)  # (b, d)
         pairs = self.rotated(F.linear(states, *pair), positions, 1)  # (n, 2 d)
         if (kernel := self.kernel_for(pairs, packed)) is not None:
-            return self.packed_attention(kernel, queries, pairs[: packed.tokens], packed, single=True)
+            own = *by_head(queries, 1, self.heads), *by_head(pairs[: packed.tokens], 2, self.heads)
+            return packed_attention(kernel, own, packed, single=True, dropout=self.rate)
         places = groups.split((only - packed.starts)[:, None])  # (c, 1, 1), in their sentences
         parts = zip(groups.split(queries), groups.pad(pairs), groups.masks, places, strict=True)
         return groups.join(
@@ -172,11 +172,10 @@ class Block(nn.Module):
         """The kernel for these values, if it has no bias of relative positions and no window to add."""
         return self.kernel if packed.bias is None and not self.window and values.dtype in HALF else None
 
-    def packed_attention(
-        self, kernel: Kernel, queries: Tensor, pairs: Tensor, packed: Packed, *, single: bool = False
-    ) -> Tensor:
-        dropout = self.attention_dropout if self.training else 0.0
-        return packed_attention(kernel, queries, pairs, packed, self.heads, single=single, dropout=dropout)
+    @property
+    def rate(self) -> float:
+        """The rate of dropout of attention weights."""
+        return self.attention_dropout if self.training else 0.0
 
     def by_head(self, values: Tensor, parts: int) -> tuple[Tensor, ...]:
         """Split (c, t, parts * d) into `parts` views (c, h, t, d / h)."""

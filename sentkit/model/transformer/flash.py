@@ -6,7 +6,7 @@ training also its gradient, and dropout that the backward pass repeats.
 Axes: n tokens, b sentences, h heads, d the width, e = d / h.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
@@ -50,26 +50,28 @@ def varlen(heads: Heads, sizes: Sizes, dropout: float, causal: bool, window: int
 
 def packed_attention(
     kernel: Kernel,
-    queries: Tensor,
-    pairs: Tensor,
+    heads: Sequence[Tensor],
     packed: Packed,
-    heads: int,
     *,
     single: bool = False,
     dropout: float = 0.0,
     window: int = 0,
 ) -> Tensor:
-    """Attention (n, d), (n, 2 d) -> (n, d); with `single`, one query for each sentence: (b, d) -> (b, d).
+    """Attention of queries, keys and values (n, h, e) -> (n, d); `single`: one query of a sentence, (b, d).
 
     `window` is the largest distance of a key; 0: all keys.
     """
-    query = queries.unflatten(1, (heads, -1))  # (n or b, h, e)
-    key, value = pairs.unflatten(1, (2, heads, -1)).unbind(1)
+    query, key, value = heads
     bounds, longest = packed.bounds, rounded(packed.longest)
     if single:
-        bounds, longest = torch.arange(len(queries) + 1, dtype=torch.int32, device=queries.device), 1
+        bounds, longest = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device), 1
     sizes = bounds, packed.bounds, longest, rounded(packed.longest)
     return kernel((query, key, value), sizes, dropout, packed.causal, window).flatten(1)
+
+
+def by_head(values: Tensor, parts: int, heads: int) -> Sequence[Tensor]:
+    """Divide (n, parts * d) into `parts` views (n, h, e)."""
+    return values.unflatten(1, (parts, heads, -1)).unbind(1)
 
 
 def kernel_for_encoding(heads: int, width: int, device: torch.device, window: int = 0) -> Kernel | None:
@@ -114,11 +116,11 @@ def is_right(
     generator = torch.Generator().manual_seed(0)
     values, slopes = (torch.randn(packed.tokens, parts * width, generator=generator) for parts in (3, 1))
     values, slopes = values.to(device, HALF[0]).requires_grad_(), slopes.to(device, HALF[0])
-    queries, pairs = values.split((width, 2 * width), 1)
-    whole, expected = values, plain(queries, pairs, packed, heads, window)
+    parts = query, key, value = by_head(values, 3, heads)
+    whole, expected = values, plain(parts, packed, window)
     for single in (False,) if causal or window else (True, False):
         rows: Any = packed.starts if single else slice(None)
-        whole = packed_attention(kernel, queries[rows], pairs, packed, heads, single=single, window=window)
+        whole = packed_attention(kernel, (query[rows], key, value), packed, single=single, window=window)
         if not near(whole, expected[rows]):
             return False
         if trains:
@@ -128,7 +130,7 @@ def is_right(
                 return False
     if not trains:
         return True
-    dropped = packed_attention(kernel, queries, pairs, packed, heads, dropout=DROPOUT)
+    dropped = packed_attention(kernel, parts, packed, dropout=DROPOUT)
     [of_dropped] = torch.autograd.grad(dropped, values, slopes)
     # With the same dropout, the output is a linear function of the values, which has this gradient. So these
     # sums are equal in each sentence and head.
@@ -148,10 +150,9 @@ def near(found: Tensor, expected: Tensor, tolerance: float = NEAR) -> bool:
     return torch.allclose(found.float(), expected.float(), rtol=tolerance, atol=tolerance)
 
 
-def plain(queries: Tensor, pairs: Tensor, packed: Packed, heads: int, window: int) -> Tensor:
+def plain(heads: Sequence[Tensor], packed: Packed, window: int) -> Tensor:
     """The same attention in float32, one sentence after the other."""
-    query = queries.unflatten(1, (heads, -1)).float().transpose(0, 1)  # (h, n, e)
-    key, value = pairs.unflatten(1, (2, heads, -1)).float().permute(1, 2, 0, 3)
+    query, key, value = (each.float().transpose(0, 1) for each in heads)  # (h, n, e)
     ends = (*first_tokens(packed.lengths).tolist(), packed.tokens)
     mixed = []
     for start, end in pairwise(ends):
@@ -159,4 +160,4 @@ def plain(queries: Tensor, pairs: Tensor, packed: Packed, heads: int, window: in
         places = torch.arange(end - start, device=query.device)
         mask = (places[:, None] - places).abs() <= window if window else None
         mixed.append(F.scaled_dot_product_attention(q, k, v, mask, is_causal=packed.causal))
-    return torch.cat(mixed, 1).transpose(0, 1).flatten(1).to(queries.dtype)
+    return torch.cat(mixed, 1).transpose(0, 1).flatten(1).to(heads[0].dtype)

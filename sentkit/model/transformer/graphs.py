@@ -6,8 +6,10 @@ kind of pass has graphs of its own. The passes of all kinds use the same memory:
 one is still to come, another pass runs without graphs. Both ways give the same numbers.
 """
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref
@@ -19,7 +21,7 @@ from torch.autograd.function import once_differentiable
 from sentkit.model.transformer.packed import Packed, rounded
 
 LARGEST = 8192  # tokens of a pass; the host launches the kernels of longer passes in time
-MOST = 24  # kinds of passes; each keeps the states of its tokens in memory
+MOST = 16  # kinds of passes; each keeps the states of its tokens in memory
 
 Run = Callable[[int, Tensor], Tensor]  # number of a block from 0, and its input -> its output
 
@@ -51,6 +53,7 @@ class Graphs:
         self.works = True
         self.last: Callable[[], Pass | None] = lambda: None
         self.pool: Any = None
+        self.copies: list[nn.Module] = []  # see `copy_of`
         self.gradients: list[list[Tensor]] = []  # of the weights of each block
         self.addresses: list[int] = []  # of the weights
 
@@ -73,12 +76,13 @@ class Graphs:
             or (gradient and learned != {True})
         ):
             return None
-        addresses = [weight.data_ptr() for each in self.weights for weight in each]
-        if addresses != self.addresses or len(self.chains) > MOST:
-            self.chains.clear()
-            self.addresses, self.pool = addresses, torch.cuda.graph_pool_handle()
         sizes = len(packed.lengths), rounded(packed.longest), packed.causal
         kind = Kind(blocks, packed.tokens, *sizes, training == {True}, gradient)
+        addresses = [weight.data_ptr() for each in self.weights for weight in each]
+        if addresses != self.addresses or (len(self.chains) == MOST and kind not in self.chains):
+            self.chains.clear()
+            self.addresses, self.pool = addresses, torch.cuda.graph_pool_handle()
+            self.copies = [copy_of(block) for block in self.blocks]
         if kind not in self.chains:
             if gradient and not self.gradients:
                 self.gradients = [[torch.empty_like(weight) for weight in each] for each in self.weights]
@@ -95,6 +99,14 @@ class Graphs:
         return lambda number, inputs: Replay.apply(chain, number, own_pass, inputs, *self.weights[number])
 
 
+def copy_of(block: nn.Module) -> nn.Module:
+    """The block to record: with the same weights, but as other parameters.
+
+    A recording cannot contain the nodes that add gradients to those of the method: they belong to its stream.
+    """
+    return deepcopy(block, {id(weight): nn.Parameter(weight.detach()) for weight in block.parameters()})
+
+
 class Chain:
     """The graphs of the first blocks for one kind of pass."""
 
@@ -107,10 +119,21 @@ class Chain:
         self.states = [states.clone()]  # X(0), X(1) ..
         self.slopes = [torch.zeros_like(states) for _ in range(2)]  # of a block's output and input in turn
         self.forward, self.backward = list[torch.cuda.CUDAGraph](), list[torch.cuda.CUDAGraph]()
+        self.blocks = [block.train(kind.training) for block in graphs.copies[: kind.blocks]]
         stream, before = torch.cuda.Stream(states.device), torch.cuda.current_stream(states.device)
         stream.wait_stream(before)
+        collects = gc.isenabled()
+        gc.disable()  # it could free the graphs of another run, which ends a recording
+        try:
+            self.record(kind, packed, stream)
+        finally:
+            if collects:
+                gc.enable()
+        before.wait_stream(stream)
+
+    def record(self, kind: Kind, packed: Packed, stream: torch.cuda.Stream) -> None:
         with (
-            torch.random.fork_rng([states.device]),
+            torch.random.fork_rng([stream.device]),
             torch.cuda.stream(stream),
             torch.autocast("cuda", torch.bfloat16, cache_enabled=False),
             torch.set_grad_enabled(kind.gradient),
@@ -119,23 +142,22 @@ class Chain:
             if kind.gradient:
                 self.gradient(0, *first)  # kernels load at their first use
             for number in range(kind.blocks):
-                with recording(self.forward, graphs.pool):
+                with recording(self.forward, self.graphs.pool):
                     ends.append(self.output(number, packed))
                 self.states.append(ends[-1][1].detach())
             for number in reversed(range(kind.blocks if kind.gradient else 0)):
-                with recording(self.backward, graphs.pool):
+                with recording(self.backward, self.graphs.pool):
                     self.gradient(number, *ends.pop())
             self.backward.reverse()
-        before.wait_stream(stream)
 
     def output(self, number: int, packed: Packed) -> tuple[Tensor, Tensor]:
         """Return the input of a block, and its output."""
         inputs = self.states[number].detach().requires_grad_(torch.is_grad_enabled())
-        return inputs, self.graphs.blocks[number](inputs, packed)
+        return inputs, self.blocks[number](inputs, packed)
 
     def gradient(self, number: int, inputs: Tensor, output: Tensor) -> None:
         """Write the gradients of the weights and of the input."""
-        wanted = [inputs, *self.graphs.weights[number]]
+        wanted = [inputs, *self.blocks[number].parameters()]
         slope, *gradients = torch.autograd.grad(output, wanted, self.slope(number + 1))
         self.slope(number).copy_(slope)
         torch._foreach_copy_(self.graphs.gradients[number], gradients)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from sentkit.model.transformer.add_norm import AddNorm, add_norm_for
 from sentkit.model.transformer.bert import ACTIVATIONS, Bert, Block, rotated, windowed, with_bias
 from sentkit.model.transformer.device import speed_ratio
-from sentkit.model.transformer.flash import HALF, Kernel, kernel_for_encoding, packed_attention
+from sentkit.model.transformer.flash import HALF, Kernel, by_head, kernel_for_encoding, packed_attention
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.weights import aligned
 
@@ -181,8 +181,8 @@ class CudaBlock(InferenceBlock):
     def attend(self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
         if only is not None and self.window:  # the kernel counts the window from the last query
             return super().attend(queries, pairs, packed, only)
-        single, window = only is not None, self.window
-        return packed_attention(self.kernel, queries, pairs, packed, self.heads, single=single, window=window)
+        parts, single = (*by_head(queries, 1, self.heads), *by_head(pairs, 2, self.heads)), only is not None
+        return packed_attention(self.kernel, parts, packed, single=single, window=self.window)
 
 
 def with_norm(product: Product, norm: nn.LayerNorm, add_norm: AddNorm) -> Product:
