@@ -27,14 +27,15 @@ class Gradient:
     tokens: int = 0  # tokens per chunk, in place of `chunk`; 0: see `chunk`
     # Outputs of the last whole batch; empty for row-wise methods.
     outputs: Outputs = field(default_factory=dict, init=False)
+    parameters: list[nn.Parameter] = field(default_factory=list, init=False)  # those in training
 
     def compute(self, batch: Batch) -> dict[str, Tensor]:
         """Store the gradient of the whole batch in the parameters. Return the terms of the loss by name.
 
         They stay on the device: the host does not wait for them.
         """
-        parameters = [parameter for _, parameter in trained(self.method)]
-        for parameter in parameters:
+        self.parameters = [parameter for _, parameter in trained(self.method)]
+        for parameter in self.parameters:
             parameter.grad = None
         share = self.processes.share(len(batch))
         # With fewer rows than processes, a process without rows encodes one row and discards it.
@@ -46,7 +47,7 @@ class Gradient:
                 else self._contrast(own, share, len(batch))
             )
         terms |= self._penalty()
-        self.processes.sum_gradients(parameters)
+        self.processes.sum_gradients(self.parameters)
         return terms
 
     def parts(self, own: Batch) -> list[slice]:
@@ -104,7 +105,7 @@ class Gradient:
         whole = torch.full((), weight, dtype=torch.float64, device=self.processes.device)
         *totals, whole = self.processes.total_on_device(torch.stack([*sums.values(), whole])).unbind()
         whole = whole.clamp(min=1.0)
-        for _, parameter in trained(self.method):
+        for parameter in self.parameters:
             if parameter.grad is not None:
                 parameter.grad /= whole
         return {name: value / whole for name, value in zip(sums, totals, strict=True)}

@@ -139,7 +139,7 @@ class Trainer:
         batch, factor = self.batch(step), self.factor(step)
         random_state = RandomState.capture(self.processes.device)
         terms = self._gradient(batch, random_state)
-        terms[NORM] = clip_gradient([each for _, each in trained(self.method)], self.recipe.clip)
+        terms[NORM] = clip_gradient(self.gradient.parameters, self.recipe.clip)
         values = torch.stack([value.double() for value in terms.values()])
         broken = self.processes.any_on_device((~values.isfinite().all()).to(self.broken))
         self.broken = torch.maximum(self.broken, broken)  # no step after a broken one is applied
