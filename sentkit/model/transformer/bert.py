@@ -326,6 +326,15 @@ def attend_packed(model: nn.Module, device: torch.device) -> None:
                 module.graphs = Graphs(blocks)
 
 
+def stop_graphs(model: nn.Module) -> bool:
+    """Run without graphs from now on. Return true if this frees memory."""
+    graphs = [each.graphs for each in model.modules() if isinstance(each, Bert) and each.graphs is not None]
+    active = [each for each in graphs if each.chains]
+    for each in active:
+        each.stop()
+    return bool(active)
+
+
 class Bert(nn.Module):
     def __init__(self, architecture: Architecture, *, pooler: bool = False) -> None:
         super().__init__()

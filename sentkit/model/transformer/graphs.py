@@ -60,6 +60,12 @@ class Graphs:
     def __deepcopy__(self, memo: object) -> None:
         """A copy of an encoder has no graphs: they contain the addresses of these weights."""
 
+    def stop(self) -> None:
+        """Run all passes without graphs from now on, in less memory."""
+        self.works = False
+        for kept in (self.chains, self.copies, self.gradients):
+            kept.clear()
+
     def runner(self, blocks: int, packed: Packed, states: Tensor) -> Run | None:
         """Return a function that runs the first blocks for this filled batch, or None: without graphs.
 
@@ -89,7 +95,7 @@ class Graphs:
             try:
                 self.chains[kind] = Chain(self, kind, states.detach(), packed.bounds)
             except RuntimeError:  # too little memory
-                self.works = False
+                self.stop()
                 return None
         chain, own_pass = self.chains[kind], Pass()
         chain.bounds.copy_(packed.bounds)

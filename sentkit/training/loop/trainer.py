@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.model.encoding import Arrays
-from sentkit.model.transformer.bert import attend_packed
+from sentkit.model.transformer.bert import attend_packed, stop_graphs
 from sentkit.model.transformer.device import to_host
 from sentkit.signals import RESUME, Interrupted, Stop, Stopped
 from sentkit.training.data.batches import Batch, Order, stream
@@ -176,8 +176,8 @@ class Trainer:
             try:
                 return self.gradient.compute(batch)
             except torch.cuda.OutOfMemoryError as error:
-                limit = self.gradient.tokens
-                if fixed or len(self.gradient.parts(batch)) == len(batch):
+                limit, freed = self.gradient.tokens, stop_graphs(self.method)
+                if not freed and (fixed or len(self.gradient.parts(batch)) == len(batch)):
                     problem = f"step {step + 1} does not fit into the memory of the device"
                     smaller = f"use a smaller chunk_tokens than {limit}, or a smaller max_length"
                     advice = smaller if limit else "use --set chunk_tokens=auto"
@@ -185,6 +185,8 @@ class Trainer:
             # The error refers to tensors of the failed pass, so free their memory after its handler.
             torch.cuda.empty_cache()
             before.restore()
+            if freed:
+                continue
             fewer = max(1, min(limit or batch.tokens, batch.tokens) // 2)
             limits[:] = [*(each for each in limits or [[0, UNLIMITED]] if each[0] < step), [step, fewer]]
             short = f"the memory of the device is short in step {step + 1}"
