@@ -148,7 +148,8 @@ def main():
             complain(
                 f"{problem}; " + (f"instead: {source}" if name in made else f"published at {each.place}")
             )
-    print_statistics({name: rows for name, rows in made.items() if name.startswith("clustering/")})
+    for line in statistics({name: rows for name, rows in made.items() if name.startswith("clustering/")}):
+        print(line)
     return 65 if refused else 0 if made else 66
 
 
@@ -295,18 +296,18 @@ def write(path, rows):
         sys.exit(complain(f"{path}: {error.strerror}", 73))
 
 
-def print_statistics(sets):
-    """Texts, classes, the largest class by the smallest, words of a text, different words."""
+def statistics(sets):
+    """Table 2 of PairSupCon: texts, classes, the largest class by the smallest, words, different words."""
     form = "{:<15}{:>8}{:>11}{:>9}{:>11}{:>7}{:>7}{:>12}"
     if sets:
         names = ("set", "texts", "published", "classes", "published", "ratio", "words", "vocabulary")
-        print(form.format(*names))
+        yield form.format(*names)
     for name, rows in sets.items():
         expected, words = SETS[name].expected, [word for row in rows for word in row["text"].split()]
         sizes = Counter(row["label"] for row in rows).values()
         texts = f"{len(rows):,}", PRINTED.get(name, f"{expected[0]:,}"), len(sizes), expected[1]
         numbers = f"{max(sizes) / min(sizes):.0f}", f"{len(words) / len(rows):.1f}", f"{len(set(words)):,}"
-        print(form.format(Path(name).name, *texts, *numbers))
+        yield form.format(Path(name).name, *texts, *numbers)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parent.parent))
 import figures
 import tables
 from rows import Rows, made, spread

@@ -1,10 +1,10 @@
 """The tables of the papers that `sentkit report` does not make, from the runs of papers.py."""
 
 import json
-import statistics
-from collections import Counter
 from pathlib import Path
+from statistics import fmean, stdev
 
+from data_of_papers import SETS, statistics
 from figures import records_of
 from running import MissingError, sentkit
 
@@ -54,7 +54,7 @@ def glue_cell(runner, system, metric):
     defined = [value for value in values if value is not None]
     if not defined:
         return "-" if values else ""
-    return shown(statistics.fmean(defined), statistics.stdev(defined) if len(defined) > 1 else None)
+    return shown(fmean(defined), stdev(defined) if len(defined) > 1 else None)
 
 
 def efficiency(runner, number):
@@ -152,14 +152,13 @@ def words(runner, number):
 
 def statistics_of_sets(runner, number):
     """PairSupCon, table 2: the clustering sets."""
-    rows = []
-    for test in find_test_sets(str(runner.tests), ["clustering"])[0]:
-        records = [json.loads(line) for line in sentkit("cat", test.path).splitlines()]
-        sizes = Counter(str(record["label"]) for record in records).values()
-        length = statistics.fmean(len(record["text"].split()) for record in records)
-        rows.append((test.name, len(records), len(sizes), f"{length:.1f}", max(sizes), min(sizes)))
-    columns = ("texts", "classes", "words", "largest", "smallest")
-    return text("PairSupCon, table 2: the clustering sets", ("set",), columns, rows)
+    paths = {
+        f"clustering/{each.name}": each.path for each in find_test_sets(str(runner.tests), ["clustering"])[0]
+    }
+    sets = {
+        name: [*map(json.loads, sentkit("cat", paths[name]).splitlines())] for name in SETS if name in paths
+    }
+    return "".join(f"{line}\n" for line in ("PairSupCon, table 2: the clustering sets", *statistics(sets)))
 
 
 def dictionaries(runner, number):
