@@ -312,6 +312,13 @@ def test_wrong_use_is_refused(run, furnished, tmp_path, flags, code, problem):
     assert "Traceback" not in done.stderr
 
 
+def test_a_list_may_be_read_in_part(execute, furnished, tmp_path):
+    given = f"--base base --preset bert-base --data data --out {tmp_path}/out --list"
+    done = execute(["sh", "-c", f"python3 {SCRIPT} pairsupcon {given} | true"], furnished)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def not_made(out, paper, base):
     """The published rows that have no own row, and the tables and figures that are not there."""
     plan = papers.PAPERS[paper]

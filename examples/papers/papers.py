@@ -20,6 +20,7 @@ made" name the missing rows and figures. OUT keeps rows/, runs/, entries/, resul
 """
 
 import argparse
+import os
 import re
 import shlex
 import signal
@@ -519,7 +520,11 @@ if __name__ == "__main__":
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, Stop.request)
     try:
-        sys.exit(main(sys.argv[1:]))
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
+        sys.exit(code)
+    except BrokenPipeError:  # `--list | head`: close stdout where Python's exit cannot fail on it again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except FailedError as error:
         sys.exit(error.code)
     except MissingError as error:
