@@ -248,6 +248,13 @@ def test_rows_have_the_order_and_the_readouts_of_the_paper(runner, tmp_path):
     assert [each.removeprefix(f"{ours.name}=") for [each] in places[:2]] == [str(run), f"{run}#mean"]
 
 
+def test_the_tables_of_settings_have_the_wanted_format(runner):
+    made = papers.tables.settings(runner("sg-bert", "bert-base", "--format", "latex"), "8")
+
+    assert made.startswith("% needs")
+    assert r"batch & 16 \\" in made.splitlines()
+
+
 def test_the_texts_of_consert_are_english(runner):
     plan = runner("consert", "bert-base")
     [pattern] = (each for each in plan.paper.rows["sts"] if "sts1" in each)

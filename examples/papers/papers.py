@@ -446,7 +446,7 @@ class Runner:
         name = f"table-{number}" if number.isdecimal() else number.replace(" ", "-")
         path = self.out / "tables" / name
         if number in self.paper.notes:
-            text, suffix = getattr(tables, self.paper.notes[number])(self, number), ".txt"
+            text = getattr(tables, self.paper.notes[number])(self, number)
         else:
             arguments, suites = self.arguments_of(number), self.suites_of(number)
             words = (*self.flags(number), "--paper", self.name, "--table", number)
@@ -455,8 +455,7 @@ class Runner:
             if "--baseline" in compared and any(each.startswith(f"{compared[1]}=") for each in arguments):
                 words += compared
             text = self.report(arguments, suites, "--format", self.options.format, *words)
-            suffix = FORMATS[self.options.format]
-        path.with_suffix(suffix).write_text(text)
+        path.with_suffix(FORMATS[self.options.format]).write_text(text)
         print(text, flush=True)
 
 

@@ -24,17 +24,17 @@ DICTIONARIES = {  # table 1 of DefSent+: definitions, entries, most tokens for B
 }
 
 
-def text(title, names, columns, rows):
-    """A table as text; a row has the cells of names and columns."""
+def plain(runner, title, names, columns, rows):
+    """A table without a comparison; a row has the cells of names and columns."""
     count = len(names)
     lines = tuple(Line(tuple(map(str, row[:count])), tuple(map(str, row[count:]))) for row in rows)
-    return rendered([Table(title, names, columns, lines)], "text", WIDE)
+    return rendered([Table(title, names, columns, lines)], runner.options.format, WIDE)
 
 
 def beside(runner, number, lines, suite=None):
     """The own lines, and the published ones of the base."""
     [table] = [each for each in tables_of(runner.name, number) if suite in (None, each.suite)]
-    return rendered([published_table(table, lines, [runner.recipe])], "text", WIDE)
+    return rendered([published_table(table, lines, [runner.recipe])], runner.options.format, WIDE)
 
 
 def glue(runner, number):
@@ -91,7 +91,7 @@ def settings(runner, number):
             ("evaluations without a better score", classifiers.PATIENCE),
         ]
     rows.insert(0, ("seeds", runner.paper.seeds))
-    return text(f"SG-BERT, table {number}: settings of {title}", ("setting",), ("value",), rows)
+    return plain(runner, f"SG-BERT, table {number}: settings of {title}", ("setting",), ("value",), rows)
 
 
 def extremes(runner, number):
@@ -147,7 +147,7 @@ def words(runner, number):
         (name, *(f"{value:.2f}" for value in values), *[""] * (4 - len(values)))
         for name, values in found.items()
     ]
-    return text("ConSERT: word vectors by rank of their frequency", ("mean",), columns, rows)
+    return plain(runner, "ConSERT: word vectors by rank of their frequency", ("mean",), columns, rows)
 
 
 def statistics_of_sets(runner, number):
@@ -158,7 +158,8 @@ def statistics_of_sets(runner, number):
     sets = {
         name: [*map(json.loads, sentkit("cat", paths[name]).splitlines())] for name in SETS if name in paths
     }
-    return "".join(f"{line}\n" for line in ("PairSupCon, table 2: the clustering sets", *statistics(sets)))
+    (first, *columns), *rows = statistics(sets)
+    return plain(runner, "PairSupCon, table 2: the clustering sets", (first,), columns, rows)
 
 
 def dictionaries(runner, number):
@@ -188,7 +189,7 @@ def dictionaries(runner, number):
             rows.append((HERE, title, len(records), len({record["entry"] for record in records}), *most))
         rows.append(("published", title, *published))
     columns = ("definitions", "entries", "most tokens, BERT", "most tokens, RoBERTa")
-    return text("DefSent+, table 1: the dictionaries", ("", "dictionary"), columns, rows)
+    return plain(runner, "DefSent+, table 1: the dictionaries", ("", "dictionary"), columns, rows)
 
 
 def readouts(runner, number):
@@ -197,4 +198,6 @@ def readouts(runner, number):
     rows = [
         (name, *(runner.values[f"{suite}{end}"] for suite in ("sts", "senteval"))) for name, end in starts
     ]
-    return text(f"DefSent+, table 7: readouts of {runner.recipe}", ("start",), ("STS", "SentEval"), rows)
+    return plain(
+        runner, f"DefSent+, table 7: readouts of {runner.recipe}", ("start",), ("STS", "SentEval"), rows
+    )
