@@ -344,14 +344,8 @@ def not_made(out, paper, base):
     return rows - found, plan.notes.keys() - texts.keys(), pictures
 
 
-FAST = (
-    "--preset",
-    "bert-base",
-    "--figures",
-    "jsonl",
-    "--settings",
-    "--threads 1 --set warmup=0 --set max_length=64 --epochs 1",
-)
+SETTINGS = "--threads 1 --set warmup=0 --set max_length=64 --epochs 1"
+FAST = ("--preset", "bert-base", "--figures", "jsonl", "--settings", SETTINGS)
 
 
 def test_a_quick_run_makes_tables_and_figures(run, furnished, tmp_path, execute):

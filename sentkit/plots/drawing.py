@@ -214,9 +214,8 @@ def draw_bars(axes: Any, series: Series, bars: list[Series], number: int, width:
         linewidth=0.5,
         hatch="" if number < len(FILLS) else "////",
     )
-    groups = len(np.unique(np.concatenate([each.x for each in bars])))
-    widest = max(len(f"{value:.1f}") for each in bars for value in each.y)
-    if len(bars) * groups * widest <= VALUES * width * INCH / 174:
+    letters = len(bars) * max(len(f"{value:.1f}") for each in bars for value in each.y)  # of a group
+    if letters * len({x for each in bars for x in each.x}) <= VALUES * width * INCH / 174:
         axes.bar_label(drawn, fmt="%.1f", fontsize=SMALL, padding=1.5)
     return drawn
 
