@@ -249,27 +249,6 @@ def test_a_sweep_has_a_line_for_each_value(example, tmp_path):
         assert (row["test"], row["test_sd"]) == (row["dev"], row["dev_sd"])  # the same pairs and readout
 
 
-def test_a_sweep_averages_the_seven_sts_sets(example, tmp_path):
-    """Equal texts are nearest, so the ranks are 3.5, 3.5, 2, 1 and those of the scores 3.5, 3.5, 1.5, 1.5.
-
-    In two of the seven sets, the scores have the opposite order.
-    """
-    a, b, c, d = TEXTS[:4]
-    folder = tmp_path / "tests/sts"
-    folder.mkdir(parents=True)
-    for name in ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb.test", "sickr.test"):
-        equal, other = (0, 5) if name in ("sts12", "sickr.test") else (5, 0)
-        pairs = ((a, a, equal), (b, b, equal), (a, b, other), (c, d, other))
-        rows = [{"text_a": one, "text_b": two, "score": score} for one, two, score in pairs]
-        (folder / f"{name}.jsonl").write_text(in_jsonl(*rows))
-    given = {"ROWS": "texts.txt", "DEV": "dev.jsonl", "BASE": "small", "TEST": str(folder.parent)}
-    lines = example("sweep", "simcse", "temperature=0.05", **given)
-    [row] = csv.DictReader(io.StringIO("\n".join(lines)), delimiter="\t")
-
-    correlation = (1 + 1 + 0.5 + 1.5) / (4 * (1 + 1 + 0.25 + 2.25)) ** 0.5
-    assert float(row["test"]) == pytest.approx(100 * correlation * (5 - 2) / 7, abs=0.01)
-
-
 def test_a_sweep_of_two_settings_has_every_combination(example):
     lines = example(
         "sweep", "consert", "view_a=none,shuffle", "view_b=none,token-cutoff",

@@ -159,7 +159,7 @@ def lines_of(
             f"{shown(each.value)} {interval_cell(each.interval)}" if each else "" for each in differences
         ]
         yield f"  minus {baseline.label}", "", "", tuple(texts)
-        yield "  p", "", "", tuple(f"{each.p:.3f}" if each else "" for each in differences)
+        yield "  p", "", "", tuple(shown(each.p, decimals=3) if each else "" for each in differences)
 
 
 def interval_cell(interval: Interval | None) -> str:

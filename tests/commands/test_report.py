@@ -166,6 +166,18 @@ def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data,
     assert "sts has no average: no test set of STS12, STS13, STS14, STS15, STS16" in done.err
 
 
+def test_what_is_undefined_is_a_dash(sentkit):
+    """Texts without a common word have the cosine 0, so these have no correlation."""
+    texts = ("a cat", "the dog"), ("one man", "two birds"), ("rain", "blue sky"), ("he runs", "they sleep")
+    pairs = [{"text_a": one, "text_b": two, "score": n} for n, (one, two) in enumerate(texts)]
+    Path("apart.jsonl").write_text(in_jsonl(*pairs))
+    given = ("--pairs", "apart=apart.jsonl", "--baseline", "words", "--intervals", "--format", "text")
+    lines = sentkit("report", "nano", "words=words:binary", *given, *FLAGS).out.decode().splitlines()
+
+    assert [line.split() for line in lines[4:6]] == [["minus", "words", "-", "[-,", "-]"], ["p", "-"]]
+    assert [line.split()[-1] for line in lines[6:]] == ["-", "-]"]
+
+
 def test_brackets_are_explained_in_the_title():
     table = Table("sts", ("row",), ("STS-B",), (Line(("one",), ("2.00 (0.50) [1.00, 3.00]",)),))
 
@@ -279,8 +291,11 @@ def test_kept_results_are_used_again(sentkit, data, monkeypatch):
 
 
 def test_every_format_has_the_same_cells(sentkit, monkeypatch):
-    """Text, Markdown and LaTeX of one published table, compressed, each by its suffix and parsed."""
-    monkeypatch.setenv("COLUMNS", "200")
+    """Text, Markdown and LaTeX of one published table, compressed, each by its suffix and parsed.
+
+    A file has the full width of the table, whatever the terminal has.
+    """
+    monkeypatch.setenv("COLUMNS", "40")
     outputs = {}
     for form, name in (("text", "t.txt"), ("markdown", "t.md"), ("latex", "t.tex")):
         assert sentkit("report", "--paper", "defsent-plus", "--table", 3, "-o", f"{name}.gz").code == 0
