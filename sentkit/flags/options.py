@@ -107,12 +107,12 @@ class OutputFlags:
 
         check_creatable(self.path, force=self.force)
 
-    def check_rows(self) -> None:
-        """Refuse an output that exists or is not a file of rows, before any work."""
+    def check_rows(self, *, vectors: bool = False) -> None:
+        """Refuse an output that exists or is not a file of rows or, with `vectors`, of vectors."""
         from sentkit.formats.outputs.outputs import refuse_existing
-        from sentkit.formats.vectors.sinks import check_rows_output
+        from sentkit.formats.vectors.sinks import check_output, check_rows_output
 
-        check_rows_output(self.path)
+        (check_output if vectors else check_rows_output)(self.path)
         refuse_existing(self.path, force=self.force)
 
     @property
