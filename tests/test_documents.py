@@ -120,6 +120,7 @@ def furnished(tmp_path_factory, marian, execute):
         ("a.safetensors", "b.safetensors"),
         ("a.safetensors", "part2.safetensors"),
         ("reviews.safetensors", "more.safetensors"),
+        ("reviews.jsonl", "more.jsonl"),
     ):
         shutil.copy(folder / made, folder / copy)
     for name, rows in (("shard1", "new.jsonl"), ("shard2", "titles.safetensors")):
