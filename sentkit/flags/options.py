@@ -158,6 +158,25 @@ class ReportFlags(OutputFlags):
 
 
 @dataclass(frozen=True)
+class TableFlags(ReportFlags):
+    """An output that is a table on a terminal, or on request in a pipe.
+
+    --json/--table: Print a report as JSON, or as a table. [default: a table on a terminal]
+    """
+
+    json: Annotated[bool | None, Named("--json/--table")] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.json is False and self.path != "-":
+            raise UsageError("--table is for standard output", advice="use > FILE in place of -o FILE")
+
+    @property
+    def as_table(self) -> bool:
+        return self.on_terminal if self.json is None else not self.json
+
+
+@dataclass(frozen=True)
 class QuietFlags:
     """The messages of a command.
 
