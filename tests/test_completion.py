@@ -41,7 +41,8 @@ def test_every_flag_of_a_command_is_offered(name):
     command = program
     for each in name.split():
         command = command.commands[each]
-    flags = {flag for each in command.params for flag in each.opts if flag.startswith("-")}
+    names = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    flags = {name for name in names if name.startswith("-")}
 
     assert set(offered(*name.split(), "-")) == flags | {"-h", "--help"}
 

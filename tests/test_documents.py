@@ -120,6 +120,7 @@ def furnished(tmp_path_factory, marian, execute):
         ("a.safetensors", "b.safetensors"),
         ("a.safetensors", "part2.safetensors"),
         ("reviews.safetensors", "more.safetensors"),
+        ("reviews.jsonl", "more.jsonl"),
     ):
         shutil.copy(folder / made, folder / copy)
     for name, rows in (("shard1", "new.jsonl"), ("shard2", "titles.safetensors")):
@@ -298,6 +299,7 @@ def test_an_example_of_the_help_runs(name, line, workplace, execute):
         "sentkit encode: 0 of 3 rows were split",
         "sentkit encode: blocks written",
         "sentkit encode: reused rows",
+        "sentkit predict: the rows have no vectors",
     )
     unexpected = [
         line for line in done.stderr.splitlines() if not expected(line) and not line.startswith(reported)

@@ -66,7 +66,7 @@ def cluster(
     nearest: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 3,
     keep_vectors: Annotated[bool, REPORTS] = False,
     threads: options.Count = None,
-    output: options.ReportFlags,
+    output: options.TableFlags,
     replace: Annotated[bool, REPORTS] = False,
     row_flags: RowFlags,
     run: options.RunFlags,
@@ -121,8 +121,9 @@ def cluster(
             raise UsageError(f"{flag} cannot be used with several -k, which write a report")
         form = "counts"
     is_report = form not in ("rows", "stability")
-    if output.json and not is_report:
-        raise UsageError("--json can be used only with reports; rows are always JSON")
+    if output.json is not None and not is_report:
+        flag = "--json" if output.json else "--table"
+        raise UsageError(f"{flag} can be used only with reports; rows are always JSON")
     check_outputs(output, centroids, rows=not is_report)
     settings = algorithm_options(set_ or [], algorithm)
     if from_centroids is None and ALGORITHMS[algorithm].counted:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from sentkit.console import Console, StepProgress, print_described, print_table, show, watch_rows
+from sentkit.console import Console, StepProgress, print_described, print_table, print_text, show, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flag_values import assignment, numbers
 from sentkit.flags import options
@@ -64,7 +64,8 @@ def train(
       --seed N|A,B|A..B: Random seed. Several seeds: one run each, in OUT/seed-N.
       --threads N: CPU threads. [default: as in the run to resume, else SENTKIT_THREADS, else all CPUs]
       --deterministic: Also on CUDA, every run writes the same bytes; slower.
-      --list: Show the methods; after METHOD, its settings and presets.
+      --list: Show the methods: for products, without labels, and of papers; after METHOD, its settings and
+          presets.
     """
     from sentkit.formats.checkpoints.commands import METHOD, Command, inputs_of
     from sentkit.formats.rows.kinds import LEARNED
@@ -165,8 +166,19 @@ def say_stopping(console: Console) -> None:
 
 
 def print_methods() -> None:
-    from sentkit.training.catalogue import METHODS
+    """Print a table for each group; their columns have the same widths."""
+    from sentkit.training.catalogue import GROUPS, METHODS
 
-    columns = ("method", "description", "paper")
-    rows = [(name, each.summary, each.cite and f"arXiv {each.cite}") for name, each in METHODS.items()]
-    print_table(columns, rows, texts=columns, wrap=True)
+    known = [name for names in GROUPS.values() for name in names]
+    groups = {**GROUPS, "of papers": [name for name in METHODS if name not in known]}
+    longest = max(map(len, [*METHODS, *groups])), max(len(each.summary) for each in METHODS.values())
+    for number, (heading, names) in enumerate(groups.items()):
+        if number:
+            print_text([""])
+        columns = (heading.ljust(longest[0]), "description", "paper")
+        listings = {name: METHODS[name] for name in names}
+        rows = [
+            (name.ljust(longest[0]), each.summary.ljust(longest[1]), each.cite and f"arXiv {each.cite}")
+            for name, each in listings.items()
+        ]
+        print_table(columns, rows, texts=columns, wrap=True)

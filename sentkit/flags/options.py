@@ -107,12 +107,12 @@ class OutputFlags:
 
         check_creatable(self.path, force=self.force)
 
-    def check_rows(self) -> None:
-        """Refuse an output that exists or is not a file of rows, before any work."""
+    def check_rows(self, *, vectors: bool = False) -> None:
+        """Refuse an output that exists or is not a file of rows or, with `vectors`, of vectors."""
         from sentkit.formats.outputs.outputs import refuse_existing
-        from sentkit.formats.vectors.sinks import check_rows_output
+        from sentkit.formats.vectors.sinks import check_output, check_rows_output
 
-        check_rows_output(self.path)
+        (check_output if vectors else check_rows_output)(self.path)
         refuse_existing(self.path, force=self.force)
 
     @property
@@ -155,6 +155,25 @@ class ReportFlags(OutputFlags):
 
         with self.open() as out:
             out.write(json_line(record))
+
+
+@dataclass(frozen=True)
+class TableFlags(ReportFlags):
+    """An output that is a table on a terminal, or on request in a pipe.
+
+    --json/--table: Print a report as JSON, or as a table. [default: a table on a terminal]
+    """
+
+    json: Annotated[bool | None, Named("--json/--table")] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.json is False and self.path != "-":
+            raise UsageError("--table is for standard output", advice="use > FILE in place of -o FILE")
+
+    @property
+    def as_table(self) -> bool:
+        return self.on_terminal if self.json is None else not self.json
 
 
 @dataclass(frozen=True)

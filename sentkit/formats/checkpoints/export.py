@@ -217,13 +217,12 @@ def export_checkpoint(
     """
     with new_folder(folder, force=force) as part:
         if write_weights is None:
-            # Keep the tensors of the heads, because later training can need them.
             carry(checkpoint, part, CARRIED)
             declare(part, checkpoint.config, declaration, lineage)
         else:
             carry(checkpoint, part, (*BESIDE_WEIGHTS, "*.md"), but=REWRITTEN | INDEXES | {ADAPTER_CONFIG})
             write_weights(part / "model.safetensors")
-            config = with_dtype(checkpoint.config, store or "float32")
+            config = with_dtype(checkpoint.config, store) if store else checkpoint.config
             write_json(part / "config.json", config)
             declare(part, config, declaration, lineage)
 

@@ -9,8 +9,8 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
@@ -287,6 +287,33 @@ class Inputs:
 
         options = self.quoting, self.columns
         return tables.table_blocks(path, blocks, format, *options, longest=self.longest, warn=warn, note=note)
+
+
+@dataclass(frozen=True)
+class BegunInputs(Inputs):
+    """Inputs whose first file is already open."""
+
+    opened: list[Iterator[RowBlock]] = field(default_factory=list)  # its blocks, until they are read
+
+    @contextmanager
+    def raw_blocks(self, path: str) -> Iterator[Iterator[RowBlock]]:
+        if self.opened:
+            yield self.opened.pop()
+        else:
+            with super().raw_blocks(path) as blocks:
+                yield blocks
+
+
+@contextmanager
+def with_first_row(inputs: Inputs) -> Iterator[tuple[Inputs, Row | None]]:
+    """Yield the same rows again, and the first good one of the first block; None if there is none."""
+    with inputs.raw_blocks(inputs.paths[0]) as blocks:
+        first = next(blocks, None)
+        good = () if first is None else (place for place in range(len(first)) if place not in first.bad)
+        row = next((first.row(place) for place in good), None) if first is not None else None
+        begun = blocks if first is None else chain([first], blocks)
+        own = {each.name: getattr(inputs, each.name) for each in fields(inputs)}
+        yield BegunInputs(**own, opened=[begun]), row
 
 
 def parse_fields(pairs: Sequence[str], known: Sequence[str]) -> dict[str, str]:

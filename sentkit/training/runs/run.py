@@ -35,7 +35,7 @@ from sentkit.training.data.batches import stream
 from sentkit.training.data.dev import SPEARMAN, nan_lowest
 from sentkit.training.loop.processes import Processes, environment, use_threads
 from sentkit.training.loop.state import Keeper, Position, Reporter, StepLog, check_identity
-from sentkit.training.loop.trainer import Trainer
+from sentkit.training.loop.trainer import EVALUATIONS, Trainer
 from sentkit.training.method import Finished, Method, readout_of, template_of, using
 from sentkit.training.options import Run
 from sentkit.training.recipe import AUTO, text_of
@@ -108,6 +108,9 @@ def begin(run: Run, keeper: Keeper, processes: Processes, stop: Stop, reporter: 
         if changes:
             changed = f"the environment changed: {', '.join(changes)}"
             reporter.warn(f"{changed}; the result may differ slightly from a run without interruption")
+        # Earlier versions have other defaults.
+        recorded = replace(run.settings, eval_every=state["identity"]["run"]["eval_every"])
+        trainer.run = replace(run, options=replace(options, settings=recorded))
         trainer.resume_from(state)
     return trainer
 
@@ -141,6 +144,10 @@ def finish(trainer: Trainer) -> None:
             chosen = choose_readout(trainer)
             for warning in dev_warnings(run, position, chosen) if run.dev else ():
                 trainer.reporter.warn(warning)
+            between = range(1, position.step)
+            if run.dev and between and not any(map(trainer.evaluates, between)):
+                more = f"--set eval_every={math.ceil(position.step / EVALUATIONS)} scores more"
+                trainer.reporter.warn(f"--dev scored only the last of {position.step} steps; {more}")
             kept_best = run.settings.final == "best" and position.best_step >= 0
             lineage = {
                 "method": run.options.method,
