@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from sentkit.model.query_encoder import EncodedRows
 
 TOP = 10  # hits, by default
-LARGE = 1_000_000  # bytes of text, for which nano takes about ten seconds
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ def search(
       --top K: Maximum number of hits per query. [default: 10]
       --flat: Write one row per hit: fields of the query with _a, of the hit with _b, and rank.
       -m, --model MODEL: For TEXT: the model, for files or if the corpus does not name it, or if it has moved.
-          [default: as recorded, else nano; for files above 1 MB static]
+          [default: as recorded; static for files]
     """
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.sinks import check_rows_output
@@ -233,19 +232,15 @@ def encoded_corpus(
     inputs: "Inputs", model: str | None, machine: options.MachineFlags, console: Console
 ) -> "tuple[SearchCorpus, Mapping[str, Any]]":
     """The rows of files with their vectors, and the record of their space."""
-    from pathlib import Path
-
-    from sentkit.formats.checkpoints.folders import NANO, STATIC
+    from sentkit.formats.checkpoints.folders import STATIC
     from sentkit.metrics.neighbours.corpus import SearchCorpus, in_memory
     from sentkit.model import find_encoder
     from sentkit.model.query_encoder import encoded_files
     from sentkit.model.reading import ReadingOptions
 
-    if model is None and sum(Path(path).stat().st_size for path in inputs.paths if path != "-") > LARGE:
-        model = STATIC
-        console.warn("files above 1 MB are encoded with static, which is faster and less exact than -m nano")
+    # static ranks the texts of questions and of a few words better than nano, in less time.
     encoder = find_encoder(
-        model or NANO, ReadingOptions(), device=machine.device, precision=machine.precision
+        model or STATIC, ReadingOptions(), device=machine.device, precision=machine.precision
     )
     progress = RowProgress(console)
     progress.share = inputs.meter.share
