@@ -46,6 +46,7 @@ def mine(
     output: options.OutputFlags,
     replace: bool = False,
     row_flags: RowFlags,
+    comparing: options.ComparingFlags,
     run: options.RunFlags,
 ) -> None:
     """Find hard negatives in a corpus for pairs of texts.
@@ -74,10 +75,11 @@ def mine(
     console = run.console("mine")
     mining = selection.options()
     output.check_rows()
+    device = comparing.find()
     reads = {"--corpus": corpus}
     with row_flags.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
         with reading(console, stored := inputs.other(corpus)):
-            miner = Miner(Candidates(stored), mining)
+            miner = Miner(Candidates(stored), mining, device)
         console.warn(*miner.candidates.left_out)
         progress = RowProgress(console)
         progress.share = inputs.meter.share

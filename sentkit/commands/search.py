@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 from sentkit.console import Console, RowProgress, print_table, reading
 from sentkit.errors import UsageError
@@ -103,6 +103,19 @@ class PartFlags:
         return None if shard is None else (shard.number or shard.count, shard.count)
 
 
+@dataclass(frozen=True)
+class SearchMachineFlags:
+    """The model of TEXT, and the device that compares vectors.
+
+    --precision: auto: bf16 on a GPU that supports it well, else fp32. int8: see sentkit-encode(1).
+    --device auto|cpu|cuda[:N]: Device that compares vectors, with the same hits on each, and that runs the
+        model of TEXT. [default: cpu; auto for the model]
+    """
+
+    precision: Annotated[Literal["auto", "fp32", "bf16", "int8"], Needs("TEXT")] = "auto"
+    device: str | None = None
+
+
 def search(
     *,
     query: QueryFlags,
@@ -115,7 +128,7 @@ def search(
     output: options.ReportFlags,
     replace: Annotated[bool, Excludes("--flat"), Excludes("TEXT")] = False,
     model: Annotated[str | None, Needs("TEXT")] = None,
-    machine: Annotated[options.MachineFlags, Needs("TEXT")],
+    machine: SearchMachineFlags,
     run: options.QuietFlags,
 ) -> None:
     """Find the most similar rows of a corpus for each query.
@@ -159,6 +172,7 @@ def search(
         candidates=binary.candidates,
         new=["hits", "part"][: 1 + bool(parts.shard)] if as_rows and not replace else [],
         part=parts.numbers,
+        device=options.find_device(machine.device or "cpu"),
     )
     check_rows_output(output.path)
     reads = {"--corpus": query.corpus, "--rescore": binary.rescore}
@@ -200,7 +214,7 @@ def query_texts(
     model: str | None,
     corpus: str,
     spec: Mapping[str, Any],
-    machine: options.MachineFlags,
+    machine: SearchMachineFlags,
     console: Console,
 ) -> "EncodedRows":
     """The queries as rows with vectors, which are computed when the search reads them.
@@ -212,7 +226,7 @@ def query_texts(
 
     recorded = Recorded(corpus, spec)
     encoder, declared = find_query_encoder(
-        model, recorded, device=machine.device, precision=machine.precision
+        model, recorded, device=machine.device or "auto", precision=machine.precision
     )
     console.note(f"loading {encoder.name}")
     console.warn(*encoder.notes)
@@ -230,7 +244,7 @@ def query_texts(
 
 
 def encoded_corpus(
-    inputs: "Inputs", model: str | None, machine: options.MachineFlags, console: Console
+    inputs: "Inputs", model: str | None, machine: SearchMachineFlags, console: Console
 ) -> "tuple[SearchCorpus, Mapping[str, Any]]":
     """The rows of files with their vectors, and the record of their space."""
     from pathlib import Path
@@ -245,7 +259,7 @@ def encoded_corpus(
         model = STATIC
         console.warn("files above 1 MB are encoded with static, which is faster and less exact than -m nano")
     encoder = find_encoder(
-        model or NANO, ReadingOptions(), device=machine.device, precision=machine.precision
+        model or NANO, ReadingOptions(), device=machine.device or "auto", precision=machine.precision
     )
     progress = RowProgress(console)
     progress.share = inputs.meter.share
