@@ -108,8 +108,8 @@ class SearchMachineFlags:
     """The model of TEXT, and the device that compares vectors.
 
     --precision: auto: bf16 on a GPU that supports it well, else fp32. int8: see sentkit-encode(1).
-    --device auto|cpu|cuda[:N]: Device that compares vectors, with the same hits on each, and that runs the
-        model of TEXT. [default: cpu; auto for the model]
+    --device auto|cpu|cuda[:N]: Device that compares vectors and runs the model of TEXT. [default: cpu; for
+        the model auto]
     """
 
     precision: Annotated[Literal["auto", "fp32", "bf16", "int8"], Needs("TEXT")] = "auto"

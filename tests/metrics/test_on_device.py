@@ -43,9 +43,9 @@ def gpu() -> Device:
 
 @pytest.fixture(params=[1 << 40, 0, 700], ids=["kept", "copied", "some kept"])
 def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, device: Device) -> Device:
-    """Blocks of 16 rows, groups of 4, few spare rows; all blocks stay on the device, none, or some."""
+    """Blocks of 16 rows, groups of 2, few spare rows; all blocks stay on the device, none, or some."""
     monkeypatch.setattr(module, "ROWS_PER_BLOCK", 16)
-    monkeypatch.setattr(module, "GROUP", 4)
+    monkeypatch.setattr(module, "GROUP", 2)
     monkeypatch.setattr(module, "SPARE", 2)
     device.room = request.param
     return device
@@ -102,12 +102,40 @@ def test_errors_of_products_are_within_their_bound(
     assert errors.max() < 2.5e-3 + width * 2.5e-7
 
 
-@given(st.integers(1, 90), st.integers(1, 40), st.integers(0, 3))
-def test_the_largest_numbers_are_those_of_a_sort(columns: int, count: int, different: int) -> None:
+def test_the_bound_is_needed(device: Device) -> None:
+    """All numbers of a query and a row, and their product, are rounded down by almost half a unit."""
+    low, width, used = 2.0**-4 * (1 + 0.999 * 2.0**-11), 256, 240
+    query, row, longest = np.full(width, low), np.full(width, low), np.eye(width)[-1]
+    query[used:] = np.sqrt((1 - used * low**2) / (width - used))  # so its length is 1
+    row[used:] = 0
+    row[used] = 0.99 * 2.0**-12 / query[used]
+    corpus = Corpus(np.stack([row, longest]).astype(np.float32), "dot", device)
+    halves, errors, _ = corpus._queries(query[None].astype(np.float32))
+    with exact_sums():
+        (_, (block, factor)), *_ = corpus.blocks()
+        found = float((halves @ block.T)[0, 0] * factor)
+    lost = np.sqrt(used) * low * 2.0**-11  # of the query, about as much as of the row and of the product
+
+    assert errors[0] - 0.9 * lost < query @ row - found < errors[0]
+
+
+@given(
+    st.integers(1, 60),
+    st.sampled_from([1, 2, 4, 8]),
+    st.integers(1, 20),
+    st.integers(0, 3),
+    st.integers(0, 9),
+)
+def test_the_largest_numbers_are_those_of_a_sort(
+    groups: int, size: int, count: int, different: int, seed: int
+) -> None:
     """Also of numbers that are mostly equal, and of those that are minus infinity."""
-    numbers = np.random.default_rng(columns).integers(0, 2 + 10**different, (5, columns)).astype(np.float16)
+    columns = groups * size
+    numbers = np.random.default_rng(seed).integers(0, 2 + 10**different, (5, columns)).astype(np.float16)
     numbers[numbers == 1] = -np.inf
-    values, places = largest(torch.from_numpy(numbers), count)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "GROUP", size)
+        values, places = largest(torch.from_numpy(numbers), count)
 
     assert [sorted(each, reverse=True) for each in values.tolist()] == [
         sorted(each, reverse=True)[:count] for each in numbers.tolist()
@@ -143,16 +171,17 @@ def test_ties_come_in_the_order_of_the_rows(
 
 
 @metrics
-def test_random_rows_need_no_second_search(device: Device, metric: str, monkeypatch: Any) -> None:
-    """With rows in clusters and equal rows among them, the spare rows suffice."""
+@pytest.mark.parametrize("top", [10, 1950, 5000])
+def test_random_rows_need_no_second_search(device: Device, metric: str, top: int, monkeypatch: Any) -> None:
+    """With rows in clusters and equal rows among them, the spare rows suffice; and for all rows, or more."""
     corpus = np.repeat(normal_rows(40, 64), 50, axis=0) + normal_rows(2000, 64, seed=1) * np.float32(0.3)
     corpus[100:120] = corpus[77]
     queries = np.concatenate([corpus[::100], normal_rows(20, 64, seed=2)])
-    expected = nearest(Searcher(corpus, metric), queries, 10)
+    expected = nearest(Searcher(corpus, metric), queries, top)
     monkeypatch.setattr(Best, "_search", refuse)
     monkeypatch.setattr(Corpus, "reaching", refuse)
 
-    assert nearest(Searcher(corpus, metric, device), queries, 10) == expected
+    assert nearest(Searcher(corpus, metric, device), queries, top) == expected
 
 
 @metrics
