@@ -23,6 +23,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,6 @@ from sentkit.formats.vectors.storage import SelectedVectors, StoredVectors
 from sentkit.metrics.similarity import SMALLEST_NORM, UNDERFLOW
 
 NUMBERS_PER_BLOCK, ROWS_PER_BLOCK = 1 << 25, 1 << 17  # at most, of the rows of a block
-QUERIES_PER_BLOCK = 2048
 VALUES_PER_BLOCK = 1 << 26  # products of rows and centres in float32
 SPARE = 64  # rows kept for a query besides those that are wanted
 GROUP = 32  # products of which the largest is found first
@@ -108,6 +108,9 @@ class Blocks:
         self.copied: dict[int, torch.cuda.Event] = {}  # the last copies from them
         self.stream = torch.cuda.Stream(device.device) if device.device.type == "cuda" else None
 
+    def __del__(self) -> None:
+        self.device.room += sum(each.nbytes for block in self.kept.values() for each in block)
+
     def __call__(self, first: int = 0) -> Iterator[tuple[slice, Block]]:
         """Yield the blocks with rows from `first` on; a block has no earlier ones."""
         ready: Callable[[], tuple[slice, Block]] | None = None
@@ -178,6 +181,22 @@ def codes_of(rows: Rows, span: slice) -> Iterator[tuple[np.ndarray, np.ndarray |
         yield rows[span], None
 
 
+def halves_of(metric: str, rows: Tensor) -> Block:
+    """Rows of length 1 or less in half precision, (m, d), and the factor of their products, ()."""
+    lengths = torch.linalg.vector_norm(rows, dim=1)
+    if metric == "cosine":
+        return rows.div_(lengths.clamp_min(SMALLEST_NORM)[:, None]).half(), lengths.new_ones(())
+    longest = lengths.amax()
+    factor = longest + (longest == 0)
+    return rows.div_(factor).half(), factor
+
+
+def singles_of(mean: Tensor, rows: Tensor) -> Block:
+    """Rows minus the mean in float32, (m, d), and their lengths, (m,)."""
+    rows -= mean
+    return rows.float(), torch.linalg.vector_norm(rows, dim=1).float()
+
+
 @dataclass(frozen=True, slots=True)
 class Best:
     """Candidates for the best rows of each query."""
@@ -197,27 +216,14 @@ class Corpus:
     def __init__(self, rows: Rows, metric: str, device: Device) -> None:
         assert metric in ("cosine", "dot"), "other metrics are no products"
         self.metric, self.device = metric, device
-        self.blocks = Blocks(rows, device, self._halves)
+        self.blocks = Blocks(rows, device, partial(halves_of, metric))
         self.count, self.width = rows.shape
-
-    def _halves(self, rows: Tensor) -> Block:
-        """Rows of length 1 or less, (m, d), and the factor of their products, ()."""
-        lengths = torch.linalg.vector_norm(rows, dim=1)
-        if self.metric == "cosine":
-            divisors = lengths.clamp_min_(SMALLEST_NORM)[:, None]
-            factor = torch.ones((), dtype=torch.float64, device=rows.device)
-        else:
-            longest = lengths.amax()
-            factor = divisors = longest + (longest == 0)
-        return rows.div_(divisors).half(), factor
 
     def _queries(self, queries: Float32) -> tuple[Tensor, Float64, Float64]:
         """Queries of length 1 in half precision, (b, d), the errors of their products, and their factors."""
         wide = queries.astype(np.float64)
         norms = np.sqrt(np.vecdot(wide, wide))
-        norms = (
-            np.maximum(norms, SMALLEST_NORM) if self.metric == "cosine" else np.where(norms > 0, norms, 1.0)
-        )
+        norms = np.maximum(norms, SMALLEST_NORM) if self.metric == "cosine" else norms + (norms == 0)
         wide /= norms[:, None]
         halves = wide.astype(np.float16)
         lost = np.sqrt(np.vecdot(wide - halves, wide - halves))
@@ -338,13 +344,8 @@ class Points:
     """
 
     def __init__(self, rows: Float32, mean: Float64, device: Device) -> None:
-        self.device, self.mean, self.width = device, device.copy(mean), len(mean)
-        self.blocks = Blocks(rows, device, self._singles)
-
-    def _singles(self, rows: Tensor) -> Block:
-        """Rows minus the mean, (m, d), and their lengths, (m,)."""
-        rows -= self.mean
-        return rows.float(), torch.linalg.vector_norm(rows, dim=1).float()
+        self.device, self.width = device, len(mean)
+        self.blocks = Blocks(rows, device, partial(singles_of, device.copy(mean)))
 
     def nearest(self, centres: Float64) -> tuple[Indices, Indices]:
         """The nearest centre of each row (n,), and the rows for which another one may be nearer.

@@ -330,6 +330,19 @@ def test_clusters_are_those_of_the_cpu(small: Device, sample: int | None) -> Non
     assert clustering.of_centres(rows, found[0].centres, small).labels.tolist() == found[1].labels.tolist()
 
 
+def test_the_room_of_blocks_is_used_again(small: Device) -> None:
+    before = small.room
+    searcher: Any = Searcher(normal_rows(200, 6), "cosine", small)
+    searcher.nearest(normal_rows(3, 6), 2)
+    kept = searcher.on_device.blocks.kept
+    used = sum(each.nbytes for block in kept.values() for each in block)
+
+    assert len(kept) == {1 << 40: 13, 0: 0, 700: 3}[before]
+    assert small.room == before - used
+    del searcher, kept
+    assert small.room == before
+
+
 def test_settings_of_torch_are_restored_and_short_memory_is_reported() -> None:
     settings: Any = torch.backends.cuda.matmul
     settings.allow_fp16_reduced_precision_reduction = True
@@ -372,19 +385,21 @@ def test_errors_of_products_are_within_their_bound_on_a_gpu(
 @metrics
 @pytest.mark.parametrize("room", [0, 1 << 40], ids=["copied", "kept"])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_rows_and_similarities_are_those_of_the_cpu(gpu: Device, metric: str, room: int, dtype: Any) -> None:
+def test_rows_and_similarities_are_those_of_the_cpu(
+    gpu: Device, metric: str, room: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows in clusters, equal rows, rows and queries of zeros; several blocks."""
+    monkeypatch.setattr(module, "ROWS_PER_BLOCK", 1 << 13)
     gpu.room = room
-    rows = np.repeat(normal_rows(400, 128), 1000, axis=0) + normal_rows(400_000, 128, seed=1) * np.float32(
-        0.5
-    )
+    rows = np.repeat(normal_rows(40, 128), 1000, axis=0)
+    rows += normal_rows(40_000, 128, seed=1) * np.float32(0.5)
     rows[5000:5300], rows[9] = rows[77], 0
     storage = Storage(np.dtype(dtype).name, 128)
     parts: Any = [SimpleNamespace(count=len(rows), storage=storage, codes=lambda: rows.astype(dtype))]
     corpus = StoredVectors(parts)
-    queries = np.concatenate([corpus[70:90], normal_rows(300, 128, seed=2), np.zeros((1, 128), np.float32)])
+    queries = np.concatenate([corpus[70:90], normal_rows(100, 128, seed=2), np.zeros((1, 128), np.float32)])
     there, here = Searcher(corpus, metric, gpu), Searcher(corpus, metric)
-    limits = SIMILARITIES[metric](queries, corpus[:321]) * 0.9
+    limits = SIMILARITIES[metric](queries, corpus[:121]) * 0.9
     below = [Best(each, queries, 5, limits) for each in (there, here)]
     threshold = 0.6 if metric == "cosine" else 100.0
     reached = [[row.rows.tolist() for row in each.reaching(queries, threshold)] for each in (there, here)]
