@@ -313,7 +313,7 @@ class Corpus:
                 values, columns = largest(products, kept)
                 wide = values.double()
                 upper = torch.cat([upper, (wide + margins) * factor], 1)
-                upper, places = upper.topk(kept)
+                upper, places = upper.topk(kept, sorted=False)
                 lower = torch.cat([lower, (wide - margins) * factor], 1).gather(1, places)
                 rows = torch.cat([rows, columns + span.start], 1).gather(1, places)
             found = [each.cpu().numpy() for each in (upper, lower, rows, above)]
