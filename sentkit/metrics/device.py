@@ -64,10 +64,15 @@ class Device:
 
     def copy(self, values: np.ndarray) -> Tensor:
         """Copy values to the device. The host does not wait for the work that the device still has."""
-        tensor = torch.from_numpy(values)
+        tensor = tensor_of(values)
         if self.device.type == "cpu":
             return tensor
         return tensor.pin_memory().to(self.device, non_blocking=True)
+
+
+def tensor_of(values: np.ndarray) -> Tensor:
+    """The same memory as a tensor; a copy of an array that is not writable, of which torch warns."""
+    return torch.from_numpy(np.require(values, requirements="W"))
 
 
 @contextmanager
@@ -143,13 +148,17 @@ class Blocks:
         turn, place, scales = number % 2, 0, list[tuple[slice, Tensor]]()
         if turn in self.copied:
             self.copied[turn].synchronize()  # the buffer may be filled again
-        for codes, scale in codes_of(self.rows, span):
-            numbers, own = torch.from_numpy(codes), slice(place, place + len(codes))
+        for codes, places, scale in codes_of(self.rows, span):
+            numbers, count = tensor_of(codes), len(codes if places is None else places)
+            own = slice(place, place + count)
             if turn not in self.buffers:
                 shape = min(self.size, len(self.rows)), numbers.shape[1]
                 pinned = self.stream is not None
                 self.buffers[turn] = torch.empty(shape, dtype=numbers.dtype, pin_memory=pinned)
-            self.buffers[turn][own].copy_(numbers)  # by all threads of torch
+            if places is None:  # both ways use all threads of torch
+                self.buffers[turn][own].copy_(numbers)
+            else:
+                torch.index_select(numbers, 0, tensor_of(places), out=self.buffers[turn][own])
             if scale is not None:
                 scales.append((own, self.device.copy(scale)))
             place = own.stop
@@ -171,14 +180,23 @@ class Blocks:
         return wide
 
 
-def codes_of(rows: Rows, span: slice) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    """The numbers of a span as they are stored, and the scales of int8, from one file after the other."""
-    if isinstance(rows, StoredVectors) and rows.kind != "binary":
-        yield from rows.pieces(span)
-    elif isinstance(rows, SelectedVectors) and getattr(rows.vectors, "kind", None) == "float16":
-        yield rows.codes(span), None
+def codes_of(rows: Rows, span: slice) -> Iterator[tuple[np.ndarray, Indices | None, np.ndarray | None]]:
+    """The numbers of a span as they are stored, from one file after the other.
+
+    Each with the places that are used, or None for all, and with the scales of int8.
+    """
+    if isinstance(rows, SelectedVectors):
+        places = rows.places[span]
+        start = int(places[0])
+        for codes, _, scale in codes_of(rows.vectors, slice(start, int(places[-1]) + 1)):
+            first, last = np.searchsorted(places, [start, start + len(codes)])
+            yield codes, places[first:last] - start, scale
+            start += len(codes)
+    elif isinstance(rows, StoredVectors) and rows.kind != "binary":
+        for codes, scale in rows.pieces(span):
+            yield codes, None, scale
     else:
-        yield rows[span], None
+        yield rows[span], None, None
 
 
 def halves_of(metric: str, rows: Tensor) -> Block:

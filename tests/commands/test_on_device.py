@@ -10,6 +10,8 @@ import torch
 from sentkit.metrics import device
 from sentkit.metrics.device import Blocks
 
+pytestmark = pytest.mark.filterwarnings("error::UserWarning")  # of torch
+
 
 @pytest.fixture
 def blocks(monkeypatch):

@@ -26,6 +26,7 @@ from sentkit.metrics.neighbours.search import Best, Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 from support import normal_rows
 
+pytestmark = pytest.mark.filterwarnings("error::UserWarning")  # of torch
 no_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 metrics = pytest.mark.parametrize("metric", ["cosine", "dot"])
 GRID = st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), min_size=1, max_size=30)
