@@ -46,6 +46,7 @@ def duplicates(
     output: options.ReportFlags,
     replace: Annotated[bool, Needs("--groups")] = False,
     rows: FileFlags,
+    comparing: options.ComparingFlags,
     run: options.RunFlags,
 ) -> None:
     """Find rows that are nearly the same.
@@ -93,6 +94,7 @@ def duplicates(
     output.check_creatable()
     for path in against or []:
         check_input(path)
+    device = comparing.find()
     floor = LEVELS[0] if threshold is None else threshold
     shown, new = copied or [], ["group"] if groups and not replace else []
     reads = {"--against": against or []}
@@ -101,9 +103,9 @@ def duplicates(
         with reading(console, *(others or [inputs])):
             found: Comparison | Duplicates
             if others:
-                found = Comparison(inputs, others, floor, metric, shown)
+                found = Comparison(inputs, others, floor, metric, device, shown)
             else:
-                found = Duplicates(inputs, floor, metric, shown, new)
+                found = Duplicates(inputs, floor, metric, device, shown, new)
         console.warn(*(message for corpus in found.corpora for message in corpus.left_out))
         progress = RowProgress(console)
         progress.share, found.compared = found.share, progress.add

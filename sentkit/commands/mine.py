@@ -45,6 +45,7 @@ def mine(
     output: options.OutputFlags,
     replace: bool = False,
     row_flags: RowFlags,
+    comparing: options.ComparingFlags,
     run: options.RunFlags,
 ) -> None:
     """Find hard negatives in a corpus for pairs of texts.
@@ -72,11 +73,11 @@ def mine(
 
     console = run.console("mine")
     output.check_rows()
-    mining = selection.options()
+    mining, device = selection.options(), comparing.find()
     reads = {"--corpus": corpus, "--judge": options.model_paths(selection.judge) if selection.judge else None}
     with row_flags.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
         with reading(console, stored := inputs.other(corpus)):
-            miner = Miner(Candidates(stored), mining)
+            miner = Miner(Candidates(stored), mining, device)
         console.warn(*miner.candidates.left_out)
         progress = RowProgress(console)
         progress.share = inputs.meter.share

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 from sentkit.console import Console, RowProgress, print_table, reading
 from sentkit.errors import UsageError
@@ -102,6 +102,19 @@ class PartFlags:
         return None if shard is None else (shard.number or shard.count, shard.count)
 
 
+@dataclass(frozen=True)
+class SearchMachineFlags:
+    """The model of TEXT, and the device that compares vectors.
+
+    --precision: auto: bf16 on a GPU that supports it well, else fp32. int8: see sentkit-encode(1).
+    --device auto|cpu|cuda[:N]: Device that compares vectors and runs the model of TEXT. [default: cpu; for
+        the model auto]
+    """
+
+    precision: Annotated[Literal["auto", "fp32", "bf16", "int8"], Needs("TEXT")] = "auto"
+    device: str | None = None
+
+
 def search(
     *,
     query: QueryFlags,
@@ -114,7 +127,7 @@ def search(
     output: options.ReportFlags,
     replace: Annotated[bool, Excludes("--flat"), Excludes("TEXT")] = False,
     model: Annotated[str | None, Needs("TEXT")] = None,
-    machine: Annotated[options.MachineFlags, Needs("TEXT")],
+    machine: SearchMachineFlags,
     run: options.QuietFlags,
 ) -> None:
     """Find the most similar rows of a corpus for each query.
@@ -158,6 +171,7 @@ def search(
         candidates=binary.candidates,
         new=["hits", "part"][: 1 + bool(parts.shard)] if as_rows and not replace else [],
         part=parts.numbers,
+        device=options.find_device(machine.device or "cpu"),
     )
     check_rows_output(output.path)
     reads = {"--corpus": query.corpus, "--rescore": binary.rescore}
@@ -199,7 +213,7 @@ def query_texts(
     model: str | None,
     corpus: str,
     spec: Mapping[str, Any],
-    machine: options.MachineFlags,
+    machine: SearchMachineFlags,
     console: Console,
 ) -> "EncodedRows":
     """The queries as rows with vectors, which are computed when the search reads them.
@@ -211,7 +225,7 @@ def query_texts(
 
     recorded = Recorded(corpus, spec)
     encoder, declared = find_query_encoder(
-        model, recorded, device=machine.device, precision=machine.precision
+        model, recorded, device=machine.device or "auto", precision=machine.precision
     )
     console.note(f"loading {encoder.name}")
     console.warn(*encoder.notes)
@@ -229,7 +243,7 @@ def query_texts(
 
 
 def encoded_corpus(
-    inputs: "Inputs", model: str | None, machine: options.MachineFlags, console: Console
+    inputs: "Inputs", model: str | None, machine: SearchMachineFlags, console: Console
 ) -> "tuple[SearchCorpus, Mapping[str, Any]]":
     """The rows of files with their vectors, and the record of their space."""
     from sentkit.formats.checkpoints.folders import STATIC
@@ -239,8 +253,9 @@ def encoded_corpus(
     from sentkit.model.reading import ReadingOptions
 
     # static ranks the texts of questions and of a few words better than nano, in less time.
+    device, precision = machine.device or "auto", machine.precision
     encoder = find_encoder(
-        model or STATIC, ReadingOptions(), device=machine.device, precision=machine.precision
+        model or STATIC, ReadingOptions(), device=device, precision=precision, compares=True
     )
     progress = RowProgress(console)
     progress.share = inputs.meter.share

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 from sentkit.console import Console, print_pairs
 from sentkit.errors import CannotCreateError, UsageError
-from sentkit.flags.rules import MAY_BE_EMPTY, Named, Range, Variable
+from sentkit.flags.rules import MAY_BE_EMPTY, Excludes, Named, Range, Variable
+from sentkit.process import may_have_gpu
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.outputs import Paths
     from sentkit.formats.vectors.sinks import VectorOutput
+    from sentkit.metrics.device import Device
     from sentkit.model.reading import ReadingOptions
 
 Count = Annotated[int | None, Range(min=1)]
@@ -219,6 +221,34 @@ class ExactMachineFlags(MachineFlags):
     """
 
     precision: Literal["auto", "fp32", "bf16"] = "fp32"
+
+
+def find_device(name: str) -> "Device | None":
+    """The device that compares vectors; None for the CPU, without an import of torch."""
+    if name == "cpu" or (name == "auto" and not may_have_gpu()):
+        return None
+    from sentkit.metrics.device import Device
+    from sentkit.model.transformer.device import pick_device
+
+    device = pick_device(name)
+    return None if name == "auto" and device.type == "cpu" else Device(device)
+
+
+@dataclass(frozen=True)
+class ComparingFlags:
+    """The device that compares vectors.
+
+    --device cpu|cuda[:N]|auto: Device that compares vectors; the output has the same bytes on each.
+    """
+
+    device: Annotated[
+        str,
+        Excludes("--metric euclidean|manhattan", ", which the CPU compares"),
+        Excludes("--algorithm agglomerative|hdbscan", ", which runs on the CPU"),
+    ] = "cpu"
+
+    def find(self) -> "Device | None":
+        return find_device(self.device)
 
 
 @dataclass(frozen=True)

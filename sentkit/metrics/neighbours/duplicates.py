@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
@@ -21,6 +21,9 @@ from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, o
 from sentkit.metrics.neighbours.closest_pairs import ROWS_PER_SEARCH, pairs_reaching
 from sentkit.metrics.neighbours.corpus import SearchCorpus, read_table, shown_fields
 from sentkit.metrics.neighbours.search import Reached, Searcher
+
+if TYPE_CHECKING:
+    from sentkit.metrics.device import Device
 
 Fields = dict[str, bytes]  # JSON values by name
 LEVELS = (0.8, 0.85, 0.9, 0.95, 0.99)  # similarities at which pairs are counted
@@ -57,7 +60,13 @@ class Duplicates:
     several = False
 
     def __init__(
-        self, inputs: Inputs, threshold: float, metric: str, show: Sequence[str], new: Sequence[str] = ()
+        self,
+        inputs: Inputs,
+        threshold: float,
+        metric: str,
+        device: "Device | None",
+        show: Sequence[str],
+        new: Sequence[str] = (),
     ) -> None:
         """`new` are fields that a row must not have."""
 
@@ -68,7 +77,7 @@ class Duplicates:
         self.corpus = SearchCorpus(read_table(inputs, check), show)
         self.corpus.refuse_unknown()
         self.corpora = [self.corpus]
-        self.threshold, self.metric = threshold, metric
+        self.threshold, self.metric, self.device = threshold, metric, device
         self.compared: Callable[[int], None] = lambda rows: None  # gets the number of compared rows
 
     def share(self, rows: int) -> float:
@@ -84,7 +93,7 @@ class Duplicates:
     def _pairs(self) -> Iterator[tuple[int, Indices, Float64]]:
         """The place of each row that has later rows near it, and their places and similarities."""
         done = 0
-        for pairs in pairs_reaching(self.corpus.vectors, self.threshold, self.metric):
+        for pairs in pairs_reaching(self.corpus.vectors, self.threshold, self.metric, self.device):
             places, begins = np.unique(pairs.left, return_index=True)
             if len(places):
                 rights, alike = (np.split(each, begins[1:]) for each in (pairs.right, pairs.similarities))
@@ -120,11 +129,17 @@ class Comparison:
     """A stream of rows, and the rows of other files that are near them."""
 
     def __init__(
-        self, inputs: Inputs, against: Sequence[Inputs], threshold: float, metric: str, show: Sequence[str]
+        self,
+        inputs: Inputs,
+        against: Sequence[Inputs],
+        threshold: float,
+        metric: str,
+        device: "Device | None",
+        show: Sequence[str],
     ) -> None:
         self.inputs, self.show, self.threshold = inputs, show, threshold
         self.corpora = [SearchCorpus(read_table(other, one_vector), show) for other in against]
-        self.searchers = [Searcher(corpus.vectors, metric) for corpus in self.corpora]
+        self.searchers = [Searcher(corpus.vectors, metric, device) for corpus in self.corpora]
         self.several = len(against) > 1
         self.compared: Callable[[int], None] = lambda rows: None
         self.share = inputs.meter.share

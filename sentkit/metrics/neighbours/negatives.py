@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import orjson
@@ -20,6 +20,9 @@ from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, r
 from sentkit.metrics.neighbours.corpus import NAMING, VectorTable, left_out, read_table
 from sentkit.metrics.neighbours.search import Best, Searcher
 from sentkit.metrics.similarity import SIMILARITIES, exact
+
+if TYPE_CHECKING:
+    from sentkit.metrics.device import Device
 
 
 class Pair(NamedTuple):
@@ -157,9 +160,11 @@ class Candidates:
 class Miner:
     """A corpus and a selection of negatives. It answers blocks of pairs and counts unused texts."""
 
-    def __init__(self, candidates: Candidates, options: MiningOptions) -> None:
+    def __init__(
+        self, candidates: Candidates, options: MiningOptions, device: "Device | None" = None
+    ) -> None:
         self.candidates, self.options = candidates, options
-        self.searcher = Searcher(candidates.vectors(), options.metric)
+        self.searcher = Searcher(candidates.vectors(), options.metric, device)
         self.depth = options.skip + options.pool + OWN_TEXTS
         self.at_once = self.searcher.at_once(self.depth)
         self.counts = MiningCounts()
