@@ -195,23 +195,17 @@ T = TypeVar("T")
 AHEAD = 2  # groups
 
 
-def groups_ahead(encoder: Encoder) -> int:
-    """The groups that are prepared or encoded while the caller writes one: enough that no GPU waits."""
-    return AHEAD if str(encoder.device) == "cpu" else 2 * AHEAD
-
-
 def encode_groups(
     prepared: Iterator[RowGroup], encoder: Encoder, budget: int, old: OldVectors | None = None
 ) -> Iterator[Done]:
     """Encode each group. Threads may encode the next groups while the caller writes the last one."""
-    most = groups_ahead(encoder)
     if not encoder.groups_at_once:
-        yield from (encode_group(group, encoder, budget, old) for group in ahead(prepared, most))
+        yield from (encode_group(group, encoder, budget, old) for group in ahead(prepared, AHEAD))
         return
     pool = ThreadPoolExecutor(encoder.groups_at_once)
     started = (pool.submit(encode_group, group, encoder, budget, old) for group in prepared)
     try:
-        for done in ahead(started, most):
+        for done in ahead(started, AHEAD):
             yield done.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

@@ -24,7 +24,7 @@ from sentkit.formats.vectors.folders import BLOCK_BYTES, Block, VectorFolder, is
 from sentkit.formats.vectors.storage import Storage
 from sentkit.formats.vectors.store import is_store
 from sentkit.formats.vectors.vectors import ENCODINGS
-from sentkit.model.encoding import Encoding, Report, batches_of, encode_groups, groups_ahead
+from sentkit.model.encoding import AHEAD, Encoding, Report, batches_of, encode_groups
 from sentkit.model.text.groups import LAST_GROUP, RowGroup, Tally
 
 MEASURED = 32  # rows of each group that are measured
@@ -90,9 +90,7 @@ class Plan:
         total = (
             None if each is None else round(self.line_bytes + each * self.tally.texts) * len(encoder.specs)
         )
-        rows = min(self.tally.rows, LAST_GROUP) * (
-            encoder.groups_at_once + groups_ahead(encoder) + 1
-        )  # at a time
+        rows = min(self.tally.rows, LAST_GROUP) * (encoder.groups_at_once + AHEAD + 1)  # at a time
         memory = getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
         memory += rows * (
             4 * encoder.width * len(encoder.specs) + 2 * self.line_bytes // max(1, self.tally.rows)

@@ -4,7 +4,6 @@ Dense and LayerNorm layers after a readout, and convolutions before it, are thos
 """
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import zip_longest
@@ -134,7 +133,6 @@ def add_convolution(body: Bert | TransformersModel, checkpoint: Checkpoint) -> N
 
 
 INT8 = "int8"
-SWITCH = 2e-4  # seconds for which a thread may keep another one of Python waiting
 
 
 class TransformerEncoder:
@@ -178,11 +176,8 @@ class TransformerEncoder:
             if body.convolution is not None:
                 self.kernels = weights_hash(body.convolution.state_dict(), with_pooler=True)
             self.body = body.to(self.device, self.dtype).eval()
-            if self.device.type == "cuda":
-                Thread(target=lambda: self.network, daemon=True).start()  # compiles and checks kernels
-                if threads_of_command():
-                    # Each launch of a kernel waits for a thread that tokenizes or writes: by default, 5 ms.
-                    sys.setswitchinterval(SWITCH)
+            if self.device.type == "cuda":  # compile and check kernels while the hash is computed
+                Thread(target=lambda: self.network, daemon=True).start()
             with declared_in(place_of_declaration(checkpoint), unless=reading.options.readout is not None):
                 check_layers(self.body, reading.readouts)
             before = self.read_width = width_of_vectors(self.body, reading.readouts)

@@ -41,7 +41,7 @@ class Letters:
 class Sums:
     """An encoder of two readouts: (sum, length) and (first)."""
 
-    groups_at_once, steps, device = 0, (), "cpu"
+    groups_at_once, steps = 0, ()
 
     def __init__(self) -> None:
         self.batches: list[list[list[int]]] = []

@@ -121,7 +121,7 @@ class Words:
 class Means:
     """An encoder whose vectors are the mean of the numbers and 1, and then twice as long."""
 
-    groups_at_once, width, specs, device = 0, 2, (None,), "cpu"
+    groups_at_once, width, specs = 0, 2, (None,)
     steps = (lambda vectors: 2 * vectors,)
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[list[NDArray[np.float32]]]:
