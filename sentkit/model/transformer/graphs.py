@@ -52,7 +52,8 @@ class Graphs:
         self.chains: dict[Kind, Chain] = {}
         self.works = True
         self.last: Callable[[], Pass | None] = lambda: None
-        self.pool: Any = None
+        self.pool: Any = None  # of memory; it has blocks for each stream
+        self.stream: torch.cuda.Stream | None = None
         self.copies: list[nn.Module] = []  # see `copy_of`
         self.gradients: list[list[Tensor]] = []  # of the weights of each block
         self.addresses: list[int] = []  # of the weights
@@ -88,6 +89,7 @@ class Graphs:
         if addresses != self.addresses or (len(self.chains) == MOST and kind not in self.chains):
             self.chains.clear()
             self.addresses, self.pool = addresses, torch.cuda.graph_pool_handle()
+            self.stream = torch.cuda.Stream(states.device)
             self.copies = [copy_of(block) for block in self.blocks]
         if kind not in self.chains:
             if gradient and not self.gradients:
@@ -126,7 +128,8 @@ class Chain:
         self.slopes = [torch.zeros_like(states) for _ in range(2)]  # of a block's output and input in turn
         self.forward, self.backward = list[torch.cuda.CUDAGraph](), list[torch.cuda.CUDAGraph]()
         self.blocks = [block.train(kind.training) for block in graphs.copies[: kind.blocks]]
-        stream, before = torch.cuda.Stream(states.device), torch.cuda.current_stream(states.device)
+        stream, before = graphs.stream, torch.cuda.current_stream(states.device)
+        assert stream is not None, "the runner makes it"
         stream.wait_stream(before)
         collects = gc.isenabled()
         gc.disable()  # it could free the graphs of another run, which ends a recording
