@@ -73,7 +73,12 @@ class Record:
     own: Mapping[str, Any]
     command: Command
     source: str
-    copied: bool = False  # the file of the method is the copy in the checkpoint
+
+    @property
+    def copied(self) -> bool:
+        """Whether the file of the method is in the checkpoint. Only the printed command may run its code."""
+        file, colon, _ = self.command.words[1].rpartition(":")
+        return bool(colon) and Path(file).resolve().is_relative_to(Path(self.source).parent.resolve())
 
     def section(self, name: str, kinds: Mapping[str, type]) -> dict[str, Any]:
         """An object with fields of these types, or a DataError."""
@@ -165,10 +170,7 @@ def read_record(folder: Path) -> Record | None:
     source = folder / "sentkit.json"
     own = read_object_if_there(source)
     command = recorded_command(own, str(source))
-    if command is None:
-        return None
-    here = with_method(command, folder)
-    return Record(own, here, str(source), copied=here is not command)
+    return None if command is None else Record(own, with_method(command, folder), str(source))
 
 
 def with_method(command: Command, folder: Path) -> Command:

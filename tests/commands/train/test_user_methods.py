@@ -182,6 +182,20 @@ def test_replay_runs_with_the_copy_in_the_checkpoint(run, mine, sentkit, changed
     assert without_command(mine.with_name("again")) == without_command(mine.with_name("out"))
 
 
+def test_replay_imports_no_file_of_the_checkpoint(run, mine, sentkit):
+    """Also if the record names it as the method."""
+    run()
+    record = mine.with_name("out") / "sentkit.json"
+    evil = mine.with_name("out") / "evil.py"
+    evil.write_text("import os; os.abort()\n")
+    own = json.loads(record.read_text())
+    own["command"]["words"][1] = f"{evil}:Uniform"
+    own["command"]["inputs"] = [each for each in own["command"]["inputs"] if each["flag"] != "METHOD"]
+    record.write_text(json.dumps(own))
+
+    assert sentkit("inspect", str(mine.with_name("out")), "--replay").code == 0
+
+
 def test_without_the_copy_replay_reports_the_missing_file(run, mine, sentkit):
     run()
     mine.unlink()
