@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from functools import cached_property
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
@@ -27,7 +28,7 @@ TOP = 10  # hits, by default
 class QueryFlags(StreamFlags):
     """The queries, and the rows that are searched.
 
-    [TEXT]...: Query texts. Without --corpus: one text, then the files to search.
+    [TEXT]...: Query texts. Without --corpus: one text, then the files to search, or folders of text files.
     --corpus FILE: Rows with vectors; only vector files are not kept in memory.
     --queries FILE: Rows with vectors; '-' is standard input. [default: -, without TEXT]
     """
@@ -51,7 +52,7 @@ class QueryFlags(StreamFlags):
 
         if self.corpus is not None:
             return []
-        files = list(expanded((self.texts or [])[1:]))
+        files = list(expanded((self.texts or [])[1:], folders=True))
         if not files:
             advice = "for the lines of files: sentkit search TEXT FILE..."
             raise UsageError("--corpus FILE is missing", advice=advice)
@@ -193,7 +194,8 @@ def search(
         output.open() as out,
     ):
         if query.corpus is None:
-            corpus, spec = encoded_corpus(inputs.other(*query.files), model, machine, console)
+            found = replace_fields(inputs.other(*query.files), by_paragraph=True)
+            corpus, spec = encoded_corpus(found, model, machine, console)
             encoded = query_texts((query.texts or [])[:1], model, corpus.path, spec, machine, console)
         else:
             with reading(console, stored := inputs.other(query.corpus)):

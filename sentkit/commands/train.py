@@ -112,6 +112,7 @@ def train(
         train_options = TrainOptions(
             method=loaded.name,
             method_digest=loaded.digest,
+            method_code=loaded.code,
             kind=kind,
             settings=built,
             folders=RunFolders(Path(output.path), numbers("--seed", seed)),

@@ -32,11 +32,15 @@ SUFFIXES = {
     ".ndjson": "jsonl",
     ".json": "jsonl",
     ".txt": "text",
+    ".text": "text",
     ".md": "text",
+    ".markdown": "text",
+    ".rst": "text",
     ".tsv": "tsv",
     ".csv": "csv",
     ".parquet": "parquet",
 }
+MARKDOWN, PARAGRAPHS = (".md", ".markdown"), "paragraphs"  # suffixes; a format whose rows are several lines
 FIRST_BLOCK = 16  # items
 
 
@@ -179,6 +183,7 @@ class Inputs:
     quoting: str | None = None  # of TSV and CSV: none or csv; None: by format
     columns: Sequence[str] = ()  # of TSV and CSV without a header
     longest: int = lines.MAX_LINE  # maximum bytes of a row
+    by_paragraph: bool = False  # of Markdown
     # The rows of a vector file and their number; None for other files. `rows` cannot import `vectors`.
     vector_file: Callable[[str], tuple[Iterator[RowBlock], int] | None] = lambda path: None
 
@@ -200,6 +205,8 @@ class Inputs:
 
     def format_of(self, path: str) -> str:
         """Format of a path; empty if the first line decides."""
+        if self.by_paragraph and bare_suffix(path) in MARKDOWN:
+            return PARAGRAPHS
         return self.format or SUFFIXES.get(bare_suffix(path), "")
 
     def detected_format(self, path: str) -> str:
@@ -278,6 +285,8 @@ class Inputs:
         format = self.format_of(path)
         if format in LINES:
             return LINES[format](path, blocks, self.longest)
+        if format == PARAGRAPHS:
+            return lines.paragraph_blocks(path, blocks, self.longest)
 
         def warn(number: int, problem: str) -> None:
             self.rejects.warn(f"{path}:{number}: {problem}")
