@@ -89,7 +89,7 @@ def figure_of(picture: Picture, width: float) -> Any:
     rows = math.ceil(len(picture.panels) / columns)
     series = [each for panel in picture.panels for each in panel.series]
     named = dict.fromkeys(each.name for each in series if each.name)
-    has_legend = len(named) > 1 or any(each.form == "level" for each in series)
+    has_legend = len(named) > 1 or any(each.name and each.form in ("bars", "level") for each in series)
     letters = max((len(shortened(name)) for name in named), default=0) + 9  # with the sample of the series
     entries = max(1, min(len(named), int(inches / LETTER / letters)))  # in a line of the legend
     height = rows * max(panel_height(each, picture, inches / columns) for each in picture.panels)

@@ -187,9 +187,11 @@ def test_values_of_bars_do_not_overlap(groups, value, shown):
     bars = [Series(name, np.arange(groups * 1.0), np.full(groups, value), "bars") for name in "abc"]
     drawn = figure(panel(*bars, x=Axis("d", "", names=tuple("stuvwxyz"[:groups]))), width=174.0)
     drawn.draw_without_rendering()
+    alone = figure(panel(bars[0])).legends[0].get_texts()  # one system is named, too
     boxes = [text.get_window_extent() for text in drawn.axes[0].texts if text.get_text()]
     sides = sorted((box.x0, box.x1) for box in boxes)
 
+    assert [text.get_text() for text in alone] == ["a"]
     assert len(boxes) == shown
     assert all(right < left for (_, right), (left, _) in pairwise(sides))
 
