@@ -544,3 +544,24 @@ def test_the_job_array_of_a_sweep_makes_the_runs_of_its_table(workplace, execute
     assert listed.stdout.count("\n") == 4
     assert sorted(path.parent.name for path in workplace.glob("a grid/*/seed-1")) == ["lr=1e-5", "lr=3e-5"]
     assert [json.loads(line)["seeds"] for line in table.stdout.splitlines()] == [[0, 1], [0, 1]]
+
+
+def test_the_job_array_of_report_fills_the_folder_of_results(workplace, execute):
+    """`srun` is a stand-in. The last command adds no result, and has the bytes of a report of its own."""
+    clusters = manual.text_of("sentkit report", HELP["report"])[1]["CLUSTERS"]
+    script = next(text for text in clusters if text.startswith("#!"))
+    (workplace / "job.sh").write_text(script)
+    (workplace / "srun").write_text('#!/bin/sh\nexec "$@"\n')
+    (workplace / "srun").chmod(0o755)
+    (workplace / "rows.txt").write_text("nano\nstatic\n")
+    for task in ("1", "2"):
+        job = ["sh", "-c", 'PATH="$PWD:$PATH" sh job.sh']
+        done = execute(job, workplace, SLURM_ARRAY_TASK_ID=task, SLURM_CPUS_PER_TASK="1")
+        assert done.returncode == 0, done.stderr
+    kept = {path: path.stat().st_mtime_ns for path in (workplace / "kept").iterdir()}
+    command = ["sentkit", "report", "nano", "static", "--data", "data", "--baseline", "nano", "--intervals"]
+    joined, alone = execute([*command, "--results", "kept"], workplace), execute(command, workplace)
+
+    assert len(kept) == 2 * len({json.loads(line)["task"] for line in alone.stdout.splitlines()} - {"avg"})
+    assert {path: path.stat().st_mtime_ns for path in (workplace / "kept").iterdir()} == kept
+    assert (joined.returncode, joined.stdout) == (0, alone.stdout)
