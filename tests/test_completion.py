@@ -95,7 +95,7 @@ def test_bash_splits_words_at_colons_and_equals_signs():
     assert offered("encode", "--readout", "pooler", ":", "c", shell="bash") == ["cls"]
     assert offered("encode", "--readout", "pooler", ":", shell="bash") == ["cls", "mean"]
     assert offered("encode", "--readout", "=", "pro", shell="bash") == ["prompt"]
-    assert offered("score", "--aggregate", "=", shell="bash") == ["all", "mean", "weighted"]
+    assert offered("score", "--missing", "=", shell="bash") == ["error", "zero"]
 
 
 def test_names_without_torch_are_those_of_the_classes():

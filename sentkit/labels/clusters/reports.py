@@ -137,6 +137,7 @@ def agreement_line(record: Record) -> dict[str, str]:
         cells = [decimals(record[name]) for name in COLUMN_OF]
     return {
         "seed": "" if seed is None else str(seed),
+        "n": str(record["n"]),
         "k": str(record["k"]),
         **dict(zip(COLUMN_OF.values(), cells, strict=True)),
         "iterations": "" if iterations is None else str(iterations),
@@ -145,6 +146,7 @@ def agreement_line(record: Record) -> dict[str, str]:
 
 def count_line(record: Record) -> dict[str, str]:
     return {
+        "n": str(record["n"]),
         "k": str(record["k"]),
         "silhouette": decimals(record["silhouette"], 4),
         "agreement x 100": decimals(record["agreement"]),

@@ -200,6 +200,7 @@ def columns(record: Record) -> dict[str, str]:
         "file": record["file"],
         "encoder": label_of(record["encoder"]),
         "n": str(record["n"]),
+        **({"n test": str(record["n_test"])} if "n_test" in record else {}),
         "classes": str(len(record["classes"])),
         "accuracy x 100": f"{record['accuracy']:.2f}",
         **({"sd": f"{record['sd']:.2f}"} if "sd" in record else {}),
