@@ -233,15 +233,14 @@ def encoded_corpus(
     inputs: "Inputs", model: str | None, machine: options.MachineFlags, console: Console
 ) -> "tuple[SearchCorpus, Mapping[str, Any]]":
     """The rows of files with their vectors, and the record of their space."""
-    from pathlib import Path
-
     from sentkit.formats.checkpoints.folders import NANO, STATIC
+    from sentkit.formats.rows.rows import size_of
     from sentkit.metrics.neighbours.corpus import SearchCorpus, in_memory
     from sentkit.model import find_encoder
     from sentkit.model.query_encoder import encoded_files
     from sentkit.model.reading import ReadingOptions
 
-    if model is None and sum(Path(path).stat().st_size for path in inputs.paths if path != "-") > LARGE:
+    if model is None and sum(size_of(path) or 0 for path in inputs.paths if path != "-") > LARGE:
         model = STATIC
         console.warn("files above 1 MB are encoded with static, which is faster and less exact than -m nano")
     encoder = find_encoder(

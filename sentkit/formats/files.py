@@ -22,19 +22,33 @@ import orjson
 
 from sentkit.digits import rounded
 from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
+from sentkit.escaping import without_secrets
+from sentkit.formats.urls import MARKS, is_url, matching, open_url, recorded
 
 COMPRESSED = (".gz", ".zst")
 PACKED = 1024  # compressed bytes per call: limits the memory that a malicious file can use to a few megabytes
 
 
 def readable(path: str) -> str:
-    """The path as valid Unicode for JSON. A file name can hold bytes that are not UTF-8."""
-    return os.fsencode(path).decode(errors="replace")
+    """The path as valid Unicode for JSON. A file name can hold bytes that are not UTF-8.
+
+    A URL has its commit of the hub, and no secrets.
+    """
+    return without_secrets(os.fsencode(recorded(path)).decode(errors="replace"))
+
+
+def name_of(path: str) -> Path:
+    """The name of a file; the query of a URL is not a part of it."""
+    return Path(Path(path.partition("?")[0] if is_url(path) else path).name)
+
+
+def suffix_of(path: str) -> str:
+    return name_of(path).suffix.lower()
 
 
 def bare_suffix(path: str) -> str:
     """The suffix without compression: `.jsonl` for `rows.jsonl.gz`."""
-    name = Path(path)
+    name = name_of(path)
     return Path(name.stem).suffix.lower() if name.suffix.lower() in COMPRESSED else name.suffix.lower()
 
 
@@ -62,7 +76,9 @@ def open_input(
 
 def check_input(path: str) -> None:
     """Raise an error if the path cannot be opened. A named pipe is not tested: it can open only once."""
-    if path != "-":
+    if is_url(path):
+        open_url(path).close()
+    elif path != "-":
         if not is_pipe(path):
             run = Path(path, "run.json")  # of a vector folder
             open_file(str(run) if is_there(run) else path).close()
@@ -81,6 +97,8 @@ def is_pipe(path: str) -> bool:
 
 def open_file(path: str) -> BinaryIO:
     """Open a file for reading, or raise a NoInputError with the reason."""
+    if is_url(path):
+        return open_url(path)
     try:
         return Path(path).open("rb")
     except FileNotFoundError as error:
@@ -103,7 +121,7 @@ def digest_of(file: BinaryIO, more: bytes = b"") -> str:
 @contextmanager
 def _decompressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
     """Decompress by suffix. Errors of the decompressor become a DataError."""
-    suffix = Path(path).suffix.lower()
+    suffix = suffix_of(path)
     if suffix == ".gz":
         try:
             with gzip.GzipFile(fileobj=file) as plain:
@@ -159,7 +177,7 @@ def _zstandard() -> ModuleType:
 
 
 def is_parquet(path: str) -> bool:
-    return Path(path).suffix.lower() == ".parquet"
+    return suffix_of(path) == ".parquet"
 
 
 def starts_as_parquet(path: str) -> bool:
@@ -193,9 +211,6 @@ def compressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
         yield file
 
 
-MARKS = frozenset("*?[")
-
-
 def read_list(path: str) -> list[str]:
     """The names in a file, one per line, or separated by NUL bytes as from `find -print0`."""
     with open_input(path) as file:
@@ -215,6 +230,9 @@ def expanded(paths: Sequence[str]) -> Iterator[str]:
     A pattern matches no folders except vector folders.
     """
     for path in paths:
+        if is_url(path):
+            yield from matching(path)
+            continue
         if MARKS.isdisjoint(path) or os.path.lexists(path):
             yield path
             continue
@@ -245,6 +263,11 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def read_object_if_there(path: Path) -> dict[str, Any]:
     return read_object(path) if is_there(path) else {}
+
+
+def is_input_file(path: str) -> bool:
+    """Whether a path can be read again and from any place: a URL, or a local file."""
+    return is_url(path) or is_there(path)
 
 
 # Unlike the methods of Path, these are false for a name that is too long or has a NUL byte.

@@ -11,10 +11,11 @@ from typing import Any
 import orjson
 
 from sentkit.errors import CannotCreateError, DataError
-from sentkit.formats.files import COMPRESSED, is_there, open_file, readable
+from sentkit.formats.files import COMPRESSED, is_input_file, name_of, open_file, readable, suffix_of
 from sentkit.formats.outputs.temporary import Draft
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import LINES, Inputs
+from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.fingerprint import without_machine
 from sentkit.formats.vectors.folders import (
     FORMAT,
@@ -35,14 +36,16 @@ def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
 
     `rows` is the number of rows of a Parquet file, and null for other inputs.
     """
-    record: dict[str, Any] = {"name": readable(Path(path).name), "path": None, "grid": "rows", "rows": None}
+    name = readable(name_of(path).name)
+    record: dict[str, Any] = {"name": name, "path": None, "grid": "rows", "rows": None}
     unknown = {"size": None, "head": None, "tail": None}
     if path != "-" and is_vector_folder(path):
         return {**record, "path": readable(os.path.realpath(path)), "format": "", **unknown}
-    if path == "-" or not is_there(Path(path)):
+    if path == "-" or not is_input_file(path):
         return {**record, "format": inputs.format_of(path), **unknown}
-    record |= {"path": readable(os.path.realpath(path)), "format": inputs.format_of(path)}
-    packed = Path(path).suffix.lower() in COMPRESSED or inputs.vector_file(path) is not None
+    full = path if is_url(path) else os.path.realpath(path)
+    record |= {"path": readable(full), "format": inputs.format_of(path)}
+    packed = suffix_of(path) in COMPRESSED or inputs.vector_file(path) is not None
     if record["format"] == "parquet":
         with open_parquet(path) as table:
             record["rows"] = table.count

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.files import open_file
+from sentkit.formats.files import open_file, suffix_of
 from sentkit.formats.outputs.temporary import open_side_file
 from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.formats.rows.rows import Inputs
@@ -24,7 +24,7 @@ from sentkit.formats.vectors.vector_file import RECORDED_FIELDS, VectorFile
 
 def is_store(path: str) -> bool:
     """Whether a path is a vector file or a vector folder."""
-    return Path(path).suffix.lower() == SUFFIX or is_vector_folder(path)
+    return suffix_of(path) == SUFFIX or is_vector_folder(path)
 
 
 class Store:

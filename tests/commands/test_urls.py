@@ -1,0 +1,328 @@
+"""Inputs at URLs: memory://, a web server, and a server that answers as the hub does."""
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import fsspec
+import huggingface_hub.constants
+import pyarrow as pa
+import pytest
+import zstandard
+from pyarrow import parquet
+
+from sentkit.formats import urls
+from sentkit.formats.checkpoints.commands import Command, inputs_of
+from support import in_jsonl
+from web import web_server
+
+ROWS = [{"text": f"row {number}"} for number in range(40)]
+CONTENT = in_jsonl(*ROWS).encode()
+FIRST, SECOND = "a" * 40, "b" * 40  # commits
+SECRETS = ("hidden", "signed", "hf_private")
+
+
+def as_parquet(rows):
+    file = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist(rows), file)
+    return file.getvalue()
+
+
+FORMS = {
+    "rows.jsonl": CONTENT,
+    "rows.jsonl.gz": gzip.compress(CONTENT),
+    "rows.jsonl.zst": zstandard.compress(CONTENT),
+    "rows.csv": "\n".join(["text", *(row["text"] for row in ROWS)]).encode(),
+    "rows.parquet": as_parquet(ROWS),
+    "rows": CONTENT,
+}
+
+
+@pytest.fixture(autouse=True)
+def first_look(monkeypatch):
+    """As in a new process: nothing of a URL is known, and blocks are small, so that a file has several."""
+    for cached in (urls.remote_file, urls.filesystem, urls.block):
+        cached.cache_clear()
+    urls._commits.clear()
+    urls._at_commit.clear()
+    monkeypatch.setattr(urls, "BLOCK", 100)
+    monkeypatch.setattr(urls, "sleep", lambda seconds: None)
+
+
+@pytest.fixture
+def web():
+    with web_server() as server:
+        yield server
+
+
+@pytest.fixture
+def hub(web, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", web.address)
+    template = f"{web.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
+    huggingface_hub.HfFileSystem.clear_instance_cache()
+    web.commit("org/name", FIRST, {"data/b.jsonl": CONTENT, "data/a.txt": b"a cat\n", "c.jsonl": CONTENT})
+    return web
+
+
+@pytest.fixture
+def memory():
+    files = fsspec.filesystem("memory")
+    files.store.clear()
+    files.pseudo_dirs[:] = [""]
+    yield files
+    files.store.clear()
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("kind", ["memory", "http", "whole", "hub"])
+def test_a_url_has_the_rows_of_the_local_file(sentkit, hub, memory, kind, name):
+    """`whole`: the server sends no parts of a file."""
+    hub.ranges = kind != "whole"
+    memory.pipe(f"/bucket/{name}", FORMS[name])
+    hub.files[f"/{name}"] = FORMS[name]
+    hub.commit("org/name", FIRST, {name: FORMS[name]})
+    urls = {"memory": "memory://bucket", "hub": "hf://datasets/org/name"}
+    done = sentkit("cat", f"{urls.get(kind, hub.address)}/{name}")
+
+    assert (done.code, done.rows) == (0, ROWS), done.err
+
+
+def test_memory_holds_few_blocks_of_a_file(monkeypatch, web):
+    """A file of 4,000 blocks; reading it twice fetches it twice, as only the last blocks are kept."""
+    content = bytes(range(250)) * 1600
+    web.files["/large.txt"] = content
+    reader = urls.open_url(f"{web.address}/large.txt")
+
+    assert urls.size_of_url(f"{web.address}/large.txt") == len(content)
+    reader.seek(-1000, os.SEEK_END)
+    assert reader.read() == content[-1000:]
+    assert web.spans[1:] == [(start, start + 99) for start in range(len(content) - 1000, len(content), 100)]
+    assert urls.block.cache_info().maxsize == urls.KEPT
+    assert reader.seek(12_345) == 12_345
+    assert reader.read(300) == content[12_345:12_645]
+    assert reader.tell() == 12_645
+
+
+def test_a_pattern_lists_the_files_of_the_hub_and_of_memory(sentkit, hub, memory):
+    for name in ("b.txt", "a.txt", "sub/c.txt"):
+        memory.pipe(f"/bucket/{name}", f"{name}\n".encode())
+    of_memory = sentkit("cat", "memory://bucket/*.txt")
+    of_hub = sentkit("cat", "hf://datasets/org/name/data/*")
+    missing = sentkit("cat", "memory://bucket/*.csv")
+
+    assert [row["text"] for row in of_memory.rows] == ["a.txt", "b.txt"]
+    assert of_hub.rows == [{"text": "a cat"}, *ROWS]
+    assert (missing.code, missing.told) == (
+        66, ["sentkit cat: memory://bucket/*.csv: no file matches this pattern"],
+    )  # fmt: skip
+
+
+def test_all_reads_of_a_command_see_the_same_commit(hub):
+    """The branch moves between two reads, and the new commit has other rows."""
+    name = "hf://datasets/org/name/c.jsonl"
+    before = urls.open_url(name).read()
+    hub.commit("org/name", SECOND, {"c.jsonl": b'{"text":"other"}\n'})
+    urls.block.cache_clear()
+
+    assert urls.open_url(name).read() == before == CONTENT
+    assert urls.recorded(name) == f"hf://datasets/org/name@{FIRST}/c.jsonl"
+    assert urls.open_url(f"hf://datasets/org/name@{SECOND}/c.jsonl").read() == b'{"text":"other"}\n'
+
+
+def test_the_commit_is_printed_and_recorded(sentkit, hub):
+    name = "hf://datasets/org/name/c.jsonl"
+    Path("words.txt").write_text("row 1 0\n")
+    encoded = sentkit("encode", "-v", "-m", "words.txt", name, "-o", "vectors/")
+    told = f"sentkit encode: hf://datasets/org/name: commit {FIRST}"
+
+    assert (encoded.code, told in encoded.told) == (0, True), encoded.err
+    record = json.loads(Path("vectors/run.json").read_text())["inputs"][0]
+    assert record["path"] == f"hf://datasets/org/name@{FIRST}/c.jsonl"
+    assert (record["grid"], record["size"], record["name"]) == ("bytes", len(CONTENT), "c.jsonl")
+    assert sentkit("check", "vectors", "--deep").code == 0
+    command = Command(("train",), inputs_of({"FILE": [name]})).record()
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    assert command["inputs"] == [{"flag": "FILE", "path": record["path"], "sha256": digest}]
+
+
+@pytest.mark.parametrize("kind", ["http", "whole"])
+def test_a_broken_connection_is_resumed(web, monkeypatch, kind):
+    """Each of two answers ends after half of its bytes; the third one has the rest."""
+    monkeypatch.setattr(urls, "BLOCK", 1 << 20)
+    web.ranges = kind == "http"
+    web.files["/rows.jsonl"], web.broken = CONTENT, 2
+
+    assert urls.open_url(f"{web.address}/rows.jsonl").read() == CONTENT
+    assert web.broken == 0
+    middle, size = len(CONTENT) // 2, len(CONTENT)
+    if kind == "http":  # the first byte was asked for alone, to learn the size
+        starts = [0, 0, middle, middle + (size - middle) // 2]
+        assert web.spans == [(0, 0)] + [(start, size - 1) for start in starts[1:]]
+
+
+@pytest.mark.parametrize("kind", ["http", "whole", "hub"])
+@pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz", "c.parquet"])
+def test_a_connection_that_always_breaks_is_an_error(sentkit, hub, kind, name):
+    hub.ranges = kind != "whole"
+    hub.files[f"/{name}"] = FORMS[name.replace("c", "rows", 1)]
+    hub.commit("org/name", FIRST, {name: hub.files[f"/{name}"]})
+    hub.broken = 1000
+    url = f"hf://datasets/org/name/{name}" if kind == "hub" else f"{hub.address}/{name}"
+    done = sentkit("cat", url, "-o", "out.jsonl")
+
+    assert (done.code, done.told[-1].split(": ")[1:3]) == (69, [url, "cannot be read"]), done.err
+    assert not Path("out.jsonl").exists()
+
+
+def test_a_busy_server_is_asked_again(hub, monkeypatch):
+    waits = []
+    monkeypatch.setattr(urls, "sleep", waits.append)
+    hub.files["/rows.jsonl"], hub.busy = CONTENT, 2
+
+    assert urls.open_url(f"{hub.address}/rows.jsonl").read() == CONTENT
+    assert waits == [0.2, 1.0]
+    for busy in range(1, 5):
+        urls.block.cache_clear()
+        urls.remote_file.cache_clear()
+        hub.busy = busy
+        assert urls.open_url("hf://datasets/org/name/c.jsonl").read() == CONTENT
+
+
+def test_a_server_decides_how_long_a_busy_time_is(web, monkeypatch):
+    waits = []
+    monkeypatch.setattr(urls, "sleep", waits.append)
+    web.files["/rows.jsonl"], web.busy, web.retry_after = CONTENT, 2, "7"
+    urls.open_url(f"{web.address}/rows.jsonl").close()
+
+    assert waits == [7.0, 7.0]
+
+
+def test_a_file_that_changes_while_it_is_read_is_an_error(sentkit, web):
+    web.files["/rows.jsonl"] = CONTENT
+    reader = urls.open_url(f"{web.address}/rows.jsonl")
+    reader.read(10)
+    web.tags["/rows.jsonl"] = '"second"'
+
+    with pytest.raises(urls.DataError, match="has changed while it was read"):
+        reader.read()
+
+
+def test_an_answer_without_its_length_is_refused(sentkit, web):
+    """Nobody could tell whether its connection broke."""
+    web.files["/rows.jsonl"], web.ranges, web.length = CONTENT, False, False
+    done = sentkit("cat", f"{web.address}/rows.jsonl")
+
+    assert (done.code, done.told[0].split(": ")[2][:27]) == (66, "the server states no length"), done.err
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "told"),
+    [
+        ("memory://bucket/none.jsonl", 66, ": no such file"),
+        ("hf://datasets/org/name/none.jsonl", 66, ": no such file"),
+        ("hf://datasets/org/none/none.jsonl", 66, ": no such file"),
+        ("hf://datasets/org/name/data", 66, ": is a folder, expected a file"),
+        ("hf://datasets/org", 66, ": expected hf://datasets/ORG/NAME/FILE"),
+        ("WEB/none.jsonl", 66, ": no such file"),
+        ("http://127.0.0.1:9/none.jsonl", 69, ": the server cannot be reached"),
+        ("odd://none.jsonl", 66, ': no such file, and "odd" is not the scheme of a URL'),
+        ("http:/none.jsonl", 66, ": no such file"),
+        ("x://none.jsonl", 66, ": no such file"),
+    ],
+)
+def test_what_cannot_be_read(sentkit, hub, memory, url, code, told):
+    url = url.replace("WEB", hub.address)
+    done = sentkit("cat", url)
+
+    assert (done.code, done.told[0]) == (code, f"sentkit cat: {url}{told}")
+
+
+def test_a_missing_package_is_named(sentkit, monkeypatch):
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    done = sentkit("cat", "s3://bucket/rows.jsonl")
+
+    assert (done.code, done.told) == (
+        69,
+        ["sentkit cat: s3://bucket/rows.jsonl: s3:// needs the package s3fs", "  pip install s3fs"],
+    )
+
+
+def test_the_hub_can_be_disabled(sentkit):
+    done = sentkit("cat", "hf://datasets/org/name/rows.jsonl")
+
+    assert (done.code, done.told) == (
+        66, ["sentkit cat: hf://datasets/org/name/rows.jsonl: the hub is disabled (HF_HUB_OFFLINE)"],
+    )  # fmt: skip
+
+
+def test_a_local_file_with_the_name_of_a_url_is_read(sentkit):
+    Path("memory:").mkdir()
+    Path("memory:/rows.jsonl").write_bytes(CONTENT)
+
+    assert sentkit("cat", "memory://rows.jsonl").rows == ROWS
+
+
+def test_an_output_at_a_url_is_refused(sentkit):
+    done = sentkit("cat", "-o", "memory://rows.jsonl", stdin=CONTENT)
+
+    assert done.code == 73
+
+
+def test_no_secret_is_printed_or_recorded(sentkit, web):
+    """The account and the query of a URL go to its server, and to no message and no output."""
+    web.files["/rows.jsonl"] = CONTENT + b"[]\n"
+    Path("words.txt").write_text("row 1 0\n")
+    url = f"{web.address.replace('//', '//user:hidden@')}/rows.jsonl?key=signed"
+    runs = [
+        sentkit("cat", url),
+        sentkit("cat", url, "--rejects", "bad.jsonl"),
+        sentkit("cat", url.replace("rows", "none")),
+        sentkit("encode", "-v", "-m", "words.txt", url, "-o", "vectors/", "--rejects", "worse.jsonl"),
+        sentkit("search", "row", url.replace("rows", "none")),
+        sentkit("score", url),
+    ]
+
+    assert [run.code for run in runs] == [65, 0, 66, 0, 66, 65]
+    assert web.authorizations[0] == "Basic dXNlcjpoaWRkZW4="
+    shown = f"{web.address}/rows.jsonl?..."
+    assert runs[0].told[0].startswith(f"sentkit cat: {shown}:41: ")
+    assert json.loads(Path("bad.jsonl").read_text())["file"] == shown
+    for text in [run.err + run.out.decode() for run in runs] + [
+        path.read_bytes().decode(errors="replace") for path in Path().rglob("*") if path.is_file()
+    ]:
+        assert [secret for secret in SECRETS if secret in text] == []
+
+
+def test_a_password_is_not_sent_to_another_server(web):
+    with web_server() as other:
+        other.files["/rows.jsonl"] = CONTENT
+        web.redirects["/rows.jsonl"] = f"{other.address}/rows.jsonl"
+        content = urls.open_url(f"{web.address.replace('//', '//user:hidden@')}/rows.jsonl").read()
+
+    assert content == CONTENT
+    assert {*web.authorizations} == {"Basic dXNlcjpoaWRkZW4="}
+    assert {*other.authorizations} == {None}
+
+
+def test_a_process_reads_the_hub(web, tmp_path):
+    """With the variables of the environment, a broken connection and a busy server."""
+    pair = {"text_a": "one", "embedding_a": [1, 0], "embedding_b": [1, 0]}
+    web.commit("org/name", FIRST, {"pairs.jsonl": in_jsonl(pair).encode()})
+    web.broken, web.busy = 1, 1
+    environment = {**os.environ, "HF_ENDPOINT": web.address, "HF_HUB_OFFLINE": "0", "HF_TOKEN": SECRETS[2]}
+    environment |= {"HF_HUB_DISABLE_XET": "1", "HF_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-m", "sentkit", "score", "hf://datasets/org/name/*.jsonl"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[0])["text_a"] == "one"
+    assert {*filter(None, web.authorizations)} == {f"Bearer {SECRETS[2]}"}
+    assert SECRETS[2] not in done.stderr + done.stdout
