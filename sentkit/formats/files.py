@@ -23,7 +23,7 @@ import orjson
 from sentkit.digits import rounded
 from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
 from sentkit.escaping import without_secrets
-from sentkit.formats.urls import MARKS, is_url, matching, open_url, recorded
+from sentkit.formats.urls import MARKS, is_at, is_folder_at, is_url, matching, open_url, recorded
 
 COMPRESSED = (".gz", ".zst")
 PACKED = 1024  # compressed bytes per call: limits the memory that a malicious file can use to a few megabytes
@@ -76,12 +76,9 @@ def open_input(
 
 def check_input(path: str) -> None:
     """Raise an error if the path cannot be opened. A named pipe is not tested: it can open only once."""
-    if is_url(path):
-        open_url(path).close()
-    elif path != "-":
+    if path != "-":
         if not is_pipe(path):
-            run = Path(path, "run.json")  # of a vector folder
-            open_file(str(run) if is_there(run) else path).close()
+            open_file(run_of(path) or path).close()
     elif sys.stdin is None:
         raise NoInputError("standard input is closed")
     elif sys.stdin.isatty():
@@ -245,16 +242,29 @@ def expanded(paths: Sequence[str]) -> Iterator[str]:
         yield from matches
 
 
-def read_json(path: Path) -> Any:
+def inside(folder: str, name: str) -> str:
+    """The path of a file in a folder, which can be a URL."""
+    return f"{folder.rstrip('/')}/{name}" if is_url(folder) else str(Path(folder, name))
+
+
+def run_of(folder: str) -> str | None:
+    """The run.json of a vector folder; None if there is none at this path."""
+    run = inside(folder, "run.json")
+    there = (is_folder_at(folder) and is_at(run)) if is_url(folder) else is_there(run)
+    return run if there else None
+
+
+def read_json(path: Path | str) -> Any:
     try:
-        return orjson.loads(path.read_bytes())
+        content = open_url(path).read() if isinstance(path, str) and is_url(path) else Path(path).read_bytes()
+        return orjson.loads(content)
     except orjson.JSONDecodeError as error:
         raise DataError(f"not JSON: {error.msg}", source=str(path), line=error.lineno) from error
     except (OSError, ValueError) as error:  # ValueError: NUL byte in the name
         raise NoInputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path | str) -> dict[str, Any]:
     value = read_json(path)
     if not isinstance(value, dict):
         raise DataError("expected a JSON object", source=str(path))
@@ -266,8 +276,8 @@ def read_object_if_there(path: Path) -> dict[str, Any]:
 
 
 def is_input_file(path: str) -> bool:
-    """Whether a path can be read again and from any place: a URL, or a local file."""
-    return is_url(path) or is_there(path)
+    """Whether this is a file that can be read again and from any place; false for a pipe."""
+    return is_at(path) if is_url(path) else is_there(path)
 
 
 # Unlike the methods of Path, these are false for a name that is too long or has a NUL byte.

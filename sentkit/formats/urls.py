@@ -60,6 +60,31 @@ def size_of_url(url: str) -> int:
     return remote_file(url).size
 
 
+def is_at(url: str) -> bool:
+    """Whether there is a file at this URL."""
+    try:
+        remote_file(url)
+    except NoInputError:
+        return False
+    return True
+
+
+def is_folder_at(url: str) -> bool:
+    """Whether there is a folder at this URL; false for http, which has no folders."""
+    try:
+        return not is_http(url) and info_of(url)["type"] == "directory"
+    except NoInputError:
+        return False
+
+
+def files_in(url: str) -> list[str]:
+    """The names of the files in a folder."""
+    files, path = filesystem(url)
+    with explained(url):
+        listed = repeated(partial(files.ls, path, detail=True))
+    return [each["name"].rpartition("/")[2] for each in listed if each["type"] == "file"]
+
+
 def matching(url: str) -> list[str]:
     """The URL; for a pattern, the files that match it in sorted order."""
     if MARKS.isdisjoint(url) or is_http(url):
@@ -126,11 +151,19 @@ def remote_file(url: str) -> RemoteFile:
         with explained(url):
             return http_file(url)
     files, path = filesystem(url)
+    if is_folder_at(url):
+        advice = "name its files, for example with a pattern: /*.jsonl"
+        raise NoInputError(f"{url}: is a folder, expected a file", advice=advice)
+    size = info_of(url)["size"]
+    return RemoteFile(url, size, partial(read_part, files, path, size))
+
+
+@cache
+def info_of(url: str) -> Mapping[str, Any]:
+    files, path = filesystem(url)
     with explained(url):
-        found = repeated(partial(files.info, path))
-        if found["type"] == "directory":
-            raise IsADirectoryError
-    return RemoteFile(url, found["size"], partial(read_part, files, path, found["size"]))
+        found: Mapping[str, Any] = repeated(partial(files.info, path))
+        return found
 
 
 def read_part(files: Any, path: str, size: int, start: int, end: int) -> bytes:
@@ -193,9 +226,6 @@ def explained(url: str) -> Iterator[None]:
     except FileNotFoundError as error:
         advice = "for a private repository, set HF_TOKEN, or run: hf auth login" if error.__cause__ else None
         raise NoInputError(f"{url}: no such file", advice=advice) from error
-    except IsADirectoryError as error:
-        advice = "name its files, for example with a pattern: /*.jsonl"
-        raise NoInputError(f"{url}: is a folder, expected a file", advice=advice) from error
     except Exception as error:
         code = status_of(error)
         if type(error).__name__ == "GatedRepoError":

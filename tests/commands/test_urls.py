@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -326,3 +327,83 @@ def test_a_process_reads_the_hub(web, tmp_path):
     assert json.loads(done.stdout.splitlines()[0])["text_a"] == "one"
     assert {*filter(None, web.authorizations)} == {f"Bearer {SECRETS[2]}"}
     assert SECRETS[2] not in done.stderr + done.stdout
+
+
+READERS = [
+    ["cat", "PATH"],
+    ["inspect", "PATH", "--json"],
+    ["search", "--corpus", "PATH", "--queries", "queries.jsonl", "--top", "3"],
+    ["duplicates", "queries.jsonl", "--against", "PATH", "--threshold", "0.9"],
+    ["cluster", "PATH", "-k", "2"],
+    ["diff", "PATH", "queries.jsonl"],
+    ["check", "PATH", "--deep", "--json"],
+]
+
+
+@pytest.fixture
+def vectors(sentkit):
+    """A vector folder of several blocks, a vector file of each kind of storage, and queries."""
+    words = "".join(f"{number} {number} {40 - number}\n" for number in range(40))
+    Path("words.txt").write_text(f"row 1 2\n{words}")
+    Path("rows.jsonl").write_bytes(CONTENT)
+    encode = ["encode", "-m", "words.txt", "rows.jsonl"]
+    runs = [
+        sentkit(*encode, "-o", "folder/", "--block-bytes", "200"),
+        sentkit(*encode, "-o", "queries.jsonl"),
+    ]
+    for store in ("float32", "int8"):
+        runs.append(sentkit(*encode, "-o", f"{store}.safetensors", "--store", store))
+    assert [run.code for run in runs] == [0] * 4, runs
+    return ["folder", "float32.safetensors", "int8.safetensors"]
+
+
+@pytest.mark.parametrize("command", READERS, ids=" ".join)
+def test_vectors_at_a_url_are_those_of_the_local_files(sentkit, hub, memory, vectors, command):
+    """The outputs differ only in the names of the files, and in the times that a URL does not have."""
+    for path in filter(Path.is_file, Path().rglob("*")):
+        memory.pipe(f"/bucket/{path}", path.read_bytes())
+        hub.files[f"/{path}"] = path.read_bytes()
+    hub.commit("org/name", FIRST, {path[1:]: content for path, content in hub.files.items()})
+
+    for place in vectors:
+        local = sentkit(*(place if word == "PATH" else word for word in command))
+        for root in (
+            "memory://bucket/",
+            "hf://datasets/org/name/" if place == "folder" else f"{hub.address}/",
+        ):
+            far = sentkit(*(root + place if word == "PATH" else word for word in command))
+            recorded = root.replace("name/", f"name@{FIRST}/").encode()
+            assert (far.code, local.code) == (0, 0), far.err + local.err
+            shown = far.out.replace(recorded, b"").replace(root.encode(), b"")
+            assert without_rate(shown) == without_rate(local.out)
+
+
+def without_rate(out):
+    return re.sub(rb'"rows_per_s":[^,]*', b"", out)
+
+
+@pytest.mark.parametrize("name", ["folder/00000-000000000200.safetensors", "float32.safetensors"])
+def test_damage_and_missing_blocks_are_found_at_a_url(sentkit, memory, vectors, name):
+    for path in filter(Path.is_file, Path().rglob("*")):
+        memory.pipe(f"/bucket/{path}", path.read_bytes())
+    content = Path(name).read_bytes()
+    memory.pipe(f"/bucket/{name}", content[:-9] + b"!" + content[-8:])
+    place = "memory://bucket/" + name.partition("/")[0]
+    check = sentkit("check", place, "--deep")
+
+    assert (check.code, "damaged" in check.err or "digest" in check.err) == (1, True), check.err
+    if "/" in name:
+        assert sentkit("check", place, "--deep", "--remove").code == 2
+        memory.rm(f"/bucket/{name}")
+        missing = sentkit("cat", place)
+        assert (missing.code, "missing blocks: 1" in missing.err) == (65, True), missing.err
+        assert len(sentkit("cat", "--partial", place).rows) < len(ROWS)
+
+
+def test_old_vectors_at_a_url_are_not_reused(sentkit, memory, vectors):
+    memory.pipe("/bucket/old.safetensors", Path("float32.safetensors").read_bytes())
+    reuse = ["--reuse", "memory://bucket/old.safetensors"]
+    done = sentkit("encode", "-m", "words.txt", "rows.jsonl", "-o", "new.safetensors", *reuse)
+
+    assert done.code == 2
+    assert done.told[0].endswith(": a URL; copy it to a local file or folder first")

@@ -36,14 +36,13 @@ def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
 
     `rows` is the number of rows of a Parquet file, and null for other inputs.
     """
-    name = readable(name_of(path).name)
+    name, full = readable(name_of(path).name), path if is_url(path) else os.path.realpath(path)
     record: dict[str, Any] = {"name": name, "path": None, "grid": "rows", "rows": None}
     unknown = {"size": None, "head": None, "tail": None}
     if path != "-" and is_vector_folder(path):
-        return {**record, "path": readable(os.path.realpath(path)), "format": "", **unknown}
+        return {**record, "path": readable(full), "format": "", **unknown}
     if path == "-" or not is_input_file(path):
         return {**record, "format": inputs.format_of(path), **unknown}
-    full = path if is_url(path) else os.path.realpath(path)
     record |= {"path": readable(full), "format": inputs.format_of(path)}
     packed = suffix_of(path) in COMPRESSED or inputs.vector_file(path) is not None
     if record["format"] == "parquet":
