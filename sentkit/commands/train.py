@@ -67,6 +67,7 @@ def train(
       --list: Show the methods; after METHOD, its settings and presets.
     """
     from sentkit.formats.checkpoints.commands import METHOD, Command, inputs_of
+    from sentkit.formats.outputs.outputs import refuse_url
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.signals import handle_signals
     from sentkit.training.catalogue import METHODS, open_method
@@ -81,6 +82,7 @@ def train(
         raise UsageError("METHOD is missing", advice=f"available: {', '.join(METHODS)}")
     if not output.path and not list_:
         raise UsageError("-o is missing: give the folder of the new checkpoint")
+    refuse_url(output.path)
     first = is_first_process()
     console = Console("train", run.quiet or not first, run.verbose)
     # Opening the method imports torch.

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from itertools import chain
 from tempfile import TemporaryFile
+from threading import Lock
 from time import sleep
 from typing import Any, BinaryIO
 
@@ -23,11 +24,13 @@ from sentkit.errors import DataError, NoInputError, SentkitError, UnavailableErr
 URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 MARKS = frozenset("*?[")  # of a pattern
 COMMIT = re.compile("[0-9a-f]{40}")
+WITH_COMMIT = re.compile("hf://[^@]+@([0-9a-f]{40})/")
 BLOCK, KEPT = 1 << 22, 16  # bytes of a request; blocks of all files in memory
 WAITS = (0.2, 1.0, 4.0, 8.0)  # seconds before a request of http is repeated
 LONGEST_WAIT = 300.0  # seconds that a server can demand
 TIMEOUT = 60.0
 BUSY = (408, 429, 500, 502, 503, 504)
+DOWNLOAD = "download it, and name the local file"
 SPAN = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+)")
 
 _commits: dict[str, str] = {}  # of each revision of the hub that this command reads
@@ -50,6 +53,12 @@ def commits_of(paths: Mapping[str, str | Sequence[str] | None]) -> Mapping[str, 
         if is_url(path) and scheme_of(path) == "hf":
             filesystem(path)
     return _commits
+
+
+def commit_in(url: str | None) -> str | None:
+    """The commit of a recorded URL of the hub."""
+    found = WITH_COMMIT.match(url or "")
+    return None if found is None else found[1]
 
 
 def open_url(url: str) -> BinaryIO:
@@ -154,8 +163,12 @@ def remote_file(url: str) -> RemoteFile:
     if is_folder_at(url):
         advice = "name its files, for example with a pattern: /*.jsonl"
         raise NoInputError(f"{url}: is a folder, expected a file", advice=advice)
+    with explained(url):
+        file = repeated(partial(files.open, path, "rb", block_size=BLOCK, cache_type="none"))
     size = info_of(url)["size"]
-    return RemoteFile(url, size, partial(read_part, files, path, size))
+    if size is None:
+        raise NoInputError(f"{url}: its size is unknown", advice=DOWNLOAD)
+    return RemoteFile(url, size, partial(read_part, file, Lock()))
 
 
 @cache
@@ -166,8 +179,8 @@ def info_of(url: str) -> Mapping[str, Any]:
         return found
 
 
-def read_part(files: Any, path: str, size: int, start: int, end: int) -> bytes:
-    with files.open(path, "rb", block_size=BLOCK, cache_type="none", size=size) as file:
+def read_part(file: Any, lock: Lock, start: int, end: int) -> bytes:
+    with lock:
         file.seek(start)
         content: bytes = file.read(end - start)
         return content
@@ -293,7 +306,7 @@ def copy_of(url: str) -> BinaryIO:
         length = reply.headers["Content-Length"]
         if length is None and not reply.chunked:
             problem = "the server states no length, so that a broken connection would not be detected"
-            raise NoInputError(f"{url}: {problem}", advice="download it, and name the local file")
+            raise NoInputError(f"{url}: {problem}", advice=DOWNLOAD)
         while part := reply.read(1 << 20):
             file.write(part)
     file.flush()

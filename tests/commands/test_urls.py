@@ -44,13 +44,17 @@ FORMS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def first_look(monkeypatch):
-    """As in a new process: nothing of a URL is known, and blocks are small, so that a file has several."""
-    for cached in (urls.remote_file, urls.filesystem, urls.block):
+def forget():
+    for cached in (urls.remote_file, urls.info_of, urls.filesystem, urls.block):
         cached.cache_clear()
     urls._commits.clear()
     urls._at_commit.clear()
+
+
+@pytest.fixture(autouse=True)
+def first_look(monkeypatch):
+    """As in a new process: nothing of a URL is known, and blocks are small, so that a file has several."""
+    forget()
     monkeypatch.setattr(urls, "BLOCK", 100)
     monkeypatch.setattr(urls, "sleep", lambda seconds: None)
 
@@ -272,9 +276,35 @@ def test_a_local_file_with_the_name_of_a_url_is_read(sentkit):
 
 
 def test_an_output_at_a_url_is_refused(sentkit):
-    done = sentkit("cat", "-o", "memory://rows.jsonl", stdin=CONTENT)
+    """Of files and folders; a folder with the name of the scheme would be a surprise."""
+    Path("words.txt").write_text("row 1 0\n")
+    Path("rows.jsonl").write_bytes(CONTENT)
+    for command in (["cat"], ["encode", "-m", "words.txt"], ["train", "simcse", "rows.jsonl"]):
+        done = sentkit(*command, "-o", "memory://rows/", stdin=CONTENT)
+        told = [f"sentkit {command[0]}: memory://rows/: an output cannot be a URL"]
+        assert (done.code, done.told[:1], {*map(str, Path().iterdir())}) == (
+            73, told, {"words.txt", "rows.jsonl"},
+        )  # fmt: skip
 
-    assert done.code == 73
+
+def test_blocks_of_two_commits_do_not_mix(sentkit, hub, monkeypatch):
+    """Both contents have the same size and the same ends. The advice names the first commit, which works."""
+    monkeypatch.setattr(urls, "BLOCK", 1 << 20)
+    Path("words.txt").write_text("row 1 0\n")
+    rows = in_jsonl(*({"text": f"row {number:0100}"} for number in range(4000))).encode()
+    hub.commit("org/name", FIRST, {"rows.jsonl": rows})
+    encode = ["encode", "-m", "words.txt", "-o", "vectors/", "--resume"]
+    name = "hf://datasets/org/name/rows.jsonl"
+    first = sentkit(*encode, name, "--shard", "1/2")
+    hub.commit("org/name", SECOND, {"rows.jsonl": rows.replace(b"2000", b"2222")})
+    forget()
+    second = sentkit(*encode, name, "--shard", "2/2")
+    pinned = f"hf://datasets/org/name@{FIRST}/rows.jsonl"
+
+    assert (first.code, second.code) == (0, 65), first.err + second.err
+    assert f"name the commit of the first block: {pinned}; " in second.err
+    assert sentkit(*encode, pinned, "--shard", "2/2").code == 0
+    assert [row["text"] for row in sentkit("cat", "vectors").rows][2000] == f"row {2000:0100}"
 
 
 def test_no_secret_is_printed_or_recorded(sentkit, web):

@@ -15,7 +15,7 @@ from sentkit.formats.files import COMPRESSED, is_input_file, name_of, open_file,
 from sentkit.formats.outputs.temporary import Draft
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import LINES, Inputs
-from sentkit.formats.urls import is_url
+from sentkit.formats.urls import commit_in, is_url
 from sentkit.formats.vectors.fingerprint import without_machine
 from sentkit.formats.vectors.folders import (
     FORMAT,
@@ -110,6 +110,13 @@ def input_change(folder: VectorFolder, inputs: Sequence[Mapping[str, Any]]) -> D
     if names[0] != names[1]:
         return DataError(f"other inputs: {first_difference(*names)}", source=folder.source, advice=advice)
     for before, now in zip(folder.inputs, inputs, strict=True):
+        commits = commit_in(before["path"]), commit_in(now["path"])
+        if None not in commits and commits[0] != commits[1]:
+            problem = (
+                f"{now['name']} is at the commit {commits[1]}, for the first block it was at {commits[0]}"
+            )
+            again = f"name the commit of the first block: {before['path']}; or {advice.partition('or ')[2]}"
+            return DataError(problem, source=folder.source, advice=again)
         for name in dict.fromkeys([*before, *now]):
             if name != "path" and before.get(name) != now.get(name):
                 if name in ("name", "format"):
