@@ -117,7 +117,7 @@ def input_problem(folder: VectorFolder, number: int) -> str | None:
 def path_of(record: Mapping[str, Any]) -> str | None:
     """The path of an input in the encoding of this system; None if run.json cannot name it."""
     path = record["path"]
-    return None if path is None or "\ufffd" in path else os.fsdecode(path.encode())
+    return None if path is None or "\ufffd" in path or path.endswith("?...") else os.fsdecode(path.encode())
 
 
 def inputs_of(folder: VectorFolder, number: int, path: str) -> Inputs:
