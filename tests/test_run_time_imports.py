@@ -147,6 +147,7 @@ def test_encode_runs_without_transformers(modules_after):
         "scipy",
         "huggingface_hub",
         "rich",
+        "fsspec",
     }
 
 

@@ -24,6 +24,7 @@ class Web:
         self.busy = 0  # the number of requests that are refused with 429
         self.retry_after = "0"  # seconds
         self.tags, self.redirects = {}, {}  # by path
+        self.refused = {}  # the status and the reason of the hub, by path
         self.length = True  # whether an answer has its length
         self.asked = Counter()  # requests by path
         self.spans, self.authorizations = [], []
@@ -77,6 +78,8 @@ class Handler(BaseHTTPRequestHandler):
         if web.busy:
             web.busy -= 1
             self.answer(429, b"", {"Retry-After": web.retry_after})
+        elif path in web.refused:
+            self.answer(web.refused[path][0], b"", {"X-Error-Code": web.refused[path][1]})
         elif path in web.redirects:
             self.answer(302, b"", {"Location": web.redirects[path]})
         elif content is None:

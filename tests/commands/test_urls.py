@@ -235,6 +235,8 @@ def test_an_answer_without_its_length_is_refused(sentkit, web):
         ("hf://datasets/org/name/none.jsonl", 66, ": no such file"),
         ("hf://datasets/org/none/none.jsonl", 66, ": no such file"),
         ("hf://datasets/org/name/data", 66, ": is a folder, expected a file"),
+        ("WEB/empty.jsonl", 65, None),
+        ("memory://bucket/empty.jsonl", 65, None),
         ("hf://datasets/org", 66, ": expected hf://datasets/ORG/NAME/FILE"),
         ("WEB/none.jsonl", 66, ": no such file"),
         ("http://127.0.0.1:9/none.jsonl", 69, ": the server cannot be reached"),
@@ -245,9 +247,27 @@ def test_an_answer_without_its_length_is_refused(sentkit, web):
 )
 def test_what_cannot_be_read(sentkit, hub, memory, url, code, told):
     url = url.replace("WEB", hub.address)
+    hub.files["/empty.jsonl"] = b""
+    memory.pipe("/bucket/empty.jsonl", b"")
     done = sentkit("cat", url)
 
-    assert (done.code, done.told[0]) == (code, f"sentkit cat: {url}{told}")
+    assert (done.code, done.told[0]) == (
+        code,
+        f"sentkit cat: {url}{told}" if told else f"sentkit cat: no rows in {url}",
+    )
+
+
+def test_a_file_that_needs_a_license_or_a_password(sentkit, hub):
+    hub.refused[f"/datasets/org/name/resolve/{FIRST}/c.jsonl"] = 403, "GatedRepo"
+    hub.refused["/c.jsonl"] = 401, ""
+    gated = sentkit("cat", "hf://datasets/org/name/c.jsonl")
+    closed = sentkit("cat", f"{hub.address}/c.jsonl")
+
+    assert (gated.code, gated.told) == (66, [
+        "sentkit cat: hf://datasets/org/name/c.jsonl: access requires an accepted license",
+        "  accept the license on its web page, then set HF_TOKEN",
+    ])  # fmt: skip
+    assert (closed.code, closed.told) == (66, [f"sentkit cat: {hub.address}/c.jsonl: access is denied"])
 
 
 def test_a_missing_package_is_named(sentkit, monkeypatch):
