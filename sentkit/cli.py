@@ -22,6 +22,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from sentkit import __version__, completion
 from sentkit.console import Console
 from sentkit.errors import NoInputError, SentkitError
+from sentkit.escaping import without_secrets
 from sentkit.flag_values import closest_flag
 from sentkit.flags import help
 from sentkit.flags.rules import expand_flags
@@ -146,7 +147,7 @@ def report_bug(error: Exception, console: Console) -> int:
     advice = "the traceback cannot be written to a temporary file"
     with contextlib.suppress(OSError):
         with tempfile.NamedTemporaryFile("w", prefix="sentkit-", suffix=".log", delete=False) as file:
-            file.write("".join(traceback.format_exception(error)))
+            file.write(without_secrets("".join(traceback.format_exception(error))))
         advice = f"please report it with the traceback in {Path(file.name)}"
     console.error(f"a bug in sentkit: {type(error).__name__}: {error}".partition("\n")[0], advice)
     return BUG

@@ -5,6 +5,8 @@ import re
 # Control characters, line separators, bidirectional embeddings, overrides and isolates, lone surrogates.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+ACCOUNT = re.compile(r"(?<=://)[^/\s]*@")  # in a URL, before the name of the server
+QUERY = re.compile(r"(://[^\s?]*\?)[^\s'\"]*?(?=['\"]|:\d+: |: |\s|$)")
 BYTES = range(0xDC80, 0xDD00)  # how Python represents bytes of a file name that are not UTF-8
 
 
@@ -14,6 +16,11 @@ def escape(text: str) -> str:
     A byte of a file name that is not UTF-8 becomes \xff.
     """
     return UNSAFE.sub(lambda match: _escaped(match[0]), text)
+
+
+def without_secrets(text: str) -> str:
+    """Remove the account and the query from each URL in a text: they can have passwords and signatures."""
+    return QUERY.sub(r"\1...", ACCOUNT.sub("", text)) if "://" in text else text
 
 
 def _escaped(character: str) -> str:

@@ -73,6 +73,7 @@ MAY_IMPORT = {
     "signals": {"errors", "process"},
     "cli": {
         "flag_values",
+        "escaping",
         "__init__",
         "completion",
         "errors",
@@ -114,7 +115,7 @@ INSIDE = {
 TORCH_LIVES_IN = {"papers", "training", "model/transformer", "model/checkpoint", "model/translation"}
 TORCH_LIVES_IN |= {"metrics/device"}
 ONLY_INSIDE_FUNCTIONS = {"sklearn", "scipy", "transformers", "zstandard", "rich", "huggingface_hub"}
-ONLY_INSIDE_FUNCTIONS |= {"faiss", "matplotlib", "pyarrow"}
+ONLY_INSIDE_FUNCTIONS |= {"faiss", "matplotlib", "pyarrow", "fsspec"}
 LARGEST_FILE = 500  # lines
 LARGEST_FOLDER = 13  # files, without __init__; lists of one kind may be longer
 LISTS = {"commands", "training/methods"}

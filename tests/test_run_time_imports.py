@@ -11,7 +11,7 @@ from sentkit.cli import every_command
 from sentkit.labels.probes.saved import VectorClassifier, write_classifier
 
 HEAVY = {"torch", "transformers", "sklearn", "scipy"}
-NOT_FOR_VECTORS = HEAVY | {"tokenizers", "huggingface_hub", "rich", "safetensors"}
+NOT_FOR_VECTORS = HEAVY | {"tokenizers", "huggingface_hub", "rich", "safetensors", "fsspec"}
 # Import typer and the command line, and run each command of the list in a fork, which reports its modules.
 PROGRAM = """
 import json, os, sys, typer, typer.main
@@ -148,6 +148,7 @@ def test_encode_runs_without_transformers(modules_after):
         "scipy",
         "huggingface_hub",
         "rich",
+        "fsspec",
     }
 
 

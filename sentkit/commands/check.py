@@ -49,12 +49,15 @@ def check(
       --deep: Read all blocks and inputs, and compare their digests.
       --remove: Remove damaged blocks, which encode --resume writes again.
     """
-    from sentkit.formats.files import readable
+    from sentkit.formats.files import is_input_file, readable
+    from sentkit.formats.urls import is_url
     from sentkit.formats.vectors.folder_check import counts_of, without
     from sentkit.formats.vectors.folders import VectorFolder
 
     console, output = run.console("check"), options.ReportFlags(json=json)
-    if Path(path).is_file():
+    if remove and is_url(path):
+        raise UsageError("--remove needs a local folder")
+    if is_input_file(path):
         if shards is not None or remove:
             flag = "--remove" if remove else "--shards"
             raise UsageError(f"{flag} needs a vector folder, {path} is a file")

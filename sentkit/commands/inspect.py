@@ -120,15 +120,15 @@ def refuse_idle(path: str, record: dict[str, Any], *, gold: str | None, no_geome
 
 
 def describe(path: str, flags: FieldFlags, gold: str | None, geometry: "Geometry | None") -> dict[str, Any]:
-    from pathlib import Path
-
     from sentkit.formats.files import is_there
     from sentkit.formats.lexicons.word_vectors import holds_word_vectors
+    from sentkit.formats.urls import is_url
     from sentkit.formats.vectors.folders import is_vector_folder
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.geometry.description import describe_vectors
 
-    if path == "-" or is_vector_folder(path) or (is_there(Path(path)) and not holds_word_vectors(path)):
+    local = is_there(path) and not holds_word_vectors(path)
+    if path == "-" or is_url(path) or is_vector_folder(path) or local:
         flags.take_snapshots([path])
         return describe_vectors(flags.inputs([path], (*VECTOR_FIELDS, gold)), geometry)
     if flags != FieldFlags():

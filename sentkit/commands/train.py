@@ -72,6 +72,7 @@ def train(
           presets; with -o, the command of each run.
     """
     from sentkit.formats.checkpoints.commands import METHOD, Command, inputs_of
+    from sentkit.formats.outputs.outputs import refuse_url
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.signals import handle_signals
     from sentkit.training.catalogue import METHODS, open_method
@@ -86,6 +87,7 @@ def train(
         raise UsageError("METHOD is missing", advice=f"available: {', '.join(METHODS)}")
     if not output.path and not list_:
         raise UsageError("-o is missing: give the folder of the new checkpoint")
+    refuse_url(output.path)
     first = is_first_process()
     console = Console("train", run.quiet or not first, run.verbose)
     # Opening the method imports torch.
@@ -155,8 +157,7 @@ def train(
         )
         with opened as inputs:
             watch_rows(console, inputs)
-            report = Reporter(console.report, console.note, console.warn, bar.take)
-            if perform(every, inputs, stop, report):
+            if perform(every, inputs, stop, Reporter(console.report, console.note, console.warn, bar.take)):
                 bar.done()
                 print_results(sweep, kind.Settings)
 

@@ -5,7 +5,7 @@ import os
 import sys
 from dataclasses import dataclass
 
-from sentkit.escaping import escape
+from sentkit.escaping import escape, without_secrets
 
 ERASE = "\r\033[K"
 
@@ -44,7 +44,7 @@ class Console:
 def write_line(text: str) -> None:
     """Write a line of text; erase a progress bar first."""
     close_bar()
-    _write(f"{escape(text)}\n")
+    _write(f"{escape(without_secrets(text))}\n")
 
 
 def write_bar(text: str, width: int) -> None:

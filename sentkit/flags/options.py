@@ -57,8 +57,11 @@ def check_paths(console: Console, writes: "Paths", reads: "Paths") -> None:
     """
     from sentkit.formats.outputs.outputs import check_places, leftovers_of
     from sentkit.formats.outputs.temporary import is_former
+    from sentkit.formats.urls import commits_of
 
     check_places(writes, reads)
+    for name, commit in commits_of(reads).items():
+        console.note(f"{name}: commit {commit}")
     for path in leftovers_of(writes):
         if is_former(path):
             content = "the previous output, renamed by a killed process; to restore it, rename it back"

@@ -22,19 +22,33 @@ import orjson
 
 from sentkit.digits import rounded
 from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
+from sentkit.escaping import without_secrets
+from sentkit.formats.urls import MARKS, is_at, is_folder_at, is_url, matching, open_url, recorded
 
 COMPRESSED = (".gz", ".zst")
 PACKED = 1024  # compressed bytes per call: limits the memory that a malicious file can use to a few megabytes
 
 
 def readable(path: str) -> str:
-    """The path as valid Unicode for JSON. A file name can hold bytes that are not UTF-8."""
-    return os.fsencode(path).decode(errors="replace")
+    """The path as valid Unicode for JSON. A file name can hold bytes that are not UTF-8.
+
+    A URL has its commit of the hub, and no secrets.
+    """
+    return without_secrets(os.fsencode(recorded(path)).decode(errors="replace"))
+
+
+def name_of(path: str) -> Path:
+    """The name of a file; the query of a URL is not a part of it."""
+    return Path(Path(path.partition("?")[0] if is_url(path) else path).name)
+
+
+def suffix_of(path: str) -> str:
+    return name_of(path).suffix.lower()
 
 
 def bare_suffix(path: str) -> str:
     """The suffix without compression: `.jsonl` for `rows.jsonl.gz`."""
-    name = Path(path)
+    name = name_of(path)
     return Path(name.stem).suffix.lower() if name.suffix.lower() in COMPRESSED else name.suffix.lower()
 
 
@@ -64,8 +78,7 @@ def check_input(path: str) -> None:
     """Raise an error if the path cannot be opened. A named pipe is not tested: it can open only once."""
     if path != "-":
         if not is_pipe(path):
-            run = Path(path, "run.json")  # of a vector folder
-            open_file(str(run) if is_there(run) else path).close()
+            open_file(run_of(path) or path).close()
     elif sys.stdin is None:
         raise NoInputError("standard input is closed")
     elif sys.stdin.isatty():
@@ -81,6 +94,8 @@ def is_pipe(path: str) -> bool:
 
 def open_file(path: str) -> BinaryIO:
     """Open a file for reading, or raise a NoInputError with the reason."""
+    if is_url(path):
+        return open_url(path)
     try:
         return Path(path).open("rb")
     except FileNotFoundError as error:
@@ -103,7 +118,7 @@ def digest_of(file: BinaryIO, more: bytes = b"") -> str:
 @contextmanager
 def _decompressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
     """Decompress by suffix. Errors of the decompressor become a DataError."""
-    suffix = Path(path).suffix.lower()
+    suffix = suffix_of(path)
     if suffix == ".gz":
         try:
             with gzip.GzipFile(fileobj=file) as plain:
@@ -159,7 +174,7 @@ def _zstandard() -> ModuleType:
 
 
 def is_parquet(path: str) -> bool:
-    return Path(path).suffix.lower() == ".parquet"
+    return suffix_of(path) == ".parquet"
 
 
 def starts_as_parquet(path: str) -> bool:
@@ -193,9 +208,6 @@ def compressed(path: str, file: BinaryIO) -> Iterator[BinaryIO]:
         yield file
 
 
-MARKS = frozenset("*?[")
-
-
 def read_list(path: str) -> list[str]:
     """The names in a file, one per line, or separated by NUL bytes as from `find -print0`."""
     with open_input(path) as file:
@@ -218,6 +230,9 @@ def expanded(paths: Sequence[str], *, folders: bool = False) -> Iterator[str]:
     A pattern matches no folders except vector folders. With `folders`, any other folder is its text files.
     """
     for path in paths:
+        if is_url(path):
+            yield from matching(path)
+            continue
         if folders and is_folder(path) and not is_there(Path(path, "run.json")):
             yield from text_files(path)
             continue
@@ -246,16 +261,29 @@ def text_files(folder: str) -> list[str]:
     return sorted(found)
 
 
-def read_json(path: Path) -> Any:
+def inside(folder: str, name: str) -> str:
+    """The path of a file in a folder, which can be a URL."""
+    return f"{folder.rstrip('/')}/{name}" if is_url(folder) else str(Path(folder, name))
+
+
+def run_of(folder: str) -> str | None:
+    """The run.json of a vector folder; None if there is none at this path."""
+    run = inside(folder, "run.json")
+    there = (is_folder_at(folder) and is_at(run)) if is_url(folder) else is_there(run)
+    return run if there else None
+
+
+def read_json(path: Path | str) -> Any:
     try:
-        return orjson.loads(path.read_bytes())
+        content = open_url(path).read() if isinstance(path, str) and is_url(path) else Path(path).read_bytes()
+        return orjson.loads(content)
     except orjson.JSONDecodeError as error:
         raise DataError(f"not JSON: {error.msg}", source=str(path), line=error.lineno) from error
     except (OSError, ValueError) as error:  # ValueError: NUL byte in the name
         raise NoInputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path | str) -> dict[str, Any]:
     value = read_json(path)
     if not isinstance(value, dict):
         raise DataError("expected a JSON object", source=str(path))
@@ -264,6 +292,11 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def read_object_if_there(path: Path) -> dict[str, Any]:
     return read_object(path) if is_there(path) else {}
+
+
+def is_input_file(path: str) -> bool:
+    """Whether this is a file that can be read again and from any place; false for a pipe."""
+    return is_at(path) if is_url(path) else is_there(path)
 
 
 # Unlike the methods of Path, these are false for a name that is too long or has a NUL byte.

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import open_file
 from sentkit.formats.rows.kinds import KINDS, prompts_of_sides, string_in
+from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.fingerprint import space_of, spec_of_signs
 from sentkit.formats.vectors.folders import shown
 from sentkit.formats.vectors.storage import OPEN_MAPS
@@ -98,6 +99,8 @@ class OldVectors:
 
     def open(self, path: str, first: int) -> tuple[Source | None, str | None]:
         """Open a file or folder, or return the reason why nothing or only blocks of it can be copied."""
+        if is_url(path):
+            raise UsageError(f"--reuse {path}: a URL; copy it to a local file or folder first")
         if path == "-" or not is_store(path):
             if path != "-":
                 open_file(path).close()

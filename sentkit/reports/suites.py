@@ -6,8 +6,9 @@ from pathlib import Path
 from shlex import quote
 
 from sentkit.errors import NoInputError, UsageError
-from sentkit.formats.files import readable
+from sentkit.formats.files import check_input, readable
 from sentkit.formats.rows.rows import parse_fields
+from sentkit.formats.urls import is_url
 from sentkit.papers.published import INFERRED as INFERRED
 from sentkit.papers.published import PaperTable as PaperTable
 from sentkit.papers.published import missing_tasks as missing_tasks
@@ -123,9 +124,11 @@ def sets_of_pairs(arguments: Sequence[str], fields: Mapping[str, str]) -> list[T
             raise UsageError(f'--pairs "{argument}": expected NAME=FILE')
         if name in sets:
             raise UsageError(f'--pairs "{argument}": two files have the name "{name}"')
-        if not Path(path).exists():
+        if is_url(path):
+            check_input(path)
+        elif not Path(path).exists():
             raise NoInputError(f"{readable(path)}: no such file")
-        if not Path(path).is_file():
+        elif not Path(path).is_file():
             advice = "each row reads the file again; write the pairs to a file first"
             raise UsageError(f"--pairs {argument}: not a regular file", advice=advice)
         sets[name] = TestSet("pairs", name, path, fields=fields)

@@ -12,6 +12,7 @@ from sentkit.training.catalogue import METHODS
 from sentkit.training.runs.replay import Record
 from sentkit.training.settings import build, parsed
 from support import PAIRS, TEXTS, in_jsonl
+from web import web_server
 
 
 def test_the_printed_commands_write_the_same_bytes(execute, tiny, tmp_path):
@@ -126,6 +127,20 @@ def test_a_recorded_hub_name_is_not_fetched(sentkit, made, base, monkeypatch):
     assert done.code == 1
     assert asked
     assert all(flags["local_files_only"] for flags in asked)
+
+
+def test_a_recorded_url_is_not_read(sentkit, made, base):
+    """A hostile record can have any URL. A commit of the hub determines a file; other URLs have a remark."""
+    with web_server() as web:
+        files = [f"{web.address}/rows.txt", f"hf://datasets/org/name@{'a' * 40}/rows.txt"]
+        made("ckpt", *(("FILE", file, base[1]) for file in files), ("-m", "base", base[0]))
+        done = sentkit("inspect", "ckpt", "--replay")
+
+    problem = f"{files[0]}: is at a URL, so it is not compared"
+    assert (done.code, done.told, web.asked) == (1, [f"sentkit inspect: {problem}"], {})
+    assert (
+        done.out.decode().splitlines()[-1].startswith(f"sentkit train simcse {files[0]} {files[1]} -m base")
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import INCLUDED, find_model
-from sentkit.formats.files import digest_of, is_folder, is_there, open_file, readable
+from sentkit.formats.files import digest_of, is_folder, is_input_file, open_file, readable
 
 FILE, MODEL, METHOD = "FILE", "-m", "METHOD"  # METHOD: the file of a user's method
 # Files of a checkpoint that determine its vectors. Its README and sentkit.json are not among them.
@@ -37,7 +37,7 @@ class Input:
             return None
         if is_folder(Path(self.path)):
             return digest_of_folder(Path(self.path))
-        return digest_of_file(self.path) if is_there(Path(self.path)) else None
+        return digest_of_file(self.path) if is_input_file(self.path) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from sentkit.escaping import escape_json
 from sentkit.formats.files import compressed, exists, is_folder, is_parquet, is_there
 from sentkit.formats.outputs.temporary import Draft, NamedFile, leftovers
 from sentkit.formats.rows import splice
+from sentkit.formats.urls import is_url
 
 STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})")
@@ -268,6 +269,7 @@ def check_places(writes: Paths, reads: Paths) -> None:
     if len(flags) > 1 and {*flags} != {"FILE"}:
         raise UsageError("standard input can be read only once", advice="name a file for the other input")
     for output in outputs:
+        refuse_url(output.path)
         what = output.called if output.path == "-" else f"{output.flag} {output.path}"
         for source in inputs:
             overwrites = source.holds(output) and output.status is not None
@@ -281,6 +283,12 @@ def check_places(writes: Paths, reads: Paths) -> None:
                 relation = "is also the path of" if same else "contains, or is inside, the path of"
                 problem = f"{output.flag} {output.path}: {relation} {other.flag}"
                 raise UsageError(problem, advice="choose another path for one of them")
+
+
+def refuse_url(output: str) -> None:
+    if is_url(output):
+        advice = "write a local file or folder, then upload it, for example with hf upload"
+        raise CannotCreateError(f"{output}: an output cannot be a URL", advice=advice)
 
 
 def places(paths: Paths, stream: int) -> list[Place]:

@@ -18,6 +18,7 @@ from sentkit.errors import DataError, NoRowsError, UsageError
 from sentkit.formats.files import bare_suffix, json_line, open_input, readable, starts_as_parquet
 from sentkit.formats.rows import lines, parquet, tables
 from sentkit.formats.rows.block import Row, RowBlock, Texts
+from sentkit.formats.urls import is_folder_at, is_url, size_of_url
 
 T = TypeVar("T")
 
@@ -105,6 +106,8 @@ class Meter:
 
 
 def size_of(path: str) -> int | None:
+    if is_url(path):
+        return None if is_folder_at(path) else size_of_url(path)
     try:
         status = os.fstat(sys.stdin.fileno()) if path == "-" else Path(path).stat()
         if stat.S_ISDIR(status.st_mode):

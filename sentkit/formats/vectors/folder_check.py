@@ -17,6 +17,7 @@ from sentkit.formats.files import read_object_if_there, readable
 from sentkit.formats.outputs.temporary import lock, publish_folder
 from sentkit.formats.rows.parts import digest_of_part, row_ranges
 from sentkit.formats.rows.rows import Inputs, Meter, Rejects
+from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.folder_settings import compare, describe_input, input_change
 from sentkit.formats.vectors.folders import (
     RUN_NAME,
@@ -33,9 +34,10 @@ from sentkit.formats.vectors.vector_file import VectorFile
 def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[str, Any]:
     """The report of a folder. `missing` is None if the length of an input is unknown."""
     records = [folder.record(name) for name in status.done]
-    times = [Path(folder.file(name)).stat().st_mtime for name in status.done]
+    local = not is_url(folder.path)
+    times = [Path(folder.file(name)).stat().st_mtime if local else 0.0 for name in status.done]
     rows = [record["rows"] for record in records]
-    created = Path(folder.source).stat().st_mtime  # blocks that --reuse copied are older
+    created = Path(folder.source).stat().st_mtime if local else 0.0  # blocks that --reuse copied are older
     encoded = sorted((time, count) for time, count in zip(times, rows, strict=True) if time >= created)
     rate = None  # between the first and the last encoded block
     if encoded and encoded[-1][0] > encoded[0][0]:
@@ -115,7 +117,7 @@ def input_problem(folder: VectorFolder, number: int) -> str | None:
 def path_of(record: Mapping[str, Any]) -> str | None:
     """The path of an input in the encoding of this system; None if run.json cannot name it."""
     path = record["path"]
-    return None if path is None or "\ufffd" in path else os.fsdecode(path.encode())
+    return None if path is None or "\ufffd" in path or path.endswith("?...") else os.fsdecode(path.encode())
 
 
 def inputs_of(folder: VectorFolder, number: int, path: str) -> Inputs:

@@ -11,10 +11,11 @@ from typing import Any
 import orjson
 
 from sentkit.errors import CannotCreateError, DataError
-from sentkit.formats.files import COMPRESSED, is_there, open_file, readable
+from sentkit.formats.files import COMPRESSED, is_input_file, name_of, open_file, readable, suffix_of
 from sentkit.formats.outputs.temporary import Draft
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import LINES, Inputs
+from sentkit.formats.urls import commit_in, is_url
 from sentkit.formats.vectors.fingerprint import without_machine
 from sentkit.formats.vectors.folders import (
     FORMAT,
@@ -35,14 +36,15 @@ def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
 
     `rows` is the number of rows of a Parquet file, and null for other inputs.
     """
-    record: dict[str, Any] = {"name": readable(Path(path).name), "path": None, "grid": "rows", "rows": None}
+    name, full = readable(name_of(path).name), path if is_url(path) else os.path.realpath(path)
+    record: dict[str, Any] = {"name": name, "path": None, "grid": "rows", "rows": None}
     unknown = {"size": None, "head": None, "tail": None}
     if path != "-" and is_vector_folder(path):
-        return {**record, "path": readable(os.path.realpath(path)), "format": "", **unknown}
-    if path == "-" or not is_there(Path(path)):
+        return {**record, "path": readable(full), "format": "", **unknown}
+    if path == "-" or not is_input_file(path):
         return {**record, "format": inputs.format_of(path), **unknown}
-    record |= {"path": readable(os.path.realpath(path)), "format": inputs.format_of(path)}
-    packed = Path(path).suffix.lower() in COMPRESSED or inputs.vector_file(path) is not None
+    record |= {"path": readable(full), "format": inputs.format_of(path)}
+    packed = suffix_of(path) in COMPRESSED or inputs.vector_file(path) is not None
     if record["format"] == "parquet":
         with open_parquet(path) as table:
             record["rows"] = table.count
@@ -108,6 +110,13 @@ def input_change(folder: VectorFolder, inputs: Sequence[Mapping[str, Any]]) -> D
     if names[0] != names[1]:
         return DataError(f"other inputs: {first_difference(*names)}", source=folder.source, advice=advice)
     for before, now in zip(folder.inputs, inputs, strict=True):
+        commits = commit_in(before["path"]), commit_in(now["path"])
+        if None not in commits and commits[0] != commits[1]:
+            problem = (
+                f"{now['name']} is at the commit {commits[1]}, for the first block it was at {commits[0]}"
+            )
+            again = f"name the commit of the first block: {before['path']}; or {advice.partition('or ')[2]}"
+            return DataError(problem, source=folder.source, advice=again)
         for name in dict.fromkeys([*before, *now]):
             if name != "path" and before.get(name) != now.get(name):
                 if name in ("name", "format"):

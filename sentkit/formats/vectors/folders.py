@@ -21,10 +21,11 @@ from typing import Any
 import orjson
 
 from sentkit.errors import DataError, NoInputError
-from sentkit.formats.files import is_there, read_object
+from sentkit.formats.files import inside, read_object, run_of
 from sentkit.formats.outputs.temporary import MARK, is_abandoned
 from sentkit.formats.rows.parts import ByteRange, Part, RecordRange
 from sentkit.formats.rows.rows import LINES, SUFFIXES
+from sentkit.formats.urls import files_in, is_url
 from sentkit.formats.vectors.fingerprint import INT8_LOSS, emb_problem, spec_of_signs, without_machine
 from sentkit.formats.vectors.safetensors_header import Header, read_header
 from sentkit.formats.vectors.storage import STORES
@@ -81,9 +82,9 @@ def as_now(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_vector_folder(path: str) -> bool:
-    run = Path(path, RUN_NAME)
+    run = run_of(path)
     try:
-        return is_there(run) and read_object(run).get("format") == FORMAT
+        return run is not None and read_object(run).get("format") == FORMAT
     except (DataError, NoInputError):
         return False
 
@@ -93,10 +94,10 @@ class VectorFolder:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.source = str(Path(path, RUN_NAME))
-        if not is_there(Path(self.source)):
+        run = run_of(path)
+        if run is None:
             raise NoInputError(f"{path}: is not a vector folder: it has no {RUN_NAME}")
-        self.settings = read_object(Path(self.source))
+        self.source, self.settings = run, read_object(run)
         if self.settings.get("format") != FORMAT:
             raise DataError("not the run.json of a vector folder", source=self.source)
         version = self.settings.get("version")
@@ -126,7 +127,7 @@ class VectorFolder:
         return folder
 
     def file(self, name: str) -> str:
-        return str(Path(self.path, name))
+        return inside(self.path, name)
 
     def length(self, number: int) -> int | None:
         """The length of an input in bytes or in rows, as its grid counts; None if it is unknown."""
@@ -170,6 +171,8 @@ class VectorFolder:
     def existing(self) -> tuple[set[str], list[Path]]:
         """The names of the blocks, and the temporary files of killed processes."""
         names, leftovers = set(), []
+        if is_url(self.path):
+            return {*filter(NAME.fullmatch, files_in(self.path))}, []
         with os.scandir(self.path) as entries:
             for entry in entries:
                 if NAME.fullmatch(entry.name):

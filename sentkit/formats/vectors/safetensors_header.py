@@ -54,7 +54,8 @@ def read_header(path: str | Path) -> Header:
     if is_pipe(source):
         raise NoInputError(f"{source}: is a pipe, expected a file")
     with open_file(source) as file:
-        size = os.fstat(file.fileno()).st_size
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(size - 8, LARGEST_HEADER):
             problem = "incomplete or damaged safetensors file: the header is longer than the file"

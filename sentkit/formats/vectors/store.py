@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.files import open_file
+from sentkit.formats.files import open_file, suffix_of
 from sentkit.formats.outputs.temporary import open_side_file
 from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, again, is_vector_folder
 from sentkit.formats.vectors.storage import OPEN_MAPS, StoredVectors, Vectors
@@ -24,7 +25,7 @@ from sentkit.formats.vectors.vector_file import RECORDED_FIELDS, VectorFile
 
 def is_store(path: str) -> bool:
     """Whether a path is a vector file or a vector folder."""
-    return Path(path).suffix.lower() == SUFFIX or is_vector_folder(path)
+    return suffix_of(path) == SUFFIX or is_vector_folder(path)
 
 
 class Store:
@@ -64,19 +65,19 @@ class Store:
     def vectors(self) -> Vectors:
         """All vectors (n, k, d), memory-mapped and decoded when rows are selected."""
         files = [file for file in self.files if file.count]
-        if len(files) < 2 and self.kind == "float32":
+        if is_url(self.path) or (len(files) < 2 and self.kind == "float32"):
             return self.mapped()
         return StoredVectors(files or self.files)
 
     def mapped(self) -> NDArray[np.float32]:
         """All vectors (n, k, d) as float32, memory-mapped.
 
-        If the file has other numbers, or there are several files, a temporary file gets the vectors.
+        If the file is at a URL or has other numbers, or there are several files, a temporary file gets them.
         """
         shape = self.count, len(self.names), self.width
         if not self.count:
             return np.empty(shape, np.float32)
-        if len(self.files) == 1 and self.kind == "float32":
+        if len(self.files) == 1 and self.kind == "float32" and not is_url(self.path):
             return self.files[0].codes()
         with open_side_file(Path(gettempdir()), gettempdir()) as file:
             for block in self.blocks():

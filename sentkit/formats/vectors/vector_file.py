@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from struct import unpack_from
+from struct import unpack
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -27,6 +27,7 @@ from sentkit.formats.outputs.temporary import open_side_file, sync
 from sentkit.formats.rows.block import Row, RowBlock, block_of
 from sentkit.formats.rows.kinds import FIELDS, KINDS
 from sentkit.formats.rows.lines import BadLine, json_object
+from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.fingerprint import emb_problem, spec_of_signs, without_machine
 from sentkit.formats.vectors.safetensors_header import (
     ITEM_SIZES,
@@ -156,8 +157,7 @@ class VectorFile:
     def next_vectors(self, file: BinaryIO, count: int) -> NDArray[np.float32]:
         """The next `count` vectors of the opened file, (count, k, d)."""
         shape = count, len(self.names), self.storage.columns
-        codes = np.fromfile(file, self.storage.dtype, math.prod(shape))
-        return self.storage.decode(codes.reshape(shape))
+        return self.storage.decode(numbers_in(file, self.storage.dtype, math.prod(shape)).reshape(shape))
 
     def codes(self) -> NDArray[Any]:
         """The stored numbers (n, k, columns), memory-mapped. Changes stay in this process (copy on write)."""
@@ -173,7 +173,7 @@ class VectorFile:
             place = int.from_bytes(offsets.read(8), "little", signed=True)
             rows.seek(self.header.entries["rows"].start)
             for first in range(0, self.count, BLOCK):
-                ends = np.fromfile(offsets, "<i8", min(BLOCK, self.count - first))
+                ends = numbers_in(offsets, "<i8", min(BLOCK, self.count - first))
                 starts = np.append(place, ends[:-1])
                 wrong = np.flatnonzero((starts < 0) | (starts > ends) | (ends > size))
                 if len(wrong) or (first == 0 and place > 0):
@@ -213,14 +213,19 @@ class VectorFile:
     def row_reader(self) -> Callable[[int], Row]:
         """A function that returns the row at a place, counted from 0, without its vectors.
 
-        The file is memory-mapped.
+        A local file is memory-mapped.
         """
-        with open_file(self.path) as file:
-            content = mmap(file.fileno(), 0, access=ACCESS_READ)
+        content: Any = None
+        if is_url(self.path):
+            content = Parts(open_file(self.path))
+        else:
+            with open_file(self.path) as file:
+                content = mmap(file.fileno(), 0, access=ACCESS_READ)
         offsets, rows = self.header.entries["row_offsets"].start, self.header.entries["rows"]
 
         def row(place: int) -> Row:
-            start, end = unpack_from("<2q", content, offsets + 8 * place)
+            at = offsets + 8 * place
+            start, end = unpack("<2q", content[at : at + 16])
             if not 0 <= start <= end <= rows.size:
                 raise DataError("row_offsets and rows do not agree", source=self.path, line=place + 1)
             return self._row(content[rows.start + start : rows.start + end], place + 1)
@@ -241,6 +246,24 @@ class VectorFile:
                 line=number,
             )
         return Row(line, values, self.path, number)
+
+
+def numbers_in(file: BinaryIO, dtype: str, count: int) -> NDArray[Any]:
+    """The next numbers of a file."""
+    numbers = np.empty(count, dtype)
+    size: int = file.readinto(numbers)  # type: ignore[attr-defined]
+    return numbers[: size // numbers.itemsize]
+
+
+class Parts:
+    """A file as slices of its bytes, as if it were memory-mapped."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+
+    def __getitem__(self, part: slice) -> bytes:
+        self.file.seek(part.start)
+        return self.file.read(part.stop - part.start)
 
 
 ROWS_PER_PASS = 4096  # vectors of the second pass of int8

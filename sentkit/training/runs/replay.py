@@ -10,6 +10,7 @@ from sentkit.errors import DataError, SentkitError, UsageError, declared_in
 from sentkit.formats.checkpoints.commands import FILE, METHOD, Command, Input, recorded_command
 from sentkit.formats.checkpoints.folders import find_model
 from sentkit.formats.files import read_object_if_there
+from sentkit.formats.urls import commit_in, is_url
 from sentkit.training.catalogue import load
 from sentkit.training.loop.processes import Processes, environment
 from sentkit.training.recipe import OF_DEV, Recipe, limits_of
@@ -185,7 +186,9 @@ def with_method(command: Command, folder: Path) -> Command:
 
 
 def problem_of(recorded: Input) -> str | None:
-    """Why an input is not available as it was."""
+    """Why an input is not available as it was. A URL is not read: its record can be hostile."""
+    if is_url(recorded.path):
+        return None if commit_in(recorded.path) else f"{recorded.path}: is at a URL, so it is not compared"
     if recorded.sha256 is None:
         if recorded.is_model:
             return None

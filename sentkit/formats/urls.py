@@ -1,0 +1,378 @@
+"""Read files at URLs: open them, find their sizes, and list the files that match a pattern.
+
+A URL is a scheme of two or more characters, "://" and the rest; a local file with such a name stays a local
+file. The standard library reads http and https, fsspec all other schemes. A command reads what was there at
+its first look: a revision of the hub becomes its commit, and a file of another size or ETag is an error.
+"""
+
+import io
+import os
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache, partial
+from itertools import chain
+from tempfile import TemporaryFile
+from threading import Lock
+from time import sleep
+from typing import Any, BinaryIO
+
+from sentkit.errors import DataError, NoInputError, SentkitError, UnavailableError
+
+URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+MARKS = frozenset("*?[")  # of a pattern
+COMMIT = re.compile("[0-9a-f]{40}")
+WITH_COMMIT = re.compile("hf://[^@]+@([0-9a-f]{40})/")
+BLOCK, KEPT = 1 << 22, 16  # bytes of a request; blocks of all files in memory
+WAITS = (0.2, 1.0, 4.0, 8.0)  # seconds before a request of http is repeated
+LONGEST_WAIT = 300.0  # seconds that a server can demand
+TIMEOUT = 60.0
+BUSY = (408, 429, 500, 502, 503, 504)
+DOWNLOAD = "download it, and name the local file"
+SPAN = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+)")
+
+_commits: dict[str, str] = {}  # of each revision of the hub that this command reads
+_at_commit: dict[str, str] = {}  # URL -> the same with the commit
+
+
+def is_url(path: str) -> bool:
+    return "://" in path and URL.match(path) is not None and not os.path.lexists(path)
+
+
+def recorded(url: str) -> str:
+    """The URL as outputs record it: with the commit of the hub."""
+    return _at_commit.get(url, url)
+
+
+def commits_of(paths: Mapping[str, str | Sequence[str] | None]) -> Mapping[str, str]:
+    """The commit of each revision of the hub that these paths name."""
+    named = ([each] if isinstance(each, str) else each or () for each in paths.values())
+    for path in chain.from_iterable(named):
+        if is_url(path) and scheme_of(path) == "hf":
+            filesystem(path)
+    return _commits
+
+
+def commit_in(url: str | None) -> str | None:
+    """The commit of a recorded URL of the hub."""
+    found = WITH_COMMIT.match(url or "")
+    return None if found is None else found[1]
+
+
+def open_url(url: str) -> BinaryIO:
+    return io.BufferedReader(Reader(remote_file(url)), 1 << 16)
+
+
+def size_of_url(url: str) -> int:
+    return remote_file(url).size
+
+
+def is_at(url: str) -> bool:
+    """Whether there is a file at this URL."""
+    try:
+        remote_file(url)
+    except NoInputError:
+        return False
+    return True
+
+
+def is_folder_at(url: str) -> bool:
+    """Whether there is a folder at this URL; false for http, which has no folders."""
+    try:
+        return not is_http(url) and info_of(url)["type"] == "directory"
+    except NoInputError:
+        return False
+
+
+def files_in(url: str) -> list[str]:
+    """The names of the files in a folder."""
+    files, path = filesystem(url)
+    with explained(url):
+        listed = repeated(partial(files.ls, path, detail=True))
+    return [each["name"].rpartition("/")[2] for each in listed if each["type"] == "file"]
+
+
+def matching(url: str) -> list[str]:
+    """The URL; for a pattern, the files that match it in sorted order."""
+    if MARKS.isdisjoint(url) or is_http(url):
+        return [url]
+    files, path = filesystem(url)
+    with explained(url):
+        found = repeated(partial(files.glob, path, detail=True))
+        names = [files.unstrip_protocol(name) for name in sorted(found) if found[name]["type"] == "file"]
+        if not names and not files.exists(path):
+            raise NoInputError(f"{url}: no file matches this pattern")
+    return names or [url]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RemoteFile:
+    url: str
+    size: int
+    read: Callable[[int, int], bytes]  # the bytes from one place to another
+
+
+class Reader(io.RawIOBase):
+    """A remote file as a file that can be read from any place."""
+
+    def __init__(self, file: RemoteFile) -> None:
+        self.file, self.place = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self.place = max(0, offset + (0, self.place, self.file.size)[whence])
+        return self.place
+
+    def readinto(self, room: Any) -> int:
+        if self.place >= self.file.size:
+            return 0
+        number, start = divmod(self.place, BLOCK)
+        part = memoryview(block(self.file, number))[start : start + len(room)]
+        room[: len(part)] = part
+        self.place += len(part)
+        return len(part)
+
+
+@lru_cache(KEPT)
+def block(file: RemoteFile, number: int) -> bytes:
+    start, end = number * BLOCK, min((number + 1) * BLOCK, file.size)
+    with explained(file.url):
+        content = file.read(start, end)
+    if len(content) != end - start:
+        problem = f"{len(content):,} of {end - start:,} bytes arrived from byte {start:,}"
+        raise UnavailableError(f"{file.url}: {problem}")
+    return content
+
+
+@cache
+def remote_file(url: str) -> RemoteFile:
+    if is_http(url):
+        with explained(url):
+            return http_file(url)
+    files, path = filesystem(url)
+    if is_folder_at(url):
+        advice = "name its files, for example with a pattern: /*.jsonl"
+        raise NoInputError(f"{url}: is a folder, expected a file", advice=advice)
+    with explained(url):
+        file = repeated(partial(files.open, path, "rb", block_size=BLOCK, cache_type="none"))
+    size = info_of(url)["size"]
+    if size is None:
+        raise NoInputError(f"{url}: its size is unknown", advice=DOWNLOAD)
+    return RemoteFile(url, size, partial(read_part, file, Lock()))
+
+
+@cache
+def info_of(url: str) -> Mapping[str, Any]:
+    files, path = filesystem(url)
+    with explained(url):
+        found: Mapping[str, Any] = repeated(partial(files.info, path))
+        return found
+
+
+def read_part(file: Any, lock: Lock, start: int, end: int) -> bytes:
+    with lock:
+        file.seek(start)
+        content: bytes = file.read(end - start)
+        return content
+
+
+@cache
+def filesystem(url: str) -> tuple[Any, str]:
+    """The file system of fsspec for a URL, and the path in it."""
+    import fsspec
+
+    scheme = scheme_of(url)
+    try:
+        fsspec.get_filesystem_class(scheme)
+        files, path = fsspec.url_to_fs(url)
+    except ImportError as error:
+        package = getattr(error.__cause__ or error, "name", None) or scheme
+        problem = f"{url}: {scheme}:// needs the package {package}"
+        raise UnavailableError(problem, advice=f"pip install {package}") from error
+    except ValueError as error:
+        raise NoInputError(f'{url}: no such file, and "{scheme}" is not the scheme of a URL') from error
+    if scheme == "hf":
+        from huggingface_hub import constants
+
+        if constants.HF_HUB_OFFLINE:
+            raise NoInputError(f"{url}: the hub is disabled (HF_HUB_OFFLINE)")
+        with explained(url):
+            path = repeated(partial(at_commit, files, path))
+        _at_commit[url] = f"hf://{path}"
+    return files, path
+
+
+def at_commit(files: Any, path: str) -> str:
+    """A path of the hub with the commit in place of the branch or tag. A bucket has no commits."""
+    from huggingface_hub import HfApi
+
+    place = files.resolve_path(path)
+    revision = getattr(place, "revision", None)
+    if revision is None or COMMIT.fullmatch(revision):
+        return path
+    name = "hf://" + replace(place, path_in_repo="").unresolve()
+    if name not in _commits:
+        api = HfApi(endpoint=files.endpoint, token=files.token)
+        found = api.repo_info(place.repo_id, repo_type=place.repo_type, revision=revision)
+        _commits[name] = found.sha or revision
+    pinned: str = replace(place, revision=_commits[name], _raw_revision=None).unresolve()
+    return pinned
+
+
+@contextmanager
+def explained(url: str) -> Iterator[None]:
+    """Turn an error of a file system into one for people, which has no words of a server."""
+    try:
+        yield
+    except SentkitError:
+        raise
+    except FileNotFoundError as error:
+        advice = "for a private repository, set HF_TOKEN, or run: hf auth login" if error.__cause__ else None
+        raise NoInputError(f"{url}: no such file", advice=advice) from error
+    except Exception as error:
+        code = status_of(error)
+        if type(error).__name__ == "GatedRepoError":
+            advice = "accept the license on its web page, then set HF_TOKEN"
+            raise NoInputError(f"{url}: access requires an accepted license", advice=advice) from error
+        if code in (404, 410):
+            raise NoInputError(f"{url}: no such file") from error
+        if scheme_of(url) == "hf" and isinstance(error, ValueError | NotImplementedError):
+            raise NoInputError(f"{url}: expected hf://datasets/ORG/NAME/FILE") from error
+        if code in (401, 403) or isinstance(error, PermissionError):
+            raise NoInputError(f"{url}: access is denied") from error
+        problem = f"{type(error).__name__}, status {code}" if code else type(error).__name__
+        raise UnavailableError(f"{url}: cannot be read: {problem}") from error
+
+
+def scheme_of(url: str) -> str:
+    return url.partition("://")[0].lower()
+
+
+def is_http(url: str) -> bool:
+    return scheme_of(url) in ("http", "https")
+
+
+def http_file(url: str) -> RemoteFile:
+    """A file of a web server. If the server sends no parts of files, a temporary file gets the whole."""
+    from urllib.error import HTTPError
+
+    def first_byte() -> tuple[int, str, int | None]:
+        try:
+            with answer(url, "bytes=0-0") as reply:
+                return reply.status, tag_of(reply), size_in(reply)[1]
+        except HTTPError as error:
+            if error.code == 416 and size_in(error) == (None, 0):  # an empty file
+                return 206, tag_of(error), 0
+            raise
+
+    status, tag, size = repeated(first_byte)
+    if status == 206 and size is not None:
+        return RemoteFile(url, size, partial(http_part, url, size, tag))
+    file = repeated(partial(copy_of, url))
+    size = file.seek(0, os.SEEK_END)
+    return RemoteFile(url, size, lambda start, end: os.pread(file.fileno(), end - start, start))
+
+
+def http_part(url: str, size: int, tag: str, start: int, end: int) -> bytes:
+    content = bytearray()
+
+    def rest() -> None:
+        place = start + len(content)
+        with answer(url, f"bytes={place}-{end - 1}") as reply:
+            if reply.status != 206 or size_in(reply) != (place, size) or tag_of(reply) != tag:
+                raise DataError("has changed while it was read", source=url)
+            while part := reply.read(1 << 16):
+                content.extend(part)
+        if len(content) < end - start:
+            raise ConnectionError
+
+    repeated(rest)
+    return bytes(content)
+
+
+def copy_of(url: str) -> BinaryIO:
+    file = TemporaryFile()  # noqa: SIM115  # it is read until the process ends
+    with answer(url) as reply:
+        length = reply.headers["Content-Length"]
+        if length is None and not reply.chunked:
+            problem = "the server states no length, so that a broken connection would not be detected"
+            raise NoInputError(f"{url}: {problem}", advice=DOWNLOAD)
+        while part := reply.read(1 << 20):
+            file.write(part)
+    file.flush()
+    if length is not None and file.tell() != int(length):
+        raise ConnectionError
+    return file
+
+
+def answer(url: str, span: str | None = None) -> Any:
+    """The answer of a web server. A password in the URL is not sent to another server."""
+    import socket
+    import ssl
+    from urllib.error import URLError
+    from urllib.parse import quote, unquote, urlsplit, urlunsplit
+    from urllib.request import Request, urlopen
+
+    parts = urlsplit(url)
+    account, _, host = parts.netloc.rpartition("@")
+    plain = urlunsplit(parts._replace(netloc=host, fragment=""))
+    request = Request(quote(plain, safe="%/:=&?~+!$,;'@()*[]"), headers={"Accept-Encoding": "identity"})
+    if span is not None:
+        request.add_header("Range", span)
+    if account:
+        code = b64encode(unquote(account).encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {code}")
+    try:
+        return urlopen(request, timeout=TIMEOUT)
+    except URLError as error:
+        if isinstance(error.reason, ConnectionRefusedError | socket.gaierror | ssl.SSLError):
+            raise UnavailableError(f"{url}: the server cannot be reached") from error
+        raise
+
+
+def repeated(request: Callable[[], Any]) -> Any:
+    """Repeat a request after a broken connection, and while the server is busy."""
+    from http.client import HTTPException
+    from ssl import SSLError
+    from urllib.error import URLError
+
+    for wait in WAITS:
+        try:
+            return request()
+        except Exception as error:
+            broken = isinstance(error, ConnectionError | TimeoutError | HTTPException | URLError | SSLError)
+            if not (broken if (status := status_of(error)) is None else status in BUSY):
+                raise
+            headers: Any = getattr(getattr(error, "response", error), "headers", {})
+            demanded = headers.get("Retry-After", "")
+            sleep(max(wait, min(LONGEST_WAIT, float(demanded)) if demanded.isdigit() else 0.0))
+    return request()
+
+
+def status_of(error: Exception) -> int | None:
+    """The status of an answer: an error of urllib, or one of the hub, which has the answer."""
+    status = getattr(getattr(error, "response", error), "status_code", getattr(error, "code", None))
+    return status if isinstance(status, int) else None
+
+
+def size_in(reply: Any) -> tuple[int | None, int | None]:
+    """The place of the first byte, and the size of the file, from the headers of a part."""
+    found = SPAN.fullmatch(reply.headers.get("Content-Range", ""))
+    if found is None:
+        return None, None
+    return None if found[1] is None else int(found[1]), int(found[2])
+
+
+def tag_of(reply: Any) -> str:
+    tag: str = reply.headers.get("ETag") or reply.headers.get("Last-Modified") or ""
+    return tag
