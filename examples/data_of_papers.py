@@ -148,7 +148,9 @@ def main():
             complain(
                 f"{problem}; " + (f"instead: {source}" if name in made else f"published at {each.place}")
             )
-    print_statistics({name: rows for name, rows in made.items() if name.startswith("clustering/")})
+    clusters = {name: rows for name, rows in made.items() if name.startswith("clustering/")}
+    for row in statistics(clusters) if clusters else ():
+        print("{:<15}{:>8}{:>11}{:>9}{:>11}{:>7}{:>7}{:>12}".format(*row))
     return 65 if refused else 0 if made else 66
 
 
@@ -295,18 +297,15 @@ def write(path, rows):
         sys.exit(complain(f"{path}: {error.strerror}", 73))
 
 
-def print_statistics(sets):
-    """Texts, classes, the largest class by the smallest, words of a text, different words."""
-    form = "{:<15}{:>8}{:>11}{:>9}{:>11}{:>7}{:>7}{:>12}"
-    if sets:
-        names = ("set", "texts", "published", "classes", "published", "ratio", "words", "vocabulary")
-        print(form.format(*names))
+def statistics(sets):
+    """Table 2 of PairSupCon: texts, classes, the largest class by the smallest, words, different words."""
+    yield "set", "texts", "published", "classes", "published", "ratio", "words", "vocabulary"
     for name, rows in sets.items():
         expected, words = SETS[name].expected, [word for row in rows for word in row["text"].split()]
         sizes = Counter(row["label"] for row in rows).values()
         texts = f"{len(rows):,}", PRINTED.get(name, f"{expected[0]:,}"), len(sizes), expected[1]
         numbers = f"{max(sizes) / min(sizes):.0f}", f"{len(words) / len(rows):.1f}", f"{len(set(words)):,}"
-        print(form.format(Path(name).name, *texts, *numbers))
+        yield Path(name).name, *texts, *numbers
 
 
 if __name__ == "__main__":

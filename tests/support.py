@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -144,8 +145,10 @@ def contents(folder):
 
 
 def without_command(folder):
-    """The contents of a checkpoint without the record of its command, which has the paths of the inputs."""
+    """The contents of a checkpoint without the records of its command, which have the inputs."""
     files = contents(folder)
+    lines = files["README.md"].split(b"\n")
+    files["README.md"] = [line for line in lines if not re.search(rb"\| ([0-9a-f]{64}|unknown) \|$", line)]
     files["sentkit.json"] = json.loads(files["sentkit.json"])
     del files["sentkit.json"]["command"]
     return files

@@ -113,6 +113,7 @@ INSIDE = {
 }
 # End of the folders inside a layer.
 TORCH_LIVES_IN = {"papers", "training", "model/transformer", "model/checkpoint", "model/translation"}
+TORCH_LIVES_IN |= {"metrics/device"}
 ONLY_INSIDE_FUNCTIONS = {"sklearn", "scipy", "transformers", "zstandard", "rich", "huggingface_hub"}
 ONLY_INSIDE_FUNCTIONS |= {"faiss", "matplotlib", "pyarrow", "fsspec"}
 LARGEST_FILE = 500  # lines
@@ -154,7 +155,8 @@ def folder(path):
 
 
 def is_below(path, folders):
-    return any(f"{folder(path)}/".startswith(f"{each}/") for each in folders)
+    own = path.relative_to(PACKAGE).with_suffix("").as_posix()
+    return any(f"{own}/".startswith(f"{each}/") for each in folders)
 
 
 def module_of(path):

@@ -32,6 +32,14 @@ def test_only_the_lines_of_one_script_are_replaced():
     assert both == first.replace("<!-- two -->\n", "<!-- two -->\n\n| other |\n\n")
 
 
+def test_searches_on_a_device_run_on_a_cpu():
+    small = ["--device", "cpu", "--rows", "3000", "--width", "16", "--queries", "30"]
+    lines = runner().output_of("search", *small, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1").splitlines()
+
+    assert sum(line.startswith("| ") for line in lines) == 5
+    assert lines[-1] == "rows in the same place as in float64: 100.00%; equal in all searches: True"
+
+
 def test_the_script_for_a_gpu_runs_on_a_cpu():
     small = ["--device", "cpu", "--size", "tiny", "--count", "24", "--length", "8", "--batch", "4"]
     small += ["--rounds", "1"]

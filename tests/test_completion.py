@@ -41,7 +41,8 @@ def test_every_flag_of_a_command_is_offered(name):
     command = program
     for each in name.split():
         command = command.commands[each]
-    flags = {flag for each in command.params for flag in each.opts if flag.startswith("-")}
+    names = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    flags = {name for name in names if name.startswith("-")}
 
     assert set(offered(*name.split(), "-")) == flags | {"-h", "--help"}
 
@@ -94,7 +95,7 @@ def test_bash_splits_words_at_colons_and_equals_signs():
     assert offered("encode", "--readout", "pooler", ":", "c", shell="bash") == ["cls"]
     assert offered("encode", "--readout", "pooler", ":", shell="bash") == ["cls", "mean"]
     assert offered("encode", "--readout", "=", "pro", shell="bash") == ["prompt"]
-    assert offered("score", "--aggregate", "=", shell="bash") == ["all", "mean", "weighted"]
+    assert offered("score", "--missing", "=", shell="bash") == ["error", "zero"]
 
 
 def test_names_without_torch_are_those_of_the_classes():

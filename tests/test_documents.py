@@ -120,6 +120,7 @@ def furnished(tmp_path_factory, marian, execute):
         ("a.safetensors", "b.safetensors"),
         ("a.safetensors", "part2.safetensors"),
         ("reviews.safetensors", "more.safetensors"),
+        ("reviews.jsonl", "more.jsonl"),
     ):
         shutil.copy(folder / made, folder / copy)
     for name, rows in (("shard1", "new.jsonl"), ("shard2", "titles.safetensors")):
@@ -291,6 +292,7 @@ def test_an_example_of_the_help_runs(name, line, workplace, execute):
     # Two steps on three titles do not improve nano; `cat` and `mine` count; b.safetensors is a copy.
     reported = (
         "sentkit train: warning: the result is not better on --dev",
+        "sentkit train: run runs/lr=",
         "sentkit cat: joined",
         "sentkit whiten fit: warning: the vectors of b.safetensors are counted 2 times",
         "sentkit mine: ",
@@ -298,6 +300,7 @@ def test_an_example_of_the_help_runs(name, line, workplace, execute):
         "sentkit encode: 0 of 3 rows were split",
         "sentkit encode: blocks written",
         "sentkit encode: reused rows",
+        "sentkit predict: the rows have no vectors",
     )
     unexpected = [
         line for line in done.stderr.splitlines() if not expected(line) and not line.startswith(reported)
@@ -510,3 +513,57 @@ def test_the_job_script_of_train_requeues_a_saved_run(code, requeued, tmp_path):
     done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stdout) == (code, "requeue 12\n" if requeued else "")
+
+
+def test_the_job_array_of_a_sweep_makes_the_runs_of_its_table(workplace, execute):
+    """Each task of the script runs the command in its line of the list; `srun` is a stand-in."""
+    flags = ["titles.txt", "--dev", "pairs.jsonl", "--set", "lr=1e-5,3e-5", "--seed", "0,1", "-qo", "a grid"]
+    command = [
+        "sentkit",
+        "train",
+        "simcse",
+        *flags,
+        "--batch",
+        "3",
+        "--threads",
+        "1",
+        "--set",
+        "max_length=8",
+    ]
+    listed = execute([*command, "--list"], workplace)
+    (workplace / "runs.txt").write_text(listed.stdout)
+    (workplace / "srun").write_text('#!/bin/sh\nexec "$@"\n')
+    (workplace / "srun").chmod(0o755)
+    script = 'PATH="$PWD:$PATH" sh "$1" runs.txt'
+    for task in range(1, 1 + listed.stdout.count("\n")):
+        job = ["sh", "-c", script, "sh", str(ROOT / "examples/slurm/sweep.sbatch")]
+        done = execute(
+            job, workplace, SLURM_ARRAY_TASK_ID=str(task), SLURM_CPUS_PER_TASK="1", SLURM_JOB_ID="1"
+        )
+        assert done.returncode == 0, done.stderr
+    table = execute(command, workplace)
+
+    assert listed.stdout.count("\n") == 4
+    assert sorted(path.parent.name for path in workplace.glob("a grid/*/seed-1")) == ["lr=1e-5", "lr=3e-5"]
+    assert [json.loads(line)["seeds"] for line in table.stdout.splitlines()] == [[0, 1], [0, 1]]
+
+
+def test_the_job_array_of_report_fills_the_folder_of_results(workplace, execute):
+    """`srun` is a stand-in. The last command adds no result, and has the bytes of a report of its own."""
+    clusters = manual.text_of("sentkit report", HELP["report"])[1]["CLUSTERS"]
+    script = next(text for text in clusters if text.startswith("#!"))
+    (workplace / "job.sh").write_text(script)
+    (workplace / "srun").write_text('#!/bin/sh\nexec "$@"\n')
+    (workplace / "srun").chmod(0o755)
+    (workplace / "rows.txt").write_text("nano\nstatic\n")
+    for task in ("1", "2"):
+        job = ["sh", "-c", 'PATH="$PWD:$PATH" sh job.sh']
+        done = execute(job, workplace, SLURM_ARRAY_TASK_ID=task, SLURM_CPUS_PER_TASK="1")
+        assert done.returncode == 0, done.stderr
+    kept = {path: path.stat().st_mtime_ns for path in (workplace / "kept").iterdir()}
+    command = ["sentkit", "report", "nano", "static", "--data", "data", "--baseline", "nano", "--intervals"]
+    joined, alone = execute([*command, "--results", "kept"], workplace), execute(command, workplace)
+
+    assert len(kept) == 2 * len({json.loads(line)["task"] for line in alone.stdout.splitlines()} - {"avg"})
+    assert {path: path.stat().st_mtime_ns for path in (workplace / "kept").iterdir()} == kept
+    assert (joined.returncode, joined.stdout) == (0, alone.stdout)

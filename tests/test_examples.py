@@ -3,9 +3,7 @@
 import csv
 import gzip
 import importlib.util
-import io
 import json
-import os
 import re
 import subprocess
 import sys
@@ -230,111 +228,6 @@ def test_the_orderings_of_the_main_table():
         assert row["published"][0] > row["published"][1]
 
 
-def test_a_sweep_has_a_line_for_each_value(example, tmp_path):
-    """Mean and deviation over the seeds, on dev and test pairs."""
-    sweep = ("sweep", "simcse", "temperature=0.05,0.5")
-    given = {"ROWS": "texts.txt", "DEV": "dev.jsonl", "BASE": "small", "SEEDS": "0..1"}
-    lines = example(*sweep, TEST="dev.jsonl", **given)
-    table = list(csv.DictReader(io.StringIO("\n".join(lines)), delimiter="\t"))
-
-    assert [row["temperature"] for row in table] == ["0.05", "0.5"]
-    assert lines[0].split("\t") == ["temperature", "step", "dev", "dev_sd", "test", "test_sd"]
-    for row in table:
-        out = tmp_path / f"out/simcse,temperature={row['temperature']}"
-        made = [json.loads((out / f"seed-{n}/sentkit.json").read_text()) for n in range(2)]
-        found = [each["dev"] for each in made]
-        assert row["step"] == ",".join(str(each["step"]) for each in made)
-        assert float(row["dev"]) == pytest.approx(sum(found) / 2, abs=0.01)
-        assert float(row["dev_sd"]) == pytest.approx(abs(found[0] - found[1]) / 2**0.5, abs=0.01)
-        assert (row["test"], row["test_sd"]) == (row["dev"], row["dev_sd"])  # the same pairs and readout
-
-
-def test_a_sweep_averages_the_seven_sts_sets(example, tmp_path):
-    """Equal texts are nearest, so the ranks are 3.5, 3.5, 2, 1 and those of the scores 3.5, 3.5, 1.5, 1.5.
-
-    In two of the seven sets, the scores have the opposite order.
-    """
-    a, b, c, d = TEXTS[:4]
-    folder = tmp_path / "tests/sts"
-    folder.mkdir(parents=True)
-    for name in ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb.test", "sickr.test"):
-        equal, other = (0, 5) if name in ("sts12", "sickr.test") else (5, 0)
-        pairs = ((a, a, equal), (b, b, equal), (a, b, other), (c, d, other))
-        rows = [{"text_a": one, "text_b": two, "score": score} for one, two, score in pairs]
-        (folder / f"{name}.jsonl").write_text(in_jsonl(*rows))
-    given = {"ROWS": "texts.txt", "DEV": "dev.jsonl", "BASE": "small", "TEST": str(folder.parent)}
-    lines = example("sweep", "simcse", "temperature=0.05", **given)
-    [row] = csv.DictReader(io.StringIO("\n".join(lines)), delimiter="\t")
-
-    correlation = (1 + 1 + 0.5 + 1.5) / (4 * (1 + 1 + 0.25 + 2.25)) ** 0.5
-    assert float(row["test"]) == pytest.approx(100 * correlation * (5 - 2) / 7, abs=0.01)
-
-
-def test_a_sweep_of_two_settings_has_every_combination(example):
-    lines = example(
-        "sweep", "consert", "view_a=none,shuffle", "view_b=none,token-cutoff",
-        ROWS="texts.txt", DEV="dev.jsonl", BASE="small",
-    )  # fmt: skip
-    cells = [line.split("\t") for line in lines]
-
-    assert cells[0] == ["view_a", "view_b", "step", "dev", "dev_sd"]
-    assert [row[:2] for row in cells[1:]] == [
-        [a, b] for a in ("none", "shuffle") for b in ("none", "token-cutoff")
-    ]
-    assert {row[4] for row in cells[1:]} == {"-"}  # one seed has no deviation
-
-
-def test_a_sweep_of_one_setting_at_a_time(example, tmp_path):
-    """One run with all defaults, then each value with the default of the other setting."""
-    lines = example(
-        "sweep", "simcse", "temperature=0.1,0.5", "warmup=0.5",
-        ROWS="texts.txt", DEV="dev.jsonl", BASE="small", MODE="one",
-    )  # fmt: skip
-    settings = [
-        tuple(json.loads(path.read_text())["run"][name] for name in ("temperature", "warmup"))
-        for path in (tmp_path / "out").glob("*/sentkit.json")
-    ]
-
-    assert [line.split("\t")[:2] for line in lines] == [
-        ["temperature", "warmup"], ["-", "-"], ["0.1", "-"], ["0.5", "-"], ["-", "0.5"],
-    ]  # fmt: skip
-    assert sorted(settings) == [(0.05, 0.0), (0.05, 0.5), (0.1, 0.0), (0.5, 0.0)]
-
-
-def test_a_sweep_of_the_number_of_rows_trains_on_parts_of_one_sample(example, tmp_path):
-    lines = example("sweep", "simcse", "rows=3,6", ROWS="texts.txt", DEV="dev.jsonl", BASE="small")
-    few, more = ((tmp_path / f"out/rows-{count}.jsonl").read_text().splitlines() for count in (3, 6))
-
-    assert [line.split("\t")[0] for line in lines] == ["rows", "3", "6"]
-    assert (len(few), len(more)) == (3, 6)
-    assert few == more[:3]
-    assert {json.loads(row)["text"] for row in more} < set(TEXTS)
-
-
-def test_a_sweep_refuses_more_rows_than_there_are(furnished, execute, tmp_path):
-    given = {"ROWS": "texts.txt", "DEV": "dev.jsonl", "BASE": "small", "OUT": str(tmp_path / "out")}
-    done = execute(["sh", EXAMPLES / "sweep.sh", "simcse", "rows=100"], furnished, **given)
-
-    assert done.returncode == 65
-    assert done.stderr.endswith(f"sweep.sh: rows=100: texts.txt has {len(TEXTS)} rows\n")
-    assert not list((tmp_path / "out").glob("*/model.safetensors"))
-
-
-def test_a_sweep_averages_all_sts_sets(example, furnished, tmp_path):
-    for name in ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb.test", "sickr.test"):
-        (furnished / "all/sts").mkdir(parents=True, exist_ok=True)
-        (furnished / f"all/sts/{name}.jsonl").write_text(in_jsonl(*PAIRS[len(name) - 5 :]))
-    given = {"ROWS": "texts.txt", "DEV": "dev.jsonl", "BASE": "small", "SEEDS": "0..1", "TEST": "all"}
-    [row] = csv.DictReader(example("sweep", "simcse", "temperature=0.5", **given), delimiter="\t")
-    reports = [json.loads(line) for line in (tmp_path / "out/simcse,temperature=0.5.test").open()]
-    values = [report["values"] for report in reports if report["task"] != "avg"]
-    means = [sum(seed) / 7 for seed in zip(*values, strict=True)]
-
-    assert len(values) == 7
-    assert float(row["test"]) == pytest.approx(sum(means) / 2, abs=0.006)
-    assert float(row["test_sd"]) == pytest.approx(abs(means[0] - means[1]) / 2**0.5, abs=0.006)
-
-
 def test_back_translation_makes_pairs(furnished, execute, fsmt, t5, tmp_path):
     """The texts of pairs one after the other; as two translations by hand."""
     words = ["sh", EXAMPLES / "back_translate.sh", "dev.jsonl", tmp_path / "bt.jsonl", fsmt, t5]
@@ -435,20 +328,6 @@ def test_efficiency_measures_training_and_encoding(furnished, execute):
     assert cells[2][1] == "-"
     assert all(float(row[n]) >= 0 for row in cells[3:5] for n in (1, 3))
     assert done.stdout.endswith("cpu, fp32, threads: 1, sentences: 16\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "mode"), [(["temperature"], "grid"), ([], "grid"), (["temperature=1"], "both")]
-)
-def test_a_sweep_refuses_wrong_settings(arguments, mode, furnished):
-    given = {"ROWS": "texts.txt", "DEV": "dev.jsonl", "MODE": mode}
-    command = ["sh", EXAMPLES / "sweep.sh", "simcse", *arguments]
-    done = subprocess.run(
-        command, cwd=furnished, env={**os.environ, **given}, capture_output=True, text=True, check=False
-    )
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("sweep.sh: ")
 
 
 def test_pairsupcon_keeps_the_last_weights(example, tmp_path):

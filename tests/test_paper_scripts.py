@@ -64,7 +64,7 @@ def furnished(tmp_path_factory):
         ],
         "paraphrases/stsb": [{"text_a": row["text_a"], "text_b": row["text_b"]} for row in nli],
         "corpora/own": [{"text": text} for text in texts],
-        **{f"clustering/{name}": two for name in (*CLUSTERS, *GOOGLE)},
+        **{f"clustering/{name}": two[:8] for name in (*CLUSTERS, *GOOGLE)},
         **{f"senteval/{name}": two for name in ("mr", "cr", "subj", "mpqa", "trec.train", "trec.test")},
         **{f"senteval/sst2.{part}": two for part in ("train", "dev", "test")},
         **{f"senteval/mrpc.{part}": pairs for part in ("train", "test")},
@@ -248,6 +248,13 @@ def test_rows_have_the_order_and_the_readouts_of_the_paper(runner, tmp_path):
     assert [each.removeprefix(f"{ours.name}=") for [each] in places[:2]] == [str(run), f"{run}#mean"]
 
 
+def test_the_tables_of_settings_have_the_wanted_format(runner):
+    made = papers.tables.settings(runner("sg-bert", "bert-base", "--format", "latex"), "8")
+
+    assert made.startswith("% needs")
+    assert r"batch & 16 \\" in made.splitlines()
+
+
 def test_the_texts_of_consert_are_english(runner):
     plan = runner("consert", "bert-base")
     [pattern] = (each for each in plan.paper.rows["sts"] if "sts1" in each)
@@ -312,6 +319,13 @@ def test_wrong_use_is_refused(run, furnished, tmp_path, flags, code, problem):
     assert "Traceback" not in done.stderr
 
 
+def test_a_list_may_be_read_in_part(execute, furnished, tmp_path):
+    given = f"--base base --preset bert-base --data data --out {tmp_path}/out --list"
+    done = execute(["sh", "-c", f"python3 {SCRIPT} pairsupcon {given} | true"], furnished)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def not_made(out, paper, base):
     """The published rows that have no own row, and the tables and figures that are not there."""
     plan = papers.PAPERS[paper]
@@ -330,14 +344,8 @@ def not_made(out, paper, base):
     return rows - found, plan.notes.keys() - texts.keys(), pictures
 
 
-FAST = (
-    "--preset",
-    "bert-base",
-    "--figures",
-    "jsonl",
-    "--settings",
-    "--threads 1 --set warmup=0 --set max_length=64 --epochs 1",
-)
+SETTINGS = "--threads 1 --set warmup=0 --set max_length=64 --epochs 1"
+FAST = ("--preset", "bert-base", "--figures", "jsonl", "--settings", SETTINGS)
 
 
 def test_a_quick_run_makes_tables_and_figures(run, furnished, tmp_path, execute):
@@ -372,6 +380,14 @@ def test_a_quick_run_makes_tables_and_figures(run, furnished, tmp_path, execute)
     }
     assert (notes, pictures) == (set(), set())
     assert "not made: table 7: " in done.stderr
+    sizes = [line.split() for line in (tmp_path / "out/tables/table-2.txt").read_text().splitlines()]
+    assert sizes[2][:5] == [
+        "agnews",
+        "8",
+        "8,000",
+        "2",
+        "4",
+    ]  # rows and classes, each beside the published number
 
 
 GIVEN = {

@@ -90,6 +90,7 @@ def test_commands_on_vectors_run_on_numpy_alone(modules_after, tmp_path):
         ["score", "--gold", "g", "--baseline", "pairs.jsonl", "pairs.jsonl"],
         search,
         [*search, "--flat"],
+        [*search, "--device", "cpu"],
         ["score", "hits.jsonl", "--qrels", "qrels.txt"],
         ["diff", "sentences.jsonl", "sentences.jsonl"],
         ["predict", "-m", "c.safetensors", "sentences.jsonl"],

@@ -20,6 +20,7 @@ made" name the missing rows and figures. OUT keeps rows/, runs/, entries/, resul
 """
 
 import argparse
+import os
 import re
 import shlex
 import signal
@@ -28,7 +29,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parent.parent))
 import figures
 import tables
 from rows import Rows, made, spread
@@ -445,7 +446,7 @@ class Runner:
         name = f"table-{number}" if number.isdecimal() else number.replace(" ", "-")
         path = self.out / "tables" / name
         if number in self.paper.notes:
-            text, suffix = getattr(tables, self.paper.notes[number])(self, number), ".txt"
+            text = getattr(tables, self.paper.notes[number])(self, number)
         else:
             arguments, suites = self.arguments_of(number), self.suites_of(number)
             words = (*self.flags(number), "--paper", self.name, "--table", number)
@@ -454,8 +455,7 @@ class Runner:
             if "--baseline" in compared and any(each.startswith(f"{compared[1]}=") for each in arguments):
                 words += compared
             text = self.report(arguments, suites, "--format", self.options.format, *words)
-            suffix = FORMATS[self.options.format]
-        path.with_suffix(suffix).write_text(text)
+        path.with_suffix(FORMATS[self.options.format]).write_text(text)
         print(text, flush=True)
 
 
@@ -519,7 +519,11 @@ if __name__ == "__main__":
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, Stop.request)
     try:
-        sys.exit(main(sys.argv[1:]))
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
+        sys.exit(code)
+    except BrokenPipeError:  # `--list | head`: close stdout where Python's exit cannot fail on it again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except FailedError as error:
         sys.exit(error.code)
     except MissingError as error:

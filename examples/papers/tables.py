@@ -1,10 +1,10 @@
 """The tables of the papers that `sentkit report` does not make, from the runs of papers.py."""
 
 import json
-import statistics
-from collections import Counter
 from pathlib import Path
+from statistics import fmean, stdev
 
+from data_of_papers import SETS, statistics
 from figures import records_of
 from running import MissingError, sentkit
 
@@ -24,17 +24,17 @@ DICTIONARIES = {  # table 1 of DefSent+: definitions, entries, most tokens for B
 }
 
 
-def text(title, names, columns, rows):
-    """A table as text; a row has the cells of names and columns."""
+def plain(runner, title, names, columns, rows):
+    """A table without a comparison; a row has the cells of names and columns."""
     count = len(names)
     lines = tuple(Line(tuple(map(str, row[:count])), tuple(map(str, row[count:]))) for row in rows)
-    return rendered([Table(title, names, columns, lines)], "text", WIDE)
+    return rendered([Table(title, names, columns, lines)], runner.options.format, WIDE)
 
 
 def beside(runner, number, lines, suite=None):
     """The own lines, and the published ones of the base."""
     [table] = [each for each in tables_of(runner.name, number) if suite in (None, each.suite)]
-    return rendered([published_table(table, lines, [runner.recipe])], "text", WIDE)
+    return rendered([published_table(table, lines, [runner.recipe])], runner.options.format, WIDE)
 
 
 def glue(runner, number):
@@ -54,7 +54,7 @@ def glue_cell(runner, system, metric):
     defined = [value for value in values if value is not None]
     if not defined:
         return "-" if values else ""
-    return shown(statistics.fmean(defined), statistics.stdev(defined) if len(defined) > 1 else None)
+    return shown(fmean(defined), stdev(defined) if len(defined) > 1 else None)
 
 
 def efficiency(runner, number):
@@ -91,7 +91,7 @@ def settings(runner, number):
             ("evaluations without a better score", classifiers.PATIENCE),
         ]
     rows.insert(0, ("seeds", runner.paper.seeds))
-    return text(f"SG-BERT, table {number}: settings of {title}", ("setting",), ("value",), rows)
+    return plain(runner, f"SG-BERT, table {number}: settings of {title}", ("setting",), ("value",), rows)
 
 
 def extremes(runner, number):
@@ -147,19 +147,19 @@ def words(runner, number):
         (name, *(f"{value:.2f}" for value in values), *[""] * (4 - len(values)))
         for name, values in found.items()
     ]
-    return text("ConSERT: word vectors by rank of their frequency", ("mean",), columns, rows)
+    return plain(runner, "ConSERT: word vectors by rank of their frequency", ("mean",), columns, rows)
 
 
 def statistics_of_sets(runner, number):
     """PairSupCon, table 2: the clustering sets."""
-    rows = []
-    for test in find_test_sets(str(runner.tests), ["clustering"])[0]:
-        records = [json.loads(line) for line in sentkit("cat", test.path).splitlines()]
-        sizes = Counter(str(record["label"]) for record in records).values()
-        length = statistics.fmean(len(record["text"].split()) for record in records)
-        rows.append((test.name, len(records), len(sizes), f"{length:.1f}", max(sizes), min(sizes)))
-    columns = ("texts", "classes", "words", "largest", "smallest")
-    return text("PairSupCon, table 2: the clustering sets", ("set",), columns, rows)
+    paths = {
+        f"clustering/{each.name}": each.path for each in find_test_sets(str(runner.tests), ["clustering"])[0]
+    }
+    sets = {
+        name: [*map(json.loads, sentkit("cat", paths[name]).splitlines())] for name in SETS if name in paths
+    }
+    (first, *columns), *rows = statistics(sets)
+    return plain(runner, "PairSupCon, table 2: the clustering sets", (first,), columns, rows)
 
 
 def dictionaries(runner, number):
@@ -189,7 +189,7 @@ def dictionaries(runner, number):
             rows.append((HERE, title, len(records), len({record["entry"] for record in records}), *most))
         rows.append(("published", title, *published))
     columns = ("definitions", "entries", "most tokens, BERT", "most tokens, RoBERTa")
-    return text("DefSent+, table 1: the dictionaries", ("", "dictionary"), columns, rows)
+    return plain(runner, "DefSent+, table 1: the dictionaries", ("", "dictionary"), columns, rows)
 
 
 def readouts(runner, number):
@@ -198,4 +198,6 @@ def readouts(runner, number):
     rows = [
         (name, *(runner.values[f"{suite}{end}"] for suite in ("sts", "senteval"))) for name, end in starts
     ]
-    return text(f"DefSent+, table 7: readouts of {runner.recipe}", ("start",), ("STS", "SentEval"), rows)
+    return plain(
+        runner, f"DefSent+, table 7: readouts of {runner.recipe}", ("start",), ("STS", "SentEval"), rows
+    )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sentkit.labels.clusters.clustering import ClusteringOptions
     from sentkit.labels.clusters.clustering_run import ClusteringRun
     from sentkit.labels.clusters.reports import Record
+    from sentkit.metrics.device import Device
 
 DETERMINISTIC = Excludes("--algorithm agglomerative|hdbscan", ", which is deterministic")
 REPORTS = excludes("--truth", "--describe", because=", which writes a report")
@@ -66,9 +67,10 @@ def cluster(
     nearest: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 3,
     keep_vectors: Annotated[bool, REPORTS] = False,
     threads: options.Count = None,
-    output: options.ReportFlags,
+    output: options.TableFlags,
     replace: Annotated[bool, REPORTS] = False,
     row_flags: RowFlags,
+    comparing: options.ComparingFlags,
     run: options.RunFlags,
 ) -> None:
     """Group rows with similar vectors into clusters.
@@ -121,10 +123,11 @@ def cluster(
             raise UsageError(f"{flag} cannot be used with several -k, which write a report")
         form = "counts"
     is_report = form not in ("rows", "stability")
-    if output.json and not is_report:
-        raise UsageError("--json can be used only with reports; rows are always JSON")
+    if output.json is not None and not is_report:
+        flag = "--json" if output.json else "--table"
+        raise UsageError(f"{flag} can be used only with reports; rows are always JSON")
     check_outputs(output, centroids, rows=not is_report)
-    settings = algorithm_options(set_ or [], algorithm)
+    settings = algorithm_options(set_ or [], algorithm, comparing.find())
     if from_centroids is None and ALGORITHMS[algorithm].counted:
         check_counts(counts, truth, settings.sample)
     seeds = numbers("--seed", seed) if seed is not None else DEFAULT_SEEDS.get(form, (0,))
@@ -192,15 +195,15 @@ def label(
     return described
 
 
-def algorithm_options(given: Sequence[str], algorithm: str) -> "ClusteringOptions":
-    """The given settings, which the algorithm must have."""
+def algorithm_options(given: Sequence[str], algorithm: str, device: "Device | None") -> "ClusteringOptions":
+    """The given settings, which the algorithm must have, and the device."""
     from sentkit.labels.clusters.clustering import ClusteringOptions
 
     values = parsed(AlgorithmSettings, given)
     for name in values:
         if algorithm not in USERS[name]:
             raise UsageError(f"--set {name} needs --algorithm {' or '.join(USERS[name])}")
-    return ClusteringOptions(**values)
+    return ClusteringOptions(**values, device=device)
 
 
 def check_seeds(seeds: Sequence[int], form: str) -> None:

@@ -46,6 +46,7 @@ def duplicates(
     output: options.ReportFlags,
     replace: Annotated[bool, Needs("--groups")] = False,
     rows: FileFlags,
+    comparing: options.ComparingFlags,
     run: options.RunFlags,
 ) -> None:
     """Find rows that are nearly the same.
@@ -74,11 +75,12 @@ def duplicates(
       --against OTHER: Compare the rows of FILE with those of OTHER instead; repeatable.
       --groups: Write all rows, with the first row of their group in "group".
       --unique: Write only the first row of each group; with --against, rows without a near row.
+          To a vector file, with their vectors.
     """
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.neighbours.corpus import NAMING, json_of
-    from sentkit.metrics.neighbours.duplicates import LEVELS, Comparison, Duplicates, pairs
+    from sentkit.metrics.neighbours.duplicates import LEVELS, Comparison, Duplicates, pairs, write_unique
 
     console = run.console("duplicates")
     options.check_threshold(threshold, metric)
@@ -88,37 +90,37 @@ def duplicates(
             advice="for example 0.95; --json without it counts the pairs at 0.8 to 0.99",
         )
     check_form(copied or [], "--groups" if groups else "--unique" if unique else None, json=output.json)
-    output.check_rows()
+    output.check_rows(vectors=unique)
+    output.check_creatable()
     for path in against or []:
         check_input(path)
+    device = comparing.find()
     floor = LEVELS[0] if threshold is None else threshold
     shown, new = copied or [], ["group"] if groups and not replace else []
-    with (
-        rows.open(
-            console, output, known=(*VECTOR_FIELDS, "entry"), reads={"--against": against or []}
-        ) as inputs,
-        output.open() as out,
-    ):
+    reads = {"--against": against or []}
+    with rows.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
         others = [inputs.other(path) for path in against or []]
         with reading(console, *(others or [inputs])):
             found: Comparison | Duplicates
             if others:
-                found = Comparison(inputs, others, floor, metric, shown)
+                found = Comparison(inputs, others, floor, metric, device, shown)
             else:
-                found = Duplicates(inputs, floor, metric, shown, new)
+                found = Duplicates(inputs, floor, metric, device, shown, new)
         console.warn(*(message for corpus in found.corpora for message in corpus.left_out))
         progress = RowProgress(console)
         progress.share, found.compared = found.share, progress.add
-        if threshold is None:
-            show_levels(found, shown or NAMING, output, out)
-        elif unique:
-            out.writelines(line + b"\n" for line in found.unique())
-        elif groups and isinstance(found, Duplicates):
-            out.writelines(line + b"\n" for line in found.grouped(replace=replace))
-        elif output.as_table:
-            show_pairs(pairs(found), shown or NAMING, metric, out)
+        if unique:
+            write_unique(found, inputs, output.path, force=output.force)
         else:
-            out.writelines(json_of(pair) + b"\n" for pair in pairs(found))
+            with output.open() as out:
+                if threshold is None:
+                    show_levels(found, shown or NAMING, output, out)
+                elif groups and isinstance(found, Duplicates):
+                    out.writelines(line + b"\n" for line in found.grouped(replace=replace))
+                elif output.as_table:
+                    show_pairs(pairs(found), shown or NAMING, metric, out)
+                else:
+                    out.writelines(json_of(pair) + b"\n" for pair in pairs(found))
         progress.done()
 
 

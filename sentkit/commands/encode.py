@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sentkit.console import Console, RowProgress
 from sentkit.flags import options
 from sentkit.flags.encode import FolderFlags, LongTextFlags, ReuseFlags
-from sentkit.flags.rows import RowFlags
+from sentkit.flags.rows import TextFlags
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def encode(
     folder: FolderFlags,
     reuse: ReuseFlags,
     replace: bool = False,
-    row_flags: RowFlags,
+    row_flags: TextFlags,
     run: options.RunFlags,
 ) -> None:
     """Add a vector to every row.

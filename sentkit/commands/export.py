@@ -45,8 +45,9 @@ def export(
     The weights do not change, except with --store. The output is a Hugging Face folder
     with sentkit.json and, if possible, with modules of sentence-transformers: averaged
     layers become WeightedLayerPooling, a pooler or a transform becomes Dense, and unit
-    length becomes Normalize. These modules cannot express the readout prompt; in that
-    case modules.json is not written. The readouts wk and wk-clip are refused.
+    length becomes Normalize. The head of a language model is then left out. The modules
+    cannot express the readout prompt; in that case modules.json is not written, and the
+    head is kept. The readouts wk and wk-clip are refused.
 
     Flags:
       --store: Numbers of the weights; int8: only the table of a static model. [default: as they are]
@@ -115,11 +116,14 @@ def export_transformer(
     lineage: dict[str, Any],
     console: Console,
 ) -> None:
+    from dataclasses import replace
+    from functools import partial
     from pathlib import Path
 
     from sentkit.formats.checkpoints.export import export_checkpoint
+    from sentkit.formats.checkpoints.lora import is_adapter
     from sentkit.model.checkpoint.declaration import declare_encoder
-    from sentkit.model.checkpoint.save_weights import write_weights
+    from sentkit.model.checkpoint.save_weights import encoder_class, without_language_head, write_weights
     from sentkit.model.reading import plan_reading
     from sentkit.model.transformer.encoder import TransformerEncoder
     from sentkit.model.transformer.weights import read_weights
@@ -131,11 +135,16 @@ def export_transformer(
     console.warn(*plan.notes(checkpoint.name))
     encoder = TransformerEncoder(checkpoint, plan, device="cpu", precision="fp32")
     declaration = declare_encoder(encoder)
-
-    def write(path: Path) -> None:
-        tensors = read_weights(checkpoint.transformer, checkpoint.name)
-        write_weights(path, tensors, store or "float32")
-
+    adapted = store is None and is_adapter(checkpoint.transformer)  # its files are copied
+    tensors = {} if adapted else read_weights(checkpoint.transformer, checkpoint.name)
+    kept = tensors
+    if declaration.inexpressible is None:
+        kept = without_language_head(tensors, encoder.body, checkpoint.config)
+    if len(kept) < len(tensors):
+        checkpoint = replace(
+            checkpoint, config={**checkpoint.config, "architectures": [encoder_class(encoder.body)]}
+        )
+    rewritten = store is not None or len(kept) < len(tensors)
     export_checkpoint(
         checkpoint,
         Path(output.path),
@@ -143,7 +152,7 @@ def export_transformer(
         lineage,
         force=output.force,
         store=store,
-        write_weights=write if store else None,
+        write_weights=partial(write_weights, tensors=kept, store=store) if rewritten else None,
     )
     if declaration.inexpressible is not None:
         console.warn(

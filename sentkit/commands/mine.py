@@ -1,41 +1,40 @@
 """`sentkit mine`: hard negatives for pairs of texts."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from sentkit.console import Console, RowProgress, reading
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Named, Range
+from sentkit.flags.rules import Range
 
 if TYPE_CHECKING:
-    from sentkit.metrics.neighbours.negatives import MiningCounts, MiningOptions
-
-MARGINS = {"relative": 0.95, "absolute": 0.05}  # by default
+    from sentkit.metrics.neighbours.negatives import Judge, MiningCounts, MiningOptions
 
 
 @dataclass(frozen=True)
 class SelectionFlags:
     """The selection of negatives.
 
-    --margin-kind: absolute: less similar than s - X.
     --top K: Maximum number of negatives per pair.
     --skip N: Do not use the N nearest texts below the margin.
     --margin X: A negative is less similar to the anchor than s - (1 - X) |s|, with s of the positive (X times
-        s, if s > 0). [default: 0.95; absolute: 0.05]
+        s, if s > 0); a negative X: than s + X.
+    --judge CROSSENCODER: Drop candidates whose score with the anchor is above the margin of that of the
+        positive.
     """
 
     top: Annotated[int, Range(min=1)] = 3
     skip: Annotated[int, Range(min=0)] = 0
-    margin: float | None = None
-    kind: Annotated[Literal["relative", "absolute"], Named("--margin-kind")] = "relative"
+    margin: float = 0.95
+    judge: str | None = None
     metric: options.Metric = "cosine"
 
     def options(self) -> "MiningOptions":
         from sentkit.metrics.neighbours.negatives import MiningOptions
 
-        margin = MARGINS[self.kind] if self.margin is None else self.margin
-        return MiningOptions(self.top, self.skip, margin, self.kind == "relative", self.metric)
+        judge = None if self.judge is None else judge_of(self.judge)
+        return MiningOptions(self.top, self.skip, self.margin, self.metric, judge)
 
 
 def mine(
@@ -46,6 +45,7 @@ def mine(
     output: options.OutputFlags,
     replace: bool = False,
     row_flags: RowFlags,
+    comparing: options.ComparingFlags,
     run: options.RunFlags,
 ) -> None:
     """Find hard negatives in a corpus for pairs of texts.
@@ -56,7 +56,7 @@ def mine(
       sentkit mine a.safetensors --corpus a.safetensors --triplets
       sentkit mine a.safetensors --corpus b.safetensors --skip 5 --margin 0.9
 
-    Most used: [FILE]... --corpus --top --skip --margin --triplets -o
+    Most used: [FILE]... --corpus --top --skip --margin --judge --triplets -o
 
     Rows have the vectors of two texts: "anchor" and "positive", or "text_a" and "text_b",
     which the output calls "anchor" and "positive". The command removes the vectors and
@@ -72,12 +72,12 @@ def mine(
     from sentkit.metrics.neighbours.negatives import Candidates, Miner, lines, pair_blocks
 
     console = run.console("mine")
-    mining = selection.options()
     output.check_rows()
-    reads = {"--corpus": corpus}
+    mining, device = selection.options(), comparing.find()
+    reads = {"--corpus": corpus, "--judge": options.model_paths(selection.judge) if selection.judge else None}
     with row_flags.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
         with reading(console, stored := inputs.other(corpus)):
-            miner = Miner(Candidates(stored), mining)
+            miner = Miner(Candidates(stored), mining, device)
         console.warn(*miner.candidates.left_out)
         progress = RowProgress(console)
         progress.share = inputs.meter.share
@@ -93,9 +93,21 @@ def mine(
 
 def report(counts: "MiningCounts", mining: "MiningOptions", console: Console) -> None:
     unused = f"not used: {counts.own_texts} texts of the pair itself, {counts.above} above the margin"
+    unused += f", {counts.judged} above it for the judge" if mining.judge else ""
     console.report(f"{counts.negatives} negatives for {counts.rows} pairs; {unused}")
     if counts.short or counts.without:
         few = {f"fewer than {mining.top} negatives": counts.short, "no negatives": counts.without}
         problem = ", ".join(f"{pairs} pairs have {what}" for what, pairs in few.items() if pairs)
-        margin = "a larger --margin" if mining.relative else "a smaller --margin"
-        console.warn(f"{problem}; {margin} or a smaller --skip allows more")
+        console.warn(f"{problem}; a larger --margin or a smaller --skip allows more")
+
+
+def judge_of(name: str) -> "Judge":
+    """The scores of a reranker: a sequence classification model with one output."""
+    from sentkit.errors import DataError
+    from sentkit.model.classifier import ClassifierModel
+
+    model = ClassifierModel(name, "auto", "auto")
+    if classes := model.answers.classes:
+        problem = f"a classifier of {len(classes)} classes; a judge has one output, a score"
+        raise DataError(problem, source=name)
+    return model.scorer()

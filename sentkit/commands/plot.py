@@ -57,8 +57,9 @@ def space(
 
     From more rows than --sample, a random sample is drawn. All fits use only the rows
     of the picture. --label gives colours to the 20 most frequent labels; all others are
-    grey. In the JSON, "pair" is the number in the picture and "row" the number of the
-    row in the file.
+    grey. With --label cluster, the legend has three keywords of each cluster, as
+    sentkit-cluster(1) defines them. In the JSON, "pair" is the number in the picture
+    and "row" the number of the row in the file.
 
     Flags:
       --by: t-SNE, the first two principal components, or the same without centering.

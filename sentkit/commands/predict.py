@@ -13,10 +13,16 @@ from sentkit.process import limit_threads
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from sentkit.formats.rows.kinds import TextParser
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.rows.splice import NewFields
     from sentkit.formats.vectors.vectors import VectorBlock
+    from sentkit.labels.probes.saved import VectorClassifier
+    from sentkit.model import Model
     from sentkit.model.classifier import ClassifierModel
+    from sentkit.model.encoding import Encoder
+    from sentkit.model.query_encoder import Recorded
+    from sentkit.model.text.tokens import TextTokenizer
 
 
 def predict(
@@ -37,13 +43,14 @@ def predict(
       sentkit predict titles.txt -m CLASSIFIER
       sentkit predict pairs.jsonl -m CROSSENCODER --name relevance
       sentkit probe reviews.safetensors --label label -o ratings.safetensors
-      sentkit predict more.safetensors -m ratings.safetensors --name predicted
+      sentkit predict more.jsonl -m ratings.safetensors --name predicted
 
     Most used: [FILE]... -m --all --name --field --replace -o
 
     A row with "text", or with "text_a" and "text_b", gets "label", the most probable
     class, and "probability". A head with one output gives "score". A file of sentkit
     probe -o classifies rows with vectors of its space, and their vectors are left out.
+    Rows without vectors are encoded with the model of this space.
 
     Flags:
       --all: Add "probabilities": that of each class, in place of "probability".
@@ -64,12 +71,13 @@ def predict(
     known, progress = VECTOR_FIELDS if of_vectors else FIELDS, RowProgress(console)
     with row_flags.open(console, output, known=known, reads={"-m": options.model_paths(model)}) as inputs:
         progress.share = inputs.meter.share
+        groups: Iterator[tuple[VectorBlock, NDArray[Any]]]
         if of_vectors:
             from sentkit.labels.probes.saved import read_classifier
 
             classifier = read_classifier(model)
             answers = classifier.answers
-            groups: Iterator[tuple[VectorBlock, NDArray[Any]]] = classifier.outputs(inputs)
+            groups = outputs_of_probe(classifier, inputs, machine, console)
         else:
             from sentkit.model.classifier import ClassifierModel
 
@@ -110,17 +118,94 @@ def outputs_of(
 ) -> "Iterator[tuple[VectorBlock, NDArray[Any]]]":
     """Yield groups of rows, which have no vectors, and the outputs of the head (n, k)."""
     from sentkit.formats.vectors.store import common_fields
-    from sentkit.formats.vectors.vectors import VectorBlock
     from sentkit.model.classifier import RowTexts
+
+    console.note(f"loading {text_model.name}")
+    classifier = text_model.load()
+    console.note(f"{classifier.width} outputs, {classifier.device}, {classifier.precision}")
+    texts = RowTexts(common_fields(inputs))
+    for block in encoded_blocks(inputs, texts, text_model.tokenizer, classifier, console):
+        yield block, block.vectors[:, 0]
+
+
+def outputs_of_probe(
+    classifier: "VectorClassifier", inputs: "Inputs", machine: options.MachineFlags, console: Console
+) -> "Iterator[tuple[VectorBlock, NDArray[Any]]]":
+    """Yield blocks of rows and their outputs (n, k). Rows without vectors are encoded."""
+    from sentkit.formats.rows.kinds import KINDS, TextParser
+    from sentkit.formats.rows.rows import with_first_row
+    from sentkit.formats.vectors.store import common_fields, is_store
+    from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VECTOR_NAMES, is_array
+    from sentkit.model.query_encoder import Recorded
+    from sentkit.transforms.steps import check_fitted
+
+    if is_store(inputs.paths[0]) or is_array(inputs.paths[0]):
+        yield from classifier.outputs(inputs)
+        return
+    with with_first_row(inputs) as (begun, row):
+        fields = common_fields(begun)
+        own = {fields.get(name, name) for name in VECTOR_FIELDS} & ({*row.values} if row else set())
+        has_vectors, has_texts = (
+            any(own.issuperset(fields.get(name, name) for name in names) for names in several)
+            for several in (VECTOR_NAMES, [kind.texts for kind in KINDS])
+        )
+        if has_vectors or not has_texts:
+            yield from classifier.outputs(begun)
+            return
+        recorded = Recorded(classifier.path, classifier.spec)
+        model = recorded_model(recorded, machine)
+        readout = model.readouts[0]
+        console.report(f"the rows have no vectors; they are encoded with {model.name}, readout {readout}")
+        texts = TextParser(fields, prompts=model.sides)
+        encoder = model.encoder()
+        check_fitted(classifier.path, encoder.specs[0].emb)
+        console.warn(*model.notes)
+        for block in encoded_blocks(begun, texts, model.tokenizer, encoder, console):
+            for places in classifier.checked(block).sift(inputs.rejects):
+                good = block.take(places)
+                yield good, classifier.outputs_of(good)
+
+
+def recorded_model(recorded: "Recorded", machine: options.MachineFlags) -> "Model":
+    """The model of the vectors of a probe; it is not downloaded, because a data file must not start it."""
+    from shlex import quote
+
+    from sentkit.errors import NoInputError
+    from sentkit.model import find_encoder
+
+    command = f"sentkit encode FILE -m MODEL | sentkit predict -m {quote(recorded.path)}"
+    if recorded.model is None:
+        problem = f"{recorded.path} does not name the model of its vectors, and the rows have none"
+        raise NoInputError(problem, advice=command)
+    try:
+        return find_encoder(
+            recorded.model,
+            recorded.options(),
+            device=machine.device,
+            precision=machine.precision,
+            download=False,
+        )
+    except NoInputError as error:
+        advice = f"{recorded.path} was fitted on vectors of this model; if it has moved: {command}"
+        raise NoInputError(str(error), advice=advice) from error
+
+
+def encoded_blocks(
+    inputs: "Inputs",
+    texts: "TextParser",
+    tokenizer: "TextTokenizer",
+    encoder: "Encoder",
+    console: Console,
+) -> "Iterator[VectorBlock]":
+    """Yield groups of rows, which have no vectors, with those that the encoder computes."""
+    from sentkit.formats.vectors.vectors import VectorBlock
     from sentkit.model.encoding import encode_groups
     from sentkit.model.text.groups import Tally, prepare
 
-    console.note(f"loading {text_model.name}")
-    groups = prepare(inputs.blocks(RowTexts(common_fields(inputs))), text_model.tokenizer, inputs.rejects)
-    classifier, tally = text_model.load(), Tally()
-    console.warn(*classifier.notes)
-    console.note(f"{classifier.width} outputs, {classifier.device}, {classifier.precision}")
-    for group in encode_groups(groups, classifier, classifier.budget):
+    tally = Tally()
+    console.warn(*encoder.notes)
+    groups = prepare(inputs.blocks(texts), tokenizer, inputs.rejects)
+    for group in encode_groups(groups, encoder, encoder.budget):
         tally.add(group)
-        yield VectorBlock(group.rows, group.vectors[0], names=()), group.vectors[0][:, 0]
-    console.warn(*classifier.remarks(tally))
+        yield VectorBlock(group.rows, group.vectors[0], names=())
+    console.warn(*encoder.remarks(tally))

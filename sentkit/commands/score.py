@@ -77,7 +77,7 @@ def score(
         "--qrels": retrieval.qrels,
         "--seen": gold_flags.seen_paths,
     }
-    fields = (*VECTOR_FIELDS, gold_flags.gold, gold_flags.label, gold_flags.group)
+    fields = (*VECTOR_FIELDS, gold_flags.gold, gold_flags.label, gold_flags.grouping[0])
     names = ("id", "similarity") if retrieval.qrels else fields
     with (
         row_flags.open(
@@ -143,8 +143,7 @@ def report_of(
             records, labelled_pairs.warnings(records), labelled_pairs.table_lines, layout, measure
         )
     records = list(sts_report.reports(inputs, chosen, flags.baseline))
-    if (average := sts_report.average_record(records)) is not None:
-        records.append(average)
+    records += sts_report.average_records(records)
     layout = {"texts": ["file", "encoder"], "optional": ["encoder"]}
     measure = "spearman", "spearman"
     return FileReports(records, sts_report.warnings(records), sts_report.table_lines, layout, measure)

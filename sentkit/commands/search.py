@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from functools import cached_property
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 from sentkit.console import Console, RowProgress, print_table, reading
 from sentkit.errors import UsageError
@@ -21,14 +22,13 @@ if TYPE_CHECKING:
     from sentkit.model.query_encoder import EncodedRows
 
 TOP = 10  # hits, by default
-LARGE = 1_000_000  # bytes of text, for which nano takes about ten seconds
 
 
 @dataclass(frozen=True)
 class QueryFlags(StreamFlags):
     """The queries, and the rows that are searched.
 
-    [TEXT]...: Query texts. Without --corpus: one text, then the files to search.
+    [TEXT]...: Query texts. Without --corpus: one text, then the files to search, or folders of text files.
     --corpus FILE: Rows with vectors; only vector files are not kept in memory.
     --queries FILE: Rows with vectors; '-' is standard input. [default: -, without TEXT]
     """
@@ -52,7 +52,7 @@ class QueryFlags(StreamFlags):
 
         if self.corpus is not None:
             return []
-        files = list(expanded((self.texts or [])[1:]))
+        files = list(expanded((self.texts or [])[1:], folders=True))
         if not files:
             advice = "for the lines of files: sentkit search TEXT FILE..."
             raise UsageError("--corpus FILE is missing", advice=advice)
@@ -103,6 +103,19 @@ class PartFlags:
         return None if shard is None else (shard.number or shard.count, shard.count)
 
 
+@dataclass(frozen=True)
+class SearchMachineFlags:
+    """The model of TEXT, and the device that compares vectors.
+
+    --precision: auto: bf16 on a GPU that supports it well, else fp32. int8: see sentkit-encode(1).
+    --device auto|cpu|cuda[:N]: Device that compares vectors and runs the model of TEXT. [default: cpu; for
+        the model auto]
+    """
+
+    precision: Annotated[Literal["auto", "fp32", "bf16", "int8"], Needs("TEXT")] = "auto"
+    device: str | None = None
+
+
 def search(
     *,
     query: QueryFlags,
@@ -115,7 +128,7 @@ def search(
     output: options.ReportFlags,
     replace: Annotated[bool, Excludes("--flat"), Excludes("TEXT")] = False,
     model: Annotated[str | None, Needs("TEXT")] = None,
-    machine: Annotated[options.MachineFlags, Needs("TEXT")],
+    machine: SearchMachineFlags,
     run: options.QuietFlags,
 ) -> None:
     """Find the most similar rows of a corpus for each query.
@@ -133,7 +146,7 @@ def search(
       --top K: Maximum number of hits per query. [default: 10]
       --flat: Write one row per hit: fields of the query with _a, of the hit with _b, and rank.
       -m, --model MODEL: For TEXT: the model, for files or if the corpus does not name it, or if it has moved.
-          [default: as recorded, else nano; for files above 1 MB static]
+          [default: as recorded; static for files]
     """
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.sinks import check_rows_output
@@ -159,6 +172,7 @@ def search(
         candidates=binary.candidates,
         new=["hits", "part"][: 1 + bool(parts.shard)] if as_rows and not replace else [],
         part=parts.numbers,
+        device=options.find_device(machine.device or "cpu"),
     )
     check_rows_output(output.path)
     reads = {"--corpus": query.corpus, "--rescore": binary.rescore}
@@ -180,7 +194,8 @@ def search(
         output.open() as out,
     ):
         if query.corpus is None:
-            corpus, spec = encoded_corpus(inputs.other(*query.files), model, machine, console)
+            found = replace_fields(inputs.other(*query.files), by_paragraph=True)
+            corpus, spec = encoded_corpus(found, model, machine, console)
             encoded = query_texts((query.texts or [])[:1], model, corpus.path, spec, machine, console)
         else:
             with reading(console, stored := inputs.other(query.corpus)):
@@ -200,7 +215,7 @@ def query_texts(
     model: str | None,
     corpus: str,
     spec: Mapping[str, Any],
-    machine: options.MachineFlags,
+    machine: SearchMachineFlags,
     console: Console,
 ) -> "EncodedRows":
     """The queries as rows with vectors, which are computed when the search reads them.
@@ -212,7 +227,7 @@ def query_texts(
 
     recorded = Recorded(corpus, spec)
     encoder, declared = find_query_encoder(
-        model, recorded, device=machine.device, precision=machine.precision
+        model, recorded, device=machine.device or "auto", precision=machine.precision
     )
     console.note(f"loading {encoder.name}")
     console.warn(*encoder.notes)
@@ -230,21 +245,19 @@ def query_texts(
 
 
 def encoded_corpus(
-    inputs: "Inputs", model: str | None, machine: options.MachineFlags, console: Console
+    inputs: "Inputs", model: str | None, machine: SearchMachineFlags, console: Console
 ) -> "tuple[SearchCorpus, Mapping[str, Any]]":
     """The rows of files with their vectors, and the record of their space."""
-    from sentkit.formats.checkpoints.folders import NANO, STATIC
-    from sentkit.formats.rows.rows import size_of
+    from sentkit.formats.checkpoints.folders import STATIC
     from sentkit.metrics.neighbours.corpus import SearchCorpus, in_memory
     from sentkit.model import find_encoder
     from sentkit.model.query_encoder import encoded_files
     from sentkit.model.reading import ReadingOptions
 
-    if model is None and sum(size_of(path) or 0 for path in inputs.paths if path != "-") > LARGE:
-        model = STATIC
-        console.warn("files above 1 MB are encoded with static, which is faster and less exact than -m nano")
+    # static ranks the texts of questions and of a few words better than nano, in less time.
+    device, precision = machine.device or "auto", machine.precision
     encoder = find_encoder(
-        model or NANO, ReadingOptions(), device=machine.device, precision=machine.precision
+        model or STATIC, ReadingOptions(), device=device, precision=precision, compares=True
     )
     progress = RowProgress(console)
     progress.share = inputs.meter.share

@@ -1,22 +1,26 @@
 """`sentkit train`: fine-tuning of an encoder on rows."""
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sentkit.console import Console, StepProgress, print_described, print_table, show, watch_rows
+from sentkit.console import Console, StepProgress, print_described, print_table, print_text, show, watch_rows
 from sentkit.errors import UsageError
-from sentkit.flag_values import assignment, numbers
+from sentkit.flag_values import numbers
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
 from sentkit.flags.rules import Named, Range, words_of
 from sentkit.flags.training import CheckpointFlags, SavingFlags, SettingFlags, StartFlags
 from sentkit.process import check_threads, is_first_process
+
+if TYPE_CHECKING:
+    from sentkit.training.run_folders import RunFolders
 
 
 def train(
@@ -46,7 +50,7 @@ def train(
       sentkit train --list
       sentkit train simcse --list
       sentkit train simcse titles.txt -m BASE -o ckpt --epochs 2
-      sentkit train simcse titles.txt -o runs --dev pairs.jsonl --seed 0..2
+      sentkit train simcse titles.txt -o runs --dev pairs.jsonl --set lr=1e-5,3e-5
 
     Most used: METHOD [FILE]... -m -o --preset --set --epochs --dev --list -v
 
@@ -64,15 +68,16 @@ def train(
       --seed N|A,B|A..B: Random seed. Several seeds: one run each, in OUT/seed-N.
       --threads N: CPU threads. [default: as in the run to resume, else SENTKIT_THREADS, else all CPUs]
       --deterministic: Also on CUDA, every run writes the same bytes; slower.
-      --list: Show the methods; after METHOD, its settings and presets.
+      --list: Show the methods: for products, without labels, and of papers; after METHOD, its settings and
+          presets; with -o, the command of each run.
     """
     from sentkit.formats.checkpoints.commands import METHOD, Command, inputs_of
     from sentkit.formats.outputs.outputs import refuse_url
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.signals import handle_signals
     from sentkit.training.catalogue import METHODS, open_method
-    from sentkit.training.run_folders import RunFolders, result_line
-    from sentkit.training.settings import build, described
+    from sentkit.training.run_folders import folders_of
+    from sentkit.training.settings import build, combinations, described
 
     check_threads("--threads", threads)
     if method is None and list_:
@@ -88,7 +93,7 @@ def train(
     # Opening the method imports torch.
     with handle_signals(partial(say_stopping, console)) as stop, open_method(method) as loaded:
         kind = loaded.kind
-        if list_:
+        if list_ and not output.path:
             print_described(described(kind.Settings, kind.presets))
             return
         from sentkit.training.loop.state import Reporter
@@ -97,15 +102,21 @@ def train(
 
         given = settings.given(console)
         check_dev(dev, given)
-        model_given = getattr(context.get_parameter_source("model"), "name", "") == "COMMANDLINE"
-        built = build(kind.Settings, kind.presets, settings.preset, given)
+        grid = combinations(kind.Settings, given)
+        sweep = folders_of(Path(output.path), numbers("--seed", seed), grid)
+        built = [
+            build(kind.Settings, kind.presets, settings.preset, words_for(given | each)) for each in grid
+        ]
+        if list_:
+            print_text(command_lines(context, given, sweep))
+            return
         reads = {
             "--dev": dev,
             "--test": test,
             "--entries": entries,
             "--init": start.init,
             "--tokenizer": start.tokenizer,
-            **kind.other_checkpoints(built),
+            **kind.other_checkpoints(built[0]),  # names of checkpoints are no settings with several values
             METHOD: loaded.file,
         }
         bases = {} if start.init else {"-m": model}
@@ -113,12 +124,13 @@ def train(
         train_options = TrainOptions(
             method=loaded.name,
             method_digest=loaded.digest,
+            method_code=loaded.code,
             kind=kind,
-            settings=built,
-            folders=RunFolders(Path(output.path), numbers("--seed", seed)),
+            settings=built[0],
+            folders=sweep[0],
             model=model,
             entries=entries,
-            init=start.init_of(kind, model_given=model_given),
+            init=start.init_of(kind, model_given=is_given(context, "model")),
             dev=dev,
             test=test,
             device=device,
@@ -130,32 +142,85 @@ def train(
                 ("train", method), inputs_of({"FILE": row_flags.paths, **bases, **reads}), flags_of_rows
             ),
         )
-        folders, bar = train_options.folders, StepProgress(console)
+        every = [replace(train_options, settings=a, folders=b) for a, b in zip(built, sweep, strict=True)]
+        bar = StepProgress(console)
         others = row_flags.rejects and "/dev/null"  # of the other processes, which read the same rows
         opened = (row_flags if first else replace(row_flags, rejects=others)).open(
             console,
             output,
             known=(*LEARNED, "embedding"),
             reads={"-m": None if start.init else options.model_paths(model), **reads},
-            writes={"-o": folders.all_folders, "stdout": "-"},
+            writes={
+                "-o": [*dict.fromkeys(path for each in sweep for path in each.all_folders)],
+                "stdout": "-",
+            },
         )
         with opened as inputs:
             watch_rows(console, inputs)
-            if perform(
-                train_options, inputs, stop, Reporter(console.report, console.note, console.warn, bar.take)
-            ):
+            if perform(every, inputs, stop, Reporter(console.report, console.note, console.warn, bar.take)):
                 bar.done()
-                with (table := options.OutputFlags()).open() as out:
-                    show(
-                        folders.results(), result_line, out, as_table=table.on_terminal, texts=["checkpoint"]
-                    )
+                print_results(sweep, kind.Settings)
 
 
-def check_dev(dev: str | None, given: Sequence[str]) -> None:
+def print_results(sweep: "Sequence[RunFolders]", kind: type) -> None:
+    """Print the result of each run, or of a sweep the result of each combination of settings."""
+    from sentkit.training.run_folders import best_of, compared, result_line, sweep_line
+    from sentkit.training.settings import parsed
+
+    with (table := options.OutputFlags()).open() as out:
+        if sweep[0].sweep is None:
+            show(sweep[0].results(), result_line, out, as_table=table.on_terminal, texts=["checkpoint"])
+            return
+        results = compared(sweep, [parsed(kind, words_for(each.chosen)) for each in sweep])
+        lines = iter(sweep)
+        show(
+            results,
+            lambda record: sweep_line(record, next(lines).chosen),
+            out,
+            as_table=table.on_terminal,
+            optional=["step"],
+        )
+        if table.on_terminal:
+            print_text(best_of(results))
+
+
+def words_for(settings: Mapping[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in settings.items()]
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    return getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+
+
+def command_lines(
+    context: typer.Context, given: Mapping[str, str], sweep: "Sequence[RunFolders]"
+) -> Iterator[str]:
+    """The command of each run, which all have the flags of this command."""
+    from sentkit.training.runs.replay import operand, option
+
+    words = ["sentkit", "train"]
+    ours = {"list_", "path", "seed", "set_", "epochs", "batch", "lr"}
+    for each in sorted(context.command.params, key=lambda each: each.param_type_name):  # arguments first
+        if each.name is None or each.name in ours or not is_given(context, each.name):
+            continue
+        value = context.params[each.name]
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if each.param_type_name == "argument":
+                words.append(operand(one))
+            else:
+                words += [each.opts[-1]] if one is True else option(each.opts[-1], str(one))
+    for folders in sweep:
+        settings = [word for each in words_for({**given, **folders.chosen}) for word in ("--set", each)]
+        for seed in folders.seeds:
+            output = option("-o", str(folders.of_seed(seed)))
+            yield shlex.join([*words, *settings, "--seed", str(seed), *output])
+
+
+def check_dev(dev: str | None, given: Iterable[str]) -> None:
     """Refuse settings that have no effect without --dev."""
     from sentkit.training.recipe import OF_DEV
 
-    idle = [name for name, _ in map(assignment, given) if name in OF_DEV]
+    idle = [name for name in given if name in OF_DEV]
     if dev is None and idle:
         raise UsageError(f"{idle[0]} has no effect without --dev")
 
@@ -167,8 +232,19 @@ def say_stopping(console: Console) -> None:
 
 
 def print_methods() -> None:
-    from sentkit.training.catalogue import METHODS
+    """Print a table for each group; their columns have the same widths."""
+    from sentkit.training.catalogue import GROUPS, METHODS
 
-    columns = ("method", "description", "paper")
-    rows = [(name, each.summary, each.cite and f"arXiv {each.cite}") for name, each in METHODS.items()]
-    print_table(columns, rows, texts=columns, wrap=True)
+    known = [name for names in GROUPS.values() for name in names]
+    groups = {**GROUPS, "of papers": [name for name in METHODS if name not in known]}
+    longest = max(map(len, [*METHODS, *groups])), max(len(each.summary) for each in METHODS.values())
+    for number, (heading, names) in enumerate(groups.items()):
+        if number:
+            print_text([""])
+        columns = (heading.ljust(longest[0]), "description", "paper")
+        listings = {name: METHODS[name] for name in names}
+        rows = [
+            (name.ljust(longest[0]), each.summary.ljust(longest[1]), each.cite and f"arXiv {each.cite}")
+            for name, each in listings.items()
+        ]
+        print_table(columns, rows, texts=columns, wrap=True)

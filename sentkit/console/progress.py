@@ -177,11 +177,12 @@ class StepProgress(ProgressWriter):
     dev = ""  # the last score
     seed: int | None = None
     first = (0.0, 0)  # time and number of the first step of this seed
+    left: Sequence[str] = ()  # the time left at the last step
 
     def take(self, record: Mapping[str, Any]) -> None:
         """Report a step or a dev evaluation. The record contains a seed if several seeds are trained."""
         if record.get("seed") != self.seed:
-            self.seed, self.dev, self.first = record.get("seed"), "", (0.0, 0)
+            self.seed, self.dev, self.first, self.left = record.get("seed"), "", (0.0, 0), ()
         run = "" if self.seed is None else f"seed {self.seed}: "
         if "dev" in record:
             score, before = record["dev"], record["before"]
@@ -190,16 +191,17 @@ class StepProgress(ProgressWriter):
             if record["best"]:
                 better = before is None or not before >= score
                 how = " (best so far)" if better else f" (the best step, but step 0 has {before:.2f})"
-            self.say(f"{run}step {record['step']}:  {self.dev}{how}")
+            left = self.left if self.form == "log" else ()
+            self.say(f"{run}step {record['step']}:  " + ", ".join([f"{self.dev}{how}", *left]))
             return
         if not self.first[1]:
             self.first = self.clock(), record["step"]
+        start, first = self.first
+        done = (record["step"] - first) / (record["of"] - first) if record["of"] > first else 0.0
+        self.left = time_left(done, self.clock() - start) if done < 1 else ()
         if self.due():
             self.last = self.clock()
-            start, first = self.first
-            done = (record["step"] - first) / (record["of"] - first) if record["of"] > first else 0.0
-            left = time_left(done, self.last - start)
-            self.show([f"{run}step {record['step']}/{record['of']}", *left, *self.words(record)])
+            self.show([f"{run}step {record['step']}/{record['of']}", *self.left, *self.words(record)])
 
     def words(self, record: Mapping[str, Any]) -> list[str]:
         """The most important ones first."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
+from sentkit.flag_values import numbers
 from sentkit.flags.rows import FieldFlags
 from sentkit.flags.rules import Excludes, Needs, Range
 
@@ -19,9 +20,9 @@ class GoldFlags:
     --gold NAME: Report correlations with this field, a human score.
     --label NAME: Report average precision, AUC and the threshold of the best F1 for this field, 0 or 1.
     --precision-at P: With --label: the threshold with the highest recall at a precision of at least P.
-    --group NAME: With --gold: the field that names the group of a row.
-    --aggregate: all: one correlation of all pairs; mean: mean of the groups; weighted: mean weighted by the
-        pairs of each group.
+    --group NAME[:HOW]: With --gold: the field that names the group of a row. HOW: all: one correlation of all
+        pairs; mean: mean of the groups; weighted: mean weighted by the pairs of each group. [default: all]
+    --dim N,N: With --gold: also the correlations of the first N numbers, with tests against all numbers.
     --baseline FILE: The same pairs, encoded by another model, or with --qrels other hits.
     --fail-under X: Exit code 1 if Spearman, average precision or nDCG@10 (x 100) is below X.
     --seen ROWS: With --gold: training rows; also report the correlation without the pairs that occur in them.
@@ -32,7 +33,7 @@ class GoldFlags:
     label: Annotated[str | None, Excludes("--gold")] = None
     precision_at: Annotated[float | None, Range(min=0, max=1), Needs("--label")] = None
     group: Annotated[str | None, Needs("--gold")] = None
-    aggregate: Annotated[Literal["all", "mean", "weighted"], Needs("--group")] = "all"
+    dim: Annotated[str | None, Needs("--gold"), Excludes("--baseline")] = None
     baseline: Annotated[str | None, Needs("--gold or --label or --qrels")] = None
     fail_under: Annotated[float | None, Needs("--gold or --label or --qrels")] = None
     seen: Annotated[list[str] | None, Needs("--gold")] = None
@@ -44,6 +45,12 @@ class GoldFlags:
 
         return list(expanded(self.seen or []))
 
+    @property
+    def grouping(self) -> tuple[str | None, str]:
+        """The field of --group, and the aggregate."""
+        field, _, how = (self.group or "").rpartition(":")
+        return (field, how) if field and how in ("all", "mean", "weighted") else (self.group, "all")
+
     def options(self, rows: FieldFlags, metric: str) -> "ScoreOptions":
         """The flags as a report takes them."""
         from sentkit.metrics.sts.gold_pairs import ScoreOptions
@@ -51,11 +58,13 @@ class GoldFlags:
 
         field = self.gold or self.label
         assert field is not None
+        group, aggregate = self.grouping
         return ScoreOptions(
             rows.theirs(field),
-            rows.theirs(self.group),
+            rows.theirs(group),
             metric,
-            self.aggregate,
+            aggregate,
+            dims=numbers("--dim", self.dim) if self.dim else (),
             seen=SeenPairs(self.seen_paths) if self.seen else None,
             binary=self.label is not None,
         )

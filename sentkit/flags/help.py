@@ -53,7 +53,7 @@ def is_flag(parameter: Any) -> bool:
 
 
 def names_of(parameter: Any) -> list[str]:
-    return parameter.opts if is_flag(parameter) else [parameter.metavar]
+    return [*parameter.opts, *parameter.secondary_opts] if is_flag(parameter) else [parameter.metavar]
 
 
 def value_of(parameter: Any) -> str:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 from sentkit.console import Console, print_pairs
 from sentkit.errors import CannotCreateError, UsageError
-from sentkit.flags.rules import MAY_BE_EMPTY, Named, Range, Variable
+from sentkit.flags.rules import MAY_BE_EMPTY, Excludes, Named, Range, Variable
+from sentkit.process import may_have_gpu
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.outputs import Paths
     from sentkit.formats.vectors.sinks import VectorOutput
+    from sentkit.metrics.device import Device
     from sentkit.model.reading import ReadingOptions
 
 Count = Annotated[int | None, Range(min=1)]
@@ -110,12 +112,12 @@ class OutputFlags:
 
         check_creatable(self.path, force=self.force)
 
-    def check_rows(self) -> None:
-        """Refuse an output that exists or is not a file of rows, before any work."""
+    def check_rows(self, *, vectors: bool = False) -> None:
+        """Refuse an output that exists or is not a file of rows or, with `vectors`, of vectors."""
         from sentkit.formats.outputs.outputs import refuse_existing
-        from sentkit.formats.vectors.sinks import check_rows_output
+        from sentkit.formats.vectors.sinks import check_output, check_rows_output
 
-        check_rows_output(self.path)
+        (check_output if vectors else check_rows_output)(self.path)
         refuse_existing(self.path, force=self.force)
 
     @property
@@ -161,6 +163,25 @@ class ReportFlags(OutputFlags):
 
 
 @dataclass(frozen=True)
+class TableFlags(ReportFlags):
+    """An output that is a table on a terminal, or on request in a pipe.
+
+    --json/--table: Print a report as JSON, or as a table. [default: a table on a terminal]
+    """
+
+    json: Annotated[bool | None, Named("--json/--table")] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.json is False and self.path != "-":
+            raise UsageError("--table is for standard output", advice="use > FILE in place of -o FILE")
+
+    @property
+    def as_table(self) -> bool:
+        return self.on_terminal if self.json is None else not self.json
+
+
+@dataclass(frozen=True)
 class QuietFlags:
     """The messages of a command.
 
@@ -203,6 +224,34 @@ class ExactMachineFlags(MachineFlags):
     """
 
     precision: Literal["auto", "fp32", "bf16"] = "fp32"
+
+
+def find_device(name: str) -> "Device | None":
+    """The device that compares vectors; None for the CPU, without an import of torch."""
+    if name == "cpu" or (name == "auto" and not may_have_gpu()):
+        return None
+    from sentkit.metrics.device import Device
+    from sentkit.model.transformer.device import pick_device
+
+    device = pick_device(name)
+    return None if name == "auto" and device.type == "cpu" else Device(device)
+
+
+@dataclass(frozen=True)
+class ComparingFlags:
+    """The device that compares vectors.
+
+    --device cpu|cuda[:N]|auto: Device that compares vectors; the output has the same bytes on each.
+    """
+
+    device: Annotated[
+        str,
+        Excludes("--metric euclidean|manhattan", ", which the CPU compares"),
+        Excludes("--algorithm agglomerative|hdbscan", ", which runs on the CPU"),
+    ] = "cpu"
+
+    def find(self) -> "Device | None":
+        return find_device(self.device)
 
 
 @dataclass(frozen=True)

@@ -159,12 +159,27 @@ class RowFlags(StreamFlags):
 
 
 @dataclass(frozen=True)
+class TextFlags(RowFlags):
+    """The input of `encode`.
+
+    [FILE]...: JSONL, text, TSV, CSV or Parquet, also .gz or .zst; a folder of text. [default: standard
+        input, also '-']
+    """
+
+    @cached_property
+    def paths(self) -> list[str]:
+        from sentkit.formats.files import expanded
+
+        return list(expanded(self.files or ["-"], folders=True))
+
+
+@dataclass(frozen=True)
 class UnusualFlags(RowFlags):
     """The input of `cat`, also if it is unusual.
 
     --files-from LIST: Read the names of the files from LIST, one per line or with NUL between them; '-' is
         standard input.
-    --from FORMAT: Input format: jsonl, text, tsv, csv or parquet. [default: by suffix]
+    --from FORMAT: Input format: jsonl, text, paragraphs, tsv, csv or parquet. [default: by suffix]
     --quoting: For TSV and CSV. csv: fields may be quoted; none: a quote is text. [default: by format]
     --columns A,B,...: For TSV and CSV without a header: the names of the columns.
     --max-line SIZE: Maximum bytes of a row; a longer row is a bad row. Suffixes: K, M, G.
@@ -172,7 +187,7 @@ class UnusualFlags(RowFlags):
     """
 
     files_from: str | None = None
-    from_: Literal["jsonl", "text", "tsv", "csv", "parquet"] | None = None
+    from_: Literal["jsonl", "text", "paragraphs", "tsv", "csv", "parquet"] | None = None
     quoting: Literal["none", "csv"] | None = None
     columns: str | None = None
     max_line: str = "64M"

@@ -32,8 +32,8 @@ class CheckpointFlags(options.OutputFlags):
 class SettingFlags:
     """The settings of the method.
 
-    --set NAME=VALUE: Change a setting of the method; repeatable. Of equal names, the last value is used.
-        Flags such as --lr have priority.
+    --set NAME=VALUE: Change a setting; repeatable. Of equal names, the last value is used; flags such as
+        --lr have priority. A list, as in lr=1e-5,3e-5, trains a run for each value.
     --preset NAME: Settings of a published recipe.
     --epochs N: Same as --set epochs=N.
     --batch N: Same as --set batch=N.
@@ -46,8 +46,8 @@ class SettingFlags:
     batch: int | None = None
     lr: float | None = None
 
-    def given(self, console: Console) -> list[str]:
-        """Every --set, then every other flag as NAME=VALUE.
+    def given(self, console: Console) -> dict[str, str]:
+        """The value of each setting that --set or another flag gives.
 
         The order of options on the command line is not available here, so a flag always overrides --set.
         """
@@ -58,7 +58,7 @@ class SettingFlags:
             if name in given and value != given[name]:
                 flag = f"--{name.replace('_', '-')} {given[name]}"
                 console.warn(f"--set {each} has no effect: {flag} overrides it")
-        return [*(self.set_ or []), *(f"{name}={value}" for name, value in given.items())]
+        return dict(map(assignment, self.set_ or [])) | given
 
 
 @dataclass(frozen=True)

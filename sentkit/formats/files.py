@@ -221,14 +221,20 @@ def read_list(path: str) -> list[str]:
     return names
 
 
-def expanded(paths: Sequence[str]) -> Iterator[str]:
+TEXTS = (".txt", ".text", ".md", ".markdown", ".rst")  # suffixes of the text files of a folder
+
+
+def expanded(paths: Sequence[str], *, folders: bool = False) -> Iterator[str]:
     """The paths; for a pattern that is not the name of a file, the matching files in sorted order.
 
-    A pattern matches no folders except vector folders.
+    A pattern matches no folders except vector folders. With `folders`, any other folder is its text files.
     """
     for path in paths:
         if is_url(path):
             yield from matching(path)
+            continue
+        if folders and is_folder(path) and not is_there(Path(path, "run.json")):
+            yield from text_files(path)
             continue
         if MARKS.isdisjoint(path) or os.path.lexists(path):
             yield path
@@ -240,6 +246,19 @@ def expanded(paths: Sequence[str]) -> Iterator[str]:
         if not matches:
             raise NoInputError(f"{path}: no file matches this pattern")
         yield from matches
+
+
+def text_files(folder: str) -> list[str]:
+    """The text files in a folder and in the folders below it, in sorted order, without hidden ones."""
+    found = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        shown = (name for name in names if not name.startswith(".") and bare_suffix(name) in TEXTS)
+        found += [os.path.join(place, name) for name in shown]  # noqa: PTH118  # Path drops a leading "./"
+    if not found:
+        problem = f"{folder}: is a folder without text files ({', '.join(TEXTS)})"
+        raise NoInputError(problem, advice=f"name the files, such as {folder.rstrip('/')}/*.jsonl")
+    return sorted(found)
 
 
 def inside(folder: str, name: str) -> str:

@@ -27,10 +27,12 @@ def find_encoder(
     recorded: str | None = None,
     products: str | None = None,
     download: bool = True,
+    compares: bool = False,
 ) -> Model:
     """Return the static or transformer model with this name, without loading transformer weights.
 
-    `recorded` is the precision of earlier vectors. It replaces that of a transformer.
+    `recorded` is the precision of earlier vectors. It replaces that of a transformer. `compares`: the device
+    also compares vectors, so it need not run a static model.
     """
     from sentkit.model.checkpoint_model import CheckpointModel
     from sentkit.model.static import models
@@ -44,7 +46,7 @@ def find_encoder(
         return CheckpointModel(
             found, options, device=device, precision=recorded or precision, products=products
         )
-    models.check_machine(device, precision)
+    models.check_machine("cpu" if compares else device, precision)
     if folder is not None:
         return models.read_folder(folder, name, options)
     return models.read_vectors(name, options) if file else models.read_sets(options)

@@ -4,12 +4,15 @@ These are folders of `sentkit train classify`, models of transformers for sequen
 CrossEncoders of sentence-transformers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from sentkit.arrays import Float64
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint, checkpoint_in, find_model, is_static
 from sentkit.formats.checkpoints.modules import StoredDeclaration
@@ -132,6 +135,21 @@ class ClassifierModel:
             )
             raise DataError(problem, source=self.name)
         return loaded
+
+    def scorer(self) -> Callable[[Sequence[tuple[str, str]]], Float64]:
+        """Return a function from pairs of texts to the score of each one; the model has one output."""
+        from sentkit.model.encoding import encode_texts
+
+        head = self.load()
+
+        def scores(pairs: Sequence[tuple[str, str]]) -> Float64:
+            [outputs] = encode_texts(self.tokenizer(pairs), head, head.budget)
+            values = self.answers.values(outputs.astype(np.float64))[:, 0]
+            if not np.isfinite(values).all():
+                raise DataError("an output of the classifier is NaN or infinity", source=self.name)
+            return values
+
+        return scores
 
 
 def classifier_in(name: str) -> Checkpoint:

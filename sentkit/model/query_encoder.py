@@ -74,7 +74,9 @@ def find_query_encoder(
     """
 
     def find(name: str, options: ReadingOptions, *, download: bool = True) -> Model:
-        return find_encoder(name, options, device=device, precision=precision, download=download)
+        return find_encoder(
+            name, options, device=device, precision=precision, download=download, compares=True
+        )
 
     options, prompt = recorded.options(), recorded.prompt
     if recorded.model is None:

@@ -24,7 +24,7 @@ LINE = 1.27 * TEXT * POINT  # inches from one line of text to the next
 MANY_NAMES = 40  # of an axis; more have the small font
 SHOWN = 34  # characters of a name beside an axis
 MANY = 200  # points of a panel; more are smaller
-WIDE = 24  # bars on a page of 174 millimetres; more have no room for their values
+VALUES = 96  # characters of values above the bars of a page of 174 millimetres; more have no room
 # From dark to light, so that neighbours differ in grey; Okabe and Ito's, except for the first.
 COLOURS = ("#0b3c6f", "#d55e00", "#56b4e9", "#009e73", "#000000", "#cc79a7", "#e69f00", "#8c8c8c")
 FILLS = ("#0b3c6f", "#9ecae1", "#d55e00", "#f0e0b0", "#555555", "#cccccc")
@@ -89,7 +89,7 @@ def figure_of(picture: Picture, width: float) -> Any:
     rows = math.ceil(len(picture.panels) / columns)
     series = [each for panel in picture.panels for each in panel.series]
     named = dict.fromkeys(each.name for each in series if each.name)
-    has_legend = len(named) > 1 or any(each.form == "level" for each in series)
+    has_legend = len(named) > 1 or any(each.name and each.form in ("bars", "level") for each in series)
     letters = max((len(shortened(name)) for name in named), default=0) + 9  # with the sample of the series
     entries = max(1, min(len(named), int(inches / LETTER / letters)))  # in a line of the legend
     height = rows * max(panel_height(each, picture, inches / columns) for each in picture.panels)
@@ -214,8 +214,8 @@ def draw_bars(axes: Any, series: Series, bars: list[Series], number: int, width:
         linewidth=0.5,
         hatch="" if number < len(FILLS) else "////",
     )
-    groups = len(np.unique(np.concatenate([each.x for each in bars])))
-    if len(bars) * groups <= WIDE * width * INCH / 174:
+    letters = len(bars) * max(len(f"{value:.1f}") for each in bars for value in each.y)  # of a group
+    if letters * len({x for each in bars for x in each.x}) <= VALUES * width * INCH / 174:
         axes.bar_label(drawn, fmt="%.1f", fontsize=SMALL, padding=1.5)
     return drawn
 

@@ -59,6 +59,7 @@ class Result:
     value: float | None
     deviations: Mapping[str, float]  # by name: over folds, draws, clusterings (seeds of k-means), classifiers
     encoder: str  # the label of the space
+    n: int | None = None  # rows or queries that have a value; None in results of older versions
     similarities: Float64 | None = None  # of the pairs of STS
     gold: Float64 | None = None
 
@@ -152,7 +153,8 @@ class Evaluator:
                     model_of_part = model if prompt is None else find(prompt)
                 labels.append(self.encode(encoder, model_of_part, source, path, test))
             if test.suite == "retrieval":
-                return Result(retrieved(made, test), {}, labels[0])
+                value, n = retrieved(made, test)
+                return Result(value, {}, labels[0], n)
             with named_after(test.path):
                 return self.score(made, test, labels[0])
 
@@ -189,11 +191,11 @@ class Evaluator:
             pairs = read_gold_pairs(inputs, path, gold, paired=False)
             correlation = spearman if SUITES[test.suite].value == "spearman" else pearson
             value = 100.0 * correlation(pairs.similarities, pairs.gold)
-            return Result(defined(value), {}, label, pairs.similarities, pairs.gold)
+            return Result(defined(value), {}, label, len(pairs), pairs.similarities, pairs.gold)
         if test.suite == "clustering":
             run = ClusteringRun(inputs=inputs, warn=self.warn, seeds=SEEDS)
             *_, last = agreement_records(run, LABEL)
-            return Result(last["acc_mean"], named("clusterings", last["acc_sd"]), label)
+            return Result(last["acc_mean"], named("clusterings", last["acc_sd"]), label, last["n"])
         files = {part: made[source] for part, source in test.parts.items()}
         if test.suite == "few-shot":
             options = ProbeOptions(LABEL, shots=SHOTS, jobs=self.jobs)
@@ -210,7 +212,8 @@ class Evaluator:
         inner = [record["sd"] for record in records if "sd" in record]
         name = "draws" if test.suite == "few-shot" else FOLDS
         deviations |= named(name, statistics.fmean(inner) if inner else None)
-        return Result(statistics.fmean(values), deviations, label)
+        n = records[0].get("n_test", records[0]["n"])
+        return Result(statistics.fmean(values), deviations, label, n)
 
 
 def named(name: str, deviation: float | None) -> dict[str, float]:
@@ -239,8 +242,8 @@ def prompts_of(model: Model) -> Mapping[str, str]:
     return {} if checkpoint is None else checkpoint.declared.prompts
 
 
-def retrieved(made: Mapping[str, str], test: TestSet) -> float:
-    """The mean nDCG@10 x 100 of the queries in the corpus."""
+def retrieved(made: Mapping[str, str], test: TestSet) -> tuple[float, int]:
+    """The mean nDCG@10 x 100 of the queries in the corpus, and their number."""
     path, qrels_path = made[test.parts["queries"]], test.parts["qrels"]
     inputs = Inputs([path], vector_file=rows_in)
     qrels = read_qrels(Inputs([qrels_path]), qrels_path)
@@ -252,7 +255,8 @@ def retrieved(made: Mapping[str, str], test: TestSet) -> float:
             rows = (search.corpus.row(place) for place, _ in hits)
             documents = [(0.0, reader.id_of(row, "document")) for row in rows]
             reader.add(run, reader.id_of(query, "query"), documents)
-    return float(values_of(run, qrels, qrels_path, missing_is_zero=False)[:, 0].mean())
+    values = values_of(run, qrels, qrels_path, missing_is_zero=False)[:, 0]
+    return float(values.mean()), len(values)
 
 
 @contextmanager
@@ -266,7 +270,7 @@ def named_after(source: str) -> Iterator[None]:
 
 def record_of(result: Result) -> dict[str, Any]:
     record: dict[str, Any] = {"encoder": result.encoder, "value": result.value}
-    record["deviations"] = dict(result.deviations)
+    record |= {"deviations": dict(result.deviations), "n": result.n}
     if result.similarities is not None and result.gold is not None:
         record |= {"similarities": result.similarities.tolist(), "gold": result.gold.tolist()}
     return record
@@ -283,4 +287,5 @@ def read_result(path: Path) -> Result:
             problem = f'not a result of sentkit report: "{name}" is missing or not of its type'
             raise DataError(problem, source=str(path), advice="remove the file")
     arrays = [np.array(record[name], np.float64) for name in ("similarities", "gold") if name in record]
-    return Result(record["value"], record["deviations"], record["encoder"], *arrays)
+    n = record.get("n", len(arrays[0]) if arrays else None)
+    return Result(record["value"], record["deviations"], record["encoder"], n, *arrays)

@@ -1,5 +1,6 @@
 """Results of checkpoints -> the values of rows: mean, deviation, interval, difference to a baseline."""
 
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,10 @@ import numpy as np
 from sentkit.arrays import Float64
 from sentkit.labels.clusters.reports import mean_if_known
 from sentkit.metrics.sts.intervals import (
+    BOOTSTRAP_LIMIT,
     Interval,
+    Seed,
+    fisher_interval,
     percentile_interval,
     resampled_mean,
     resamples_for,
@@ -44,6 +48,7 @@ class Measured:
     values: tuple[float | None, ...]  # of the checkpoints
     deviations: Mapping[str, float]  # by name: over seeds, classifiers, clusterings, draws, folds
     readout: str
+    n: int | None = None  # rows of the test set that have a value; None for an average
     interval: Interval | None = None
     difference: Difference | None = None
 
@@ -60,7 +65,7 @@ class Measured:
     def record(self, baseline: Row | None) -> dict[str, Any]:
         record: dict[str, Any] = {
             **{"row": self.row.label, "readout": self.readout, "suite": self.task[0], "task": self.name},
-            **{"metric": SUITES[self.task[0]].value, "value": self.value, "sd": self.sd},
+            **{"metric": SUITES[self.task[0]].value, "n": self.n, "value": self.value, "sd": self.sd},
             "deviations": dict(self.deviations),
             **{"checkpoints": list(self.row.models), "values": list(self.values)},
         }
@@ -86,6 +91,21 @@ def deviations_of(values: Sequence[float | None], results: Sequence[Result]) -> 
 
 
 @dataclass(frozen=True, slots=True)
+class Scored:
+    """The similarities of the same pairs by each seed of a row."""
+
+    columns: Sequence[Float64]
+    gold: Float64
+    kind: str  # of the correlation
+    place: int  # of the test set among those of the averages
+
+    def resamples(self, seed: Seed) -> Float64:
+        """The mean of the correlations in each resample; with seed 0, those of `sentkit score`."""
+        count = resamples_for(len(self.gold))
+        return resampled_mean(self.columns, self.gold, self.kind, count=count, seed=seed)
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """`results` has a result for each row, checkpoint and test set that did not fail."""
 
@@ -95,7 +115,9 @@ class Measurement:
     results: Mapping[tuple[str, int, str, str], Result]
     intervals: bool = False
     baseline: Row | None = None
-    drawn: dict[tuple[str, Task], Float64] = field(default_factory=dict)  # resamples by label of the row
+    # By label of the row: the pairs, and their resamples.
+    scored: dict[tuple[str, Task], "Scored"] = field(default_factory=dict)
+    drawn: dict[tuple[str, Task], Float64] = field(default_factory=dict)
 
     def measure(self) -> list[Measured]:
         """All rows in all tasks, with the averages of the papers."""
@@ -118,17 +140,12 @@ class Measurement:
             known = task_names()[suite]
             task = (suite, test.task if test.task in known else test.name)
             name = known.get(test.task, test.name)
-            yield Measured(row, task, name, values, deviations, " ".join(readouts))
+            yield Measured(row, task, name, values, deviations, " ".join(readouts), results[0].n)
             if (self.intervals or self.baseline is not None) and results[0].gold is not None:
                 columns = [result.similarities for result in results if result.similarities is not None]
-                self.drawn[row.label, task] = self.resamples(columns, results[0].gold, test)
-
-    def resamples(self, columns: Sequence[Float64], gold: Float64, test: TestSet) -> Float64:
-        """Independent for different test sets, and the same pairs for all rows."""
-        own = [each.name for each in self.tests if each.suite == "pairs"]
-        place = len(PLACES) + own.index(test.name) if test.suite == "pairs" else PLACES[test.name]
-        count, kind = resamples_for(len(gold)), SUITES[test.suite].value
-        return resampled_mean(columns, gold, kind, count=count, seed=(0, place))
+                scored = Scored(columns, results[0].gold, SUITES[suite].value, PLACES.get(test.name, 0))
+                self.scored[row.label, task] = scored
+                self.drawn[row.label, task] = scored.resamples(0)
 
     def average(self, row: Row, suite: str, tasks: Sequence[Measured]) -> Iterator[Measured]:
         """The mean over the tasks of the papers, if all of them are present."""
@@ -139,7 +156,9 @@ class Measurement:
         values = tuple(map(mean_if_known, zip(*(each.values for each in present), strict=True)))
         yield Measured(row, (suite, "avg"), "avg", values, deviations_of(values, ()), present[0].readout)
         keys = [(row.label, each.task) for each in present]
-        if arrays := [self.drawn[key] for key in keys if key in self.drawn]:
+        if parts := [self.scored[key] for key in keys if key in self.scored]:
+            # Independent for different test sets, and the same pairs for all rows.
+            arrays = [part.resamples((0, part.place)) for part in parts]
             self.drawn[row.label, (suite, "avg")] = np.mean(arrays, axis=0)
 
     def with_resamples(self, each: Measured, found: Sequence[Measured]) -> Measured:
@@ -152,5 +171,9 @@ class Measurement:
             value = np.nan if each.value is None or other is None else each.value - other
             resampled = own - self.drawn[base.label, each.task]
             difference = Difference(value, percentile_interval(resampled), two_sided_p(resampled))
-        interval = percentile_interval(own) if self.intervals else None
+        if not self.intervals:
+            return replace(each, difference=difference)
+        interval, scored = percentile_interval(own), self.scored.get((each.row.label, each.task))
+        if scored is not None and len(scored.columns) == 1 and len(scored.gold) > BOOTSTRAP_LIMIT:
+            interval = fisher_interval(scored.kind, (each.value or math.nan) / 100.0, len(scored.gold))
         return replace(each, interval=interval, difference=difference)

@@ -114,6 +114,7 @@ def measured_tables(
     for table in published:
         sources = [table.source(task) for task in table.tasks]
         found = [line for row in rows for line in lines_of(row, sources, measured, baseline)]
+        found[:0] = lines_of_n(sources, measured)
         added = (Line((HERE if line[2] else "", line[0], line[2]), line[3], here=True) for line in found)
         tables.append(published_table(table, [*added], bases))
     return tables
@@ -130,13 +131,22 @@ def own_table(rows: Sequence[Row], measured: Sequence[Measured], baseline: Row |
         for name, task in zip(names, order, strict=True)
     ]
     several = any(len(row.models) > 1 for row in rows)
+    found = [line for row in rows for line in lines_of(row, order, measured, baseline)]
     lines = tuple(
         Line((name, seeds, readout) if several else (name, readout), cells, here=True)
-        for row in rows
-        for name, seeds, readout, cells in lines_of(row, order, measured, baseline)
+        for name, seeds, readout, cells in [*lines_of_n(order, measured), *found]
     )
     title = "; ".join(f"{suite}: {SUITES[suite].unit}" for suite in dict.fromkeys(task[0] for task in order))
     return Table(title, ("row", "seeds", "readout") if several else ("row", "readout"), tuple(columns), lines)
+
+
+def lines_of_n(
+    sources: Sequence[Task], measured: Sequence[Measured]
+) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
+    """A line with the number of rows or queries of each task, if it is known."""
+    counts = {each.task: str(each.n) for each in measured if each.n is not None}
+    if counts:
+        yield "n", "", "", tuple(counts.get(source, "") for source in sources)
 
 
 def lines_of(
@@ -159,7 +169,7 @@ def lines_of(
             f"{shown(each.value)} {interval_cell(each.interval)}" if each else "" for each in differences
         ]
         yield f"  minus {baseline.label}", "", "", tuple(texts)
-        yield "  p", "", "", tuple(f"{each.p:.3f}" if each else "" for each in differences)
+        yield "  p", "", "", tuple(shown(each.p, decimals=3) if each else "" for each in differences)
 
 
 def interval_cell(interval: Interval | None) -> str:

@@ -114,6 +114,10 @@ GENERAL = {
     # teachers
     "distill": general("learn the vectors of a teacher", "distill:Distill"),
 }
+GROUPS = {  # of --list; the other methods are those of single papers
+    "for products": ("contrast", "distill", "classify", "sbert", "cosent", "angle"),
+    "without labels": ("simcse", "tsdae", "mlm", "esimcse", "promptbert", "ct", "is-bert", "rank-encoder"),
+}
 METHODS = {name: listing for paper in PAPERS.values() for name, listing in paper.methods.items()} | GENERAL
 
 

@@ -30,6 +30,7 @@ class TrainOptions:
     method: str
     kind: type[Method]
     method_digest: str | None = None  # of the file of a user's method
+    method_code: bytes | None = None  # this file, unless it is part of a package
     settings: Any
     folders: RunFolders
     model: str = "nano"

@@ -84,7 +84,12 @@ class Recipe:
         choices=("fp32", "bf16", "auto"),
     )
     dedup: bool = ours(False, "skip rows with texts that occurred before")
-    eval_every: int = ours(0, "steps between two evaluations on --dev; 0: once per epoch", least=0)
+    eval_every: int | None = ours(
+        None,
+        "steps between two evaluations on --dev, which the end of an epoch adds; 0: only these ends; none: a"
+        " tenth of the run, at most 1000 steps, or with patience 0",
+        least=0,
+    )
     patience: int = ours(0, "evaluations without a better score before the run ends; 0: no limit", least=0)
     early_stop: str = ours(
         "patience",

@@ -4,9 +4,9 @@ import fcntl
 import os
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,21 @@ RESULTS = ("method", "readout", "step", "dev_before", "dev")
 
 @dataclass(frozen=True, slots=True)
 class RunFolders:
-    """OUT for one seed, OUT/seed-1 and so on for several."""
+    """OUT for one seed, OUT/seed-1 and so on for several; in a sweep, OUT/NAME=VALUE,NAME=VALUE/seed-1."""
 
     output: Path
     seeds: Sequence[int]
+    sweep: Path | None = None  # OUT of a sweep, where `output` is the folder of one combination of settings
+    chosen: Mapping[str, str] = field(default_factory=dict)  # this combination
 
     @property
     def several(self) -> bool:
-        return len(self.seeds) > 1
+        return len(self.seeds) > 1 or self.sweep is not None
 
     @property
     def rows(self) -> Path:
         """The folder of the token files during the runs."""
-        return self.output / "rows.part" if self.several else part_of(self.output)
+        return (self.sweep or self.output) / "rows.part" if self.several else part_of(self.output)
 
     def of_seed(self, seed: int) -> Path:
         return self.output / f"seed-{seed}" if self.several else self.output
@@ -46,8 +48,9 @@ class RunFolders:
 
     def refuse_existing(self, *, resume: bool, force: bool) -> None:
         """Raise an error if an existing checkpoint or an unfinished run would be overwritten."""
-        if self.several and (self.output.is_file() or (self.output / "config.json").exists()):
-            raise CannotCreateError(f"{self.output}: is a file or a checkpoint, not a folder of runs")
+        for folder in (self.sweep or self.output, self.output) if self.several else ():
+            if folder.is_file() or (folder / "config.json").exists():
+                raise CannotCreateError(f"{folder}: is a file or a checkpoint, not a folder of runs")
         for output in map(self.of_seed, self.seeds):
             if output.is_symlink():
                 raise CannotCreateError(f"{output}: is a symbolic link; give the path of the folder")
@@ -69,21 +72,51 @@ class RunFolders:
             of_run = {name: declaration.get(name) for name in RESULTS}
             test = {"test": declaration["test"]} if "test" in declaration else {}
             results.append({"checkpoint": readable(str(self.of_seed(seed))), "seed": seed, **of_run, **test})
-        spread = spread_of("dev", [record["dev"] for record in results])
-        tests = [record["test"] for record in results if "test" in record]
-        for name in dict.fromkeys(name for test in tests for name in test if name != "rows"):
-            spread |= spread_of(f"test_{name}", [test[name] for test in tests])
-        if spread:
+        spread = {name: value for name, value in spread_of(results).items() if value is not None}
+        if spread and len(results) > 1:
             results.append({"checkpoint": readable(str(self.output)), "seeds": list(self.seeds), **spread})
         return results
 
 
-def spread_of(name: str, scores: Sequence[float | None]) -> dict[str, float]:
-    """Return the mean and the sample standard deviation; nothing for one score or if one is undefined."""
-    known = [score for score in scores if score is not None]
-    if not 1 < len(known) == len(scores):
-        return {}
-    return {f"{name}_mean": statistics.fmean(known), f"{name}_sd": statistics.stdev(known)}
+def folders_of(
+    output: Path, seeds: Sequence[int], combinations: Sequence[Mapping[str, str]]
+) -> list[RunFolders]:
+    """Return the folders of each combination of settings, or those of the only one, which is empty."""
+    if not combinations[0]:
+        return [RunFolders(output, seeds)]
+    names = [",".join(map("=".join, chosen.items())) for chosen in combinations]
+    places = zip(names, combinations, strict=True)
+    return [RunFolders(output / name, seeds, output, chosen) for name, chosen in places]
+
+
+def spread_of(runs: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Return the mean and the sample standard deviation of each score; None if one score is undefined."""
+    scores = {"dev": [run["dev"] for run in runs]}
+    tests = [run["test"] for run in runs if "test" in run]
+    for name in dict.fromkeys(name for test in tests for name in test if name != "rows"):
+        scores[f"test_{name}"] = [test[name] for test in tests]
+    spread = dict[str, float | None]()
+    for name, values in scores.items():
+        known = values if None not in values else []
+        spread[f"{name}_mean"] = statistics.fmean(known) if known else None
+        spread[f"{name}_sd"] = statistics.stdev(known) if len(known) > 1 else None
+    return spread
+
+
+def compared(sweep: Sequence[RunFolders], values: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the result of each combination of settings, which has these values; one is the best on --dev."""
+    results: list[dict[str, Any]] = []
+    for folders, chosen in zip(sweep, values, strict=True):
+        runs = [record for record in folders.results() if "seed" in record]
+        record = {"checkpoint": readable(str(folders.output)), **chosen, "method": runs[0]["method"]}
+        before = [run["dev_before"] for run in runs]
+        record |= {"seeds": list(folders.seeds), "step": [run["step"] for run in runs]}
+        record["dev_before"] = None if None in before else statistics.fmean(before)
+        record |= {name.removesuffix("_mean"): score for name, score in spread_of(runs).items()}
+        results.append({**record, "dev_by_seed": [run["dev"] for run in runs]})
+    scores = [record["dev"] for record in results if record["dev"] is not None]
+    best = next((record for record in results if scores and record["dev"] == max(scores)), None)
+    return [{**record, "best": record is best} for record in results]
 
 
 def part_of(output: Path) -> Path:
@@ -105,6 +138,25 @@ def result_line(record: Mapping[str, Any]) -> list[dict[str, str]]:
     line |= {name.replace("_", " "): two_decimals(record[name]) for name in ("dev_before", "dev")}
     test = {name: score for name, score in record.get("test", {}).items() if name != "rows"}
     return [line | {f"test {name}": two_decimals(score) for name, score in test.items()}]
+
+
+def sweep_line(record: Mapping[str, Any], chosen: Mapping[str, str]) -> list[dict[str, str]]:
+    """The table row of a combination of settings: their texts, and each mean with the standard deviation."""
+    line = {**chosen, "seeds": str(len(record["seeds"])), "step": ",".join(map(str, record["step"]))}
+    for name in (name.removesuffix("_sd") for name in record if name.endswith("_sd")):
+        line[name.replace("_", " ")] = mean_with_sd(record, name)
+    return [line]
+
+
+def best_of(results: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for record in (record for record in results if record["best"]):
+        before = two_decimals(record["dev_before"])
+        yield f"best on dev: {record['checkpoint']}, {mean_with_sd(record, 'dev')}, before {before}"
+
+
+def mean_with_sd(record: Mapping[str, Any], name: str) -> str:
+    sd = record[f"{name}_sd"]
+    return two_decimals(record[name]) + ("" if sd is None else f" ({sd:.2f})")
 
 
 def two_decimals(score: float | None) -> str:

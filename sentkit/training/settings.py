@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from functools import partial
+from itertools import product
 from types import NoneType
 from typing import Any, TypeVar, get_args
 
@@ -116,6 +117,27 @@ def build(
         raise UsageError(f'unknown preset "{preset}"', advice=f"available: {', '.join(presets) or 'none'}")
     changes = changes_of(kind, presets[preset]) if preset else {}
     return kind(**changes | parsed(kind, assignments))
+
+
+def combinations(kind: type, assignments: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return each combination of values of the settings with a list; the last setting varies fastest.
+
+    A comma separates numbers, `on` and `off`, words with choices, and readouts. In another text, and in a
+    readout that is a list by default, it is part of the value.
+    """
+    rules, several = notes(kind), dict[str, list[str]]()
+    known: dict[str, Field[Any]] = {each.name: each for each in fields(kind)}
+    for name, text in assignments.items():
+        if "," not in text or name not in known:
+            continue
+        usual, of = known[name].metadata.get("usual"), known[name].type
+        listed = rules[name].choices or (usual is not None and "," not in usual.name)
+        if listed or str not in (get_args(of) or (of,)):
+            words = dict[Any, str]()
+            for word in map(str.strip, text.split(",")):
+                words.setdefault(value_of(name, of, word), word)
+            several[name] = [*words.values()]
+    return [dict(zip(several, words, strict=True)) for words in product(*several.values())]
 
 
 def parsed(kind: type, assignments: Iterable[str]) -> dict[str, Any]:

@@ -42,6 +42,12 @@ class LoadedMethod:
     file: str | None = None  # of a user
     digest: str | None = None  # of this file
     line: int | None = None  # of the class
+    code: bytes | None = None  # this file, unless it is part of a package
+
+
+def file_of_method(name: str) -> str:
+    """Return the file of a user's method in its checkpoint: `mine.py` of `mine.py:MyMethod`."""
+    return name.rpartition(":")[0]
 
 
 def load_user_method(name: str) -> LoadedMethod:
@@ -70,12 +76,14 @@ def load_user_method(name: str) -> LoadedMethod:
         if getattr(getattr(kind, each), "__isabstractmethod__", False):
             raise UsageError(f"{name}: the class does not define {each}", advice=MANUAL)
     file, line = path or str(module.__file__), inspect.getsourcelines(kind)[1]
-    digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+    code = Path(file).read_bytes()
+    digest = hashlib.sha256(code).hexdigest()[:16]
     with errors_in(file, line):
         fault = next(faults_of_class(kind), None)
     if fault:
         raise DataError(fault, source=file, line=line, advice=MANUAL)
-    return LoadedMethod(checked(kind, file, line), f"{Path(file).name}:{kind_name}", file, digest, line)
+    own = checked(kind, file, line), f"{Path(file).name}:{kind_name}", file, digest, line
+    return LoadedMethod(*own, code if path else None)
 
 
 def module_of(path: str) -> ModuleType:

@@ -329,19 +329,23 @@ def test_steps_name_the_seed_and_the_time_left(seed, clock, capsys):
     """Steps 1 to 31 take one minute, so 69 more take 138 seconds. The best step can be worse than step 0."""
     progress = StepProgress(Console("train"), clock)
     run = {} if seed is None else {"seed": seed}
+    progress.take({**run, "step": 0, "dev": 56.25, "best": False, "before": 56.25})
     progress.take({**STEP, **run, "step": 1})
     clock.now = 60.0
     progress.take({**STEP, **run, "step": 31})
-    for step, dev, best in ((0, 56.25, False), (31, 44.0, True), (32, 40.0, False), (33, 57.5, True)):
+    for step, dev, best in ((31, 44.0, True), (32, 40.0, False), (33, 57.5, True)):
         progress.take({**run, "step": step, "dev": dev, "best": best, "before": 56.25})
+    progress.take({**STEP, **run, "step": 100})
+    progress.take({**run, "step": 100, "dev": 50.0, "best": False, "before": 56.25})
     who = f"sentkit train: {LOG}{'' if seed is None else 'seed 7: '}step"
 
     assert capsys.readouterr().err.splitlines() == [
-        f"{who} 31/100, 2:18 left, loss 0.5, 9 tokens/s, lr 1e-05",
         f"{who} 0:  dev 56.25",
-        f"{who} 31:  dev 44.00 (the best step, but step 0 has 56.25)",
-        f"{who} 32:  dev 40.00",
-        f"{who} 33:  dev 57.50 (best so far)",
+        f"{who} 31/100, 2:18 left, dev 56.25, loss 0.5, 9 tokens/s, lr 1e-05",
+        f"{who} 31:  dev 44.00 (the best step, but step 0 has 56.25), 2:18 left",
+        f"{who} 32:  dev 40.00, 2:18 left",
+        f"{who} 33:  dev 57.50 (best so far), 2:18 left",
+        f"{who} 100:  dev 50.00",
     ]
 
 

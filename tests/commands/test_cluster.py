@@ -236,6 +236,32 @@ def test_describe(sentkit, rows, vectors):
         assert each["keywords"] == [list(GROUPS)[own[0] % 3]]
 
 
+def test_a_report_is_a_table_in_a_pipe_on_request(program, on_terminal, rows):
+    """80 columns wide, equal to that of a terminal of this width."""
+    command = ("cluster", rows, "-k", 3, "--describe", "--keywords", 1)
+    piped = program(*command, "--table").out.decode().splitlines()
+    json_lines = on_terminal(*command, "--json")
+
+    assert [line.rstrip() for line in piped] == [line.rstrip() for line in on_terminal(*command)]
+    assert piped[0].split() == ["cluster", "size", "keywords", "nearest"]
+    assert max(map(len, piped)) <= 80
+    assert program(*command).out.decode().splitlines() == json_lines
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (("-k", 3, "--table"), "--table can be used only with reports; rows are always JSON"),
+        (("-k", 3, "--json"), "--json can be used only with reports; rows are always JSON"),
+        (("-k", 3, "--describe", "--table", "-o", "x"), "--table is for standard output"),
+    ],
+)
+def test_a_table_of_rows_or_in_a_file_is_refused(sentkit, rows, flags, problem):
+    done = sentkit("cluster", rows, *flags)
+
+    assert (done.code, done.told[0]) == (2, f"sentkit cluster: {problem}")
+
+
 def test_describe_rows_without_texts(sentkit):
     done = sentkit("cluster", "-k", 1, "--describe", stdin=b'{"embedding":[1,0]}\n{"embedding":[1,1]}\n')
 

@@ -1,5 +1,7 @@
 """`duplicates`: pairs, groups and refusals."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -57,6 +59,41 @@ def test_pairs_groups_and_first_rows_equal_those_of_a_loop(sentkit, rows, vector
     assert 1 < len(set(first)) < 30
     assert groups.rows == [{**row, "group": n} for row, n in zip(texts, first, strict=True)]
     assert unique.rows == [texts[n - 1] for n in sorted(set(first))]
+
+
+@pytest.mark.parametrize("form", ["rows.jsonl", "rows.safetensors", "half.safetensors"])
+@pytest.mark.parametrize("against", [False, True])
+def test_a_vector_file_of_unique_rows_has_their_vectors(sentkit, rows, vectors, tmp_path, form, against):
+    """From JSONL and from vector files; the numbers are exact in float16."""
+    (tmp_path / "rows.jsonl").write_bytes(rows)
+    for name, store in (("rows", "float32"), ("half", "float16")):
+        sentkit("cat", "rows.jsonl", "--store", store, "-o", f"{name}.safetensors")
+    other = [{"embedding": vector} for vector in vectors[:10]]
+    (tmp_path / "other.jsonl").write_text("".join(json.dumps(row) + "\n" for row in other))
+    flags = ("--threshold", 0.9, *(("--against", "other.jsonl") if against else ()))
+    done = sentkit("duplicates", form, *flags, "--unique", "-o", "few.safetensors")
+    back = sentkit("cat", "few.safetensors")
+    near = [any(BY_HAND["cosine"](a, b) >= 0.9 for b in vectors[:10]) for a in vectors]
+    first = groups_of(vectors, "cosine")
+    kept = [n for n in range(40) if (not near[n] if against else first[n] == n + 1)]
+
+    assert (done.code, done.out) == (0, b"")
+    assert back.rows == [{"id": n, "text": f"t{n}", "embedding": vectors[n]} for n in kept]
+    assert 5 < len(kept) < 35
+
+
+def test_unique_rows_keep_their_space(sentkit, tmp_path):
+    """And a file without new rows is a vector file without rows."""
+    sentkit("encode", "-o", "a.safetensors", stdin="a cat\na cat\na dog")
+    sentkit("duplicates", "a.safetensors", "--threshold", 0.99, "--unique", "-o", "b.safetensors")
+    expected = sentkit("encode", stdin="a cat\na dog")
+
+    assert [row["_emb"] for row in sentkit("cat", "b.safetensors").rows] == [expected.rows[0]["_emb"]] * 2
+    assert np.abs(sentkit("cat", "b.safetensors").vectors() - expected.vectors()).max() < 1e-3
+    again = ("duplicates", "a.safetensors", "--against", "b.safetensors", "--threshold", 0.99, "--unique")
+    assert sentkit(*again, "-o", "b.safetensors").code == 73
+    assert sentkit(*again, "-o", "c.safetensors").code == 0
+    assert sentkit("inspect", "c.safetensors").rows[0]["rows"] == 0
 
 
 @metrics

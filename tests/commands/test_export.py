@@ -9,7 +9,7 @@ import torch
 from safetensors.numpy import load_file
 
 from sentkit.encoder import Encoder
-from support import write_affine
+from support import SMALL, copy_tokenizer, write_affine
 
 CLOSE = 1e-5
 READOUTS = ("cls", "mean", "mean-last2", "mean-first-last", "mean-emb-last", "L2:cls")
@@ -164,6 +164,62 @@ def test_what_stock_modules_cannot_say_is_not_said(sentkit, tiny, copy_of, activ
     assert inspected["sentence_transformers"].startswith(f"no: {reason}" if readout == "prompt" else "no: ")
     assert by_folder["embedding"] == by_flags["embedding"]
     assert by_folder["_emb"].rpartition(":")[2] == by_flags["_emb"].rpartition(":")[2]
+
+
+LANGUAGE_MODELS = {  # the class, and settings that nano's tokenizer and a small model need
+    "bert": ("ForPreTraining", {}),  # with the head for the next sentence too
+    "roberta": ("ForMaskedLM", {"type_vocab_size": 1}),
+    "distilbert": ("ForMaskedLM", {"dim": 16, "hidden_dim": 24, "n_layers": 2, "n_heads": 2}),
+    "electra": ("ForMaskedLM", {"embedding_size": 16}),
+    "mpnet": ("ForMaskedLM", {"pad_token_id": 0}),
+    "modernbert": ("ForMaskedLM", {"pad_token_id": 0}),
+    "albert": ("ForMaskedLM", {"embedding_size": 16}),
+    "qwen3": ("ForCausalLM", {"num_key_value_heads": 2, "head_dim": 8, "tie_word_embeddings": False}),
+}
+
+
+@pytest.mark.parametrize("kind", LANGUAGE_MODELS)
+def test_a_head_of_a_language_model_is_left_out(sentkit, few, kind, tmp_path):
+    """transformers, which sentence-transformers calls, finds no unexpected and no missing tensors.
+
+    transformers always builds the pooler of an ALBERT.
+    """
+    import transformers
+
+    name, settings = LANGUAGE_MODELS[kind]
+    config = transformers.AutoConfig.for_model(kind, **SMALL, **settings)
+    transformers.set_seed(0)
+    auto = {"ForPreTraining": "AutoModelForPreTraining", "ForMaskedLM": "AutoModelForMaskedLM"}
+    auto_class = getattr(transformers, auto.get(name, "AutoModelForCausalLM"))
+    auto_class.from_config(config).to(torch.float16).save_pretrained("base")
+    copy_tokenizer(tmp_path / "base")
+    done = sentkit("export", "-m", "base", "--readout", "mean", "-o", "made", "-q")
+    options = json.loads(Path("made/sentence_bert_config.json").read_text()).get("model_args", {})
+    model, report = transformers.AutoModel.from_pretrained("made", output_loading_info=True, **options)
+    before, after = (
+        sentkit("encode", "-m", each, "--readout", "mean", stdin="\n".join(few)) for each in ("base", "made")
+    )
+
+    assert done.code == 0
+    assert report["unexpected_keys"] == set()
+    assert {name for name in report["missing_keys"] if (kind, name[:7]) != ("albert", "pooler.")} == set()
+    assert json.loads(Path("made/config.json").read_text())["architectures"] == [type(model).__name__]
+    assert {str(each.dtype) for each in load_file("made/model.safetensors").values()} == {"float16"}
+    assert np.array_equal(before.vectors(), after.vectors())
+    assert before.rows[0]["_emb"].rpartition(":")[2] == after.rows[0]["_emb"].rpartition(":")[2]
+
+
+def test_the_heads_of_templates_and_of_classifiers_are_kept(sentkit, classifier, copy_of):
+    """The first one can be trained further, and `predict` reads the other one."""
+    import transformers
+
+    config = transformers.AutoConfig.for_model("bert", **SMALL)
+    transformers.AutoModelForMaskedLM.from_config(config).save_pretrained("base")
+    copy_tokenizer(Path("base"))
+    for model, readout in (("base", "prompt"), (classifier, "mean")):
+        assert sentkit("export", "-m", model, "--readout", readout, "-o", "made", "-f", "-q").code == 0
+        weights = (Path(name, "model.safetensors").read_bytes() for name in (model, "made"))
+        assert len({*weights}) == 1
 
 
 def test_a_template_is_kept(sentkit, tiny):

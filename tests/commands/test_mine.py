@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from support import BY_HAND
+from support import BY_HAND, make_classifier
 
 FIELDS = ("anchor", "positive")
 
@@ -80,15 +80,87 @@ def test_negatives_equal_those_of_a_loop(sentkit, corpus, rows, pairs, texts, me
     [
         (("--margin", 0.5), lambda own: 0.5 * own if own > 0 else 1.5 * own),
         (("--margin", 1), lambda own: own),
-        (("--margin-kind", "absolute"), lambda own: own - 0.05),
-        (("--margin-kind", "absolute", "--margin", 0.3), lambda own: own - 0.3),
-        (("--margin-kind", "absolute", "--margin", -3), lambda own: 2.0),
+        (("--margin", -0.05), lambda own: own - 0.05),
+        (("--margin", -0.3), lambda own: own - 0.3),
+        (("--margin", 99), lambda own: 99.0 * own if own > 0 else -97.0 * own),
     ],
 )
 def test_margins(sentkit, corpus, rows, pairs, texts, flags, limit):
     done = sentkit("mine", "--corpus", corpus, *flags, stdin=rows)
 
     assert [row["negatives"] for row in done.rows] == loop(pairs, texts, limit=limit)[0]
+
+
+WORDS = ["a cat", "a dog", "the sea", "a tree", "the sun", "rain", "a red cat", "a house", "music", "a man"]
+
+
+@pytest.fixture
+def judge(tmp_path):
+    """A reranker of transformers with random weights, and its scores of pairs."""
+    import torch
+    import transformers
+
+    folder = make_classifier("bert", 1, tmp_path / "judge")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+
+    def score(one, other):
+        with torch.inference_mode():
+            return torch.sigmoid(model(**tokenizer(one, other, return_tensors="pt")).logits[0, 0]).item()
+
+    return score
+
+
+@pytest.mark.parametrize(("top", "skip"), [(1, 0), (2, 1)])
+@pytest.mark.parametrize(
+    ("margin", "limit"), [(0.95, lambda own: 0.95 * own), (-0.02, lambda own: own - 0.02)]
+)
+def test_a_judge_drops_candidates_as_a_loop_does(sentkit, judge, jsonl, tmp_path, top, skip, margin, limit):
+    """Those of four times the negatives that are nearest to the anchor, after --skip."""
+    random = np.random.default_rng(6)
+    vectors = dict(zip(WORDS, random.standard_normal((10, 4)).round(2).tolist(), strict=True))
+    rows = jsonl(*({"text": word, "embedding": vector} for word, vector in vectors.items()))
+    (tmp_path / "c.jsonl").write_bytes(rows)
+    given = [(WORDS[n], WORDS[(n + 3) % 10]) for n in range(10)]
+    near = [[0.9 * x + 0.1 * y for x, y in zip(vectors[a], vectors[b], strict=True)] for a, b in given]
+    pairs = jsonl(
+        *(
+            {"text_a": a, "text_b": b, "embedding_a": vectors[a], "embedding_b": right}
+            for (a, b), right in zip(given, near, strict=True)
+        )
+    )
+    flags = ("--top", top, "--skip", skip, "--margin", margin)
+    done = sentkit("mine", "--corpus", "c.jsonl", *flags, "--judge", "judge", stdin=pairs)
+    ranked, _, above = loop(
+        [(a, vectors[a], b, right) for (a, b), right in zip(given, near, strict=True)],
+        list(vectors.items()),
+        **{"top": 4 * top, "skip": skip, "limit": limit},
+    )
+    kept = [
+        [text for text in own if judge(a, text) < limit(judge(a, b))]
+        for (a, b), own in zip(given, ranked, strict=True)
+    ]
+    dropped = sum(map(len, ranked)) - sum(map(len, kept))
+
+    assert done.code == 0
+    assert [row["negatives"] for row in done.rows] == [own[:top] for own in kept]
+    assert 0 < dropped < sum(map(len, ranked))
+    assert done.told[0].endswith(f", {above} above the margin, {dropped} above it for the judge")
+
+
+@pytest.mark.parametrize(
+    ("model", "code", "problem"),
+    [
+        ("tiny", 65, "not a classifier: config.json has"),
+        ("classifier", 65, "a classifier of 3 classes; a judge has one output, a score"),
+        ("absent", 66, "absent: no such"),
+    ],
+)
+def test_a_judge_that_is_no_reranker_is_refused(sentkit, few, tiny, classifier, model, code, problem):
+    path = {"tiny": tiny, "classifier": classifier}.get(model, model)
+    done = sentkit("mine", "--corpus", few, "--judge", path, stdin="")
+
+    assert (done.code, problem in done.err) == (code, True)
 
 
 def test_triplets_are_the_negatives_row_by_row(sentkit, corpus, rows):

@@ -170,6 +170,72 @@ def test_the_penalty_of_a_saved_probe_is_chosen_by_folds(sentkit, reviews):
     assert all(np.array_equal(one[name], other[name]) for name in ("weight", "bias"))
 
 
+@pytest.fixture
+def labelled(tmp_path):
+    """Twenty rows with the texts and labels of two topics, of this kind."""
+
+    def write(kind):
+        fields = {"pair": ("text_a", "text_b"), "sentence": ("text",)}[kind]
+        rows = [
+            {**dict.fromkeys(fields, f"{word} number {n}"), "label": word} for n in range(10) for word in "ab"
+        ]
+        (tmp_path / "train.jsonl").write_text(in_jsonl(*rows))
+        return [{name: row[name] for name in fields} for row in rows]
+
+    return write
+
+
+@pytest.mark.parametrize("kind", ["sentence", "pair"])
+@pytest.mark.parametrize("train", ["v.safetensors", "v.jsonl"])
+def test_texts_are_encoded_with_the_model_of_the_probe(sentkit, tiny, labelled, kind, train):
+    """A vector file names its model and all options; of other rows, only the label of the space is known."""
+    new = labelled(kind)
+    model = (tiny, "--readout", "cls", "--prompt", "in a: ", "--max-length", 8, "--dim", 12, "--normalize")
+    reading = ("-m", *(model if train == "v.safetensors" else ("nano", "--normalize")))
+    sentkit("encode", "train.jsonl", *reading, "-o", train)
+    assert sentkit("probe", train, "--label", "label", "--folds", 3, "-o", "p.safetensors").code == 0
+    done = sentkit("predict", "-m", "p.safetensors", "--all", stdin=in_jsonl(*new))
+    twice = sentkit("predict", "train.jsonl", "train.jsonl", "-m", "p.safetensors", "--name", "p", "-q")
+    encoded = sentkit("encode", *reading, stdin=in_jsonl(*new))
+    expected = sentkit("predict", "-m", "p.safetensors", "--all", stdin=encoded.out)
+
+    assert (done.code, twice.code, twice.err, len(twice.rows)) == (0, 0, "", 40)
+    assert [list(row) for row in done.rows] == [list(row) for row in expected.rows]
+    assert shares_of(done) == pytest.approx(shares_of(expected), abs=1e-5)
+    named, readout = (tiny, "cls") if train == "v.safetensors" else ("nano", "mean")
+    told = f"the rows have no vectors; they are encoded with {named}, readout {readout}"
+    assert f"sentkit predict: {told}" in done.told
+
+
+def test_a_model_of_a_probe_that_is_not_there_or_has_changed_is_refused(
+    sentkit, tiny, other, labelled, copy_of
+):
+    labelled("sentence")
+    copy_of(tiny, "m")
+    flags = ("--label", "label", "--folds", 3, "-q")
+    for source, probe in (("train.jsonl", "p.safetensors"), ("v.jsonl", "q.safetensors")):
+        sentkit("encode", source, "-m", "m", "--replace", "-o", "v.safetensors", "-f")
+        sentkit("cat", "v.safetensors", "-o", "v.jsonl", "-f")
+        sentkit("probe", "v.safetensors" if source == "train.jsonl" else "v.jsonl", *flags, "-o", probe)
+    rows = [json.loads(line) for line in Path("v.jsonl").read_text().splitlines()]
+    Path("v.jsonl").write_text(in_jsonl(*({n: v for n, v in row.items() if n != "_emb"} for row in rows)))
+    sentkit("probe", "v.jsonl", *flags, "-o", "r.safetensors")
+    Path("m").rename("moved")
+    for probe in ("p", "q"):
+        done = sentkit("predict", "-m", f"{probe}.safetensors", stdin='{"text":"a cat"}')
+        advice = f"if it has moved: sentkit encode FILE -m MODEL | sentkit predict -m {probe}.safetensors"
+        assert (done.code, done.out) == (66, b"")
+        assert done.told[0].startswith("sentkit predict: m: ")
+        assert done.told[1].endswith(advice)
+    unnamed = sentkit("predict", "-m", "r.safetensors", stdin='{"text":"a cat"}')
+    assert (unnamed.code, "does not name the model of its vectors" in unnamed.err) == (66, True)
+    copy_of(other, "m")
+    changed = sentkit("predict", "-m", "p.safetensors", stdin='{"text":"a cat"}')
+    assert (changed.code, "p.safetensors: fitted on m/" in changed.err) == (65, True)
+    neither = sentkit("predict", "-m", "p.safetensors", stdin='{"title":"a cat"}')
+    assert (neither.code, "-:1: this row has no vector" in neither.err) == (65, True)
+
+
 @pytest.mark.parametrize(
     ("row", "problem"),
     [

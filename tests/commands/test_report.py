@@ -144,10 +144,10 @@ def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data,
         done = sentkit(*given, *FLAGS, *flags, "--format", "text")
         assert done.code == 0
         parts[name] = done.out.decode()
-    own = parts["own"].splitlines()[-3:]  # the title has one or two lines
+    own = parts["own"].splitlines()[-4:]  # the title has one or two lines
 
     assert parts["own"].startswith("sts: Spearman x 100; ")
-    assert [" ".join(line.split()[:2]) for line in own] == ["row seeds", "nano 1", "runs 2"]
+    assert [" ".join(line.split()[:2]) for line in own] == ["row seeds", "n 11", "nano 1", "runs 2"]
     assert own[0].split()[-3:] == ["STS-B", "SICK-R", "own"]
     assert parts["paper"].startswith(parts["own"])
     assert re.findall(r"^SG-BERT, table (\d+)", parts["paper"], re.MULTILINE) == ["1", "7", "11"]
@@ -164,6 +164,18 @@ def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data,
     assert len(bases["all"]) == 2 + 30
     assert "STS12" in parts["table"].splitlines()[1]  # one part with all columns
     assert "sts has no average: no test set of STS12, STS13, STS14, STS15, STS16" in done.err
+
+
+def test_what_is_undefined_is_a_dash(sentkit):
+    """Texts without a common word have the cosine 0, so these have no correlation."""
+    texts = ("a cat", "the dog"), ("one man", "two birds"), ("rain", "blue sky"), ("he runs", "they sleep")
+    pairs = [{"text_a": one, "text_b": two, "score": n} for n, (one, two) in enumerate(texts)]
+    Path("apart.jsonl").write_text(in_jsonl(*pairs))
+    given = ("--pairs", "apart=apart.jsonl", "--baseline", "words", "--intervals", "--format", "text")
+    lines = sentkit("report", "nano", "words=words:binary", *given, *FLAGS).out.decode().splitlines()
+
+    assert [line.split() for line in lines[4:6]] == [["minus", "words", "-", "[-,", "-]"], ["p", "-"]]
+    assert [line.split()[-1] for line in lines[6:]] == ["-", "-]"]
 
 
 def test_brackets_are_explained_in_the_title():
@@ -242,7 +254,7 @@ def test_the_difference_to_a_baseline_is_that_of_means_over_seeds(sentkit, data,
     gold = [pair["score"] for pair in PAIRS]
 
     def drawn(value):
-        return 100 * resample(values[round(value, 4)], gold, seed=(0, STS.index("stsb")))[0]
+        return 100 * resample(values[round(value, 4)], gold, seed=0)[0]
 
     mean = sum(map(drawn, row["values"])) / 2
     difference = mean - drawn(base["value"])
@@ -252,6 +264,46 @@ def test_the_difference_to_a_baseline_is_that_of_means_over_seeds(sentkit, data,
     assert row["against"]["difference"] == pytest.approx(row["value"] - base["value"], rel=1e-5)
     assert row["against"]["row"] == "w"
     assert "against" not in base
+
+
+def test_report_and_score_have_the_same_intervals(sentkit, tmp_path, monkeypatch):
+    """And differences, of both kinds of pairs; above a limit, Fisher's z replaces the resamples."""
+    folder = tmp_path / "data/sts"
+    folder.mkdir(parents=True)
+    for name in ("stsb.test", "sickr"):
+        (folder / f"{name}.jsonl").write_text(in_jsonl(*PAIRS[len(name) - 5 :]))
+        for model in ("nano", "words:binary"):
+            rows = folder / f"{name}.jsonl"
+            sentkit("encode", rows, "-m", model, "-o", f"{name}.{model}.safetensors", *FLAGS)
+    for limit in (50_000, 5):
+        monkeypatch.setattr("sentkit.metrics.sts.intervals.BOOTSTRAP_LIMIT", limit)
+        monkeypatch.setattr("sentkit.reports.measure.BOOTSTRAP_LIMIT", limit)
+        given = ("report", "nano", "w=words:binary", "--data", "data", "--baseline", "w", "--intervals")
+        found = [row for row in sentkit(*given, *FLAGS).rows if row["row"] == "nano"]
+        for row, name in zip(found, ("stsb.test", "sickr"), strict=True):
+            baseline = ("--baseline", f"{name}.words:binary.safetensors")
+            [scored] = sentkit("score", f"{name}.nano.safetensors", "--gold", "score", *baseline).rows
+            kind = row["metric"]
+            assert row["n"] == scored["n"]
+            assert (row["value"], row["ci95"]) == (scored[kind], scored[f"{kind}_ci95"])
+            against = {key: row["against"][key] for key in ("difference", "ci95", "p")}
+            assert against == scored["against"][kind]
+        assert (scored["interval"] == "fisher") == (limit == 5)
+
+
+def test_each_value_has_its_number_of_rows(sentkit, data, on_terminal):
+    """Of the scored pairs, the clustered rows, and the rows that a classifier predicts; also if kept."""
+    given = ("report", "nano", "--data", data, "--results", "kept", *FLAGS)
+    first, again = (sentkit(*given).rows for _ in range(2))
+    lines = on_terminal(*given)
+
+    expected = {"STS-B": 11, "SICK-R": 5, "own": 44, "CR": 44, "SST2": 6}
+    assert {row["task"]: row["n"] for row in first if row["task"] in expected} == expected
+    assert [row["n"] for row in again] == [row["n"] for row in first]
+    counts = [line.split() for line in lines if line.startswith("n ")]
+    assert [count for each in counts for count in each[1:]] == [
+        str(row["n"]) for row in first if row["n"] is not None
+    ]
 
 
 def test_kept_results_are_used_again(sentkit, data, monkeypatch):
@@ -279,8 +331,11 @@ def test_kept_results_are_used_again(sentkit, data, monkeypatch):
 
 
 def test_every_format_has_the_same_cells(sentkit, monkeypatch):
-    """Text, Markdown and LaTeX of one published table, compressed, each by its suffix and parsed."""
-    monkeypatch.setenv("COLUMNS", "200")
+    """Text, Markdown and LaTeX of one published table, compressed, each by its suffix and parsed.
+
+    A file has the full width of the table, whatever the terminal has.
+    """
+    monkeypatch.setenv("COLUMNS", "40")
     outputs = {}
     for form, name in (("text", "t.txt"), ("markdown", "t.md"), ("latex", "t.tex")):
         assert sentkit("report", "--paper", "defsent-plus", "--table", 3, "-o", f"{name}.gz").code == 0

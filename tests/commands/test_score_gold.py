@@ -63,7 +63,7 @@ def test_correlations_equal_those_of_scipy(report, scored_pairs):
 @pytest.mark.parametrize("aggregate", ["all", "mean", "weighted"])
 def test_aggregates_of_the_papers(report, rows, expected, aggregate):
     """The report has all three; its main value is the requested one."""
-    (found,) = report(rows, "--group", "topic", "--aggregate", aggregate).rows
+    (found,) = report(rows, "--group", f"topic:{aggregate}").rows
 
     averages = {name: both["spearman"] for name, both in found["averages"].items()}
 
@@ -188,7 +188,7 @@ def test_a_baseline_with_different_groups_is_refused(sentkit, tmp_path, jsonl):
     for name, size in (("halves", 20), ("quarters", 10)):
         grouped = ({**row, "topic": f"t{n // size}"} for n, row in enumerate(rows))
         (tmp_path / f"{name}.jsonl").write_bytes(jsonl(*grouped))
-    flags = ("--gold", "score", "--group", "topic", "--aggregate", "mean")
+    flags = ("--gold", "score", "--group", "topic:mean")
     done = sentkit("score", "halves.jsonl", "--baseline", "quarters.jsonl", *flags)
 
     problem = NOT_SAME.format("halves", 11, "quarters")
@@ -202,7 +202,7 @@ def test_rows_without_a_score_do_not_change_a_comparison(sentkit, tmp_path, json
     grouped = [{**row, "topic": "xyz"[n % 3]} for n, row in enumerate(rows)]
     (tmp_path / "plain.jsonl").write_bytes(jsonl(*grouped))
     (tmp_path / "null.jsonl").write_bytes(jsonl({**grouped[1], "score": None}, *grouped))
-    flags = ("--gold", "score", "--group", "topic", "--aggregate", "mean")
+    flags = ("--gold", "score", "--group", "topic:mean")
     against = sentkit("score", "plain.jsonl", "--baseline", "null.jsonl", *flags).rows[0]["against"]
 
     assert against["spearman"] == against["pearson"] == {"difference": 0, "ci95": [0, 0], "p": 1}

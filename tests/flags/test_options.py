@@ -17,7 +17,7 @@ from sentkit.flags.options import OutputFlags
 from sentkit.flags.rows import FieldFlags
 from sentkit.flags.rules import Named, Range, expand_flags
 from sentkit.formats.checkpoints.templates import FULL_STOPS
-from sentkit.formats.rows.rows import SUFFIXES
+from sentkit.formats.rows.rows import PARAGRAPHS, SUFFIXES
 from sentkit.formats.vectors.vectors import ENCODINGS
 from sentkit.labels.clusters.clustering import ALGORITHMS
 from sentkit.metrics.similarity import SIMILARITIES
@@ -157,7 +157,7 @@ CHOICES = {  # flag -> the catalogue that has the same names
     "--algorithm": ALGORITHMS,
     "--full-stop": FULL_STOPS,
     "--vectors": ENCODINGS,
-    "--from": {*SUFFIXES.values()},
+    "--from": {*SUFFIXES.values(), PARAGRAPHS},
 }
 
 

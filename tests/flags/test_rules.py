@@ -136,7 +136,7 @@ def test_the_rules_of_a_command():
         **{key: ["--qrels"] for key in ("--missing", "--per-query", "--metric")},
         **{key: ["--gold", "--label", "--qrels"] for key in ("--top", "--threshold", "--replace")},
         "--qrels": ["--gold", "--label"],
-        "--aggregate": ["--group"],
+        "--dim": ["--gold", "--baseline"],
         "--matrix": ["--gold", "--label", "--qrels", "--top", "--threshold", "--keep-vectors"],
         "--keep-vectors": ["--gold", "--label", "--qrels", "--top", "--threshold"],
         "--field": ["--kind merge"],

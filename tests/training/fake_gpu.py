@@ -1,4 +1,4 @@
-"""Encode and train with tensors of a GPU that have no values: python fake_gpu.py GUARD.so BASE FOLDER.
+"""Encode, train, search with tensors of a GPU that have no values: python fake_gpu.py GUARD.so BASE FOLDER.
 
 `FakeTensorMode` of torch computes only devices, dtypes and shapes. An operation on tensors of two devices is
 an error, as on a GPU. Numbers that the host reads are 0.5 or 1, and all values of a mask are true. There is
@@ -8,7 +8,7 @@ no backward pass, and no kernel runs. An operation of a step for which the host 
 import ctypes
 import sys
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from sentkit.metrics import device as search_device
 from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.transformer import bert, flash, inference
@@ -64,14 +65,14 @@ class Waits(TorchDispatchMode):
         options, aten = options or {}, torch.ops.aten
         device = next((each.device.type for each in arguments if isinstance(each, torch.Tensor)), "cpu")
         blocks = False
-        if function == aten._to_copy.default:
+        if function in (aten._to_copy.default, aten.to.dtype_layout):  # the second one in inference mode
             target = options.get("device")
             blocks = target is not None and target.type != device and not options.get("non_blocking")
         elif function == aten.copy_.default:
             blocks = arguments[1].device.type != device and not (arguments[2:] or options.get("non_blocking"))
         elif function == aten.index.Tensor:
             blocks = any(each is not None and each.dtype == torch.bool for each in arguments[1])
-        elif function in (aten._local_scalar_dense.default, aten.nonzero.default):
+        elif function in (aten._local_scalar_dense.default, aten.item.default, aten.nonzero.default):
             blocks = device != "cpu"
         if blocks:
             lines = [f"{each.filename}:{each.lineno}" for each in traceback.extract_stack()]
@@ -80,8 +81,14 @@ class Waits(TorchDispatchMode):
 
 
 class Stream:
+    def __init__(self, device=None):
+        pass
+
     def record_event(self):
         return self
+
+    def wait_event(self, event):
+        pass
 
     def synchronize(self):
         pass
@@ -115,6 +122,10 @@ def for_fakes(name, function):
 def replace_what_needs_a_gpu():
     for_fakes("numpy", array)
     for_fakes("pin_memory", lambda tensor: tensor)
+    for_fakes("record_stream", lambda tensor, stream: None)
+    empty = torch.empty
+    torch.empty = lambda *shape, pin_memory=False, **options: empty(*shape, **options)
+    torch.cuda.Stream, torch.cuda.stream = Stream, nullcontext
     fake_impls.op_implementations_dict[torch.ops.aten.nonzero.default] = all_true
     fake_impls.op_implementations_dict[torch.ops.aten._local_scalar_dense.default] = number
     torch.cuda.current_stream = lambda device: Stream()
@@ -193,6 +204,35 @@ def train(base, folder, name, settings):
     assert bool(found) == (name in WAITING), (name, settings, sorted(set(found)))
 
 
+def search(metric, room):
+    """Compare rows in eight blocks, of which none, one or all stay. Nothing waits before the last one."""
+    search_device.ROWS_PER_BLOCK, search_device.free_memory = 128, lambda device: 0
+    rows, waits, calls, usual = np.ones((1000, 16), np.float32), Waits(), [], search_device.largest
+
+    def largest(products, count):
+        if not calls:
+            waits.__enter__()
+        calls.append(products.device)
+        if len(calls) == 8:
+            waits.__exit__(None, None, None)
+        return usual(products, count)
+
+    search_device.largest = largest
+    device = search_device.Device(GPU)
+    device.room = room
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        corpus = device.corpus(rows, metric)
+        for limits in (None, np.full(40, 0.5)):
+            calls.clear()
+            corpus.best(rows[:40], 5, limits)
+            assert calls == [GPU] * 8, calls
+            assert not waits.found, set(waits.found)
+        corpus.reaching(rows[:40], 0.5, 3, None)
+        labels, _ = device.points(rows, np.zeros(16)).nearest(np.ones((7, 16)))
+        assert labels.shape == (1000,)
+    search_device.largest = usual
+
+
 def main():
     guard, base, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     ctypes.CDLL(guard)
@@ -201,6 +241,10 @@ def main():
         for packed in (False, True):
             encode(readout, packed=packed)
             sys.stdout.write(f"encode {readout} {packed}\n")
+    for metric in ("cosine", "dot"):
+        for room in (0, 5000, 1 << 30):
+            search(metric, room)
+            sys.stdout.write(f"search {metric} {room}\n")
     cases = [(name, SETTINGS.get(name, [])) for name in METHODS] + VARIANTS
     for place, (name, settings) in enumerate(cases):
         train(base, folder / str(place), name, settings)

@@ -1,4 +1,4 @@
-"""Encoding and all methods keep their tensors on the GPU. The GPU is not real; see `fake_gpu.py`."""
+"""Encoding, searches and methods keep their tensors on the GPU. It is not real; see `fake_gpu.py`."""
 
 import os
 import shutil

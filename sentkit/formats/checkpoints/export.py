@@ -217,15 +217,17 @@ def export_checkpoint(
     """
     with new_folder(folder, force=force) as part:
         if write_weights is None:
-            # Keep the tensors of the heads, because later training can need them.
             carry(checkpoint, part, CARRIED)
             declare(part, checkpoint.config, declaration, lineage)
         else:
             carry(checkpoint, part, (*BESIDE_WEIGHTS, "*.md"), but=REWRITTEN | INDEXES | {ADAPTER_CONFIG})
             write_weights(part / "model.safetensors")
-            config = with_dtype(checkpoint.config, store or "float32")
+            config = with_dtype(checkpoint.config, store) if store else checkpoint.config
             write_json(part / "config.json", config)
             declare(part, config, declaration, lineage)
+        if "method" in checkpoint.lineage:  # the card of the base states another readout, prompt or length
+            own = {**checkpoint.lineage, **lineage, "parents": checkpoint.parents, "exported": True}
+            write_card(part, own, declaration)
 
 
 def with_dtype(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
@@ -346,6 +348,20 @@ def declare(
         write_prompts(folder, declaration)
 
 
+def write_card(folder: Path, lineage: Mapping[str, Any], declaration: DeclarationToWrite) -> None:
+    widths = [declaration.width, *(len(step.weight) for step in declaration.steps if isinstance(step, Dense))]
+    text = card(
+        lineage,
+        declaration.readout.name,
+        width=declaration.dim or widths[-1],
+        max_length=declaration.max_length,
+        stock=declaration.inexpressible is None,
+        prompt=declaration.prompt,
+        unit="normalise" in declaration.steps,
+    )
+    (folder / "README.md").write_text(text, encoding="utf-8")
+
+
 NOT_SETTINGS = ("method", "seed", "base", "data", "dev", "test", "entries")  # keys in the record of a run
 TAGS = ("sentence-transformers", "sentence-similarity", "feature-extraction", "sentkit")
 
@@ -356,8 +372,20 @@ def base_name(name: str) -> str:
     return path.resolve().name if path.exists() or path.is_absolute() or len(path.parts) > 2 else name
 
 
-def card(lineage: Mapping[str, Any], readout: str, *, width: int, max_length: int | None, stock: bool) -> str:
-    """The model card as Markdown, equal for equal runs. `stock`: the checkpoint has a modules.json."""
+def card(
+    lineage: Mapping[str, Any],
+    readout: str,
+    *,
+    width: int,
+    max_length: int | None,
+    stock: bool,
+    prompt: str | None = None,
+    unit: bool = False,
+) -> str:
+    """The model card as Markdown, equal for equal runs. `stock`: the checkpoint has a modules.json.
+
+    `prompt` is None for a static model.
+    """
     parents, run = lineage.get("parents", []), lineage.get("run", {})
     base = base_name(parents[0]) if parents else None
     method = lineage.get("method", "sentkit")
@@ -369,11 +397,17 @@ def card(lineage: Mapping[str, Any], readout: str, *, width: int, max_length: in
         lines += [f"A sequence classification model: a text or a pair gets {what}.", ""]
     lines += [f"A sentence encoder: a text becomes a vector of {width} numbers, read by `{readout}`,", ""]
     length = "" if max_length is None else f" of at most {max_length} tokens"
-    lines[-2] += f"{length}. Made by `sentkit train {method}`."
+    exported = " and `sentkit export`" if lineage.get("exported") else ""
+    lines[-2] += f"{length}. Made by `sentkit train {method}`{exported}."
+    if prompt is not None:
+        quoted = json.dumps(prompt, ensure_ascii=False)
+        before = f"The prompt {quoted} is added before" if prompt else "No prompt is added to"
+        lines += [f"{before} a text. The vectors {'have' if unit else 'do not have'} unit length.", ""]
     lines += ["## Training", "", "| | |", "| --- | --- |"]
     lines += [f"| {name} | {value} |" for name, value in facts(lineage, base).items()]
     settings = {name: value for name, value in run.items() if name not in NOT_SETTINGS}
     lines += ["", "Settings: " + ", ".join(f"`{name}={said(value)}`" for name, value in settings.items()), ""]
+    lines += inputs_of_card(lineage)
     lines += ["## Use", ""]
     if labels is not None:
         lines += [
@@ -391,6 +425,20 @@ def card(lineage: Mapping[str, Any], readout: str, *, width: int, max_length: in
     else:
         lines += ["The modules of sentence-transformers cannot express this readout: use sentkit.", ""]
     return "\n".join(lines)
+
+
+def inputs_of_card(lineage: Mapping[str, Any]) -> list[str]:
+    """The files and checkpoints of the command without their folders, with digests, and the versions."""
+    inputs, versions = lineage.get("command", {}).get("inputs", ()), lineage.get("made_with", {})
+    lines = ["| input | as | SHA-256 |", "| --- | --- | --- |"] if inputs else []
+    for each in inputs:
+        name = base_name(each["path"]).replace("|", "\\|")
+        lines.append(f"| {name} | {each['flag']} | {each['sha256'] or 'unknown'} |")
+    environment = ", ".join(f"{name} {said(value)}" for name, value in versions.items())
+    if environment:
+        replay = "`sentkit inspect FOLDER --replay` prints the commands."
+        lines += [*([""] if inputs else []), f"Made with {environment}. {replay}", ""]
+    return lines
 
 
 def front_matter(base: str | None, *, stock: bool, classifier: bool) -> list[str]:

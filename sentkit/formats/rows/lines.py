@@ -1,5 +1,6 @@
 """Turn lines of JSONL or plain text into blocks of rows, and detect the format."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
 from itertools import chain
@@ -134,6 +135,41 @@ def text_blocks(source: str, blocks: Iterable[LineBlock], longest: int) -> Itera
         yield text_block(source, first, lines) or parsed_block(
             source, enumerate(lines, first), text_object, longest
         )
+
+
+BEGINS = re.compile(rb"\s*(#{1,6}\s|[-*+]\s|\d{1,2}[.)]\s|[>|])")  # a heading, an item, a quote or a table
+HEADING, FENCE = re.compile(rb"#{1,6}\s"), (b"```", b"~~~")
+
+
+def paragraph_blocks(source: str, blocks: Iterable[LineBlock], longest: int) -> Iterator[RowBlock]:
+    """Every paragraph of text or Markdown is a row, with the number of its first line.
+
+    A paragraph ends before a blank line, and before a line of BEGINS. A heading is a row of its own. Lines
+    without letters and digits (such as those below headings) and the fences of code end a paragraph and are
+    left out.
+    """
+    start, parts, size = 0, list[bytes](), 0
+    for first, lines in chain(blocks, [(0, [b""])]):  # the blank line ends the last paragraph
+        rows = list[tuple[int, bytes]]()
+        for number, line in enumerate(lines, first):
+            text = line.strip()
+            empty = text.startswith(FENCE) or not any(chr(byte).isalnum() or byte > 127 for byte in text)
+            if parts and (empty or BEGINS.match(line) or HEADING.match(parts[0])):
+                rows.append((start, paragraph(parts, longest)))
+                parts, size = [], 0
+            if empty or size > longest + 1:  # too large already
+                continue
+            start = start if parts else number
+            size += len(text) + 1
+            parts.append(line if isinstance(line, LongLine) else text)
+        if rows:
+            yield parsed_block(source, rows, text_object, longest)
+
+
+def paragraph(parts: list[bytes], longest: int) -> bytes:
+    text = b" ".join(parts)
+    too_large = len(text) > longest or LongLine in map(type, parts)
+    return LongLine(text[:EXCERPT]) if too_large else text
 
 
 def text_block(source: str, first: int, lines: list[bytes]) -> RowBlock | None:

@@ -9,8 +9,8 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
@@ -33,11 +33,15 @@ SUFFIXES = {
     ".ndjson": "jsonl",
     ".json": "jsonl",
     ".txt": "text",
+    ".text": "text",
     ".md": "text",
+    ".markdown": "text",
+    ".rst": "text",
     ".tsv": "tsv",
     ".csv": "csv",
     ".parquet": "parquet",
 }
+MARKDOWN, PARAGRAPHS = (".md", ".markdown"), "paragraphs"  # suffixes; a format whose rows are several lines
 FIRST_BLOCK = 16  # items
 
 
@@ -182,6 +186,7 @@ class Inputs:
     quoting: str | None = None  # of TSV and CSV: none or csv; None: by format
     columns: Sequence[str] = ()  # of TSV and CSV without a header
     longest: int = lines.MAX_LINE  # maximum bytes of a row
+    by_paragraph: bool = False  # of Markdown
     # The rows of a vector file and their number; None for other files. `rows` cannot import `vectors`.
     vector_file: Callable[[str], tuple[Iterator[RowBlock], int] | None] = lambda path: None
 
@@ -203,6 +208,8 @@ class Inputs:
 
     def format_of(self, path: str) -> str:
         """Format of a path; empty if the first line decides."""
+        if self.by_paragraph and bare_suffix(path) in MARKDOWN:
+            return PARAGRAPHS
         return self.format or SUFFIXES.get(bare_suffix(path), "")
 
     def detected_format(self, path: str) -> str:
@@ -281,6 +288,8 @@ class Inputs:
         format = self.format_of(path)
         if format in LINES:
             return LINES[format](path, blocks, self.longest)
+        if format == PARAGRAPHS:
+            return lines.paragraph_blocks(path, blocks, self.longest)
 
         def warn(number: int, problem: str) -> None:
             self.rejects.warn(f"{path}:{number}: {problem}")
@@ -290,6 +299,33 @@ class Inputs:
 
         options = self.quoting, self.columns
         return tables.table_blocks(path, blocks, format, *options, longest=self.longest, warn=warn, note=note)
+
+
+@dataclass(frozen=True)
+class BegunInputs(Inputs):
+    """Inputs whose first file is already open."""
+
+    opened: list[Iterator[RowBlock]] = field(default_factory=list)  # its blocks, until they are read
+
+    @contextmanager
+    def raw_blocks(self, path: str) -> Iterator[Iterator[RowBlock]]:
+        if self.opened:
+            yield self.opened.pop()
+        else:
+            with super().raw_blocks(path) as blocks:
+                yield blocks
+
+
+@contextmanager
+def with_first_row(inputs: Inputs) -> Iterator[tuple[Inputs, Row | None]]:
+    """Yield the same rows again, and the first good one of the first block; None if there is none."""
+    with inputs.raw_blocks(inputs.paths[0]) as blocks:
+        first = next(blocks, None)
+        good = () if first is None else (place for place in range(len(first)) if place not in first.bad)
+        row = next((first.row(place) for place in good), None) if first is not None else None
+        begun = blocks if first is None else chain([first], blocks)
+        own = {each.name: getattr(inputs, each.name) for each in fields(inputs)}
+        yield BegunInputs(**own, opened=[begun]), row
 
 
 def parse_fields(pairs: Sequence[str], known: Sequence[str]) -> dict[str, str]:

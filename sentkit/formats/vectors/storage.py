@@ -3,7 +3,7 @@
 `DTYPES` has the safetensors type of `embeddings` for each kind. Readers get float32 for every kind.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -138,20 +138,26 @@ class StoredVectors:
             return self[rows], ONE
         return self.parts[0].storage.unscaled(self.codes(rows))
 
-    def _joined(self, rows: slice, read: Callable[[int, NDArray[Any]], NDArray[Any]]) -> NDArray[Any]:
-        """The joined results of `read`, which gets the number of a part and its codes of the span."""
+    def pieces(self, rows: slice) -> Iterator[tuple[NDArray[Any], NDArray[np.float32] | None]]:
+        """The codes of a span of rows, and the scales of int8, from one file after the other."""
+        return ((codes, self.parts[number].storage.scales) for number, codes in self._codes(rows))
+
+    def _codes(self, rows: slice) -> Iterator[tuple[int, NDArray[Any]]]:
+        """The numbers of the parts of a span, and their codes."""
         start, stop, _ = rows.indices(len(self))
         first = min(int(np.searchsorted(self.starts, start, side="right")), len(self.parts)) - 1
         last = max(int(np.searchsorted(self.starts, stop, side="left")), first + 1)
-
-        def part(number: int) -> NDArray[Any]:
+        for number in range(first, last):
             begin = int(self.starts[number])
-            return read(number, self.codes_of(number)[max(0, start - begin) : max(0, stop - begin)])
+            yield number, self.codes_of(number)[max(0, start - begin) : max(0, stop - begin)]
 
-        if last == first + 1:
-            return part(first)
+    def _joined(self, rows: slice, read: Callable[[int, NDArray[Any]], NDArray[Any]]) -> NDArray[Any]:
+        """The joined results of `read`, which gets the number of a part and its codes of the span."""
+        parts = self._codes(rows)
+        first = read(*next(parts))
         # Each part is copied before the next one is mapped.
-        return np.concatenate([part(number).copy() for number in range(first, last)])
+        others = [read(*part).copy() for part in parts]
+        return np.concatenate([first, *others]) if others else first
 
 
 Vectors = NDArray[np.float32] | StoredVectors

@@ -265,6 +265,8 @@ class VectorReader:
         advice = f"encode the texts first: {command}"
         if "hits" in row.values:
             advice = "these are hits of sentkit search: sentkit score --qrels FILE judges them"
+        elif "cluster" in row.values:
+            advice = "these are rows of sentkit cluster, which keeps the vectors with --keep-vectors"
         raise row.error("this row has no vector", advice=advice)
 
     def admit(

@@ -10,12 +10,16 @@ Letters in shapes: n rows, d dimensions, k clusters, b rows of a block, t rows t
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import UnavailableError
 from sentkit.metrics.similarity import UNDERFLOW, lengths, margins
+
+if TYPE_CHECKING:
+    from sentkit.metrics.device import Device
 
 DISTANCES_PER_BLOCK = 1 << 16  # distances in a block, which fits in the cache
 ROWS_PER_BLOCK = 4096  # rows of a block
@@ -38,9 +42,10 @@ class Nearest:
 
     From the third call on, a row whose label cannot change gets no product: its second nearest centre is
     farther than its own by more than its own centre and the fastest one have moved since (Hamerly, 2010).
+    With a device, only rows that its products leave undecided get a product here.
     """
 
-    def __init__(self, rows: Float32) -> None:
+    def __init__(self, rows: Float32, device: "Device | None" = None) -> None:
         self.rows = rows
         sums = (rows[span].sum(axis=0, dtype=np.float64) for span in spans(len(rows)))
         self.mean = sum(sums, np.zeros(rows.shape[1])) / len(rows)
@@ -49,14 +54,19 @@ class Nearest:
         self.squares = np.concatenate([*self.own_distances(self.labels, self.mean[None])])  # to the mean
         self.drift = np.empty(0)  # (k,): the sum of the movements since all limits were computed
         self.limits = np.empty(0)  # (n,): of the drift of the label of a row; empty after the first call
+        self.on_device = None if device is None else device.points(rows, self.mean)
 
     def assign(self, centres: Float64) -> Indices:
         """The number of the nearest centre, (k, d) -> (n,). Do not change the result."""
         if len(centres) == 1:
             return np.zeros(len(self.rows), np.intp)
-        due, count = self._due(centres), len(centres)
-        self.centres, self.labels = centres.copy(), self.labels.copy()
-        short = centres - self.mean
+        short, count = centres - self.mean, len(centres)
+        due: Indices | None
+        if self.on_device is not None:
+            self.labels, due = self.on_device.nearest(short)
+        else:
+            due = self._due(centres)
+            self.centres, self.labels = centres.copy(), self.labels.copy()
         offsets = np.vecdot(short, short) + 2.0 * (short @ self.mean)  # (k,)
         weights = np.ascontiguousarray(-2.0 * short.T, np.float32)  # (d, k)
         longest, largest = 2.0 * lengths(short).max(), np.abs(offsets).max()
@@ -137,6 +147,7 @@ class ClusteringOptions:
     tolerance: float = 1e-4  # relative to the mean variance, as in scikit-learn
     linkage: str = "ward"
     min_size: int = 5  # minimum number of rows in a cluster of hdbscan
+    device: "Device | None" = None  # that compares rows with centres; None: the CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +174,9 @@ def best_of(clusterings: Iterable[Clustering]) -> Clustering:
     return min(clusterings, key=lambda each: each.inertia or 0.0)
 
 
-def of_centres(rows: Float32, centres: Float64) -> Clustering:
+def of_centres(rows: Float32, centres: Float64, device: "Device | None" = None) -> Clustering:
     """Assign each row to the nearest of the given centres."""
-    nearest = Nearest(rows)
+    nearest = Nearest(rows, device)
     labels = nearest.assign(centres)
     return Clustering(labels, centres, nearest.inertia(labels, centres))
 
@@ -190,8 +201,8 @@ def kmeans(rows: Float32, options: ClusteringOptions, random: np.random.RandomSt
     if options.sample is not None and options.sample < len(rows):
         chosen = np.sort(random.choice(len(rows), options.sample, replace=False))
         best = kmeans(rows[chosen], replace(options, sample=None), random)
-        return lloyd(Nearest(rows), best.centres, options)
-    nearest = Nearest(rows)
+        return lloyd(Nearest(rows, options.device), best.centres, options)
+    nearest = Nearest(rows, options.device)
     return best_of(
         lloyd(nearest, spread_out(rows, options.count, random), options) for _ in range(options.restarts)
     )
@@ -318,7 +329,7 @@ def minibatch(rows: Float32, options: ClusteringOptions, random: np.random.Rando
             compute_labels=False,
             random_state=int(random.randint(2**31 - 1)),
         ).fit(rows)
-        best = of_centres(rows, model.cluster_centers_.astype(np.float64))
+        best = of_centres(rows, model.cluster_centers_.astype(np.float64), options.device)
         clusterings.append(replace(best, iterations=int(model.n_iter_)))
     return best_of(clusterings)
 
@@ -352,7 +363,8 @@ def faiss_kmeans(rows: Float32, options: ClusteringOptions, random: np.random.Ra
     fixed = {"seed": int(random.randint(2**31 - 1)), "min_points_per_centroid": 1}
     model = faiss.Kmeans(rows.shape[1], options.count, niter=rounds, nredo=options.restarts, **fixed)
     model.train(np.ascontiguousarray(rows))
-    return replace(of_centres(rows, model.centroids.astype(np.float64)), iterations=rounds)
+    best = of_centres(rows, model.centroids.astype(np.float64), options.device)
+    return replace(best, iterations=rounds)
 
 
 @dataclass(frozen=True, slots=True)

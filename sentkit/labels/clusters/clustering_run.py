@@ -219,7 +219,8 @@ class ClusteringRun:
         for seed in self.seeds:
             with self.watch.slow(f"clustering {len(points)} rows, seed {seed}"):
                 if self.centroids is not None:
-                    clustering = of_centres(points.clustered, self.centroids.rows.astype(np.float64))
+                    centres = self.centroids.rows.astype(np.float64)
+                    clustering = of_centres(points.clustered, centres, self.options.device)
                 else:
                     run, options = ALGORITHMS[self.algorithm].run, replace(self.options, count=count)
                     random = np.random.RandomState(seed)

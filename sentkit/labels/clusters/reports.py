@@ -1,16 +1,7 @@
-"""Reports of clusterings: descriptions of clusters, agreement with gold classes, and numbers of clusters.
+"""Reports of clusterings: descriptions of clusters, agreement with gold classes, and numbers of clusters."""
 
-The keywords distinguish a cluster: class-based tf-idf (Grootendorst, arXiv 2203.05794).
-"""
-
-import heapq
-import math
-import re
 import statistics
-import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +15,7 @@ from sentkit.formats.rows.kinds import class_of
 from sentkit.labels.clusters.clustering import Clustering, distances
 from sentkit.labels.clusters.clustering_run import ClusteringRun, Points, nothing
 from sentkit.metrics.clustering.agreement import MEASURES, Silhouette, agreement, measures
+from sentkit.metrics.clustering.keywords import keywords
 
 Record = dict[str, Any]  # a JSON object
 
@@ -62,39 +54,6 @@ def nearest_rows(rows: Float32, clustering: Clustering, count: int) -> list[list
     order = inside[np.lexsort((distances(rows, clustering.centres, inside, labels), labels))]
     ends = np.cumsum(clustering.sizes)
     return [part[:count].tolist() for part in np.split(order, ends[:-1])]
-
-
-def keywords(texts: Iterable[tuple[int, str]], clusters: int, count: int) -> list[list[str]]:
-    """The `count` words with the highest weight in each cluster; texts come with their cluster number.
-
-    The weight is sqrt(tf) * log(1 + A / f). tf is the frequency of the word within the words of the cluster,
-    f its count in all clusters, and A the mean number of words per cluster. The square root is BERTopic's:
-    without it, common words rank first. Ties are in alphabetical order.
-    """
-    inside: list[Counter[str]] = [Counter() for _ in range(clusters)]
-    for cluster, text in texts:
-        if cluster >= 0:
-            inside[cluster].update(word().findall(unicodedata.normalize("NFC", text).lower()))
-    everywhere: Counter[str] = Counter()
-    for words in inside:
-        everywhere.update(words)
-    mean = everywhere.total() / max(1, clusters)
-    best = []
-    for words in inside:
-        total = words.total()
-        weights = (
-            (-math.sqrt(times / total) * math.log(1.0 + mean / everywhere[each]), each)
-            for each, times in words.items()
-        )
-        best.append([each for _, each in heapq.nsmallest(count, weights)])
-    return best
-
-
-@cache
-def word() -> re.Pattern[str]:
-    """A word: two letters or more, as in scikit-learn, and combining marks, which many scripts need."""
-    marks = "".join(chr(n) for n in range(0x110000) if unicodedata.category(chr(n)) in ("Mn", "Mc"))
-    return re.compile(rf"\w[\w{marks}]+")
 
 
 def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
@@ -178,6 +137,7 @@ def agreement_line(record: Record) -> dict[str, str]:
         cells = [decimals(record[name]) for name in COLUMN_OF]
     return {
         "seed": "" if seed is None else str(seed),
+        "n": str(record["n"]),
         "k": str(record["k"]),
         **dict(zip(COLUMN_OF.values(), cells, strict=True)),
         "iterations": "" if iterations is None else str(iterations),
@@ -186,6 +146,7 @@ def agreement_line(record: Record) -> dict[str, str]:
 
 def count_line(record: Record) -> dict[str, str]:
     return {
+        "n": str(record["n"]),
         "k": str(record["k"]),
         "silhouette": decimals(record["silhouette"], 4),
         "agreement x 100": decimals(record["agreement"]),

@@ -17,6 +17,7 @@ from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.convert import common_spec
 from sentkit.formats.vectors.fingerprint import label_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.labels import UNWATCHED, Watch
@@ -199,6 +200,7 @@ def columns(record: Record) -> dict[str, str]:
         "file": record["file"],
         "encoder": label_of(record["encoder"]),
         "n": str(record["n"]),
+        **({"n test": str(record["n_test"])} if "n_test" in record else {}),
         "classes": str(len(record["classes"])),
         "accuracy x 100": f"{record['accuracy']:.2f}",
         **({"sd": f"{record['sd']:.2f}"} if "sd" in record else {}),
@@ -310,7 +312,9 @@ class Probe:
             "rows": len(train),
             "penalty": penalty,
         }
-        return VectorClassifier(self.train.path, tuple(self.counts), *weights), record
+        spec = common_spec(self.reader.inputs.other(self.train.path))
+        weight, bias = weights
+        return VectorClassifier(self.train.path, tuple(self.counts), weight, bias, spec), record
 
     def run(self, bench: Bench) -> Result:
         options, total = self.options, len(bench.data.codes)

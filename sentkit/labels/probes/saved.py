@@ -1,7 +1,7 @@
 """A classifier of frozen vectors as a file: its weights, its classes and the space of its vectors."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -43,6 +43,7 @@ class VectorClassifier:
     classes: tuple[str, ...]
     weight: Float64  # (k, d), for the features of a row
     bias: Float64  # (k,)
+    spec: Mapping[str, Any] = field(default_factory=dict)  # of the vectors, as far as it is known
 
     def __post_init__(self) -> None:
         weight, bias = self.weight, self.bias
@@ -67,13 +68,19 @@ class VectorClassifier:
                     check_fitted(self.path, reader.emb)
             except DataError as error:  # of the first row, which is alone in its block
                 block.rows.bad.setdefault(0, error)
-            width, wanted = features_of(refuse_without_features(block)).shape[1], self.weight.shape[1]
-            if width != wanted:
-                block.rows.refuse_all(f"the classifier takes {wanted} features, this row has {width}")
-            return block
+            return self.checked(block)
 
         for block in resized(reader.blocks(check), joined, ROWS):
-            yield block, features_of(block).astype(np.float64) @ self.weight.T + self.bias
+            yield block, self.outputs_of(block)
+
+    def checked(self, block: VectorBlock) -> VectorBlock:
+        width, wanted = features_of(refuse_without_features(block)).shape[1], self.weight.shape[1]
+        if width != wanted:
+            block.rows.refuse_all(f"the classifier takes {wanted} features, this row has {width}")
+        return block
+
+    def outputs_of(self, block: VectorBlock) -> Float64:
+        return features_of(block).astype(np.float64) @ self.weight.T + self.bias
 
 
 def read_classifier(path: str) -> VectorClassifier:
@@ -89,11 +96,25 @@ def read_classifier(path: str) -> VectorClassifier:
     agree = named and len({*classes}) == len(classes) and weight.shape[:1] == bias.shape == (len(classes),)
     if not agree:
         raise DataError("the classes and the weights do not match", source=path)
-    return VectorClassifier(path, tuple(classes), weight.astype(np.float64), bias.astype(np.float64))
+    weights = weight.astype(np.float64), bias.astype(np.float64)
+    return VectorClassifier(path, tuple(classes), *weights, spec_of(note))
+
+
+def spec_of(note: Mapping[str, Any]) -> dict[str, Any]:
+    """The recorded source of the vectors, or what the label of their space says: model/readout/steps."""
+    recorded = note.get("spec")
+    if isinstance(recorded, dict):
+        return recorded
+    label, _, _ = (note.get("_emb") or "").rpartition(":")
+    if ">" in label or "/" not in label:
+        return {}
+    model, readout, *steps = label.split("/")
+    return {"model": model, "readout": readout, "steps": [f"/{step}:" for step in steps]}
 
 
 def write_classifier(file: BinaryIO, found: VectorClassifier, record: dict[str, Any]) -> None:
     """Write a classifier; `record` describes the fit."""
-    note = {"kind": KIND, "classes": list(found.classes), **record}
+    spec = {"spec": found.spec} if found.spec else {}
+    note = {"kind": KIND, "classes": list(found.classes), **record, **spec}
     metadata = {"format": "np", "sentkit": orjson.dumps(note).decode()}
     put_arrays(file, {"weight": found.weight, "bias": found.bias}, metadata)

@@ -1,1 +1,1 @@
-"""Takes cluster labels and returns their agreement, stability and silhouette."""
+"""Takes cluster labels and returns their agreement, stability, silhouette and keywords."""

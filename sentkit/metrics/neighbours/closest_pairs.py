@@ -6,7 +6,7 @@ Letters in shapes: n rows, d dimensions, b rows of a block, k pairs found.
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from sentkit.formats.vectors.vectors import VectorBlock
 from sentkit.metrics.neighbours.corpus import naming_field
 from sentkit.metrics.neighbours.search import MAX_CANDIDATES, Searcher
 from sentkit.metrics.similarity import BLOCKS
+
+if TYPE_CHECKING:
+    from sentkit.metrics.device import Device
 
 FIRST_ROWS = 32  # rows whose nearest rows give the first limit of `closest_pairs`
 ROWS_PER_SEARCH = 1024  # rows that are compared at once with all later rows
@@ -74,12 +77,14 @@ def best_of(parts: list[ClosestPairs], count: int) -> ClosestPairs:
     return ClosestPairs(left[order], right[order], similarities[order])
 
 
-def pairs_reaching(vectors: Rows, threshold: float, metric: str = "cosine") -> Iterator[ClosestPairs]:
+def pairs_reaching(
+    vectors: Rows, threshold: float, metric: str = "cosine", device: "Device | None" = None
+) -> Iterator[ClosestPairs]:
     """The pairs that reach the threshold, in the order of (left, right), those of some left rows at a time.
 
     Memory depends neither on the number of pairs nor on the number of rows.
     """
-    searcher = Searcher(vectors, metric)
+    searcher = Searcher(vectors, metric, device)
     for start in range(0, len(vectors), ROWS_PER_SEARCH):
         yield from later_pairs(searcher, start, threshold)
 

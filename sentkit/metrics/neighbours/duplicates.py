@@ -1,8 +1,9 @@
 """Rows that are nearly the same: in one table, or between a stream of rows and other tables."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
@@ -10,12 +11,19 @@ import orjson
 from sentkit.arrays import Float64, Indices
 from sentkit.digits import significant
 from sentkit.formats.files import readable
+from sentkit.formats.outputs.outputs import open_output
+from sentkit.formats.rows.block import block_of
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.sinks import refuse_existing_fields
+from sentkit.formats.vectors.convert import common_spec, with_fields
+from sentkit.formats.vectors.sinks import VectorOutput, open_sinks, refuse_existing_fields
+from sentkit.formats.vectors.store import is_store
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
 from sentkit.metrics.neighbours.closest_pairs import ROWS_PER_SEARCH, pairs_reaching
 from sentkit.metrics.neighbours.corpus import SearchCorpus, read_table, shown_fields
 from sentkit.metrics.neighbours.search import Reached, Searcher
+
+if TYPE_CHECKING:
+    from sentkit.metrics.device import Device
 
 Fields = dict[str, bytes]  # JSON values by name
 LEVELS = (0.8, 0.85, 0.9, 0.95, 0.99)  # similarities at which pairs are counted
@@ -52,7 +60,13 @@ class Duplicates:
     several = False
 
     def __init__(
-        self, inputs: Inputs, threshold: float, metric: str, show: Sequence[str], new: Sequence[str] = ()
+        self,
+        inputs: Inputs,
+        threshold: float,
+        metric: str,
+        device: "Device | None",
+        show: Sequence[str],
+        new: Sequence[str] = (),
     ) -> None:
         """`new` are fields that a row must not have."""
 
@@ -63,7 +77,7 @@ class Duplicates:
         self.corpus = SearchCorpus(read_table(inputs, check), show)
         self.corpus.refuse_unknown()
         self.corpora = [self.corpus]
-        self.threshold, self.metric = threshold, metric
+        self.threshold, self.metric, self.device = threshold, metric, device
         self.compared: Callable[[int], None] = lambda rows: None  # gets the number of compared rows
 
     def share(self, rows: int) -> float:
@@ -79,7 +93,7 @@ class Duplicates:
     def _pairs(self) -> Iterator[tuple[int, Indices, Float64]]:
         """The place of each row that has later rows near it, and their places and similarities."""
         done = 0
-        for pairs in pairs_reaching(self.corpus.vectors, self.threshold, self.metric):
+        for pairs in pairs_reaching(self.corpus.vectors, self.threshold, self.metric, self.device):
             places, begins = np.unique(pairs.left, return_index=True)
             if len(places):
                 rights, alike = (np.split(each, begins[1:]) for each in (pairs.right, pairs.similarities))
@@ -102,21 +116,30 @@ class Duplicates:
         for place, first in enumerate(self.groups().tolist()):
             yield table.row(place).add([(b"group", b"%d" % table.numbers[first])], replace=replace)
 
-    def unique(self) -> Iterator[bytes]:
-        """The first row of each group."""
-        firsts = self.groups()
-        return (self.corpus.table.row(place).line for place in np.unique(firsts).tolist())
+    def unique(self) -> Iterator[VectorBlock]:
+        """The first row of each group; the vectors are not in the lines."""
+        table, firsts = self.corpus.table, np.unique(self.groups())
+        for start in range(0, len(firsts), ROWS_PER_SEARCH):
+            places = firsts[start : start + ROWS_PER_SEARCH]
+            rows = block_of(map(table.row, places.tolist()))
+            yield VectorBlock(rows, table.vectors[places], table.names, table.emb)
 
 
 class Comparison:
     """A stream of rows, and the rows of other files that are near them."""
 
     def __init__(
-        self, inputs: Inputs, against: Sequence[Inputs], threshold: float, metric: str, show: Sequence[str]
+        self,
+        inputs: Inputs,
+        against: Sequence[Inputs],
+        threshold: float,
+        metric: str,
+        device: "Device | None",
+        show: Sequence[str],
     ) -> None:
         self.inputs, self.show, self.threshold = inputs, show, threshold
         self.corpora = [SearchCorpus(read_table(other, one_vector), show) for other in against]
-        self.searchers = [Searcher(corpus.vectors, metric) for corpus in self.corpora]
+        self.searchers = [Searcher(corpus.vectors, metric, device) for corpus in self.corpora]
         self.several = len(against) > 1
         self.compared: Callable[[int], None] = lambda rows: None
         self.share = inputs.meter.share
@@ -150,11 +173,27 @@ class Comparison:
                         shown = shown_fields(row, (*block.names, "_emb"), self.show, fields)
                         yield Near(row.number, shown, corpus, each.rows, each.similarities)
 
-    def unique(self) -> Iterator[bytes]:
-        """The rows without a near row, without their vectors."""
+    def unique(self) -> Iterator[VectorBlock]:
+        """The rows without a near row; the vectors are not in the lines."""
         for block, found in self._blocks():
-            lines = block.rows.without({*block.names, "_emb"}).lines
-            yield from (line for line, near in zip(lines, found, strict=True) if not any(map(len, near)))
+            new = block.take([place for place, near in enumerate(found) if not any(map(len, near))])
+            yield replace(new, rows=new.rows.without({*block.names, "_emb"}))
+
+
+def write_unique(found: Duplicates | Comparison, inputs: Inputs, output: str, *, force: bool) -> None:
+    """Write the rows of `unique` as JSONL, or as a vector file with their vectors."""
+    if not is_store(output):
+        with open_output(output, force=force) as out:
+            for block in found.unique():
+                out.writelines(line + b"\n" for line in block.rows.lines)
+        return
+    blocks = found.unique()
+    first = next(blocks)
+    spec = with_fields({**common_spec(inputs), **({"_emb": first.emb} if first.emb else {})}, inputs)
+    form = VectorOutput(force=force, replace=True)
+    with open_sinks([output], [spec], first.names, first.vectors.shape[2], form) as [sink]:
+        for block in chain([first], blocks):
+            sink.put(block.rows, block.vectors)
 
 
 def levels(found: Duplicates | Comparison) -> Iterator[dict[str, Any]]:

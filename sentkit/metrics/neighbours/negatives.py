@@ -1,10 +1,10 @@
 """Hard negatives: for each pair, texts of a corpus near its anchor, but not as near as its positive."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import orjson
@@ -20,6 +20,9 @@ from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, r
 from sentkit.metrics.neighbours.corpus import NAMING, VectorTable, left_out, read_table
 from sentkit.metrics.neighbours.search import Best, Searcher
 from sentkit.metrics.similarity import SIMILARITIES, exact
+
+if TYPE_CHECKING:
+    from sentkit.metrics.device import Device
 
 
 class Pair(NamedTuple):
@@ -77,6 +80,8 @@ def lines(pair: Pair, negatives: Sequence[str], *, triplets: bool) -> Iterator[b
 
 
 OWN_TEXTS = 2  # corpus texts that can be those of a pair
+JUDGED = 4  # candidates that a judge scores, for each negative
+Judge = Callable[[Sequence[tuple[str, str]]], Float64]  # the scores of pairs of texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +89,20 @@ class MiningOptions:
     top: int = 3
     skip: int = 0
     margin: float = 0.95
-    relative: bool = True
     metric: str = "cosine"
+    judge: Judge | None = None
 
     def limits(self, own: Float64) -> Float64:
-        """A negative has a similarity below this limit; `own` are the similarities of the positives."""
-        return own - (1.0 - self.margin) * np.abs(own) if self.relative else own - self.margin
+        """A negative has a similarity below this limit; `own` are the similarities of the positives.
+
+        A margin below 0 is a difference.
+        """
+        return own + self.margin if self.margin < 0 else own - (1.0 - self.margin) * np.abs(own)
+
+    @property
+    def pool(self) -> int:
+        """The candidates of a pair, without those of --skip."""
+        return self.top if self.judge is None else JUDGED * self.top
 
 
 @dataclass(slots=True)
@@ -98,6 +111,7 @@ class MiningCounts:
     negatives: int = 0
     own_texts: int = 0  # corpus texts equal to the anchor or the positive of a pair
     above: int = 0  # other corpus texts that reach the limit of a pair
+    judged: int = 0  # candidates that reach it in the scores of the judge
     short: int = 0  # rows with fewer negatives than wanted, but at least one
     without: int = 0  # rows without a negative
 
@@ -146,19 +160,21 @@ class Candidates:
 class Miner:
     """A corpus and a selection of negatives. It answers blocks of pairs and counts unused texts."""
 
-    def __init__(self, candidates: Candidates, options: MiningOptions) -> None:
+    def __init__(
+        self, candidates: Candidates, options: MiningOptions, device: "Device | None" = None
+    ) -> None:
         self.candidates, self.options = candidates, options
-        self.searcher = Searcher(candidates.vectors(), options.metric)
-        self.depth = options.skip + options.top + OWN_TEXTS
+        self.searcher = Searcher(candidates.vectors(), options.metric, device)
+        self.depth = options.skip + options.pool + OWN_TEXTS
         self.at_once = self.searcher.at_once(self.depth)
         self.counts = MiningCounts()
 
     def mine(self, block: VectorBlock) -> Iterator[tuple[Pair, list[str]]]:
         """Each pair with the texts of its negatives, best first."""
-        metric, counts, (skip, top) = self.options.metric, self.counts, (self.options.skip, self.options.top)
+        metric, counts, options = self.options.metric, self.counts, self.options
         pairs = [pair for (pair,) in block.rows.texts]
         anchors = np.ascontiguousarray(block.vectors[:, 0])
-        limits = self.options.limits(SIMILARITIES[metric](anchors, block.vectors[:, 1]))
+        limits = options.limits(SIMILARITIES[metric](anchors, block.vectors[:, 1]))
         nearest = Best(self.searcher, anchors, self.depth, limits)
         own = [self.candidates.find(pair.anchor, pair.positive) for pair in pairs]
         queries = np.repeat(np.arange(len(pairs)), [*map(len, own)])
@@ -166,14 +182,36 @@ class Miner:
         reached = exact(metric, anchors, self.searcher.corpus, (queries, numbers)) >= limits[queries]
         counts.own_texts += len(numbers)
         counts.above += nearest.above - int(np.count_nonzero(reached))
-        for pair, vector, rows, excluded in zip(pairs, anchors, nearest.rows(), own, strict=True):
+        texts = []
+        for vector, rows, excluded in zip(anchors, nearest.rows(), own, strict=True):
             left = [row for row in rows.tolist() if row not in excluded and vector.any()]
-            chosen = left[skip:][:top]
+            texts.append([self.candidates.text(row) for row in left[options.skip :][: options.pool]])
+        for pair, candidates in zip(pairs, self._judged(pairs, texts), strict=True):
+            chosen = candidates[: options.top]
             counts.rows += 1
             counts.negatives += len(chosen)
-            counts.short += 0 < len(chosen) < top
+            counts.short += 0 < len(chosen) < options.top
             counts.without += not chosen
-            yield pair, [self.candidates.text(row) for row in chosen]
+            yield pair, chosen
+
+    def _judged(self, pairs: Sequence[Pair], texts: Sequence[list[str]]) -> Iterator[list[str]]:
+        """The texts that the judge scores below the limit of the positive; without a judge, all."""
+        judge = self.options.judge
+        if judge is None:
+            yield from texts
+            return
+        both = [
+            (pair.anchor, text)
+            for pair, own in zip(pairs, texts, strict=True)
+            for text in (pair.positive, *own)
+        ]
+        scores, start = judge(both), 0
+        for own in texts:
+            positive, others = scores[start], scores[start + 1 : start + 1 + len(own)]
+            below = others < self.options.limits(positive)
+            self.counts.judged += len(own) - int(np.count_nonzero(below))
+            start += 1 + len(own)
+            yield [text for text, kept in zip(own, below.tolist(), strict=True) if kept]
 
 
 def hash_of(text: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import orjson
@@ -20,7 +20,7 @@ from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
 from sentkit.formats.vectors.fingerprint import space_of
 from sentkit.formats.vectors.sinks import refuse_existing_fields
 from sentkit.formats.vectors.store import fields_of
-from sentkit.formats.vectors.vectors import VectorBlock, joined, one_vector, resized
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
 from sentkit.metrics.neighbours.corpus import (
     NAMING,
     Check,
@@ -31,6 +31,9 @@ from sentkit.metrics.neighbours.corpus import (
     read_search_corpus,
 )
 from sentkit.metrics.neighbours.search import Searcher, SignSearcher
+
+if TYPE_CHECKING:
+    from sentkit.metrics.device import Device
 
 Hits = list[tuple[int, float]]  # corpus rows, from 0, and their similarities; best first
 
@@ -54,6 +57,7 @@ class SearchOptions:
     candidates: int | None = None  # of a corpus of sign bits
     new: Sequence[str] = ()  # fields that a query must not have
     part: tuple[int, int] | None = None  # number of a part of the corpus, and number of parts
+    device: "Device | None" = None  # that compares vectors; None: the CPU
 
 
 class Search:
@@ -74,9 +78,17 @@ class Search:
             flag = "--candidates" if options.rescore is None else "--rescore"
             problem = f"{flag} needs a corpus of encode --store binary, {corpus.path} has other vectors"
             raise UsageError(problem)
+        if options.device is not None and isinstance(queries, VectorReader) and not self.has_products:
+            problem = "--device without TEXT needs --metric cosine or dot, and vectors that are not sign bits"
+            raise UsageError(problem)
         if options.rescore is not None:
             self.rescore = read_search_corpus(inputs.other(options.rescore))
             corpus.check_rescore(self.rescore)
+
+    @property
+    def has_products(self) -> bool:
+        """Whether a device can compare the vectors."""
+        return self.options.metric in ("cosine", "dot") and self.corpus.signs is None
 
     def blocks(self) -> Iterator[tuple[RowBlock, Iterator[Hits]]]:
         """Blocks of queries without their vectors, with the hits of each. Read these before the next block.
@@ -104,7 +116,8 @@ class Search:
         if (signs := self.corpus.signs) is not None and len(signs):
             vectors = (self.rescore or self.corpus).vectors
             return SignSearcher(signs, vectors, self.options.metric, self.options.candidates)
-        return Searcher(self.corpus.vectors, self.options.metric)
+        device = self.options.device if self.has_products else None
+        return Searcher(self.corpus.vectors, self.options.metric, device)
 
     def _hits(self, vectors: Float32) -> Iterator[Hits]:
         """The hits of each query, best first; ties in row order. A vector of zeros has none."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,11 @@ from sentkit.formats.vectors.storage import ONE, SelectedVectors, StoredVectors,
 from sentkit.metrics.neighbours.bounds import DENSE, LOST, Bounds, find_bounds
 from sentkit.metrics.similarity import BLOCKS, MAGNITUDES, SMALLEST_NORM, UNDERFLOW, exact, lengths, margins
 
+if TYPE_CHECKING:
+    from sentkit.metrics.device import Corpus, Device
+
 QUERIES_PER_BLOCK, ROWS_PER_BLOCK = 1024, 1024  # queries and corpus rows of a block
+QUERIES_ON_DEVICE = 2048  # of a block; all of a corpus beyond its memory is copied for each block
 FEW_QUERIES = 128  # of a block; then factors of products take less time than factors of rows
 MANY_QUERIES, MANY_ROWS = 256, 8192  # of a block and a corpus for which bounds are made
 MAX_CANDIDATES = 1 << 20  # candidates kept, for all queries of a block
@@ -45,20 +50,27 @@ class Reached:
 
 
 class Searcher:
-    """A corpus and a metric. The vectors are not copied."""
+    """A corpus and a metric. The vectors are not copied, except to a device that selects candidates."""
 
-    def __init__(self, corpus: Rows, metric: str = "cosine") -> None:
+    def __init__(self, corpus: Rows, metric: str = "cosine", device: "Device | None" = None) -> None:
         self.corpus, self.metric = corpus, metric
         self.found_bounds: list[Bounds | None] = []  # empty until a block has many queries
-        self.lengths = np.empty(len(corpus))
-        for start in range(0, len(corpus), ROWS_PER_BLOCK):
+        self.on_device = None if device is None else device.corpus(corpus, metric)
+
+    @cached_property
+    def lengths(self) -> Float64:
+        """Of the rows, (n,)."""
+        found = np.empty(len(self.corpus))
+        for start in range(0, len(found), ROWS_PER_BLOCK):
             span = slice(start, start + ROWS_PER_BLOCK)
-            wide = corpus[span].astype(np.float64)  # faster than `lengths`
-            self.lengths[span] = np.sqrt(np.vecdot(wide, wide))
+            wide = self.corpus[span].astype(np.float64)  # faster than the function `lengths`
+            found[span] = np.sqrt(np.vecdot(wide, wide))
+        return found
 
     def at_once(self, top: int) -> int:
         """The number of queries in a block; it limits the memory for candidates."""
-        return max(1, min(QUERIES_PER_BLOCK, MAX_CANDIDATES // max(1, min(top, len(self.corpus)))))
+        most = QUERIES_PER_BLOCK if self.on_device is None else QUERIES_ON_DEVICE
+        return max(1, min(most, MAX_CANDIDATES // max(1, min(top, len(self.corpus)))))
 
     def nearest(self, queries: Float32, top: int) -> Nearest:
         """The `top` rows for each query of a block, or all rows if there are fewer."""
@@ -97,6 +109,8 @@ class Searcher:
 
     def _candidates(self, queries: Float32, threshold: float, first: int, limit: int | None) -> Pairs | None:
         """Queries and rows that may reach the threshold within rounding errors; None if too many."""
+        if self.on_device is not None:
+            return self.on_device.reaching(queries, threshold, first, limit)
         may_reach = self._filter(queries, threshold)
         parts, count = [(np.empty(0, np.intp), np.empty(0, np.intp))], 0
         with np.errstate(over="ignore"):
@@ -220,27 +234,55 @@ class Best:
     would be random.
     """
 
-    def __init__(self, searcher: Searcher, queries: Float32, top: int, limits: Float64 | None = None) -> None:
+    def __init__(
+        self,
+        searcher: Searcher,
+        queries: Float32,
+        top: int,
+        limits: Float64 | None = None,
+        *,
+        use_device: bool = True,
+    ) -> None:
         self.searcher, self.queries, self.top, self.limits = searcher, queries, top, limits
-        self.margins = searcher.margins_of(queries)
-        if limits is not None:
-            self.surely_below = searcher.floors(queries, limits)  # smaller block values are below the limit
-            self.surely_above = self.surely_below + 2 * self.margins
-        self.floors = np.full(len(queries), -np.inf, np.float32)
         self.query, self.row = np.empty(0, np.intp), np.empty(0, np.intp)
         self.value = np.empty(0, np.float32)
         self.above = 0  # pairs of a query and a row that reach the limit
-        wanted, product = len(queries) * top, searcher.product(queries)
+        if len(queries) * top * len(searcher.corpus):
+            if searcher.on_device is not None and use_device:
+                self._search_on(searcher.on_device)
+            else:
+                self._search()
+        self.similarities = self._decide()
+
+    def _search(self) -> None:
+        self.margins = self.searcher.margins_of(self.queries)
+        if self.limits is not None:
+            self.surely_below = self.searcher.floors(self.queries, self.limits)  # smaller values are below it
+            self.surely_above = self.surely_below + 2 * self.margins
+        self.floors = np.full(len(self.queries), -np.inf, np.float32)
+        wanted, product = len(self.queries) * self.top, self.searcher.product(self.queries)
         with np.errstate(over="ignore"):  # the exact similarity decides beyond float32
-            for span in searcher.spans(0) if wanted else ():
+            for span in self.searcher.spans(0):
                 self._add(product(span), span.start)
                 if len(self.query) > 2 * wanted:  # before `top` rows are seen, all rows are candidates
                     self._thin()
                 if len(self.query) > 4 * wanted:  # too many ties for the precision of a block
                     self._decide()
-        if wanted:
-            self._thin()
-        self.similarities = self._decide()
+        self._thin()
+
+    def _search_on(self, device: "Corpus") -> None:
+        """Find candidates on the device. For queries that have too many there, search again."""
+        found = device.best(self.queries, self.top, self.limits)
+        (self.query, self.row), self.above, open_ = found.pairs, found.above, found.open
+        if len(open_):
+            queries, limits = self.queries[open_], None if self.limits is None else self.limits[open_]
+            more = None if limits is not None else device.reaching(queries, found.floors, 0, MAX_CANDIDATES)
+            if more is None:
+                rest = Best(self.searcher, queries, self.top, limits, use_device=False)
+                more, self.above = (rest.query, rest.row), self.above + rest.above
+            self.query = np.concatenate([self.query, open_[more[0]]])
+            self.row = np.concatenate([self.row, more[1]])
+        self.value = np.zeros(len(self.query), np.float32)
 
     def rows(self) -> list[Indices]:
         """The rows of each query."""

@@ -2,13 +2,13 @@
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.arrays import Float64
-from sentkit.errors import DataError
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_of, labelled, scored, wrong_field
 from sentkit.formats.rows.rows import Inputs
@@ -18,6 +18,7 @@ from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.sts.seen import SeenPairs
 
 ROWS_PER_BLOCK = 256
+UNIT = 1e-2  # largest error of the length of a stored unit vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class ScoreOptions:
     seed: int = 0
     seen: SeenPairs | None = None  # gets the pairs
     binary: bool = False  # the scores are labels, 0 or 1
+    dims: Sequence[int] = ()  # also compare only so many first numbers of the vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class GoldPairs:
     encoder: str | None = None
     skipped: int = 0  # rows with a null gold score
     identities: NDArray[np.int64] | None = None  # hashes of all but the vectors, for a comparison
+    dim: int = 0  # numbers of a vector
+    cut: tuple["GoldPairs", ...] = ()  # the same pairs with the first numbers only, as the options want
 
     def __len__(self) -> int:
         return len(self.gold)
@@ -64,7 +68,9 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
     """Compute the similarities of a file. `paired`: its pairs will be compared with those of another file."""
     reader, fields = VectorReader(inputs), fields_of(inputs, path)
     texts = [fields.get(name, name) for name in ("text_a", "text_b")]
-    similarities, gold, groups, identities = array("d"), array("d"), array("i"), array("q")
+    gold, groups, identities = array("d"), array("i"), array("q")
+    columns = [array("d") for _ in (None, *options.dims)]  # similarities, of each width
+    width = 0
     codes: dict[str, int] = {}  # of groups with scores, in their order: equal in compared files
     names: dict[str, None] = {}  # of all groups
     skipped = 0
@@ -76,7 +82,10 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
         scores, found = zip(*block.rows.texts, strict=True)
         scored = [place for place, score in enumerate(scores) if score is not None]
         skipped += len(block) - len(scored)
-        similarities.extend(similarities_of(block.vectors[scored], options.metric).tolist())
+        vectors, width = block.vectors[scored], block.vectors.shape[-1]
+        for column, dim in zip(columns, (None, *options.dims), strict=True):
+            short = vectors if dim is None else first_numbers(vectors, dim)
+            column.extend(similarities_of(short, options.metric).tolist())
         names |= dict.fromkeys(group for group in found if group is not None)
         gold.extend(scores[place] for place in scored)
         if options.group is not None:
@@ -98,8 +107,9 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
         if options.binary:
             value, problem = f"{values[0]:g}", "the scores need pairs with 0 and pairs with 1"
         raise DataError(f'"{options.gold}" is {value} in all {len(gold)} rows: {problem}', source=path)
-    return GoldPairs(
-        similarities=np.frombuffer(similarities, np.float64),
+    whole, *others = (np.frombuffer(column, np.float64) for column in columns)
+    pairs = GoldPairs(
+        similarities=whole,
         gold=values,
         groups=None if options.group is None else np.frombuffer(groups, np.intc),
         names=tuple(dict.fromkeys([*codes, *names])),
@@ -107,7 +117,20 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
         encoder=reader.emb,
         skipped=skipped,
         identities=np.array(identities, np.int64) if paired else None,
+        dim=width,
     )
+    cut = [replace(pairs, similarities=each, dim=dim) for each, dim in zip(others, options.dims, strict=True)]
+    return replace(pairs, cut=tuple(cut))
+
+
+def first_numbers(vectors: NDArray[np.float32], dim: int) -> NDArray[np.float32]:
+    """The first numbers of vectors; those of unit length have it again, as encode --dim does."""
+    if not 1 <= dim < vectors.shape[-1]:
+        raise UsageError(f"--dim {dim}: the vectors have only {vectors.shape[-1]} numbers")
+    short, lengths = vectors[..., :dim], np.linalg.norm(vectors, axis=-1, keepdims=True)
+    own = np.linalg.norm(short, axis=-1, keepdims=True)
+    scales: NDArray[np.float32] = np.where((abs(lengths - 1) < UNIT) & (own > 0), own, 1).astype(np.float32)
+    return short / scales
 
 
 def check_rows(block: VectorBlock, options: ScoreOptions, texts: Sequence[str]) -> VectorBlock:

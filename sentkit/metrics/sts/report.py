@@ -165,7 +165,18 @@ def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iter
         if base is not None:
             check_same_pairs(pairs, base)
             made["against"] = compare(pairs, base, options)
-        yield made
+        yield made | ({"dim": pairs.dim} if pairs.cut else {})
+        for cut in pairs.cut:
+            against = compare(cut, pairs, options) | {"dim": pairs.dim}
+            yield report(cut, options) | {"dim": cut.dim, "against": against}
+
+
+def average_records(records: Sequence[Record]) -> Iterator[Record]:
+    """The mean over several files of one encoder, for each width of the vectors."""
+    for dim in dict.fromkeys(record.get("dim") for record in records):
+        average = average_record([record for record in records if record.get("dim") == dim])
+        if average is not None:
+            yield average | ({} if dim is None else {"dim": dim})
 
 
 def average_record(records: Sequence[Record]) -> Record | None:
@@ -204,18 +215,21 @@ def table_lines(record: Record) -> Iterator[dict[str, str]]:
 
 
 def table_rows(record: Record) -> Iterator[list[str]]:
-    chosen = record.get("aggregate", "")
-    yield [record["file"], label_of(record["encoder"]), str(record["n"]), *both(record)]
+    chosen, other = record.get("aggregate", ""), record.get("against")
+    file, encoder = record["file"], label_of(record["encoder"])
+    if other is not None and "dim" in other:
+        file, encoder = f"  dim {record['dim']}", ""
+    yield [file, encoder, str(record["n"]), *both(record)]
     for name, average in record.get("averages", {}).items():
         yield [f"  {name}{' (chosen)' if name == chosen else ''}", "", "", *both(average)]
     for name, group in record.get("groups", {}).items():
         yield [f"  {name}", "", str(group["n"]), *both(group)]
     if "seen" in record:
         yield from rows_of_seen(record["n"], record["seen"])
-    other = record.get("against")
-    if other is not None and (other["file"], other["metric"]) != (record["file"], record["metric"]):
+    if other is not None and (encoder == "" or (other["file"], other["metric"]) != (file, record["metric"])):
         differences = [with_interval(other[kind]["difference"], other[kind]["ci95"]) for kind in KINDS]
-        yield [f"  minus {other['file']}", label_of(other["encoder"]), "", *differences]
+        name = f"dim {other['dim']}" if "dim" in other else other["file"]
+        yield [f"  minus {name}", label_of(other["encoder"]) if encoder else "", "", *differences]
         yield ["  p", "", "", *(decimals(other[kind]["p"], 3) for kind in KINDS)]
 
 
@@ -241,10 +255,11 @@ def with_interval(value: float | None, interval: list[float] | None, digits: int
 
 def measure_lines(record: Record, measures: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """A line for each measure by its label; the first one has the file. `measures` are keys of the record."""
-    file, other = record["file"], record.get("against")
+    file, n, other = record["file"], str(record["n"]), record.get("against")
     for name, label in measures.items():
         line = {
             "file": file,
+            "n": n,
             "measure x 100": label,
             "value": with_interval(record[name], record[f"{name}_ci95"]),
         }
@@ -255,7 +270,7 @@ def measure_lines(record: Record, measures: Mapping[str, str]) -> Iterator[dict[
                 "p": decimals(change["p"], 3),
             }
         yield line
-        file = ""
+        file = n = ""
 
 
 def warnings(records: Sequence[Record]) -> Iterator[str]:

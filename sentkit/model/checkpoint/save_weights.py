@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from sentkit.model.transformer.architecture import (
     PREFIXES,
     Architecture,
     UnsupportedArchitecture,
+    canonical_names,
     encoder_shapes,
     invalid_value,
     modern,
@@ -28,6 +30,8 @@ from sentkit.model.transformer.architecture import (
     read_fraction,
     words_name,
 )
+from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.transformers_model import TransformersModel
 
 
 def merged(
@@ -67,16 +71,39 @@ def remove_tied(tensors: dict[str, Tensor], words: str, architecture: Architectu
         tensors.setdefault(head.bias, copy)
 
 
-def write_weights(path: Path, tensors: Mapping[str, Tensor], store: str = "float32") -> None:
+def without_language_head(
+    tensors: Mapping[str, Tensor], body: Bert | TransformersModel, config: Mapping[str, Any]
+) -> dict[str, Tensor]:
+    """Return the tensors that AutoModel of transformers has; of a classifier, which `predict` reads, all."""
+    if "ForSequenceClassification" in str(config.get("architectures")):
+        return dict(tensors)
+    if isinstance(body, Bert):
+        own = {*canonical_names(tensors, body.architecture).values()}
+        unused = {name for name in tensors.keys() - own if tensors[name].is_floating_point()}
+    else:
+        unused = {*body.unused}
+    return {name: tensor for name, tensor in tensors.items() if name not in unused}
+
+
+def encoder_class(body: Bert | TransformersModel) -> str:
+    """Return the name of the class that AutoModel of transformers builds."""
+    if isinstance(body, Bert):
+        return f"{HEADS[body.architecture.family].kind}Model"
+    return type(body.model).__name__
+
+
+def write_weights(path: Path, tensors: Mapping[str, Tensor], store: str | None = "float32") -> None:
     """Write a safetensors file in the type `store` and sync it to disk. The same values give the same bytes.
 
-    Integer tensors are buffers that transformers creates, so they are not written.
+    None: as they are, except that the other types than float16 become float32. Integer tensors are buffers
+    that transformers creates, so they are not written.
     """
-    arrays = {
-        name: tensors[name].detach().to("cpu", getattr(torch, store)).numpy()
-        for name in sorted(tensors)
-        if tensors[name].is_floating_point()
-    }
+    arrays = {}
+    for name, tensor in sorted(tensors.items()):
+        if tensor.is_floating_point():
+            own = tensor.dtype if tensor.dtype == torch.float16 else torch.float32
+            dtype = own if store is None else getattr(torch, store)
+            arrays[name] = tensor.detach().to("cpu", dtype).numpy()
     with create(path) as file:
         put_arrays(file, arrays, OF_WEIGHTS)
         file.flush()

@@ -134,10 +134,11 @@ class Block(nn.Module):
 
     def attend(self, states: Tensor, packed: Packed) -> Tensor:
         values = F.linear(states, self.qkv.weight, self.qkv.bias)  # (n, 3 d)
-        values, groups = self.rotated(values, packed.positions, 2), packed.groups
+        values = self.rotated(values, packed.positions, 2)
         if (kernel := self.kernel_for(values, packed)) is not None:
             parts = by_head(values[: packed.tokens], 3, self.heads)
             return with_rows(packed_attention(kernel, parts, packed, dropout=self.rate), len(states))
+        groups = packed.groups
         padded = groups.pad(values)  # (c, t, 3 d) of each group
         mixed = [
             self.attention(with_bias(mask, packed.bias, qkv.shape[1]), *self.by_head(qkv, 3))
@@ -148,12 +149,12 @@ class Block(nn.Module):
     def attend_only(self, states: Tensor, packed: Packed, only: Tensor) -> Tensor:
         """Return the attention output of the rows `only`, one for each sentence, (b, d)."""
         query, pair = ends_of(self.qkv.weight, self.qkv.bias, states.shape[-1])
-        groups, positions = packed.groups, packed.positions
-        queries = self.rotated(F.linear(states[only], *query), positions[only], 1)  # (b, d)
-        pairs = self.rotated(F.linear(states, *pair), positions, 1)  # (n, 2 d)
+        queries = self.rotated(F.linear(states[only], *query), packed.positions[only], 1)  # (b, d)
+        pairs = self.rotated(F.linear(states, *pair), packed.positions, 1)  # (n, 2 d)
         if (kernel := self.kernel_for(pairs, packed)) is not None:
             own = *by_head(queries, 1, self.heads), *by_head(pairs[: packed.tokens], 2, self.heads)
             return packed_attention(kernel, own, packed, single=True, dropout=self.rate)
+        groups = packed.groups
         places = groups.split((only - packed.starts)[:, None])  # (c, 1, 1), in their sentences
         parts = zip(groups.split(queries), groups.pad(pairs), groups.masks, places, strict=True)
         return groups.join(
@@ -324,6 +325,15 @@ def attend_packed(model: nn.Module, device: torch.device) -> None:
             plain = not (shape.windows or shape.bases or shape.buckets)
             if plain and all(block.kernel is not None for block in blocks):
                 module.graphs = Graphs(blocks)
+
+
+def stop_graphs(model: nn.Module) -> bool:
+    """Run without graphs from now on. Return true if this frees memory."""
+    graphs = [each.graphs for each in model.modules() if isinstance(each, Bert) and each.graphs is not None]
+    active = [each for each in graphs if each.chains]
+    for each in active:
+        each.stop()
+    return bool(active)
 
 
 class Bert(nn.Module):

@@ -52,13 +52,20 @@ class Graphs:
         self.chains: dict[Kind, Chain] = {}
         self.works = True
         self.last: Callable[[], Pass | None] = lambda: None
-        self.pool: Any = None
+        self.pool: Any = None  # of memory; it has blocks for each stream
+        self.stream: torch.cuda.Stream | None = None
         self.copies: list[nn.Module] = []  # see `copy_of`
         self.gradients: list[list[Tensor]] = []  # of the weights of each block
         self.addresses: list[int] = []  # of the weights
 
     def __deepcopy__(self, memo: object) -> None:
         """A copy of an encoder has no graphs: they contain the addresses of these weights."""
+
+    def stop(self) -> None:
+        """Run all passes without graphs from now on, in less memory."""
+        self.works = False
+        for kept in (self.chains, self.copies, self.gradients):
+            kept.clear()
 
     def runner(self, blocks: int, packed: Packed, states: Tensor) -> Run | None:
         """Return a function that runs the first blocks for this filled batch, or None: without graphs.
@@ -82,6 +89,7 @@ class Graphs:
         if addresses != self.addresses or (len(self.chains) == MOST and kind not in self.chains):
             self.chains.clear()
             self.addresses, self.pool = addresses, torch.cuda.graph_pool_handle()
+            self.stream = torch.cuda.Stream(states.device)
             self.copies = [copy_of(block) for block in self.blocks]
         if kind not in self.chains:
             if gradient and not self.gradients:
@@ -89,7 +97,7 @@ class Graphs:
             try:
                 self.chains[kind] = Chain(self, kind, states.detach(), packed.bounds)
             except RuntimeError:  # too little memory
-                self.works = False
+                self.stop()
                 return None
         chain, own_pass = self.chains[kind], Pass()
         chain.bounds.copy_(packed.bounds)
@@ -120,7 +128,8 @@ class Chain:
         self.slopes = [torch.zeros_like(states) for _ in range(2)]  # of a block's output and input in turn
         self.forward, self.backward = list[torch.cuda.CUDAGraph](), list[torch.cuda.CUDAGraph]()
         self.blocks = [block.train(kind.training) for block in graphs.copies[: kind.blocks]]
-        stream, before = torch.cuda.Stream(states.device), torch.cuda.current_stream(states.device)
+        stream, before = graphs.stream, torch.cuda.current_stream(states.device)
+        assert stream is not None, "the runner makes it"
         stream.wait_stream(before)
         collects = gc.isenabled()
         gc.disable()  # it could free the graphs of another run, which ends a recording

@@ -6,7 +6,7 @@ The import of transformers takes seconds, so it is inside the functions. Code fr
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -102,9 +102,12 @@ def padding_id_of(model: Any) -> int:
 
 
 class TransformersModel(nn.Module):
-    def __init__(self, model: Any, *, has_pooler: bool, max_tokens: int) -> None:
+    def __init__(
+        self, model: Any, *, has_pooler: bool, max_tokens: int, unused: Set[str] = frozenset()
+    ) -> None:
+        """`unused`: the names of the stored tensors that the model does not have, such as those of a head."""
         super().__init__()
-        self.model = model
+        self.model, self.unused = model, unused
         self.has_pooler = has_pooler
         self.max_tokens = max_tokens
         self.convolution: Convolution | None = None
@@ -151,10 +154,13 @@ class TransformersModel(nn.Module):
 
 def load_transformers_model(folder: Path) -> TransformersModel:
     """Return the encoder of a Hugging Face folder, in float32 and evaluation mode."""
-    model, missing = load_model(folder, kind_of)
-    has_pooler = check_weights(model, missing, str(folder))
+    model, report = load_model(folder, kind_of)
+    has_pooler = check_weights(model, report["missing_keys"], str(folder))
     add_adapter(model, folder)
-    return TransformersModel(model.eval(), has_pooler=has_pooler, max_tokens=token_limit(model))
+    unused = {*report["unexpected_keys"]}
+    return TransformersModel(
+        model.eval(), has_pooler=has_pooler, max_tokens=token_limit(model), unused=unused
+    )
 
 
 def load_classifier(folder: Path) -> Any:
@@ -168,8 +174,8 @@ def load_classifier(folder: Path) -> Any:
 
     if is_adapter(folder):
         raise DataError("a classifier with a LoRA adapter is not supported", source=str(folder))
-    model, missing = load_model(folder, kind)
-    refuse_missing(sorted(missing), source=str(folder))
+    model, report = load_model(folder, kind)
+    refuse_missing(sorted(report["missing_keys"]), source=str(folder))
     with transformers_errors(str(folder)), torch.inference_mode():
         model.eval()(
             input_ids=torch.zeros((1, 2), dtype=torch.long)
@@ -194,7 +200,7 @@ def load_model(folder: Path, kind_of: Callable[[Any], Any]) -> tuple[Any, Any]:
     for layer in model.modules():
         if isinstance(layer, nn.Linear):
             layer.weight.data = aligned(layer.weight.data)
-    return model, report["missing_keys"]
+    return model, report
 
 
 def kind_of(config: Any) -> Any:

@@ -234,7 +234,7 @@ def masking(paths: Sequence[str], *, value: str = "spearman") -> Picture:
 def scale(paths: Sequence[str], *, x: str, value: str, name: str = "", log: bool = False) -> Picture:
     """Table 4 and figures 6 and 7: scores by a number, such as the batch size.
 
-    The rows are those of a table with the fields --x and --value, as examples/sweep.sh prints it. --name is
+    The rows are those of a table with the fields --x and --value, as a sweep of train prints it. --name is
     the field with the name of a line. A band shows the standard deviation if the table has a field such as
     test_sd for test, or if several rows have one number: their mean is drawn. Rows with "-" as number are
     left out.
@@ -265,7 +265,7 @@ def scale(paths: Sequence[str], *, x: str, value: str, name: str = "", log: bool
 def views(paths: Sequence[str], *, value: str = "test") -> Picture:
     """Figure 5: the score of each pair of views; a row has the first view, a column the second.
 
-    The rows are those of a table with the fields view_a, view_b and --value, as examples/sweep.sh prints it.
+    The rows are those of a table with the fields view_a, view_b and --value, as a sweep of train prints it.
     White is the lowest score, black the highest.
     """
 

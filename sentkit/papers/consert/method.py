@@ -158,7 +158,8 @@ class ConSERT(PackedMethod):
         if mode != "sup":
             # Premises and hypotheses are contrasted separately: a premise is not a negative of a hypothesis.
             sides = (0, 1) if mode == "joint" else (0,)
-            values = [self.contrast(outputs[f"a{side}"], outputs[f"b{side}"]) for side in sides]
+            wanted = self.settings.temperature
+            values = [paired_contrast(outputs[f"a{n}"], outputs[f"b{n}"], wanted) for n in sides]
             factor = self.settings.alpha if mode == "joint" else self.settings.loss_scale
             terms["contrast"] = mean_of(torch.cat(values), factor)
         if mode != "unsup":
@@ -170,9 +171,6 @@ class ConSERT(PackedMethod):
     def check_rows(cls, corpus: Corpus, settings: paper.Settings, source: str) -> None:
         if settings.mode != "unsup":
             check_labels(corpus, source)
-
-    def contrast(self, one: Tensor, other: Tensor) -> Tensor:
-        return paired_contrast(one, other, self.settings.temperature)  # (2b,)
 
 
 def direction(slopes: Tensor, form: str) -> Tensor:

@@ -69,7 +69,7 @@ class Settings(Recipe):
     clip: float = released(1.0)
     max_length: int = paper(64)
     dropout: float | None = paper(0.0)
-    eval_every: int = paper(200)
+    eval_every: int | None = paper(200)
     patience: int = released(10)
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 import numpy as np
+from numpy.random import Generator
 from torch import Tensor
 
 from sentkit.model.transformer.packed import Packed, first_tokens
@@ -24,9 +25,7 @@ Drawn = Sequence[np.ndarray]  # the drawn numbers of each sentence
 class View:
     """The base class is the view without a change. A new view overrides `draw` and `apply`."""
 
-    def draw(
-        self, random: np.random.Generator, lengths: Sequence[int], width: int, rate: float
-    ) -> list[np.ndarray]:
+    def draw(self, random: Generator, lengths: Sequence[int], width: int, rate: float) -> list[np.ndarray]:
         """Return one array for each sentence. `lengths` are in tokens; only cuts use `rate`."""
         return [np.empty(0, dtype=np.int64) for _ in lengths]
 
@@ -39,9 +38,7 @@ class View:
 class Shuffle(View):
     """Permutes the positions of each sentence, including special tokens; the order of its tokens stays."""
 
-    def draw(
-        self, random: np.random.Generator, lengths: Sequence[int], width: int, rate: float
-    ) -> list[np.ndarray]:
+    def draw(self, random: Generator, lengths: Sequence[int], width: int, rate: float) -> list[np.ndarray]:
         return [random.permutation(length) for length in lengths]
 
     def apply(self, packed: Packed, drawn: Drawn) -> tuple[Packed, Disturb | None]:
@@ -64,9 +61,7 @@ class Cut(View):
         """Return the number of rows and columns that are cut independently in a sentence."""
         return length if self.tokens else 1, width if self.features else 1
 
-    def draw(
-        self, random: np.random.Generator, lengths: Sequence[int], width: int, rate: float
-    ) -> list[np.ndarray]:
+    def draw(self, random: Generator, lengths: Sequence[int], width: int, rate: float) -> list[np.ndarray]:
         """Return indexes into the flattened `shape` of each sentence."""
         counts = [rows * columns for rows, columns in (self.shape(length, width) for length in lengths)]
         return [random.choice(n, share(rate, n), replace=False, shuffle=False) for n in counts]
@@ -92,9 +87,7 @@ class Window(View):
     The window has floor(length * (1 - rate)) tokens, and at least one.
     """
 
-    def draw(
-        self, random: np.random.Generator, lengths: Sequence[int], width: int, rate: float
-    ) -> list[np.ndarray]:
+    def draw(self, random: Generator, lengths: Sequence[int], width: int, rate: float) -> list[np.ndarray]:
         sizes = [max(int((1 - Decimal(str(rate))) * length), 1) for length in lengths]
         return [
             random.integers(0, length - size + 1) + np.arange(size)

@@ -43,6 +43,7 @@ class Settings(Recipe):
     optimizer: str = released("adam")
     clip: float = released(0.0)
     max_length: int = ours(128)
+    eval_every: int | None = ours(0)
 
 
 PRESETS: Presets = {
@@ -88,6 +89,7 @@ class PlusSettings(Recipe):
     schedule: str = released("linear")
     clip: float = released(1.0)
     max_length: int = ours(160)  # the longest definitions have 138 and 141 tokens
+    eval_every: int | None = ours(0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -40,7 +40,7 @@ class Settings(Recipe):
     clip: float = released(0.0)
     epochs: int = paper(3)
     max_length: int = released(32)
-    eval_every: int = released(500)
+    eval_every: int | None = released(500)
     final: str = paper("last")  # no model selection
 
     def __post_init__(self) -> None:

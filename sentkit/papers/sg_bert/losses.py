@@ -13,7 +13,6 @@ from sentkit.training.losses import (
     cosines,
     diagonal,
     diagonal_cross_entropy,
-    in_batch_contrast,
     negative_log_share,
 )
 
@@ -26,14 +25,6 @@ def guided_opt1(queries: Tensor, views: Tensor, temperature: float) -> Tensor:
     across = cosines(queries, views) / temperature  # (b, b)
     among = cosines(queries, queries) / temperature
     return diagonal_cross_entropy(torch.cat([across, among.masked_fill(diagonal(among), -torch.inf)], 1))
-
-
-def guided_opt2(queries: Tensor, views: Tensor, temperature: float) -> Tensor:
-    """Contrast of query i with view i against all views: (b, d), (b, d) -> (b,).
-
-    SG-BERT's opt2, arXiv 2106.07345.
-    """
-    return in_batch_contrast(queries, views, temperature)
 
 
 def guided_opt2_released(queries: Tensor, views: Tensor, temperature: float) -> Tensor:

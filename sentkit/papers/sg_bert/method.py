@@ -19,17 +19,11 @@ from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import reduce_layers
 from sentkit.papers.sg_bert import paper
-from sentkit.papers.sg_bert.losses import (
-    guided_opt1,
-    guided_opt2,
-    guided_opt2_released,
-    guided_opt3,
-    squared_distance,
-)
+from sentkit.papers.sg_bert.losses import guided_opt1, guided_opt2_released, guided_opt3, squared_distance
 from sentkit.training.base import Base
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Reads
-from sentkit.training.losses import paired_contrast
+from sentkit.training.losses import in_batch_contrast, paired_contrast
 from sentkit.training.method import (
     Draw,
     Needs,
@@ -46,7 +40,7 @@ Contrast = Callable[[Tensor, Tensor, float], Tensor]  # (b, d), the views, tempe
 CONTRASTS: dict[str, Contrast] = {
     "base": paired_contrast,
     "opt1": guided_opt1,
-    "opt2": guided_opt2,
+    "opt2": in_batch_contrast,
     "opt3": guided_opt3,
 }
 WEIGHTS: dict[str, Callable[[int], np.ndarray]] = {  # number of layers -> their weights

@@ -49,7 +49,7 @@ class Settings(Recipe):
     max_length: int = paper(128)
     beta1: float = paper(0.9)
     beta2: float = paper(0.9)
-    eval_every: int = paper(50)
+    eval_every: int | None = paper(50)
     patience: int = paper(10)
     optimizer: str = released("adamw-hf")  # AdamW of transformers at that time
     weight_decay: float = released(0.01)  # the script passes 0, but the parameter groups have 0.01

@@ -15,7 +15,9 @@ from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_of, scored
 from sentkit.formats.rows.rows import Inputs, blocks
+from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
+from sentkit.metrics.clustering.keywords import keywords
 from sentkit.plots.picture import Axis, Panel, Picture, Series
 from sentkit.plots.reports import Sample, titles
 from sentkit.transforms.fitting import check_width
@@ -27,6 +29,8 @@ PERPLEXITY = 30.0
 FEWEST = 3  # vectors
 CLOSE = 0.04  # of the width of the picture: the vectors of a pair have one number
 ROWS_PER_BLOCK = 1024
+CLUSTER, NOISE = "cluster", "-1"  # field of `sentkit cluster`, and its value for rows of no cluster
+KEYWORDS = 3  # of a cluster in the legend
 Warn = Callable[[str], None]
 
 
@@ -49,6 +53,7 @@ class Item:
     number: int  # of the row in its file
     label: str
     gold: float
+    text: str = ""  # if the colours are clusters
 
 
 def space(inputs: Inputs, options: SpaceOptions, warn: Warn) -> Picture:
@@ -59,12 +64,14 @@ def space(inputs: Inputs, options: SpaceOptions, warn: Warn) -> Picture:
     return Picture(tuple(panels), height=1.0)
 
 
-def checked(block: VectorBlock, options: SpaceOptions) -> VectorBlock:
-    """Set the label and the gold score of each row as its text."""
+def checked(block: VectorBlock, options: SpaceOptions, names: Sequence[str]) -> VectorBlock:
+    """Set the label, the gold score and the text of each row, one of the fields `names`, as its text."""
 
-    def parse(row: Row) -> tuple[str, float | None]:
+    def parse(row: Row) -> tuple[str, float | None, str]:
         gold = 0.0 if options.gold is None else scored(row, options.gold)
-        return "" if options.label is None else class_of(row, options.label), gold
+        label = "" if options.label is None else class_of(row, options.label)
+        texts = (row.values.get(name) for name in names if options.label == CLUSTER)
+        return label, gold, next((each for each in texts if isinstance(each, str)), "")
 
     if block.vectors.shape[1] > 2:
         block.rows.refuse_all("this row is a triplet; plot space draws sentences and pairs")
@@ -76,14 +83,15 @@ def checked(block: VectorBlock, options: SpaceOptions) -> VectorBlock:
 
 def read_items(inputs: Inputs, path: str, options: SpaceOptions, warn: Warn) -> list[Item]:
     """The rows of a file, or a sample of them; with --gold, the pairs with extreme scores."""
-    reader = VectorReader(inputs)
+    reader, fields = VectorReader(inputs), fields_of(inputs, path)
+    names = [fields.get(name, name) for name in ("text", "entry")]
 
     def items() -> Iterator[Item]:
-        for block in reader.blocks_of(path, lambda block: checked(block, options)):
+        for block in reader.blocks_of(path, lambda block: checked(block, options, names)):
             rows = zip(block.vectors.astype(np.float64), block.rows.numbers, block.rows.texts, strict=True)
-            for vectors, number, [(label, gold)] in rows:
+            for vectors, number, [(label, gold, text)] in rows:
                 if gold is not None:
-                    yield Item(vectors, number, label, gold)
+                    yield Item(vectors, number, label, gold, text)
 
     if options.gold is not None:
         ends = extremes(items(), options.each, options.seed, labelled=options.label is not None)
@@ -139,7 +147,7 @@ def panel_of(path: str, title: str, items: Sequence[Item], options: SpaceOptions
     places = places.reshape(len(items), size, 2)
     numbered = size > 1 and len(items) <= NUMBERED
     close = np.hypot(*(places[:, -1] - places[:, 0]).T) < CLOSE * np.ptp(places, axis=(0, 1)).max()
-    series = []
+    series, names = [], names_of_clusters(items) if options.label == CLUSTER else {}
     for name, chosen in grouped([item.label for item in items], path, warn):
         points = [number for number in chosen for _ in range(size)]  # the number of the item of each point
         fields: dict[str, list[object]] = {"row": [items[number].number for number in points]}
@@ -151,8 +159,18 @@ def panel_of(path: str, title: str, items: Sequence[Item], options: SpaceOptions
         marks = tuple(mark for pair in both for mark in pair) if numbered else ()
         x, y = places[chosen].reshape(-1, 2).T
         faint = name.startswith(OTHERS)
-        series.append(Series(name, x, y, marks=marks, joined=size, faint=faint, fields=fields))
+        series.append(
+            Series(names.get(name, name), x, y, marks=marks, joined=size, faint=faint, fields=fields)
+        )
     return Panel(Axis("x", axes[0]), Axis("y", axes[1]), tuple(series), title=title, square=True)
+
+
+def names_of_clusters(items: Sequence[Item]) -> dict[str, str]:
+    """The number of each cluster with its best keywords in the texts of the picture; not of noise, -1."""
+    labels = sorted({item.label for item in items} - {NOISE}, key=natural)
+    texts = ((labels.index(item.label), item.text) for item in items if item.label != NOISE)
+    words = keywords(texts, len(labels), KEYWORDS)
+    return {name: f"{name}: {' '.join(own)}" for name, own in zip(labels, words, strict=True) if own}
 
 
 OTHERS = "other labels"

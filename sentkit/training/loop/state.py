@@ -118,6 +118,9 @@ class Position:
 
 
 def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], source: str, advice: str) -> None:
+    """Raise a DataError if two runs differ. If our `eval_every` is not given, it is theirs."""
+    if ours["eval_every"] is None:
+        ours = {**ours, "eval_every": theirs.get("eval_every")}
     changes = differences(ours, theirs)
     if {"method_file"} <= ours.keys() & theirs.keys():
         file = ours["method"].rpartition(":")[0]

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.model.encoding import Arrays
-from sentkit.model.transformer.bert import attend_packed
+from sentkit.model.transformer.bert import attend_packed, stop_graphs
 from sentkit.model.transformer.device import to_host
 from sentkit.signals import RESUME, Interrupted, Stop, Stopped
 from sentkit.training.data.batches import Batch, Order, stream
@@ -35,6 +35,7 @@ from sentkit.training.recipe import AUTO, Recipe, limits_of
 NORM = "the gradient's norm"
 BEHIND = 2  # steps that a GPU may have before the host reads their values
 UNLIMITED = 1 << 31  # tokens of a chunk
+EVALUATIONS, RAREST = 10, 1000  # of eval_every=none: evaluations in a run, and most steps between two
 LOWER_RATE = "use a lower --lr; because this is a different run, add -f and remove --resume"
 
 
@@ -117,7 +118,7 @@ class Trainer:
 
     def _finished(self) -> bool:
         """Evaluate, save or stop if due. Return true when the run is finished."""
-        if self._evaluation_due() and self.position.evaluated < self.position.step:
+        if self.position.evaluated < self.position.step and self.evaluates(self.position.step):
             self._read()
             self._evaluate()
         stop, save = self.processes.any([self.stop.requested, self._save_due()])
@@ -176,8 +177,8 @@ class Trainer:
             try:
                 return self.gradient.compute(batch)
             except torch.cuda.OutOfMemoryError as error:
-                limit = self.gradient.tokens
-                if fixed or len(self.gradient.parts(batch)) == len(batch):
+                limit, freed = self.gradient.tokens, stop_graphs(self.method)
+                if not freed and (fixed or len(self.gradient.parts(batch)) == len(batch)):
                     problem = f"step {step + 1} does not fit into the memory of the device"
                     smaller = f"use a smaller chunk_tokens than {limit}, or a smaller max_length"
                     advice = smaller if limit else "use --set chunk_tokens=auto"
@@ -185,6 +186,8 @@ class Trainer:
             # The error refers to tensors of the failed pass, so free their memory after its handler.
             torch.cuda.empty_cache()
             before.restore()
+            if freed:
+                continue
             fewer = max(1, min(limit or batch.tokens, batch.tokens) // 2)
             limits[:] = [*(each for each in limits or [[0, UNLIMITED]] if each[0] < step), [step, fewer]]
             short = f"the memory of the device is short in step {step + 1}"
@@ -255,11 +258,14 @@ class Trainer:
 
     # Evaluation.
 
-    def _evaluation_due(self) -> bool:
-        every, step = self.recipe.eval_every, self.position.step
+    def evaluates(self, step: int) -> bool:
+        """Return true if --dev is scored after this step."""
+        every, steps = self.run.settings.eval_every, self.order.steps
         if self.run.dev is None:
             return False
-        ends = step % self.order.epoch_steps == 0 or step == self.order.steps
+        if every is None:
+            every = 0 if self.recipe.patience else min(math.ceil(steps / EVALUATIONS), RAREST)
+        ends = step % self.order.epoch_steps == 0 or step == steps
         return ends or bool(every and step % every == 0)
 
     def _evaluate(self) -> None:

@@ -40,7 +40,9 @@ class MaskedLanguageModel(Recipe):
             raise UsageError("mask_share and random_share together are more than 1")
 
     # The preset trains from random weights on long texts. The defaults are for adapting a checkpoint.
-    presets: ClassVar = {"bert": {"batch": 256, "epochs": 40, "warmup": 0.01, "optimizer": "adamw-bert"}}
+    presets: ClassVar = {
+        "bert": {"batch": 256, "epochs": 40, "warmup": 0.01, "optimizer": "adamw-bert", "eval_every": 0}
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +57,7 @@ class SimCSE(Recipe):
     optimizer: str = released("adamw")
     schedule: str = released("linear")
     clip: float = released(1.0)
-    eval_every: int = released(125)
+    eval_every: int | None = released(125)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -162,7 +164,7 @@ class PromptBERT(Recipe):
     batch: int = paper(256)
     lr: float = paper(1e-5)
     max_length: int = ours(42)  # 32 of the sentence, as in the released code, and 10 of the template
-    eval_every: int = released(125)
+    eval_every: int | None = released(125)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -192,7 +194,7 @@ class SNCSE(Recipe):
     batch: int = paper(256)
     lr: float = paper(1e-5)
     max_length: int = released(32)
-    eval_every: int = released(125)
+    eval_every: int | None = released(125)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -220,7 +222,7 @@ class ContrastiveTension(Recipe):
     clip: float = released(0.0)
     dropout: float | None = paper(0.0)
     max_length: int = released(75)
-    eval_every: int = released(500)
+    eval_every: int | None = released(500)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +237,7 @@ class ISBERT(Recipe):
     warmup: float = released(0.1)
     clip: float = released(1.0)
     max_length: int = released(128)
-    eval_every: int = released(1000)
+    eval_every: int | None = released(1000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,16 +331,15 @@ class SBERT(Dims):
     clip: float = released(1.0)
     epochs: int = paper(1)
     max_length: int = ours(128)
-    eval_every: int = released(1000)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_idle(self, IDLE[self.objective], f"objective={self.objective}")
 
     presets: ClassVar = {
-        "nli": {},
-        "stsb": {"objective": "regression", "epochs": 4},
-        "sections": {"objective": "triplet"},
+        "nli": {"eval_every": 1000},
+        "stsb": {"objective": "regression", "epochs": 4, "eval_every": 1000},
+        "sections": {"objective": "triplet", "eval_every": 1000},
     }
 
 
@@ -407,9 +408,9 @@ class Classify(Recipe):
         return self.metric or METRICS[self.objective][0]
 
     presets: ClassVar = {
-        "sg-bert-glue": {},
-        "sg-bert-glue-cola": {"metric": "matthews"},
-        "stsb": {"objective": "regression"},
+        "sg-bert-glue": {"eval_every": 0},
+        "sg-bert-glue-cola": {"metric": "matthews", "eval_every": 0},
+        "stsb": {"objective": "regression", "eval_every": 0},
     }
 
 

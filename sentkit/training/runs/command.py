@@ -1,10 +1,14 @@
-"""Runs one command: opens the base, chooses the readout, reads the rows once, and trains one run per seed."""
+"""Runs one command: opens the base, chooses the readout, reads the rows, and trains one run per seed.
+
+A sweep has such runs for each combination of settings, and reads the rows again if a setting can change them.
+"""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache, partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +17,8 @@ import torch
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.formats.files import read_object, together
-from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.files import is_pipe, read_object, together
+from sentkit.formats.rows.rows import Inputs, Meter, Rejects
 from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.sts.seen import Sightings
 from sentkit.model.checkpoint.heads import fresh_head, head_tensors
@@ -33,35 +37,89 @@ from sentkit.training.loop.processes import CPU, Processes, be_deterministic, op
 from sentkit.training.loop.state import Keeper, Reporter
 from sentkit.training.method import Method, template_of
 from sentkit.training.options import RandomInit, Run, TrainOptions
+from sentkit.training.recipe import Recipe
 from sentkit.training.run_folders import CORPUS, lock_folder, part_of
 from sentkit.training.runs.run import NEW_FOLDER, train
 from sentkit.training.settings import AS_BASE, notes, usual_readout, with_readout_of_base
 
+# Settings that change neither the base nor the rows, so that runs with different ones can share them.
+OF_STEPS = {*Recipe.__dataclass_fields__} - {"max_length", "prompt", "prompt_name", "dedup", "precision"}
 
-def perform(options: TrainOptions, inputs: Inputs, stop: Stop, reporter: Reporter) -> bool:
-    """Train all runs of a command. Return true on the process that prints the results."""
-    check_options(options)
-    if options.deterministic:
+
+def perform(sweep: Sequence[TrainOptions], inputs: Inputs, stop: Stop, reporter: Reporter) -> bool:
+    """Train all runs of a command, with one or more combinations of settings.
+
+    Return true on the process that prints the results.
+    """
+    for options in sweep:
+        check_options(options)
+    groups = [[*group] for _, group in groupby(sweep, reading)]
+    if len(groups) > 1:
+        refuse_pipes(sweep, inputs)
+    if sweep[0].deterministic:
         be_deterministic()
-    with (
-        open_processes(pick_device(options.device)) as processes,
-        open_bases(options, processes) as base_of,
-    ):
-        base = base_of(options.folders.seeds[0])
+    with open_processes(pick_device(sweep[0].device)) as processes:
+        if len(sweep) > 1:  # before the first run
+            for group in groups:
+                with open_bases(group[0], processes) as base_of:
+                    settled(group, base_of(group[0].folders.seeds[0]), processes, Reporter())
+        for group in groups:
+            perform_group(group, inputs, processes, stop, reporter)
+            policy = Rejects(skip=inputs.rejects.skip)  # the first group has reported the bad rows
+            inputs = replace(inputs, rejects=policy, meter=Meter(()))
+        return processes.first
+
+
+def reading(options: TrainOptions) -> dict[str, Any]:
+    """Return the settings that can change the base or the rows."""
+    return {name: value for name, value in asdict(options.settings).items() if name not in OF_STEPS}
+
+
+def refuse_pipes(sweep: Sequence[TrainOptions], inputs: Inputs) -> None:
+    """Refuse rows that cannot be read for each group of settings."""
+    first, last = reading(sweep[0]), reading(sweep[-1])
+    names = " and ".join(name for name in sweep[0].folders.chosen if first.get(name) != last.get(name))
+    for path in filter(None, (*inputs.paths, sweep[0].dev, sweep[0].test)):
+        if path == "-" or is_pipe(path):
+            source = "standard input" if path == "-" else path
+            problem = f"{source} cannot be read for each value of {names}"
+            raise UsageError(problem, advice="write the rows to a file")
+
+
+def settled(
+    group: Sequence[TrainOptions], base: Base, processes: Processes, reporter: Reporter
+) -> list[TrainOptions]:
+    """Return options with the readout and the precision. Refuse what the base does not support."""
+    # A static model has no products of matrices. The record of the run has the choice of auto.
+    where, choices = CPU if isinstance(base, StaticBase) else processes.device, dict[str, None]()
+    found = []
+    for options in group:
         settings, choice = settle(options.method, options.kind, options.settings, base)
-        # A static model has no products of matrices. The record of the run has the choice of auto.
-        where = CPU if isinstance(base, StaticBase) else processes.device
         settings = replace(settings, precision=precision_name(settings.precision, where))
-        options = replace(options, settings=settings)
         base.check_settings(settings)
         options.kind.check(base, settings)
+        found.append(replace(options, settings=settings))
+        choices[choice] = None
+    for choice in choices:
         reporter.say(choice)
+    return found
+
+
+def perform_group(
+    group: Sequence[TrainOptions], inputs: Inputs, processes: Processes, stop: Stop, reporter: Reporter
+) -> None:
+    """Train the runs that read the same base and rows."""
+    with open_bases(group[0], processes) as base_of:
+        base = base_of(group[0].folders.seeds[0])
+        group = settled(group, base, processes, reporter)
+        options = group[0]
         warn_of_base(base, reporter)
-        reporter.note(f"{processes.device}, {settings.precision}")
+        reporter.note(f"{processes.device}, {options.settings.precision}")
         with stop.interruptible():
             pairs = None if options.kind.needs.labels else read_dev_pairs(options, inputs, base)
-        if options.force and not options.resume and options.folders.several:
-            remove_state_of_one_run(options.folders.output, processes)
+        for each in group:
+            if each.force and not each.resume and each.folders.several:
+                remove_state_of_one_run(each.folders.output, processes)
         with lock_folder(options.folders.rows, "rows.lock", first=processes.first, temporary=CORPUS):
             corpus = read_corpus(options, inputs, base, pairs, processes, stop, reporter)
             dev: Dev | LabelledRows | None = pairs
@@ -70,10 +128,12 @@ def perform(options: TrainOptions, inputs: Inputs, stop: Stop, reporter: Reporte
                 with stop.interruptible():
                     dev, test = read_labels(options, inputs, base, corpus, reporter)
             command = options.command.record() if processes.first else {}
-            for seed in options.folders.seeds:
-                own_base = replace(base_of(seed), labels=corpus.labels)
-                train(Run(options, seed, own_base, corpus, dev, test, command), processes, stop, reporter)
-        return processes.first
+            for each in group:
+                for seed in each.folders.seeds:
+                    if each.folders.sweep is not None:
+                        reporter.say(f"run {each.folders.of_seed(seed)}")
+                    own_base = replace(base_of(seed), labels=corpus.labels)
+                    train(Run(each, seed, own_base, corpus, dev, test, command), processes, stop, reporter)
 
 
 def check_options(options: TrainOptions) -> None:

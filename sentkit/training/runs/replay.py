@@ -2,24 +2,22 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from sentkit.errors import DataError, SentkitError, UsageError, declared_in
-from sentkit.formats.checkpoints.commands import FILE, Command, Input, recorded_command
+from sentkit.formats.checkpoints.commands import FILE, METHOD, Command, Input, recorded_command
 from sentkit.formats.checkpoints.folders import find_model
 from sentkit.formats.files import read_object_if_there
 from sentkit.formats.urls import commit_in, is_url
 from sentkit.training.catalogue import load
 from sentkit.training.loop.processes import Processes, environment
-from sentkit.training.recipe import OF_DEV, limits_of
+from sentkit.training.recipe import OF_DEV, Recipe, limits_of
 from sentkit.training.settings import format_value
 
 TRAINED_WITH: dict[str, type] = {"threads": int, "device": str, "deterministic": bool, "ranks": int}
 VERSIONS = ("sentkit", "torch", "cpu")
-# Fields of a run that are not settings (`identity` in training/options.py).
-NO_SETTINGS = ("method", "seed", "base", "data", "dev", "method_file", "test", "entries")
 
 
 @dataclass(slots=True)
@@ -50,7 +48,7 @@ class Replay:
             self.note(note)
         kind, missing = record.load_settings()
         if missing is not None:
-            self.problems += [] if problems else [missing]
+            self.problems += [] if problems or record.copied else [missing]
             self.note(f"{missing}; so --set gives all recorded settings")
         self.lines.append(shlex.join(record.words(name, kind)))
 
@@ -77,6 +75,12 @@ class Record:
     command: Command
     source: str
 
+    @property
+    def copied(self) -> bool:
+        """Whether the file of the method is in the checkpoint. Only the printed command may run its code."""
+        file, colon, _ = self.command.words[1].rpartition(":")
+        return bool(colon) and Path(file).resolve().is_relative_to(Path(self.source).parent.resolve())
+
     def section(self, name: str, kinds: Mapping[str, type]) -> dict[str, Any]:
         """An object with fields of these types, or a DataError."""
         section = self.own.get(name)
@@ -91,6 +95,8 @@ class Record:
         if self.command.words[:1] != ["train"]:
             return None, None
         name = self.command.words[1]
+        if self.copied:
+            return None, f"{name}: a copy in the checkpoint, which only the command imports"
         try:
             return load(name).kind.Settings, None
         except SentkitError as error:
@@ -123,6 +129,9 @@ class Record:
         """The recorded settings that differ from the defaults here, or all without defaults."""
         has_dev = any(each.flag == "--dev" for each in self.command.inputs)
         defaults = {} if kind is None else {each.name: each.default for each in fields(kind)}
+        names = list(run)  # the settings are last
+        first = fields(Recipe)[0].name
+        settings = {*names[names.index(first) :]} if kind is None and first in run else {*defaults}
         for name, value in run.items():
             if name in OF_DEV and not has_dev:
                 continue  # a preset can change it, but it has no effect
@@ -130,8 +139,7 @@ class Record:
                 value = self.section("made_with", {name: str})[name]
                 with declared_in(self.source):
                     limits_of(value)
-            known = name not in NO_SETTINGS if kind is None else name in defaults
-            if known and (kind is None or value != defaults[name]):
+            if name in settings and (kind is None or value != defaults[name]):
                 yield f"{name}={repr(value) if isinstance(value, float) else format_value(value)}"
 
     def notes(self) -> Iterator[str]:
@@ -163,7 +171,18 @@ def read_record(folder: Path) -> Record | None:
     source = folder / "sentkit.json"
     own = read_object_if_there(source)
     command = recorded_command(own, str(source))
-    return None if command is None else Record(own, command, str(source))
+    return None if command is None else Record(own, with_method(command, folder), str(source))
+
+
+def with_method(command: Command, folder: Path) -> Command:
+    """Replace the file of a user's method that is missing or has changed by the copy in the checkpoint."""
+    for each in command.inputs if len(command.words) > 1 else ():
+        copy = replace(each, path=str(folder / Path(each.path).name))
+        if each.flag == METHOD and problem_of(each) and not problem_of(copy):
+            words = [command.words[0], f"{copy.path}:{command.words[1].rpartition(':')[2]}"]
+            inputs = [copy if other is each else other for other in command.inputs]
+            return replace(command, words=words, inputs=inputs)
+    return command
 
 
 def problem_of(recorded: Input) -> str | None:

@@ -16,7 +16,13 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import CannotCreateError
-from sentkit.formats.checkpoints.export import DeclarationToWrite, card, write_folder, write_static_folder
+from sentkit.formats.checkpoints.export import (
+    DeclarationToWrite,
+    card,
+    write_card,
+    write_folder,
+    write_static_folder,
+)
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.files import read_object_if_there
@@ -35,13 +41,14 @@ from sentkit.training.data.batches import stream
 from sentkit.training.data.dev import SPEARMAN, nan_lowest
 from sentkit.training.loop.processes import Processes, environment, use_threads
 from sentkit.training.loop.state import Keeper, Position, Reporter, StepLog, check_identity
-from sentkit.training.loop.trainer import Trainer
+from sentkit.training.loop.trainer import EVALUATIONS, Trainer
 from sentkit.training.method import Finished, Method, readout_of, template_of, using
 from sentkit.training.options import Run
 from sentkit.training.recipe import AUTO, text_of
 from sentkit.training.run_folders import LOG, lock_folder, part_of
 from sentkit.training.settings import differences
 from sentkit.training.token_table import TokenTable
+from sentkit.training.user_methods import file_of_method
 
 NEW_FOLDER = "checkpoint"  # name of the new checkpoint in the folder of the state
 
@@ -108,6 +115,9 @@ def begin(run: Run, keeper: Keeper, processes: Processes, stop: Stop, reporter: 
         if changes:
             changed = f"the environment changed: {', '.join(changes)}"
             reporter.warn(f"{changed}; the result may differ slightly from a run without interruption")
+        # Earlier versions have other defaults.
+        recorded = replace(run.settings, eval_every=state["identity"]["run"]["eval_every"])
+        trainer.run = replace(run, options=replace(options, settings=recorded))
         trainer.resume_from(state)
     return trainer
 
@@ -141,6 +151,10 @@ def finish(trainer: Trainer) -> None:
             chosen = choose_readout(trainer)
             for warning in dev_warnings(run, position, chosen) if run.dev else ():
                 trainer.reporter.warn(warning)
+            between = range(1, position.step)
+            if run.dev and between and not any(map(trainer.evaluates, between)):
+                more = f"--set eval_every={math.ceil(position.step / EVALUATIONS)} scores more"
+                trainer.reporter.warn(f"--dev scored only the last of {position.step} steps; {more}")
             kept_best = run.settings.final == "best" and position.best_step >= 0
             lineage = {
                 "method": run.options.method,
@@ -160,7 +174,14 @@ def finish(trainer: Trainer) -> None:
             }
             readout, force = chosen.get("readout"), run.options.force
             save_checkpoint(
-                method, run.base, trainer.keeper.folder, run.output, lineage, readout, force=force
+                method,
+                run.base,
+                trainer.keeper.folder,
+                run.output,
+                lineage,
+                readout,
+                force=force,
+                code=run.options.method_code,
             )
     except Interrupted as error:
         raise Stopped("stopped and saved after the last step", advice=RESUME) from error
@@ -249,10 +270,13 @@ def save_checkpoint(
     readout: str | None = None,  # None: the readout of the method
     *,
     force: bool = False,  # replace an existing folder
+    code: bytes | None = None,  # the file of a user's method
 ) -> None:
     folder = part / NEW_FOLDER
     try:
         write_checkpoint(folder, method, base, lineage, readout or readout_of(method))
+        if code is not None:
+            (folder / file_of_method(lineage["method"])).write_bytes(code)
         if (part / LOG).is_file():
             shutil.copyfile(part / LOG, folder / LOG)
         publish_folder(folder, output, force=force, name=str(output))
@@ -276,7 +300,14 @@ def write_checkpoint(
         write_static_folder(folder, base.checkpoint, table, {"readout": readout, **lineage})
         if finished.heads:
             write_weights(folder / "heads.safetensors", finished.heads)
-        width, stock = table.rows.shape[1], (folder / "modules.json").is_file()
+        text = card(
+            lineage,
+            readout,
+            width=table.rows.shape[1],
+            max_length=base.final_tokenizer.max_length,
+            stock=(folder / "modules.json").is_file(),
+        )
+        (folder / "README.md").write_text(text, encoding="utf-8")
     else:
         declaration = declare_trained(
             body, template_of(method.settings), finished, base, parse_readout(readout)
@@ -289,9 +320,7 @@ def write_checkpoint(
             write_weights=partial(write_weights, tensors=tensors_of(body, finished, base)),
             write_heads=partial(write_weights, tensors=finished.heads) if finished.heads else None,
         )
-        width, stock = declaration.width, declaration.inexpressible is None
-    text = card(lineage, readout, width=width, max_length=base.final_tokenizer.max_length, stock=stock)
-    (folder / "README.md").write_text(text, encoding="utf-8")
+        write_card(folder, lineage, declaration)
 
 
 def tensors_of(body: Bert | TransformersModel, finished: Finished, base: Base) -> dict[str, Tensor]:

@@ -1,6 +1,7 @@
 """The forms of a picture: files and JSON; and the artists of matplotlib."""
 
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -178,6 +179,21 @@ def test_bars_have_intervals_and_values_if_they_are_wide():
     [lines] = wide.containers[1].errorbar.lines[2]
     assert [part[:, 1].tolist() for part in lines.get_segments()] == [[40, 62.5]] * 3
     assert {text.get_text() for text in wide.get_xticklabels()} == set("xyz")
+
+
+@pytest.mark.parametrize(("groups", "value", "shown"), [(8, 35.7, 24), (6, -35.7, 18), (8, -35.7, 0)])
+def test_values_of_bars_do_not_overlap(groups, value, shown):
+    """On 174 millimetres, 24 bars have room for four characters each, and 18 for five."""
+    bars = [Series(name, np.arange(groups * 1.0), np.full(groups, value), "bars") for name in "abc"]
+    drawn = figure(panel(*bars, x=Axis("d", "", names=tuple("stuvwxyz"[:groups]))), width=174.0)
+    drawn.draw_without_rendering()
+    alone = figure(panel(bars[0])).legends[0].get_texts()  # one system is named, too
+    boxes = [text.get_window_extent() for text in drawn.axes[0].texts if text.get_text()]
+    sides = sorted((box.x0, box.x1) for box in boxes)
+
+    assert [text.get_text() for text in alone] == ["a"]
+    assert len(boxes) == shown
+    assert all(right < left for (_, right), (left, _) in pairwise(sides))
 
 
 @pytest.mark.parametrize(("names", "angle"), [(("a", "b"), 0), (("images and captions",) * 4, 40)])

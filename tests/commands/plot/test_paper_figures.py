@@ -132,7 +132,7 @@ TABLE = "batch\tlr\ttest\ttest_sd\n-\t-\t9\t-\n64\t1e-5\t50\t0.5\n16\t1e-5\t48\t
 
 
 def test_a_scale_has_a_line_for_each_name(file):
-    """In the order of the numbers; the line of sweep.sh with all defaults has none."""
+    """In the order of the numbers; a line with the default has none."""
     table = file("table.tsv", TABLE)
 
     assert records(consert.scale([table], x="batch", value="test", name="lr")) == [

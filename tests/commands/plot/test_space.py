@@ -163,3 +163,28 @@ def test_each_file_is_a_panel(svg, tmp_path):
     texts = svg("space", "--by", "pca", "one.jsonl", "two.jsonl")
 
     assert {"one", "two"} <= set(texts)
+
+
+def test_clusters_have_their_keywords_in_the_legend(sentkit, plot, svg):
+    """Three of each, from the rows of the picture; rows of no cluster have only their number."""
+    texts = ["the cat and a kitten purr", "the market and a bank fell", "und", "the sea"]
+    fields = {"text": [texts[n % 4] for n in range(12)], "cluster": [(0, 1, -1, 2)[n % 4] for n in range(12)]}
+    given = rows(VECTORS, **fields)
+    records = plot("space", "--by", "pca", "--label", "cluster", stdin=given)
+    names = {record["label"]: record["series"] for record in records}
+
+    expected = {"0": "0: cat kitten purr", "1": "1: bank fell market", "2": "2: sea", "-1": "-1"}
+    assert names == expected
+    assert {*expected.values()} <= {*svg("space", "--by", "pca", "--label", "cluster", stdin=given)}
+    assert "0: cat" not in str(plot("space", "--by", "pca", "--label", "text", stdin=given))
+
+
+def test_the_output_of_cluster_is_drawn(sentkit, plot):
+    """With the vectors; without them, the error says how to keep them."""
+    given = rows(VECTORS, text=[f"text {n}" for n in range(12)])
+    without, kept = (sentkit("cluster", "-k", 3, *flags, stdin=given) for flags in ((), ("--keep-vectors",)))
+    failed = sentkit("plot", "space", "--label", "cluster", "--json", stdin=without.out)
+    records = plot("space", "--label", "cluster", stdin=kept.out)
+
+    assert {record["label"] for record in records} == {"0", "1", "2"}
+    assert (failed.code, failed.told[1].endswith("keeps the vectors with --keep-vectors")) == (65, True)

@@ -1,5 +1,6 @@
 """A trained folder describes itself, and other programs load it without complaint."""
 
+import hashlib
 import json
 
 import pytest
@@ -35,6 +36,7 @@ def trained(sentkit, tiny, copy_of, tmp_path, jsonl):
 
 
 REGRESSION = ("--set", "objective=regression", "--set", "warmup=0")
+FRESH = ("--set", "head=fresh", "--set", "warmup=0")
 
 
 def test_sentence_transformers_loads_it_without_a_missing_pooler(trained, sentkit, execute):
@@ -74,6 +76,40 @@ def test_the_card_describes_the_checkpoint(trained):
     assert f"| dev, Spearman x 100 | {made['dev']:.2f} (base: {made['dev_before']:.2f}) |" in body
     assert str(folder.parent) not in text
     assert (again / "README.md").read_text() == text
+
+
+def test_the_card_has_inputs_versions_prompt_and_length(trained, tmp_path):
+    """So that a colleague can tell whether the data is the same; file names without folders."""
+    folder = trained("sbert", *REGRESSION, "--set", "prompt=query: ")
+    text = (folder / "README.md").read_text()
+    made = json.loads((folder / "sentkit.json").read_text())
+    rows = hashlib.sha256((tmp_path / "rows.jsonl").read_bytes()).hexdigest()
+    base = next(each["sha256"] for each in made["command"]["inputs"] if each["flag"] == "-m")
+
+    lines = (
+        f"| rows.jsonl | FILE | {rows} |",
+        f"| my-base | -m | {base} |",
+        f"| rows.jsonl | --dev | {rows} |",
+    )
+    assert all(line in text for line in lines)
+    assert f"Made with sentkit {made['made_with']['sentkit']}, torch {made['made_with']['torch']}" in text
+    assert "of at most 128 tokens" in text
+    assert 'The prompt "query: " is added before a text. The vectors do not have unit length.' in text
+    assert "No prompt is added to a text." in (trained("mlm", *FRESH, output="no") / "README.md").read_text()
+
+
+def test_an_exported_checkpoint_has_a_card_of_its_own(trained, sentkit, tmp_path):
+    """With its readout, prompt, length and unit length; the training is that of the checkpoint."""
+    trained("sbert", *REGRESSION)
+    reading = ("--readout", "cls", "--prompt", 'say "x" ', "--max-length", 9, "--normalize")
+    assert sentkit("export", "-m", "out", *reading, "-o", "made").code == 0
+    text = (tmp_path / "made/README.md").read_text()
+
+    assert "# sbert, trained from my-base" in text
+    assert "a vector of 16 numbers, read by `cls`, of at most 9 tokens." in text
+    assert "Made by `sentkit train sbert` and `sentkit export`." in text
+    assert 'The prompt "say \\"x\\" " is added before a text. The vectors have unit length.' in text
+    assert "| out | -m | " in text
 
 
 def test_a_readout_that_other_programs_cannot_express_is_reported(trained):

@@ -93,6 +93,61 @@ def test_the_best_step_is_kept(train, tmp_path, dev):
     assert {"step", "of", "epoch", "loss", "terms", "lr", "norm", "tokens"} == log[1].keys()
 
 
+def looks_of(folder):
+    log = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+    return [row["step"] for row in log if "dev" in row], [row["loss"] for row in log if "loss" in row]
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ((), [0, 4, 8, 11, 12, 16, 20, 22, 24, 28, 32, 33]),  # 33 steps, an epoch has 11
+        (("--set", "eval_every=0"), [0, 11, 22, 33]),
+        (("--set", "patience=9"), [0, 11, 22, 33]),  # counts epochs, as in earlier versions
+        (("--set", "eval_every=30"), [0, 11, 22, 30, 33]),
+        (("--preset", "gte"), [0, 4, 8, 11, 12, 16, 20, 22, 24, 28, 32, 33]),
+    ],
+)
+def test_a_short_run_is_scored_about_ten_times(train, tmp_path, dev, jsonl, flags, expected):
+    """At the ends of the epochs, too. The losses do not depend on it."""
+    rows = tmp_path / "pairs.jsonl"
+    rows.write_bytes(jsonl(*({"text_a": f"a {n} cat", "text_b": f"the {n} cat"} for n in range(22))))
+    run = ("--batch", 2, "--epochs", 3)
+    train("--dev", dev, *run, *flags, method="contrast", rows=rows)
+    train(*run, *(flags if "gte" in flags else ()), method="contrast", rows=rows, output="without")
+    looks, losses = looks_of(tmp_path / "out")
+
+    assert looks == expected
+    assert losses == looks_of(tmp_path / "without")[1]
+
+
+def test_a_run_of_an_earlier_version_is_resumed_with_its_schedule(train, tmp_path, dev, monkeypatch):
+    """There, eval_every was 0 if it was not given. A finished run is not started again."""
+    flags = ("--dev", dev, "--epochs", 2, "--save-every", 1)
+    recorded = ("--set", "eval_every=0")
+    train(*flags, *recorded, method="contrast", rows=dev, output="whole")
+    with monkeypatch.context() as patch:
+        patch.setattr("sentkit.training.loop.trainer.clip_gradient", stopped_in_step(3))
+        train(*flags, *recorded, method="contrast", rows=dev)
+    other = train(*flags, "--set", "eval_every=1", "--resume", method="contrast", rows=dev)
+    assert train(*flags, "--resume", method="contrast", rows=dev).code == 0
+    again = train(*flags, "--resume", method="contrast", rows=dev)
+
+    assert (other.code, "eval_every (1, was 0)" in other.err) == (65, True)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert (again.code, again.rows[0]["step"]) == (0, again.rows[0]["step"])
+
+
+def test_a_run_that_is_scored_only_at_its_end_is_reported(sentkit, tiny, texts, dev):
+    command = ("train", "simcse", texts, "-m", tiny, "--dev", dev, "--batch", 3, "--threads", 1)
+    once = sentkit(*command, "-o", "once")
+    more = sentkit(*command, "-o", "more", "--set", "eval_every=1")
+    epochs = sentkit(*command, "-o", "epochs", "--epochs", 2)
+
+    warning = "sentkit train: warning: --dev scored only the last of 3 steps; --set eval_every=1 scores more"
+    assert [warning in done.told for done in (once, more, epochs)] == [True, False, False]
+
+
 def test_a_limit_of_steps_ends_the_run_and_its_schedule(train, tmp_path, dev, monkeypatch):
     """Four of six steps, from 0.1 to 0 in four steps; also of a run that was stopped in step 3."""
     flags = ("--dev", dev, "--epochs", 2, "--lr", 0.1, "--set", "steps=4", "--save-every", 1)

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from support import ROOT, contents
+from support import ROOT, contents, without_command
 
 BROKEN = [  # text of the file, the place of the error, a part of the message
     ("x = (", 1, "SyntaxError"),
@@ -146,29 +146,64 @@ def test_chunks_seeds_and_equal_runs(run, mine):
     assert (folder / "chunks/model.safetensors").is_file()
 
 
-def test_a_changed_file_is_refused_at_resume_and_reported_by_replay(run, mine, sentkit):
+def test_a_changed_file_is_refused_at_resume(run, mine):
     run()
     same = run("--resume")
-    text = mine.read_text()
-    mine.write_text(text + "# changed\n")
+    mine.write_text(mine.read_text() + "# changed\n")
     changed = run("--resume")
-    replayed = sentkit("inspect", str(mine.with_name("out")), "--replay")
-    mine.unlink()
-    without = sentkit("inspect", str(mine.with_name("out")), "--replay")
-    mine.write_text(text)
-    *_, command = without.out.decode().splitlines()
-    again = sentkit(*shlex.split(command)[1:-1], str(mine.with_name("again")))
 
     assert same.code == 0
     assert changed.code == 65
     assert "belongs to a different run: mine.py has changed\n" in changed.err
-    assert "mine.py: has changed since then" in replayed.err
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_replay_runs_with_the_copy_in_the_checkpoint(run, mine, sentkit, changed):
+    """If the file is missing or has changed. The identity of a method is no setting. Replay runs no code."""
+    identity = """
+    @classmethod
+    def identity(cls, base, settings):
+        return {"more": "a value"}
+"""
+    mine.write_text(mine.read_text() + identity)
+    assert run("--set", "lr=1e-3").code == 0
+    text = mine.read_text()
+    (mine.write_text(text + "1 / 0\n") if changed else mine.unlink())
+    replayed = sentkit("inspect", str(mine.with_name("out")), "--replay")
+    *notes, command = replayed.out.decode().splitlines()
+    again = sentkit(*shlex.split(command)[1:-1], str(mine.with_name("again")))
+
+    copy = mine.with_name("out") / "mine.py"
+    assert copy.read_text() == text
+    assert (replayed.code, replayed.err) == (0, "")
+    assert any("a copy in the checkpoint, which only the command imports" in line for line in notes)
+    assert shlex.split(command)[2] == f"{copy}:Uniform"
+    assert again.code == 0, again.err
+    assert without_command(mine.with_name("again")) == without_command(mine.with_name("out"))
+
+
+def test_replay_imports_no_file_of_the_checkpoint(run, mine, sentkit):
+    """Also if the record names it as the method."""
+    run()
+    record = mine.with_name("out") / "sentkit.json"
+    evil = mine.with_name("out") / "evil.py"
+    evil.write_text("import os; os.abort()\n")
+    own = json.loads(record.read_text())
+    own["command"]["words"][1] = f"{evil}:Uniform"
+    own["command"]["inputs"] = [each for each in own["command"]["inputs"] if each["flag"] != "METHOD"]
+    record.write_text(json.dumps(own))
+
+    assert sentkit("inspect", str(mine.with_name("out")), "--replay").code == 0
+
+
+def test_without_the_copy_replay_reports_the_missing_file(run, mine, sentkit):
+    run()
+    mine.unlink()
+    (mine.with_name("out") / "mine.py").write_text("import os; os.abort()\n")
+    without = sentkit("inspect", str(mine.with_name("out")), "--replay")
+
     assert (without.code, without.told) == (1, [f"sentkit inspect: {mine}: is not there any more"])
     assert f"# {mine}: no such file; so --set gives all recorded settings" in without.out.decode()
-    assert again.code == 0, again.err
-    assert contents(mine.with_name("again")).keys() == contents(mine.with_name("out")).keys()
-    weights = [(mine.parent / name / "model.safetensors").read_bytes() for name in ("out", "again")]
-    assert weights[0] == weights[1]
 
 
 @pytest.mark.parametrize(("text", "line", "problem"), BROKEN)

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 
-from sentkit.labels.clusters.reports import keywords
+from sentkit.metrics.clustering.keywords import keywords
 
 TEXTS = [
     (0, "The cat sleeps, the cat eats"),
@@ -24,12 +24,31 @@ def weight(word, cluster):
     return math.sqrt(own[word] / len(WORDS[cluster])) * math.log(1 + mean / everywhere[word])
 
 
+def distinguishes(word, cluster):
+    own, other = (WORDS[c].count(word) / len(WORDS[c]) for c in (cluster, 1 - cluster))
+    return own >= 2 * other and word not in ("the", "and")
+
+
 def test_the_words_of_the_highest_weight_come_first():
-    """Equal to a loop; without words of one letter and noise; ties in alphabetical order."""
-    expected = [sorted(set(WORDS[c]), key=lambda word: (-weight(word, c), word))[:4] for c in (0, 1)]
+    """Equal to a loop; without words of one letter, noise and stop words; ties in alphabetical order."""
+    words = [[word for word in {*WORDS[c]} if distinguishes(word, c)] for c in (0, 1)]
+    expected = [sorted(words[c], key=lambda word: (-weight(word, c), word))[:4] for c in (0, 1)]
 
     assert keywords(TEXTS, 2, 4) == expected
     assert [words[0] for words in expected] == ["cat", "fell"]
+
+
+def test_words_that_are_as_frequent_in_other_clusters_are_no_keywords():
+    """The stop words of a language are such words. A word of one cluster alone is always one."""
+    german = [(0, "der hund und die katze schlafen"), (1, "der markt und die bank fallen")]
+    more = [(0, "und der vogel singt"), (1, "und der kurs steigt")]
+
+    for words, own in zip(
+        keywords(german + more, 2, 9), ("hund katze vogel", "markt bank kurs"), strict=True
+    ):
+        assert {*own.split()} < {*words}
+        assert not {"der", "und", "die"} & {*words}
+    assert keywords([(0, "der hund"), (0, "der markt")], 1, 9) == [["hund", "markt", "der"]]
 
 
 def test_a_cluster_without_words_has_no_keywords():

@@ -1,5 +1,6 @@
 """Encoding on a GPU. The tests without the mark `gpu` run on a CPU and replace what only a GPU has."""
 
+import gc
 import sys
 from copy import deepcopy
 from importlib import import_module
@@ -400,9 +401,10 @@ class TestOnAGpu:
         parts = [tokens[start : start + 50] for start in range(0, 3000, 50)]
         expected = np.concatenate([arrays[0] for arrays in model.loaded.encode(parts)])
         assert model.loaded.halved == 0
+        gc.collect()  # of other tests
         torch.cuda.empty_cache()
         total = torch.cuda.get_device_properties(0).total_memory
-        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_allocated() + 2**28) / total)
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 2**28) / total)
         try:
             [[found]] = model.loaded.encode([tokens])
         finally:

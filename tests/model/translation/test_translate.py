@@ -231,8 +231,9 @@ def test_a_batch_that_does_not_fit_is_halved(folder: Any, monkeypatch: pytest.Mo
     assert translated(translator, TEXTS, budget=1000) == expected
     assert translator.halved == 3  # six become three and three, and each three becomes one and two
     most = 0
-    with pytest.raises(UnavailableError, match="a text of 7 tokens does not fit"):
+    with pytest.raises(UnavailableError, match="a text of 7 tokens does not fit") as error:
         translated(translator, TEXTS[:1])
+    assert error.value.advice == "use --max-length, --set beams=N with a smaller N, or --device cpu"
 
 
 # Rows

@@ -76,6 +76,35 @@ def run(trainer):
     return lines, changing(trainer.method), warnings
 
 
+class Recorded:
+    """Graphs of a GPU, as far as the trainer sees them."""
+
+    def __init__(self):
+        self.chains = {"a pass": "its graphs"}
+
+    def stop(self):
+        self.chains.clear()
+
+
+@pytest.mark.parametrize("settings", [{}, {"chunk_tokens": "auto"}], ids=str)
+def test_short_memory_first_ends_the_graphs(trainer_of, texts, settings):
+    """The step is repeated with the same random numbers and the same chunks."""
+    plain, trainer = (trainer_of(SimCSE, texts, batch=13, epochs=1, **settings) for _ in range(2))
+    encode, graphs = trainer.method.encode, Recorded()
+    trainer.method.body.graphs = graphs
+
+    def short(batch):
+        outputs = encode(batch)  # draws random numbers
+        if graphs.chains:
+            raise torch.cuda.OutOfMemoryError
+        return outputs
+
+    trainer.method.encode = short
+
+    assert run(trainer)[0] == run(plain)[0]
+    assert not trainer.position.limits
+
+
 def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 

@@ -1,7 +1,10 @@
-"""The factor of the learning rate, by hand."""
+"""The factor of the learning rate, and the steps that are scored on --dev, by hand."""
+
+from dataclasses import replace
 
 import pytest
 
+from sentkit.training.data.batches import Order
 from sentkit.training.loop.optimizers import SCHEDULES, warmup_steps
 
 
@@ -52,3 +55,11 @@ def test_ct_lowers_the_rate_four_times():
     rates = {step: 1e-5 * SCHEDULES["ct"](step, 9000, 0) for step in (0, 499, 500, 1000, 1500, 2000, 8000)}
 
     assert list(rates.values()) == pytest.approx([1e-5, 1e-5, 8e-6, 6e-6, 4e-6, 2e-6, 2e-6], rel=1e-12)
+
+
+def test_a_long_run_is_scored_every_thousand_steps(small):
+    trainer = small("contrast")
+    trainer.run = replace(trainer.run, dev=object())
+    trainer.order = Order(rows=25_000, batch=2, epochs=1, seed=0)
+
+    assert [n for n in range(12_501) if trainer.evaluates(n)] == [*range(0, 12_001, 1000), 12_500]

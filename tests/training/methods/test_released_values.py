@@ -106,6 +106,21 @@ def test_a_recipe_has_the_released_values(name, preset):
     assert {each: getattr(settings, each) for each in values} == values
 
 
+@pytest.mark.parametrize(
+    ("name", "preset", "every"),
+    [
+        *(("sbert", preset, 1000) for preset in ("nli", "stsb", "sections")),
+        *(("classify", preset, 0) for preset in ("sg-bert-glue", "sg-bert-glue-cola", "stsb")),
+        *(("mlm", "bert", 0), ("defsent", None, 0), ("defsent-plus", None, 0), ("simcse", None, 125)),
+        *((name, None, None) for name in ("sbert", "contrast", "distill", "classify", "cosent", "angle")),
+    ],
+)
+def test_papers_keep_the_steps_between_their_evaluations(name, preset, every):
+    kind = METHODS[name].load()
+
+    assert build(kind.Settings, kind.presets, preset, []).eval_every == every
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_setting_has_the_default_of_the_nearest_class(name):
     """A dataclass takes all fields of a base, also inherited ones: the order of bases can hide a value."""

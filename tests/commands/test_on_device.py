@@ -1,0 +1,168 @@
+"""`--device` of commands that compare vectors: the same bytes. The device is the CPU of torch."""
+
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from sentkit.metrics import device
+from sentkit.metrics.device import Blocks
+
+pytestmark = pytest.mark.filterwarnings("error::UserWarning")  # of torch
+
+
+@pytest.fixture
+def blocks(monkeypatch):
+    """The flag --device cuda selects the CPU of torch, with blocks of 16 rows; the blocks that are copied."""
+    copies, usual = [], Blocks._copy
+    monkeypatch.setattr("sentkit.model.transformer.device.pick_device", lambda name: torch.device("cpu"))
+    monkeypatch.setattr(device, "ROWS_PER_BLOCK", 16)
+    monkeypatch.setattr(device, "SPARE", 2)
+    monkeypatch.setattr(Blocks, "_copy", lambda *given: copies.append(given[1]) or usual(*given))
+    return copies
+
+
+@pytest.fixture
+def files(sentkit, tmp_path, jsonl):
+    """Rows in clusters, some equal, one of them zero, as JSONL and as vector files; and pairs."""
+    random = np.random.default_rng(0)
+    vectors = np.repeat(random.standard_normal((12, 8)), 10, axis=0) + 0.3 * random.standard_normal((120, 8))
+    vectors[40:55], vectors[7] = vectors[3], 0
+    rows = [{"text": f"t{n}", "embedding": v} for n, v in enumerate(vectors.astype(np.float32).tolist())]
+    (tmp_path / "rows.jsonl").write_bytes(jsonl(*rows))
+    for store in ("float32", "float16", "int8", "binary"):
+        done = sentkit("cat", "rows.jsonl", "--store", store, "-o", f"{store}.safetensors")
+        assert done.code == 0
+    pairs = [
+        {
+            "text_a": a["text"],
+            "text_b": b["text"],
+            "embedding_a": a["embedding"],
+            "embedding_b": b["embedding"],
+        }
+        for a, b in pairwise(rows)
+    ]
+    (tmp_path / "pairs.jsonl").write_bytes(jsonl(*pairs))
+    return tmp_path
+
+
+SEARCH = "search --queries rows.jsonl --corpus"
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"{SEARCH} rows.jsonl",
+        f"{SEARCH} float32.safetensors --flat",
+        f"{SEARCH} float16.safetensors --top 3",
+        f"{SEARCH} float16.safetensors --top 500",
+        f"{SEARCH} float16.safetensors --top 30 --threshold 0.9",
+        f"{SEARCH} int8.safetensors --metric dot",
+        f"{SEARCH} int8.safetensors --threshold 0.5",
+        "mine pairs.jsonl --corpus float16.safetensors",
+        "mine pairs.jsonl --corpus rows.jsonl --margin 1.1 --skip 2 --top 9 --triplets",
+        "mine pairs.jsonl --corpus pairs.jsonl --margin -0.01 --metric dot",
+        "duplicates float16.safetensors --threshold 0.9",
+        "duplicates rows.jsonl --threshold 2 --metric dot --groups",
+        "duplicates float32.safetensors --threshold 0.95 --unique",
+        "duplicates float32.safetensors --json",
+        "duplicates rows.jsonl --against float16.safetensors --against int8.safetensors --threshold 0.8",
+        "cluster float16.safetensors -k 5",
+        "cluster rows.jsonl -k 2..4 --seed 0,1",
+        "cluster rows.jsonl -k 5 --set sample=60 --normalize",
+        "cluster rows.jsonl -k 5 --algorithm minibatch",
+    ],
+)
+def test_the_output_has_the_bytes_of_the_cpu(sentkit, blocks, words):
+    here, there = sentkit(*words.split()), sentkit(*words.split(), "--device", "cuda")
+
+    assert here.code == 0, here.told
+    assert len(here.out) > 100
+    assert there == here
+    assert blocks
+
+
+def test_rows_are_assigned_to_centroids(sentkit, files, blocks):
+    assert sentkit("cluster", "rows.jsonl", "-k", "5", "--centroids", "c.jsonl", "-o", "one.jsonl").code == 0
+    there = sentkit("cluster", "rows.jsonl", "--from-centroids", "c.jsonl", "--device", "cuda")
+
+    assert blocks
+    assert there.out == (files / "one.jsonl").read_bytes()
+
+
+@pytest.mark.usefixtures("with_torch")
+def test_texts_and_parts_of_a_folder_are_compared(sentkit, tmp_path, blocks):
+    """The model runs on the same device. The blocks of the folder are not those of the device."""
+    words = [f"{a} {b} {c}" for a in ("a", "the") for b in ("cat", "dog", "man") for c in ("runs", "eats")]
+    (tmp_path / "texts.txt").write_text("".join(f"{text} {n}\n" for n in range(9) for text in words))
+    folder = ["-o", "vectors/", "--block-bytes", "1000", "--store", "float16"]
+    assert sentkit("encode", "texts.txt", *folder).code == 0
+    search = ["search", "a cat", "two men", "--corpus", "vectors/", "--precision", "fp32"]
+
+    for more in ([], ["--top", "100"], ["--shard", "2/2"], ["--threshold", "0.3"]):
+        assert sentkit(*search, *more, "--device", "cuda") == sentkit(*search, *more, "--device", "cpu")
+    assert blocks
+
+
+@pytest.mark.usefixtures("with_torch")
+def test_signs_and_distances_are_compared_on_the_cpu(sentkit, tmp_path, blocks):
+    """With TEXT, the flag selects the device of the model."""
+    (tmp_path / "texts.txt").write_text("a cat\na dog\nrain\n")
+    for store in ("binary", "float16"):
+        assert sentkit("encode", "texts.txt", "--store", store, "-o", f"{store}.safetensors").code == 0
+    for words in (["binary.safetensors"], ["float16.safetensors", "--metric", "manhattan"]):
+        command = ["search", "two cats", "--precision", "fp32", "--corpus", *words]
+        assert sentkit(*command, "--device", "cuda") == sentkit(*command)
+    assert not blocks
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("words", "code", "problem"),
+    [
+        (f"{SEARCH} rows.jsonl --device tpu", 2, 'unknown device "tpu"'),
+        ("mine pairs.jsonl --corpus rows.jsonl --device gpu", 2, 'unknown device "gpu"'),
+        ("duplicates rows.jsonl --threshold 0.9 --device cuda:x", 2, 'unknown device "cuda:x"'),
+        ("cluster rows.jsonl -k 2 --device CPU", 2, 'unknown device "CPU"'),
+        (f"{SEARCH} rows.jsonl --device cuda:99", 69, 'device "cuda:99": there '),
+        ("mine pairs.jsonl --corpus rows.jsonl --device cuda:99", 69, 'device "cuda:99": there '),
+        ("duplicates rows.jsonl --threshold 0.9 --device cuda:99", 69, 'device "cuda:99": there '),
+        ("cluster rows.jsonl -k 2 --device cuda:99", 69, 'device "cuda:99": there '),
+        (f"{SEARCH} rows.jsonl --metric manhattan --device cuda", 2, "--device without TEXT needs --metric"),
+        (f"{SEARCH} binary.safetensors --device cuda", 2, "--device without TEXT needs --metric"),
+        (
+            "mine pairs.jsonl --corpus rows.jsonl --metric euclidean --device cuda",
+            2,
+            "--device cannot be used with --metric euclidean or manhattan, which the CPU compares",
+        ),
+        (
+            "cluster rows.jsonl -k 2 --algorithm agglomerative --device cuda",
+            2,
+            "--device cannot be used with --algorithm agglomerative or hdbscan, which runs on the CPU",
+        ),
+        (f"{SEARCH} rows.jsonl --precision fp32", 2, "--precision needs TEXT"),
+    ],
+)
+def test_refusals(sentkit, words, code, problem, monkeypatch):
+    if words.startswith(SEARCH) and words.endswith("cuda"):
+        monkeypatch.setattr("sentkit.model.transformer.device.pick_device", lambda name: torch.device("cpu"))
+    done = sentkit(*words.split())
+
+    assert (done.code, done.out) == (code, b"")
+    assert re.sub(r"^sentkit \w+: ", "", done.told[0]).startswith(problem)
+    if code == 69:
+        assert done.told[1] == "  use --device cpu"
+
+
+@pytest.mark.usefixtures("files")
+def test_auto_is_the_cpu_without_a_gpu(sentkit, monkeypatch):
+    monkeypatch.setattr("sentkit.flags.options.may_have_gpu", lambda: False)
+    words = ["duplicates", "rows.jsonl", "--threshold", "0.9"]
+    expected = sentkit(*words)
+    monkeypatch.setattr("sentkit.model.transformer.device.pick_device", None)
+
+    assert sentkit(*words, "--device", "auto") == expected
+    assert sentkit(*words, "--device", "cpu") == expected

@@ -1,0 +1,251 @@
+"""Several values of a setting: a run for each combination and seed, and one table."""
+
+import contextlib
+import json
+import shlex
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from sentkit.errors import UsageError
+from sentkit.signals import Stopped
+from sentkit.training.catalogue import METHODS
+from sentkit.training.loop.trainer import Trainer
+from sentkit.training.settings import combinations
+from support import TEXTS, contents, in_jsonl
+
+GRID = ("--set", "lr=1e-2,3e-2", "--set", "temperature=0.05,0.5", "--seed", "0,1")
+NAMES = [f"lr={lr},temperature={t}" for lr in ("1e-2", "3e-2") for t in ("0.05", "0.5")]
+
+
+def run_of(folder):
+    return json.loads((folder / "sentkit.json").read_text())
+
+
+def test_every_combination_has_the_runs_of_its_seeds(train, tmp_path, dev):
+    """Each with the bytes of a run alone. The table has mean and deviation, and marks the best."""
+    done = train(*GRID, "--dev", dev, output="grid")
+    single = ("--set", "lr=3e-2", "--set", "temperature=0.5", "--seed", 1, "--dev", dev)
+    train(*single, output="alone")
+    made = [[run_of(tmp_path / f"grid/{name}/seed-{seed}") for seed in (0, 1)] for name in NAMES]
+    means = [(one["dev"] + other["dev"]) / 2 for one, other in made]
+
+    assert (done.code, done.err) == (0, "")
+    assert contents(tmp_path / "grid" / NAMES[3] / "seed-1") == contents(tmp_path / "alone")
+    assert sorted(path.name for path in (tmp_path / "grid").iterdir()) == NAMES
+    assert [row["checkpoint"] for row in done.rows] == [f"grid/{name}" for name in NAMES]
+    assert [(row["lr"], row["temperature"]) for row in done.rows] == [
+        (0.01, 0.05), (0.01, 0.5), (0.03, 0.05), (0.03, 0.5),
+    ]  # fmt: skip
+    for row, (one, other), mean in zip(done.rows, made, means, strict=True):
+        assert (row["method"], row["seeds"], row["step"]) == ("simcse", [0, 1], [one["step"], other["step"]])
+        assert row["dev_by_seed"] == pytest.approx([one["dev"], other["dev"]])
+        assert row["dev"] == pytest.approx(mean)
+        assert row["dev_sd"] == pytest.approx(abs(one["dev"] - other["dev"]) / 2**0.5)
+        assert row["best"] == (mean == max(means))
+
+
+def test_runs_that_exist_are_kept_and_others_are_added(train, tmp_path, dev):
+    """Also with fewer seeds before; a folder of other settings or rows is an error."""
+    train("--set", "lr=1e-2,2e-2", "--dev", dev, output="grid")
+    before = (tmp_path / "grid/lr=2e-2/seed-0/sentkit.json").stat().st_mtime_ns
+    again = train("--set", "lr=2e-2,3e-2", "--dev", dev, "--seed", "0,1", output="grid")
+    other = train("--set", "lr=2e-2,3e-2", "--dev", dev, "--epochs", 2, output="grid")
+
+    assert again.code == 0
+    assert [row["seeds"] for row in again.rows] == [[0, 1], [0, 1]]
+    assert (tmp_path / "grid/lr=2e-2/seed-0/sentkit.json").stat().st_mtime_ns == before
+    assert sorted(path.parent.name for path in tmp_path.glob("grid/*/seed-0")) == [
+        "lr=1e-2", "lr=2e-2", "lr=3e-2",
+    ]  # fmt: skip
+    assert other.code == 65
+    assert other.told[0] == (
+        "sentkit train: grid/lr=2e-2/seed-0: belongs to a different run: epochs (2, was 1)"
+    )
+
+
+def test_a_stopped_sweep_continues(train, tmp_path, dev, monkeypatch):
+    """In the third of four runs, after a step; the result has the bytes of a sweep without a stop."""
+    flags = ("--set", "lr=1e-2,3e-2", "--seed", "0,1", "--dev", dev, "--save-every", 1)
+    train(*flags, output="whole")
+    original, runs = Trainer.train, []
+
+    def stop_third(trainer):
+        runs.append(trainer)
+        if len(runs) == 3:
+            original(trainer)  # the states are saved
+            raise Stopped("stopped")
+        original(trainer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "train", stop_third)
+        stopped = train(*flags)
+    fresh, resumed = train(*flags), train(*flags, "--resume")
+
+    assert (stopped.code, fresh.code, resumed.code) == (75, 73, 0)
+    assert fresh.told[0] == "sentkit train: out/lr=3e-2/seed-0.part: contains an unfinished run"
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    rows = [{**row, "checkpoint": row["checkpoint"].replace("whole", "out")} for row in train(*flags).rows]
+    assert resumed.rows == rows
+
+
+def test_one_seed_has_no_deviation_and_without_dev_none_is_best(train):
+    rows = train("--set", "lr=1e-2,3e-2").rows
+
+    assert [(row["dev_by_seed"], row["dev"], row["dev_sd"], row["best"]) for row in rows] == [
+        ([None], None, None, False)
+    ] * 2
+
+
+def test_the_table_names_the_best(train, tiny, texts, dev, on_terminal):
+    train(*GRID, "--dev", dev)
+    rows = train(*GRID, "--dev", dev).rows
+    quick = ("--batch", 3, "-q", "--threads", 1, "-m", tiny, "-o", "out")
+    lines = on_terminal("train", "simcse", texts, *quick, *GRID, "--dev", dev)
+    best = max(rows, key=lambda row: row["dev"])
+    scores = [f"{row['dev']:.2f} ({row['dev_sd']:.2f})" for row in rows]
+
+    assert lines[0].split() == ["lr", "temperature", "seeds", "step", "dev"]
+    assert [line.split()[:3] for line in lines[1:5]] == [
+        ["1e-2", "0.05", "2"], ["1e-2", "0.5", "2"], ["3e-2", "0.05", "2"], ["3e-2", "0.5", "2"],
+    ]  # fmt: skip
+    assert all(line.endswith(score) for line, score in zip(lines[1:5], scores, strict=True))
+    mean = f"{best['dev']:.2f} ({best['dev_sd']:.2f})"
+    before = f"{json.loads(Path('out', NAMES[0], 'seed-0/sentkit.json').read_text())['dev_before']:.2f}"
+    said = f"best on dev: {best['checkpoint']}, {mean}, before {before}"
+    assert lines[5:] == ["(a): standard deviation", said]
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_list_has_a_command_for_each_run(train, sentkit, tmp_path, dev):
+    """The commands make the runs of the sweep, which then prints its table."""
+    flags = ("--set", "max_length=16", *GRID, "--dev", dev, "--resume")
+    listed = train(*flags, "--list", output="grid")
+    commands = list(map(shlex.split, listed.out.decode().splitlines()))
+    outputs = [words[words.index("-o") + 1] for words in commands]
+
+    assert outputs == [f"grid/{name}/seed-{seed}" for name in NAMES for seed in (0, 1)]
+    assert not (tmp_path / "grid").exists()
+    assert commands[0][:3] == ["sentkit", "train", "simcse"]
+    for words in commands:
+        assert sentkit(*words[1:]).code == 0
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("grid/*/*/sentkit.json")}
+    done = train(*flags, output="grid")
+    assert (len(before), len(done.rows), done.code) == (8, 4, 0)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    train(*flags, output="whole")
+    assert contents(tmp_path / "whole") == contents(tmp_path / "grid")
+
+
+def test_the_list_of_one_run_is_its_command(sentkit, texts):
+    words = ("train", "simcse", "./-odd name.txt", "-m", "BASE", "-o", "out", "--lr", "1e-3", "-q")
+    listed = sentkit(*words, "--set", "prompt=a, b", "--list").out.decode()
+
+    assert shlex.split(listed) == [
+        "sentkit", "train", "simcse", "./-odd name.txt", "--model", "BASE", "--quiet",
+        "--set", "prompt=a, b", "--set", "lr=0.001", "--seed", "0", "-o", "out",
+    ]  # fmt: skip
+
+
+def test_rows_are_read_again_for_settings_that_change_them(train, tmp_path, dev):
+    """A text of one token is a bad row only in part of the runs, and is written to --rejects once."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(in_jsonl(*({"text": text} for text in [*TEXTS, TEXTS[0]]), {"text": 3}))
+    flags = ("--set", "dedup=off,on", "--set", "lr=1e-2,3e-2", "--rejects", "bad.jsonl")
+    done = train(*flags, rows=rows)
+    counts = [run_of(tmp_path / row["checkpoint"] / "seed-0")["rows"] for row in done.rows]
+
+    assert done.code == 0
+    assert [(row["dedup"], count) for row, count in zip(done.rows, counts, strict=True)] == [
+        (False, 10), (False, 10), (True, 9), (True, 9),
+    ]  # fmt: skip
+    assert len((tmp_path / "bad.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_pipe_is_read_once(train, tmp_path):
+    text = "".join(f"{text}\n" for text in TEXTS)
+    once = train("--set", "lr=1e-2,3e-2", rows="-", stdin=text)
+    twice = train("--set", "max_length=16,32", rows="-", output="twice", stdin=text)
+
+    assert (once.code, len(once.rows)) == (0, 2)
+    assert (twice.code, twice.told) == (
+        2,
+        [
+            "sentkit train: standard input cannot be read for each value of max_length",
+            "  write the rows to a file",
+        ],
+    )
+    assert not (tmp_path / "twice").exists()
+
+
+WRONG = [
+    (("--set", "lr=1e-2,x"), 2, 'lr: "x" is not a number'),
+    (("--set", "lr=1e-2,-1"), 2, "lr=-1: expected more than 0"),
+    (("--set", "batch=1,2"), 2, "batch=1: this method needs a batch of 2 or more"),
+    (("--set", "max_length=16,500"), 2, "max_length=500: the maximum of this encoder is 128"),
+    (("--set", "readout=cls,nonsense"), 2, 'unknown readout "nonsense"'),
+    (("--set", "patience=1,2"), 2, "patience has no effect without --dev"),
+]
+
+
+@pytest.mark.parametrize(("flags", "code", "problem"), WRONG, ids=lambda value: str(value)[:30])
+def test_a_wrong_value_is_refused_before_the_first_run(sentkit, texts, tiny, tmp_path, flags, code, problem):
+    done = sentkit("train", "simcse", texts, "-m", tiny, "-o", "out", "-q", "--threads", 1, *flags)
+
+    assert done.code == code
+    assert done.told[0].startswith(f"sentkit train: {problem}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_sweep_is_not_written_into_a_checkpoint(train):
+    train()
+    done = train("--set", "lr=1e-2,3e-2")
+
+    problem = "sentkit train: out: is a file or a checkpoint, not a folder of runs"
+    assert (done.code, done.told[0]) == (73, problem)
+
+
+def test_random_starts_can_be_swept(train, sentkit, tiny, texts, tmp_path):
+    """The sweep removes its folder of rows and random bases."""
+    start = ("--init", tiny / "config.json", "--tokenizer", tiny, "--threads", 1, "--batch", 3, "-q")
+    flags = ("--set", "lr=1e-3,1e-2", "--set", "max_length=16,32")
+    done = sentkit("train", "mlm", texts, "-o", "out", *start, *flags)
+
+    assert (done.code, done.err) == (0, "")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        f"lr={lr},max_length={n}" for lr in ("1e-2", "1e-3") for n in (16, 32)
+    ]
+
+
+# Commas.
+
+TEXTUAL = {  # settings of all methods whose values are texts of any form
+    "chunk_tokens", "dims", "guide", "guide_layers", "projection_from", "prompt", "prompt_name", "template",
+    "template_b",
+}  # fmt: skip
+
+
+def test_a_comma_in_a_text_is_part_of_the_value():
+    """In all settings but numbers, on and off, words with choices, and readouts."""
+    whole = set()
+    for name, listing in METHODS.items():
+        kind = listing.load().Settings
+        for setting in (each.name for each in fields(kind)):
+            found = None
+            with contextlib.suppress(UsageError):  # of a list of words that are neither on nor off
+                found = combinations(kind, {setting: "1,2"})
+            if found == [{}]:
+                whole.add((name, setting) if setting == "readout" else setting)
+
+    assert whole == {*TEXTUAL, ("defsent-plus", "readout")}
+
+
+def test_combinations_are_in_the_order_of_the_command_line():
+    kind = METHODS["simcse"].load().Settings
+
+    assert combinations(kind, {"batch": "2,4", "lr": "1e-1, 0.1 ,1", "epochs": "3"}) == [
+        {"batch": batch, "lr": lr} for batch in ("2", "4") for lr in ("1e-1", "1")
+    ]  # fmt: skip
+    assert combinations(kind, {"lr": "1,1.0"}) == [{"lr": "1"}]
+    assert combinations(kind, {"lr": "1", "unknown": "1,2"}) == [{}]

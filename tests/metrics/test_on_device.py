@@ -1,0 +1,452 @@
+"""Searches whose candidates come from a device of torch: the rows are those of the CPU, and of plain loops.
+
+The device is the CPU of torch, or a GPU in tests with the mark `gpu`.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentkit.errors import UnavailableError
+from sentkit.formats.vectors.storage import SelectedVectors, Storage, StoredVectors, scales_of
+from sentkit.labels.clusters import clustering
+from sentkit.labels.clusters.clustering import ClusteringOptions, Nearest, kmeans
+from sentkit.metrics import device as module
+from sentkit.metrics.device import Corpus, Device, Points, exact_sums, largest
+from sentkit.metrics.neighbours import search
+from sentkit.metrics.neighbours.closest_pairs import pairs_reaching
+from sentkit.metrics.neighbours.search import Best, Searcher
+from sentkit.metrics.similarity import SIMILARITIES
+from support import normal_rows
+
+pytestmark = pytest.mark.filterwarnings("error::UserWarning")  # of torch
+no_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+metrics = pytest.mark.parametrize("metric", ["cosine", "dot"])
+GRID = st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), min_size=1, max_size=30)
+
+
+@pytest.fixture
+def device() -> Device:
+    return Device(torch.device("cpu"))
+
+
+@pytest.fixture
+def gpu() -> Device:
+    return Device(torch.device("cuda"))
+
+
+@pytest.fixture(params=[1 << 40, 0, 700], ids=["kept", "copied", "some kept"])
+def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, device: Device) -> Device:
+    """Blocks of 16 rows, groups of 2, few spare rows; all blocks stay on the device, none, or some."""
+    monkeypatch.setattr(module, "ROWS_PER_BLOCK", 16)
+    monkeypatch.setattr(module, "GROUP", 2)
+    monkeypatch.setattr(module, "SPARE", 2)
+    device.room = request.param
+    return device
+
+
+def similarities(queries: np.ndarray, corpus: np.ndarray, metric: str) -> np.ndarray:
+    return np.array([[SIMILARITIES[metric](q[None], r[None])[0] for r in corpus] for q in queries])
+
+
+def by_loop(queries: np.ndarray, corpus: np.ndarray, top: int, metric: str) -> list[list[tuple[int, float]]]:
+    alike = similarities(queries, corpus, metric).tolist()
+    return [sorted(enumerate(each), key=lambda hit: (-hit[1], hit[0]))[:top] for each in alike]
+
+
+def nearest(searcher: Searcher, queries: np.ndarray, top: int) -> list[list[tuple[int, float]]]:
+    found = searcher.nearest(queries, top)
+    both = zip(found.rows.tolist(), found.similarities.tolist(), strict=True)
+    return [list(zip(*each, strict=True)) for each in both]
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise AssertionError("the CPU searches")
+
+
+def halfway(rows: int, width: int) -> np.ndarray:
+    """Numbers that half precision rounds by almost half a unit, always in the same direction."""
+    exponents = np.random.default_rng(0).integers(-3, 3, (rows, width))
+    return ((1 + (1 - 1e-3) * 2.0**-11) * 2.0**exponents).astype(np.float32)
+
+
+widths = pytest.mark.parametrize("width", [1, 5, 768, 3000])
+numbers = pytest.mark.parametrize("made", [normal_rows, halfway])
+
+
+@metrics
+@widths
+@numbers
+@pytest.mark.parametrize("scale", [1e-30, 1e-6, 1.0, 1e6, 3e37])
+def test_errors_of_products_are_within_their_bound(
+    device: Device, metric: str, width: int, scale: float, made: Callable[..., np.ndarray]
+) -> None:
+    """The bound is proved in `device.py`; it is small enough to be of use."""
+    rows = (made(60, width).clip(-9, 9) * np.float64(scale)).astype(np.float32)
+    rows[7], rows[8] = 0, rows[8] * np.float32(1e-3)
+    queries = (made(9, width).clip(-9, 9) * np.float64(1 / scale)).astype(np.float32)
+    corpus = Corpus(rows, metric, device)
+    halves, errors, factors = corpus._queries(queries)
+    with exact_sums():
+        (_, (block, factor)), *_ = corpus.blocks()
+        found = ((halves @ block.T).double() * factor).cpu().numpy()
+    lost = np.abs(found - similarities(queries, rows, metric) / factors[:, None]) / float(factor)
+
+    assert (lost <= errors[:, None]).all()
+    assert errors.max() < 2.5e-3 + width * 2.5e-7
+
+
+def test_the_bound_is_needed(device: Device) -> None:
+    """All numbers of a query and a row, and their product, are rounded down by almost half a unit."""
+    low, width, used = 2.0**-4 * (1 + 0.999 * 2.0**-11), 256, 240
+    query, row, longest = np.full(width, low), np.full(width, low), np.eye(width)[-1]
+    query[used:] = np.sqrt((1 - used * low**2) / (width - used))  # so its length is 1
+    row[used:] = 0
+    row[used] = 0.99 * 2.0**-12 / query[used]
+    corpus = Corpus(np.stack([row, longest]).astype(np.float32), "dot", device)
+    halves, errors, _ = corpus._queries(query[None].astype(np.float32))
+    with exact_sums():
+        (_, (block, factor)), *_ = corpus.blocks()
+        found = float((halves @ block.T)[0, 0] * factor)
+    lost = np.sqrt(used) * low * 2.0**-11  # of the query, about as much as of the row and of the product
+
+    assert errors[0] - 0.9 * lost < query @ row - found < errors[0]
+
+
+@given(
+    st.integers(1, 60),
+    st.sampled_from([1, 2, 4, 8]),
+    st.integers(1, 20),
+    st.integers(0, 3),
+    st.integers(0, 9),
+)
+def test_the_largest_numbers_are_those_of_a_sort(
+    groups: int, size: int, count: int, different: int, seed: int
+) -> None:
+    """Also of numbers that are mostly equal, and of those that are minus infinity."""
+    columns = groups * size
+    numbers = np.random.default_rng(seed).integers(0, 2 + 10**different, (5, columns)).astype(np.float16)
+    numbers[numbers == 1] = -np.inf
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "GROUP", size)
+        values, places = largest(torch.from_numpy(numbers), count)
+
+    assert [sorted(each, reverse=True) for each in values.tolist()] == [
+        sorted(each, reverse=True)[:count] for each in numbers.tolist()
+    ]
+    assert np.array_equal(np.take_along_axis(numbers, places.numpy(), 1), values.numpy())
+    assert all(len({*each}) == min(count, columns) for each in places.tolist())
+
+
+@metrics
+@pytest.mark.parametrize("top", [1, 4, 31, 500])
+@pytest.mark.parametrize("rows", [1, 15, 16, 200])
+def test_the_nearest_rows_are_those_of_a_loop(small: Device, metric: str, top: int, rows: int) -> None:
+    queries, corpus = normal_rows(9, 6, seed=1), normal_rows(rows, 6)
+    searcher = Searcher(corpus, metric, small)
+
+    assert nearest(searcher, queries, top) == by_loop(queries, corpus, top, metric)
+    assert nearest(searcher, queries[::-1], top) == by_loop(queries[::-1], corpus, top, metric)
+
+
+@metrics
+@pytest.mark.parametrize("top", [1, 3, 10])
+@pytest.mark.parametrize("most", [10, 1 << 20])
+def test_ties_come_in_the_order_of_the_rows(
+    small: Device, metric: str, top: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More equal rows than are kept: they are found by a threshold on the device, or else by the CPU."""
+    monkeypatch.setattr(search, "MAX_CANDIDATES", most)
+    queries, corpus = normal_rows(4, 77, seed=1), np.tile(normal_rows(3, 77), (15, 1))
+    if most > 10:
+        monkeypatch.setattr(Best, "_search", refuse)
+
+    assert nearest(Searcher(corpus, metric, small), queries, top) == by_loop(queries, corpus, top, metric)
+
+
+@metrics
+@pytest.mark.parametrize("top", [10, 1950, 5000])
+def test_random_rows_need_no_second_search(device: Device, metric: str, top: int, monkeypatch: Any) -> None:
+    """With rows in clusters and equal rows among them, the spare rows suffice; and for all rows, or more."""
+    corpus = np.repeat(normal_rows(40, 64), 50, axis=0) + normal_rows(2000, 64, seed=1) * np.float32(0.3)
+    corpus[100:120] = corpus[77]
+    queries = np.concatenate([corpus[::100], normal_rows(20, 64, seed=2)])
+    expected = nearest(Searcher(corpus, metric), queries, top)
+    monkeypatch.setattr(Best, "_search", refuse)
+    monkeypatch.setattr(Corpus, "reaching", refuse)
+
+    assert nearest(Searcher(corpus, metric, device), queries, top) == expected
+
+
+@metrics
+def test_a_query_of_zeros_has_the_first_rows_without_a_search(
+    small: Device, metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Best, "_search", refuse)
+    queries, corpus = normal_rows(5, 6, seed=1), normal_rows(50, 6)
+    queries[[0, 3]] = 0
+    limits = np.array([0.0, 0.2, 0.1, 1e-9, 0.3])
+    searcher = Searcher(corpus, metric, small)
+    below = Best(searcher, queries, 3, limits)
+    above = [len(corpus), *(similarities(queries, corpus, metric) >= limits[:, None]).sum(axis=1)[1:]]
+
+    assert nearest(searcher, queries, 4) == by_loop(queries, corpus, 4, metric)
+    assert nearest(searcher, queries[:1], 4) == by_loop(queries[:1], corpus, 4, metric)
+    assert below.rows()[0].tolist() == []
+    assert below.rows()[3].tolist() == [0, 1, 2]
+    assert below.above == sum(above)
+
+
+@metrics
+@pytest.mark.parametrize("scale", [1e-30, 1e-9, 1.0, 1e18, 3e38])
+def test_rows_of_any_length_are_found(small: Device, metric: str, scale: float) -> None:
+    """Half precision has no such numbers. A row is a thousand times as short as the others, or zero."""
+    corpus = (normal_rows(40, 6).clip(-1, 1) * np.float64(scale)).astype(np.float32)
+    corpus[5] *= np.float32(1e-3)
+    corpus[6] = 0
+    queries = (normal_rows(3, 6, seed=1).clip(-1, 1) * np.float64(scale)).astype(np.float32)
+    limits = SIMILARITIES[metric](queries, corpus[:3])
+    found = Best(Searcher(corpus, metric, small), queries, 5, limits)
+    alike = similarities(queries, corpus, metric)
+
+    assert nearest(Searcher(corpus, metric, small), queries, 5) == by_loop(queries, corpus, 5, metric)
+    assert found.above == (alike >= limits[:, None]).sum()
+
+
+@metrics
+@pytest.mark.parametrize("kind", ["float32", "float16", "int8", "binary"])
+@pytest.mark.parametrize("starts", [(0, 40), (0, 7, 21, 40)])
+@pytest.mark.parametrize("selected", [False, True])
+def test_stored_rows_are_searched_like_their_vectors(
+    small: Device, metric: str, kind: str, starts: tuple[int, ...], selected: bool
+) -> None:
+    """With subnormal numbers, a row of zeros and ties; files of int8 have their own scales."""
+    vectors = np.repeat(normal_rows(20, 6), 2, axis=0)
+    vectors[:9] *= np.float32(1e-6)
+    vectors[11] = 0.0
+    parts: Any = []
+    for part in (vectors[start:stop] for start, stop in pairwise(starts)):
+        storage = Storage(kind, 6, scales_of(np.abs(part).max(axis=0)) if kind == "int8" else None)
+        codes = storage.encode(part)
+        parts.append(SimpleNamespace(count=len(part), storage=storage, codes=lambda codes=codes: codes))
+    corpus: Any = StoredVectors(parts)
+    if selected:
+        corpus = SelectedVectors(corpus, np.delete(np.arange(40), [3, 11, 12, 30]))
+    queries = normal_rows(3, 6, seed=1)
+
+    assert nearest(Searcher(corpus, metric, small), queries, 5) == by_loop(queries, corpus[:], 5, metric)
+
+
+@given(GRID, GRID, st.integers(1, 12), st.sampled_from(["cosine", "dot"]), st.data())
+def test_ties_at_limits_and_thresholds(left: Any, right: Any, top: int, metric: str, data: Any) -> None:
+    """Points of a small grid, zeros and duplicates among them; limits and threshold are similarities."""
+    queries, corpus = np.array(left, np.float32), np.array(right, np.float32)
+    alike = similarities(queries, corpus, metric)
+    limits = np.array([data.draw(st.sampled_from(each.tolist())) for each in alike])
+    threshold = data.draw(st.sampled_from(alike.ravel().tolist()))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"ROWS_PER_BLOCK": 8, "GROUP": 2, "SPARE": 1}.items():
+            patch.setattr(module, name, value)
+        searcher = Searcher(corpus, metric, Device(torch.device("cpu")))
+        below = Best(searcher, queries, top, limits)
+        reached = [each.rows.tolist() for each in searcher.reaching(queries, threshold)]
+        found = nearest(searcher, queries, top)
+    ranked = [sorted(range(len(each)), key=lambda row: (-each[row], row)) for each in alike]
+
+    assert found == by_loop(queries, corpus, top, metric)
+    assert [rows.tolist() for rows in below.rows()] == [
+        [row for row in rows if each[row] < limit][:top]
+        for rows, each, limit in zip(ranked, alike, limits, strict=True)
+    ]
+    assert below.above == (alike >= limits[:, None]).sum()
+    assert reached == [np.flatnonzero(each >= threshold).tolist() for each in alike]
+
+
+@metrics
+@pytest.mark.parametrize("most", [20, 1 << 20])
+@pytest.mark.parametrize("threshold", [-9.0, 0.2, 0.5, 0.99])
+def test_pairs_are_those_of_the_cpu(
+    small: Device, metric: str, most: int, threshold: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one table, from a row on that begins no block; with too many candidates, fewer queries at once."""
+    monkeypatch.setattr(search, "MAX_CANDIDATES", most)
+    monkeypatch.setattr("sentkit.metrics.neighbours.closest_pairs.ROWS_PER_SEARCH", 7)
+    rows = np.concatenate([normal_rows(40, 8), normal_rows(20, 8)])
+
+    def pairs(device: Device | None) -> list[tuple[int, int, float]]:
+        parts = pairs_reaching(rows, threshold, metric, device)
+        columns = [(part.left.tolist(), part.right.tolist(), part.similarities.tolist()) for part in parts]
+        return [pair for each in columns for pair in zip(*each, strict=True)]
+
+    assert pairs(small) == pairs(None)
+
+
+@pytest.mark.parametrize("count", [2, 7, 300])
+@pytest.mark.parametrize("shift", [0.0, 30.0])
+@pytest.mark.parametrize("scale", [1e-36, 1e-18, 1.0, 1e14])
+def test_centres_are_those_of_the_cpu(small: Device, count: int, shift: float, scale: float) -> None:
+    """Far from the origin too, with equal centres and equal rows, and one row that is far away."""
+    rows = (normal_rows(300, 24) + np.float64(shift)) * scale
+    rows[11] *= 10.0
+    rows = rows.astype(np.float32)
+    centres = rows[:count].astype(np.float64) * 1.01
+    centres[-1] = centres[0]
+    rows[200:] = rows[:100]
+    on_device = Nearest(rows, small)
+
+    assert on_device.assign(centres).tolist() == Nearest(rows).assign(centres).tolist()
+    assert on_device.assign(centres[::-1]).tolist() == Nearest(rows).assign(centres[::-1]).tolist()
+
+
+def test_few_rows_are_left_to_the_cpu(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The centres are compared in parts of a block."""
+    monkeypatch.setattr(module, "VALUES_PER_BLOCK", 5000)
+    rows, centres = normal_rows(3000, 64), normal_rows(30, 64, seed=1).astype(np.float64)
+    mean = rows.mean(axis=0, dtype=np.float64)
+    labels, undecided = Points(rows, mean, device).nearest(centres - mean)
+    expected = ((rows[:, None].astype(np.float64) - centres) ** 2).sum(axis=2).argmin(axis=1)
+
+    assert len(undecided) < 30
+    assert {*np.flatnonzero(labels != expected)} <= {*undecided.tolist()}
+
+
+@pytest.mark.parametrize("sample", [None, 100])
+def test_clusters_are_those_of_the_cpu(small: Device, sample: int | None) -> None:
+    rows = np.repeat(normal_rows(9, 16), 60, axis=0) + normal_rows(540, 16, seed=1) * np.float32(0.7)
+    found = [
+        kmeans(rows, ClusteringOptions(9, restarts=3, sample=sample, device=each), np.random.RandomState(4))
+        for each in (small, None)
+    ]
+
+    assert found[0].labels.tolist() == found[1].labels.tolist()
+    assert found[0].centres.tobytes() == found[1].centres.tobytes()
+    assert (found[0].inertia, found[0].iterations) == (found[1].inertia, found[1].iterations)
+    assert clustering.of_centres(rows, found[0].centres, small).labels.tolist() == found[1].labels.tolist()
+
+
+def test_the_room_of_blocks_is_used_again(small: Device) -> None:
+    before = small.room
+    searcher: Any = Searcher(normal_rows(200, 6), "cosine", small)
+    searcher.nearest(normal_rows(3, 6), 2)
+    kept = searcher.on_device.blocks.kept
+    used = sum(each.nbytes for block in kept.values() for each in block)
+
+    assert len(kept) == {1 << 40: 13, 0: 0, 700: 3}[before]
+    assert small.room == before - used
+    del searcher, kept
+    assert small.room == before
+
+
+def test_settings_of_torch_are_restored_and_short_memory_is_reported() -> None:
+    settings: Any = torch.backends.cuda.matmul
+    settings.allow_fp16_reduced_precision_reduction = True
+
+    def short() -> None:
+        with exact_sums():
+            assert not settings.allow_fp16_reduced_precision_reduction
+            raise torch.cuda.OutOfMemoryError
+
+    with pytest.raises(UnavailableError, match="memory of the device") as error:
+        short()
+
+    assert settings.allow_fp16_reduced_precision_reduction
+    assert error.value.advice == "use --device cpu"
+
+
+@pytest.mark.gpu
+@no_cuda
+@widths
+@numbers
+def test_errors_of_products_are_within_their_bound_on_a_gpu(
+    gpu: Device, width: int, made: Callable[..., np.ndarray]
+) -> None:
+    """Of many rows and queries, so that kernels for large products run."""
+    rows, queries = made(4096, width), made(1024, width)[::-1]
+    corpus = Corpus(rows, "cosine", gpu)
+    halves, errors, _ = corpus._queries(queries)
+    with exact_sums():
+        (_, (block, _)), *_ = corpus.blocks()
+        found = (halves @ block.T).double().cpu().numpy()
+    units = [
+        each / np.linalg.norm(each.astype(np.float64), axis=1, keepdims=True) for each in (queries, rows)
+    ]
+
+    assert (np.abs(found - units[0] @ units[1].T) <= errors[:, None]).all()
+
+
+@pytest.mark.gpu
+@no_cuda
+@metrics
+@pytest.mark.parametrize("room", [0, 1 << 40], ids=["copied", "kept"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_rows_and_similarities_are_those_of_the_cpu(
+    gpu: Device, metric: str, room: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows in clusters, equal rows, rows and queries of zeros; several blocks."""
+    monkeypatch.setattr(module, "ROWS_PER_BLOCK", 1 << 13)
+    gpu.room = room
+    rows = np.repeat(normal_rows(40, 128), 1000, axis=0)
+    rows += normal_rows(40_000, 128, seed=1) * np.float32(0.5)
+    rows[5000:5300], rows[9] = rows[77], 0
+    storage = Storage(np.dtype(dtype).name, 128)
+    parts: Any = [SimpleNamespace(count=len(rows), storage=storage, codes=lambda: rows.astype(dtype))]
+    corpus = StoredVectors(parts)
+    queries = np.concatenate([corpus[70:90], normal_rows(100, 128, seed=2), np.zeros((1, 128), np.float32)])
+    there, here = Searcher(corpus, metric, gpu), Searcher(corpus, metric)
+    limits = SIMILARITIES[metric](queries, corpus[:121]) * 0.9
+    below = [Best(each, queries, 5, limits) for each in (there, here)]
+    threshold = 0.6 if metric == "cosine" else 100.0
+    reached = [[row.rows.tolist() for row in each.reaching(queries, threshold)] for each in (there, here)]
+
+    assert nearest(there, queries, 10) == nearest(here, queries, 10)
+    assert reached[0] == reached[1]
+    assert below[0].row.tolist() == below[1].row.tolist()
+    assert below[0].above == below[1].above
+
+
+@pytest.mark.gpu
+@no_cuda
+def test_clusters_are_those_of_the_cpu_on_a_gpu(gpu: Device) -> None:
+    rows = np.repeat(normal_rows(50, 96), 400, axis=0) + normal_rows(20_000, 96, seed=1)
+    both = [
+        kmeans(rows, ClusteringOptions(50, restarts=1, device=each), np.random.RandomState(4))
+        for each in (gpu, None)
+    ]
+
+    assert both[0].labels.tolist() == both[1].labels.tolist()
+    assert both[0].centres.tobytes() == both[1].centres.tobytes()
+
+
+@pytest.mark.gpu
+@no_cuda
+def test_the_host_does_not_wait_within_a_block(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch raises an error for an operation that waits, from the products of the first block to the last."""
+    monkeypatch.setattr(module, "ROWS_PER_BLOCK", 1024)
+    calls: list[int] = []
+
+    def watched(products: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        calls.append(len(calls))
+        torch.cuda.set_sync_debug_mode("error" if len(calls) < 8 else "default")
+        return largest(products, count)
+
+    monkeypatch.setattr(module, "largest", watched)
+    queries, corpus = normal_rows(50, 64, seed=1), normal_rows(8192, 64)
+    gpu.room = 1024 * 64 * 2 * 3  # bytes: the first blocks stay, the others are copied
+    try:
+        for metric in ("cosine", "dot"):
+            calls.clear()
+            found = Best(Searcher(corpus, metric, gpu), queries, 5, np.full(50, 0.3))
+            expected = Best(Searcher(corpus, metric), queries, 5, np.full(50, 0.3))
+
+            assert len(calls) == 8
+            assert found.row.tolist() == expected.row.tolist()
+            assert found.above == expected.above
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
