@@ -192,30 +192,27 @@ def filesystem(url: str) -> tuple[Any, str]:
     import fsspec
 
     scheme = scheme_of(url)
-    try:
-        fsspec.get_filesystem_class(scheme)
-        files, path = fsspec.url_to_fs(url)
-    except ImportError as error:
-        package = getattr(error.__cause__ or error, "name", None) or scheme
-        problem = f"{url}: {scheme}:// needs the package {package}"
-        raise UnavailableError(problem, advice=f"pip install {package}") from error
-    except ValueError as error:
-        raise NoInputError(f'{url}: no such file, and "{scheme}" is not the scheme of a URL') from error
-    if scheme == "hf":
-        from huggingface_hub import constants
-
-        if constants.HF_HUB_OFFLINE:
-            raise NoInputError(f"{url}: the hub is disabled (HF_HUB_OFFLINE)")
-        with explained(url):
+    if scheme not in fsspec.available_protocols():
+        raise NoInputError(f'{url}: no such file, and "{scheme}" is not the scheme of a URL')
+    with explained(url):
+        try:
+            files, path = fsspec.url_to_fs(url)
+        except ImportError as error:
+            package = getattr(error.__cause__ or error, "name", None) or scheme
+            problem = f"{url}: {scheme}:// needs the package {package}"
+            raise UnavailableError(problem, advice=f"pip install {package}") from error
+        if scheme == "hf":
             path = repeated(partial(at_commit, files, path))
-        _at_commit[url] = f"hf://{path}"
+            _at_commit[url] = f"hf://{path}"
     return files, path
 
 
 def at_commit(files: Any, path: str) -> str:
     """A path of the hub with the commit in place of the branch or tag. A bucket has no commits."""
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, constants
 
+    if constants.HF_HUB_OFFLINE:
+        raise NoInputError(f"{files.unstrip_protocol(path)}: the hub is disabled (HF_HUB_OFFLINE)")
     place = files.resolve_path(path)
     revision = getattr(place, "revision", None)
     if revision is None or COMMIT.fullmatch(revision):
@@ -223,7 +220,7 @@ def at_commit(files: Any, path: str) -> str:
     name = "hf://" + replace(place, path_in_repo="").unresolve()
     if name not in _commits:
         api = HfApi(endpoint=files.endpoint, token=files.token)
-        found = api.repo_info(place.repo_id, repo_type=place.repo_type, revision=revision)
+        found = api.repo_info(place.repo_id, repo_type=place.repo_type, revision=revision, timeout=TIMEOUT)
         _commits[name] = found.sha or revision
     pinned: str = replace(place, revision=_commits[name], _raw_revision=None).unresolve()
     return pinned
@@ -237,7 +234,8 @@ def explained(url: str) -> Iterator[None]:
     except SentkitError:
         raise
     except FileNotFoundError as error:
-        advice = "for a private repository, set HF_TOKEN, or run: hf auth login" if error.__cause__ else None
+        private = scheme_of(url) == "hf" and error.__cause__ is not None
+        advice = "for a private repository, set HF_TOKEN, or run: hf auth login" if private else None
         raise NoInputError(f"{url}: no such file", advice=advice) from error
     except Exception as error:
         code = status_of(error)

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 
@@ -199,6 +200,23 @@ def test_compressed_files_and_parquet_are_read(run, case):
         packed = run(case, f"rows{suffix}")
         assert (packed.code, problems(packed)) == (0, [])
         assert case.names_files or packed.out.replace(suffix.encode(), b".jsonl") == plain.out
+
+
+@every
+def test_a_file_at_a_url_is_read(run, case, tmp_path):
+    """The same comes out as of the local file, except for its name; a missing file is an error."""
+    Path("rows.jsonl").write_text(case.good)
+    url = f"memory://{tmp_path.name}/rows.jsonl"
+    fsspec.filesystem("memory").pipe(url, case.good.encode())
+    local, far = run(case, "rows.jsonl"), run(case, url)
+    missing = run(case, url.replace("rows", "none"))
+
+    assert (far.code, problems(far)) == (0, []), far.err
+    assert case.names_files or far.out.replace(url.encode(), b"rows.jsonl") == local.out
+    assert (missing.code, missing.told[-1]) == (
+        66,
+        f"sentkit {case.words}: {url.replace('rows', 'none')}: no such file",
+    )
 
 
 @readers
