@@ -1,11 +1,15 @@
 """Training with the kernel for attention without padding, as on a GPU. Here a kernel on a CPU replaces it."""
 
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
 
 from flash_kernel import kernel_on_cpu
-from sentkit.model.transformer import bert
-from sentkit.model.transformer.bert import Block, attend_packed
+from sentkit.model.transformer import bert, graphs
+from sentkit.model.transformer.bert import Bert, Block, attend_packed
 from sentkit.model.transformer.flash import flash
 from sentkit.training.loop.gradient import Gradient
 from sentkit.training.loop.processes import Processes, precision_of
@@ -28,6 +32,7 @@ def kernel(monkeypatch):
         made.refuses = False
         monkeypatch.setattr(bert, "kernel_for_training", lambda *arguments: flash)
         monkeypatch.setattr(bert, "HALF", (torch.float64, torch.bfloat16))
+        monkeypatch.setattr(bert, "Graphs", lambda blocks: None)
         yield made
 
 
@@ -98,3 +103,93 @@ def test_in_float32_and_on_a_cpu_attention_is_padded(small, kernel):
     gradient_of(trainer)  # in float32
 
     assert not kernel.calls
+
+
+class StepByStep(graphs.Chain):
+    """The graphs of a kind of passes, which a CPU does not have: blocks run instead, on the same tensors.
+
+    What a block keeps for its backward pass is lost in a pass of another kind, which has the same memory.
+    """
+
+    def record(self):
+        self.states += [torch.full_like(self.states[0], torch.nan) for _ in self.blocks]
+        self.ends = {}
+        for number in range(len(self.blocks)):
+            self.forward.append(SimpleNamespace(replay=partial(self.compute, number)))
+            self.backward.append(SimpleNamespace(replay=partial(self.pull, number)))
+
+    def compute(self, number):
+        lowered = torch.autocast("cpu", torch.bfloat16, cache_enabled=False)
+        with lowered, torch.set_grad_enabled(self.kind.gradient):
+            ends = self.output(number)
+        for chain in self.graphs.chains.values():
+            if number == 0:
+                chain.ends.clear()
+        self.ends[number] = ends
+        self.states[number + 1].copy_(ends[1].detach())
+
+    def pull(self, number):
+        with torch.enable_grad():
+            self.gradient(number, *self.ends.pop(number))
+
+
+@pytest.fixture
+def recorded(kernel, monkeypatch):
+    monkeypatch.setattr(bert, "Graphs", graphs.Graphs)
+    monkeypatch.setattr(graphs, "Chain", StepByStep)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
+
+
+@pytest.mark.parametrize(("name", "settings"), [*METHODS, ("simcse", {"chunk": 3}), ("consert", {})], ids=str)
+def test_graphs_have_the_gradient_and_the_random_numbers_of_blocks(small, recorded, name, settings):
+    """Of whole batches, of chunks that run twice, and of passes before the backward pass of another one.
+
+    The gradients of several passes are added in float32 with graphs, and without in bfloat16.
+    """
+    several = name in ("tsdae", "consert") or "mlm_weight" in settings
+    trainer = small(name, batch=8, dropout=0.2, **settings)
+    attend_packed(trainer.method, CPU)
+    found = []
+    for works in (True, True, False):  # the first time, graphs are recorded
+        for module in trainer.method.modules():
+            if isinstance(module, Bert):
+                module.graphs.works = works
+        found.append((*gradient_of(trainer, "bf16"), torch.get_rng_state()))
+    (first, *one), (again, *other), (without, *plain) = found
+
+    assert trainer.method.body.graphs.chains or "lora" in settings
+    assert first == again == without
+    for slopes, random in (one, other):
+        assert slopes.keys() == plain[0].keys()
+        assert torch.equal(random, plain[1])
+        for parameter, slope in slopes.items():
+            expected = plain[0][parameter]
+            near = (slope - expected).norm() < 0.02 * expected.norm() + 1e-9
+            assert near if several else torch.equal(slope, expected), parameter
+
+
+def test_graphs_of_many_kinds_of_passes_end_with_the_oldest(small, recorded, monkeypatch):
+    monkeypatch.setattr(graphs, "MOST", 2)
+    trainer = small("simcse", batch=8, dropout=0.2)
+    attend_packed(trainer.method, CPU)
+    trainer.method.train()
+    body = trainer.method.body
+    for count in (2, 5, 8, 11):
+        with precision_of("bf16", CPU)():
+            found = trainer.method.vectors(trainer.method.pack([np.full(60, 7)] * count))
+        assert found.isfinite().all()
+        assert 1 <= len(body.graphs.chains) <= 2
+        del found
+
+
+def test_other_weights_are_recorded_again(small, recorded):
+    trainer = small("simcse", batch=8, dropout=0)
+    attend_packed(trainer.method, CPU)
+    gradient_of(trainer, "bf16")
+    for parameter in trainer.method.parameters():
+        parameter.data = parameter.data * 1.5
+    found = gradient_of(trainer, "bf16")
+    trainer.method.body.graphs.works = False
+
+    assert found[0] == gradient_of(trainer, "bf16")[0]

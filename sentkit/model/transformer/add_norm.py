@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-WIDEST = 4096  # numbers of a row; a lane keeps an eighth of a kilobyte of each thousand in registers
+WIDEST = 4096  # numbers of a row, of which a lane keeps one of 32 in registers
 LANES, ROWS = 32, 4  # of a warp, which has one row; warps of a block
 NEAR = 0.02  # for bfloat16, and numbers of about 1
 

@@ -389,12 +389,13 @@ class Bert(nn.Module):
         yield states
         packed = whole = self.with_bias(packed)
         run: Run | None = None
-        if states.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
-            states = with_rows(states, packed.tokens + spare_tokens(packed.tokens))
-        elif self.graphs is not None and torch.is_autocast_enabled("cuda"):
+        lowered = torch.is_autocast_enabled(states.device.type)
+        if self.graphs is not None and lowered:
             whole = packed.filled()
             states = with_rows(states, whole.tokens)
             run = self.graphs.runner(len(blocks) - (only is not None), whole, states)
+        elif states.device.type == "cpu" and lowered:
+            states = with_rows(states, packed.tokens + spare_tokens(packed.tokens))
         for number, block in enumerate(blocks):
             if only is not None and number == len(blocks) - 1:
                 yield block(states, packed, only)

@@ -3,7 +3,8 @@
 A GPU finishes a short pass before the host has launched its thousand kernels. A graph launches all kernels of
 a block at once. Its shapes and addresses are fixed. So passes are filled to few numbers of tokens, and each
 kind of pass has graphs of its own. The passes of all kinds use the same memory: while the backward pass of
-one is still to come, another pass runs without graphs. Both ways give the same numbers.
+one is still to come, another pass runs without graphs. Both ways give the same numbers. Only the sum of the
+gradients of several passes can differ: it is float32 with graphs, and bfloat16 without.
 """
 
 import gc
@@ -121,48 +122,51 @@ class Chain:
     def __init__(self, graphs: Graphs, kind: Kind, states: Tensor, bounds: Tensor) -> None:
         full, rest = divmod(kind.tokens, kind.longest)
         lengths = (kind.longest,) * full + (rest,) * (rest > 0)
-        self.graphs, self.bounds = graphs, bounds.clone()
-        packed = Packed(ids=bounds, positions=bounds, lengths=lengths, causal=kind.causal)
-        packed.__dict__["bounds"] = self.bounds  # of the sentences of a pass, at each replay
+        self.graphs, self.kind, self.bounds = graphs, kind, bounds.clone()
+        self.packed = Packed(ids=bounds, positions=bounds, lengths=lengths, causal=kind.causal)
+        self.packed.__dict__["bounds"] = self.bounds  # of the sentences of a pass, at each replay
         self.states = [states.clone()]  # X(0), X(1) ..
         self.slopes = [torch.zeros_like(states) for _ in range(2)]  # of a block's output and input in turn
         self.forward, self.backward = list[torch.cuda.CUDAGraph](), list[torch.cuda.CUDAGraph]()
         self.blocks = [block.train(kind.training) for block in graphs.copies[: kind.blocks]]
-        stream, before = graphs.stream, torch.cuda.current_stream(states.device)
+        self.record()
+
+    def record(self) -> None:
+        stream, before = self.graphs.stream, torch.cuda.current_stream(self.bounds.device)
         assert stream is not None, "the runner makes it"
         stream.wait_stream(before)
         collects = gc.isenabled()
         gc.disable()  # it could free the graphs of another run, which ends a recording
         try:
-            self.record(kind, packed, stream)
+            with (
+                torch.random.fork_rng([stream.device]),
+                torch.cuda.stream(stream),
+                torch.autocast("cuda", torch.bfloat16, cache_enabled=False),
+                torch.set_grad_enabled(self.kind.gradient),
+            ):
+                self.record_blocks()
         finally:
             if collects:
                 gc.enable()
         before.wait_stream(stream)
 
-    def record(self, kind: Kind, packed: Packed, stream: torch.cuda.Stream) -> None:
-        with (
-            torch.random.fork_rng([stream.device]),
-            torch.cuda.stream(stream),
-            torch.autocast("cuda", torch.bfloat16, cache_enabled=False),
-            torch.set_grad_enabled(kind.gradient),
-        ):
-            first, ends = self.output(0, packed), list[tuple[Tensor, Tensor]]()
-            if kind.gradient:
-                self.gradient(0, *first)  # kernels load at their first use
-            for number in range(kind.blocks):
-                with recording(self.forward, self.graphs.pool):
-                    ends.append(self.output(number, packed))
-                self.states.append(ends[-1][1].detach())
-            for number in reversed(range(kind.blocks if kind.gradient else 0)):
-                with recording(self.backward, self.graphs.pool):
-                    self.gradient(number, *ends.pop())
-            self.backward.reverse()
+    def record_blocks(self) -> None:
+        first, ends = self.output(0), list[tuple[Tensor, Tensor]]()
+        if self.kind.gradient:
+            self.gradient(0, *first)  # kernels load at their first use
+        for number in range(self.kind.blocks):
+            with recording(self.forward, self.graphs.pool):
+                ends.append(self.output(number))
+            self.states.append(ends[-1][1].detach())
+        for number in reversed(range(self.kind.blocks if self.kind.gradient else 0)):
+            with recording(self.backward, self.graphs.pool):
+                self.gradient(number, *ends.pop())
+        self.backward.reverse()
 
-    def output(self, number: int, packed: Packed) -> tuple[Tensor, Tensor]:
+    def output(self, number: int) -> tuple[Tensor, Tensor]:
         """Return the input of a block, and its output."""
         inputs = self.states[number].detach().requires_grad_(torch.is_grad_enabled())
-        return inputs, self.blocks[number](inputs, packed)
+        return inputs, self.blocks[number](inputs, self.packed)
 
     def gradient(self, number: int, inputs: Tensor, output: Tensor) -> None:
         """Write the gradients of the weights and of the input."""
