@@ -30,10 +30,11 @@ class SelectionFlags:
     judge: str | None = None
     metric: options.Metric = "cosine"
 
-    def options(self) -> "MiningOptions":
+    def options(self, device: str) -> "MiningOptions":
+        """The selection; without a device that compares vectors, the judge chooses one."""
         from sentkit.metrics.neighbours.negatives import MiningOptions
 
-        judge = None if self.judge is None else judge_of(self.judge)
+        judge = None if self.judge is None else judge_of(self.judge, "auto" if device == "cpu" else device)
         return MiningOptions(self.top, self.skip, self.margin, self.metric, judge)
 
 
@@ -73,7 +74,7 @@ def mine(
 
     console = run.console("mine")
     output.check_rows()
-    mining, device = selection.options(), comparing.find()
+    device, mining = comparing.find(), selection.options(comparing.device)
     reads = {"--corpus": corpus, "--judge": options.model_paths(selection.judge) if selection.judge else None}
     with row_flags.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
         with reading(console, stored := inputs.other(corpus)):
@@ -101,12 +102,12 @@ def report(counts: "MiningCounts", mining: "MiningOptions", console: Console) ->
         console.warn(f"{problem}; a larger --margin or a smaller --skip allows more")
 
 
-def judge_of(name: str) -> "Judge":
+def judge_of(name: str, device: str) -> "Judge":
     """The scores of a reranker: a sequence classification model with one output."""
     from sentkit.errors import DataError
     from sentkit.model.classifier import ClassifierModel
 
-    model = ClassifierModel(name, "auto", "auto")
+    model = ClassifierModel(name, device, "auto")
     if classes := model.answers.classes:
         problem = f"a classifier of {len(classes)} classes; a judge has one output, a score"
         raise DataError(problem, source=name)

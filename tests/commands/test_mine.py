@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sentkit.commands.mine import SelectionFlags
 from support import BY_HAND, make_classifier
 
 FIELDS = ("anchor", "positive")
@@ -146,6 +147,15 @@ def test_a_judge_drops_candidates_as_a_loop_does(sentkit, judge, jsonl, tmp_path
     assert [row["negatives"] for row in done.rows] == [own[:top] for own in kept]
     assert 0 < dropped < sum(map(len, ranked))
     assert done.told[0].endswith(f", {above} above the margin, {dropped} above it for the judge")
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cpu", "auto"), ("cuda:1", "cuda:1")])
+def test_a_judge_runs_on_the_gpu_of_the_command(monkeypatch, device, expected):
+    used = []
+    monkeypatch.setattr("sentkit.commands.mine.judge_of", lambda name, device: used.append((name, device)))
+    SelectionFlags(judge="j").options(device)
+
+    assert used == [("j", expected)]
 
 
 @pytest.mark.parametrize(
