@@ -140,10 +140,10 @@ def test_the_two_commands_of_the_readme_make_a_table(converter, execute, tmp_pat
     assert converter(*convert.replace("RAW", "raw").split())[0] == 0
     done = execute(report.split(), tmp_path)
 
-    header, _, *lines = (line.split("|")[1:-1] for line in done.stdout.splitlines()[2:])
+    header, _, sizes, *lines = (line.split("|")[1:-1] for line in done.stdout.splitlines()[2:])
     assert (done.returncode, done.stderr) == (0, "")
     assert " ".join("".join(header[2:]).split()) == "STS12 STS13 STS14 STS15 STS16 STS-B SICK-R avg"
-    assert [line[0].strip() for line in lines] == ["nano", "static"]
+    assert [line[0].strip() for line in (sizes, *lines)] == ["n", "nano", "static"]
     for line in lines:
         values = [float(cell) for cell in line[2:]]
         assert values[-1] == pytest.approx(sum(values[:7]) / 7, abs=0.01)

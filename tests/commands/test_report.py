@@ -158,10 +158,10 @@ def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data,
     first, end = "SG-BERT, table 1: sts, Spearman x 100", "; (a): standard deviation"
     # nano has the size of none of the encoders of the papers: the first one of the table is shown.
     assert parts["table"].startswith(f"{first}; published rows of bert-base{end}")
-    assert bases["table"] == ["here", "here", "glove", "use", *["bert-base"] * 7]
+    assert bases["table"] == ["n", "here", "here", "glove", "use", *["bert-base"] * 7]
     assert parts["all"].startswith(f"{first}{end}")
     assert bases["all"][:-28] == bases["table"][:-7]
-    assert len(bases["all"]) == 2 + 30
+    assert len(bases["all"]) == 3 + 30
     assert "STS12" in parts["table"].splitlines()[1]  # one part with all columns
     assert "sts has no average: no test set of STS12, STS13, STS14, STS15, STS16" in done.err
 
@@ -174,8 +174,8 @@ def test_what_is_undefined_is_a_dash(sentkit):
     given = ("--pairs", "apart=apart.jsonl", "--baseline", "words", "--intervals", "--format", "text")
     lines = sentkit("report", "nano", "words=words:binary", *given, *FLAGS).out.decode().splitlines()
 
-    assert [line.split() for line in lines[4:6]] == [["minus", "words", "-", "[-,", "-]"], ["p", "-"]]
-    assert [line.split()[-1] for line in lines[6:]] == ["-", "-]"]
+    assert [line.split() for line in lines[5:7]] == [["minus", "words", "-", "[-,", "-]"], ["p", "-"]]
+    assert [line.split()[-1] for line in lines[7:]] == ["-", "-]"]
 
 
 def test_brackets_are_explained_in_the_title():
