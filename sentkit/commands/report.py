@@ -36,7 +36,7 @@ def report(
     results: Annotated[str | None, Needs("ROW")] = None,
     head: Annotated[str, Needs("ROW")] = "logreg",
     seed: Annotated[str, Needs("ROW")] = "1111",
-    every: Annotated[bool, Named("--all"), Needs("--paper")] = False,
+    train: Annotated[list[str] | None, Needs("ROW")] = None,
     machine: options.MachineFlags,
     output: options.OutputFlags,
     run: options.RunFlags,
@@ -71,17 +71,19 @@ def report(
           with files, or those of --table]
       --paper: Add the published tables of this paper.
       --table N: With --paper: only the table with this number, after the rows.
-      --all: With ROW: published rows of all bases, not only of that of the rows.
+      --train FILE: Training rows; also report the values without the rows that occur there. Repeatable.
       --baseline NAME: Compare all rows with this one, with intervals and p.
       --intervals: For pairs with scores: add 95 % intervals of the values.
       --results DIR: Keep the results in this folder, and use those it already has.
       --head NAME: Classifier of senteval: logreg, or its network: senteval; senteval:50 has 50 hidden units.
       --seed N|A,B|A..B: For senteval: seeds of folds and classifiers; their mean is the value.
     """
+    from sentkit.formats.files import expanded
     from sentkit.reports import tables
     from sentkit.reports.evaluate import Evaluator, find_models
     from sentkit.reports.measure import Measurement
     from sentkit.reports.rows import find_baseline, rows_of, seeds_warning
+    from sentkit.reports.seen_rows import with_training
     from sentkit.reports.suites import find_tests, tables_of, unaveraged
 
     console = run.console("report")
@@ -103,7 +105,8 @@ def report(
     if style != "json" and paper is not None and not tables.has_task(paper, number, tests):
         problem = f"{data} has no test set of {paper}" + (f", table {number}" if number else "")
         raise UsageError(problem, advice="--format json prints the values without a table")
-    check_paths(console, rows, tests, output, results)
+    training = list(expanded(train or []))
+    check_paths(console, rows, tests, output, results, training)
     models = find_models(rows, **vars(machine))
     console.warn(*(f"not used: {path}" for path in unused), *unaveraged(tests), *seeds_warning(rows))
     progress = TaskProgress(console, "evaluations")
@@ -114,9 +117,10 @@ def report(
     if not found:
         raise AnswerIsNo("all evaluations failed")
     measured = Measurement(rows, tests, found, intervals, compared).measure()
+    if training:
+        measured = with_training(measured, Measurement(rows, tests, found), training, evaluator, models)
     records = (each.record(compared) for each in measured)
-    bases = [] if every else bases_of(rows)
-    write(tables.measured_tables(measured, compared, paper, number, bases), records, style, output)
+    write(tables.measured_tables(measured, compared, paper, number, bases_of(rows)), records, style, output)
     if failed:
         raise AnswerIsNo(f"{failed} of {len(models) * len(tests)} evaluations failed")
 
@@ -155,9 +159,10 @@ def check_paths(
     tests: "Sequence[TestSet]",
     output: options.OutputFlags,
     results: str | None,
+    training: Sequence[str],
 ) -> None:
     transforms = [path for row in rows for path in row.transforms if path is not None]
-    reads = {"ROW": transforms, "--data": [], "--pairs": []}
+    reads = {"ROW": transforms, "--data": [], "--pairs": [], "--train": [*training]}
     for test in tests:
         reads["--pairs" if test.suite == "pairs" else "--data"] += test.files
     for name in (name for row in rows for name in row.models):

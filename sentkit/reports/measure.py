@@ -51,6 +51,8 @@ class Measured:
     n: int | None = None  # rows of the test set that have a value; None for an average
     interval: Interval | None = None
     difference: Difference | None = None
+    seen: int | None = None  # rows that occur in training files; None for an average
+    without: float | None = None  # the value without these rows
 
     @property
     def value(self) -> float | None:
@@ -71,6 +73,8 @@ class Measured:
         }
         if any(self.row.transforms):
             record["transforms"] = list(self.row.transforms)
+        if self.seen is not None or self.without is not None:
+            record["train"] = {"seen": self.seen, "value": self.without}
         if self.interval is not None:
             record["ci95"] = limits(self.interval)
         if self.difference is not None and baseline is not None:
@@ -79,6 +83,10 @@ class Measured:
                 **{"ci95": limits(self.difference.interval), "p": defined(self.difference.p)},
             }
         return record
+
+
+def task_of(test: TestSet) -> Task:
+    return test.suite, test.task if test.task in task_names()[test.suite] else test.name
 
 
 def deviations_of(values: Sequence[float | None], results: Sequence[Result]) -> dict[str, float]:
@@ -137,9 +145,7 @@ class Measurement:
             values = tuple(result.value for result in results)
             readouts = dict.fromkeys(result.encoder.partition("/")[2] for result in results)
             deviations = deviations_of(values, results)
-            known = task_names()[suite]
-            task = (suite, test.task if test.task in known else test.name)
-            name = known.get(test.task, test.name)
+            task, name = task_of(test), task_names()[suite].get(test.task, test.name)
             yield Measured(row, task, name, values, deviations, " ".join(readouts), results[0].n)
             if (self.intervals or self.baseline is not None) and results[0].gold is not None:
                 columns = [result.similarities for result in results if result.similarities is not None]

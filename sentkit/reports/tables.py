@@ -143,10 +143,13 @@ def own_table(rows: Sequence[Row], measured: Sequence[Measured], baseline: Row |
 def lines_of_n(
     sources: Sequence[Task], measured: Sequence[Measured]
 ) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
-    """A line with the number of rows or queries of each task, if it is known."""
+    """The number of rows or queries of each task, and of those that occur in the training files."""
     counts = {each.task: str(each.n) for each in measured if each.n is not None}
     if counts:
         yield "n", "", "", tuple(counts.get(source, "") for source in sources)
+    seen = {each.task: str(each.seen) for each in measured if each.seen is not None}
+    if seen:
+        yield "n in --train", "", "", tuple(seen.get(source, "") for source in sources)
 
 
 def lines_of(
@@ -163,6 +166,9 @@ def lines_of(
     intervals = [each.interval if each else None for each in cells]
     if any(intervals):
         yield "  95 % interval", "", "", tuple(map(interval_cell, intervals))
+    if any(each is not None and each.seen is not None for each in cells):
+        without = [None if each is None else each.without for each in cells]
+        yield "  without them", "", "", tuple("" if each is None else shown(each) for each in without)
     differences = [each.difference if each else None for each in cells]
     if baseline is not None and any(differences):
         texts = [

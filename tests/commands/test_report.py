@@ -140,7 +140,7 @@ def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data,
     given = ("report", "nano", runs, "--data", data, "--suites", "sts,clustering", "--results", "kept")
     paper, parts = ("--paper", "sg-bert"), {}
     table = (*paper, "--table", 1)
-    for name, flags in (("own", ()), ("paper", paper), ("table", table), ("all", (*table, "--all"))):
+    for name, flags in (("own", ()), ("paper", paper), ("table", table)):
         done = sentkit(*given, *FLAGS, *flags, "--format", "text")
         assert done.code == 0
         parts[name] = done.out.decode()
@@ -152,6 +152,7 @@ def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data,
     assert parts["paper"].startswith(parts["own"])
     assert re.findall(r"^SG-BERT, table (\d+)", parts["paper"], re.MULTILINE) == ["1", "7", "11"]
     assert "here" not in parts["paper"]
+    parts["all"] = sentkit("report", *table, "--format", "text").out.decode()
     bases = {
         name: [line.split()[0] for line in parts[name].splitlines()[2:] if line] for name in ("table", "all")
     }
@@ -160,8 +161,8 @@ def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data,
     assert parts["table"].startswith(f"{first}; published rows of bert-base{end}")
     assert bases["table"] == ["n", "here", "here", "glove", "use", *["bert-base"] * 7]
     assert parts["all"].startswith(f"{first}{end}")
-    assert bases["all"][:-28] == bases["table"][:-7]
-    assert len(bases["all"]) == 3 + 30
+    assert bases["all"][:-28] == bases["table"][3:-7]
+    assert len(bases["all"]) == 30
     assert "STS12" in parts["table"].splitlines()[1]  # one part with all columns
     assert "sts has no average: no test set of STS12, STS13, STS14, STS15, STS16" in done.err
 
@@ -304,6 +305,76 @@ def test_each_value_has_its_number_of_rows(sentkit, data, on_terminal):
     assert [count for each in counts for count in each[1:]] == [
         str(row["n"]) for row in first if row["n"] is not None
     ]
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_values_without_rows_that_occur_in_training_files(sentkit, data, tmp_path, on_terminal, mapped):
+    """Pairs of which both texts occur, rows of one text, and the test part of a set with parts.
+
+    The values are those of copies of the files without these rows. Case and final full stops do not matter.
+    """
+    texts = ["A cat sat.", "the cat  sat", "the dog plays", "good 0", "bad 1", "good 2", "rain", " "]
+    training = [{"text": text} for text in texts]
+    (tmp_path / "one.jsonl").write_text(in_jsonl(*training[:3]))
+    (tmp_path / "two.txt").write_text("".join(f"{text}\n" for text in texts[3:]))
+    given = [
+        "report",
+        "nano",
+        "w=words:binary",
+        "--data",
+        data,
+        "--suites",
+        "sts,clustering,senteval",
+        *FLAGS,
+    ]
+    if mapped:
+        named = [{"left": p["text_a"], "text_b": p["text_b"], "score": p["score"]} for p in PAIRS]
+        (tmp_path / "p.jsonl").write_text(in_jsonl(*named))
+        given = [
+            "report",
+            "nano",
+            "w=words:binary",
+            "--pairs",
+            "own=p.jsonl",
+            "--field",
+            "text_a=left",
+            *FLAGS,
+        ]
+    flags = ("--train", "one.jsonl", "--train", "two.txt")
+    whole, found = sentkit(*given).rows, sentkit(*given, *flags).rows
+    lines = on_terminal(*given, *flags)
+    for path in [*data.glob("*/*.jsonl"), *tmp_path.glob("p.jsonl")]:
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        if path.name in ("stsb.test.jsonl", "sickr.jsonl", "p.jsonl"):
+            rows = rows[1:]  # (a cat sat, the cat sat); only one text of (the dog plays, a dog plays) occurs
+        elif path.name not in ("sst2.train.jsonl", "sst2.dev.jsonl"):
+            rows = rows[3:]
+        path.write_text(in_jsonl(*rows))
+    without = sentkit(*given).rows
+
+    assert [{**row, "train": None} for row in found] == [{**row, "train": None} for row in whole]
+    seen = {"STS-B": 1, "SICK-R": 1, "own": 1 if mapped else 3, "CR": 3, "SST2": 3}
+    for row, other in zip(found, without, strict=True):
+        assert row["train"] == {"seen": seen[row["task"]], "value": other["value"]}
+        assert row["n"] - row["train"]["seen"] == other["n"]
+    assert any(line.startswith("n in --train") for line in lines)
+    assert sum(line.startswith("  without them") for line in lines) >= 2
+
+
+def test_training_files_that_have_all_rows_or_none(sentkit, data, tmp_path):
+    (tmp_path / "all.jsonl").write_text(in_jsonl(*PAIRS))
+    (tmp_path / "none.txt").write_text("another text\n")
+    given = ("report", "nano", "--data", data, "--suites", "sts", *FLAGS, "--train")
+    every, none = sentkit(*given, "all.jsonl"), sentkit(*given, "none.txt")
+
+    assert every.code == none.code == 0
+    assert [row["train"] for row in every.rows] == [{"seen": n, "value": None} for n in (11, 5)]
+    reason = "warning: without the rows that occur in --train: "
+    files = ("stsb", "sickr")
+    assert every.told[1:] == [
+        f'sentkit report: {reason}row "nano", sts: no rows in sts-{name}.jsonl' for name in files
+    ]
+    assert [row["train"] for row in none.rows] == [{"seen": 0, "value": row["value"]} for row in none.rows]
 
 
 def test_kept_results_are_used_again(sentkit, data, monkeypatch):

@@ -133,6 +133,7 @@ def test_a_table_and_the_exit_code(sentkit, tmp_path, on_terminal):
     least = record["average_precision"]
 
     lines = on_terminal("score", *flags, "--precision-at", 0.75)
+    assert lines[2].startswith(f"  n {record['n']} ")
     assert f"best F1  {record['f1']:.2f} [" in lines[3]
     assert f"{record['f1_threshold']:.4f}  [" in lines[3]
     assert "recall at P 75" in lines[4]

@@ -123,8 +123,8 @@ def table_lines(record: Record) -> Iterator[dict[str, str]]:
             threshold, _, interval = with_interval(
                 record[THRESHOLDS[name]], record[f"{THRESHOLDS[name]}_ci95"], 4
             ).partition(" ")
-        cells = list(line.items())  # file, n, measure and value, then those of a baseline
-        yield dict([*cells[:4], ("threshold", threshold), ("interval", interval), *cells[4:]])
+        cells = list(line.items())  # file, measure and value, then those of a baseline
+        yield dict([*cells[:3], ("threshold", threshold), ("interval", interval), *cells[3:]])
 
 
 def warnings(records: Sequence[Record]) -> Iterator[str]:

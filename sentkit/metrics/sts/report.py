@@ -254,12 +254,14 @@ def with_interval(value: float | None, interval: list[float] | None, digits: int
 
 
 def measure_lines(record: Record, measures: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """A line for each measure by its label; the first one has the file. `measures` are keys of the record."""
-    file, n, other = record["file"], str(record["n"]), record.get("against")
+    """A line for each measure by its label; the first one has the file, the second one the number of rows.
+
+    `measures` are keys of the record.
+    """
+    file, other = record["file"], record.get("against")
     for name, label in measures.items():
         line = {
             "file": file,
-            "n": n,
             "measure x 100": label,
             "value": with_interval(record[name], record[f"{name}_ci95"]),
         }
@@ -270,7 +272,7 @@ def measure_lines(record: Record, measures: Mapping[str, str]) -> Iterator[dict[
                 "p": decimals(change["p"], 3),
             }
         yield line
-        file = n = ""
+        file = f"  n {record['n']}" if file == record["file"] else ""
 
 
 def warnings(records: Sequence[Record]) -> Iterator[str]:
