@@ -68,8 +68,8 @@ def train(
       --seed N|A,B|A..B: Random seed. Several seeds: one run each, in OUT/seed-N.
       --threads N: CPU threads. [default: as in the run to resume, else SENTKIT_THREADS, else all CPUs]
       --deterministic: Also on CUDA, every run writes the same bytes; slower.
-      --list: Show the methods: for products, without labels, and of papers; after METHOD, its settings and
-          presets; with -o, the command of each run.
+      --list: Show the methods in groups; after METHOD, its settings and presets; with -o, the command of
+          each run.
     """
     from sentkit.formats.checkpoints.commands import METHOD, Command, inputs_of
     from sentkit.formats.outputs.outputs import refuse_url

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from sentkit.metrics import device as search_device
 from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.transformer import bert, flash, inference
+from sentkit.model.transformer import bert, gpu_kernels, inference
 from sentkit.training.catalogue import METHODS
 from sentkit.training.loop import optimizers
 from sentkit.training.loop.gradient import Gradient
@@ -132,7 +132,7 @@ def replace_what_needs_a_gpu():
     torch.cuda.get_rng_state = lambda device: torch.zeros(16, dtype=torch.uint8)
     torch.cuda.set_rng_state = lambda state, device: None
     torch.cuda.is_bf16_supported = lambda including_emulation=True: True
-    bert.kernel_for_training = lambda *arguments: flash.flash
+    bert.kernel_for_training = lambda *arguments: gpu_kernels.flash
     optimizers.fused_adam_works = lambda device: True
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False  # autocast is on
     torch.Tensor.backward = torch.autograd.backward = lambda *arguments, **options: None
@@ -165,7 +165,7 @@ def move(module):
 
 
 def encode(readout, *, packed):
-    inference.kernel_for_encoding = lambda *arguments: flash.flash if packed else None
+    inference.kernel_for_encoding = lambda *arguments: gpu_kernels.flash if packed else None
     model = find_encoder("nano", ReadingOptions(readout=readout), device="cpu", precision="bf16")
     encoder, tokens = model.encoder(), model.tokenizer(TEXTS)
     encoder.device, encoder.threads = GPU, 0

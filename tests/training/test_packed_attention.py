@@ -10,7 +10,7 @@ import torch
 from flash_kernel import kernel_on_cpu
 from sentkit.model.transformer import bert, graphs
 from sentkit.model.transformer.bert import Bert, Block, attend_packed
-from sentkit.model.transformer.flash import flash
+from sentkit.model.transformer.gpu_kernels import flash
 from sentkit.training.loop.gradient import Gradient
 from sentkit.training.loop.processes import Processes, precision_of
 from sentkit.training.method import trained

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from sentkit.model.small_encoder import buckets_of
 from sentkit.model.transformer.architecture import Architecture, stored_layers
-from sentkit.model.transformer.flash import HALF, Kernel, by_head, kernel_for_training, packed_attention
+from sentkit.model.transformer.gpu_kernels import HALF, Kernel, by_head, kernel_for_training, packed_attention
 from sentkit.model.transformer.graphs import Graphs, Run
 from sentkit.model.transformer.packed import Packed, spare_tokens
 from sentkit.model.transformer.readouts import Convolution

@@ -5,8 +5,8 @@
 - On a CPU, fused products use weights in the memory layout of oneDNN, with the bias, the activation and the
   residual in the same operation. These operations of torch are private: if one is absent or fails, or is
   slower on this CPU, plain products run.
-- On a GPU in bfloat16, one kernel of torch computes the attention of all sentences, see `flash.py`. If it is
-  absent or fails, `Block` runs. Norms of sums are one kernel, see `add_norm.py`.
+- On a GPU in bfloat16, one kernel of torch computes the attention of all sentences, see `gpu_kernels.py`. If
+  it is absent or fails, `Block` runs. Norms of sums are one kernel.
 
 Axes: n tokens, c sentences of t tokens in a run, h heads, d the width, e = d / h.
 """
@@ -19,10 +19,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sentkit.model.transformer.add_norm import AddNorm, add_norm_for
 from sentkit.model.transformer.bert import ACTIVATIONS, Bert, Block, rotated, windowed, with_bias
 from sentkit.model.transformer.device import speed_ratio
-from sentkit.model.transformer.flash import HALF, Kernel, by_head, kernel_for_encoding, packed_attention
+from sentkit.model.transformer.gpu_kernels import (
+    HALF,
+    AddNorm,
+    Kernel,
+    add_norm_for,
+    by_head,
+    kernel_for_encoding,
+    packed_attention,
+)
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.weights import aligned
 

@@ -13,10 +13,10 @@ import sentkit
 from flash_kernel import kernel_on_cpu
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.text.tokens import TokenBlock
-from sentkit.model.transformer import encoder, flash, inference
-from sentkit.model.transformer.add_norm import add_norm_for, is_right
+from sentkit.model.transformer import encoder, gpu_kernels, inference
 from sentkit.model.transformer.bert import Block
 from sentkit.model.transformer.device import to_device, to_host
+from sentkit.model.transformer.gpu_kernels import add_norm_for, adds_right
 from sentkit.model.transformer.inference import CudaBlock, prepare_for_cuda
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
@@ -36,7 +36,7 @@ def exact(kernel, monkeypatch):
     """The kernel also computes in float64, to compare with other attention without rounding."""
     kernel.refuses = False
     monkeypatch.setattr(inference, "HALF", (torch.float64,))
-    monkeypatch.setattr(inference, "kernel_for_encoding", lambda *arguments: flash.flash)
+    monkeypatch.setattr(inference, "kernel_for_encoding", lambda *arguments: gpu_kernels.flash)
     return kernel
 
 
@@ -94,7 +94,7 @@ def test_the_kernel_is_used_for_windows_and_not_for_a_bias(make, load, tmp_path,
 
 
 def test_a_kernel_of_sums_and_norms_replaces_both_of_each_block(bert, sentences, exact, monkeypatch):
-    """The kernel is that of `add_norm.py` on a GPU, and here the operations that it replaces."""
+    """The kernel is that of `gpu_kernels.py` on a GPU, and here the operations that it replaces."""
     widths = []
 
     def add_norm(change, rows, norm):
@@ -116,8 +116,8 @@ def test_a_kernel_of_sums_and_norms_with_a_wrong_result_is_not_used(fault):
     right = lambda change, rows, norm: norm(change + rows)  # noqa: E731
     cpu = torch.device("cpu")
 
-    assert is_right(right, 40, 1e-5, cpu)
-    assert not is_right(lambda *values: right(*values) * fault, 40, 1e-5, cpu)
+    assert adds_right(right, 40, 1e-5, cpu)
+    assert not adds_right(lambda *values: right(*values) * fault, 40, 1e-5, cpu)
 
 
 @pytest.mark.gpu
@@ -170,10 +170,10 @@ def without_operation(*arguments):
 def test_without_the_operation_the_documented_function_has_the_kernel(bert, sentences, kernel, monkeypatch):
     half = bert.bfloat16()
     packed, operation = pack(sentences(LENGTHS)), prepared(half)
-    monkeypatch.setattr(flash, "flash", without_operation)
+    monkeypatch.setattr(gpu_kernels, "flash", without_operation)
     documented = prepared(half)
 
-    assert {block.kernel for block in documented.blocks} == {flash.varlen}
+    assert {block.kernel for block in documented.blocks} == {gpu_kernels.varlen}
     assert all(map(torch.equal, states(operation, packed), states(documented, packed)))
 
 
@@ -182,16 +182,16 @@ class TestTheCheckForTraining:
 
     def found(self):
         state = torch.get_rng_state()
-        found = flash.kernel_for_training(4, 32, torch.device("cpu"))
+        found = gpu_kernels.kernel_for_training(4, 32, torch.device("cpu"))
         assert torch.equal(torch.get_rng_state(), state)  # the draws of the run are those without a check
         return found
 
     def test_of_a_right_kernel(self, kernel):
         for seed in range(20):
             torch.manual_seed(seed)
-            assert self.found() == flash.flash
+            assert self.found() == gpu_kernels.flash
         kernel.backward_calls = 0
-        assert self.found() == flash.flash
+        assert self.found() == gpu_kernels.flash
         assert kernel.backward_calls == 5  # of all tokens with and without dropout, also causal, and of one
 
     @pytest.mark.parametrize("fault", ["repeats", "drops"])
@@ -225,7 +225,7 @@ class TestWithoutTheKernel:
 
     def test_in_a_torch_without_the_operation_and_the_module(self, refused, kernel, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", None)
-        monkeypatch.setattr(flash, "flash", without_operation)
+        monkeypatch.setattr(gpu_kernels, "flash", without_operation)
         refused()
         assert not kernel.calls
 
@@ -383,15 +383,15 @@ class TestOnAGpu:
 
     def test_the_kernel_works_for_training(self):
         for heads, width in ((2, 32), (4, 256), (12, 768)):
-            assert flash.kernel_for_training(heads, width, torch.device("cuda")) == flash.flash
+            assert gpu_kernels.kernel_for_training(heads, width, torch.device("cuda")) == gpu_kernels.flash
 
     def test_the_documented_function_has_the_same_kernel(self, bert, sentences, monkeypatch):
         half, packed = bert.to("cuda", torch.bfloat16), pack(sentences(LENGTHS), "cuda")
         operation = states(prepared(half), packed)
-        monkeypatch.setattr(flash, "flash", without_operation)
+        monkeypatch.setattr(gpu_kernels, "flash", without_operation)
         documented = prepared(half)
 
-        assert {block.kernel for block in documented.blocks} == {flash.varlen}
+        assert {block.kernel for block in documented.blocks} == {gpu_kernels.varlen}
         assert all(map(torch.equal, operation, states(documented, packed)))
 
     def test_batches_without_memory_are_halved(self):
