@@ -269,7 +269,7 @@ def test_a_terminal_shows_a_table(on_terminal):
     flags = ("--qrels", "qrels.txt", "--baseline", "hits.jsonl")
     lines = on_terminal("score", "hits.jsonl", *flags)
 
-    names = ["hits.jsonl", "recall@10", "recall@100", "MAP", "MRR@10"]
+    names = ["hits.jsonl", "n", "recall@100", "MAP", "MRR@10"]  # n: the number of queries
     assert [line.split()[0] for line in lines[1:-1]] == names
     assert lines[-1] == "[a, b]: 95 % interval"
     assert (lines[1].split()[1], lines[1].split()[-1]) == ("nDCG@10", "1.000")
