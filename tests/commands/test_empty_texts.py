@@ -27,7 +27,7 @@ def rows(tmp_path, monkeypatch):
 
 
 def vectors_of(path):
-    return np.asarray(Store(path).vectors()[:])
+    return np.asarray(Store(str(path)).vectors()[:])
 
 
 @pytest.mark.parametrize(

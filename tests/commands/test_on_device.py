@@ -17,7 +17,9 @@ pytestmark = pytest.mark.filterwarnings("error::UserWarning")  # of torch
 def blocks(monkeypatch):
     """The flag --device cuda selects the CPU of torch, with blocks of 16 rows; the blocks that are copied."""
     copies, usual = [], Blocks._copy
-    monkeypatch.setattr("sentkit.model.transformer.device.pick_device", lambda name: torch.device("cpu"))
+    for module in ("device", "encoder"):
+        where = f"sentkit.model.transformer.{module}.pick_device"
+        monkeypatch.setattr(where, lambda name: torch.device("cpu"))
     monkeypatch.setattr(device, "ROWS_PER_BLOCK", 16)
     monkeypatch.setattr(device, "SPARE", 2)
     monkeypatch.setattr(Blocks, "_copy", lambda *given: copies.append(given[1]) or usual(*given))

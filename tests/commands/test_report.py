@@ -317,29 +317,12 @@ def test_values_without_rows_that_occur_in_training_files(sentkit, data, tmp_pat
     training = [{"text": text} for text in texts]
     (tmp_path / "one.jsonl").write_text(in_jsonl(*training[:3]))
     (tmp_path / "two.txt").write_text("".join(f"{text}\n" for text in texts[3:]))
-    given = [
-        "report",
-        "nano",
-        "w=words:binary",
-        "--data",
-        data,
-        "--suites",
-        "sts,clustering,senteval",
-        *FLAGS,
-    ]
+    rows = ["w=words:binary"] if mapped else ["static", "w=words:binary"]
+    given = ["report", *rows, "--data", data, "--suites", "sts,clustering,senteval", *FLAGS]
     if mapped:
         named = [{"left": p["text_a"], "text_b": p["text_b"], "score": p["score"]} for p in PAIRS]
         (tmp_path / "p.jsonl").write_text(in_jsonl(*named))
-        given = [
-            "report",
-            "nano",
-            "w=words:binary",
-            "--pairs",
-            "own=p.jsonl",
-            "--field",
-            "text_a=left",
-            *FLAGS,
-        ]
+        given = ["report", *rows, "--pairs", "own=p.jsonl", "--field", "text_a=left", *FLAGS]
     flags = ("--train", "one.jsonl", "--train", "two.txt")
     whole, found = sentkit(*given).rows, sentkit(*given, *flags).rows
     lines = on_terminal(*given, *flags)
