@@ -317,7 +317,7 @@ def test_values_without_rows_that_occur_in_training_files(sentkit, data, tmp_pat
     training = [{"text": text} for text in texts]
     (tmp_path / "one.jsonl").write_text(in_jsonl(*training[:3]))
     (tmp_path / "two.txt").write_text("".join(f"{text}\n" for text in texts[3:]))
-    rows = ["w=words:binary"] if mapped else ["static", "w=words:binary"]
+    rows = ["static", "w=words:binary"]
     given = ["report", *rows, "--data", data, "--suites", "sts,clustering,senteval", *FLAGS]
     if mapped:
         named = [{"left": p["text_a"], "text_b": p["text_b"], "score": p["score"]} for p in PAIRS]
