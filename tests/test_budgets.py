@@ -19,7 +19,7 @@ def leaves(command, path="sentkit"):
 COMMANDS = dict(leaves(program))
 LEAVES = {path: each for path, each in COMMANDS.items() if not hasattr(each, "commands")}
 MOST = {"encode": 28, "train": 28, "score": 24, "search": 24, "cluster": 24}  # slots; others have 20
-LINES = {"sentkit": 42_829, "papers": 3_000, "tests": 50_926}  # budgets: 30,500 without papers, 3,000, 36,000
+LINES = {"sentkit": 42_829, "papers": 3_000, "tests": 50_974}  # budgets: 30,500 without papers, 3,000, 36,000
 FILES = 265
 
 
