@@ -29,7 +29,7 @@ ODD = json.loads(
 
 @pytest.mark.parametrize("field", [*FIELDS, "spec", "_emb"])
 def test_a_wrong_record_is_an_error_of_the_user(tmp_path, field):
-    """It may also name another model; `predict` then compares the spaces. Another exception would be a bug."""
+    """It may name another model, because `predict` compares the spaces. Another exception is a bug."""
     usual = {"model": "nano", "readout": "mean", "prompt": "", "max_length": 512, "steps": []}
     path = tmp_path / "p.safetensors"
     for value in ODD:
