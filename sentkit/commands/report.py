@@ -1,5 +1,6 @@
 """`sentkit report`: values of checkpoints on test sets, beside the tables of papers."""
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -71,7 +72,8 @@ def report(
           with files, or those of --table]
       --paper: Add the published tables of this paper.
       --table N: With --paper: only the table with this number, after the rows.
-      --train FILE: Training rows; also report the values without the rows that occur there. Repeatable.
+      --train FILE[:X]: Training rows; also report the values without the rows that occur there; with :0.9, or
+          that have a cosine of at least 0.9 (of static). Repeatable.
       --baseline NAME: Compare all rows with this one, with intervals and p.
       --intervals: For pairs with scores: add 95 % intervals of the values.
       --results DIR: Keep the results in this folder, and use those it already has.
@@ -105,8 +107,8 @@ def report(
     if style != "json" and paper is not None and not tables.has_task(paper, number, tests):
         problem = f"{data} has no test set of {paper}" + (f", table {number}" if number else "")
         raise UsageError(problem, advice="--format json prints the values without a table")
-    training = list(expanded(train or []))
-    check_paths(console, rows, tests, output, results, training)
+    training = [(path, least) for own, least in map(threshold_of, train or []) for path in expanded([own])]
+    check_paths(console, rows, tests, output, results, [path for path, _ in training])
     models = find_models(rows, **vars(machine))
     console.warn(*(f"not used: {path}" for path in unused), *unaveraged(tests), *seeds_warning(rows))
     progress = TaskProgress(console, "evaluations")
@@ -130,6 +132,12 @@ def seeds_of(text: str) -> Sequence[int]:
     if max(found) > LARGEST_SEED:
         raise UsageError(f"--seed {text}: expected numbers up to {LARGEST_SEED}")
     return found
+
+
+def threshold_of(text: str) -> tuple[str, float | None]:
+    """The path and the threshold of FILE[:X]."""
+    found = re.fullmatch(r"(.+):(0?\.\d+|1)", text)
+    return (text, None) if found is None else (found[1], float(found[2]))
 
 
 def bases_of(rows: "Sequence[Row]") -> list[str]:

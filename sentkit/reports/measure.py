@@ -52,6 +52,7 @@ class Measured:
     interval: Interval | None = None
     difference: Difference | None = None
     seen: int | None = None  # rows that occur in training files; None for an average
+    near: int | None = None  # these and the rows that nearly occur; None without a threshold
     without: float | None = None  # the value without these rows
 
     @property
@@ -74,7 +75,8 @@ class Measured:
         if any(self.row.transforms):
             record["transforms"] = list(self.row.transforms)
         if self.seen is not None or self.without is not None:
-            record["train"] = {"seen": self.seen, "value": self.without}
+            near = {} if self.near is None else {"near": self.near}
+            record["train"] = {"seen": self.seen, **near, "value": self.without}
         if self.interval is not None:
             record["ci95"] = limits(self.interval)
         if self.difference is not None and baseline is not None:
