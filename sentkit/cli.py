@@ -23,7 +23,7 @@ from sentkit import __version__, completion
 from sentkit.console import Console
 from sentkit.errors import NoInputError, SentkitError
 from sentkit.escaping import without_secrets
-from sentkit.flag_values import closest_flag
+from sentkit.flag_values import OF_CAT, closest_flag
 from sentkit.flags import help
 from sentkit.flags.rules import expand_flags
 from sentkit.process import (
@@ -321,6 +321,8 @@ def status(arguments: list[str]) -> int:
                 known = [name for each in context.command.params for name in each.opts if name[0] == "-"]
                 right = closest_flag(wrong, known)
                 message = f"no such option: {wrong}" + (f"; did you mean {right}?" if right else "")
+                if wrong in OF_CAT and "files" in (each.name for each in context.command.params):
+                    message = f"no such option: {wrong}; use sentkit cat FILE {wrong} ... | sentkit {command}"
             advice = f"see: {' '.join(['sentkit', *command.split(), '--help'])}"
             Console(command).error(f"{message[:1].lower()}{message[1:].rstrip('.')}", advice)
             return int(getattr(error, "exit_code", 2))

@@ -154,7 +154,8 @@ def explained(
         return {"equal": False, "text": text}
     console.note(f"the vectors differ: encoding {len(sample)} texts under each change, to find the cause")
     found = explain(model, [label["text"] for label in sample.labels], sample.left)
-    text = "nothing explains the difference"
+    widths = f"A has {record['a']['width']} numbers, {model.name} has {record['b']['width']}"
+    text = "nothing explains the difference" + ("" if found.best else f": {widths}")
     if found.best is not None:
         changed = f"{model.name} {found.best.name}"
         text = f"{file} has what {changed} gives" if found.explained else f"{text}: the nearest is {changed}"

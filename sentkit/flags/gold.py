@@ -12,6 +12,8 @@ from sentkit.flags.rules import Excludes, Needs, Range
 if TYPE_CHECKING:
     from sentkit.metrics.sts.gold_pairs import ScoreOptions
 
+ALONE = ", as its tests are against all numbers; encode both files with --dim N to compare them at one width"
+
 
 @dataclass(frozen=True)
 class GoldFlags:
@@ -33,7 +35,7 @@ class GoldFlags:
     label: Annotated[str | None, Excludes("--gold")] = None
     precision_at: Annotated[float | None, Range(min=0, max=1), Needs("--label")] = None
     group: Annotated[str | None, Needs("--gold")] = None
-    dim: Annotated[str | None, Needs("--gold"), Excludes("--baseline")] = None
+    dim: Annotated[str | None, Needs("--gold"), Excludes("--baseline", ALONE)] = None
     baseline: Annotated[str | None, Needs("--gold or --label or --qrels")] = None
     fail_under: Annotated[float | None, Needs("--gold or --label or --qrels")] = None
     seen: Annotated[list[str] | None, Needs("--gold")] = None

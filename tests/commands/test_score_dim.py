@@ -116,7 +116,11 @@ def test_a_limit_is_for_all_widths(sentkit, rows):
         (("--dim", "12"), "--dim 12: the vectors have only 12 numbers"),
         (("--dim", "0"), "--dim 0: the vectors have only 12 numbers"),
         (("--dim", "many"), '--dim "many"'),
-        (("--dim", "2", "--baseline", "v.jsonl"), "--dim cannot be used with --baseline"),
+        (
+            ("--dim", "2", "--baseline", "v.jsonl"),
+            "--dim cannot be used with --baseline, as its tests are against all numbers; encode both files"
+            " with --dim N to compare them at one width",
+        ),
     ],
 )
 def test_wrong_widths_are_refused(sentkit, rows, flags, problem, tmp_path):

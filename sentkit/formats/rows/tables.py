@@ -124,7 +124,8 @@ def csv_cells(records: list[str], delimiter: str) -> list[list[str]]:
     try:
         rows = list(csv.reader(records, strict=True, delimiter=delimiter))
     except csv.Error as error:  # an unclosed quote, or text after a closing quote
-        raise BadLine(f"not CSV: {error}") from error
+        problem = "a quote is not closed" if "end of data" in str(error) else error
+        raise BadLine(f"not CSV: {problem} (sentkit cat --quoting none reads quotes as text)") from error
     return [row or [""] for row in rows]  # an empty line is one empty field
 
 

@@ -278,7 +278,8 @@ class Probe:
                 raise DataError(problem, source=path, advice="use a smaller number or --test")
         elif dev is None and (test is None or self.chooses):
             if fewest < folds:
-                raise DataError(f"{problem} --folds {folds}", source=path)
+                advice = f"use --folds {fewest}" if fewest > 2 else "add rows of this class, or leave it out"
+                raise DataError(f"{problem} --folds {folds}", source=path, advice=advice)
             # A fold may remove two rows of each class from the folds within it.
             if test is None and self.chooses and max(self.counts.values()) < folds + 2:
                 problem = f"--folds {folds}: no class has {folds + 2} rows or more"
