@@ -460,11 +460,18 @@ def facts(lineage: Mapping[str, Any], base: str | None) -> dict[str, str]:
     before, after = lineage.get("dev_before"), lineage.get("dev")
     if after is not None:
         of_base = "" if before is None else f" (base: {before:.2f})"
-        rows[f"dev, {lineage.get('metric', 'Spearman')} x 100"] = f"{after:.2f}{of_base}"
+        own = f"{after:.2f}{brackets(lineage.get('dev_ci95'))}"
+        rows[f"dev, {lineage.get('metric', 'Spearman')} x 100"] = f"{own}{of_base}"
     for name, score in lineage.get("test", {}).items():
         if name != "rows" and score is not None:
-            rows[f"test, {name} x 100"] = f"{score:.2f}"
+            rows[f"test, {name} x 100"] = f"{score:.2f}{brackets(lineage.get('test_ci95', {}).get(name))}"
     return {name: str(value) for name, value in rows.items() if value is not None}
+
+
+def brackets(limits: Sequence[float | None] | None) -> str:
+    """A 95 % interval; older checkpoints have none."""
+    low, high = limits or (None, None)
+    return "" if low is None or high is None else f" [{low:.2f}, {high:.2f}; 95 %]"
 
 
 def said(value: Any) -> str:

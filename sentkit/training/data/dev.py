@@ -4,12 +4,14 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sentkit.arrays import Float64, Indices
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.block import Row
@@ -19,6 +21,7 @@ from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.retrieval import accuracy_of_triplets, mrr_of_pairs
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.sts.correlation import spearman
+from sentkit.metrics.sts.intervals import bootstrap
 from sentkit.metrics.sts.seen import EXCLUDED, PairTexts, Sightings
 from sentkit.model.encoding import BUDGETS, batches
 from sentkit.model.text.tokens import PromptTokenizer, Tokens
@@ -85,16 +88,30 @@ class Dev:
         tokens = self.declared if declared.reduction == "token" else self.tokens
         return self._score(method, tokens, reader_of(method, declared), poll)
 
+    def interval(self, method: Method, readout: str | None, poll: Callable[[], None]) -> list[float]:
+        """Return the 95 % interval of the score with the readout for --dev, or with another readout."""
+        parsed = parse_readout(readout or method.dev_readout(method.settings))
+        reader = reader_of(method, parsed) if readout else partial(dev_vectors, method)
+        values = self._values(method, self._tokens(parsed), reader, poll)
+        found = bootstrap(lambda rows: {"": self._statistic(values, rows)}, len(values))
+        return found[""]
+
     def _tokens(self, readout: Readout) -> Sequence[Tokens]:
         return self.templated if readout.reduction == "token" else self.tokens
 
     def _score(
         self, method: Method, tokens: Sequence[Tokens], reader: Reader, poll: Callable[[], None]
     ) -> float:
+        return self._statistic(self._values(method, tokens, reader, poll), slice(None))
+
+    def _values(
+        self, method: Method, tokens: Sequence[Tokens], reader: Reader, poll: Callable[[], None]
+    ) -> Float64:
+        """Return the similarity or the score of each row, (n,)."""
         with evaluating(method):
             vectors = vectors_of(tokens, method.device, reader, poll)
         if not np.isfinite(vectors).all():
-            return float("nan")
+            return np.full(len(self.rows), np.nan)
         if self.metric == ACCURACY:
             return accuracy_of_triplets(*np.split(vectors, 3))
         left, right = np.split(vectors, 2)
@@ -102,7 +119,12 @@ class Dev:
             return mrr_of_pairs(
                 left, right, *(np.array(side) for side in (self.texts.left, self.texts.right))
             )
-        return 100.0 * spearman(SIMILARITIES["cosine"](left, right), self.gold)
+        return SIMILARITIES["cosine"](left, right)
+
+    def _statistic(self, values: Float64, rows: Indices | slice) -> float:
+        if self.metric == SPEARMAN:
+            return 100.0 * spearman(values[rows], self.gold[rows])
+        return float(values[rows].mean())
 
 
 def nan_lowest(score: float) -> float:

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sentkit.arrays import Indices
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.classification import class_scores, number_scores
+from sentkit.metrics.sts.intervals import bootstrap
 from sentkit.model.encoding import BUDGETS, batches
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.corpus import Corpus
@@ -64,11 +66,22 @@ class LabelledRows:
 
     def measures(self, method: Method, poll: Callable[[], None]) -> dict[str, float]:
         """Return each metric by name."""
+        return self.measures_of(self.logits(method, poll), slice(None))
+
+    def intervals(self, method: Method, poll: Callable[[], None]) -> dict[str, list[float]]:
+        """Return the 95 % interval of each metric."""
         logits = self.logits(method, poll)
+        return bootstrap(lambda rows: self.measures_of(logits, rows), len(self))
+
+    def interval(self, method: Method, readout: str | None, poll: Callable[[], None]) -> list[float]:
+        return self.intervals(method, poll)[self.metric]
+
+    def measures_of(self, logits: NDArray[np.float32], rows: Indices | slice) -> dict[str, float]:
         if logits.shape[1] == 1:
-            scores = number_scores(logits[:, 0], self.gold)
+            scores = number_scores(logits[rows, 0], self.gold[rows])
         else:
-            scores = class_scores(logits.argmax(1), self.gold.astype(np.intp), logits.shape[1])
+            truth = self.gold[rows].astype(np.intp)
+            scores = class_scores(logits[rows].argmax(1), truth, logits.shape[1])
         return {name: 100.0 * value for name, value in scores.items()}
 
     def logits(self, method: Method, poll: Callable[[], None]) -> NDArray[np.float32]:

@@ -77,7 +77,7 @@ class Record:
     def code(self) -> str | None:
         """The method of a user. A record can be hostile, so only the printed command may run its code."""
         words = self.command.words
-        return words[1] if words[0] == "train" and ":" in words[1] else None
+        return words[-1] if words[0] == "train" and ":" in words[-1] else None
 
     def section(self, name: str, kinds: Mapping[str, type]) -> dict[str, Any]:
         """An object with fields of these types, or a DataError."""

@@ -173,6 +173,9 @@ def finish(trainer: Trainer) -> None:
                 **encoder,
             }
             readout, force = chosen.get("readout"), run.options.force
+            if run.dev is not None:
+                limits = run.dev.interval(method, readout, trainer.stop.poll)
+                lineage["dev_ci95"] = [defined(each) for each in limits]
             save_checkpoint(
                 method,
                 run.base,
@@ -203,7 +206,9 @@ def class_lineage(trainer: Trainer) -> dict[str, Any]:
     if test is not None:
         measures = test.measures(trainer.method, trainer.stop.poll)
         scores = {name: defined(score) for name, score in measures.items()}
+        found = test.intervals(trainer.method, trainer.stop.poll)
         lineage["test"] = {"rows": len(test), **scores}
+        lineage["test_ci95"] = {name: [defined(each) for each in limits] for name, limits in found.items()}
     return lineage
 
 

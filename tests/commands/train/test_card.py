@@ -73,7 +73,9 @@ def test_the_card_describes_the_checkpoint(trained):
     assert "16 numbers, read by `mean`" in body
     for fact in ("| rows | 3 |", "| seed | 0 |", f"| steps | {made['step']} |", "`objective=regression`"):
         assert fact in body
-    assert f"| dev, Spearman x 100 | {made['dev']:.2f} (base: {made['dev_before']:.2f}) |" in body
+    low, high = made["dev_ci95"]
+    scores = f"{made['dev']:.2f} [{low:.2f}, {high:.2f}; 95 %] (base: {made['dev_before']:.2f})"
+    assert f"| dev, Spearman x 100 | {scores} |" in body
     assert str(folder.parent) not in text
     assert (again / "README.md").read_text() == text
 
