@@ -321,8 +321,10 @@ def status(arguments: list[str]) -> int:
                 known = [name for each in context.command.params for name in each.opts if name[0] == "-"]
                 right = closest_flag(wrong, known)
                 message = f"no such option: {wrong}" + (f"; did you mean {right}?" if right else "")
-                if wrong in OF_CAT and "files" in (each.name for each in context.command.params):
-                    message = f"no such option: {wrong}; use sentkit cat FILE {wrong} ... | sentkit {command}"
+                then = {"files": command, "texts": f"{command} TEXT -"}
+                reader = next((then[each.name] for each in context.command.params if each.name in then), None)
+                if wrong in OF_CAT and reader:
+                    message = f"no such option: {wrong}; use sentkit cat FILE {wrong} ... | sentkit {reader}"
             advice = f"see: {' '.join(['sentkit', *command.split(), '--help'])}"
             Console(command).error(f"{message[:1].lower()}{message[1:].rstrip('.')}", advice)
             return int(getattr(error, "exit_code", 2))

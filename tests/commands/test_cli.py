@@ -100,7 +100,6 @@ def test_an_unknown_command_is_wrong_usage(sentkit, words):
         ("encode --batch-size", "--batch-tokens"),
         ("encode --pooling", "--readout"),
         ("encode --gold", None),
-        ("search --from", None),
         ("train simcse --learning-rate", "--lr"),
         ("cluster --n", "-k"),
         ("whiten fit --knd", "--kind"),
@@ -114,10 +113,17 @@ def test_an_unknown_flag_names_the_right_one(sentkit, words, right):
     assert done.told[0].endswith(f": no such option: {wrong}" + (f"; did you mean {right}?" if right else ""))
 
 
-@pytest.mark.parametrize(("command", "flag"), [("encode", "--from"), ("train simcse", "--quoting")])
-def test_a_flag_for_unusual_input_is_that_of_cat(sentkit, command, flag):
+@pytest.mark.parametrize(
+    ("command", "flag", "reader"),
+    [
+        ("encode", "--from", "encode"),
+        ("search x", "--from", "search TEXT -"),
+        ("train simcse", "--quoting", "train"),
+    ],
+)
+def test_a_flag_for_unusual_input_is_that_of_cat(sentkit, command, flag, reader):
     done, name = sentkit(*command.split(), flag, "csv"), command.split()[0]
-    right = f"use sentkit cat FILE {flag} ... | sentkit {name}"
+    right = f"use sentkit cat FILE {flag} ... | sentkit {reader}"
 
     assert (done.code, done.told[0]) == (2, f"sentkit {name}: no such option: {flag}; {right}")
 

@@ -266,7 +266,7 @@ class VectorReader:
         if "hits" in row.values:
             advice = "these are hits of sentkit search: sentkit score --qrels FILE judges them"
         elif "cluster" in row.values:
-            advice = "these are rows of sentkit cluster, which keeps the vectors with --keep-vectors"
+            advice = "add --keep-vectors to sentkit cluster, which leaves out the vectors of its rows"
         raise row.error("this row has no vector", advice=advice)
 
     def admit(

@@ -187,4 +187,4 @@ def test_the_output_of_cluster_is_drawn(sentkit, plot):
     records = plot("space", "--label", "cluster", stdin=kept.out)
 
     assert {record["label"] for record in records} == {"0", "1", "2"}
-    assert (failed.code, failed.told[1].endswith("keeps the vectors with --keep-vectors")) == (65, True)
+    assert (failed.code, failed.told[1].startswith("  add --keep-vectors to sentkit cluster")) == (65, True)
