@@ -123,9 +123,10 @@ class FolderFlags:
 
         Other processes repeat what the first one measured, also where other products are faster.
         """
-        from sentkit.formats.files import read_object_if_there
+        from sentkit.formats.files import read_object, run_of
 
-        encoder = read_object_if_there(Path(output.path, "run.json")).get("encoder")
+        run = run_of(output.path)
+        encoder = {} if run is None else read_object(run).get("encoder")
         if not isinstance(encoder, dict):
             return None, precision, None
         threads = encoder.get("threads")
