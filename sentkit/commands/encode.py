@@ -206,6 +206,8 @@ def write_folder(
             outbox=outbox,
         )
         console.warn(*writer.warnings())
+        if outbox is not None and outbox.is_new:
+            console.report(f"{name} is a new private repository")
         total, old, folder = writer.count(), encoding.old, writer.folder
         progress.share = lambda rows: writer.share(total)
         writer.run(progress.add, check_stop)

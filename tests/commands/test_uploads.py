@@ -9,6 +9,8 @@ from pathlib import Path
 
 import fsspec
 import huggingface_hub.constants
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sentkit.formats import urls
@@ -126,6 +128,7 @@ def test_a_folder_of_the_hub_has_the_blocks_of_the_local_one(sentkit, hub, expec
     repository = "/".join(place.split("/")[:2])
 
     assert (done.code, done.err.count("blocks written: 8")) == (0, 1), done.err
+    assert (f"{folder} is a new private repository" in done.err) == (not start)
     assert blocks_in(tree(hub, repository)) == expected
     names = [f"{start}{name}" for name in sorted(expected)]
     assert hub.history == [[f"{start}run.json"], names, [f"{start}README.md"]]
@@ -259,13 +262,19 @@ def test_a_commit_is_repeated(sentkit, hub, expected, monkeypatch, trouble, kind
 @pytest.mark.parametrize("force", [False, True])
 def test_an_output_that_exists(sentkit, hub, memory, force):
     Path("near.jsonl").write_bytes(b"{}\n")
+    Path("far.jsonl").write_bytes(b"{}\n")
     memory.pipe("/bucket/old.jsonl", b"{}\n")
-    for place in ("near.jsonl", "hf://datasets/org/name/old.jsonl", "memory://bucket/old.jsonl"):
+    far = f"file://{Path('far.jsonl').resolve()}"
+    for place in ("near.jsonl", "hf://datasets/org/name/old.jsonl", "memory://bucket/old.jsonl", far):
         done = sentkit("cat", "rows.jsonl", "-o", place, *["-f"][: int(force)])
         told = [f"sentkit cat: {place}: already exists", "  use -f to overwrite it"]
         assert (done.code, done.told) == ((0, []) if force else (73, told))
-    contents = [memory.cat("/bucket/old.jsonl"), tree(hub, "org/name")["old.jsonl"]]
-    assert contents == ([CONTENT] * 2 if force else [b"{}\n", b'{"text":"old"}\n'])
+    contents = [
+        memory.cat("/bucket/old.jsonl"),
+        Path("far.jsonl").read_bytes(),
+        tree(hub, "org/name")["old.jsonl"],
+    ]
+    assert contents == ([CONTENT] * 3 if force else [b"{}\n", b"{}\n", b'{"text":"old"}\n'])
 
 
 def test_an_output_that_appears_meanwhile_is_not_overwritten(sentkit, hub, monkeypatch):
@@ -358,13 +367,44 @@ sys.exit(main())
 """
 
 
-def start(hub, folder, *more):
+def start(hub, folder, words=(*ENCODE, "-o", f"{FOLDER}/", "--resume"), environment=os.environ):
     """A writer as a process, with a token."""
     folder.mkdir(exist_ok=True)
-    environment = {**os.environ, "HF_ENDPOINT": hub.address, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+    environment = {
+        **os.environ,
+        **environment,
+        "HF_ENDPOINT": hub.address,
+        "HF_HUB_OFFLINE": "0",
+        "HF_HUB_DISABLE_XET": "1",
+    }
     environment |= {"HF_TOKEN": SECRET, "HF_HOME": str(folder / "home"), "TMPDIR": str(folder)}
-    command = [sys.executable, "-c", PROGRAM, *ENCODE, "-o", f"{FOLDER}/", "--resume", *more]
+    command = [sys.executable, "-c", PROGRAM, *words]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, preexec_fn=heed_signals)
+
+
+def test_the_command_of_a_job_array(hub, tmp_path):
+    """The rows are Parquet files of the hub. Nothing has the token or the address of an upload."""
+    for name, part in (("a", ROWS[:25]), ("b", ROWS[25:])):
+        pq.write_table(pa.table({"sentence": [row["text"] for row in part]}), f"{name}.parquet")
+    hub.commit(
+        "org/name", FIRST, {f"data/{name}.parquet": Path(f"{name}.parquet").read_bytes() for name in "ab"}
+    )
+    given = ["encode", "hf://datasets/org/name/data/*.parquet", "--field", "text=sentence", "-m", "words.txt"]
+    given += ["--block-bytes", "640", "-o", f"{FOLDER}/", "--shard", "auto", "--resume"]  # ten rows
+    environment = {"SLURM_ARRAY_TASK_COUNT": "2", "SLURM_ARRAY_TASK_MIN": "0", "SLURM_ARRAY_TASK_STEP": "1"}
+    writers = [
+        start(hub, tmp_path / task, given, environment | {"SLURM_ARRAY_TASK_ID": task}) for task in "01"
+    ]
+    ends = list(map(finish, writers))
+
+    assert [code for code, _ in ends] == [0, 0], ends
+    files = tree(hub, "me/vectors")
+    assert len(blocks_in(files)) == 5
+    card = files["README.md"].decode()
+    assert "sentkit encode 'hf://datasets/org/name/data/*.parquet' -m words.txt --field text=sentence" in card
+    assert f"hf://datasets/org/name@{FIRST}/data/b.parquet" in files["run.json"].decode()
+    for content in files.values():
+        assert [secret for secret in (SECRET, SIGNED) if secret.encode() in content] == []
 
 
 def finish(process):
@@ -432,7 +472,8 @@ def test_writers_at_the_same_time(hub, tmp_path, expected):
     """Two processes begin together; connections break, and the hub is busy. Each commit has one parent."""
     hub.trouble, hub.retry_after = [412, "after", 429, "before", 503, 412], "0"
     hub.troubled = ("commit",)
-    writers = [start(hub, tmp_path / str(each), "--shard", f"{each}/2") for each in (1, 2)]
+    words = [*ENCODE, "-o", f"{FOLDER}/", "--resume", "--shard"]
+    writers = [start(hub, tmp_path / str(each), [*words, f"{each}/2"]) for each in (1, 2)]
     ends = list(map(finish, writers))
 
     assert [code for code, _ in ends] == [0, 0], ends

@@ -31,12 +31,6 @@ SPACING = 40.0  # seconds between groups: with the first and the last commits, f
 GROUP_BYTES, GROUP_FILES = 1 << 30, 2000
 
 
-def upload(file: Path, url: str, *, force: bool) -> None:
-    """Write a whole file at a URL. Without `force`, no file may be there."""
-    folder, name = split(url)
-    place_at(folder).put({name: file}, force=force)
-
-
 def is_written(url: str) -> bool:
     """Whether there is a file at the URL now; raises an error if the URL cannot be an output."""
     folder, name = split(url)
@@ -80,12 +74,13 @@ class Store:
         self.opened[0].invalidate_cache()
         return self.url
 
-    def create(self) -> None:
-        """Create the folder; an object store has none."""
+    def create(self) -> bool:
+        """Create the folder; an object store has none. Returns whether this made a repository."""
         files, path = self.opened
         if urls.scheme_of(self.url) not in OBJECT_STORES:
             with writing(self.url):
                 files.makedirs(path, exist_ok=True)
+        return False
 
     def existing(self, names: Collection[str]) -> list[str]:
         files, path = self.opened
@@ -167,8 +162,8 @@ class Hub:
             found = urls.repeated(lambda: self.found(names, self.head()))
         return [name for name in names if self.path(name) in found]
 
-    def create(self) -> None:
-        """Create the repository, which is private, if there is none."""
+    def create(self) -> bool:
+        """Create the repository, which is private, if there is none. Returns whether this was the case."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
         with writing(self.url):
@@ -176,6 +171,8 @@ class Hub:
                 urls.repeated(self.head)
             except RepositoryNotFoundError:
                 self.api.create_repo(**self.where, private=True, exist_ok=True)
+                return True
+        return False
 
     def put(self, sources: Mapping[str, Path], *, force: bool) -> None:
         """Write all files in one commit."""
@@ -255,8 +252,9 @@ class Upload(temporary.Draft):
         self.force = force
 
     def publish(self) -> None:
+        folder, name = split(self.name)
         try:
-            upload(self.path, self.name, force=self.force)
+            place_at(folder).put({name: self.path}, force=self.force)
         except SentkitError as error:
             kept = self.path.with_name(self.path.name[1:])
             self.path.rename(kept)
@@ -271,7 +269,7 @@ class Outbox:
         self.url, self.folder, self.spacing = url, folder, SPACING * writers
         self.place, self.last = place_at(url), monotonic()
         self.group: dict[str, Path] = {}
-        self.size = 0
+        self.size, self.is_new = 0, self.place.create()
 
     def file(self, name: str) -> str:
         return str(self.folder / name)
@@ -309,7 +307,6 @@ def open_outbox(url: str, writers: int) -> Iterator[Outbox | None]:
             temporary.remove(each)
     with temporary.private_folder(target, url) as folder:
         outbox = Outbox(url, folder, writers)
-        outbox.place.create()
         try:
             yield outbox
         except SentkitError:  # complete blocks are kept, also if the next one is bad or a signal has come
