@@ -128,7 +128,7 @@ class FolderFlags:
         from sentkit.formats.files import read_object, run_of
 
         run = run_of(output.path)
-        encoder = {} if run is None else read_object(run).get("encoder")
+        encoder = None if run is None else read_object(run).get("encoder")
         if not isinstance(encoder, dict):
             return None, precision, None
         threads = encoder.get("threads")
