@@ -50,13 +50,12 @@ def check(
       --remove: Remove damaged blocks, which encode --resume writes again.
     """
     from sentkit.formats.files import is_input_file, readable
+    from sentkit.formats.outputs.uploads import place_at
     from sentkit.formats.urls import is_url
     from sentkit.formats.vectors.folder_check import counts_of, without
     from sentkit.formats.vectors.folders import VectorFolder
 
     console, output = run.console("check"), options.ReportFlags(json=json)
-    if remove and is_url(path):
-        raise UsageError("--remove needs a local folder")
     if is_input_file(path):
         if shards is not None or remove:
             flag = "--remove" if remove else "--shards"
@@ -67,7 +66,9 @@ def check(
     status = folder.status()
     bad = deep_check(folder, status, console) if deep else {}
     damaged = [name for name, texts in bad.items() if texts[0].startswith(f"{folder.file(name)}: damaged: ")]
-    for name in damaged if remove else ():
+    if remove and damaged and is_url(path):
+        place_at(path.rstrip("/")).remove(damaged)
+    for name in damaged if remove and not is_url(path) else ():
         Path(folder.file(name)).unlink(missing_ok=True)
     status = without(folder, status, bad.keys() - {""})
     counts = counts_of(folder, status, shards)

@@ -1,6 +1,6 @@
 """`sentkit encode`: a vector for every row."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ from sentkit.console import Console, RowProgress
 from sentkit.flags import options
 from sentkit.flags.encode import FolderFlags, LongTextFlags, ReuseFlags
 from sentkit.flags.rows import TextFlags
+from sentkit.flags.rules import words_of
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
@@ -131,7 +132,8 @@ def encode(
             report_spaces(encoder, console)
             if to_folder:
                 work = output.path, encoding, inputs, batch_tokens, progress, check_stop
-                tally = write_folder(folder, *work, update=reuse.updates(output))
+                command = ["-m", model, *words_of(reading), *words_of(long_texts)]
+                tally = write_folder(folder, *work, row_flags, command, update=reuse.updates(output))
             else:
                 tally = encoding.to_outputs(groups, texts, paths, progress.add, inputs.rejects)
     progress.done()
@@ -176,32 +178,39 @@ def write_folder(
     batch_tokens: int | None,
     progress: RowProgress,
     check_stop: Callable[[], None],
+    row_flags: TextFlags,
+    words: Sequence[str],
     *,
     update: bool,
 ) -> "Tally":
     """Write the blocks of a shard, and return the counts of the rows that were written.
 
-    With `update`, the folder exists and gets other inputs.
+    With `update`, the folder exists and gets other inputs. `words` are flags that the card shows.
     """
-    from sentkit.formats.vectors.folder_check import publish_update
+    from sentkit.formats.outputs.uploads import open_outbox
+    from sentkit.formats.vectors.folder_check import publish_update, write_card
     from sentkit.model.block_writer import open_encoding_folder
 
     console, shard, name = progress.console, flags.parsed_shard(), path.rstrip("/") or "/"
-    writer = open_encoding_folder(
-        name,
-        encoding,
-        inputs,
-        shard.has,
-        block_bytes=flags.size,
-        batch_tokens=batch_tokens,
-        update=update,
-        resume=flags.resume,
-        shared=flags.shard is not None,
-    )
-    console.warn(*writer.warnings())
-    total, old, folder = writer.count(), encoding.old, writer.folder
-    progress.share = lambda rows: writer.share(total)
-    writer.run(progress.add, check_stop)
+    with open_outbox(name, shard.count) as outbox:
+        writer = open_encoding_folder(
+            name,
+            encoding,
+            inputs,
+            shard.has,
+            block_bytes=flags.size,
+            batch_tokens=batch_tokens,
+            update=update,
+            resume=flags.resume,
+            shared=flags.shard is not None,
+            outbox=outbox,
+        )
+        console.warn(*writer.warnings())
+        if outbox is not None and outbox.is_new:
+            console.report(f"{name} is a new private repository")
+        total, old, folder = writer.count(), encoding.old, writer.folder
+        progress.share = lambda rows: writer.share(total)
+        writer.run(progress.add, check_stop)
     part = f"shard {shard}: " if shard.count > 1 else ""
     copied = "" if old is None else f", copied: {writer.copied}"
     counts = f"blocks written: {writer.written}{copied}, already complete: {writer.kept}"
@@ -210,6 +219,11 @@ def write_folder(
         old.count_unneeded()  # before the old folder is replaced
     if update and folder.path != name and not publish_update(folder, name):
         console.report(f"{name} is replaced by {folder.path} when the other shards are complete")
+    fields = words_of(row_flags, but=("files", "rejects"))
+    fields += words_of(flags, but=("resume", "shard"))
+    command = ["encode", *(row_flags.files or ["-"]), *words, *fields, "-o", path]
+    if outbox is not None and write_card(name, command):
+        console.report(f"{name} is complete")
     return writer.tally
 
 

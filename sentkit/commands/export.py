@@ -22,6 +22,12 @@ class NewFolderFlags(options.OutputFlags):
 
     path: Annotated[str, Named("--output")] = field()
 
+    def __post_init__(self) -> None:
+        from sentkit.formats.outputs.outputs import refuse_url
+
+        super().__post_init__()
+        refuse_url(self.path)
+
 
 def export(
     *,

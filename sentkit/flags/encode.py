@@ -105,6 +105,7 @@ class FolderFlags:
 
     def applies_to(self, output: OutputFlags) -> bool:
         """Whether the output is a vector folder. Refuses flags that do not fit."""
+        from sentkit.formats.urls import is_url
         from sentkit.formats.vectors.folders import is_vector_folder
 
         if not output.path.endswith("/") and not is_vector_folder(output.path):
@@ -114,7 +115,8 @@ class FolderFlags:
             return False
         if output.force:
             name = output.path.rstrip("/")
-            advice = f"--resume writes the missing blocks; to start again, remove it: rm -r {quote(name)}"
+            advice = "--resume writes the missing blocks; to start again, remove it"
+            advice += "" if is_url(name) else f": rm -r {quote(name)}"
             raise UsageError(f"--force does not work with a vector folder, {output.path}", advice=advice)
         return True
 
@@ -123,9 +125,10 @@ class FolderFlags:
 
         Other processes repeat what the first one measured, also where other products are faster.
         """
-        from sentkit.formats.files import read_object_if_there
+        from sentkit.formats.files import read_object, run_of
 
-        encoder = read_object_if_there(Path(output.path, "run.json")).get("encoder")
+        run = run_of(output.path)
+        encoder = None if run is None else read_object(run).get("encoder")
         if not isinstance(encoder, dict):
             return None, precision, None
         threads = encoder.get("threads")

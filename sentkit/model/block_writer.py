@@ -15,9 +15,11 @@ import orjson
 from sentkit.errors import CannotCreateError, DataError, NoRowsError, UsageError
 from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.outputs.temporary import remove_if_abandoned
+from sentkit.formats.outputs.uploads import Outbox
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.parts import Part, digest_of_part, row_ranges
 from sentkit.formats.rows.rows import Inputs, Meter, Rejects
+from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.fingerprint import without_machine
 from sentkit.formats.vectors.folder_check import place_of_update
 from sentkit.formats.vectors.folder_settings import describe_input, open_folder
@@ -41,6 +43,7 @@ class BlockWriter:
     keep: bool  # keep existing blocks; otherwise they are an error
     alone: bool  # the folder is new, and no other process writes to it
     leftovers: list[Path]  # incomplete blocks of killed processes
+    outbox: Outbox | None  # of a folder at a URL
     texts: TextParser = field(init=False)  # of all blocks, which have rows of one kind
     names: tuple[str, ...] = field(default=(), init=False)  # the vectors of all blocks
     first: VectorFile | None = field(default=None, init=False)  # an existing block, to compare others with
@@ -114,7 +117,11 @@ class BlockWriter:
             self._run(report, check_stop)
         except (DataError, UsageError):
             if self.alone and not self.written and not self.copied:
-                Path(self.folder.source).unlink()  # the corrected command may have other settings
+                # The corrected command may have other settings.
+                if self.outbox is None:
+                    Path(self.folder.source).unlink()
+                else:
+                    self.outbox.place.remove([Path(self.folder.source).name])
             raise
 
     def _run(self, report: Report, check_stop: Callable[[], None]) -> None:
@@ -127,13 +134,20 @@ class BlockWriter:
             if block.name in self.existing:
                 self.check_source(block, part)
                 self.kept += 1
-            elif self.copy_block(block, part):
+                continue
+            if self.copy_block(block, part):
                 self.copied += 1
             else:
                 self.write_block(block, part, report)
                 self.written += 1
+            if self.outbox is not None:
+                self.outbox.add(block.name)
         if self.texts.kind is None and not self.bad:
             raise NoRowsError(self.inputs.paths)
+
+    def path(self, block: Block) -> str:
+        """The file of a new block; the outbox of a folder at a URL sends it."""
+        return (self.folder if self.outbox is None else self.outbox).file(block.name)
 
     def find_old_blocks(self, old: OldVectors) -> None:
         """List the blocks of the folders of --reuse that have the same settings, by input and start."""
@@ -161,9 +175,10 @@ class BlockWriter:
             if record["source"] != digest or record["skipped"]:  # --rejects gets the bad rows
                 continue
             with published_together():
-                copy_block(file, self.folder.file(block.name), {**record, "input": block.input})
-            made = Path(file.path).stat()
-            os.utime(self.folder.file(block.name), ns=(made.st_atime_ns, made.st_mtime_ns))  # see `counts_of`
+                copy_block(file, self.path(block), {**record, "input": block.input})
+            if not is_url(file.path):
+                made = Path(file.path).stat()
+                os.utime(self.path(block), ns=(made.st_atime_ns, made.st_mtime_ns))  # see `counts_of`
             assert old is not None
             old.needed[source.place(number) : source.place(number + 1)] = True
             rows, truncated = record["rows"], record["truncated"]
@@ -182,9 +197,12 @@ class BlockWriter:
         return ()
 
     def check_source(self, block: Block, part: Part) -> None:
-        """Check an existing block, and compare a stream with its digest."""
+        """Check an existing block, which is not read at a URL, and compare a stream with its digest."""
         path, made = self.folder.file(block.name), self.folder.inputs[block.input]
-        self.first = self.folder.verified(block.name, self.first)
+        if self.outbox is None:
+            self.first = self.folder.verified(block.name, self.first)
+        elif self.folder.length(block.input) is not None:
+            return
         record = self.folder.record(block.name)
         if self.folder.by_line and made["path"] is None and made["format"]:  # a table in a named pipe
             advice = "encode it into another folder, with --reuse"
@@ -197,7 +215,7 @@ class BlockWriter:
             raise DataError(problem, source=self.inputs.paths[block.input], advice=advice)
 
     def write_block(self, block: Block, part: Part, report: Report) -> None:
-        encoding, path = self.encoding, self.folder.file(block.name)
+        encoding, path = self.encoding, self.path(block)
         texts, tally, held = self.texts, Tally(), BytesIO()
         rejects = Rejects(self.inputs.rejects.skip, held)  # of this block
         inputs = replace(self.inputs, rejects=rejects)
@@ -262,6 +280,7 @@ def open_encoding_folder(
     update: bool,
     resume: bool,
     shared: bool,
+    outbox: Outbox | None = None,
 ) -> BlockWriter:
     """Open or create a vector folder for the wanted blocks.
 
@@ -297,4 +316,5 @@ def open_encoding_folder(
     existing, leftovers = folder.existing()
     leftovers = [each for each in leftovers if not remove_if_abandoned(each)]
     alone = created and not resume and not shared
-    return BlockWriter(folder, encoding, inputs, wanted, existing, resume or current, alone, leftovers)
+    keep = resume or current
+    return BlockWriter(folder, encoding, inputs, wanted, existing, keep, alone, leftovers, outbox)

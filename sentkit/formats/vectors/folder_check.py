@@ -6,18 +6,23 @@ A folder of changed inputs is updated by a new one, which is beside it until it 
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from typing import Any
 
+import orjson
+
 from sentkit.errors import CannotCreateError, DataError, SentkitError
-from sentkit.formats.files import read_object_if_there, readable
+from sentkit.formats.files import inside, read_object_if_there, readable
+from sentkit.formats.outputs.outputs import open_output, published_together
 from sentkit.formats.outputs.temporary import lock, publish_folder
+from sentkit.formats.outputs.uploads import newest
 from sentkit.formats.rows.parts import digest_of_part, row_ranges
 from sentkit.formats.rows.rows import Inputs, Meter, Rejects
-from sentkit.formats.urls import is_url
+from sentkit.formats.urls import is_at, is_url, open_url
 from sentkit.formats.vectors.folder_settings import compare, describe_input, input_change
 from sentkit.formats.vectors.folders import (
     RUN_NAME,
@@ -30,11 +35,16 @@ from sentkit.formats.vectors.folders import (
 from sentkit.formats.vectors.store import rows_in
 from sentkit.formats.vectors.vector_file import VectorFile
 
+CARD, WRITTEN = "README.md", "<!-- of sentkit encode -->"
+START = f"---\nviewer: false\ntags: [sentence-embeddings]\n---\n{WRITTEN}\n# Sentence embeddings\n"
+REQUESTS = 8  # headers of blocks at a URL that are read at the same time
+
 
 def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[str, Any]:
     """The report of a folder. `missing` is None if the length of an input is unknown."""
-    records = [folder.record(name) for name in status.done]
     local = not is_url(folder.path)
+    with ThreadPoolExecutor(1 if local else REQUESTS) as pool:
+        records = list(pool.map(folder.record, status.done))
     times = [Path(folder.file(name)).stat().st_mtime if local else 0.0 for name in status.done]
     rows = [record["rows"] for record in records]
     created = Path(folder.source).stat().st_mtime if local else 0.0  # blocks that --reuse copied are older
@@ -53,6 +63,37 @@ def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[
         **({"missing_shards": indices} if indices else {}),  # in the syntax of `sbatch --array=`
         "leftovers": [readable(str(path)) for path in status.leftovers],
     }
+
+
+def write_card(path: str, command: Sequence[str]) -> bool:
+    """Write the card of a folder at a URL, unless a person wrote one; false if blocks are missing."""
+    folder = VectorFolder(newest(path))
+    status = folder.status()
+    if not status.complete:
+        return False
+    card = inside(folder.path, CARD)
+    if not is_at(card) or WRITTEN.encode() in open_url(card).read():
+        with published_together(), open_output(inside(path, CARD), force=True) as out:
+            out.write(card_of(folder, status, command, path).encode())
+    return True
+
+
+def card_of(folder: VectorFolder, status: Status, command: Sequence[str], path: str) -> str:
+    """The card: model, space, counts and commands."""
+    encoder, counts = folder.settings["encoder"], counts_of(folder, status, None)
+    table = {
+        "model": encoder.get("model"),
+        "space": encoder["_emb"],
+        **{name: encoder.get(name) for name in ("readout", "prompt", "max_length", "precision")},
+        "store": folder.store,
+        **{name: counts[name] for name in ("rows", "truncated", "skipped", "blocks")},
+        "inputs": ", ".join(each["name"] for each in folder.inputs),
+    }
+    cells = [(name, orjson.dumps(value).decode()) for name, value in table.items() if value not in (None, "")]
+    rows = [f"| {name} | `{readable(value.strip(chr(34)))}` |" for name, value in cells]
+    commands = [command, ["search", "a text", "--corpus", path], ["check", path]]
+    lines = [f"    {readable(join(['sentkit', *each]))}" for each in commands]
+    return "\n".join([START, "| | |", "|---|---|", *rows, "", *lines, ""])
 
 
 def missing_shards(status: Status, count: int) -> set[int]:

@@ -12,7 +12,9 @@ import orjson
 
 from sentkit.errors import CannotCreateError, DataError
 from sentkit.formats.files import COMPRESSED, is_input_file, name_of, open_file, readable, suffix_of
+from sentkit.formats.outputs.outputs import open_output, published_together
 from sentkit.formats.outputs.temporary import Draft
+from sentkit.formats.outputs.uploads import is_written, newest
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import LINES, Inputs
 from sentkit.formats.urls import commit_in, is_url
@@ -63,6 +65,14 @@ def open_folder(path: str, settings: Settings, defaults: Settings) -> tuple[Vect
 
     A setting with the value None has the value that run.json has; `defaults` are for a new run.json.
     """
+    new = {name: defaults.get(name) if value is None else value for name, value in settings.items()}
+    content = orjson.dumps({"format": FORMAT, "version": VERSION, **new}, option=OPTIONS)
+    if is_url(path):
+        created = create_at(f"{path}/{RUN_NAME}", content)
+        folder = VectorFolder(newest(path))
+        if not created:
+            compare(folder, settings)
+        return folder, created
     target = Path(os.path.realpath(path), RUN_NAME)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -70,10 +80,9 @@ def open_folder(path: str, settings: Settings, defaults: Settings) -> tuple[Vect
         trouble = (error.strerror or str(error)).lower()
         raise CannotCreateError(f"{path}: cannot be created: {trouble}") from error
     if not target.exists():
-        new = {name: defaults.get(name) if value is None else value for name, value in settings.items()}
         draft = Draft(target, force=False, name=str(Path(path, RUN_NAME)))
         try:
-            draft.file.write(orjson.dumps({"format": FORMAT, "version": VERSION, **new}, option=OPTIONS))
+            draft.file.write(content)
             draft.finish()
             draft.publish()
             return VectorFolder(path), True
@@ -85,6 +94,18 @@ def open_folder(path: str, settings: Settings, defaults: Settings) -> tuple[Vect
     folder = VectorFolder(path)
     compare(folder, settings)
     return folder, False
+
+
+def create_at(url: str, content: bytes) -> bool:
+    """Write a file at a URL; false if there is one, also from another process."""
+    try:
+        with published_together(), open_output(url, force=False) as out:
+            out.write(content)
+    except CannotCreateError:
+        if not is_written(url):
+            raise
+        return False
+    return True
 
 
 OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE

@@ -12,10 +12,11 @@ import orjson
 from numpy.typing import NDArray
 
 from sentkit.errors import UsageError
-from sentkit.formats.files import COMPRESSED, bare_suffix, import_pyarrow, is_parquet
+from sentkit.formats.files import COMPRESSED, bare_suffix, import_pyarrow, inside, is_parquet
 from sentkit.formats.outputs.outputs import is_special, open_output, refuse_existing
 from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.splice import NewFields
+from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.folders import SUFFIX
 from sentkit.formats.vectors.storage import FLOAT16_MAX
 from sentkit.formats.vectors.store import is_store
@@ -185,7 +186,7 @@ def output_paths(output: str, readouts: Sequence[str], form: VectorOutput, *, fo
     elif output == "-" or Path(output).is_file() or is_file_name(output):
         raise UsageError("several readouts need an output folder", advice="use -o DIR")
     else:
-        paths = [str(Path(output) / f"{file_name(readout)}{SUFFIX}") for readout in readouts]
+        paths = [inside(output, f"{file_name(readout)}{SUFFIX}") for readout in readouts]
     for path in paths:
         form.check(path)
         refuse_existing(path, force=force)
@@ -213,7 +214,7 @@ def open_sinks(
     for path in paths:
         form.check(path)
     folder = Path(paths[0]).parent
-    is_new = len(paths) > 1 and not folder.exists()
+    is_new = len(paths) > 1 and not is_url(paths[0]) and not folder.exists()
     if is_new:
         folder.mkdir(parents=True, exist_ok=True)
     try:

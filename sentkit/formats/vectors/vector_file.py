@@ -14,6 +14,7 @@ from itertools import pairwise
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from struct import unpack
+from tempfile import gettempdir
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -381,7 +382,7 @@ def create_vector_file(
 
     `record` makes the file a block of a vector folder. `kind` is the storage of the vectors.
     """
-    folder = Path(os.path.realpath(path)).parent
+    folder = Path(gettempdir() if is_url(path) else Path(os.path.realpath(path)).parent)
     with ExitStack() as stack:
         files = [stack.enter_context(open_output(path, force=force))]
         for _ in range(3 if kind == "int8" else 2):
