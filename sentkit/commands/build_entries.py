@@ -65,7 +65,7 @@ def build_entries(
     from sentkit.transforms.averages import Averages
 
     console = run.console("build-entries")
-    progress, tally = RowProgress(console), Tally()
+    tally = Tally()
     checkpoint = read_checkpoint(model)
     plan = plan_entries(checkpoint, reading)
     report_loading(checkpoint.name, plan.notes(checkpoint.name), console)
@@ -74,7 +74,7 @@ def build_entries(
     with row_flags.open(
         console, output, known=EntryParser.FIELDS, reads={"-m": options.model_paths(model)}
     ) as inputs:
-        progress.share = inputs.meter.share
+        progress = RowProgress(console, inputs=inputs)
         parser = EntryParser(common_fields(inputs))
         rows, words = inputs.blocks(parser), OneToken(plan.tokenizer, parser.entry)
         groups = prepare(

@@ -134,5 +134,4 @@ def deep_check(folder: "VectorFolder", status: "Status", console: Console) -> di
             bad[name].append(problem)
         if name:
             tasks.add()
-    tasks.done()
     return bad

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from sentkit.console import follow_tasks, show, slow
+from sentkit.console import TaskProgress, show, slow, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flag_values import numbers
 from sentkit.flags import options
@@ -139,6 +139,8 @@ def cluster(
         reads={"--from-centroids": from_centroids},
         writes={"--centroids": centroids},
     ) as inputs:
+        watch_rows(console, inputs)
+        tasks = TaskProgress(console, "clusterings")
         work = ClusteringRun(
             inputs=inputs,
             warn=console.warn,
@@ -148,7 +150,7 @@ def cluster(
             options=settings,
             centroids=None if from_centroids is None else read_centroids(from_centroids),
             step=Normalize() if normalize else None,
-            watch=Watch(*follow_tasks(console, "clusterings", inputs), partial(slow, console)),
+            watch=Watch(tasks.begin, tasks.add, partial(slow, console)),
         )
         if truth is not None:
             optional = ["iterations", "inertia", "k"]

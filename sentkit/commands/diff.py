@@ -117,9 +117,8 @@ def compared_with(
 
     model = find_encoder(name, ReadingOptions(), device=machine.device, precision=machine.precision)
     console.warn(*model.notes)
-    encoder, tally, progress = model.encoder(), Tally(), RowProgress(console)
+    encoder, tally, progress = model.encoder(), Tally(), RowProgress(console, inputs=inputs)
     console.warn(*encoder.notes)
-    progress.share = inputs.meter.share
 
     def encode(rows: "RowBlock") -> Any:
         groups = prepare([rows], model.tokenizer, Rejects())

@@ -151,7 +151,6 @@ def encode_vocabulary(
     for arrays in encoder.encode(batches):
         vectors += finish(arrays, encoder.steps)
         progress.add()
-    progress.done()
     whole = np.concatenate(vectors)
     if not np.isfinite(whole).all():
         raise DataError("the vectors of tokens contain NaN or infinity", source=encoder.checkpoint.name)

@@ -80,8 +80,7 @@ def mine(
         with reading(console, stored := inputs.other(corpus)):
             miner = Miner(Candidates(stored), mining, device)
         console.warn(*miner.candidates.left_out)
-        progress = RowProgress(console)
-        progress.share = inputs.meter.share
+        progress = RowProgress(console, inputs=inputs)
         with output.open() as out:
             for block in pair_blocks(inputs, miner.candidates.table, miner.at_once, replace=replace):
                 for pair, negatives in miner.mine(block):

@@ -68,9 +68,9 @@ def predict(
     options.check_name("--name", name)
     output.check_rows()
     of_vectors = is_store(model)
-    known, progress = VECTOR_FIELDS if of_vectors else FIELDS, RowProgress(console)
+    known = VECTOR_FIELDS if of_vectors else FIELDS
     with row_flags.open(console, output, known=known, reads={"-m": options.model_paths(model)}) as inputs:
-        progress.share = inputs.meter.share
+        progress = RowProgress(console, inputs=inputs)
         groups: Iterator[tuple[VectorBlock, NDArray[Any]]]
         if of_vectors:
             from sentkit.labels.probes.saved import read_classifier

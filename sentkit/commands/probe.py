@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-from sentkit.console import Console, follow_tasks, show
+from sentkit.console import Console, TaskProgress, show, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
@@ -110,7 +110,9 @@ def probe(
         report.open() as out,
         output.open() if classifier else nullcontext() as file,
     ):
-        watch = Watch(*follow_tasks(console, "fits", inputs))
+        watch_rows(console, inputs)
+        tasks = TaskProgress(console, "fits")
+        watch = Watch(tasks.begin, tasks.add)
         records = (
             Probe(inputs, path, probe_options, test=test, dev=dev, watch=watch).report(file)
             for path in inputs.paths

@@ -113,7 +113,6 @@ def report(
     progress.begin(len(models) * len(tests))
     evaluator.report = lambda rows, tokens: progress.add(0, rows)
     found, failed = evaluator.evaluate_all(models, tests, console.error, progress.add)
-    progress.done()
     if not found:
         raise AnswerIsNo("all evaluations failed")
     measured = Measurement(rows, tests, found, intervals, compared).measure()

@@ -203,8 +203,8 @@ def search(
         answered = Search(
             encoded or VectorReader(inputs), corpus, search_options, inputs, source=[*query.paths, "TEXT"][0]
         )
-        progress = RowProgress(console)
-        progress.share, answered.report = inputs.meter.share, progress.add
+        progress = RowProgress(console, inputs=inputs)
+        answered.report = progress.add
         write(answered, out, "flat" if flat else "rows" if as_rows else "table")
         progress.done()
     console.warn(*corpus.left_out, *(encoded.remarks if encoded else ()))
@@ -259,8 +259,7 @@ def encoded_corpus(
     encoder = find_encoder(
         model or STATIC, ReadingOptions(), device=device, precision=precision, compares=True
     )
-    progress = RowProgress(console)
-    progress.share = inputs.meter.share
+    progress = RowProgress(console, inputs=inputs)
     rows = encoded_files(inputs, encoder, progress.add)
     table = in_memory(inputs, rows.blocks(), lambda: (rows.names, rows.emb), named=True)
     progress.done()

@@ -140,8 +140,7 @@ def translate(
             largest=GROUP,
         )
         budget = default_budget(translator.device.type)
-        counts, progress = Counts(), RowProgress(console)
-        progress.share = inputs.meter.share
+        counts, progress = Counts(), RowProgress(console, inputs=inputs)
         with output.open() as out:
             for group in translate_groups(groups, translator, budget):
                 write(group, texts, out)
