@@ -28,7 +28,6 @@ MAY_IMPORT = {
         "metrics",
         "model",
         "plots",
-        "signals",
         "training",
     },
     "formats": {"arrays", "digits", "escaping", "errors"},
@@ -48,7 +47,6 @@ MAY_IMPORT = {
         "model",
         "papers",
         "process",
-        "signals",
         "transforms",
     },
     "commands": {
@@ -58,7 +56,6 @@ MAY_IMPORT = {
         "digits",
         "console",
         "process",
-        "signals",
         "formats",
         "transforms",
         "metrics",
@@ -70,7 +67,6 @@ MAY_IMPORT = {
         "training",
     },
     "process": {"errors"},
-    "signals": {"errors", "process"},
     "cli": {
         "flag_values",
         "escaping",

@@ -153,7 +153,7 @@ def stopping(console: Console, output: options.OutputFlags, *, active: bool) -> 
                 error.add_note("with -o DIR/, complete blocks are kept, and --resume continues")
             raise
         return
-    from sentkit.signals import RESUME, Interrupted, Stopped, handle_signals
+    from sentkit.process import RESUME, Interrupted, Stopped, handle_signals
 
     def check() -> None:
         if stop.requested:

@@ -74,7 +74,7 @@ def train(
     from sentkit.formats.checkpoints.commands import METHOD, Command, inputs_of
     from sentkit.formats.outputs.outputs import refuse_url
     from sentkit.formats.rows.kinds import LEARNED
-    from sentkit.signals import handle_signals
+    from sentkit.process import handle_signals
     from sentkit.training.catalogue import METHODS, open_method
     from sentkit.training.run_folders import folders_of
     from sentkit.training.settings import build, combinations, described
