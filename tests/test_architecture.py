@@ -39,16 +39,7 @@ MAY_IMPORT = {
     "plots": {"arrays", "digits", "errors", "escaping", "formats", "metrics", "transforms"},
     "augment": {"errors", "flag_values"},
     "model": {"arrays", "errors", "formats", "process", "transforms"},
-    "training": {
-        "errors",
-        "flag_values",
-        "formats",
-        "metrics",
-        "model",
-        "papers",
-        "process",
-        "transforms",
-    },
+    "training": {"errors", "flag_values", "formats", "metrics", "model", "papers", "process", "transforms"},
     "commands": {
         "flags",
         "flag_values",
@@ -105,7 +96,6 @@ INSIDE = {
     },
     "training": {"data": set(), "loop": {"data"}, "methods": {"data", "loop"}, "runs": {"data", "loop"}},
     "labels": {"clusters": set(), "probes": set()},
-    "plots": {"kinds": set()},
 }
 # End of the folders inside a layer.
 TORCH_LIVES_IN = {"papers", "training", "model/transformer", "model/checkpoint", "model/translation"}

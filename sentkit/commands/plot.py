@@ -11,12 +11,12 @@ of the picture as JSON; on a terminal, this needs --json. Further figures of pap
 in their folders: python -m sentkit.papers.consert.figures --help.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from sentkit.console import Console, slow
 from sentkit.flags import options
-from sentkit.flags.plots import PlotFlags
 from sentkit.flags.rows import RowFlags
 from sentkit.flags.rules import Needs, Range
 
@@ -36,7 +36,7 @@ def space(
     sample: Annotated[int, Range(min=3)] = 2000,
     perplexity: Annotated[float | None, Range(min=1), Needs("--by tsne")] = None,
     seed: options.Seed = 0,
-    output: PlotFlags,
+    output: options.PlotFlags,
     row_flags: RowFlags,
 ) -> None:
     """Draw vectors in two dimensions.
@@ -70,24 +70,19 @@ def space(
       --perplexity X: Of t-SNE. [default: 30, or a third of up to 30 vectors]
     """
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.plots.kinds import space as kind
+    from sentkit.plots.space import SpaceOptions, space
 
-    space_options = kind.SpaceOptions(
-        by, row_flags.theirs(label), row_flags.theirs(gold), each or 20, sample, perplexity, seed
-    )
-
-    def picture(inputs: "Inputs", console: Console) -> "Picture":
-        with slow(console, "reading the vectors"):
-            return kind.space(inputs, space_options, console.warn)
-
-    output.draw("space", row_flags, (*VECTOR_FIELDS, label, gold), picture)
+    fields = row_flags.theirs(label), row_flags.theirs(gold)
+    space_options = SpaceOptions(by, *fields, each or 20, sample, perplexity, seed)
+    console, known = Console("plot space"), (*VECTOR_FIELDS, label, gold)
+    draw(console, output, row_flags, known, lambda inputs: space(inputs, space_options, console.warn))
 
 
 def pairs(
     *,
     gold: str,
     metric: options.Metric = "cosine",
-    output: PlotFlags,
+    output: options.PlotFlags,
     row_flags: RowFlags,
 ) -> None:
     """Draw the similarities of pairs over their gold scores.
@@ -110,16 +105,16 @@ def pairs(
       --gold NAME: Field with the gold score.
     """
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.plots.kinds import pairs as kind
+    from sentkit.plots.similarities import pairs
 
     theirs, known = row_flags.theirs(gold), (*VECTOR_FIELDS, gold)
-    output.draw("pairs", row_flags, known, lambda inputs, console: kind.pairs(inputs, theirs, metric))
+    draw(Console("plot pairs"), output, row_flags, known, lambda inputs: pairs(inputs, theirs, metric))
 
 
 def heat(
     *,
     metric: options.Metric = "cosine",
-    output: PlotFlags,
+    output: options.PlotFlags,
     row_flags: RowFlags,
 ) -> None:
     """Draw the similarities of all sentences.
@@ -138,16 +133,16 @@ def heat(
     have the values in the cells.
     """
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.plots.kinds import heat as kind
+    from sentkit.plots.similarities import heat
 
-    output.draw("heat", row_flags, VECTOR_FIELDS, lambda inputs, console: kind.heat(inputs, metric))
+    draw(Console("plot heat"), output, row_flags, VECTOR_FIELDS, lambda inputs: heat(inputs, metric))
 
 
 def curve(
     *,
     show: list[str] | None = None,
     points: Annotated[int, Range(min=2)] = 100,
-    output: PlotFlags,
+    output: options.PlotFlags,
     row_flags: RowFlags,
 ) -> None:
     """Draw the loss, the learning rate and the dev scores of training runs.
@@ -169,16 +164,16 @@ def curve(
       --show NAME: A panel: loss, a term of it, lr, norm or dev; repeatable. [default: all but norm]
       --points N: Maximum number of points of a line.
     """
-    from sentkit.plots.kinds import curve as kind
+    from sentkit.plots.reports import curve, logs_of
 
-    logs = replace(row_flags, files=[log for path in row_flags.paths for log in kind.logs_of(path)])
-    output.draw("curve", logs, (), lambda inputs, console: kind.curve(inputs, show or [], points))
+    logs = replace(row_flags, files=[log for path in row_flags.paths for log in logs_of(path)])
+    draw(Console("plot curve"), output, logs, (), lambda inputs: curve(inputs, show or [], points))
 
 
 def sweep(
     *,
     value: Literal["spearman", "pearson"] = "spearman",
-    output: PlotFlags,
+    output: options.PlotFlags,
     row_flags: RowFlags,
 ) -> None:
     """Draw scores by layer and readout.
@@ -199,6 +194,20 @@ def sweep(
     Flags:
       --value: Field of the reports to draw.
     """
-    from sentkit.plots.kinds import sweep as kind
+    from sentkit.plots.reports import sweep
 
-    output.draw("sweep", row_flags, (), lambda inputs, console: kind.sweep(inputs, value, console.warn))
+    draw(Console("plot sweep"), output, row_flags, (), lambda inputs: sweep(inputs, value))
+
+
+def draw(
+    console: Console,
+    output: options.PlotFlags,
+    rows: RowFlags,
+    known: Sequence[str | None],
+    picture: "Callable[[Inputs], Picture]",
+) -> None:
+    """Write the picture of the rows."""
+    output.check()
+    with rows.open(console, output, known=known) as inputs, slow(console, "reading the rows"):
+        made = picture(inputs)
+    output.write(made, console)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.metrics.clustering.keywords import keywords
 from sentkit.plots.picture import Axis, Panel, Picture, Series
-from sentkit.plots.reports import Sample, titles
+from sentkit.plots.reports import titles
 from sentkit.transforms.fitting import check_width
 from sentkit.transforms.kinds import moments_of, principal
 
@@ -104,6 +105,29 @@ def read_items(inputs: Inputs, path: str, options: SpaceOptions, warn: Warn) -> 
     if sample.seen > len(sample.items):
         warn(f"{readable(path)}: the picture has a random sample of {options.most} of {sample.seen} rows")
     return sample.items
+
+
+T = TypeVar("T")
+
+
+class Sample(Generic[T]):
+    """A uniform random sample of at most `most` items of a stream (algorithm R), in their order."""
+
+    def __init__(self, most: int, seed: int) -> None:
+        self.most, self.seen = most, 0
+        self.random = np.random.Generator(np.random.Philox(seed))
+        self._kept: list[tuple[int, T]] = []
+
+    def add(self, item: T) -> None:
+        self.seen += 1
+        if self.seen <= self.most:
+            self._kept.append((self.seen, item))
+        elif (place := int(self.random.integers(0, self.seen))) < self.most:
+            self._kept[place] = self.seen, item
+
+    @property
+    def items(self) -> list[T]:
+        return [item for _, item in sorted(self._kept, key=lambda kept: kept[0])]
 
 
 def extremes(items: Iterable[Item], count: int, seed: int, *, labelled: bool) -> list[Item]:
