@@ -126,7 +126,9 @@ def cluster(
     if output.json is not None and not is_report:
         flag = "--json" if output.json else "--table"
         raise UsageError(f"{flag} can be used only with reports; rows are always JSON")
-    check_outputs(output, centroids, rows=not is_report)
+    output.check_rows(vectors=not is_report)
+    if centroids is not None:
+        options.OutputFlags(centroids, output.force).check_rows(vectors=True)
     settings = algorithm_options(set_ or [], algorithm, comparing.find())
     if from_centroids is None and ALGORITHMS[algorithm].counted:
         check_counts(counts, truth, settings.sample)
@@ -234,15 +236,3 @@ def report(
 ) -> None:
     with output.open() as out:
         show(records, lambda record: [line(record)], out, as_table=output.as_table, **layout)
-
-
-def check_outputs(output: options.OutputFlags, centroids: str | None, *, rows: bool) -> None:
-    """Refuse existing outputs and wrong suffixes, before any work."""
-    from sentkit.formats.outputs.outputs import check_creatable
-    from sentkit.formats.vectors.sinks import check_output, check_rows_output
-
-    (check_output if rows else check_rows_output)(output.path)
-    output.check_creatable()
-    if centroids is not None:
-        check_output(centroids)
-        check_creatable(centroids, force=output.force)

@@ -91,7 +91,6 @@ def duplicates(
         )
     check_form(copied or [], "--groups" if groups else "--unique" if unique else None, json=output.json)
     output.check_rows(vectors=unique)
-    output.check_creatable()
     for path in against or []:
         check_input(path)
     device = comparing.find()

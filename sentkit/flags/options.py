@@ -116,12 +116,11 @@ class OutputFlags:
         check_creatable(self.path, force=self.force)
 
     def check_rows(self, *, vectors: bool = False) -> None:
-        """Refuse an output that exists or is not a file of rows or, with `vectors`, of vectors."""
-        from sentkit.formats.outputs.outputs import refuse_existing
+        """The same, and refuse an output that is not of rows or, with `vectors`, of rows or vectors."""
         from sentkit.formats.vectors.sinks import check_output, check_rows_output
 
         (check_output if vectors else check_rows_output)(self.path)
-        refuse_existing(self.path, force=self.force)
+        self.check_creatable()
 
     @property
     def on_terminal(self) -> bool:
