@@ -1,6 +1,5 @@
 """`sentkit mine`: hard negatives for pairs of texts."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from sentkit.console import Console, RowProgress, reading
@@ -12,36 +11,14 @@ if TYPE_CHECKING:
     from sentkit.metrics.neighbours.negatives import Judge, MiningCounts, MiningOptions
 
 
-@dataclass(frozen=True)
-class SelectionFlags:
-    """The selection of negatives.
-
-    --top K: Maximum number of negatives per pair.
-    --skip N: Do not use the N nearest texts below the margin.
-    --margin X: A negative is less similar to the anchor than s - (1 - X) |s|, with s of the positive (X times
-        s, if s > 0); a negative X: than s + X.
-    --judge CROSSENCODER: Drop candidates whose score with the anchor is above the margin of that of the
-        positive.
-    """
-
-    top: Annotated[int, Range(min=1)] = 3
-    skip: Annotated[int, Range(min=0)] = 0
-    margin: float = 0.95
-    judge: str | None = None
-    metric: options.Metric = "cosine"
-
-    def options(self, device: str) -> "MiningOptions":
-        """The selection; without a device that compares vectors, the judge chooses one."""
-        from sentkit.metrics.neighbours.negatives import MiningOptions
-
-        judge = None if self.judge is None else judge_of(self.judge, "auto" if device == "cpu" else device)
-        return MiningOptions(self.top, self.skip, self.margin, self.metric, judge)
-
-
 def mine(
     *,
     corpus: str,
-    selection: SelectionFlags,
+    top: Annotated[int, Range(min=1)] = 3,
+    skip: Annotated[int, Range(min=0)] = 0,
+    margin: float = 0.95,
+    judge: str | None = None,
+    metric: options.Metric = "cosine",
     triplets: bool = False,
     output: options.OutputFlags,
     replace: bool = False,
@@ -67,15 +44,26 @@ def mine(
 
     Flags:
       --corpus FILE: Texts with vectors; rows can also be pairs or triplets.
+      --top K: Maximum number of negatives per pair.
+      --skip N: Do not use the N nearest texts below the margin.
+      --margin X: A negative is less similar to the anchor than s - (1 - X) |s|, with s of the positive (X
+          times s, if s > 0); a negative X: than s + X.
+      --judge CROSSENCODER: Drop candidates whose score with the anchor is above the margin of that of the
+          positive.
       --triplets: Write a row with "negative" for each negative.
     """
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.neighbours.negatives import Candidates, Miner, lines, pair_blocks
+    from sentkit.metrics.neighbours.negatives import Candidates, Miner, MiningOptions, lines, pair_blocks
 
     console = run.console("mine")
     output.check_rows()
-    device, mining = comparing.find(), selection.options(comparing.device)
-    reads = {"--corpus": corpus, "--judge": options.model_paths(selection.judge) if selection.judge else None}
+    device = comparing.find()
+    # Without a device that compares vectors, the judge chooses one.
+    scores = (
+        None if judge is None else judge_of(judge, "auto" if comparing.device == "cpu" else comparing.device)
+    )
+    mining = MiningOptions(top, skip, margin, metric, scores)
+    reads = {"--corpus": corpus, "--judge": options.model_paths(judge) if judge else None}
     with row_flags.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
         with reading(console, stored := inputs.other(corpus)):
             miner = Miner(Candidates(stored), mining, device)
@@ -102,11 +90,11 @@ def report(counts: "MiningCounts", mining: "MiningOptions", console: Console) ->
 
 
 def judge_of(name: str, device: str) -> "Judge":
-    """The scores of a reranker: a sequence classification model with one output."""
+    """The scores of a reranker: a sequence classification model with one output, which may use a GPU."""
     from sentkit.errors import DataError
     from sentkit.model.classifier import ClassifierModel
 
-    model = ClassifierModel(name, device, "auto")
+    model = ClassifierModel(name, "auto" if device == "cpu" else device, "auto")
     if classes := model.answers.classes:
         problem = f"a classifier of {len(classes)} classes; a judge has one output, a score"
         raise DataError(problem, source=name)

@@ -12,20 +12,9 @@ from sentkit.training.settings import ours, parsed
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.kinds import OneText
-    from sentkit.model.translation.options import TranslationOptions
     from sentkit.model.translation.translate import Counts, Translated, Translator
 
 GROUP = 1024  # rows; a translation takes a thousand times as long as a vector
-
-
-@dataclass(frozen=True)
-class TranslatorMachine(options.MachineFlags):
-    """The device and the number format of a translator.
-
-    --precision: auto: bf16 on a GPU that supports it well, else fp32.
-    """
-
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
 
 
 @dataclass(frozen=True)
@@ -41,47 +30,20 @@ class SearchSettings:
 OF_SAMPLES = ("temperature", "top_p")
 
 
-@dataclass(frozen=True)
-class TranslationFlags:
-    """The languages, the search and the lengths of a translation.
-
-    --source-lang CODE: For multilingual models: the language of the input.
-    --target-lang CODE: For multilingual models: the language of the output.
-    --prefix TEXT: Text to add before every input text, for example for T5.
-    --sample: Draw each token at random instead of a beam search.
-    --seed N: With --sample: random seed.
-    --set NAME=VALUE: Change the search; repeatable: beams (as the model declares, else 4; 1 is greedy),
-        max_new_tokens, and with --sample temperature (1) and top_p.
-    """
-
-    source_lang: str | None = None
-    target_lang: str | None = None
-    prefix: str = ""
-    sample: bool = False
-    seed: Annotated[int, Range(min=0), Needs("--sample")] = 0
-    max_length: options.Count = None
-    set_: list[str] | None = None
-
-    def options(self) -> "TranslationOptions":
-        """The flags as a model takes them; raises UsageError if a value is wrong."""
-        from sentkit.model.translation.options import TranslationOptions
-
-        settings = parsed(SearchSettings, self.set_ or [])
-        if self.sample and (settings.get("beams") or 1) > 1:
-            raise UsageError("--sample cannot be used with several beams")
-        if not self.sample and (name := next((name for name in settings if name in OF_SAMPLES), None)):
-            raise UsageError(f"--set {name} needs --sample")
-        flags = {name: value for name, value in vars(self).items() if name != "set_"}
-        return TranslationOptions(**flags, **settings)
-
-
 def translate(
     *,
     model: str,
     keep: str | None = None,
-    translation: TranslationFlags,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    prefix: str = "",
+    sample: bool = False,
+    seed: Annotated[int, Range(min=0), Needs("--sample")] = 0,
+    max_length: options.Count = None,
+    set_: list[str] | None = None,
     on_truncate: options.OnTruncate = "warn",
-    machine: TranslatorMachine,
+    precision: Literal["auto", "fp32", "bf16"] = "auto",
+    device: str = "auto",
     output: options.OutputFlags,
     replace: Annotated[bool, Needs("--keep")] = False,
     row_flags: RowFlags,
@@ -112,16 +74,32 @@ def translate(
     Flags:
       -m, --model SEQ2SEQ: A checkpoint folder, a hub name, or pkg:NAME.
       --keep NAME: Field for the original text.
+      --source-lang CODE: For multilingual models: the language of the input.
+      --target-lang CODE: For multilingual models: the language of the output.
+      --prefix TEXT: Text to add before every input text, for example for T5.
+      --sample: Draw each token at random instead of a beam search.
+      --seed N: With --sample: random seed.
+      --set NAME=VALUE: Change the search; repeatable: beams (as the model declares, else 4; 1 is greedy),
+          max_new_tokens, and with --sample temperature (1) and top_p.
+      --precision: auto: bf16 on a GPU that supports it well, else fp32.
     """
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.rows.kinds import OneText
     from sentkit.formats.vectors.store import common_fields
     from sentkit.model.encoding import default_budget
     from sentkit.model.text.groups import prepare
+    from sentkit.model.translation.options import TranslationOptions
     from sentkit.model.translation.translate import Counts, Translator, translate_groups
 
-    console = run.console("translate")
-    translation_options = translation.options()
+    console, settings = run.console("translate"), parsed(SearchSettings, set_ or [])
+    if sample and (settings.get("beams") or 1) > 1:
+        raise UsageError("--sample cannot be used with several beams")
+    if not sample and (name := next((name for name in settings if name in OF_SAMPLES), None)):
+        raise UsageError(f"--set {name} needs --sample")
+    languages = {"source_lang": source_lang, "target_lang": target_lang}
+    translation_options = TranslationOptions(
+        sample=sample, seed=seed, max_length=max_length, prefix=prefix, **languages, **settings
+    )
     options.check_name("--keep", keep)
     output.check_rows()  # before a model is loaded, which can take a minute
     checkpoint = read_checkpoint(model)
@@ -130,7 +108,7 @@ def translate(
     ) as inputs:
         texts = OneText(common_fields(inputs), keep, replace=replace)
         console.note(f"loading {checkpoint.name}")
-        translator = Translator(checkpoint, translation_options, **vars(machine))
+        translator = Translator(checkpoint, translation_options, device=device, precision=precision)
         report_limits(translator, console)
         groups = prepare(
             inputs.blocks(texts),
