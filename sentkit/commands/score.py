@@ -160,7 +160,8 @@ def report(
     from sentkit.metrics.sts.seen import SeenPairs
 
     lines: Callable[[Record], Iterable[dict[str, str]]]
-    warnings, layout = iter(()), {"texts": ["file"]}
+    warnings: Iterable[str] = ()
+    layout: dict[str, Any] = {"texts": ["file"]}
     group, aggregate = flags.grouping
     scored = ScoreOptions(
         rows.theirs(flags.gold or flags.label or ""),

@@ -135,7 +135,7 @@ def search(
         rescore=rescore,
         candidates=candidates,
         new=["hits", "part"][: 1 + bool(part)] if as_rows and not replace else [],
-        part=part and (part.number or part.count, part.count),
+        part=(part.number or part.count, part.count) if part else None,
         device=options.find_device(device or "cpu"),
     )
     check_rows_output(output.path)

@@ -96,9 +96,14 @@ def translate(
         raise UsageError("--sample cannot be used with several beams")
     if not sample and (name := next((name for name in settings if name in OF_SAMPLES), None)):
         raise UsageError(f"--set {name} needs --sample")
-    languages = {"source_lang": source_lang, "target_lang": target_lang}
     translation_options = TranslationOptions(
-        sample=sample, seed=seed, max_length=max_length, prefix=prefix, **languages, **settings
+        sample=sample,
+        seed=seed,
+        max_length=max_length,
+        source_lang=source_lang,
+        target_lang=target_lang,
+        prefix=prefix,
+        **settings,
     )
     options.check_name("--keep", keep)
     output.check_rows()  # before a model is loaded, which can take a minute
