@@ -11,13 +11,10 @@ from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
 
 if TYPE_CHECKING:
-    from sentkit.formats.checkpoints.folders import Checkpoint
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.rows.rows import Rejects
-    from sentkit.model.reading import Reading
     from sentkit.model.text.groups import Done
     from sentkit.model.text.tokenizer import OneToken
-    from sentkit.model.transformer.encoder import TransformerEncoder
     from sentkit.transforms.averages import Averages
 
 
@@ -56,9 +53,11 @@ def build_entries(
       --words-only: Leave out entries that are not a single token of the model.
     """
     from sentkit.formats.checkpoints.folders import read_checkpoint
+    from sentkit.formats.files import readable
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.vectors.store import common_fields
     from sentkit.model.encoding import encode_groups
+    from sentkit.model.reading import most_tokens, plan_reading
     from sentkit.model.text.groups import Tally, prepare
     from sentkit.model.text.tokenizer import OneToken
     from sentkit.model.transformer.encoder import TransformerEncoder
@@ -67,7 +66,11 @@ def build_entries(
     console = run.console("build-entries")
     tally = Tally()
     checkpoint = read_checkpoint(model)
-    plan = plan_entries(checkpoint, reading)
+    # The default length is the maximum of the encoder, not that of the checkpoint.
+    length = reading.max_length or most_tokens(checkpoint.config, checkpoint.config_file)
+    plan = plan_reading(checkpoint, replace(reading, max_length=length).options())
+    if len(plan.readouts) > 1:
+        raise UsageError("build-entries accepts only one readout; --readout has several")
     report_loading(checkpoint.name, plan.notes(checkpoint.name), console)
     output.form().check(output.path)
     output.check_creatable()
@@ -96,22 +99,13 @@ def build_entries(
     progress.done()
     warn_left_out(words, console)
     report_work(tally, encoder, progress)
-    write_entries(
-        averages,
-        output,
-        spec_of(encoder, definitions=tally.rows, words_only=words_only),
-    )
-
-
-def plan_entries(checkpoint: "Checkpoint", flags: options.ReadoutFlags) -> "Reading":
-    """Plan a single readout. The default length is the maximum of the encoder, not that of the checkpoint."""
-    from sentkit.model.reading import most_tokens, plan_reading
-
-    length = flags.max_length or most_tokens(checkpoint.config, checkpoint.config_file)
-    reading = plan_reading(checkpoint, replace(flags, max_length=length).options())
-    if len(reading.readouts) > 1:
-        raise UsageError("build-entries accepts only one readout; --readout has several")
-    return reading
+    note = {  # for the training of another model on the entries
+        "definitions": tally.rows,
+        "words_only": words_only,
+        "family": checkpoint.config.get("model_type"),
+        "parents": [readable(name) for name in (checkpoint.name, *checkpoint.parents)],
+    }
+    write_entries(averages, output, {**encoder.specs[0].full, "entries": note})
 
 
 def add(group: "Done", parser: "EntryParser", averages: "Averages", rejects: "Rejects") -> None:
@@ -129,20 +123,6 @@ def add(group: "Done", parser: "EntryParser", averages: "Averages", rejects: "Re
 def warn_left_out(words: "OneToken", console: Console) -> None:
     if words.left_out:
         console.warn(f"{words.left_out} of {words.rows} rows skipped: the entry is not a single token")
-
-
-def spec_of(encoder: "TransformerEncoder", *, definitions: int, words_only: bool) -> dict[str, Any]:
-    """The origin of the entries, for the training of another model on them."""
-    from sentkit.formats.files import readable
-
-    checkpoint = encoder.checkpoint
-    note = {
-        "definitions": definitions,
-        "words_only": words_only,
-        "family": checkpoint.config.get("model_type"),
-        "parents": [readable(name) for name in (checkpoint.name, *checkpoint.parents)],
-    }
-    return {**encoder.specs[0].full, "entries": note}
 
 
 def write_entries(averages: "Averages", output: options.VectorOutputFlags, spec: Mapping[str, Any]) -> None:

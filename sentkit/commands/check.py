@@ -1,12 +1,11 @@
 """`sentkit check`: the state of a vector folder, or of a vector file."""
 
 from collections import defaultdict
-from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sentkit.console import Console
+from sentkit.console import Console, TaskProgress
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import options
 from sentkit.flags.rules import Named, Needs, Range
@@ -72,13 +71,10 @@ def check(
     status = without(folder, status, bad.keys() - {""})
     counts = counts_of(folder, status, shards)
     defects = [text for texts in bad.values() for text in texts]
-    record: dict[str, Any] = {
-        "folder": readable(path),
-        **counts,
-        **({"problems": list(map(readable, defects))} if deep else {}),
-        **({"removed": len(damaged)} if remove else {}),
-    }
-    print_record(record, output)
+    record: dict[str, Any] = {"folder": readable(path), **counts}
+    record |= {"problems": list(map(readable, defects))} if deep else {}
+    record |= {"removed": len(damaged)} if remove else {}
+    output.write(record, [(name, shown(value)) for name, value in record.items()])
     if defects:
         again = "encode --resume writes them again, encode --reuse those of changed inputs"
         command = f"sentkit check {quote(path)} --deep --remove removes damaged blocks"
@@ -101,14 +97,10 @@ def check_file(path: str, output: options.ReportFlags) -> None:
     file = VectorFile(path)
     damage = file.damage()
     record = {"file": readable(path), "rows": file.count, "problems": [] if damage is None else [damage]}
-    print_record(record, output)
+    output.write(record, [(name, shown(value)) for name, value in record.items()])
     if damage is not None:
         advice = None if file.has_digest else "sentkit cat FILE -o NEW.safetensors adds a digest"
         raise AnswerIsNo(f"{path}: {damage}", advice=advice)
-
-
-def print_record(record: Mapping[str, Any], output: options.ReportFlags) -> None:
-    output.write(record, [(name, shown(value)) for name, value in record.items()])
 
 
 def shown(value: Any) -> str:
@@ -123,7 +115,6 @@ def shown(value: Any) -> str:
 
 def deep_check(folder: "VectorFolder", status: "Status", console: Console) -> dict[str, list[str]]:
     """The problems of each damaged block, and with an empty name those of inputs."""
-    from sentkit.console import TaskProgress
     from sentkit.formats.vectors.folder_check import problems
 
     bad = defaultdict[str, list[str]](list)

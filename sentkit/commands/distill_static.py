@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from sentkit.formats.checkpoints.folders import Checkpoint
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.model.reading import Reading
     from sentkit.model.text.tokenizer import Tokenizer
     from sentkit.model.transformer.encoder import TransformerEncoder
 
@@ -65,12 +63,20 @@ def distill_static(
     from sentkit.formats.lexicons.model2vec import write_model2vec
     from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.rows.kinds import FIELDS
+    from sentkit.model.reading import ReadingOptions, plan_reading
     from sentkit.model.static.distillation import sif_weights, token_table, vocabulary_size, zipf_weights
     from sentkit.model.transformer.encoder import TransformerEncoder
 
     console = run.console("distill-static")
     checkpoint = read_checkpoint(model)
-    plan = plan_tokens(checkpoint, readout)
+    plan = plan_reading(checkpoint, ReadingOptions(readout=readout))
+    if plan.tokenizer.template is not None:
+        problem = "the readout prompt needs a text in a template, and distill-static encodes single tokens"
+        raise UsageError(problem, advice="use another --readout")
+    if len(plan.readouts) > 1:
+        raise UsageError("distill-static accepts only one readout; --readout has several")
+    if plan.steps[-1:] == ("normalise",):  # so that vectors keep their lengths
+        plan = replace(plan, steps=plan.steps[:-1])
     report_loading(checkpoint.name, plan.notes(checkpoint.name), console)
     tokenizer, reads = plan.tokenizer, {"-m": options.model_paths(model)}
     record: dict[str, Any] = {"method": "distill-static", "parents": [checkpoint.name, *checkpoint.parents]}
@@ -95,19 +101,6 @@ def distill_static(
         write_model2vec(part, table, tokenizer.rules(), record)
     with open_output("-", force=False) as out:
         out.write(json_line({"model": readable(output.path), **record}))
-
-
-def plan_tokens(checkpoint: "Checkpoint", readout: str | None) -> "Reading":
-    """Plan a single readout without a last normalization, so that vectors keep their lengths."""
-    from sentkit.model.reading import ReadingOptions, plan_reading
-
-    plan = plan_reading(checkpoint, ReadingOptions(readout=readout))
-    if plan.tokenizer.template is not None:
-        problem = "the readout prompt needs a text in a template, and distill-static encodes single tokens"
-        raise UsageError(problem, advice="use another --readout")
-    if len(plan.readouts) > 1:
-        raise UsageError("distill-static accepts only one readout; --readout has several")
-    return replace(plan, steps=plan.steps[:-1] if plan.steps[-1:] == ("normalise",) else plan.steps)
 
 
 def count_tokens(

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from sentkit.formats.rows.kinds import TextParser
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.formats.rows.splice import NewFields
     from sentkit.formats.vectors.vectors import VectorBlock
     from sentkit.labels.probes.saved import VectorClassifier
     from sentkit.model import Model
@@ -59,8 +58,10 @@ def predict(
     """
     # As in `encode`, each thread computes batches of its own.
     limit_threads(None, of_libraries=1)
+    import numpy as np
+
     from sentkit.formats.rows.kinds import FIELDS
-    from sentkit.formats.vectors.sinks import with_fields
+    from sentkit.formats.vectors.sinks import refuse_existing_fields, with_fields
     from sentkit.formats.vectors.store import is_store
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
 
@@ -90,27 +91,16 @@ def predict(
         with output.open() as out:
             for block, outputs in groups:
                 fields = answers.fields(outputs, name, every=every)
-                for places in marked(block, outputs, fields, replace=replace).sift(inputs.rejects):
+                for place in np.flatnonzero(~np.isfinite(outputs).all(axis=1)).tolist():
+                    block.rows.refuse(place, "an output of the classifier is NaN or infinity")
+                refuse_existing_fields(block.rows, [key.decode() for key, _ in fields[0]], replace=replace)
+                for places in block.sift(inputs.rejects):
                     good = block.rows.take(places).without({*block.names, "_emb"} if block.names else ())
                     new = fields[places] if isinstance(places, slice) else [fields[each] for each in places]
                     out.writelines(line + b"\n" for line in with_fields(good, new))
                 out.flush()  # the reader of the pipe gets each group immediately
                 progress.add(len(block))
     progress.done()
-
-
-def marked(
-    block: "VectorBlock", outputs: "NDArray[Any]", fields: "list[NewFields]", *, replace: bool
-) -> "VectorBlock":
-    """Mark rows with an output that JSON cannot represent, and rows that have one of the new fields."""
-    import numpy as np
-
-    from sentkit.formats.vectors.sinks import refuse_existing_fields
-
-    for place in np.flatnonzero(~np.isfinite(outputs).all(axis=1)).tolist():
-        block.rows.refuse(place, "an output of the classifier is NaN or infinity")
-    refuse_existing_fields(block.rows, [name.decode() for name, _ in fields[0]], replace=replace)
-    return block
 
 
 def outputs_of(
