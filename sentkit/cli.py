@@ -237,21 +237,7 @@ def sentkit(
         Shell, typer.Option("--show-completion", help="Show the completion script and exit.")
     ] = None,
 ) -> None:
-    """Sentence embeddings as small commands that read and write rows.
-
-    \b
-    Examples:
-      printf 'a cat\\na dog\\n' | sentkit encode | sentkit score
-      sentkit encode pairs.jsonl -m CHECKPOINT | sentkit score --gold score
-      sentkit encode titles.txt -o titles.safetensors
-      sentkit inspect titles.safetensors
-
-    \b
-    Exit codes: 0 success, 1 check failed (score, diff, check, report, inspect),
-    2 wrong usage, 65 bad data, no rows or two spaces, 66 input or model not found,
-    69 device or hub not available, 70 bug in sentkit, 73 cannot create, 74 cannot
-    read or write, 75 stopped and saved, 129, 130 and 143 stopped by a signal.
-    """
+    """Sentence embeddings as small commands that read and write rows."""
     if version:  # from the metadata of the packages: importing torch takes a second
         typer.echo(f"sentkit {__version__}")
         typer.echo(" ".join(f"{name} {version_of(name)}" for name in ("torch", "transformers", "tokenizers")))

@@ -8,13 +8,12 @@ from typing import Any
 
 from sentkit import __version__
 from sentkit.cli import program
-from sentkit.flags.help import Help, is_flag, meaning_of, names_of, parse_help, value_of
+from sentkit.flags.help import help_of, is_flag, meaning_of, names_of, value_of
 
 ONLY_ON = {
     "1": ("sentkit", "sentkit score", "sentkit diff", "sentkit check", "sentkit report", "sentkit inspect"),
     "75": ("sentkit", "sentkit train", "sentkit encode"),
 }  # code -> its pages
-PAGES = Path(__file__).parent / "pages"  # the text of a page that is too long for the help of its command
 
 
 def pages() -> dict[str, str]:
@@ -34,33 +33,8 @@ def hyphenated(name: str) -> str:
     return name.replace(" ", "-")
 
 
-def text_of(name: str, help_text: str) -> tuple[Help, dict[str, list[str]]]:
-    """The text of a page and its sections, from the help of the command and the file of the page.
-
-    In the file, "# TITLE" starts a section, and an indented paragraph keeps its lines.
-    """
-    text, sections = parse_help(help_text), dict[str, list[str]]()
-    file = PAGES / f"{hyphenated(name).removeprefix('sentkit-')}.txt"
-    target = text.paragraphs
-    for part in file.read_text().strip("\n").split("\n\n") if file.exists() else []:
-        if part == "# EXAMPLES":
-            target = text.examples
-        elif part.startswith("# "):
-            target = sections[part[2:]] = []
-        elif part.startswith("  "):
-            lines = textwrap.dedent(part)
-            target += lines.split("\n") if target is text.examples else [lines]
-        else:
-            target.append(" ".join(part.split("\n")))
-    return text, sections
-
-
-def examples_of(name: str, help_text: str) -> list[str]:
-    return text_of(f"sentkit {name}", help_text)[0].examples
-
-
 def page(name: str, command: Any) -> str:
-    text, sections = text_of(name, command.help)
+    text = help_of(name, command.help)
     arguments = [each for each in command.params if not is_flag(each)]
     synopsis = " ".join(rf"\fI{escape(argument.metavar)}\fR" for argument in arguments)
     synopsis, listed = rf"[\fIOPTIONS\fR] {synopsis}".rstrip(), [".SH OPTIONS"]
@@ -70,14 +44,16 @@ def page(name: str, command: Any) -> str:
         for parameter in [*arguments, *(each for each in command.params if is_flag(each))]:
             listed += option(parameter)
     paragraphs = [text.summary, *(each for each in text.paragraphs if "Exit codes" not in each)]
+    paragraphs += text.sections.pop("MANUAL", [])
+    examples = [*text.examples, *"\n".join(text.sections.pop("EXAMPLES", [])).splitlines()]
     lines = [*header(name, text.summary), ".SH SYNOPSIS", f".B {escape(name)}", synopsis]
     lines += [".SH DESCRIPTION", *body(paragraphs), *listed]
-    for title, section in sections.items():
+    for title, section in text.sections.items():
         lines += [f".SH {title}", *body(section)]
     names = [*above(name), *(inner for inner, _ in below(name, command))]
     also = [*(f"{hyphenated(each)}(1)" for each in names), "sentkit-rows(5)"]
     also += ["sentkit-methods(7)"] if name in ("sentkit", "sentkit train") else []
-    lines += [*tail(name, text.examples), ".SH SEE ALSO", *wrapped(", ".join(also))]
+    lines += [*tail(name, examples), ".SH SEE ALSO", *wrapped(", ".join(also))]
     return "\n".join(lines) + "\n"
 
 
@@ -85,8 +61,7 @@ def commands_of(name: str, group: Any) -> Iterator[str]:
     for heading, words in group.headings.items():
         yield from [f".SS {heading}"] if len(group.headings) > 1 else []
         for word in words:
-            summary = parse_help(group.commands[word].help).summary
-            yield from (".TP", rf"\fB{escape(f'{name} {word}')}\fR", escape(summary))
+            yield from (".TP", rf"\fB{escape(f'{name} {word}')}\fR", escape(group.commands[word].help))
 
 
 def option(parameter: Any) -> Iterator[str]:
@@ -124,7 +99,7 @@ def wrapped(text: str) -> list[str]:
 
 
 def tail(name: str, examples: Sequence[str]) -> Iterator[str]:
-    for title, entries in text_of("all pages", "")[1].items():
+    for title, entries in help_of("all pages", "").sections.items():
         yield f".SH {title}"
         for key, _, meaning in (entry.partition(": ") for entry in entries):
             if name in ONLY_ON.get(key, (name,)):

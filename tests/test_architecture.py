@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from sentkit.cli import GROUPS, every_command
+from sentkit.flags.help import help_of
 
 PACKAGE = Path(__file__).parent.parent / "sentkit"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -259,13 +260,12 @@ def test_every_file_in_commands_is_a_command():
 
 
 def test_every_help_begins_with_a_sentence_and_examples():
-    """Its second paragraph lists examples, and the first one runs this command."""
+    """The first example runs this command."""
     texts = {name: command.__doc__ for name, command in every_command().items()}
     wrong = []
     for name, text in (texts | {name: module.__doc__ for name, module in GROUPS.items()}).items():
-        lines = [line.strip() for line in text.splitlines()]
-        begins = [lines[0][-1:], *lines[1:4]] == [".", "", "\b", "Examples:"]
-        if not begins or f"sentkit {name}" not in lines[4]:
+        summary, found = text.splitlines()[0], help_of(f"sentkit {name}", "")
+        if summary[-1:] != "." or f"sentkit {name}" not in found.examples[0]:
             wrong.append(name)
 
     assert not wrong

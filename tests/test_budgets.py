@@ -33,7 +33,7 @@ def test_the_short_help_fits_on_a_screen(path):
 
 @pytest.mark.parametrize("path", COMMANDS)
 def test_the_long_help_has_little_prose(path):
-    text, command = help.parse_help(COMMANDS[path].help), COMMANDS[path]
+    text, command = help.help_of(path, COMMANDS[path].help), COMMANDS[path]
     lines = help.long_help(path, command, command.params).splitlines()
     start = len(text.examples) + len([*help.usage(path, command, text)]) + 1
     prose = lines[start : next(n for n, line in enumerate(lines) if n > start and line.endswith(":"))]

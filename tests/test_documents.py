@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 import typer
 
-from sentkit import manual
 from sentkit.cli import GROUPS, app, every_command
 from sentkit.errors import UsageError
-from sentkit.manual import examples_of, pages
+from sentkit.flags.help import PAGES, help_of
+from sentkit.manual import pages
 from sentkit.papers import PAPERS
 from sentkit.reports.suites import STS, published
 from sentkit.training.catalogue import load
@@ -34,8 +34,7 @@ OF_PAPERS = {paper.key: f"sentkit/papers/{paper.folder}/README.md" for paper in 
 DOCUMENTS |= {name: (ROOT / name).read_text() for name in OF_PAPERS.values()}
 README = DOCUMENTS["README.md"]
 SYSTEMS = [json.loads(line) for line in (ROOT / "examples/systems.jsonl").open()]
-HELP = {name: command.__doc__ for name, command in every_command().items()}
-HELP |= {name: module.__doc__ for name, module in GROUPS.items()}
+HELP = {name: help_of(f"sentkit {name}", "") for name in (*every_command(), *GROUPS)}
 PAIRS = [
     ("a man plays a guitar", "someone makes music", 3.5, "music"),
     ("a cat sleeps", "a kitten is asleep", 4.5, "animals"),
@@ -161,7 +160,7 @@ def test_a_man_page_fits_into_80_columns(page):
 def test_every_page_of_text_belongs_to_a_command():
     names = {f"{name.replace(' ', '-')}.txt" for name in HELP}
 
-    assert {file.name for file in manual.PAGES.iterdir()} <= names | {"sentkit.txt", "all-pages.txt"}
+    assert {file.name for file in PAGES.iterdir()} == names | {"sentkit.txt", "all-pages.txt"}
 
 
 def test_every_man_page_is_installed():
@@ -275,7 +274,12 @@ def cut(line):
 
 
 @pytest.mark.parametrize(
-    ("name", "line"), [(name, line) for name, text in HELP.items() for line in examples_of(name, text)]
+    ("name", "line"),
+    [
+        (name, line)
+        for name, text in HELP.items()
+        for line in [*text.examples, *"\n".join(text.sections.get("EXAMPLES", [])).splitlines()]
+    ],
 )
 def test_an_example_of_the_help_runs(name, line, workplace, execute):
     if name.startswith("plot") and " -o " in line:
@@ -504,7 +508,7 @@ def text_of(picture):
 @pytest.mark.parametrize(("code", "requeued"), [(0, False), (65, False), (75, True)])
 def test_the_job_script_of_train_requeues_a_saved_run(code, requeued, tmp_path):
     """`srun` is a stand-in that exits with the code of train; `scontrol` is one that reports its use."""
-    clusters = manual.text_of("sentkit train", HELP["train"])[1]["CLUSTERS"]
+    clusters = HELP["train"].sections["CLUSTERS"]
     script = next(text for text in clusters if text.startswith("#!"))
     for name, body in {"srun": f"exit {code}", "scontrol": 'echo "$@"'}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
@@ -550,7 +554,7 @@ def test_the_job_array_of_a_sweep_makes_the_runs_of_its_table(workplace, execute
 
 def test_the_job_array_of_report_fills_the_folder_of_results(workplace, execute):
     """`srun` is a stand-in. The last command adds no result, and has the bytes of a report of its own."""
-    clusters = manual.text_of("sentkit report", HELP["report"])[1]["CLUSTERS"]
+    clusters = HELP["report"].sections["CLUSTERS"]
     script = next(text for text in clusters if text.startswith("#!"))
     (workplace / "job.sh").write_text(script)
     (workplace / "srun").write_text('#!/bin/sh\nexec "$@"\n')

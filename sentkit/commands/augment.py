@@ -32,15 +32,6 @@ def augment(
 ) -> None:
     """Make variants of sentences.
 
-    \b
-    Examples:
-      sentkit augment titles.txt --op delete=0.3
-      sentkit augment titles.txt --op synonym --synonyms thesaurus.jsonl
-      sentkit augment reviews.jsonl --op same-label=label
-      sentkit augment pairs.jsonl --replace --field text=text_a --op swap
-
-    Most used: [FILE]... --op --views --synonyms --replace --seed -o
-
     Flags:
       --op NAME[=VALUE]: An operation; several run one after another.
       --views N: Number of variants of each sentence, one row each.

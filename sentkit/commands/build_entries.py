@@ -31,24 +31,6 @@ def build_entries(
 ) -> None:
     """Average the vectors of the definitions of each entry.
 
-    \b
-    Examples:
-      sentkit build-entries words.tsv -m BASE --readout cls -o entries.safetensors
-      sentkit build-entries dict.jsonl --field entry=word --words-only -o w.jsonl
-
-    Most used: [FILE]... -m --readout --words-only --field -o
-
-    A row has "entry", a word or a phrase, and "definition". Other fields are dropped.
-    The rows of an entry may be anywhere in the files. The output has one row per entry,
-    in the order of their first rows, with "entry", "definitions" (their number) and
-    "embedding", the average of the vectors of its definitions. Every definition counts
-    the same, regardless of length. --max-length is that of the model by default. The
-    vectors are of the space of `sentkit encode` with the same readout, so the averages
-    can be compared with its vectors.
-
-    The command needs 8 bytes of memory for each number of each entry (0.9 GB for
-    150,000 entries of 768 numbers), regardless of the number of definitions.
-
     Flags:
       --words-only: Leave out entries that are not a single token of the model.
     """

@@ -25,23 +25,6 @@ def check(
 ) -> None:
     """Find missing blocks of a vector folder, or damage of a file.
 
-    \b
-    Examples:
-      sentkit check titles
-      sentkit check titles --shards 8
-      sentkit check titles --deep --remove
-      sentkit check titles.safetensors
-
-    Most used: PATH --shards --deep --json
-
-    The output has the number of complete and missing blocks; rows, truncated rows and
-    skipped rows of the complete blocks (in a folder of chunks, a row is a chunk, except
-    in the numbers of truncated and skipped rows); rows per second of the blocks that
-    encode computed; and temporary files of killed processes, which encode removes if
-    they are of its machine, and you otherwise. With --shards N, "missing_shards" lists
-    the shards with missing blocks as "sbatch --array=" takes them: "encode --shard I/N
-    --resume" with these I writes all missing blocks.
-
     Flags:
       PATH: A vector folder (from encode -o DIR/) or file.
       --shards N: Also list the shards of N with missing blocks.

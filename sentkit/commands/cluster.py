@@ -75,19 +75,6 @@ def cluster(
 ) -> None:
     """Group rows with similar vectors into clusters.
 
-    \b
-    Examples:
-      sentkit cluster news.safetensors -k 2
-      sentkit cluster news.safetensors -k 2 --describe --keywords 5
-      sentkit cluster news.safetensors --truth label --seed 0..9
-      sentkit cluster news.safetensors -k 2..4
-
-    Most used: [FILE]... -k --algorithm --truth --describe --centroids --seed -o
-
-    The command removes the vector of each row and adds "cluster", a number from 0. With
-    hdbscan, -1 means that the row belongs to no cluster; rows with an empty text have
-    it, too. If the output is a vector file, the vectors are kept. All rows are kept in memory.
-
     Flags:
       -k K|A..B: Number of clusters; several give a report. [default: with --truth, the number of classes]
       --algorithm: Clustering algorithm.

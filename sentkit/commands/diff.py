@@ -38,24 +38,6 @@ def diff(
 ) -> None:
     """Compare two encodings of the same texts, or one with a model.
 
-    \b
-    Examples:
-      sentkit diff old.jsonl new.jsonl
-      sentkit diff old.jsonl new.jsonl --worst 3 --fail-under cosine=0.99
-      sentkit diff new.jsonl -m CHECKPOINT
-      sentkit diff a.safetensors b.safetensors --key text_a --json
-
-    Most used: A [B] -m --key --top --worst --fail-under --json
-
-    If the widths are equal, the report has the number of equal vectors, the lowest,
-    1st-percentile and mean cosine of a row, the largest difference of two numbers, and
-    the ratio of the norms, B / A. For any widths, it has the share of the K nearest
-    neighbours that a row keeps, and the rank correlation of the similarities of pairs,
-    both from a random sample of 5,000 rows. With -m, B is what the model gives as
-    declared. If A differs, the report names the cause: another readout, no unit length,
-    a prompt, a length, lower case, positions, precision. A terminal shows a table;
-    otherwise the report is one line of JSON.
-
     Flags:
       A: Vector file or folder, rows with vectors, or .npy; '-' is stdin.
       [B]: The same rows, encoded in another way.

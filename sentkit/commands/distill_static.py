@@ -38,19 +38,6 @@ def distill_static(
 ) -> None:
     """Make a static model from the token vectors of an encoder.
 
-    \b
-    Examples:
-      sentkit distill-static -m CHECKPOINT -o static
-      sentkit distill-static titles.txt --weights sif --dim 64 -o static
-
-    Most used: [FILE]... -m --weights --dim -o
-
-    The model encodes each token of its vocabulary alone, with the special tokens around
-    it, and reads it as the checkpoint declares, but without a last normalization. The
-    vectors are reduced to their K principal components and multiplied by a weight. The
-    vector of a text is the mean of its tokens, of unit length. It needs no transformer
-    and no torch.
-
     Flags:
       --weights: Weights of the tokens: by place in the vocabulary, by frequency in FILE, or none.
       --dim K: Numbers of a vector. [default: 256, or those of the model]

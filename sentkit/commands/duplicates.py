@@ -51,23 +51,6 @@ def duplicates(
 ) -> None:
     """Find rows that are nearly the same.
 
-    \b
-    Examples:
-      sentkit duplicates titles.safetensors --threshold 0.95
-      sentkit duplicates titles.safetensors --json
-      sentkit duplicates q.jsonl --against titles.safetensors --threshold 0.9
-      sentkit duplicates titles.safetensors --threshold 0.95 --unique > few.jsonl
-
-    Most used: [FILE] --threshold --against --groups --unique --show --json -o -v
-
-    The output is all pairs of rows that reach the threshold, in the order of the rows.
-    A pair has the field "text" or "entry" of both rows as text_a and text_b, the numbers
-    of the rows in FILE, and the similarity. With --against, pairs are of a row of FILE
-    and a row of OTHER: test rows in training data, or a new batch in a corpus. The
-    search is exact: each row is compared with all later rows, or with all of OTHER.
-    Similarities are compared in float64, before rounding. On a terminal, the output is
-    a table.
-
     Flags:
       --show NAME: A field to copy from both rows to a pair; repeatable. [default: text or entry]
       --threshold X: Minimum similarity of two rows that are duplicates. Without it, a terminal or --json

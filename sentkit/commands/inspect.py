@@ -34,22 +34,6 @@ def inspect(
 ) -> None:
     """Describe a checkpoint or a file of vectors.
 
-    \b
-    Examples:
-      sentkit inspect nano
-      sentkit inspect CHECKPOINT --json
-      sentkit export --normalize -o unit && sentkit inspect unit --replay
-      sentkit inspect titles.safetensors
-
-    Most used: PATH --gold --no-geometry --replay --json -v
-
-    For a checkpoint, the output has the architecture, its sizes, the declared readout
-    and the source of the declaration, the tokenizer and the parents. For a static
-    model, it has the number of known words and the width. For vectors (a vector file,
-    rows with vectors, or a transform file), it has the number of vectors, their norms,
-    zeros, duplicates and NaN values, and their origin. A terminal shows the ten most
-    important lines; -v shows all.
-
     Flags:
       PATH: A checkpoint as for -m, or a file of vectors.
       --gold NAME: For pairs: report the alignment of pairs with a high score in this field.

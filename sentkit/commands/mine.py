@@ -28,20 +28,6 @@ def mine(
 ) -> None:
     """Find hard negatives in a corpus for pairs of texts.
 
-    \b
-    Examples:
-      sentkit encode pairs.jsonl | sentkit mine --corpus titles.safetensors
-      sentkit mine a.safetensors --corpus a.safetensors --triplets
-      sentkit mine a.safetensors --corpus b.safetensors --skip 5 --margin 0.9
-
-    Most used: [FILE]... --corpus --top --skip --margin --judge --triplets -o
-
-    Rows have the vectors of two texts: "anchor" and "positive", or "text_a" and "text_b",
-    which the output calls "anchor" and "positive". The command removes the vectors and
-    adds "negatives", the K texts of the corpus with the most similar vectors to the
-    anchor, best first; "sentkit train contrast" reads such rows. Other fields are
-    unchanged. A row with "negative" or "negatives" is an error without --replace.
-
     Flags:
       --corpus FILE: Texts with vectors; rows can also be pairs or triplets.
       --top K: Maximum number of negatives per pair.

@@ -1,15 +1,4 @@
-"""Draw pictures of vectors, reports and logs.
-
-\b
-Examples:
-  sentkit plot space titles.safetensors --by pca -o space.svg
-  sentkit plot pairs a.safetensors --gold score -o pairs.png
-
--o FIGURE.svg (or .png, .pdf) writes a picture for a paper; it needs the package
-matplotlib: pip install 'sentkit[plot]'. Without -o, a pipe or a file gets the numbers
-of the picture as JSON; on a terminal, this needs --json. Further figures of papers are
-in their folders: python -m sentkit.papers.consert.figures --help.
-"""
+"""Draw pictures of vectors, reports and logs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -41,26 +30,6 @@ def space(
 ) -> None:
     """Draw vectors in two dimensions.
 
-    \b
-    Examples:
-      sentkit plot space titles.safetensors --by pca -o space.svg
-      sentkit plot space news.safetensors --label label -o news.png
-      sentkit plot space a.safetensors --gold score --each 2 -o space.svg
-      sentkit encode pairs.jsonl | sentkit plot space --by svd --json
-
-    Most used: [FILE]... --by --label --gold --sample -o --width
-
-    Each FILE is one panel. The two vectors of a pair are joined by a line; up to 60
-    pairs have a number, at both ends unless these are close. --gold NAME draws the N
-    pairs with the highest and the N with the lowest score, as in figures 5 and 6 of
-    SG-BERT. Of equal scores, it draws random pairs.
-
-    From more rows than --sample, a random sample is drawn. All fits use only the rows
-    of the picture. --label gives colours to the 20 most frequent labels; all others are
-    grey. With --label cluster, the legend has three keywords of each cluster, as
-    sentkit-cluster(1) defines them. In the JSON, "pair" is the number in the picture
-    and "row" the number of the row in the file.
-
     Flags:
       --by: t-SNE, the first two principal components, or the same without centering.
       --label NAME: Field that determines the colour.
@@ -87,20 +56,6 @@ def pairs(
 ) -> None:
     """Draw the similarities of pairs over their gold scores.
 
-    \b
-    Examples:
-      sentkit plot pairs a.safetensors --gold score -o pairs.png
-      sentkit plot pairs a.safetensors b.safetensors --gold score -o pairs.svg
-      sentkit encode pairs.jsonl | sentkit plot pairs - --gold score --json
-
-    Most used: [FILE]... --gold --metric -o --width
-
-    Each FILE is one panel with Spearman's correlation x 100 and the number of pairs, as
-    in figure 1 of ConSERT. Up to 500 pairs are points, without a line. More pairs are a
-    density: the darker a cell, the more pairs, on a logarithmic scale. Its line joins
-    the medians of ten bands of gold scores; the band of the line is the quartiles.
-    Pairs without a score are skipped.
-
     Flags:
       --gold NAME: Field with the gold score.
     """
@@ -117,21 +72,7 @@ def heat(
     output: options.PlotFlags,
     row_flags: RowFlags,
 ) -> None:
-    """Draw the similarities of all sentences.
-
-    \b
-    Examples:
-      sentkit plot heat titles.safetensors -o heat.png
-      sentkit encode titles.txt | sentkit plot heat -o heat.svg
-
-    Most used: [FILE]... --metric -o --width
-
-    The input is at most 100 rows with one vector each. The darker a cell, the more
-    similar its two sentences: white is 0 (or the smallest negative value), black is 1
-    (or the largest value if --metric is not cosine). A line begins with the text of its
-    sentence, and the columns have the numbers of the rows. Up to eight sentences also
-    have the values in the cells.
-    """
+    """Draw the similarities of all sentences."""
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.plots.similarities import heat
 
@@ -146,19 +87,6 @@ def curve(
     row_flags: RowFlags,
 ) -> None:
     """Draw the loss, the learning rate and the dev scores of training runs.
-
-    \b
-    Examples:
-      sentkit plot curve ckpt -o curve.png
-      sentkit plot curve run1 run2 --show loss --show dev -o curve.svg
-
-    Most used: [FILE]... --show --points -o --width
-
-    The input is folders of "sentkit train": checkpoints, folders of seeds, or runs that
-    are not finished. Their logs are steps.jsonl. Each quantity is one panel, and each run
-    one line. Of a run with more than --points steps, a point is the
-    mean of consecutive steps; scores on --dev are never averaged, and "kept" marks the
-    step of the checkpoint. If a run has several learning rates, the largest is drawn.
 
     Flags:
       --show NAME: A panel: loss, a term of it, lr, norm or dev; repeatable. [default: all but norm]
@@ -177,19 +105,6 @@ def sweep(
     row_flags: RowFlags,
 ) -> None:
     """Draw scores by layer and readout.
-
-    \b
-    Examples:
-      sentkit plot sweep layers.jsonl -o sweep.png
-      sentkit plot sweep layers.jsonl -o sweep.svg
-
-    Most used: [FILE]... --value -o --width
-
-    The input is reports of "sentkit score --gold" of vectors of single layers, as
-    examples/layers.sh makes them: figure 1 of SG-BERT. Each model is one panel, and
-    each readout one line with its 95 % intervals. A report without a layer number is a
-    horizontal line, for comparison. Undefined correlations are gaps. Several reports of
-    one layer and readout are those of several data sets: their mean is drawn.
 
     Flags:
       --value: Field of the reports to draw.

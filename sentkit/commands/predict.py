@@ -37,20 +37,6 @@ def predict(
 ) -> None:
     """Add the class or the score of a classifier to every row.
 
-    \b
-    Examples:
-      sentkit predict titles.txt -m CLASSIFIER
-      sentkit predict pairs.jsonl -m CROSSENCODER --name relevance
-      sentkit probe reviews.safetensors --label label -o ratings.safetensors
-      sentkit predict more.jsonl -m ratings.safetensors --name predicted
-
-    Most used: [FILE]... -m --all --name --field --replace -o
-
-    A row with "text", or with "text_a" and "text_b", gets "label", the most probable
-    class, and "probability". A head with one output gives "score". A file of sentkit
-    probe -o classifies rows with vectors of its space, and their vectors are left out.
-    Rows without vectors are encoded with the model of this space.
-
     Flags:
       --all: Add "probabilities": that of each class, in place of "probability".
       -m, --model CLASSIFIER: A folder or hub name with a classification head, or a file of sentkit probe -o.

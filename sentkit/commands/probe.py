@@ -46,22 +46,6 @@ def probe(
 ) -> None:
     """Train a classifier on frozen vectors and test it.
 
-    \b
-    Examples:
-      sentkit probe reviews.safetensors --label label
-      sentkit encode reviews.jsonl | sentkit probe --label label
-      sentkit probe reviews.safetensors --test more.safetensors --label label
-      sentkit probe reviews.safetensors --label label -o ratings.safetensors
-
-    Most used: [TRAIN]... --label --test --dev --few-shot --head --json -o
-
-    These are the tasks of SentEval (arXiv 1803.05449). The features of a sentence are
-    its vector; the features of a pair are (|u - v|, u * v). The report for each TRAIN
-    has the accuracy x 100, and that of the most frequent class of TRAIN. A terminal
-    shows a table; otherwise each report is one line of JSON. -o FILE.safetensors saves
-    the regression of all TRAIN rows for sentkit predict. All rows are kept in memory.
-    TRAIN, DEV and TEST must be of one space.
-
     Flags:
       --label NAME: The field with the class of a row, as in {"label": "positive"}.
       --test FILE: Test rows.

@@ -87,22 +87,6 @@ def score(
 ) -> None:
     """Score pairs or hits, or find the closest sentences.
 
-    \b
-    Examples:
-      sentkit encode pairs.jsonl | sentkit score
-      sentkit encode pairs.jsonl | sentkit score --label same --precision-at 0.9
-      sentkit score hits.jsonl --qrels qrels.tsv --per-query each.jsonl
-      sentkit score new.jsonl --gold score --baseline old.jsonl --fail-under 80
-
-    Most used: [FILE]... --gold --label --qrels --baseline --fail-under --top --threshold --json
-
-    For pairs, the command adds "similarity" to each row and removes the vectors. Other
-    reports are one line of JSON per FILE, or a table on a terminal, with scores x 100
-    and 95 % intervals of 1000 resamples (above 50,000 pairs 200, or Fisher's z). --gold:
-    the correlations of Spearman and Pearson. --label, for pairs that are the same (1) or
-    not (0): average precision, AUC, and thresholds of the similarity. --qrels, for the
-    hits of search: nDCG@10, recall, MAP and MRR@10.
-
     Flags:
       --top K: For sentences: show the K closest pairs. [default: 10]
       --matrix: For up to 20000 sentences: write all similarities.

@@ -86,15 +86,6 @@ def search(
 ) -> None:
     """Find the most similar rows of a corpus for each query.
 
-    \b
-    Examples:
-      echo a dog | sentkit encode | sentkit search --corpus titles.safetensors
-      sentkit search "a dog" "a cat" --corpus titles.safetensors
-      sentkit search "a dog" titles.txt -m nano
-      sentkit search --queries q.jsonl --corpus titles.safetensors --flat
-
-    Most used: [TEXT]... --queries --corpus --top --threshold --flat --json
-
     Flags:
       --shard I/N|auto: Search only part I of N of the vector folder --corpus.
       --merge: Join the hits of all parts: each TEXT is an output of --shard.

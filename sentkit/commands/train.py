@@ -66,20 +66,6 @@ def train(
 ) -> None:
     """Train an encoder.
 
-    \b
-    Examples:
-      sentkit train --list
-      sentkit train simcse --list
-      sentkit train simcse titles.txt -m BASE -o ckpt --epochs 2
-      sentkit train simcse titles.txt -o runs --dev pairs.jsonl --set lr=1e-5,3e-5
-
-    Most used: METHOD [FILE]... -m -o --preset --set --epochs --dev --list -v
-
-    The command reads rows and writes a checkpoint folder, which `encode`, transformers
-    and sentence-transformers can load. With --dev, the folder has the weights of the
-    step with the best score; a warning reports pairs that are also in the training rows.
-    To use several processes, run: torchrun --nproc-per-node N -m sentkit -- train ...
-
     Flags:
       METHOD: A name of --list, or FILE.py:CLASS; see sentkit-method(7).
       --set NAME=VALUE: Change a setting; repeatable. Of equal names, the last value is used; flags such as

@@ -51,26 +51,6 @@ def translate(
 ) -> None:
     """Translate texts with a sequence-to-sequence model.
 
-    \b
-    Examples:
-      sentkit translate titles.txt -m EN-DE --keep text_a -o german.jsonl
-      sentkit translate titles.txt -m EN-DE | sentkit translate -m DE-EN
-      sentkit translate pairs.jsonl -m EN-DE --field text=text_b --sample --seed 7
-
-    Most used: [FILE]... -m --keep --source-lang --target-lang --sample --field -o
-
-    The translation replaces "text". All other fields are copied byte for byte. Two
-    translations in a pipe make a paraphrase (back-translation). If the first one has
-    --keep text_a, the rows are then pairs: sentkit encode --field text_b=text. Each run
-    translates one text of a row; for pairs, --field text=text_b selects it. An empty
-    text stays empty.
-
-    The model is a sequence-to-sequence checkpoint of transformers: Marian (OPUS-MT),
-    T5, M2M100, NLLB, mBART, FSMT and others. sentkit includes none. A translation
-    depends only on its text, so equal texts have equal translations. A sample depends
-    on --seed and on all texts of the input. Each input row gives one output row, in the
-    same order and in constant memory.
-
     Flags:
       -m, --model SEQ2SEQ: A checkpoint folder, a hub name, or pkg:NAME.
       --keep NAME: Field for the original text.

@@ -1,14 +1,4 @@
-"""Fit and apply transforms of a vector space.
-
-\b
-Examples:
-  sentkit whiten fit titles.safetensors --dim 2 -o T.safetensors
-  sentkit encode titles.txt | sentkit whiten apply -t whitening.safetensors
-
-A transform is fitted once and stored with a description of its vectors. It is
-then applied to other vectors of the same space by `sentkit whiten apply`, or as a
-part of a checkpoint by `sentkit export --transform`.
-"""
+"""Fit and apply transforms of a vector space."""
 
 import contextlib
 import math
@@ -77,15 +67,6 @@ def fit(
 ) -> None:
     """Fit a transform to vectors.
 
-    \b
-    Examples:
-      sentkit whiten fit titles.safetensors --dim 2 -o T.safetensors
-      sentkit encode pairs.jsonl | sentkit whiten fit --dim 8 -o T.safetensors
-      sentkit whiten fit a.safetensors b.safetensors --kind abtt -o T.safetensors
-      sentkit whiten fit shard*.safetensors --kind merge -o T.safetensors
-
-    Most used: [FILE]... --kind --dim -o -f
-
     Flags:
       --kind: Kind of transform; merge: add up the fits of shards.
       --dim K: For whitening, pca, svd, ica: numbers to keep. [default: all]
@@ -149,19 +130,6 @@ def apply(
     run: options.QuietFlags,
 ) -> None:
     """Apply a transform to vectors.
-
-    \b
-    Examples:
-      sentkit whiten apply a.safetensors -t whitening.safetensors | sentkit score
-      sentkit encode titles.txt | sentkit whiten apply -t whitening.safetensors
-
-    Most used: [FILE]... -t -o -f
-
-    The new vectors replace the old ones, and "_emb" names their new space, the same as
-    of a checkpoint that has the transform. All other fields are copied byte for byte, in
-    constant memory. The transform accepts only vectors of the space that it was fitted
-    to, so a second application is an error. The new vectors are not scaled to unit
-    length; cosine similarity does not need that.
 
     Flags:
       -t, --transform PATH: A transform from sentkit whiten fit or merge.

@@ -1,9 +1,9 @@
 """The two help texts of a command: `-h` has the flags that most people use, and `--help` has all flags."""
 
-import inspect
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 WIDTH, NAMES = 80, 26  # columns of a line, and of the names of flags
@@ -19,32 +19,37 @@ HEADINGS = {  # heading -> flags of several commands below it; a flag in no list
 }
 HEADING_OF = {f"--{flag}": heading for heading, flags in HEADINGS.items() for flag in flags.split()}
 MOST_USED = "Most used:"
+PAGES = Path(__file__).parent.parent / "pages"
 
 
 @dataclass(frozen=True, slots=True)
 class Help:
-    """The parts of the text in the code of a command."""
+    """The text of a command."""
 
     summary: str
-    examples: list[str]
-    paragraphs: list[str]  # without line breaks, except lists
-    most_used: list[str]  # names of flags and arguments
+    examples: list[str] = field(default_factory=list)
+    most_used: list[str] = field(default_factory=list)  # names of flags and arguments
+    paragraphs: list[str] = field(default_factory=list)  # without line breaks, except lists
+    sections: dict[str, list[str]] = field(default_factory=dict)  # only of the man page, by title
 
 
-def parse_help(text: str) -> Help:
-    """Split a text into its first sentence, its example lines, its most used flags, and other paragraphs."""
-    summary, *rest = [part.strip("\n") for part in inspect.cleandoc(text).split("\n\n")]
-    found = Help(summary, [], [], [])
-    for part in rest:
-        lines = part.replace("\b", "").strip("\n").split("\n")
-        if lines[0] == "Examples:":
+def help_of(name: str, summary: str) -> Help:
+    """The docstring of a command, such as "sentkit whiten fit", and the file of its page.
+
+    In the file, an indented paragraph keeps its lines, and "# TITLE" begins a section.
+    """
+    found, file = Help(summary.strip()), PAGES / f"{name.replace(' ', '-').removeprefix('sentkit-')}.txt"
+    target = found.paragraphs
+    for part in file.read_text().strip("\n").split("\n\n"):
+        lines = textwrap.dedent(part).split("\n")
+        if part.startswith("# "):
+            target = found.sections[part[2:]] = []
+        elif lines[0] == "Examples:":
             found.examples.extend(line.strip() for line in lines[1:])
         elif lines[0].startswith(MOST_USED):
             found.most_used.extend(" ".join(lines).removeprefix(MOST_USED).split())
-        elif part.startswith("\b"):  # a list
-            found.paragraphs.append("\n".join(lines))
         else:
-            found.paragraphs.append(" ".join(line.strip() for line in lines))
+            target.append(("\n" if part.startswith("  ") else " ").join(lines))
     return found
 
 
@@ -75,7 +80,7 @@ def meaning_of(parameter: Any) -> str:
 
 def short_help(path: str, command: Any) -> str:
     """The text of `-h`: a sentence, examples, the most used flags, and how to see more."""
-    text = parse_help(command.help)
+    text = help_of(path, command.help)
     more = f"More: {path} --help, man {path.replace(' ', '-')}"
     if hasattr(command, "commands"):
         lines = [*[*usage(path, command, text)][:-1], *list_of_commands(command, blank=[])]
@@ -88,7 +93,7 @@ def short_help(path: str, command: Any) -> str:
 
 def long_help(path: str, command: Any, options: Sequence[Any]) -> str:
     """The text of `--help`: short prose, and all flags below headings."""
-    text = parse_help(command.help)
+    text = help_of(path, command.help)
     lines = [*usage(path, command, text), *list_of_examples(text)]
     for paragraph in text.paragraphs:
         filled = textwrap.wrap(paragraph, WIDTH, break_long_words=False, break_on_hyphens=False)
@@ -133,4 +138,4 @@ def list_of_commands(group: Any, blank: list[str]) -> Iterator[str]:
     for heading, names in group.headings.items():
         yield from (*blank, f"{heading}:")
         for name in names:
-            yield f"  {name.ljust(longest)}  {parse_help(group.commands[name].help).summary}"
+            yield f"  {name.ljust(longest)}  {group.commands[name].help}"

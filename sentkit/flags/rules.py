@@ -160,7 +160,7 @@ def expand_flags(command: Callable[..., None], values: Values | None = None) -> 
             values[name] = record(**{flag: values.pop(flag) for flag in flags})
         command(**values)
 
-    run.__doc__ = text
+    run.__doc__ = text.strip()
     del run.__wrapped__  # otherwise typer reads the parameters of the wrapped command
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
