@@ -131,19 +131,14 @@ def exit_code(error: BaseException, console: Console) -> int | None:
         console.error(f"{name}: {problem}" if name else problem, advice)
         return IO_FAILED
     if isinstance(error, Exception) and not isinstance(error, typer.Exit | typer.Abort):
-        return unexpected_error(error, console)
+        return report_bug(error, console)
     return None
 
 
-def unexpected_error(error: Exception, console: Console) -> int | None:
+def report_bug(error: Exception, console: Console) -> int | None:
     """Report a bug, unless the error replaced the exception of a signal."""
-    stopped = raised_signal()
-    if stopped is None:
-        return report_bug(error, console)
-    return exit_code(KeyboardInterrupt() if stopped == signal.SIGINT else SystemExit(), console)
-
-
-def report_bug(error: Exception, console: Console) -> int:
+    if (stopped := raised_signal()) is not None:
+        return exit_code(KeyboardInterrupt() if stopped == signal.SIGINT else SystemExit(), console)
     advice = "the traceback cannot be written to a temporary file"
     with contextlib.suppress(OSError):
         with tempfile.NamedTemporaryFile("w", prefix="sentkit-", suffix=".log", delete=False) as file:

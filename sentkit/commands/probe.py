@@ -71,7 +71,12 @@ def probe(
     values = None if penalties is None else parse_penalties(penalties)
     check_folds(folds, values, test)
     classifier = output.path if is_store(output.path) else None
-    check_classifier(classifier, train.paths, name, few_shot)
+    if classifier and len(train.paths) > 1:
+        raise UsageError(
+            f"-o {classifier}: one TRAIN file makes one classifier; {len(train.paths)} are given"
+        )
+    if classifier and (name != "logreg" or few_shot is not None):
+        raise UsageError(f"-o {classifier}: a classifier needs --head logreg, without --few-shot")
     report = replace(output, path="-") if classifier else output
     check_rows_output(report.path)
     probe_options = ProbeOptions(
@@ -109,16 +114,6 @@ def probe(
             texts=["file", "encoder"],
             optional=["encoder"],
         )
-
-
-def check_classifier(path: str | None, files: list[str], head: str, few_shot: int | None) -> None:
-    """Check that a classifier for -o exists: one regression, fitted to all rows of one file."""
-    if path is None:
-        return
-    if len(files) > 1:
-        raise UsageError(f"-o {path}: one TRAIN file makes one classifier; {len(files)} are given")
-    if head != "logreg" or few_shot is not None:
-        raise UsageError(f"-o {path}: a classifier needs --head logreg, without --few-shot")
 
 
 def check_folds(folds: int | None, penalties: list[float] | None, test: str | None) -> None:

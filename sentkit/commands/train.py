@@ -1,7 +1,7 @@
 """`sentkit train`: fine-tuning of an encoder on rows."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -118,8 +118,7 @@ def train(
         from sentkit.training.options import TrainOptions
         from sentkit.training.runs.command import perform
 
-        given = given_settings(set_ or [], {"epochs": epochs, "batch": batch, "lr": lr}, console)
-        check_dev(dev, given)
+        given = given_settings(set_ or [], {"epochs": epochs, "batch": batch, "lr": lr}, dev, console)
         grid = combinations(kind.Settings, given)
         sweep = folders_of(Path(output.path), numbers("--seed", seed), grid)
         built = [build(kind.Settings, kind.presets, preset, words_for(given | each)) for each in grid]
@@ -181,18 +180,23 @@ def train(
 
 
 def given_settings(
-    assignments: Sequence[str], flags: Mapping[str, float | None], console: Console
+    assignments: Sequence[str], flags: Mapping[str, float | None], dev: str | None, console: Console
 ) -> dict[str, str]:
     """The value of each setting that --set or another flag gives.
 
     The order of options on the command line is not available here, so a flag always overrides --set.
     """
+    from sentkit.training.recipe import OF_DEV
+
     given = {name: str(value) for name, value in flags.items() if value is not None}
     for each in assignments:
         name, value = assignment(each)
         if name in given and value != given[name]:
             console.warn(f"--set {each} has no effect: --{name} {given[name]} overrides it")
-    return dict(map(assignment, assignments)) | given
+    given = dict(map(assignment, assignments)) | given
+    if dev is None and (idle := next((name for name in given if name in OF_DEV), None)):
+        raise UsageError(f"{idle} has no effect without --dev")
+    return given
 
 
 def random_start(
@@ -265,15 +269,6 @@ def command_lines(
         for seed in folders.seeds:
             output = option("-o", str(folders.of_seed(seed)))
             yield shlex.join([*words, *settings, "--seed", str(seed), *output])
-
-
-def check_dev(dev: str | None, given: Iterable[str]) -> None:
-    """Refuse settings that have no effect without --dev."""
-    from sentkit.training.recipe import OF_DEV
-
-    idle = [name for name in given if name in OF_DEV]
-    if dev is None and idle:
-        raise UsageError(f"{idle[0]} has no effect without --dev")
 
 
 def say_stopping(console: Console) -> None:

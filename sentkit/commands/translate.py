@@ -1,7 +1,7 @@
 """`sentkit translate`: the texts of rows, translated by a sequence-to-sequence model."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from sentkit.console import Console, RowProgress
 from sentkit.errors import UsageError
@@ -11,8 +11,7 @@ from sentkit.flags.rules import Needs, Range
 from sentkit.training.settings import ours, parsed
 
 if TYPE_CHECKING:
-    from sentkit.formats.rows.kinds import OneText
-    from sentkit.model.translation.translate import Counts, Translated, Translator
+    from sentkit.model.translation.translate import Counts, Translator
 
 GROUP = 1024  # rows; a translation takes a thousand times as long as a vector
 
@@ -94,7 +93,11 @@ def translate(
         texts = OneText(common_fields(inputs), keep, replace=replace)
         console.note(f"loading {checkpoint.name}")
         translator = Translator(checkpoint, translation_options, device=device, precision=precision)
-        report_limits(translator, console)
+        console.warn(*translator.notes)
+        limits = translator.limits
+        how = "sampled" if sample else f"{limits.beams} beams"
+        lengths = f"reads {limits.read} tokens, writes {limits.written}"
+        console.note(f"{how}, {lengths}, {translator.device}, {translator.precision}")
         groups = prepare(
             inputs.blocks(texts),
             translator.source,
@@ -106,24 +109,12 @@ def translate(
         counts, progress = Counts(), RowProgress(console, inputs=inputs)
         with output.open() as out:
             for group in translate_groups(groups, translator, budget):
-                write(group, texts, out)
+                for row, made in zip(group.rows, group.made, strict=True):
+                    out.write(texts.put(row, None if made is None else made.text) + b"\n")
+                out.flush()  # the reader of the pipe gets each group immediately
                 progress.add(len(group.rows), counts.take(group))
     progress.done()
     report_totals(counts, translator, console)
-
-
-def write(group: "Translated", texts: "OneText", out: BinaryIO) -> None:
-    for row, made in zip(group.rows, group.made, strict=True):
-        out.write(texts.put(row, None if made is None else made.text) + b"\n")
-    out.flush()  # the reader of the pipe gets each group immediately
-
-
-def report_limits(translator: "Translator", console: Console) -> None:
-    console.warn(*translator.notes)
-    limits = translator.limits
-    how = "sampled" if translator.options.sample else f"{limits.beams} beams"
-    lengths = f"reads {limits.read} tokens, writes {limits.written}"
-    console.note(f"{how}, {lengths}, {translator.device}, {translator.precision}")
 
 
 def report_totals(counts: "Counts", translator: "Translator", console: Console) -> None:

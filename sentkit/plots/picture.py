@@ -132,8 +132,11 @@ class Picture:
             title = {"panel": panel.title} if panel.title else {}
             for series in panel.series:
                 yield from (title | record for record in series_records(panel, series))
-            if panel.grid is not None:
-                yield from (title | record for record in grid_records(panel, panel.grid))
+            if (grid := panel.grid) is not None:
+                for row, column in np.argwhere(np.isfinite(grid.values)):
+                    place = {panel.x.name: named(panel.x, grid.x[column])}
+                    place[panel.y.name] = named(panel.y, grid.y[row])
+                    yield {**title, **place, grid.name: number(grid.values[row, column])}
 
 
 def series_records(panel: Panel, series: Series) -> Iterator[Record]:
@@ -147,14 +150,6 @@ def series_records(panel: Panel, series: Series) -> Iterator[Record]:
         if series.low is not None and series.high is not None:
             record[f"{panel.y.name}_interval"] = [number(series.low[place]), number(series.high[place])]
         yield record
-
-
-def grid_records(panel: Panel, grid: Grid) -> Iterator[Record]:
-    for row, y in zip(grid.values.tolist(), grid.y.tolist(), strict=True):
-        for value, x in zip(row, grid.x.tolist(), strict=True):
-            if np.isfinite(value):
-                place = {panel.x.name: named(panel.x, x), panel.y.name: named(panel.y, y)}
-                yield {**place, grid.name: number(value)}
 
 
 def named(axis: Axis, value: float) -> float | str | None:

@@ -28,7 +28,7 @@ LABELS = {
     "norm": "norm of the gradient",
     "dev": "Spearman x 100 on --dev",
 }
-LAYER = re.compile(r"(?P<model>[^/]+)/L(?P<layer>\d+):(?P<readout>.+)")
+LAYER = re.compile(r"L(?P<layer>\d+):(?P<readout>.+)")
 LOG = "steps.jsonl"  # the log of a run, in its folder
 MEASURED = ("loss", "norm")  # fields of every step
 
@@ -110,44 +110,39 @@ def titles(paths: Sequence[str]) -> list[str]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """A report of `sentkit score`; `layer` is None if the readout uses several layers or the last one."""
-
-    model: str
-    readout: str
-    layer: int | None
-    value: Value
-
-
 def sweep(inputs: Inputs, name: str) -> Picture:
-    """Figure 1 of SG-BERT: one panel per model, one line per readout."""
-    scores = [score for score in inputs.read(lambda row: score_of(row, name)) if score is not None]
-    if all(score.layer is None for score in scores):
+    """Figure 1 of SG-BERT: one panel per model, one line per readout.
+
+    A report without a layer, of the last one or of several, is a level.
+    """
+    scores: list[tuple[str, tuple[tuple[str, int | None], Value]]] = []  # model, readout and layer, value
+    for label, value in filter(None, inputs.read(lambda row: report_of(row, name))):
+        model, _, readout = label.partition("/")
+        match = LAYER.fullmatch(readout)
+        key = (match["readout"], int(match["layer"])) if match else (readout or model, None)
+        scores.append((model, (key, value)))
+    layered = {readout for _, ((readout, layer), _) in scores if layer is not None}
+    if not layered:
         advice = "sentkit encode --readout 'L*:cls,L*:mean' makes one file for each layer"
         raise DataError("no report has one layer", source=together(inputs.paths), advice=advice)
-    models = by_name((each.model, each) for each in scores)
-    layered = {score.readout for score in scores if score.layer is not None}
+    models = by_name(scores)
     panels = [lines_of(model, own, name, layered, several=len(models) > 1) for model, own in models.items()]
     return Picture(tuple(panels))
 
 
-def score_of(row: Row, name: str) -> Score | None:
-    if (report := report_of(row, name)) is None:
-        return None
-    label, value = report
-    if match := LAYER.fullmatch(label):
-        return Score(match["model"], match["readout"], int(match["layer"]), value)
-    model, _, readout = label.partition("/")
-    return Score(model, readout or model, None, value)
-
-
-def lines_of(model: str, scores: list[Score], name: str, layered: set[str], *, several: bool) -> Panel:
+def lines_of(
+    model: str,
+    scores: list[tuple[tuple[str, int | None], Value]],
+    name: str,
+    layered: set[str],
+    *,
+    several: bool,
+) -> Panel:
     """The lines of a model. Several reports of one layer and readout are those of several data sets.
 
     A readout in `layered` is a line in one of the panels, so a level of this readout has another name.
     """
-    groups = by_name([((score.readout, score.layer), score.value) for score in scores])
+    groups = by_name(scores)
     means = means_of_sets(
         groups, lambda key: f"{model}/{key[0] if key[1] is None else f'L{key[1]}:{key[0]}'}"
     )
