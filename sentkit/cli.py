@@ -24,8 +24,7 @@ from sentkit.console import Console
 from sentkit.errors import NoInputError, SentkitError
 from sentkit.escaping import without_secrets
 from sentkit.flag_values import closest_flag
-from sentkit.flags import help
-from sentkit.flags.rules import expand_flags
+from sentkit.flags import expand_flags, help
 from sentkit.process import (
     INTERRUPTED,
     is_first_process,

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from sentkit.flags import options
+from sentkit.flags import Range, options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Range
 
 if TYPE_CHECKING:
     from sentkit.augment.catalogue import RequestedOperation

@@ -2,9 +2,8 @@
 
 from typing import Annotated, Literal
 
-from sentkit.flags import options
+from sentkit.flags import Named, Range, Variable, options
 from sentkit.flags.rows import UnusualFlags
-from sentkit.flags.rules import Named, Range, Variable
 
 
 def cat(

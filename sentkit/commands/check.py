@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from sentkit.console import Console, TaskProgress
 from sentkit.errors import AnswerIsNo, UsageError
-from sentkit.flags import options
-from sentkit.flags.rules import Named, Needs, Range
+from sentkit.flags import Named, Needs, Range, options
 
 if TYPE_CHECKING:
     from sentkit.formats.vectors.folders import Status, VectorFolder

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from sentkit.console import TaskProgress, show, slow, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flag_values import numbers
-from sentkit.flags import options
+from sentkit.flags import Excludes, Needs, Range, excludes, options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Excludes, Needs, Range, excludes
 from sentkit.process import limit_threads
 from sentkit.training.settings import ours, parsed
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from sentkit.console import Console, RowProgress, print_table, print_text, show, slow
 from sentkit.errors import AnswerIsNo, UsageError
-from sentkit.flags import options
+from sentkit.flags import Excludes, Named, Needs, Range, options
 from sentkit.flags.rows import FieldFlags
-from sentkit.flags.rules import Excludes, Named, Needs, Range
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:

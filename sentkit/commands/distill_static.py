@@ -9,9 +9,8 @@ from sentkit.commands.encode import report_loading, report_spaces
 from sentkit.commands.export import NewFolderFlags
 from sentkit.console import RowProgress, TaskProgress
 from sentkit.errors import DataError, UsageError
-from sentkit.flags import options
+from sentkit.flags import Range, options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Range
 
 if TYPE_CHECKING:
     import numpy as np

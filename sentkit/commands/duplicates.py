@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 from sentkit.console import RowProgress, reading, show
 from sentkit.errors import UsageError
-from sentkit.flags import options
+from sentkit.flags import Excludes, Named, Needs, excludes, options
 from sentkit.flags.rows import StreamFlags
-from sentkit.flags.rules import Excludes, Named, Needs, excludes
 
 if TYPE_CHECKING:
     from sentkit.metrics.neighbours.duplicates import Comparison, Duplicates

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sentkit.console import Console
 from sentkit.errors import UsageError
-from sentkit.flags import options
-from sentkit.flags.rules import Named, words_of
+from sentkit.flags import Named, options, words_of
 from sentkit.process import version_of
 
 if TYPE_CHECKING:

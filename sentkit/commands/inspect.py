@@ -5,9 +5,8 @@ from typing import Annotated, Any
 
 from sentkit.console import print_text
 from sentkit.errors import AnswerIsNo, UsageError
-from sentkit.flags import options
+from sentkit.flags import Excludes, Named, Needs, excludes, options
 from sentkit.flags.rows import FieldFlags
-from sentkit.flags.rules import Excludes, Named, Needs, excludes
 
 MAX_LINES = 10
 IMPORTANT = (  # in this order, if present

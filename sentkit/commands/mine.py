@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING, Annotated
 
 from sentkit.console import Console, RowProgress, reading
-from sentkit.flags import options
+from sentkit.flags import Range, options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Range
 
 if TYPE_CHECKING:
     from sentkit.metrics.neighbours.negatives import Judge, MiningCounts, MiningOptions

@@ -5,9 +5,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from sentkit.console import Console, slow
-from sentkit.flags import options
+from sentkit.flags import Needs, Range, options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Needs, Range
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from sentkit.console import Console, RowProgress
 from sentkit.errors import UsageError
-from sentkit.flags import options
+from sentkit.flags import Named, options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Named
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from sentkit.console import Console, TaskProgress, show, watch_rows
 from sentkit.errors import UsageError
-from sentkit.flags import options
+from sentkit.flags import Excludes, Named, Needs, Range, options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Excludes, Named, Needs, Range
 from sentkit.process import threads_of_environment, usable_cpus
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from sentkit.console import Console, TaskProgress, terminal_width
 from sentkit.errors import AnswerIsNo, SentkitError, UsageError
 from sentkit.flag_values import numbers
-from sentkit.flags import options
-from sentkit.flags.rules import Named, Needs, Range
+from sentkit.flags import Named, Needs, Range, options
 from sentkit.process import threads_of_command
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 from sentkit.console import Console, show, slow
 from sentkit.errors import AnswerIsNo
 from sentkit.flag_values import numbers
-from sentkit.flags import options
+from sentkit.flags import Excludes, Needs, Range, excludes, options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Excludes, Needs, Range, excludes
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs

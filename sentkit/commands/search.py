@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 from sentkit.console import Console, RowProgress, print_table, reading
 from sentkit.errors import UsageError
 from sentkit.flag_values import parse_shard
-from sentkit.flags import options
+from sentkit.flags import Excludes, Named, Needs, Range, excludes, options
 from sentkit.flags.rows import RowFlags, StreamFlags
-from sentkit.flags.rules import Excludes, Named, Needs, Range, excludes
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.outputs import Paths

@@ -13,9 +13,8 @@ import typer
 from sentkit.console import Console, StepProgress, print_described, print_table, print_text, show, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flag_values import assignment, numbers
-from sentkit.flags import options
+from sentkit.flags import Named, Needs, Range, options, words_of
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Named, Needs, Range, words_of
 from sentkit.process import check_threads, is_first_process
 
 if TYPE_CHECKING:

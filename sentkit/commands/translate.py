@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from sentkit.console import Console, RowProgress
 from sentkit.errors import UsageError
-from sentkit.flags import options
+from sentkit.flags import Needs, Range, options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Needs, Range
 from sentkit.training.settings import ours, parsed
 
 if TYPE_CHECKING:

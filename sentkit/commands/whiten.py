@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from sentkit.console import Console
 from sentkit.errors import UsageError
-from sentkit.flags import options
+from sentkit.flags import Excludes, Named, Needs, Range, options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Excludes, Named, Needs, Range
 
 if TYPE_CHECKING:
     from sentkit.transforms.fitting import Fitted

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 from sentkit.console import Console, print_pairs
 from sentkit.errors import CannotCreateError, UsageError
-from sentkit.flags.rules import MAY_BE_EMPTY, Excludes, Named, Range, Variable
+from sentkit.flags import MAY_BE_EMPTY, Excludes, Named, Range, Variable
 from sentkit.process import may_have_gpu
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeVar
 from sentkit.console import Console
 from sentkit.errors import NoInputError, NoRowsError, UsageError
 from sentkit.flag_values import size
+from sentkit.flags import Excludes, Named
 from sentkit.flags.options import OutputFlags, check_paths
-from sentkit.flags.rules import Excludes, Named
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.outputs import Paths
