@@ -34,7 +34,7 @@ def hyphenated(name: str) -> str:
 
 
 def page(name: str, command: Any) -> str:
-    text = help_of(name, command.help)
+    text, title, words = help_of(name, command.help), escape(hyphenated(name)), name.split()
     arguments = [each for each in command.params if not is_flag(each)]
     synopsis = " ".join(rf"\fI{escape(argument.metavar)}\fR" for argument in arguments)
     synopsis, listed = rf"[\fIOPTIONS\fR] {synopsis}".rstrip(), [".SH OPTIONS"]
@@ -46,14 +46,20 @@ def page(name: str, command: Any) -> str:
     paragraphs = [text.summary, *(each for each in text.paragraphs if "Exit codes" not in each)]
     paragraphs += text.sections.pop("MANUAL", [])
     examples = [*text.examples, *"\n".join(text.sections.pop("EXAMPLES", [])).splitlines()]
-    lines = [*header(name, text.summary), ".SH SYNOPSIS", f".B {escape(name)}", synopsis]
-    lines += [".SH DESCRIPTION", *body(paragraphs), *listed]
-    for title, section in text.sections.items():
-        lines += [f".SH {title}", *body(section)]
-    names = [*above(name), *(inner for inner, _ in below(name, command))]
-    also = [*(f"{hyphenated(each)}(1)" for each in names), "sentkit-rows(5)"]
-    also += ["sentkit-methods(7)"] if name in ("sentkit", "sentkit train") else []
-    lines += [*tail(name, examples), ".SH SEE ALSO", *wrapped(", ".join(also))]
+    lines = [f'.TH {title.upper()} 1 "" "sentkit {__version__}" "sentkit manual"', ".SH NAME"]
+    lines += [rf"{title} \- {escape(text.summary[:1].lower() + text.summary[1:].rstrip('.'))}"]
+    lines += [".SH SYNOPSIS", f".B {escape(name)}", synopsis, ".SH DESCRIPTION", *body(paragraphs), *listed]
+    for heading, section in text.sections.items():
+        lines += [f".SH {heading}", *body(section)]
+    for heading, entries in help_of("all pages", "").sections.items():
+        lines.append(f".SH {heading}")
+        for key, _, meaning in (entry.partition(": ") for entry in entries):
+            if name in ONLY_ON.get(key, (name,)):
+                lines += [".TP", rf"\fB{escape(key)}\fR", *wrapped(meaning)]
+    above = [" ".join(words[:count]) for count in range(len(words) - 1, 0, -1)]
+    also = [f"{hyphenated(each)}(1)" for each in (*above, *(inner for inner, _ in below(name, command)))]
+    also += ["sentkit-rows(5)", *(["sentkit-methods(7)"] if name in ("sentkit", "sentkit train") else [])]
+    lines += [".SH EXAMPLES", *unfilled(examples), ".SH SEE ALSO", *wrapped(", ".join(also))]
     return "\n".join(lines) + "\n"
 
 
@@ -66,27 +72,15 @@ def commands_of(name: str, group: Any) -> Iterator[str]:
 
 def option(parameter: Any) -> Iterator[str]:
     shown, value = ", ".join(rf"\fB{escape(name)}\fR" for name in names_of(parameter)), value_of(parameter)
-    yield ".TP"
-    yield rf"{shown} \fI{escape(value)}\fR" if value else shown
+    yield from (".TP", rf"{shown} \fI{escape(value)}\fR" if value else shown)
     yield from wrapped(meaning_of(parameter))
-
-
-def header(name: str, summary: str) -> list[str]:
-    return [
-        f'.TH {escape(hyphenated(name).upper())} 1 "" "sentkit {__version__}" "sentkit manual"',
-        ".SH NAME",
-        rf"{escape(hyphenated(name))} \- {escape(summary[:1].lower() + summary[1:].rstrip('.'))}",
-    ]
 
 
 def body(paragraphs: Sequence[str]) -> Iterator[str]:
     """Paragraphs below a heading."""
     for place, paragraph in enumerate(paragraphs):
-        yield from ([".PP"] if place else [])
-        if "\n" in paragraph:
-            yield from unfilled(paragraph.split("\n"))
-        else:
-            yield from wrapped(paragraph)
+        yield from [".PP"] if place else []
+        yield from unfilled(paragraph.split("\n")) if "\n" in paragraph else wrapped(paragraph)
 
 
 def unfilled(lines: Iterable[str]) -> list[str]:
@@ -98,31 +92,12 @@ def wrapped(text: str) -> list[str]:
     return [escape(line) for line in textwrap.wrap(text, 78, break_long_words=False, break_on_hyphens=False)]
 
 
-def tail(name: str, examples: Sequence[str]) -> Iterator[str]:
-    for title, entries in help_of("all pages", "").sections.items():
-        yield f".SH {title}"
-        for key, _, meaning in (entry.partition(": ") for entry in entries):
-            if name in ONLY_ON.get(key, (name,)):
-                yield from (".TP", rf"\fB{escape(key)}\fR", *wrapped(meaning))
-    yield from (".SH EXAMPLES", *unfilled(examples))
-
-
-def above(name: str) -> list[str]:
-    """The pages that list this page: `sentkit whiten` and `sentkit` for `sentkit whiten fit`."""
-    words = name.split()
-    return [" ".join(words[:count]) for count in range(len(words) - 1, 0, -1)]
-
-
 def escape(text: str) -> str:
     """Escape backslashes, hyphens and a leading dot or quote for roff."""
     plain = text.replace("\\", r"\e").replace("-", r"\-")
     return r"\&" + plain if plain.startswith((".", "'")) else plain
 
 
-def write(folder: Path) -> None:
-    for name, page in pages().items():
-        (folder / "man1" / name).write_text(page)
-
-
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    for file, text in pages().items():
+        (Path(sys.argv[1]) / "man1" / file).write_text(text)
