@@ -35,7 +35,7 @@ def test_the_short_help_fits_on_a_screen(path):
 def test_the_long_help_has_little_prose(path):
     text, command = help.help_of(path, COMMANDS[path].help), COMMANDS[path]
     lines = help.long_help(path, command, command.params).splitlines()
-    start = len(text.examples) + len([*help.usage(path, command, text)]) + 1
+    start = len(help.opening(path, command, text))
     prose = lines[start : next(n for n, line in enumerate(lines) if n > start and line.endswith(":"))]
 
     assert len(lines) + 2 <= 75  # 2: the path of the man page

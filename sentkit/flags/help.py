@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -83,18 +84,18 @@ def short_help(path: str, command: Any) -> str:
     text = help_of(path, command.help)
     more = f"More: {path} --help, man {path.replace(' ', '-')}"
     if hasattr(command, "commands"):
-        lines = [*[*usage(path, command, text)][:-1], *list_of_commands(command, blank=[])]
+        lines = [*opening(path, command, text)[:3], *list_of_commands(command, blank=[])]
         return "\n".join([*lines, f"Example: {text.examples[0]}", more])
     by_name = {name: each for each in command.params for name in names_of(each)}
     flags = list_of_flags(map(by_name.__getitem__, text.most_used))
-    lines = [*usage(path, command, text), *list_of_examples(text), "", MOST_USED, *flags]
+    lines = [*opening(path, command, text), "", MOST_USED, *flags]
     return "\n".join([*lines, "", more])
 
 
 def long_help(path: str, command: Any, options: Sequence[Any]) -> str:
     """The text of `--help`: short prose, and all flags below headings."""
     text = help_of(path, command.help)
-    lines = [*usage(path, command, text), *list_of_examples(text)]
+    lines = opening(path, command, text)
     for paragraph in text.paragraphs:
         filled = textwrap.wrap(paragraph, WIDTH, break_long_words=False, break_on_hyphens=False)
         lines += ["", *(paragraph.split("\n") if "\n" in paragraph else filled)]
@@ -107,30 +108,25 @@ def long_help(path: str, command: Any, options: Sequence[Any]) -> str:
     return "\n".join(lines)
 
 
-def usage(path: str, command: Any, text: Help) -> Iterator[str]:
+def opening(path: str, command: Any, text: Help) -> list[str]:
+    """The first lines of both texts."""
     arguments = "COMMAND" if hasattr(command, "commands") else ""
     arguments += " ".join(each.metavar for each in command.params if not is_flag(each))
-    yield from (f"Usage: {path} [OPTIONS] {arguments}".rstrip(), "", text.summary, "")
-
-
-def list_of_examples(text: Help) -> list[str]:
-    return ["Examples:", *(f"  {line}" for line in text.examples)]
+    usage = f"Usage: {path} [OPTIONS] {arguments}".rstrip()
+    return [usage, "", text.summary, "", "Examples:", *(f"  {line}" for line in text.examples)]
 
 
 def list_of_flags(parameters: Iterable[Any]) -> Iterator[str]:
+    """The names and the meaning of each flag in two columns."""
     for each in parameters:
-        yield from entry(
-            " ".join(filter(None, (", ".join(names_of(each)), value_of(each)))), meaning_of(each)
-        )
-
-
-def entry(names: str, meaning: str) -> list[str]:
-    """One flag: its names and its meaning in two columns."""
-    rest = f"{' ' * NAMES}"
-    lines = textwrap.wrap(meaning, WIDTH - NAMES, break_long_words=False, break_on_hyphens=False) or [""]
-    first = f"  {names}".ljust(NAMES)
-    start = [f"{first}{lines[0]}"] if len(names) + 4 <= NAMES else [first, f"{rest}{lines[0]}"]
-    return [*start, *(f"{rest}{line}" for line in lines[1:])]
+        names = " ".join(filter(None, ("  " + ", ".join(names_of(each)), value_of(each))))
+        if len(names) + 2 > NAMES:
+            yield names.ljust(NAMES)
+            names = ""
+        meaning = meaning_of(each)
+        lines = textwrap.wrap(meaning, WIDTH - NAMES, break_long_words=False, break_on_hyphens=False)
+        for first, line in zip_longest([names], lines or [""], fillvalue=""):
+            yield f"{first.ljust(NAMES)}{line}"
 
 
 def list_of_commands(group: Any, blank: list[str]) -> Iterator[str]:
