@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from sentkit import __version__, completion
-from sentkit.console import Console
+from sentkit.console import Console, close_bar
 from sentkit.errors import NoInputError, SentkitError
 from sentkit.escaping import without_secrets
 from sentkit.flag_values import closest_flag
@@ -87,6 +87,7 @@ def handle_errors(command: Callable[P, None], name: str) -> Callable[P, None]:
                 command(*args, **kwargs)
                 if sys.stdout is not None:
                     sys.stdout.flush()
+            close_bar()
         except BaseException as error:
             code = exit_code(error, console)
             if code is None:

@@ -78,7 +78,6 @@ def build_entries(
         if not averages:
             warn_left_out(words, console)
             raise NoRowsError(inputs.paths)
-    progress.done()
     warn_left_out(words, console)
     report_work(tally, encoder, progress)
     note = {  # for the training of another model on the entries

@@ -109,7 +109,6 @@ def compared_with(
     sides = SidesOfModel(inputs, name, encode)
     sides.readers[1].emb, sides.readers[1].width = encoder.specs[0].emb, encoder.width
     record, sample = difference(sides, None, **measures, kept=EXPLAINED)
-    progress.done()
     console.warn(*encoder.remarks(tally))
     if sides.blank:
         console.warn(f"{sides.blank} rows with a blank text are left out")

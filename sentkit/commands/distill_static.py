@@ -109,7 +109,6 @@ def count_tokens(
         counts += np.bincount(numbers, minlength=size)
         rows += len(block)
         progress.add(len(block), len(numbers))
-    progress.done()
     if not counts.any():
         raise DataError("the texts have no tokens", source=together(inputs.paths))
     return rows, counts

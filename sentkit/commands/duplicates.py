@@ -109,7 +109,6 @@ def duplicates(
                     show(pairs(found), lines, out, as_table=True, texts=("a", "b"), pairs=True)
                 else:
                     out.writelines(json_of(pair) + b"\n" for pair in pairs(found))
-        progress.done()
 
 
 def check_form(shown: list[str], form: str | None, *, json: bool) -> None:

@@ -60,7 +60,6 @@ def mine(
                     out.writelines(lines(pair, negatives, triplets=triplets))
                 out.flush()  # the reader of a slow pipe gets each block immediately
                 progress.add(len(block))
-        progress.done()
     report(miner.counts, mining, console)
 
 

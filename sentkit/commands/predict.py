@@ -85,7 +85,6 @@ def predict(
                     out.writelines(line + b"\n" for line in with_fields(good, new))
                 out.flush()  # the reader of the pipe gets each group immediately
                 progress.add(len(block))
-    progress.done()
 
 
 def outputs_of(

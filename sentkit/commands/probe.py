@@ -57,7 +57,6 @@ def probe(
       --seed N: Random seed.
     """
     from sentkit.formats.files import check_input
-    from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.store import is_store
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.labels import Watch
@@ -77,7 +76,7 @@ def probe(
     if classifier and (name != "logreg" or few_shot is not None):
         raise UsageError(f"-o {classifier}: a classifier needs --head logreg, without --few-shot")
     report = replace(output, path="-") if classifier else output
-    check_rows_output(report.path)
+    report.check_rows()
     probe_options = ProbeOptions(
         label=train.theirs(label),
         head=name,

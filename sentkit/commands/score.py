@@ -92,13 +92,12 @@ def score(
       --keep-vectors: For pairs: keep the vectors in the rows.
     """
     from sentkit.formats.outputs.outputs import open_output
-    from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
 
     console, per_query = run.console("score"), gold_flags.per_query
     options.check_threshold(threshold, metric)
-    for path in filter(None, (output.path, per_query)):
-        check_rows_output(path)
+    for path in (output.path, per_query or "-"):
+        options.OutputFlags(path, output.force).check_rows()
     reads = {
         "--baseline": gold_flags.baseline,
         "--qrels": gold_flags.qrels,

@@ -99,7 +99,6 @@ def search(
           [default: as recorded; static for files]
     """
     from sentkit.formats.files import check_input
-    from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.store import Store, is_store
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VectorReader
     from sentkit.metrics.neighbours.corpus import read_search_corpus
@@ -128,7 +127,7 @@ def search(
         part=(part.number or part.count, part.count) if part else None,
         device=options.find_device(device or "cpu"),
     )
-    check_rows_output(output.path)
+    output.check_rows()
     reads = {"--corpus": query.corpus, "--rescore": rescore}
     stored_files = [path for path in reads.values() if path is not None]
     for path in (*query.files, *stored_files):
@@ -162,7 +161,6 @@ def search(
         progress = RowProgress(console, inputs=inputs)
         answered.report = progress.add
         write(answered, out, "flat" if flat else "rows" if as_rows else "table")
-        progress.done()
     console.warn(*corpus.left_out, *(encoded.remarks if encoded else ()))
 
 
@@ -213,7 +211,6 @@ def encoded_corpus(
     progress = RowProgress(console, inputs=inputs)
     rows = encoded_files(inputs, encoder, progress.add)
     table = in_memory(inputs, rows.blocks(), lambda: (rows.names, rows.emb), named=True)
-    progress.done()
     console.warn(*encoder.notes, *rows.remarks)
     return SearchCorpus(table, with_id=True), rows.record
 

@@ -112,7 +112,6 @@ def translate(
                     out.write(texts.put(row, None if made is None else made.text) + b"\n")
                 out.flush()  # the reader of the pipe gets each group immediately
                 progress.add(len(group.rows), counts.take(group))
-    progress.done()
     report_totals(counts, translator, console)
 
 

@@ -28,12 +28,11 @@ class TransformFlags(options.OutputFlags):
 
     def check(self) -> None:
         """Refuse an invalid or existing output, before any work."""
-        from sentkit.formats.outputs.outputs import refuse_existing
         from sentkit.formats.vectors.store import SUFFIX, is_store
 
         if self.path != "-" and not is_store(self.path):
             raise UsageError(f"{self.path}: the name of a transform ends in {SUFFIX}")
-        refuse_existing(self.path, force=self.force)
+        self.check_creatable()
 
     def write(self, fitted: "Fitted", console: Console) -> None:
         with self.open() as out:
@@ -133,11 +132,10 @@ def apply(
     Flags:
       -t, --transform PATH: A transform from sentkit whiten fit or merge.
     """
-    from sentkit.formats.outputs.outputs import refuse_existing
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.transforms.applying import apply_transform
 
     console = run.console("whiten apply")
-    refuse_existing(output.path, force=output.force)
+    output.check_creatable()
     with row_flags.open(console, output, known=VECTOR_FIELDS, reads={"--transform": transform}) as inputs:
         apply_transform(inputs, transform, output.path, output.form(replace=True))
