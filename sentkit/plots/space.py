@@ -4,8 +4,8 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Generic, TypeVar
+from operator import itemgetter
+from typing import TypeVar
 
 import numpy as np
 
@@ -95,39 +95,27 @@ def read_items(inputs: Inputs, path: str, options: SpaceOptions, warn: Warn) -> 
                     yield Item(vectors, number, label, gold, text)
 
     if options.gold is not None:
-        ends = extremes(items(), options.each, options.seed, labelled=options.label is not None)
-        check_width(reader.width or 1, path)
-        return ends
-    sample: Sample[Item] = Sample(options.most, options.seed)
-    for item in items():
-        sample.add(item)
+        found = extremes(items(), options.each, options.seed, labelled=options.label is not None)
+    else:
+        found, rows = sampled(items(), options.most, options.seed)
+        if rows > len(found):
+            warn(f"{readable(path)}: the picture has a random sample of {options.most} of {rows} rows")
     check_width(reader.width or 1, path)
-    if sample.seen > len(sample.items):
-        warn(f"{readable(path)}: the picture has a random sample of {options.most} of {sample.seen} rows")
-    return sample.items
+    return found
 
 
 T = TypeVar("T")
 
 
-class Sample(Generic[T]):
-    """A uniform random sample of at most `most` items of a stream (algorithm R), in their order."""
-
-    def __init__(self, most: int, seed: int) -> None:
-        self.most, self.seen = most, 0
-        self.random = np.random.Generator(np.random.Philox(seed))
-        self._kept: list[tuple[int, T]] = []
-
-    def add(self, item: T) -> None:
-        self.seen += 1
-        if self.seen <= self.most:
-            self._kept.append((self.seen, item))
-        elif (place := int(self.random.integers(0, self.seen))) < self.most:
-            self._kept[place] = self.seen, item
-
-    @property
-    def items(self) -> list[T]:
-        return [item for _, item in sorted(self._kept, key=lambda kept: kept[0])]
+def sampled(items: Iterable[T], most: int, seed: int) -> tuple[list[T], int]:
+    """A uniform random sample of at most `most` items (algorithm R), in their order, and the number of all."""
+    random, seen, kept = np.random.Generator(np.random.Philox(seed)), 0, list[tuple[int, T]]()
+    for seen, item in enumerate(items, start=1):
+        if seen <= most:
+            kept.append((seen, item))
+        elif (place := int(random.integers(0, seen))) < most:
+            kept[place] = seen, item
+    return [item for _, item in sorted(kept, key=itemgetter(0))], seen
 
 
 def extremes(items: Iterable[Item], count: int, seed: int, *, labelled: bool) -> list[Item]:
@@ -136,24 +124,20 @@ def extremes(items: Iterable[Item], count: int, seed: int, *, labelled: bool) ->
     Of equal scores, random pairs. Unless they are `labelled`, the label is the range of the scores.
     """
     random = np.random.Generator(np.random.Philox(seed))
-    ends: list[list[tuple[float, Item]]] = [[], []]
+    ends: list[list[tuple[float, float, Item]]] = [[], []]  # score, random number
     for block in blocks(items, ROWS_PER_BLOCK):
         drawn = [(float(random.random()), item) for item in block]
         for place, sign in enumerate((1, -1)):
-            key = partial(rank, sign)
-            ends[place] = heapq.nlargest(count, ends[place] + drawn, key=key)
+            best = [(sign * item.gold, draw, item) for draw, item in drawn]
+            ends[place] = heapq.nlargest(count, ends[place] + best, key=itemgetter(0, 1))
     kept: dict[int, Item] = {}
     for end in ends:
-        chosen = [item for _, item in end if item.number not in kept]
+        chosen = [item for *_, item in end if item.number not in kept]
         if chosen:
             low, high = min(item.gold for item in chosen), max(item.gold for item in chosen)
             name = f"score {low:g}" if low == high else f"score {low:g} to {high:g}"
             kept |= {each.number: each if labelled else replace(each, label=name) for each in chosen}
     return [kept[number] for number in sorted(kept)]
-
-
-def rank(sign: int, drawn: tuple[float, Item]) -> tuple[float, float]:
-    return sign * drawn[1].gold, drawn[0]
 
 
 def panel_of(path: str, title: str, items: Sequence[Item], options: SpaceOptions, warn: Warn) -> Panel:
@@ -171,7 +155,12 @@ def panel_of(path: str, title: str, items: Sequence[Item], options: SpaceOptions
     places = places.reshape(len(items), size, 2)
     numbered = size > 1 and len(items) <= NUMBERED
     close = np.hypot(*(places[:, -1] - places[:, 0]).T) < CLOSE * np.ptp(places, axis=(0, 1)).max()
-    series, names = [], names_of_clusters(items) if options.label == CLUSTER else {}
+    series, names = [], dict[str, str]()
+    if options.label == CLUSTER:  # the best keywords of each cluster in the texts of the picture
+        labels = sorted({item.label for item in items} - {NOISE}, key=natural)
+        texts = ((labels.index(item.label), item.text) for item in items if item.label != NOISE)
+        words = keywords(texts, len(labels), KEYWORDS)
+        names = {name: f"{name}: {' '.join(own)}" for name, own in zip(labels, words, strict=True) if own}
     for name, chosen in grouped([item.label for item in items], path, warn):
         points = [number for number in chosen for _ in range(size)]  # the number of the item of each point
         fields: dict[str, list[object]] = {"row": [items[number].number for number in points]}
@@ -187,14 +176,6 @@ def panel_of(path: str, title: str, items: Sequence[Item], options: SpaceOptions
             Series(names.get(name, name), x, y, marks=marks, joined=size, faint=faint, fields=fields)
         )
     return Panel(Axis("x", axes[0]), Axis("y", axes[1]), tuple(series), title=title, square=True)
-
-
-def names_of_clusters(items: Sequence[Item]) -> dict[str, str]:
-    """The number of each cluster with its best keywords in the texts of the picture; not of noise, -1."""
-    labels = sorted({item.label for item in items} - {NOISE}, key=natural)
-    texts = ((labels.index(item.label), item.text) for item in items if item.label != NOISE)
-    words = keywords(texts, len(labels), KEYWORDS)
-    return {name: f"{name}: {' '.join(own)}" for name, own in zip(labels, words, strict=True) if own}
 
 
 OTHERS = "other labels"

@@ -113,14 +113,11 @@ def test_a_large_file_is_sampled(sentkit):
 
 def test_every_row_is_drawn_equally_often():
     """Algorithm R: of 6 items each is in half of the samples of 3."""
-    from sentkit.plots.space import Sample
+    from sentkit.plots.space import sampled
 
     counts = np.zeros(6)
     for seed in range(2000):
-        sample = Sample(3, seed)
-        for item in range(6):
-            sample.add(item)
-        counts[sample.items] += 1
+        counts[sampled(range(6), 3, seed)[0]] += 1
 
     assert counts / 2000 == pytest.approx(0.5, abs=0.05)
 
