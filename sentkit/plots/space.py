@@ -108,7 +108,7 @@ T = TypeVar("T")
 
 
 def sampled(items: Iterable[T], most: int, seed: int) -> tuple[list[T], int]:
-    """A uniform random sample of at most `most` items (algorithm R), in their order, and the number of all."""
+    """A uniform random sample of so many items (algorithm R), in their order, and the number of all items."""
     random, seen, kept = np.random.Generator(np.random.Philox(seed)), 0, list[tuple[int, T]]()
     for seen, item in enumerate(items, start=1):
         if seen <= most:

@@ -85,10 +85,9 @@ def read_vectors(path: str) -> tuple[Float32, Sequence[int]]:
             block.rows.refuse_all("this row has several vectors; expected rows with one vector")
         return block
 
-    blocks = (
-        zip(each.rows.numbers, each.vectors[:, 0], strict=True) for each in reader.blocks_of(path, check)
-    )
-    rows, _ = sampled(chain.from_iterable(blocks), MOST, seed=0)
+    blocks = reader.blocks_of(path, check)
+    items = (zip(each.rows.numbers, each.vectors[:, 0], strict=True) for each in blocks)
+    rows, _ = sampled(chain.from_iterable(items), MOST, seed=0)
     vectors = np.array([vector for _, vector in rows])
     if len(vectors) < 3 or vectors.shape[1] < 2 or (vectors == vectors[0]).all():
         raise DataError("expected 3 or more vectors of 2 or more numbers, which differ", source=path)
