@@ -1,10 +1,11 @@
 """`sentkit predict`: the class or the score of every row."""
 
 from collections.abc import Iterator
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from sentkit.console import Console, RowProgress
-from sentkit.errors import UsageError
+from sentkit.errors import NoInputError, UsageError
 from sentkit.flags import Named, options
 from sentkit.flags.rows import RowFlags
 from sentkit.process import limit_threads
@@ -16,10 +17,8 @@ if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.vectors.vectors import VectorBlock
     from sentkit.labels.probes.saved import VectorClassifier
-    from sentkit.model import Model
     from sentkit.model.classifier import ClassifierModel
     from sentkit.model.encoding import Encoder
-    from sentkit.model.query_encoder import Recorded
     from sentkit.model.text.tokens import TextTokenizer
 
 
@@ -110,6 +109,7 @@ def outputs_of_probe(
     from sentkit.formats.rows.rows import with_first_row
     from sentkit.formats.vectors.store import common_fields, is_store
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VECTOR_NAMES, is_array
+    from sentkit.model import find_encoder
     from sentkit.model.query_encoder import Recorded
     from sentkit.transforms.steps import check_fitted
 
@@ -127,7 +127,15 @@ def outputs_of_probe(
             yield from classifier.outputs(begun)
             return
         recorded = Recorded(classifier.path, classifier.spec)
-        model = recorded_model(recorded, machine)
+        command = f"sentkit encode FILE -m MODEL | sentkit predict -m {quote(classifier.path)}"
+        if recorded.model is None:
+            problem = f"{classifier.path} does not name the model of its vectors, and the rows have none"
+            raise NoInputError(problem, advice=command)
+        try:  # without a download, because a data file must not start it
+            model = find_encoder(recorded.model, recorded.options(), **vars(machine), download=False)
+        except NoInputError as error:
+            advice = f"{classifier.path} was fitted on vectors of this model; if it has moved: {command}"
+            raise NoInputError(str(error), advice=advice) from error
         readout = model.readouts[0]
         console.report(f"the rows have no vectors; they are encoded with {model.name}, readout {readout}")
         texts = TextParser(fields, prompts=model.sides)
@@ -138,30 +146,6 @@ def outputs_of_probe(
             for places in classifier.checked(block).sift(inputs.rejects):
                 good = block.take(places)
                 yield good, classifier.outputs_of(good)
-
-
-def recorded_model(recorded: "Recorded", machine: options.MachineFlags) -> "Model":
-    """The model of the vectors of a probe; it is not downloaded, because a data file must not start it."""
-    from shlex import quote
-
-    from sentkit.errors import NoInputError
-    from sentkit.model import find_encoder
-
-    command = f"sentkit encode FILE -m MODEL | sentkit predict -m {quote(recorded.path)}"
-    if recorded.model is None:
-        problem = f"{recorded.path} does not name the model of its vectors, and the rows have none"
-        raise NoInputError(problem, advice=command)
-    try:
-        return find_encoder(
-            recorded.model,
-            recorded.options(),
-            device=machine.device,
-            precision=machine.precision,
-            download=False,
-        )
-    except NoInputError as error:
-        advice = f"{recorded.path} was fitted on vectors of this model; if it has moved: {command}"
-        raise NoInputError(str(error), advice=advice) from error
 
 
 def encoded_blocks(
