@@ -19,12 +19,12 @@ from typing import Annotated, Any, Literal, NoReturn, ParamSpec
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from sentkit import __version__, completion
+from sentkit import __version__, completion, manual
 from sentkit.console import Console, close_bar
 from sentkit.errors import NoInputError, SentkitError
 from sentkit.escaping import without_secrets
 from sentkit.flag_values import closest_flag
-from sentkit.flags import expand_flags, help
+from sentkit.flags import expand_flags
 from sentkit.process import (
     INTERRUPTED,
     is_first_process,
@@ -169,7 +169,7 @@ def page_of(command: str) -> Path | None:
 
 def print_short_help(context: typer.Context, parameter: Any, given: bool) -> None:
     if given and not context.resilient_parsing:
-        typer.echo(help.short_help(context.command_path, context.command))
+        typer.echo(manual.short_help(context.command_path, context.command))
         context.exit()
 
 
@@ -192,8 +192,8 @@ class Helpful:
         """Write the text of `--help`, with the path of the man page."""
         listed = [each for each in self.params if not each.hidden]  # type: ignore[attr-defined]
         page = page_of(ctx.command_path)
-        manual = f"\n\nFull manual: man {shlex.quote(str(page))}" if page is not None else ""
-        formatter.write(help.long_help(ctx.command_path, self, listed) + manual + "\n")
+        last = f"\n\nFull manual: man {shlex.quote(str(page))}" if page is not None else ""
+        formatter.write(manual.long_help(ctx.command_path, self, listed) + last + "\n")
 
 
 class Command(Helpful, TyperCommand):
@@ -251,7 +251,7 @@ def sentkit(
 def help_alone(context: typer.Context) -> None:
     """Without a subcommand, print the help and exit with 2."""
     if context.invoked_subcommand is None:
-        typer.echo(help.short_help(context.command_path, context.command), err=True)
+        typer.echo(manual.short_help(context.command_path, context.command), err=True)
         raise typer.Exit(2)
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from sentkit.cli import GROUPS, every_command
-from sentkit.flags.help import help_of
+from sentkit.manual import help_of
 
 PACKAGE = Path(__file__).parent.parent / "sentkit"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -64,6 +64,7 @@ MAY_IMPORT = {
         "escaping",
         "__init__",
         "completion",
+        "manual",
         "errors",
         "console",
         "flags",
@@ -71,7 +72,7 @@ MAY_IMPORT = {
         "process",
         "formats",
     },
-    "manual": {"__init__", "cli", "flags"},
+    "manual": {"__init__", "cli"},
     "completion": {"commands", "formats", "training"},
     "method": {"formats", "training"},
     "papers": {"arrays", "console", "errors", "flags", "formats", "model", "plots", "training", "transforms"},

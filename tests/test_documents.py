@@ -16,10 +16,9 @@ import numpy as np
 import pytest
 import typer
 
-from sentkit.cli import GROUPS, app, every_command
+from sentkit.cli import GROUPS, app, every_command, program
 from sentkit.errors import UsageError
-from sentkit.flags.help import PAGES, help_of
-from sentkit.manual import pages
+from sentkit.manual import PAGES, help_of, pages
 from sentkit.papers import PAPERS
 from sentkit.reports.suites import STS, published
 from sentkit.training.catalogue import load
@@ -137,7 +136,7 @@ def workplace(furnished, tmp_path):
 
 def test_the_committed_man_pages_are_the_generated_ones():
     """After a change of a flag: python -m sentkit.manual man"""
-    generated = pages()
+    generated = pages(program)
 
     assert [name for name, page in generated.items() if (ROOT / "man/man1" / name).read_text() != page] == []
 
@@ -169,7 +168,7 @@ def test_every_man_page_is_installed():
     files = [path.relative_to(ROOT / "man") for path in (ROOT / "man").rglob("*") if path.is_file()]
 
     assert build["shared-data"] == {"man": "share/man"}
-    assert {path.name for path in files if path.suffix == ".1"} == set(pages())
+    assert {path.name for path in files if path.suffix == ".1"} == set(pages(program))
     assert all(path.parent.name == f"man{path.suffix[1:]}" for path in files)
 
 
@@ -191,10 +190,10 @@ def checkout(tmp_path):
     programs = tmp_path / "checkout/.venv/bin"
     programs.mkdir(parents=True)
     (programs / "activate").write_text(f'PATH="{programs}:$PATH"\n')
-    with forking(tmp_path / "checkout") as program:
+    with forking(tmp_path / "checkout") as forked:
         for name, line in {
-            "python": f'[ "$2" = pip ] || exec {shlex.join(python_of(program))} "$@"',
-            "sentkit": f'exec {shlex.join(program)} "$@"',
+            "python": f'[ "$2" = pip ] || exec {shlex.join(python_of(forked))} "$@"',
+            "sentkit": f'exec {shlex.join(forked)} "$@"',
         }.items():
             (programs / name).write_text(f"#!/bin/sh\n{line}\n")
             (programs / name).chmod(0o755)

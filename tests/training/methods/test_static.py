@@ -13,9 +13,9 @@ from safetensors.numpy import load_file, save_file
 from torch.nn import functional as F
 
 from sentkit.errors import UsageError
-from sentkit.flags.help import PAGES
 from sentkit.formats.files import write_json
 from sentkit.formats.lexicons.model2vec import Table
+from sentkit.manual import PAGES
 from sentkit.model import find_encoder
 from sentkit.model.query_encoder import encoded_texts
 from sentkit.model.reading import ReadingOptions
