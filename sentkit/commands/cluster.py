@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from sentkit.console import follow_tasks, show, slow
+from sentkit.console import TaskProgress, show, slow, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flag_values import numbers
-from sentkit.flags import options
+from sentkit.flags import Excludes, Needs, Range, excludes, options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Excludes, Needs, Range, excludes
 from sentkit.process import limit_threads
 from sentkit.training.settings import ours, parsed
 
@@ -75,19 +74,6 @@ def cluster(
 ) -> None:
     """Group rows with similar vectors into clusters.
 
-    \b
-    Examples:
-      sentkit cluster news.safetensors -k 2
-      sentkit cluster news.safetensors -k 2 --describe --keywords 5
-      sentkit cluster news.safetensors --truth label --seed 0..9
-      sentkit cluster news.safetensors -k 2..4
-
-    Most used: [FILE]... -k --algorithm --truth --describe --centroids --seed -o
-
-    The command removes the vector of each row and adds "cluster", a number from 0. With
-    hdbscan, -1 means that the row belongs to no cluster; rows with an empty text have
-    it, too. If the output is a vector file, the vectors are kept. All rows are kept in memory.
-
     Flags:
       -k K|A..B: Number of clusters; several give a report. [default: with --truth, the number of classes]
       --algorithm: Clustering algorithm.
@@ -126,7 +112,9 @@ def cluster(
     if output.json is not None and not is_report:
         flag = "--json" if output.json else "--table"
         raise UsageError(f"{flag} can be used only with reports; rows are always JSON")
-    check_outputs(output, centroids, rows=not is_report)
+    output.check_rows(vectors=not is_report)
+    if centroids is not None:
+        options.OutputFlags(centroids, output.force).check_rows(vectors=True)
     settings = algorithm_options(set_ or [], algorithm, comparing.find())
     if from_centroids is None and ALGORITHMS[algorithm].counted:
         check_counts(counts, truth, settings.sample)
@@ -139,6 +127,8 @@ def cluster(
         reads={"--from-centroids": from_centroids},
         writes={"--centroids": centroids},
     ) as inputs:
+        watch_rows(console, inputs)
+        tasks = TaskProgress(console, "clusterings")
         work = ClusteringRun(
             inputs=inputs,
             warn=console.warn,
@@ -148,7 +138,7 @@ def cluster(
             options=settings,
             centroids=None if from_centroids is None else read_centroids(from_centroids),
             step=Normalize() if normalize else None,
-            watch=Watch(*follow_tasks(console, "clusterings", inputs), partial(slow, console)),
+            watch=Watch(tasks.begin, tasks.add, partial(slow, console)),
         )
         if truth is not None:
             optional = ["iterations", "inertia", "k"]
@@ -232,15 +222,3 @@ def report(
 ) -> None:
     with output.open() as out:
         show(records, lambda record: [line(record)], out, as_table=output.as_table, **layout)
-
-
-def check_outputs(output: options.OutputFlags, centroids: str | None, *, rows: bool) -> None:
-    """Refuse existing outputs and wrong suffixes, before any work."""
-    from sentkit.formats.outputs.outputs import check_creatable
-    from sentkit.formats.vectors.sinks import check_output, check_rows_output
-
-    (check_output if rows else check_rows_output)(output.path)
-    output.check_creatable()
-    if centroids is not None:
-        check_output(centroids)
-        check_creatable(centroids, force=output.force)

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from sentkit.console import Console, RowProgress, print_table, print_text, show, slow
 from sentkit.errors import AnswerIsNo, UsageError
-from sentkit.flags import options
+from sentkit.flags import Excludes, Named, Needs, Range, options
 from sentkit.flags.rows import FieldFlags
-from sentkit.flags.rules import Excludes, Named, Needs, Range
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
@@ -37,24 +36,6 @@ def diff(
     field_flags: FieldFlags,
 ) -> None:
     """Compare two encodings of the same texts, or one with a model.
-
-    \b
-    Examples:
-      sentkit diff old.jsonl new.jsonl
-      sentkit diff old.jsonl new.jsonl --worst 3 --fail-under cosine=0.99
-      sentkit diff new.jsonl -m CHECKPOINT
-      sentkit diff a.safetensors b.safetensors --key text_a --json
-
-    Most used: A [B] -m --key --top --worst --fail-under --json
-
-    If the widths are equal, the report has the number of equal vectors, the lowest,
-    1st-percentile and mean cosine of a row, the largest difference of two numbers, and
-    the ratio of the norms, B / A. For any widths, it has the share of the K nearest
-    neighbours that a row keeps, and the rank correlation of the similarities of pairs,
-    both from a random sample of 5,000 rows. With -m, B is what the model gives as
-    declared. If A differs, the report names the cause: another readout, no unit length,
-    a prompt, a length, lower case, positions, precision. A terminal shows a table;
-    otherwise the report is one line of JSON.
 
     Flags:
       A: Vector file or folder, rows with vectors, or .npy; '-' is stdin.
@@ -117,9 +98,8 @@ def compared_with(
 
     model = find_encoder(name, ReadingOptions(), device=machine.device, precision=machine.precision)
     console.warn(*model.notes)
-    encoder, tally, progress = model.encoder(), Tally(), RowProgress(console)
+    encoder, tally, progress = model.encoder(), Tally(), RowProgress(console, inputs=inputs)
     console.warn(*encoder.notes)
-    progress.share = inputs.meter.share
 
     def encode(rows: "RowBlock") -> Any:
         groups = prepare([rows], model.tokenizer, Rejects())
@@ -129,7 +109,6 @@ def compared_with(
     sides = SidesOfModel(inputs, name, encode)
     sides.readers[1].emb, sides.readers[1].width = encoder.specs[0].emb, encoder.width
     record, sample = difference(sides, None, **measures, kept=EXPLAINED)
-    progress.done()
     console.warn(*encoder.remarks(tally))
     if sides.blank:
         console.warn(f"{sides.blank} rows with a blank text are left out")

@@ -39,20 +39,6 @@ def encode(
 ) -> None:
     """Add a vector to every row.
 
-    \b
-    Examples:
-      printf 'a cat\\na dog\\n' | sentkit encode
-      sentkit encode titles.csv --field text=title -o titles.safetensors
-      sentkit encode pairs.jsonl -m CHECKPOINT | sentkit score --gold score
-      sentkit encode titles.txt -o DIR/ --shard 1/4 --resume
-
-    Most used: [FILE]... -m --field -o --shard --resume --reuse --store -n -v
-
-    The command adds "embedding" (for a pair "embedding_a" and "embedding_b") and
-    "_emb", the name of the space, and copies all other fields byte for byte. A
-    terminal shows only the first numbers of a vector. With --on-truncate mark, each
-    row also gets "n_tokens" and "truncated".
-
     Flags:
       --batch-tokens N: Tokens per batch. [default: by device]
       -n, --dry-run: Only count rows; estimate tokens, bytes, time and memory.
@@ -155,7 +141,7 @@ def stopping(console: Console, output: options.OutputFlags, *, active: bool) -> 
                 error.add_note("with -o DIR/, complete blocks are kept, and --resume continues")
             raise
         return
-    from sentkit.signals import RESUME, Interrupted, Stopped, handle_signals
+    from sentkit.process import RESUME, Interrupted, Stopped, handle_signals
 
     def check() -> None:
         if stop.requested:

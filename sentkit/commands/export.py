@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sentkit.console import Console
 from sentkit.errors import UsageError
-from sentkit.flags import options
-from sentkit.flags.rules import Named, words_of
+from sentkit.flags import Named, options, words_of
 from sentkit.process import version_of
 
 if TYPE_CHECKING:
@@ -38,22 +37,6 @@ def export(
     run: options.QuietFlags,
 ) -> None:
     """Write a checkpoint that declares its readout.
-
-    \b
-    Examples:
-      sentkit export -m BASE --readout mean-last2 -o ckpt
-      sentkit export -m CHECKPOINT --transform whitening.safetensors -o whitened
-      sentkit export --prompt 'query: ' --normalize -o queries
-      sentkit export -m CHECKPOINT --store float16 -o half
-
-    Most used: -m --readout --prompt --normalize --transform --store -o -f
-
-    The weights do not change, except with --store. The output is a Hugging Face folder
-    with sentkit.json and, if possible, with modules of sentence-transformers: averaged
-    layers become WeightedLayerPooling, a pooler or a transform becomes Dense, and unit
-    length becomes Normalize. The head of a language model is then left out. The modules
-    cannot express the readout prompt; in that case modules.json is not written, and the
-    head is kept. The readouts wk and wk-clip are refused.
 
     Flags:
       --store: Numbers of the weights; int8: only the table of a static model. [default: as they are]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from sentkit.console import Console, TaskProgress, terminal_width
 from sentkit.errors import AnswerIsNo, SentkitError, UsageError
 from sentkit.flag_values import numbers
-from sentkit.flags import options
-from sentkit.flags.rules import Named, Needs, Range
+from sentkit.flags import Named, Needs, Range, options
 from sentkit.process import threads_of_command
 
 if TYPE_CHECKING:
@@ -43,23 +42,6 @@ def report(
     run: options.RunFlags,
 ) -> None:
     """Evaluate checkpoints, beside the tables of papers.
-
-    \b
-    Examples:
-      sentkit report nano words:binary --pairs titles=pairs.jsonl
-      sentkit report nano first=nano#cls --data data --baseline nano
-      sentkit report nano --data data --paper sg-bert --table 1
-      sentkit report --paper sg-bert --table 1
-
-    Most used: [ROW]... --data --pairs --paper --table --baseline --format -o -v
-
-    A ROW is one line of the table. Its checkpoints are the seeds of one method, and
-    the line shows their mean and, in parentheses, their standard deviation (of a
-    sample). CHECKPOINT is a folder or a name as for "encode -m"; a pattern such as
-    'runs/seed-*'; or a folder with the folders seed-0, seed-1 and so on. Arguments with
-    the same NAME are seeds of one row, and so are runs/seed-0 and runs/seed-1, which
-    have the name runs. #READOUT selects a readout for this row, and @TRANSFORM a file of
-    "whiten fit" for its vectors, such as a flow.
 
     Flags:
       [ROW]...: [NAME=]CHECKPOINT[#READOUT[@TRANSFORM]]: a row; CHECKPOINT as for -m, a pattern, or a folder
@@ -115,7 +97,6 @@ def report(
     progress.begin(len(models) * len(tests))
     evaluator.report = lambda rows, tokens: progress.add(0, rows)
     found, failed = evaluator.evaluate_all(models, tests, console.error, progress.add)
-    progress.done()
     if not found:
         raise AnswerIsNo("all evaluations failed")
     measured = Measurement(rows, tests, found, intervals, compared).measure()

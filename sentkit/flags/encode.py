@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from sentkit.console import Console
 from sentkit.errors import UsageError
 from sentkit.flag_values import Shard, parse_shard, size, window
+from sentkit.flags import Needs
 from sentkit.flags.options import OutputFlags, VectorOutputFlags
-from sentkit.flags.rules import Needs
 from sentkit.process import most_threads
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ import orjson
 
 from sentkit.errors import DataError, NoInputError, SentkitError, UsageError
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.process import raised_signal
-from sentkit.signals import Interrupted
+from sentkit.process import Interrupted, raised_signal
 from sentkit.training.recipe import Recipe
 from sentkit.training.settings import KINDS, notes, readout
 

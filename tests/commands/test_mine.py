@@ -1,9 +1,11 @@
 """`mine`: negatives, forms of rows, and refusals."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
-from sentkit.commands.mine import SelectionFlags
+from sentkit.commands.mine import judge_of
 from support import BY_HAND, make_classifier
 
 FIELDS = ("anchor", "positive")
@@ -151,11 +153,12 @@ def test_a_judge_drops_candidates_as_a_loop_does(sentkit, judge, jsonl, tmp_path
 
 @pytest.mark.parametrize(("device", "expected"), [("cpu", "auto"), ("cuda:1", "cuda:1")])
 def test_a_judge_runs_on_the_gpu_of_the_command(monkeypatch, device, expected):
-    used = []
-    monkeypatch.setattr("sentkit.commands.mine.judge_of", lambda name, device: used.append((name, device)))
-    SelectionFlags(judge="j").options(device)
+    model = Mock()
+    model.return_value.answers.classes = ()
+    monkeypatch.setattr("sentkit.model.classifier.ClassifierModel", model)
+    judge_of("j", device)
 
-    assert used == [("j", expected)]
+    assert model.call_args.args == ("j", expected, "auto")
 
 
 @pytest.mark.parametrize(

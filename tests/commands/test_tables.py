@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from sentkit.console.tables import fitted, kept_columns, shortened
+from sentkit.console import fitted, kept_columns, shortened
 
 LONG = "a-file-with-a-name-that-is-too-long-for-any-terminal.jsonl"
 INTERVAL = "[a, b]: 95 % interval"

@@ -20,7 +20,7 @@ from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.model.encoding import Arrays
 from sentkit.model.transformer.bert import attend_packed, stop_graphs
 from sentkit.model.transformer.device import to_host
-from sentkit.signals import RESUME, Interrupted, Stop, Stopped
+from sentkit.process import RESUME, Interrupted, Stop, Stopped
 from sentkit.training.data.batches import Batch, Order, stream
 from sentkit.training.data.dev import Dev
 from sentkit.training.data.labelled import LabelledRows

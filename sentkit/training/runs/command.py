@@ -25,7 +25,7 @@ from sentkit.model.checkpoint.heads import fresh_head, head_tensors
 from sentkit.model.checkpoint.save_weights import architecture_to_initialise, write_fresh
 from sentkit.model.reading import default_readout
 from sentkit.model.transformer.device import pick_device
-from sentkit.signals import Stop
+from sentkit.process import Stop
 from sentkit.training.base import Base, StaticBase, open_base, open_named
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.batches import stream

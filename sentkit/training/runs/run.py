@@ -34,8 +34,7 @@ from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import WITH_POOLER
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.transformers_model import TransformersModel
-from sentkit.process import usable_cpus
-from sentkit.signals import RESUME, Aborted, Interrupted, Stop, Stopped
+from sentkit.process import RESUME, Aborted, Interrupted, Stop, Stopped, usable_cpus
 from sentkit.training.base import Base
 from sentkit.training.data.batches import stream
 from sentkit.training.data.dev import SPEARMAN, nan_lowest

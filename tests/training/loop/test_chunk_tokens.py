@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sentkit.errors import DataError, UnavailableError, UsageError
-from sentkit.signals import Stopped
+from sentkit.process import Stopped
 from sentkit.training.data.batches import chunks_of_tokens
 from sentkit.training.loop.gradient import Gradient, Memory, tokens_that_fit
 from sentkit.training.loop.processes import Processes

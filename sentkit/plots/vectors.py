@@ -1,10 +1,11 @@
-"""Vectors in two dimensions (figures 5 and 6 of SG-BERT): one panel per file."""
+"""Vectors in two dimensions, and similarities of all sentences or of pairs over their gold scores."""
 
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from operator import itemgetter
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,11 +16,15 @@ from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_of, scored
 from sentkit.formats.rows.rows import Inputs, blocks
-from sentkit.formats.vectors.store import fields_of
+from sentkit.formats.vectors.store import common_fields, fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.metrics.clustering.keywords import keywords
-from sentkit.plots.picture import Axis, Panel, Picture, Series
-from sentkit.plots.reports import Sample, titles
+from sentkit.metrics.neighbours.closest_pairs import matrix
+from sentkit.metrics.neighbours.corpus import naming_field
+from sentkit.metrics.sts.correlation import spearman
+from sentkit.metrics.sts.gold_pairs import GoldPairs, ScoreOptions, read_gold_pairs
+from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
+from sentkit.plots.reports import titles
 from sentkit.transforms.fitting import check_width
 from sentkit.transforms.kinds import moments_of, principal
 
@@ -31,6 +36,12 @@ CLOSE = 0.04  # of the width of the picture: the vectors of a pair have one numb
 ROWS_PER_BLOCK = 1024
 CLUSTER, NOISE = "cluster", "-1"  # field of `sentkit cluster`, and its value for rows of no cluster
 KEYWORDS = 3  # of a cluster in the legend
+MOST_SENTENCES = 100  # sentences
+WITH_NUMBERS = 8  # at most so many sentences have numbers in the cells
+FEW = 500  # at most so many pairs are drawn as points
+CELLS = 40  # of the density, on each axis
+Limits = tuple[tuple[float, float], tuple[float, float]]  # of the gold scores and of the similarities
+BANDS = 10  # of gold scores, for the medians
 Warn = Callable[[str], None]
 
 
@@ -57,6 +68,7 @@ class Item:
 
 
 def space(inputs: Inputs, options: SpaceOptions, warn: Warn) -> Picture:
+    """Figures 5 and 6 of SG-BERT: one panel per file."""
     panels = []
     for path, title in zip(inputs.paths, titles(inputs.paths), strict=True):
         items = read_items(inputs, path, options, warn)
@@ -94,16 +106,27 @@ def read_items(inputs: Inputs, path: str, options: SpaceOptions, warn: Warn) -> 
                     yield Item(vectors, number, label, gold, text)
 
     if options.gold is not None:
-        ends = extremes(items(), options.each, options.seed, labelled=options.label is not None)
-        check_width(reader.width or 1, path)
-        return ends
-    sample: Sample[Item] = Sample(options.most, options.seed)
-    for item in items():
-        sample.add(item)
+        found = extremes(items(), options.each, options.seed, labelled=options.label is not None)
+    else:
+        found, rows = sampled(items(), options.most, options.seed)
+        if rows > len(found):
+            warn(f"{readable(path)}: the picture has a random sample of {options.most} of {rows} rows")
     check_width(reader.width or 1, path)
-    if sample.seen > len(sample.items):
-        warn(f"{readable(path)}: the picture has a random sample of {options.most} of {sample.seen} rows")
-    return sample.items
+    return found
+
+
+T = TypeVar("T")
+
+
+def sampled(items: Iterable[T], most: int, seed: int) -> tuple[list[T], int]:
+    """A uniform random sample of so many items (algorithm R), in their order, and the number of all items."""
+    random, seen, kept = np.random.Generator(np.random.Philox(seed)), 0, list[tuple[int, T]]()
+    for seen, item in enumerate(items, start=1):
+        if seen <= most:
+            kept.append((seen, item))
+        elif (place := int(random.integers(0, seen))) < most:
+            kept[place] = seen, item
+    return [item for _, item in sorted(kept, key=itemgetter(0))], seen
 
 
 def extremes(items: Iterable[Item], count: int, seed: int, *, labelled: bool) -> list[Item]:
@@ -112,24 +135,20 @@ def extremes(items: Iterable[Item], count: int, seed: int, *, labelled: bool) ->
     Of equal scores, random pairs. Unless they are `labelled`, the label is the range of the scores.
     """
     random = np.random.Generator(np.random.Philox(seed))
-    ends: list[list[tuple[float, Item]]] = [[], []]
+    ends: list[list[tuple[float, float, Item]]] = [[], []]  # score, random number
     for block in blocks(items, ROWS_PER_BLOCK):
         drawn = [(float(random.random()), item) for item in block]
         for place, sign in enumerate((1, -1)):
-            key = partial(rank, sign)
-            ends[place] = heapq.nlargest(count, ends[place] + drawn, key=key)
+            best = [(sign * item.gold, draw, item) for draw, item in drawn]
+            ends[place] = heapq.nlargest(count, ends[place] + best, key=itemgetter(0, 1))
     kept: dict[int, Item] = {}
     for end in ends:
-        chosen = [item for _, item in end if item.number not in kept]
+        chosen = [item for *_, item in end if item.number not in kept]
         if chosen:
             low, high = min(item.gold for item in chosen), max(item.gold for item in chosen)
             name = f"score {low:g}" if low == high else f"score {low:g} to {high:g}"
             kept |= {each.number: each if labelled else replace(each, label=name) for each in chosen}
     return [kept[number] for number in sorted(kept)]
-
-
-def rank(sign: int, drawn: tuple[float, Item]) -> tuple[float, float]:
-    return sign * drawn[1].gold, drawn[0]
 
 
 def panel_of(path: str, title: str, items: Sequence[Item], options: SpaceOptions, warn: Warn) -> Panel:
@@ -147,7 +166,12 @@ def panel_of(path: str, title: str, items: Sequence[Item], options: SpaceOptions
     places = places.reshape(len(items), size, 2)
     numbered = size > 1 and len(items) <= NUMBERED
     close = np.hypot(*(places[:, -1] - places[:, 0]).T) < CLOSE * np.ptp(places, axis=(0, 1)).max()
-    series, names = [], names_of_clusters(items) if options.label == CLUSTER else {}
+    series, names = [], dict[str, str]()
+    if options.label == CLUSTER:  # the best keywords of each cluster in the texts of the picture
+        labels = sorted({item.label for item in items} - {NOISE}, key=natural)
+        texts = ((labels.index(item.label), item.text) for item in items if item.label != NOISE)
+        words = keywords(texts, len(labels), KEYWORDS)
+        names = {name: f"{name}: {' '.join(own)}" for name, own in zip(labels, words, strict=True) if own}
     for name, chosen in grouped([item.label for item in items], path, warn):
         points = [number for number in chosen for _ in range(size)]  # the number of the item of each point
         fields: dict[str, list[object]] = {"row": [items[number].number for number in points]}
@@ -163,14 +187,6 @@ def panel_of(path: str, title: str, items: Sequence[Item], options: SpaceOptions
             Series(names.get(name, name), x, y, marks=marks, joined=size, faint=faint, fields=fields)
         )
     return Panel(Axis("x", axes[0]), Axis("y", axes[1]), tuple(series), title=title, square=True)
-
-
-def names_of_clusters(items: Sequence[Item]) -> dict[str, str]:
-    """The number of each cluster with its best keywords in the texts of the picture; not of noise, -1."""
-    labels = sorted({item.label for item in items} - {NOISE}, key=natural)
-    texts = ((labels.index(item.label), item.text) for item in items if item.label != NOISE)
-    words = keywords(texts, len(labels), KEYWORDS)
-    return {name: f"{name}: {' '.join(own)}" for name, own in zip(labels, words, strict=True) if own}
 
 
 OTHERS = "other labels"
@@ -218,3 +234,82 @@ def tsne(vectors: Float64, path: str, options: SpaceOptions) -> Float64:
     with threadpool_limits(1):
         places: Float64 = method.fit_transform(vectors.astype(np.float32)).astype(np.float64)
     return places
+
+
+def heat(inputs: Inputs, metric: str) -> Picture:
+    def check(block: VectorBlock) -> VectorBlock:
+        if block.vectors.shape[1] != 1:
+            block.rows.refuse_all("this row has several vectors; plot heat draws sentences")
+        return block
+
+    blocks = list(VectorReader(inputs).blocks(check, MOST_SENTENCES + 1))
+    if sum(map(len, blocks)) > MOST_SENTENCES:
+        source, advice = (
+            readable(blocks[-1].rows.sources[-1]),
+            f"draw a part: sentkit cat FILE --head {MOST_SENTENCES}",
+        )
+        raise DataError(f"more than {MOST_SENTENCES} sentences", source=source, advice=advice)
+    fields = common_fields(inputs)
+    lines = list(matrix(blocks, metric=metric))
+    names = tuple(
+        next((str(row.values[name]) for name in naming_field(row, fields).values()), f"row {row.number}")
+        for row, _ in lines
+    )
+    values = np.array([similarities for _, similarities in lines], np.float64)
+    places = np.arange(len(lines), dtype=np.float64)
+    low = min(0.0, float(values.min()))
+    high = 1.0 if metric == "cosine" else float(values.max())
+    numbered = len(lines) <= WITH_NUMBERS
+    grid = Grid("similarity", values, places + 1, places, low, high, shown=numbered, label=metric)
+    x = Axis("column", "row", whole=True, ticks=tuple(places + 1) if numbered else ())
+    y = Axis("text", "", names=names)
+    return Picture((Panel(x, y, grid=grid, note=metric if numbered else "", downward=True),), height=0.4)
+
+
+def pairs(inputs: Inputs, gold: str, metric: str) -> Picture:
+    """Figure 1 of ConSERT: one panel per file."""
+    options = ScoreOptions(gold, metric=metric)
+    files = [read_gold_pairs(inputs, path, options, paired=False) for path in inputs.paths]
+    # Equal in all panels.
+    limits = widened([each.gold for each in files]), widened([each.similarities for each in files])
+    names = zip(files, titles(inputs.paths), strict=True)
+    return Picture(tuple(panel_of_pairs(each, title, metric, limits) for each, title in names), height=0.9)
+
+
+def widened(columns: list[Float64]) -> tuple[float, float]:
+    """The range of the values, with a small margin."""
+    low, high = min(float(each.min()) for each in columns), max(float(each.max()) for each in columns)
+    margin = 0.02 * (high - low) or 0.5
+    return low - margin, high + margin
+
+
+def panel_of_pairs(pairs: GoldPairs, title: str, metric: str, limits: Limits) -> Panel:
+    correlation = 100 * spearman(pairs.similarities, pairs.gold)
+    shown = "undefined" if np.isnan(correlation) else f"Spearman {correlation:.1f}"
+    note = f"{shown}, n = {len(pairs)}"
+    x, y = Axis("gold", "gold score", *limits[0]), Axis("similarity", metric, *limits[1])
+    if len(pairs) <= FEW:
+        points = Series("", pairs.gold, pairs.similarities)
+        return Panel(x, y, (points,), title=title, note=note)
+    series, grid = (median_line(pairs),), density(pairs, limits)
+    return Panel(x, y, series, grid, title=title, note=note)
+
+
+def density(pairs: GoldPairs, limits: Limits) -> Grid:
+    """The number of pairs in each cell."""
+    edges = [np.linspace(low, high, CELLS + 1) for low, high in limits]
+    counts, _, _ = np.histogram2d(pairs.gold, pairs.similarities, bins=edges)
+    counts = counts.T
+    centres = [(edge[1:] + edge[:-1]) / 2 for edge in edges]
+    shown = np.where(counts > 0, counts, np.nan)
+    return Grid("count", shown, centres[0], centres[1], 0.0, float(counts.max()), log=True, label="pairs")
+
+
+def median_line(pairs: GoldPairs) -> Series:
+    """The median similarity and the quartiles of each band of gold scores."""
+    edges = np.linspace(pairs.gold.min(), pairs.gold.max(), BANDS + 1)
+    bands = np.clip(np.searchsorted(edges, pairs.gold, side="right") - 1, 0, BANDS - 1)
+    parts = [pairs.similarities[bands == band] for band in range(BANDS)]
+    quartiles = np.array([np.percentile(p, (25, 50, 75)) if len(p) else [np.nan] * 3 for p in parts])
+    low, middle, high = quartiles.T
+    return Series("median", (edges[1:] + edges[:-1]) / 2, middle, "line", low, high)
