@@ -218,7 +218,7 @@ def command_lines(
 
 def check_dev(dev: str | None, given: Iterable[str]) -> None:
     """Refuse settings that have no effect without --dev."""
-    from sentkit.training.recipe import OF_DEV
+    from sentkit.training.settings import OF_DEV
 
     idle = [name for name in given if name in OF_DEV]
     if dev is None and idle:

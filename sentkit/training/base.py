@@ -34,7 +34,7 @@ from sentkit.model.transformer.encoder import add_convolution, read_weights_of, 
 from sentkit.model.transformer.transformers_model import TransformersModel, load_transformers_model
 from sentkit.model.transformer.weights import canonical, fit, read_weights, weights_hash
 from sentkit.training.lora import add_lora
-from sentkit.training.recipe import Recipe
+from sentkit.training.settings import Recipe
 from sentkit.training.token_table import KnownTexts, TokenTable
 from sentkit.transforms.steps import Normalize, Truncate
 

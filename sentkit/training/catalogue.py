@@ -14,13 +14,13 @@ from sentkit.errors import UsageError
 from sentkit.flag_values import suggestion
 from sentkit.papers import PAPERS
 from sentkit.training.methods import recipes
-from sentkit.training.recipe import Listing
+from sentkit.training.settings import Listing
 from sentkit.training.user_methods import LoadedMethod, errors_in, load_user_method
 
 
 def general(summary: str, place: str, cite: str = "", note: str = "") -> Listing:
     settings = getattr(recipes, place.partition(":")[2])
-    return Listing(summary, f"sentkit.training.methods.{place}", cite, note, settings, settings.presets)
+    return Listing(summary, f"sentkit.training.methods.{place}", cite, note, settings)
 
 
 GENERAL = {
@@ -143,4 +143,4 @@ def open_method(name: str) -> Iterator[LoadedMethod]:
 def names_of(method: str) -> tuple[list[str], list[str]]:
     """Return the settings and presets of a method, without torch."""
     listing = METHODS[method]
-    return [each.name for each in fields(listing.settings)], list(listing.presets or {})
+    return [each.name for each in fields(listing.settings)], list(listing.settings.presets)

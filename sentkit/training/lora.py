@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sentkit.model.transformer.bert import FUSED, Bert
-from sentkit.training.recipe import LORA_LAYERS, Recipe
+from sentkit.training.settings import LORA_LAYERS, Recipe
 
 TRAINED = ("lora_a", "lora_b")
 

@@ -33,8 +33,7 @@ from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads
 from sentkit.training.loop.optimizers import NamedGroup
 from sentkit.training.lora import constant_tensors
-from sentkit.training.recipe import Recipe, check_widths, widths_of
-from sentkit.training.settings import chosen_readout
+from sentkit.training.settings import Recipe, check_widths, chosen_readout, widths_of
 from sentkit.transforms.steps import Step
 
 Outputs = dict[str, Tensor]  # each (b, ...)
@@ -92,9 +91,14 @@ class Finished:
 
 class Method(nn.Module):
     Settings: ClassVar[type[Recipe]] = Recipe
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # by default those of `Settings`
     needs: ClassVar[Needs] = Needs()
     body: Body
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "Settings" in vars(cls) and "presets" not in vars(cls):
+            cls.presets = cls.Settings.presets
 
     def __init__(self, body: Body, settings: Any) -> None:
         super().__init__()

@@ -24,8 +24,7 @@ from sentkit.errors import DataError, NoInputError, SentkitError, UsageError
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.process import raised_signal
 from sentkit.signals import Interrupted
-from sentkit.training.recipe import Recipe
-from sentkit.training.settings import KINDS, notes, readout
+from sentkit.training.settings import KINDS, Recipe, notes, readout
 
 if TYPE_CHECKING:
     from sentkit.training.method import Method

@@ -51,7 +51,6 @@ FEATURES: dict[str, tuple[Block, ...]] = {
 
 class ConSERT(PackedMethod):
     Settings: ClassVar = paper.Settings
-    presets: ClassVar = paper.PRESETS
     needs: ClassVar = Needs(packed="first states that a view may change")
 
     def __init__(self, body: Bert, settings: paper.Settings) -> None:

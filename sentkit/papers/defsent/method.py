@@ -49,7 +49,6 @@ class Words:
 
 class DefSent(PackedMethod):
     Settings: ClassVar = paper.Settings
-    presets: ClassVar = paper.PRESETS
     needs: ClassVar = Needs(packed="a language model head", row_wise=True, constant=("head.",))
 
     def __init__(self, body: Bert, settings: paper.Settings, head: LanguageHead) -> None:

@@ -28,8 +28,7 @@ from sentkit.training.base import Base, open_base
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.method import Finished, Needs, Outputs, PackedMethod, Term, mean_of, own_tensors
-from sentkit.training.recipe import SHORTEST
-from sentkit.training.settings import with_readout_of_base
+from sentkit.training.settings import SHORTEST, with_readout_of_base
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,6 @@ def linear(weight: Tensor, bias: Tensor) -> nn.Linear:
 
 class DefSentPlus(PackedMethod):
     Settings: ClassVar = paper.PlusSettings
-    presets: ClassVar = paper.PLUS_PRESETS
     needs: ClassVar = Needs(
         packed="a pooler that it can train",
         reductions=("cls", "mean", "max", "token"),

@@ -24,7 +24,6 @@ RELATIONS = Labels({"entailment": 1, "contradiction": 0, "neutral": None})
 
 class PairSupCon(Method):
     Settings: ClassVar = paper.Settings
-    presets: ClassVar = paper.PRESETS
     needs: ClassVar = Needs(static=True)
 
     def __init__(self, body: Body, settings: paper.Settings) -> None:

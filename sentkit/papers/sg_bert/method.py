@@ -54,7 +54,6 @@ SPREAD = 0.02  # standard deviation of the head's weights, as in BERT
 
 class SelfGuided(PackedMethod):
     Settings: ClassVar = paper.Settings
-    presets: ClassVar = paper.PRESETS
     needs: ClassVar = Needs(packed="an encoder whose embeddings it can freeze", constant=("guide.",))
     guide: Bert
 

@@ -30,7 +30,7 @@ from sentkit.training.loop.processes import Processes, RandomStates, environment
 from sentkit.training.loop.state import Keeper, Position, Reporter, StepLog
 from sentkit.training.method import Method, changing, restore, trained
 from sentkit.training.options import Run
-from sentkit.training.recipe import AUTO, Recipe, limits_of
+from sentkit.training.settings import AUTO, Recipe, limits_of
 
 NORM = "the gradient's norm"
 BEHIND = 2  # steps that a GPU may have before the host reads their values

@@ -28,7 +28,6 @@ from sentkit.training.methods import recipes
 
 class Classify(PackedMethod):
     Settings: ClassVar = recipes.Classify
-    presets: ClassVar = recipes.Classify.presets
     needs: ClassVar = Needs(packed="a classification head of a known family", row_wise=True, labels=True)
 
     def __init__(

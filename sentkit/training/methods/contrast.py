@@ -34,7 +34,6 @@ STEPS_OF_COSINE = ("normalise",)  # declared steps that do not change cosines
 class Contrast(Method):
     Settings: ClassVar = recipes.Contrast
     needs: ClassVar = Needs(static=True, vectors=ROLES, constant=("guide.",))
-    presets: ClassVar = recipes.Contrast.presets
 
     def __init__(self, body: Body, settings: recipes.Contrast, guide: Body | None = None) -> None:
         super().__init__(body, settings)

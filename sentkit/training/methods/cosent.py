@@ -21,12 +21,11 @@ from sentkit.training.data.examples import Reads, Scores
 from sentkit.training.losses import entailment_contrast, unit
 from sentkit.training.method import Method, Needs, Outputs, Term
 from sentkit.training.methods import recipes
-from sentkit.training.recipe import widths_of
+from sentkit.training.settings import widths_of
 
 
 class CoSENT(Method):
     Settings: ClassVar = recipes.CoSENT
-    presets: ClassVar = recipes.CoSENT.presets
     needs: ClassVar = Needs(static=True, vectors=("left", "right"))
 
     @classmethod
@@ -53,7 +52,6 @@ class CoSENT(Method):
 
 class AnglE(CoSENT):
     Settings: ClassVar = recipes.AnglE
-    presets: ClassVar = recipes.AnglE.presets
 
     def __init__(self, body: Body, settings: recipes.AnglE) -> None:
         super().__init__(body, settings)

@@ -24,7 +24,6 @@ from sentkit.transforms.steps import Linear
 
 class Distill(Method):
     Settings: ClassVar = recipes.Distill
-    presets: ClassVar = recipes.Distill.presets
     needs: ClassVar = Needs(static=True)
 
     def __init__(self, body: Body, settings: recipes.Distill) -> None:

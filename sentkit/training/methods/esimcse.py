@@ -30,7 +30,6 @@ MOST_REPEATED = 10  # of the released code
 
 class ESimCSE(SimCSE):
     Settings: ClassVar = recipes.ESimCSE
-    presets: ClassVar = recipes.ESimCSE.presets
     body: Bert | TransformersModel
     queue: Tensor  # (size, d), the oldest first
     filled: Tensor  # number of vectors in the queue

@@ -33,7 +33,6 @@ FRESH = "--set head=fresh starts with an untrained head"
 
 class MaskedLanguageModel(PackedMethod):
     Settings: ClassVar = recipes.MaskedLanguageModel
-    presets: ClassVar = recipes.MaskedLanguageModel.presets
     needs: ClassVar = Needs(
         packed="a language model head",
         reductions=("cls", "mean", "max", "token", *POOLED),  # training uses no readout

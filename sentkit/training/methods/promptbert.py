@@ -113,7 +113,6 @@ class Prompted(Method):
 
 class PromptBERT(Prompted):
     Settings: ClassVar = recipes.PromptBERT
-    presets: ClassVar = recipes.PromptBERT.presets
     frames: tuple[Frame, ...]
 
     @classmethod
@@ -182,7 +181,6 @@ def tokenizers_of(base: Base, settings: Any) -> tuple[Tokenizer, Tokenizer]:
 
 class SNCSE(Prompted):
     Settings: ClassVar = recipes.SNCSE
-    presets: ClassVar = recipes.SNCSE.presets
 
     @classmethod
     def reads(cls, base: Base, settings: Any) -> Reads:

@@ -38,7 +38,6 @@ def guide_of(settings: Any) -> Base | None:
 
 class RankEncoder(SimCSE):
     Settings: ClassVar = recipes.RankEncoder
-    presets: ClassVar = recipes.RankEncoder.presets
     needs: ClassVar = Needs(constant=("guide.",))
     rows: Corpus
     guide: Body

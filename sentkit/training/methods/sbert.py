@@ -25,7 +25,6 @@ def pair_features(left: Tensor, right: Tensor) -> Tensor:
 
 class SBERT(Method):
     Settings: ClassVar = recipes.SBERT
-    presets: ClassVar = recipes.SBERT.presets
     needs: ClassVar = Needs(row_wise=True, static=True, vectors=(*PAIR.texts, *TRIPLET.texts))
 
     def __init__(self, body: Body, settings: recipes.SBERT) -> None:

@@ -38,7 +38,6 @@ from sentkit.training.methods.mlm import TokenPrediction
 
 class SimCSE(Method):
     Settings: ClassVar = recipes.SimCSE
-    presets: ClassVar = recipes.SimCSE.presets
 
     def __init__(self, body: Body, settings: recipes.SimCSE) -> None:
         super().__init__(body, settings)
@@ -109,7 +108,6 @@ class SimCSE(Method):
 
 class SupervisedSimCSE(SimCSE):
     Settings: ClassVar = recipes.SupervisedSimCSE
-    presets: ClassVar = recipes.SupervisedSimCSE.presets
 
     needs: ClassVar = Needs(reductions=("cls", "mean", "max", *POOLED), static=True, vectors=TRIPLET.texts)
 

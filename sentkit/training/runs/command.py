@@ -37,10 +37,9 @@ from sentkit.training.loop.processes import CPU, Processes, be_deterministic, op
 from sentkit.training.loop.state import Keeper, Reporter
 from sentkit.training.method import Method, template_of
 from sentkit.training.options import RandomInit, Run, TrainOptions
-from sentkit.training.recipe import Recipe
 from sentkit.training.run_folders import CORPUS, lock_folder, part_of
 from sentkit.training.runs.run import NEW_FOLDER, train
-from sentkit.training.settings import AS_BASE, notes, usual_readout, with_readout_of_base
+from sentkit.training.settings import AS_BASE, Recipe, notes, usual_readout, with_readout_of_base
 
 # Settings that change neither the base nor the rows, so that runs with different ones can share them.
 OF_STEPS = {*Recipe.__dataclass_fields__} - {"max_length", "prompt", "prompt_name", "dedup", "precision"}

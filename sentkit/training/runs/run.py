@@ -44,9 +44,8 @@ from sentkit.training.loop.state import Keeper, Position, Reporter, StepLog, che
 from sentkit.training.loop.trainer import EVALUATIONS, Trainer
 from sentkit.training.method import Finished, Method, readout_of, template_of, using
 from sentkit.training.options import Run
-from sentkit.training.recipe import AUTO, text_of
 from sentkit.training.run_folders import LOG, lock_folder, part_of
-from sentkit.training.settings import differences
+from sentkit.training.settings import AUTO, differences, text_of
 from sentkit.training.token_table import TokenTable
 from sentkit.training.user_methods import file_of_method
 

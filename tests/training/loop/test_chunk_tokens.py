@@ -15,8 +15,7 @@ from sentkit.training.loop.state import StepLog
 from sentkit.training.method import changing, trained
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.methods.tsdae import TSDAE
-from sentkit.training.recipe import limits_of, text_of
-from sentkit.training.settings import build
+from sentkit.training.settings import build, limits_of, text_of
 
 
 @pytest.mark.parametrize("most", [1, 4, 7, 11, 100])

@@ -15,8 +15,8 @@ from sentkit.training.catalogue import METHODS
 from sentkit.training.lora import constant_tensors
 from sentkit.training.method import changing
 from sentkit.training.methods.cosent import CoSENT
-from sentkit.training.recipe import LORA_LAYERS, Recipe
 from sentkit.training.runs.run import write_checkpoint
+from sentkit.training.settings import LORA_LAYERS, Recipe
 from training.losses.formulas import loop_ranked
 
 THEIRS = {

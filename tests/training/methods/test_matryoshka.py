@@ -10,7 +10,7 @@ from sentkit.training.method import terms_of
 from sentkit.training.methods.cosent import AnglE, CoSENT
 from sentkit.training.methods.sbert import SBERT
 from sentkit.training.methods.simcse import SupervisedSimCSE
-from sentkit.training.recipe import Dims, widths_of
+from sentkit.training.settings import Dims, widths_of
 
 WIDTH, WIDTHS = 8, (8, 5, 2)  # the full width and the setting
 TRIPLET = ("anchor", "positive", "negative")
