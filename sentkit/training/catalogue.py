@@ -34,7 +34,7 @@ GENERAL = {
     ),
     "esimcse": general(
         "SimCSE with repeated tokens and a queue",
-        "esimcse:ESimCSE",
+        "simcse:ESimCSE",
         "2109.04380",
         "The momentum encoder starts as a copy of the base. In the released code it starts with random "
         "weights, because it is copied before the weights are loaded.",
@@ -50,26 +50,26 @@ GENERAL = {
     ),
     "ct": general(
         "contrast the products of two encoders",
-        "ct:ContrastiveTension",
+        "products:ContrastiveTension",
         note="As in the text of the paper, all pairs of a row have the same first sentence. The released "
         "code draws both sentences of a negative pair. The loss is that of the released code.",
     ),
     "is-bert": general(
         "match a sentence with its n-grams",
-        "is_bert:ISBERT",
+        "products:ISBERT",
         "2009.12061",
         "As in the released code, no activation follows the convolution. Reviews of the paper have a ReLU.",
     ),
     "tsdae": general(
         "restore a sentence from its vector",
-        "tsdae:TSDAE",
+        "mlm:TSDAE",
         "2104.06979",
         "The cross-attention has one key, so its weight is 1. The released code applies dropout to it; "
         "this method does not.",
     ),
     "rank-encoder": general(
         "SimCSE, and ranks by a frozen encoder",
-        "rank_encoder:RankEncoder",
+        "simcse:RankEncoder",
         "2209.04333",
         "The paper ranks 100,000 sentences, as the preset does; the released script ranks 10,000. The script "
         "selects the step by the mean of STS-B and SICK-R dev; here --dev does.",
@@ -77,7 +77,7 @@ GENERAL = {
     # pairs and triplets
     "contrast": general("contrast pairs, with any number of negatives", "contrast:Contrast", "1807.03748"),
     "simcse-sup": general("contrast triplets", "simcse:SupervisedSimCSE", "2104.08821"),
-    "clear": general("contrast two variants; predict masked tokens", "clear:CLEAR", "2012.15466"),
+    "clear": general("contrast two variants; predict masked tokens", "mlm:CLEAR", "2012.15466"),
     "sncse": general(
         "PromptBERT, with negations",
         "promptbert:SNCSE",
@@ -87,19 +87,19 @@ GENERAL = {
     # labels and scores
     "sbert": general(
         "learn labels or scores of pairs, or triplets",
-        "sbert:SBERT",
+        "pairs:SBERT",
         "1908.10084",
         "The library of the paper has AdamW without bias correction, as --set optimizer=adamw-bert.",
     ),
     "cosent": general(
         "rank the cosines of pairs by their scores",
-        "cosent:CoSENT",
+        "pairs:CoSENT",
         note="Batch and learning rate are those of the released code. Its 5 epochs, constant rate, length 64 "
         "and [CLS] are not followed.",
     ),
     "angle": general(
         "rank pairs by angle; contrast positives",
-        "cosent:AnglE",
+        "pairs:AnglE",
         "2309.12871",
         "The weights are those of the README of the released code; the code of later releases has "
         "cosine_weight=0. The contrast is divided by all rows of both columns, as in the code. Batch, "

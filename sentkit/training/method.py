@@ -27,12 +27,11 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import apply_readouts
-from sentkit.training.base import Base, Body, Entries
+from sentkit.training.base import Base, Body, Entries, constant_tensors
 from sentkit.training.data.batches import Batch
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.examples import Reads
 from sentkit.training.loop.optimizers import NamedGroup
-from sentkit.training.lora import constant_tensors
 from sentkit.training.settings import Recipe, check_widths, chosen_readout, widths_of
 from sentkit.transforms.steps import Step
 

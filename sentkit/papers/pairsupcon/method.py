@@ -17,7 +17,7 @@ from sentkit.training.data.examples import Labels, Reads
 from sentkit.training.loop.optimizers import NamedGroup
 from sentkit.training.losses import entailment_contrast
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of, trained
-from sentkit.training.methods.sbert import pair_features
+from sentkit.training.methods.pairs import pair_features
 
 RELATIONS = Labels({"entailment": 1, "contradiction": 0, "neutral": None})
 

@@ -36,7 +36,7 @@ from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.process import usable_cpus
 from sentkit.signals import RESUME, Aborted, Interrupted, Stop, Stopped
-from sentkit.training.base import Base
+from sentkit.training.base import Base, TokenTable
 from sentkit.training.data.batches import stream
 from sentkit.training.data.dev import SPEARMAN, nan_lowest
 from sentkit.training.loop.processes import Processes, environment, use_threads
@@ -46,7 +46,6 @@ from sentkit.training.method import Finished, Method, readout_of, template_of, u
 from sentkit.training.options import Run
 from sentkit.training.run_folders import LOG, lock_folder, part_of
 from sentkit.training.settings import AUTO, differences, text_of
-from sentkit.training.token_table import TokenTable
 from sentkit.training.user_methods import file_of_method
 
 NEW_FOLDER = "checkpoint"  # name of the new checkpoint in the folder of the state

@@ -14,8 +14,7 @@ import torch
 
 from sentkit.training.loop.state import Reporter
 from sentkit.training.loop.trainer import Trainer
-from sentkit.training.methods.rank_encoder import RankEncoder
-from sentkit.training.methods.simcse import SimCSE
+from sentkit.training.methods.simcse import RankEncoder, SimCSE
 from sentkit.training.runs.run import advise_of_threads
 from support import contents
 

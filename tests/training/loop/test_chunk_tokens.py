@@ -13,8 +13,8 @@ from sentkit.training.loop.gradient import Gradient, Memory, tokens_that_fit
 from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.state import StepLog
 from sentkit.training.method import changing, trained
+from sentkit.training.methods.mlm import TSDAE
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.methods.tsdae import TSDAE
 from sentkit.training.settings import build, limits_of, text_of
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sentkit.training.methods.is_bert import local_information
+from sentkit.training.methods.products import local_information
 from training.losses.formulas import loop_information
 
 

@@ -5,7 +5,7 @@ import torch
 from scipy.stats import spearmanr
 from torch.autograd import gradcheck
 
-from sentkit.training.methods.rank_encoder import rank_regression, rank_vectors
+from sentkit.training.methods.simcse import rank_regression, rank_vectors
 
 
 def double(values):

@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 
-from sentkit.training.methods.clear import CLEAR
+from sentkit.training.methods.mlm import CLEAR
 from training.losses.formulas import loop_paired, mean
 from training.methods.loops import copies, masked
 

@@ -7,7 +7,7 @@ from sentkit.errors import DataError
 from sentkit.papers.consert.method import ConSERT, direction
 from sentkit.papers.pairsupcon.method import PairSupCon
 from sentkit.training.methods.classify import Classify
-from sentkit.training.methods.sbert import SBERT
+from sentkit.training.methods.pairs import SBERT
 from sentkit.training.settings import build, format_value, parsed
 from training.methods.loops import labelled
 

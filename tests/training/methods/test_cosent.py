@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sentkit.errors import DataError, UsageError
-from sentkit.training.methods.cosent import AnglE, CoSENT
+from sentkit.training.methods.pairs import AnglE, CoSENT
 from training.losses.formulas import attraction, cosine, loop_agreement, loop_ranked, without
 
 

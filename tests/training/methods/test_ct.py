@@ -9,7 +9,7 @@ import torch
 
 from sentkit.errors import DataError
 from sentkit.training.method import changing, using
-from sentkit.training.methods.ct import ContrastiveTension
+from sentkit.training.methods.products import ContrastiveTension
 from training.losses.formulas import dot, loop_tension
 
 RATE = 1e-3

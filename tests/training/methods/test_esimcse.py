@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from sentkit.training.methods.esimcse import ESimCSE
+from sentkit.training.methods.simcse import ESimCSE
 from training.losses.formulas import loop_in_batch, mean
 from training.methods.loops import copies
 

@@ -6,7 +6,7 @@ from safetensors.torch import load_file, save_file
 
 from sentkit.errors import UsageError
 from sentkit.training.base import open_named
-from sentkit.training.methods.is_bert import ISBERT
+from sentkit.training.methods.products import ISBERT
 from sentkit.training.runs.run import save_checkpoint
 from training.losses.formulas import loop_information, mean
 

@@ -7,8 +7,7 @@ from torch import nn
 from sentkit.errors import UsageError
 from sentkit.training.catalogue import METHODS
 from sentkit.training.method import terms_of
-from sentkit.training.methods.cosent import AnglE, CoSENT
-from sentkit.training.methods.sbert import SBERT
+from sentkit.training.methods.pairs import SBERT, AnglE, CoSENT
 from sentkit.training.methods.simcse import SupervisedSimCSE
 from sentkit.training.settings import Dims, widths_of
 

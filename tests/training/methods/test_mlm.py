@@ -18,8 +18,7 @@ from sentkit.model.checkpoint.heads import HEADS
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.papers.defsent.method import DefSent
 from sentkit.training.data.batches import Batch
-from sentkit.training.methods.clear import CLEAR
-from sentkit.training.methods.mlm import MaskedLanguageModel, vocabulary_of
+from sentkit.training.methods.mlm import CLEAR, MaskedLanguageModel, vocabulary_of
 from sentkit.training.methods.promptbert import PromptBERT
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.runs.run import save_checkpoint

@@ -8,7 +8,7 @@ from sentkit.errors import DataError
 from sentkit.training.base import open_named
 from sentkit.training.data.batches import stream
 from sentkit.training.method import changing
-from sentkit.training.methods.rank_encoder import RankEncoder
+from sentkit.training.methods.simcse import RankEncoder
 from training.losses.formulas import loop_in_batch, mean
 from training.methods.loops import copies
 

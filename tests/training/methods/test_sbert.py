@@ -5,7 +5,7 @@ import torch
 
 from reference_steps import adamw
 from sentkit.errors import DataError
-from sentkit.training.methods.sbert import SBERT
+from sentkit.training.methods.pairs import SBERT
 from training.losses.formulas import loop_margin, loop_regression, mean
 from training.methods.loops import copies, cross_entropy
 

@@ -19,13 +19,12 @@ from sentkit.manual import PAGES
 from sentkit.model import find_encoder
 from sentkit.model.query_encoder import encoded_texts
 from sentkit.model.reading import ReadingOptions
-from sentkit.training.base import open_named
+from sentkit.training.base import TokenTable, open_named, scaled
 from sentkit.training.catalogue import METHODS
 from sentkit.training.method import dev_vectors
 from sentkit.training.methods.distill import Distill
 from sentkit.training.runs.run import write_checkpoint
 from sentkit.training.settings import build
-from sentkit.training.token_table import TokenTable, scaled
 
 VARIANTS = ("plain", "weights", "mapping", "long", "stock")
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 import transformers
 
-from sentkit.training.methods.tsdae import TSDAE, word_starts
+from sentkit.training.methods.mlm import TSDAE, word_starts
 
 RATE = 1e-3
 
