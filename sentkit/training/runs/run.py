@@ -46,7 +46,6 @@ from sentkit.training.method import Finished, Method, readout_of, template_of, u
 from sentkit.training.options import Run
 from sentkit.training.run_folders import LOG, lock_folder, part_of
 from sentkit.training.settings import AUTO, differences, text_of
-from sentkit.training.user_methods import file_of_method
 
 NEW_FOLDER = "checkpoint"  # name of the new checkpoint in the folder of the state
 
@@ -274,7 +273,7 @@ def save_checkpoint(
     try:
         write_checkpoint(folder, method, base, lineage, readout or readout_of(method))
         if code is not None:
-            (folder / file_of_method(lineage["method"])).write_bytes(code)
+            (folder / lineage["method"].rpartition(":")[0]).write_bytes(code)
         if (part / LOG).is_file():
             shutil.copyfile(part / LOG, folder / LOG)
         publish_folder(folder, output, force=force, name=str(output))
