@@ -20,7 +20,7 @@ from sentkit.flags.training import CheckpointFlags, SavingFlags, SettingFlags, S
 from sentkit.process import check_threads, is_first_process
 
 if TYPE_CHECKING:
-    from sentkit.training.run_folders import RunFolders
+    from sentkit.training.options import RunFolders
 
 
 def train(
@@ -76,7 +76,6 @@ def train(
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.signals import handle_signals
     from sentkit.training.catalogue import METHODS, open_method
-    from sentkit.training.run_folders import folders_of
     from sentkit.training.settings import build, combinations, described
 
     check_threads("--threads", threads)
@@ -97,7 +96,7 @@ def train(
             print_described(described(kind.Settings, kind.presets))
             return
         from sentkit.training.loop.state import Reporter
-        from sentkit.training.options import TrainOptions
+        from sentkit.training.options import TrainOptions, folders_of
         from sentkit.training.runs.command import perform
 
         given = settings.given(console)
@@ -164,7 +163,7 @@ def train(
 
 def print_results(sweep: "Sequence[RunFolders]", kind: type) -> None:
     """Print the result of each run, or of a sweep the result of each combination of settings."""
-    from sentkit.training.run_folders import best_of, compared, result_line, sweep_line
+    from sentkit.training.options import best_of, compared, result_line, sweep_line
     from sentkit.training.settings import parsed
 
     with (table := options.OutputFlags()).open() as out:

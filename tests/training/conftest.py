@@ -23,8 +23,7 @@ from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.state import Keeper
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.method import Method
-from sentkit.training.options import Run, TrainOptions
-from sentkit.training.run_folders import RunFolders
+from sentkit.training.options import Run, RunFolders, TrainOptions
 from sentkit.training.settings import build
 from support import SMALL, write_small_tokenizer
 

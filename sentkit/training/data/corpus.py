@@ -24,9 +24,9 @@ from sentkit.metrics.sts.seen import Sightings
 from sentkit.model.text.tokens import PromptTokenizer, TokenBlock, TokenizerByPrompt, Tokens
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.examples import Classes, Example, ExampleParser
-from sentkit.training.run_folders import CORPUS
 
 WINDOW = 2048  # rows tokenised at once
+CORPUS = ("tokens.i32", "ends.i64", "targets.f64", "columns", "labels.json", "vectors.f32", "teacher")
 IDS, ENDS, TARGETS, COLUMNS, LABELS, VECTORS, TEACHER = CORPUS
 
 

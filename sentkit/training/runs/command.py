@@ -29,15 +29,14 @@ from sentkit.signals import Stop
 from sentkit.training.base import Base, StaticBase, open_base, open_named
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.batches import stream
-from sentkit.training.data.corpus import Corpus, Tallied, check_rows, map_corpus, write_corpus
+from sentkit.training.data.corpus import CORPUS, Corpus, Tallied, check_rows, map_corpus, write_corpus
 from sentkit.training.data.dev import Dev, read_dev
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.data.labelled import LabelledRows, read_labelled
 from sentkit.training.loop.processes import CPU, Processes, be_deterministic, open_processes, precision_name
-from sentkit.training.loop.state import Keeper, Reporter
+from sentkit.training.loop.state import Keeper, Reporter, lock_folder
 from sentkit.training.method import Method, template_of
-from sentkit.training.options import RandomInit, Run, TrainOptions
-from sentkit.training.run_folders import CORPUS, lock_folder, part_of
+from sentkit.training.options import RandomInit, Run, TrainOptions, part_of
 from sentkit.training.runs.run import NEW_FOLDER, train
 from sentkit.training.settings import AS_BASE, Recipe, notes, usual_readout, with_readout_of_base
 

@@ -40,11 +40,10 @@ from sentkit.training.base import Base, TokenTable
 from sentkit.training.data.batches import stream
 from sentkit.training.data.dev import SPEARMAN, nan_lowest
 from sentkit.training.loop.processes import Processes, environment, use_threads
-from sentkit.training.loop.state import Keeper, Position, Reporter, StepLog, check_identity
+from sentkit.training.loop.state import LOG, Keeper, Position, Reporter, StepLog, check_identity, lock_folder
 from sentkit.training.loop.trainer import EVALUATIONS, Trainer
 from sentkit.training.method import Finished, Method, readout_of, template_of, using
-from sentkit.training.options import Run
-from sentkit.training.run_folders import LOG, lock_folder, part_of
+from sentkit.training.options import Run, part_of
 from sentkit.training.settings import AUTO, differences, text_of
 
 NEW_FOLDER = "checkpoint"  # name of the new checkpoint in the folder of the state
