@@ -12,8 +12,7 @@ from sentkit.formats.checkpoints.commands import Command
 from sentkit.formats.files import read_object, readable
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Corpus
-from sentkit.training.data.dev import Dev
-from sentkit.training.data.labelled import LabelledRows
+from sentkit.training.data.dev import Dev, LabelledRows
 from sentkit.training.method import Method
 
 RESULTS = ("method", "readout", "step", "dev_before", "dev")

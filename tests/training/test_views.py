@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from sentkit.model.transformer.packed import pack
-from sentkit.papers.consert.views import VIEWS, share
+from sentkit.papers.consert.method import VIEWS, share
 
 MIXED = [10, 6, 1, 7, 7, 20]
 WIDTH = 24

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from sentkit.formats.rows.rows import Inputs
-from sentkit.papers.defsent.entries import read_entries
+from sentkit.papers.defsent.plus import read_entries
 from sentkit.training.base import open_named
 from sentkit.training.catalogue import load
 from sentkit.training.data.corpus import map_corpus, write_corpus

@@ -22,8 +22,7 @@ from sentkit.model.transformer.bert import attend_packed, stop_graphs
 from sentkit.model.transformer.device import to_host
 from sentkit.signals import RESUME, Interrupted, Stop, Stopped
 from sentkit.training.data.batches import Batch, Order, stream
-from sentkit.training.data.dev import Dev
-from sentkit.training.data.labelled import LabelledRows
+from sentkit.training.data.dev import Dev, LabelledRows
 from sentkit.training.loop.gradient import Gradient, RandomState, clip_gradient, tokens_that_fit
 from sentkit.training.loop.optimizers import SCHEDULES, Adam, make_optimizer, warmup_steps
 from sentkit.training.loop.processes import Processes, RandomStates, environment, precision_name, precision_of
@@ -293,7 +292,7 @@ class Trainer:
 
     def _score(self, dev: Dev | LabelledRows) -> float:
         declared = self.run.base.declared
-        if self.position.step == 0 and declared is not None:
+        if self.position.step == 0 and declared is not None and isinstance(dev, Dev):
             return dev.score_base(declared, self.method, self.stop.poll)
         return dev.score(self.method, self.stop.poll)
 

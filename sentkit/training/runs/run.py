@@ -38,7 +38,7 @@ from sentkit.process import usable_cpus
 from sentkit.signals import RESUME, Aborted, Interrupted, Stop, Stopped
 from sentkit.training.base import Base, TokenTable
 from sentkit.training.data.batches import stream
-from sentkit.training.data.dev import SPEARMAN, nan_lowest
+from sentkit.training.data.dev import SPEARMAN, Dev, nan_lowest
 from sentkit.training.loop.processes import Processes, environment, use_threads
 from sentkit.training.loop.state import LOG, Keeper, Position, Reporter, StepLog, check_identity, lock_folder
 from sentkit.training.loop.trainer import EVALUATIONS, Trainer
@@ -208,7 +208,7 @@ def best_encoder(trainer: Trainer) -> Iterator[dict[str, Any]]:
     """Use the encoder with the best score on --dev in the context. Yield its number and all scores."""
     run, method = trainer.run, trainer.method
     encoders = method.encoders()
-    if run.dev is None or len(encoders) == 1:
+    if not isinstance(run.dev, Dev) or len(encoders) == 1:
         yield {}
         return
     scores = run.dev.scores(method, trainer.stop.poll)
@@ -224,7 +224,7 @@ def choose_readout(trainer: Trainer) -> dict[str, Any]:
     """
     run, method, poll = trainer.run, trainer.method, trainer.stop.poll
     names = method.readouts(run.settings)
-    if run.dev is None or names == (method.dev_readout(run.settings),):
+    if not isinstance(run.dev, Dev) or names == (method.dev_readout(run.settings),):
         return {}
     scores = {name: run.dev.score_as(name, method, poll) for name in names}
     best = max(names, key=lambda name: nan_lowest(scores[name]))  # of equal scores, the first readout

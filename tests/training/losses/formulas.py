@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sentkit.papers.sg_bert.losses import guided_opt1, guided_opt2_released, guided_opt3
+from sentkit.papers.sg_bert.method import guided_opt1, guided_opt2_released, guided_opt3
 from sentkit.training.losses import (
     cosine_regression,
     entailment_contrast,

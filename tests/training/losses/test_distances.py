@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sentkit.papers.sg_bert.losses import SquaredDistance, squared_distance
+from sentkit.papers.sg_bert.method import SquaredDistance, squared_distance
 from sentkit.training.losses import cosines, unit
 from training.losses.formulas import half_types
 
