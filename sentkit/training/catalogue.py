@@ -414,9 +414,9 @@ def faults_of_terms(hook: str, value: Any, method: "Method") -> Iterator[str]:
 
 
 def without_gradient(hook: str, values: Mapping[str, Any]) -> Iterator[str]:
-    import torch
+    from sentkit.training.method import has_gradient
 
     if not values:
         yield f"{hook}() is empty"
-    if torch.is_grad_enabled() and not any(value.requires_grad for value in values.values()):
+    if not has_gradient(values.values()):
         yield f"{hook}() has no gradient: it does not depend on the trained weights"

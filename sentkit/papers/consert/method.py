@@ -32,6 +32,7 @@ from sentkit.training.data.corpus import Corpus, check_labels
 from sentkit.training.data.examples import NLI, Labels, Reads
 from sentkit.training.losses import paired_contrast
 from sentkit.training.method import Draw, Needs, Outputs, PackedMethod, Term, mean_of, share
+from sentkit.training.methods.pairs import pair_features
 
 Drawn = Sequence[np.ndarray]  # the drawn numbers of each sentence
 
@@ -125,14 +126,6 @@ VIEWS = {
 }
 
 
-def features_of_pair(one: Tensor, other: Tensor, names: str) -> Tensor:
-    """Return u, v, |u - v| and, with m in the names, max(u, v)^2: two (b, d) -> (b, 3 d or 4 d)."""
-    parts = [one, other, (one - other).abs()]
-    if "m" in names:  # of the released code
-        parts.append(torch.maximum(one, other).square())
-    return torch.cat(parts, 1)
-
-
 class ConSERT(PackedMethod):
     Settings: ClassVar = paper.Settings
     needs: ClassVar = Needs(packed="first states that a view may change")
@@ -141,7 +134,8 @@ class ConSERT(PackedMethod):
         super().__init__(body, settings)
         self.classifier: nn.Linear | None = None
         if settings.mode != "unsup":
-            self.classifier = nn.Linear(len(settings.pair_features) * body.width, len(NLI))
+            blocks = len(settings.pair_features)  # a letter for each: u, v, |u - v| and max(u, v)^2
+            self.classifier = nn.Linear(blocks * body.width, len(NLI))
 
     @classmethod
     def reads(cls, base: Base, settings: paper.Settings) -> Reads:
@@ -207,7 +201,10 @@ class ConSERT(PackedMethod):
 
     def classified(self, outputs: Outputs, batch: Batch) -> Outputs:
         assert self.classifier is not None, "mode unsup has no classifier"
-        features = features_of_pair(outputs["a0"], outputs["a1"], self.settings.pair_features)
+        one, other = outputs["a0"], outputs["a1"]
+        features = pair_features(one, other)
+        if "m" in self.settings.pair_features:  # of the released code
+            features = torch.cat([features, torch.maximum(one, other).square()], 1)
         assert batch.targets is not None, "pairs without labels"
         labels = to_device(batch.targets, self.device).long()
         return {"logits": self.classifier(features), "labels": labels}
