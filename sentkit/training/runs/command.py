@@ -110,7 +110,13 @@ def perform_group(
         base = base_of(group[0].folders.seeds[0])
         group = settled(group, base, processes, reporter)
         options = group[0]
-        warn_of_base(base, reporter)
+        if base.entries is not None:
+            family = base.checkpoint.config.get("model_type")
+            if mismatch := base.entries.mismatch(base.training_tokenizer.hash, family):
+                reporter.warn(mismatch)
+        if base.dropped_steps:
+            problem = "declares steps that are not copied to the new checkpoint"
+            reporter.warn(f"{base.checkpoint.name} {problem}: {base.dropped_steps}")
         reporter.note(f"{processes.device}, {options.settings.precision}")
         with stop.interruptible():
             pairs = None if options.kind.needs.labels else read_dev_pairs(options, inputs, base)
@@ -266,16 +272,6 @@ def check_readout(kind: type[Method], settings: Any, base: Base) -> None:
             readout.resolved(base.architecture.depth)
 
 
-def warn_of_base(base: Base, reporter: Reporter) -> None:
-    if base.entries is not None:
-        family = base.checkpoint.config.get("model_type")
-        if mismatch := base.entries.mismatch(base.training_tokenizer.hash, family):
-            reporter.warn(mismatch)
-    if base.dropped_steps:
-        problem = "declares steps that are not copied to the new checkpoint"
-        reporter.warn(f"{base.checkpoint.name} {problem}: {base.dropped_steps}")
-
-
 def read_dev_pairs(options: TrainOptions, inputs: Inputs, base: Base) -> Dev | None:
     """Read --dev with the tokenizers of all readouts that can be evaluated."""
     if options.dev is None:
@@ -291,9 +287,8 @@ def read_dev_pairs(options: TrainOptions, inputs: Inputs, base: Base) -> Dev | N
 
 def read_labels(
     options: TrainOptions, inputs: Inputs, base: Base, corpus: Corpus, reporter: Reporter
-) -> list[LabelledRows | None]:
+) -> Iterator[LabelledRows | None]:
     """Read --dev and --test, rows with labels or scores. Their labels must occur in the training rows."""
-    found: list[LabelledRows | None] = []
     settings, reads = options.settings, options.kind.reads(base, options.settings)
     for flag, path in (("--dev", options.dev), ("--test", options.test)):
         rows = None
@@ -301,8 +296,7 @@ def read_labels(
             rows = read_labelled(flag, inputs.other(path), reads, corpus, settings.metric_name)
             if seen := rows.seen_in(corpus):
                 reporter.warn(f"{path}: the training rows contain {seen} of {len(rows)} rows")
-        found.append(rows)
-    return found
+        yield rows
 
 
 def read_corpus(

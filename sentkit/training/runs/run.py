@@ -5,7 +5,7 @@ OUT.part contains the state. The checkpoint is also written there, and renamed t
 
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -40,7 +40,7 @@ from sentkit.training.base import Base, TokenTable
 from sentkit.training.data.batches import stream
 from sentkit.training.data.dev import SPEARMAN, Dev, nan_lowest
 from sentkit.training.loop.processes import Processes, environment, use_threads
-from sentkit.training.loop.state import LOG, Keeper, Position, Reporter, StepLog, check_identity, lock_folder
+from sentkit.training.loop.state import LOG, Keeper, Reporter, StepLog, check_identity, lock_folder
 from sentkit.training.loop.trainer import EVALUATIONS, Trainer
 from sentkit.training.method import Finished, Method, readout_of, template_of, using
 from sentkit.training.options import Run, part_of
@@ -141,16 +141,15 @@ def reporting_last_save(trainer: Trainer) -> Iterator[None]:
 
 def finish(trainer: Trainer) -> None:
     """Write the checkpoint after the last step."""
-    run, method, position = trainer.run, trainer.method, trainer.position
+    run, position = trainer.run, trainer.position
+    made_with = environment(trainer.processes, run.settings.precision)
+    if position.limits and trainer.recipe.chunk_tokens == AUTO:
+        made_with["chunk_tokens"] = text_of(position.limits)
     try:
         with best_encoder(trainer) as encoder:
             chosen = choose_readout(trainer)
-            for warning in dev_warnings(run, position, chosen) if run.dev else ():
+            for warning in dev_warnings(trainer, chosen) if run.dev else ():
                 trainer.reporter.warn(warning)
-            between = range(1, position.step)
-            if run.dev and between and not any(map(trainer.evaluates, between)):
-                more = f"--set eval_every={math.ceil(position.step / EVALUATIONS)} scores more"
-                trainer.reporter.warn(f"--dev scored only the last of {position.step} steps; {more}")
             kept_best = run.settings.final == "best" and position.best_step >= 0
             lineage = {
                 "method": run.options.method,
@@ -164,29 +163,13 @@ def finish(trainer: Trainer) -> None:
                 **({} if run.base.entries is None else {"entries": run.base.entries.lineage}),
                 **class_lineage(trainer),
                 "command": run.command,
-                "made_with": environment(trainer.processes, run.settings.precision) | chosen_chunks(trainer),
+                "made_with": made_with,
                 **chosen,
                 **encoder,
             }
-            readout, force = chosen.get("readout"), run.options.force
-            save_checkpoint(
-                method,
-                run.base,
-                trainer.keeper.folder,
-                run.output,
-                lineage,
-                readout,
-                force=force,
-                code=run.options.method_code,
-            )
+            publish(trainer, lineage, chosen.get("readout"))
     except Interrupted as error:
         raise Stopped("stopped and saved after the last step", advice=RESUME) from error
-
-
-def chosen_chunks(trainer: Trainer) -> dict[str, str]:
-    """Return the limits that chunk_tokens=auto has chosen, in the form of this setting."""
-    limits = trainer.position.limits
-    return {"chunk_tokens": text_of(limits)} if limits and trainer.recipe.chunk_tokens == AUTO else {}
 
 
 def class_lineage(trainer: Trainer) -> dict[str, Any]:
@@ -238,54 +221,50 @@ def choose_readout(trainer: Trainer) -> dict[str, Any]:
     return chosen | ({"dev_by_readout": by_readout} if len(names) > 1 else {})
 
 
-def dev_warnings(run: Run, position: Position, chosen: Mapping[str, Any]) -> Sequence[str]:
-    """Return warnings about the score on --dev."""
+def dev_warnings(trainer: Trainer, chosen: Mapping[str, Any]) -> Iterator[str]:
+    run, position = trainer.run, trainer.position
     kept = position.best_score if run.settings.final == "best" else position.last_score
     before, readout = position.first_score, run.options.kind.dev_readout(run.settings)
     if chosen:
         kept, before, readout = chosen["dev"], chosen["dev_before"], chosen["readout"]
     if kept is None or math.isnan(kept):
-        return ["all --dev scores are undefined; the weights of the last step are used"]
-    if before is None or math.isnan(before) or kept > before:
-        return []
-    declared = run.base.declared
-    first = f"{before:.2f} before training (readout {readout if declared is None else declared.name})"
-    after = f"{kept:.2f} after (readout {readout})"
-    if run.options.kind.needs.labels:
-        first, after = f"{before:.2f} before training", f"{kept:.2f} after"
-    how = f"worse by {before - kept:.2f}" if before - kept >= 0.005 else "not better"
-    return [f"the result is {how} on --dev: {first}, {after}"]
+        yield "all --dev scores are undefined; the weights of the last step are used"
+    elif before is not None and before >= kept:
+        declared, of_first, of_last = run.base.declared, "", ""
+        if not run.options.kind.needs.labels:
+            of_first = f" (readout {readout if declared is None else declared.name})"
+            of_last = f" (readout {readout})"
+        how = f"worse by {before - kept:.2f}" if before - kept >= 0.005 else "not better"
+        scores = f"{before:.2f} before training{of_first}, {kept:.2f} after{of_last}"
+        yield f"the result is {how} on --dev: {scores}"
+    between = range(1, position.step)
+    if between and not any(map(trainer.evaluates, between)):
+        more = f"--set eval_every={math.ceil(position.step / EVALUATIONS)} scores more"
+        yield f"--dev scored only the last of {position.step} steps; {more}"
 
 
-def save_checkpoint(
-    method: Method,
-    base: Base,
-    part: Path,
-    output: Path,
-    lineage: Mapping[str, Any],
-    readout: str | None = None,  # None: the readout of the method
-    *,
-    force: bool = False,  # replace an existing folder
-    code: bytes | None = None,  # the file of a user's method
-) -> None:
-    folder = part / NEW_FOLDER
+def publish(trainer: Trainer, lineage: Mapping[str, Any], readout: str | None) -> None:
+    """Write the checkpoint into the folder of the state, and rename it to OUT."""
+    run, part = trainer.run, trainer.keeper.folder
+    folder, code, output = part / NEW_FOLDER, run.options.method_code, str(run.output)
     try:
-        write_checkpoint(folder, method, base, lineage, readout or readout_of(method))
-        if code is not None:
-            (folder / lineage["method"].rpartition(":")[0]).write_bytes(code)
+        write_checkpoint(folder, trainer.method, run.base, lineage, readout)
+        if code is not None:  # the file of a user
+            (folder / run.options.method.rpartition(":")[0]).write_bytes(code)
         if (part / LOG).is_file():
             shutil.copyfile(part / LOG, folder / LOG)
-        publish_folder(folder, output, force=force, name=str(output))
+        publish_folder(folder, run.output, force=run.options.force, name=output)
     except OSError as error:
-        raise OSError(error.errno, error.strerror or str(error), str(output)) from error
+        raise OSError(error.errno, error.strerror or str(error), output) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_checkpoint(
-    folder: Path, method: Method, base: Base, lineage: Mapping[str, Any], readout: str
+    folder: Path, method: Method, base: Base, lineage: Mapping[str, Any], readout: str | None = None
 ) -> None:
-    """Write the complete checkpoint to a new folder."""
+    """Write the complete checkpoint to a new folder; by default with the readout of the method."""
+    readout = readout or readout_of(method)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     body, finished = method.body, method.finished()

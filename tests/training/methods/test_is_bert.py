@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 from sentkit.errors import UsageError
 from sentkit.training.base import open_named
 from sentkit.training.methods.products import ISBERT
-from sentkit.training.runs.run import save_checkpoint
+from sentkit.training.runs.run import write_checkpoint
 from training.losses.formulas import loop_information, mean
 
 
@@ -36,8 +36,7 @@ def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, tex
 def test_the_convolution_of_the_base_is_trained_further(trainer_of, texts, tmp_path):
     """It is part of the hash of the base, so a run with another convolution is another run."""
     trainer, made = trainer_of(ISBERT, texts, batch=13, channels=6), tmp_path / "made"
-    (tmp_path / "part").mkdir()
-    save_checkpoint(trainer.method, trainer.run.base, tmp_path / "part", made, {})
+    write_checkpoint(made, trainer.method, trainer.run.base, {})
     base = open_named(str(made), 32)
     again = ISBERT.build(base, ISBERT.Settings(channels=6))
 

@@ -21,7 +21,7 @@ from sentkit.training.data.batches import Batch
 from sentkit.training.methods.mlm import CLEAR, MaskedLanguageModel, vocabulary_of
 from sentkit.training.methods.promptbert import PromptBERT
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.runs.run import save_checkpoint
+from sentkit.training.runs.run import write_checkpoint
 from training.methods.loops import masked
 
 every_family = pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
@@ -143,8 +143,7 @@ def test_transformers_loads_the_checkpoint_with_its_head(base_of, mlm_of, tmp_pa
     with torch.no_grad():
         for weight in method.parameters():
             weight.add_(torch.randn_like(weight) * 0.05)
-    (tmp_path / "part").mkdir()
-    save_checkpoint(method, base, tmp_path / "part", tmp_path / "new", {})
+    write_checkpoint(tmp_path / "new", method, base, {})
     loaded, report = transformers.AutoModelForMaskedLM.from_pretrained(
         tmp_path / "new", output_loading_info=True
     )
@@ -165,8 +164,7 @@ def test_the_config_of_the_checkpoint_ties_the_head(base_of, mlm_of, tmp_path):
     """transformers would else draw a decoder at random."""
     base = base_of()
     base.checkpoint.config["tie_word_embeddings"] = False
-    (tmp_path / "part").mkdir()
-    save_checkpoint(mlm_of(base), base, tmp_path / "part", tmp_path / "new", {})
+    write_checkpoint(tmp_path / "new", mlm_of(base), base, {})
 
     theirs(tmp_path / "new")
     assert "cls.predictions.decoder.weight" not in load_file(tmp_path / "new/model.safetensors")

@@ -18,7 +18,7 @@ from sentkit.training.base import open_named
 from sentkit.training.data.dev import read_dev
 from sentkit.training.method import dev_vectors
 from sentkit.training.methods.simcse import SupervisedSimCSE
-from sentkit.training.runs.run import save_checkpoint
+from sentkit.training.runs.run import write_checkpoint
 from support import copy_tokenizer
 from training.losses.formulas import loop_triplet, mean
 from training.methods.loops import copies
@@ -80,8 +80,7 @@ def test_the_checkpoint_is_read_through_the_head_everywhere(
     trainer = trainer_of(SupervisedSimCSE, triplets, base=base, batch=5, lr=1e-3)
     trainer.train()
     method, folder = trainer.method.eval(), tmp_path / "checkpoint"
-    (tmp_path / "part").mkdir()
-    save_checkpoint(method, base, tmp_path / "part", folder, {"method": "simcse-sup"})
+    write_checkpoint(folder, method, base, {"method": "simcse-sup"})
     tokens = [each.ids for each in base.training_tokenizer(texts)]
     with torch.no_grad():
         states = method.vectors(method.pack(tokens), "cls")
