@@ -4,8 +4,7 @@ from functools import partial
 
 from sentkit.formats.rows.kinds import ENTRY, NEGATIVES, PAIR, POSITIVE, SENTENCE, TRIPLET
 from sentkit.training.base import Base
-from sentkit.training.data.batches import Batch
-from sentkit.training.data.corpus import Corpus
+from sentkit.training.data.corpus import Batch, Corpus
 from sentkit.training.data.examples import NLI, Classes, Labels, Reads, Scores
 from sentkit.training.method import Draw, Finished, Method, Needs, Outputs, PackedMethod, Term, mean_of
 from sentkit.training.settings import Recipe, ours, paper, released

@@ -126,12 +126,12 @@ GENERAL = {
     ),
     "classify": general(
         "predict labels or scores of texts or pairs",
-        "classify:Classify",
+        "targets:Classify",
         "1810.04805",
         "The released code has AdamW without bias correction and epsilon 1e-6: --set optimizer=adamw-bert.",
     ),
     # teachers
-    "distill": general("learn the vectors of a teacher", "distill:Distill"),
+    "distill": general("learn the vectors of a teacher", "targets:Distill"),
 }
 GROUPS = {  # of --list; the other methods are those of single papers
     "for products": ("contrast", "distill", "classify", "sbert", "cosent", "angle"),

@@ -28,8 +28,7 @@ from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base, Body, Entries, constant_tensors
-from sentkit.training.data.batches import Batch
-from sentkit.training.data.corpus import Corpus
+from sentkit.training.data.corpus import Batch, Corpus
 from sentkit.training.data.examples import Reads
 from sentkit.training.loop.optimizers import NamedGroup
 from sentkit.training.settings import Recipe, check_widths, chosen_readout, widths_of

@@ -27,8 +27,7 @@ from sentkit.model.transformer.packed import Packed, first_tokens
 from sentkit.model.transformer.readouts import Disturb, widened
 from sentkit.papers.consert import paper
 from sentkit.training.base import Base
-from sentkit.training.data.batches import Batch, Ids
-from sentkit.training.data.corpus import Corpus, check_labels
+from sentkit.training.data.corpus import Batch, Corpus, Ids, check_labels
 from sentkit.training.data.examples import NLI, Labels, Reads
 from sentkit.training.losses import paired_contrast
 from sentkit.training.method import Draw, Needs, Outputs, PackedMethod, Term, mean_of, share

@@ -16,7 +16,7 @@ from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.readouts import widened
 from sentkit.papers.defsent import paper
 from sentkit.training.base import Base
-from sentkit.training.data.batches import Batch
+from sentkit.training.data.corpus import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.method import Needs, Outputs, PackedMethod, Term, embedding_modules, mean_of
 from sentkit.training.methods.mlm import own_head

@@ -36,7 +36,7 @@ from sentkit.model.transformer.readouts import widened
 from sentkit.model.transformer.weights import aligned, canonical
 from sentkit.papers.defsent import paper
 from sentkit.training.base import Base, open_base
-from sentkit.training.data.batches import Batch
+from sentkit.training.data.corpus import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.method import Finished, Needs, Outputs, PackedMethod, Term, mean_of, own_tensors
 from sentkit.training.settings import SHORTEST, with_readout_of_base

@@ -11,8 +11,7 @@ from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.readouts import widened
 from sentkit.papers.pairsupcon import paper
 from sentkit.training.base import Base, Body
-from sentkit.training.data.batches import Batch
-from sentkit.training.data.corpus import Corpus, check_labels
+from sentkit.training.data.corpus import Batch, Corpus, check_labels
 from sentkit.training.data.examples import Labels, Reads
 from sentkit.training.loop.optimizers import NamedGroup
 from sentkit.training.losses import entailment_contrast

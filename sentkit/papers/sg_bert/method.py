@@ -22,7 +22,7 @@ from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import reduce_layers, widened
 from sentkit.papers.sg_bert import paper
 from sentkit.training.base import Base
-from sentkit.training.data.batches import Batch, Ids
+from sentkit.training.data.corpus import Batch, Ids
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import (
     cosines,

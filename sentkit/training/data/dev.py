@@ -30,8 +30,7 @@ from sentkit.model.encoding import BUDGETS, batches
 from sentkit.model.text.tokens import PromptTokenizer, Tokens
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import apply_readouts
-from sentkit.training.data.batches import Batch, Ids
-from sentkit.training.data.corpus import Corpus
+from sentkit.training.data.corpus import Batch, Corpus, Ids
 from sentkit.training.data.examples import SAID_OF_PAIRS, Classes, Example, ExampleParser, Reads, Scores
 from sentkit.training.method import Method, dev_vectors, evaluating, using
 

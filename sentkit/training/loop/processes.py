@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from sentkit.errors import UnavailableError, UsageError
 from sentkit.model.transformer.device import has_fast_bf16, pick_device, to_device
 from sentkit.process import most_threads, threads_of_environment, usable_cpus, version_of
-from sentkit.training.data.batches import shares
+from sentkit.training.data.corpus import shares
 
 RandomStates = tuple[list[Tensor], list[Tensor]]
 CPU = torch.device("cpu")

@@ -21,7 +21,7 @@ from sentkit.model.encoding import Arrays
 from sentkit.model.transformer.bert import attend_packed, stop_graphs
 from sentkit.model.transformer.device import to_host
 from sentkit.signals import RESUME, Interrupted, Stop, Stopped
-from sentkit.training.data.batches import Batch, Order, stream
+from sentkit.training.data.corpus import Batch, Order, stream
 from sentkit.training.data.dev import Dev, LabelledRows
 from sentkit.training.loop.gradient import Gradient, RandomState, clip_gradient, tokens_that_fit
 from sentkit.training.loop.optimizers import SCHEDULES, Adam, make_optimizer, warmup_steps

@@ -18,7 +18,7 @@ from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base, Body, open_base
-from sentkit.training.data.batches import Batch, Ids
+from sentkit.training.data.corpus import Batch, Ids
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import Filter, Texts, candidate_contrast
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of

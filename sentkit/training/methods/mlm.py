@@ -33,7 +33,7 @@ from sentkit.model.transformer.bert import Bert, Dropout
 from sentkit.model.transformer.packed import first_tokens, pack
 from sentkit.model.transformer.readouts import widened
 from sentkit.training.base import Base
-from sentkit.training.data.batches import Batch, Ids
+from sentkit.training.data.corpus import Batch, Ids
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import paired_contrast
 from sentkit.training.method import Draw, Finished, Needs, Outputs, PackedMethod, Term, mean_of, own_tensors

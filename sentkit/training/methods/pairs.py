@@ -18,8 +18,7 @@ from sentkit.formats.rows.kinds import PAIR, TRIPLET
 from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.readouts import widened
 from sentkit.training.base import Base, Body
-from sentkit.training.data.batches import Batch
-from sentkit.training.data.corpus import Corpus, check_labels
+from sentkit.training.data.corpus import Batch, Corpus, check_labels
 from sentkit.training.data.examples import NLI, Labels, Reads, Scores
 from sentkit.training.losses import cosine_regression, entailment_contrast, triplet_margin, unit
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of

@@ -27,8 +27,7 @@ from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import REDUCTIONS, Convolution, apply_readouts, widened
 from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.training.base import Base
-from sentkit.training.data.batches import Batch, Ids
-from sentkit.training.data.corpus import Corpus
+from sentkit.training.data.corpus import Batch, Corpus, Ids
 from sentkit.training.data.examples import Reads
 from sentkit.training.method import (
     Draw,

@@ -33,8 +33,7 @@ from sentkit.model.transformer.readouts import apply_readouts, widened
 from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.model.transformer.weights import canonical
 from sentkit.training.base import Base, Body
-from sentkit.training.data.batches import Batch, chunks, stream
-from sentkit.training.data.corpus import Corpus
+from sentkit.training.data.corpus import Batch, Corpus, chunks, stream
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import cosines, in_batch_contrast, triplet_contrast, unit
 from sentkit.training.method import (

@@ -28,8 +28,7 @@ from sentkit.model.transformer.device import pick_device
 from sentkit.signals import Stop
 from sentkit.training.base import Base, StaticBase, open_base, open_named
 from sentkit.training.catalogue import METHODS
-from sentkit.training.data.batches import stream
-from sentkit.training.data.corpus import CORPUS, Corpus, Tallied, check_rows, map_corpus, write_corpus
+from sentkit.training.data.corpus import CORPUS, Corpus, Tallied, check_rows, map_corpus, stream, write_corpus
 from sentkit.training.data.dev import Dev, LabelledRows, read_dev, read_labelled
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import CPU, Processes, be_deterministic, open_processes, precision_name

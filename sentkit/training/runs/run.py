@@ -37,7 +37,7 @@ from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.process import usable_cpus
 from sentkit.signals import RESUME, Aborted, Interrupted, Stop, Stopped
 from sentkit.training.base import Base, TokenTable
-from sentkit.training.data.batches import stream
+from sentkit.training.data.corpus import stream
 from sentkit.training.data.dev import SPEARMAN, Dev, nan_lowest
 from sentkit.training.loop.processes import Processes, environment, use_threads
 from sentkit.training.loop.state import LOG, Keeper, Reporter, StepLog, check_identity, lock_folder

@@ -8,7 +8,7 @@ import torch
 
 from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.signals import Stopped
-from sentkit.training.data.batches import chunks_of_tokens
+from sentkit.training.data.corpus import chunks_of_tokens
 from sentkit.training.loop.gradient import Gradient, Memory, tokens_that_fit
 from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.state import StepLog

@@ -8,8 +8,8 @@ from sentkit.errors import DataError
 from sentkit.model.transformer.packed import pack
 from sentkit.papers.consert.method import VIEWS, ConSERT, direction, share
 from sentkit.papers.pairsupcon.method import PairSupCon
-from sentkit.training.methods.classify import Classify
 from sentkit.training.methods.pairs import SBERT
+from sentkit.training.methods.targets import Classify
 from sentkit.training.settings import build, format_value, parsed
 from support import padded
 from training.losses.formulas import loop_paired, mean

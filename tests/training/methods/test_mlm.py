@@ -17,7 +17,7 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.checkpoint.heads import HEADS
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.papers.defsent.method import DefSent
-from sentkit.training.data.batches import Batch
+from sentkit.training.data.corpus import Batch
 from sentkit.training.methods.mlm import CLEAR, TSDAE, MaskedLanguageModel, vocabulary_of, word_starts
 from sentkit.training.methods.promptbert import PromptBERT
 from sentkit.training.methods.simcse import SimCSE

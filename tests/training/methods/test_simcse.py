@@ -18,7 +18,7 @@ from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.training.base import open_named
-from sentkit.training.data.batches import stream
+from sentkit.training.data.corpus import stream
 from sentkit.training.data.dev import read_dev
 from sentkit.training.method import changing, dev_vectors
 from sentkit.training.methods.simcse import ESimCSE, RankEncoder, SimCSE, SupervisedSimCSE
