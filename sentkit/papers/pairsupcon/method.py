@@ -28,7 +28,11 @@ class PairSupCon(Method):
     def __init__(self, body: Body, settings: paper.Settings) -> None:
         super().__init__(body, settings)
         contrasts, tells = settings.objective != "cls", settings.objective != "id"
-        self.contrast = contrast_head(body.width, settings.head_width) if contrasts else None
+        self.contrast: nn.Sequential | None = None
+        if contrasts:  # the loss normalizes its outputs
+            first = nn.Linear(body.width, body.width, bias=False)
+            last = nn.Linear(body.width, settings.head_width, bias=False)
+            self.contrast = nn.Sequential(first, nn.ReLU(), last)
         self.relation = nn.Linear(3 * body.width, 2, bias=False) if tells else None
 
     @classmethod
@@ -81,8 +85,3 @@ class PairSupCon(Method):
             {"params": list(trained(self, "body.")), "lr": rate},
             {"params": heads, "lr": rate * self.settings.head_lr_factor},
         ]
-
-
-def contrast_head(width: int, to: int) -> nn.Sequential:
-    """Return a head without biases. The loss normalizes its outputs."""
-    return nn.Sequential(nn.Linear(width, width, bias=False), nn.ReLU(), nn.Linear(width, to, bias=False))

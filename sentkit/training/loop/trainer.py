@@ -120,7 +120,10 @@ class Trainer:
         if self.position.evaluated < self.position.step and self.evaluates(self.position.step):
             self._read()
             self._evaluate()
-        stop, save = self.processes.any([self.stop.requested, self._save_due()])
+        step, options = self.position.step, self.run.options
+        due = time.monotonic() - self.saved_at >= options.save_seconds
+        due = step > 0 and (due or bool(options.save_every and step % options.save_every == 0))
+        stop, save = self.processes.any([self.stop.requested, due])
         if stop or save:
             self._read()
             self._refuse_broken()
@@ -297,11 +300,6 @@ class Trainer:
         return dev.score(self.method, self.stop.poll)
 
     # Saving.
-
-    def _save_due(self) -> bool:
-        step, options = self.position.step, self.run.options
-        due = time.monotonic() - self.saved_at >= options.save_seconds
-        return step > 0 and (due or bool(options.save_every and step % options.save_every == 0))
 
     def save(self) -> None:
         """Save the state. All processes must call this, because each has a separate random generator."""

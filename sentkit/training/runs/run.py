@@ -34,7 +34,6 @@ from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import WITH_POOLER
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.transformers_model import TransformersModel
-from sentkit.process import usable_cpus
 from sentkit.signals import RESUME, Aborted, Interrupted, Stop, Stopped
 from sentkit.training.base import Base, TokenTable
 from sentkit.training.data.corpus import stream
@@ -106,7 +105,6 @@ def begin(run: Run, keeper: Keeper, processes: Processes, stop: Stop, reporter: 
     saved = None if state is None else state["identity"]["environment"]
     use_threads(options.threads, saved)
     if state is not None:
-        advise_of_threads(options.threads, reporter)
         changes = differences(environment(processes, run.settings.precision), saved or {})
         if changes:
             changed = f"the environment changed: {', '.join(changes)}"
@@ -116,14 +114,6 @@ def begin(run: Run, keeper: Keeper, processes: Processes, stop: Stop, reporter: 
         trainer.run = replace(run, options=replace(options, settings=recorded))
         trainer.resume_from(state)
     return trainer
-
-
-def advise_of_threads(requested: int | None, reporter: Reporter) -> None:
-    """Warn if the number of threads of the saved state is too large for this machine."""
-    cpus = usable_cpus()
-    if requested is None and torch.get_num_threads() > cpus:
-        few = f"the run has {torch.get_num_threads()} threads, and this process may use {cpus} CPUs"
-        reporter.warn(f"{few}; --threads {cpus} is faster, and the result may differ slightly")
 
 
 @contextmanager
