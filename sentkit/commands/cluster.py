@@ -15,8 +15,7 @@ from sentkit.training.settings import ours, parsed
 
 if TYPE_CHECKING:
     from sentkit.labels.clusters.clustering import ClusteringOptions
-    from sentkit.labels.clusters.clustering_run import ClusteringRun
-    from sentkit.labels.clusters.reports import Record
+    from sentkit.labels.clusters.clustering_run import ClusteringRun, Record
     from sentkit.metrics.device import Device
 
 DETERMINISTIC = Excludes("--algorithm agglomerative|hdbscan", ", which is deterministic")
@@ -94,9 +93,8 @@ def cluster(
         limit_threads(threads)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.labels import Watch
-    from sentkit.labels.clusters import reports
+    from sentkit.labels.clusters import clustering_run as runs
     from sentkit.labels.clusters.clustering import ALGORITHMS
-    from sentkit.labels.clusters.clustering_run import ClusteringRun, read_centroids
     from sentkit.transforms.steps import Normalize
 
     console = run.console("cluster")
@@ -129,28 +127,28 @@ def cluster(
     ) as inputs:
         watch_rows(console, inputs)
         tasks = TaskProgress(console, "clusterings")
-        work = ClusteringRun(
+        work = runs.ClusteringRun(
             inputs=inputs,
             warn=console.warn,
             algorithm=algorithm,
             counts=counts or (0,),
             seeds=seeds if from_centroids is None and ALGORITHMS[algorithm].random else (0,),
             options=settings,
-            centroids=None if from_centroids is None else read_centroids(from_centroids),
+            centroids=None if from_centroids is None else runs.read_centroids(from_centroids),
             step=Normalize() if normalize else None,
             watch=Watch(tasks.begin, tasks.add, partial(slow, console)),
         )
         if truth is not None:
             optional = ["iterations", "inertia", "k"]
-            records = reports.agreement_records(work, row_flags.theirs(truth))
-            report(records, reports.agreement_line, output, texts=["seed"], optional=optional)
+            records = runs.agreement_records(work, row_flags.theirs(truth))
+            report(records, runs.agreement_line, output, texts=["seed"], optional=optional)
         elif form == "counts":
-            report(reports.count_records(work), reports.count_line, output)
+            report(runs.count_records(work), runs.count_line, output)
         else:
             sizes = (keywords, nearest) if describe or centroids is not None else None
             described = label(work, form, sizes, output, centroids, keep=keep_vectors, replace=replace)
             if describe:
-                report(described, reports.description_line, output, texts=["keywords", "nearest"], wrap=True)
+                report(described, runs.description_line, output, texts=["keywords", "nearest"], wrap=True)
 
 
 def label(
@@ -168,8 +166,7 @@ def label(
     `sizes` are the numbers of keywords and rows of a description, which is returned; None if none is needed.
     """
     from sentkit.formats.vectors.store import common_fields, is_store
-    from sentkit.labels.clusters.clustering_run import label_rows, write_centroids, write_rows
-    from sentkit.labels.clusters.reports import descriptions
+    from sentkit.labels.clusters.clustering_run import descriptions, label_rows, write_centroids, write_rows
 
     points, clustering, agreed = label_rows(
         run, form, keep=keep and not is_store(output.path), replace=replace

@@ -6,10 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sentkit.console import Console, RowProgress
-from sentkit.flags import options
+from sentkit.flags import options, words_of
 from sentkit.flags.encode import FolderFlags, LongTextFlags, ReuseFlags
 from sentkit.flags.rows import TextFlags
-from sentkit.flags.rules import words_of
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from sentkit.flags import Named, Needs, Range, options
 from sentkit.process import threads_of_command
 
 if TYPE_CHECKING:
-    from sentkit.reports.rows import Row
-    from sentkit.reports.suites import TestSet
+    from sentkit.reports.suites import Row, TestSet
     from sentkit.reports.tables import Table
 
 LARGEST_SEED = 2**32 - 1
@@ -66,9 +65,15 @@ def report(
     from sentkit.reports import tables
     from sentkit.reports.evaluate import Evaluator, find_models
     from sentkit.reports.measure import Measurement
-    from sentkit.reports.rows import find_baseline, rows_of, seeds_warning
     from sentkit.reports.seen_rows import with_training
-    from sentkit.reports.suites import find_tests, tables_of, unaveraged
+    from sentkit.reports.suites import (
+        find_baseline,
+        find_tests,
+        rows_of,
+        seeds_warning,
+        tables_of,
+        unaveraged,
+    )
 
     console = run.console("report")
     number = None if table is None else str(table)

@@ -19,8 +19,7 @@ from sentkit.process import check_threads, is_first_process
 
 if TYPE_CHECKING:
     from sentkit.training.method import Method
-    from sentkit.training.options import RandomInit
-    from sentkit.training.run_folders import RunFolders
+    from sentkit.training.options import RandomInit, RunFolders
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,6 @@ def train(
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.process import handle_signals
     from sentkit.training.catalogue import METHODS, open_method
-    from sentkit.training.run_folders import folders_of
     from sentkit.training.settings import build, combinations, described
 
     check_threads("--threads", threads)
@@ -114,7 +112,7 @@ def train(
             print_described(described(kind.Settings, kind.presets))
             return
         from sentkit.training.loop.state import Reporter
-        from sentkit.training.options import TrainOptions
+        from sentkit.training.options import TrainOptions, folders_of
         from sentkit.training.runs.command import perform
 
         given = given_settings(set_ or [], {"epochs": epochs, "batch": batch, "lr": lr}, dev, console)
@@ -185,7 +183,7 @@ def given_settings(
 
     The order of options on the command line is not available here, so a flag always overrides --set.
     """
-    from sentkit.training.recipe import OF_DEV
+    from sentkit.training.settings import OF_DEV
 
     given = {name: str(value) for name, value in flags.items() if value is not None}
     for each in assignments:
@@ -218,7 +216,7 @@ def random_start(
 
 def print_results(sweep: "Sequence[RunFolders]", kind: type) -> None:
     """Print the result of each run, or of a sweep the result of each combination of settings."""
-    from sentkit.training.run_folders import best_of, compared, result_line, sweep_line
+    from sentkit.training.options import best_of, compared, result_line, sweep_line
     from sentkit.training.settings import parsed
 
     with (table := options.OutputFlags()).open() as out:

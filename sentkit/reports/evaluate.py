@@ -23,8 +23,7 @@ from sentkit.formats.vectors.fingerprint import digest, label_of
 from sentkit.formats.vectors.sinks import VectorOutput
 from sentkit.formats.vectors.store import rows_in
 from sentkit.formats.vectors.vectors import VectorReader
-from sentkit.labels.clusters.clustering_run import ClusteringRun
-from sentkit.labels.clusters.reports import agreement_records
+from sentkit.labels.clusters.clustering_run import ClusteringRun, agreement_records
 from sentkit.labels.probes.probing import Probe, ProbeOptions
 from sentkit.metrics.neighbours.corpus import read_search_corpus
 from sentkit.metrics.neighbours.queries import Search, SearchOptions
@@ -36,8 +35,8 @@ from sentkit.model import Model, find_encoder
 from sentkit.model.encoding import Encoder, Encoding, Report
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.groups import prepare
-from sentkit.reports.rows import Row as ReportRow
 from sentkit.reports.suites import SUITES, TestSet
+from sentkit.reports.suites import Row as ReportRow
 
 GOLD, LABEL = "score", "label"  # fields of the test sets
 SEEDS = range(10)  # of k-means, as in PairSupCon

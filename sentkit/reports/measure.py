@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sentkit.arrays import Float64
-from sentkit.labels.clusters.reports import mean_if_known
+from sentkit.labels.clusters.clustering_run import mean_if_known
 from sentkit.metrics.sts.intervals import (
     BOOTSTRAP_LIMIT,
     Interval,
@@ -22,8 +22,7 @@ from sentkit.metrics.sts.intervals import (
 )
 from sentkit.metrics.sts.report import defined, limits
 from sentkit.reports.evaluate import FOLDS, Result
-from sentkit.reports.rows import Row
-from sentkit.reports.suites import MULTILINGUAL, STS, SUITES, TestSet, task_names
+from sentkit.reports.suites import MULTILINGUAL, STS, SUITES, Row, TestSet, task_names
 
 Task = tuple[str, str]  # suite and key of a task
 PLACES = {name: place for place, name in enumerate((*STS, *MULTILINGUAL))}

@@ -14,13 +14,13 @@ from sentkit.formats.outputs.outputs import is_special
 from sentkit.formats.vectors.sinks import JSONL, check_rows_output
 from sentkit.metrics.sts.intervals import Interval
 from sentkit.reports.measure import Measured, Task
-from sentkit.reports.rows import Row
 from sentkit.reports.suites import (
     IN_FOLDERS,
     INFERRED,
     SUITES,
     UNITS,
     PaperTable,
+    Row,
     TestSet,
     missing_tasks,
     same_base,

@@ -12,8 +12,7 @@ import pytest
 
 from sentkit.metrics.sts.intervals import resample
 from sentkit.reports import tables
-from sentkit.reports.rows import rows_of
-from sentkit.reports.suites import STS, SUITES, published
+from sentkit.reports.suites import STS, SUITES, published, rows_of
 from sentkit.reports.tables import Line, Table, rendered
 from support import in_jsonl
 

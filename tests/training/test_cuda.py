@@ -15,9 +15,8 @@ from sentkit.training.loop.gradient import tokens_that_fit
 from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.trainer import BEHIND
 from sentkit.training.method import trained
-from sentkit.training.methods.esimcse import ESimCSE
-from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.methods.tsdae import TSDAE
+from sentkit.training.methods.mlm import TSDAE
+from sentkit.training.methods.simcse import ESimCSE, SimCSE
 from support import ROOT
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]

@@ -1,16 +1,25 @@
 """PairSupCon: settings, presets and citation."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from sentkit.training.recipe import Listing, Paper, Presets, Recipe
-from sentkit.training.settings import paper, readout, refuse_idle, released
+from sentkit.training.settings import Listing, Paper, Presets, Recipe, paper, readout, refuse_idle, released
 
 OF_ALPHA = ("hard_negative_form", "detach_alpha")
 OF_CONTRAST = ("beta", "temperature", "hard_negatives", *OF_ALPHA, "id_average", "head_width")
 
+PRESETS: Presets = {
+    "paper": {},
+    "cls": {"objective": "cls"},
+    "id": {"objective": "id"},
+    "id-plain": {"objective": "id", "hard_negatives": False},
+    "plain": {"hard_negatives": False},
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Recipe):
+    presets: ClassVar = PRESETS
     objective: str = paper(
         "both", "cls: classify pairs; id: contrast partners", choices=("both", "id", "cls")
     )
@@ -51,14 +60,6 @@ class Settings(Recipe):
             refuse_idle(self, OF_ALPHA, "hard_negatives=off")
 
 
-PRESETS: Presets = {
-    "paper": {},
-    "cls": {"objective": "cls"},
-    "id": {"objective": "id"},
-    "id-plain": {"objective": "id", "hard_negatives": False},
-    "plain": {"hard_negatives": False},
-}
-
 PAPER = Paper(
     "pairsupcon",
     "PairSupCon",
@@ -69,7 +70,6 @@ PAPER = Paper(
             "sentkit.papers.pairsupcon.method:PairSupCon",
             "2109.05424",
             settings=Settings,
-            presets=PRESETS,
         )
     },
 )

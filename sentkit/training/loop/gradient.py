@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sentkit.model.transformer.bert import Bert
-from sentkit.training.data.batches import Batch, chunks, chunks_of_tokens
+from sentkit.training.data.corpus import Batch, chunks, chunks_of_tokens
 from sentkit.training.loop.processes import Context, Processes
 from sentkit.training.method import Method, Outputs, terms_of, trained
 

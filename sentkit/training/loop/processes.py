@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from sentkit.errors import UnavailableError, UsageError
 from sentkit.model.transformer.device import has_fast_bf16, pick_device, to_device
 from sentkit.process import most_threads, threads_of_environment, usable_cpus, version_of
-from sentkit.training.data.batches import shares
+from sentkit.training.data.corpus import shares
 
 RandomStates = tuple[list[Tensor], list[Tensor]]
 CPU = torch.device("cpu")
@@ -148,7 +148,10 @@ def open_processes(device: torch.device) -> Iterator[Processes]:
         raise UsageError(problem, advice="start the command with torchrun")
     rank, local = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", "0"))
     if device.type == "cuda":
-        device = device_of_process(local)
+        if not dist.is_nccl_available():
+            problem = "this torch has no NCCL, which several GPUs need"
+            raise UnavailableError(problem, advice="use --device cpu")
+        device = pick_device(f"cuda:{local}")  # the GPU with the number of this process on its machine
         torch.cuda.set_device(device)
     try:
         # Numbers of the host pass through gloo also beside NCCL: they do not wait for the GPU.
@@ -159,13 +162,6 @@ def open_processes(device: torch.device) -> Iterator[Processes]:
         yield Processes(rank, world, device)
     finally:
         dist.destroy_process_group()
-
-
-def device_of_process(local: int) -> torch.device:
-    """Return the GPU with the number of this process on its machine."""
-    if not dist.is_nccl_available():
-        raise UnavailableError("this torch has no NCCL, which several GPUs need", advice="use --device cpu")
-    return pick_device(f"cuda:{local}")
 
 
 Context = Callable[[], AbstractContextManager[object]]

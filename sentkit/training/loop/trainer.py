@@ -21,16 +21,15 @@ from sentkit.model.encoding import Arrays
 from sentkit.model.transformer.bert import attend_packed, stop_graphs
 from sentkit.model.transformer.device import to_host
 from sentkit.process import RESUME, Interrupted, Stop, Stopped
-from sentkit.training.data.batches import Batch, Order, stream
-from sentkit.training.data.dev import Dev
-from sentkit.training.data.labelled import LabelledRows
+from sentkit.training.data.corpus import Batch, Order, stream
+from sentkit.training.data.dev import Dev, LabelledRows
 from sentkit.training.loop.gradient import Gradient, RandomState, clip_gradient, tokens_that_fit
 from sentkit.training.loop.optimizers import SCHEDULES, Adam, make_optimizer, warmup_steps
 from sentkit.training.loop.processes import Processes, RandomStates, environment, precision_name, precision_of
 from sentkit.training.loop.state import Keeper, Position, Reporter, StepLog
 from sentkit.training.method import Method, changing, restore, trained
 from sentkit.training.options import Run
-from sentkit.training.recipe import AUTO, Recipe, limits_of
+from sentkit.training.settings import AUTO, Recipe, limits_of
 
 NORM = "the gradient's norm"
 BEHIND = 2  # steps that a GPU may have before the host reads their values
@@ -121,7 +120,10 @@ class Trainer:
         if self.position.evaluated < self.position.step and self.evaluates(self.position.step):
             self._read()
             self._evaluate()
-        stop, save = self.processes.any([self.stop.requested, self._save_due()])
+        step, options = self.position.step, self.run.options
+        due = time.monotonic() - self.saved_at >= options.save_seconds
+        due = step > 0 and (due or bool(options.save_every and step % options.save_every == 0))
+        stop, save = self.processes.any([self.stop.requested, due])
         if stop or save:
             self._read()
             self._refuse_broken()
@@ -293,16 +295,11 @@ class Trainer:
 
     def _score(self, dev: Dev | LabelledRows) -> float:
         declared = self.run.base.declared
-        if self.position.step == 0 and declared is not None:
+        if self.position.step == 0 and declared is not None and isinstance(dev, Dev):
             return dev.score_base(declared, self.method, self.stop.poll)
         return dev.score(self.method, self.stop.poll)
 
     # Saving.
-
-    def _save_due(self) -> bool:
-        step, options = self.position.step, self.run.options
-        due = time.monotonic() - self.saved_at >= options.save_seconds
-        return step > 0 and (due or bool(options.save_every and step % options.save_every == 0))
 
     def save(self) -> None:
         """Save the state. All processes must call this, because each has a separate random generator."""

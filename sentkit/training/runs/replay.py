@@ -13,8 +13,7 @@ from sentkit.formats.files import read_object_if_there
 from sentkit.formats.urls import commit_in, is_url
 from sentkit.training.catalogue import load
 from sentkit.training.loop.processes import Processes, environment
-from sentkit.training.recipe import OF_DEV, Recipe, limits_of
-from sentkit.training.settings import format_value
+from sentkit.training.settings import OF_DEV, Recipe, format_value, limits_of
 
 TRAINED_WITH: dict[str, type] = {"threads": int, "device": str, "deterministic": bool, "ranks": int}
 VERSIONS = ("sentkit", "torch", "cpu")

@@ -137,7 +137,7 @@ def test_a_file_system_without_locks_is_refused(train, monkeypatch):
     def flock(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr("sentkit.training.run_folders.fcntl.flock", flock)
+    monkeypatch.setattr("sentkit.training.loop.state.fcntl.flock", flock)
     done = train()
 
     assert (done.code, done.told[0]) == (73, "sentkit train: out.part: cannot be locked: no locks available")

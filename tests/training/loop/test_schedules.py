@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sentkit.training.data.batches import Order
+from sentkit.training.data.corpus import Order
 from sentkit.training.loop.optimizers import SCHEDULES, warmup_steps
 
 

@@ -15,7 +15,7 @@ from sentkit.papers.defsent.plus import DefSentPlus, projection_of
 from sentkit.papers.sg_bert.method import SelfGuided
 from sentkit.training.base import open_named
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.runs.run import save_checkpoint
+from sentkit.training.runs.run import write_checkpoint
 
 NAMES = ["cat", "a hot dog", "rain", "sea", "old house"]
 DENSE = {"bert": "cls.predictions.transform.dense", "roberta": "lm_head.dense"}
@@ -28,8 +28,7 @@ def rows(texts):
 
 def finished(method, base, tmp_path, name="made"):
     """The base that its checkpoint is."""
-    (tmp_path / f"{name}.part").mkdir()
-    save_checkpoint(method, base, tmp_path / f"{name}.part", tmp_path / name, {})
+    write_checkpoint(tmp_path / name, method, base, {})
     return open_named(str(tmp_path / name), 32)
 
 

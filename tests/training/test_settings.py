@@ -1,13 +1,14 @@
-"""Values of settings that are refused: without an effect beside others, or out of their range."""
+"""Values of settings that are refused, and the size of the interface of a method."""
 
 import pytest
+from torch import nn
 
 from sentkit.errors import UsageError
 from sentkit.model.transformer.device import PRECISIONS
-from sentkit.training import recipe
 from sentkit.training.catalogue import METHODS
 from sentkit.training.loop import optimizers
-from sentkit.training.settings import build, notes
+from sentkit.training.method import Method
+from sentkit.training.settings import SCHEDULES, Recipe, build, notes
 
 VIEWS = "view_a=feature-cutoff and view_b=shuffle"
 TUNED = "objective=base second_text=tuned"
@@ -93,5 +94,15 @@ def test_settings_without_effect_or_out_of_range_are_refused(name, assignments, 
 
 def test_the_choices_of_a_recipe_exist():
     """A recipe does not import torch, so it repeats these names. The optimizers are tested in loop/."""
-    assert set(recipe.SCHEDULES) == optimizers.SCHEDULES.keys()
-    assert set(notes(recipe.Recipe)["precision"].choices) == set(PRECISIONS)
+    assert set(SCHEDULES) == optimizers.SCHEDULES.keys()
+    assert set(notes(Recipe)["precision"].choices) == set(PRECISIONS)
+
+
+MOST = 25
+
+
+def test_the_interface_has_few_members():
+    own = {name for name in vars(Method) if not name.startswith("_")} | {"body", "settings"}
+    inherited = set(dir(nn.Module))
+
+    assert len(own - inherited) <= MOST, sorted(own - inherited)
