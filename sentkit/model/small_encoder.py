@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from sentkit.arrays import Float32
 from sentkit.errors import DataError
-from sentkit.formats.checkpoints.folders import Checkpoint
-from sentkit.formats.checkpoints.lora import is_adapter
+from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.checkpoints.readout import PLAIN, POOLED, Readout
 from sentkit.formats.vectors.safetensors_header import NUMPY, Entry, read_header
 from sentkit.model.encoding import Arrays

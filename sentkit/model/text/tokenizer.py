@@ -13,9 +13,8 @@ import numpy as np
 import orjson
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.checkpoints.end_token import with_end_token
-from sentkit.formats.checkpoints.folders import Checkpoint
-from sentkit.formats.checkpoints.templates import Template, find_template
+from sentkit.formats.checkpoints.folders import Checkpoint, with_end_token
+from sentkit.formats.checkpoints.readout import Template, find_template
 from sentkit.formats.files import read_object, read_object_if_there
 from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.model.text.tokens import (

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sentkit.errors import DataError, NoInputError, UsageError, declared_in
-from sentkit.formats.checkpoints.folders import Checkpoint
-from sentkit.formats.checkpoints.lora import is_adapter
+from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS
 from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.files import read_object

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as registration
 
 from sentkit.errors import DataError, SentkitError, UsageError
-from sentkit.formats.checkpoints.folders import weight_files
-from sentkit.formats.checkpoints.lora import is_adapter
+from sentkit.formats.checkpoints.folders import is_adapter, weight_files
 from sentkit.formats.files import read_object
 from sentkit.model.transformer.architecture import DEEPEST, LARGEST, invalid_value
 from sentkit.model.transformer.packed import Packed

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from sentkit.arrays import Float32
 from sentkit.errors import DataError, NoInputError
-from sentkit.formats.checkpoints.folders import weight_files
-from sentkit.formats.checkpoints.lora import LoraConfig, is_adapter, read_lora_config
+from sentkit.formats.checkpoints.folders import LoraConfig, is_adapter, read_lora_config, weight_files
 from sentkit.model.spaces import by, hash_of_weights
 from sentkit.model.transformer.architecture import PREFIXES, Architecture, canonical_names, wanted_shapes
 
