@@ -39,23 +39,23 @@ from sentkit.model.transformer.device import (
     to_host,
 )
 from sentkit.model.transformer.inference import (
-    gain_of_plain_products,
-    plain_is_faster,
-    prepare_for_cpu,
-    prepare_for_cuda,
-)
-from sentkit.model.transformer.int8 import (
-    FASTER_INT8,
-    LARGEST_WEIGHTS,
     WARN_BELOW,
     calibrate,
     check_finite,
-    gain_of_int8,
-    largest_weight,
     losses,
+    prepare_for_cpu,
+    prepare_for_cuda,
     usable,
 )
 from sentkit.model.transformer.packed import TILE, Packed, filler, pack_ids, spare_tokens
+from sentkit.model.transformer.products import (
+    FASTER_INT8,
+    LARGEST_WEIGHTS,
+    gain_of_int8,
+    gain_of_plain_products,
+    largest_weight,
+    plain_is_faster,
+)
 from sentkit.model.transformer.readouts import Convolution, apply_readouts, check_layers, width_of_vectors
 from sentkit.model.transformer.transformers_model import (
     ENCODER_HALVES,
