@@ -30,7 +30,7 @@ from sentkit.model.transformer.architecture import (
     architecture_of,
 )
 from sentkit.model.transformer.bert import Bert, load_bert
-from sentkit.model.transformer.encoder import add_convolution, read_weights_of, rules_of
+from sentkit.model.transformer.encoder import add_convolution, rules_of
 from sentkit.model.transformer.transformers_model import TransformersModel, load_transformers_model
 from sentkit.model.transformer.weights import canonical, fit, read_weights, weights_hash
 from sentkit.training.lora import add_lora
@@ -166,8 +166,8 @@ def open_base(
         rules = [*architecture.rules, architecture.dropout, architecture.attention_dropout]
         rules.append(architecture.pooler_activation)
     parts = [weights, training.hash, rules]
-    if checkpoint.declared.convolution is not None:
-        parts.append(weights_hash(read_weights_of(checkpoint.declared.convolution), with_pooler=True))
+    if (place := checkpoint.declared.convolution) is not None:
+        parts.append(weights_hash(read_weights(place, str(place)), with_pooler=True))
     hash = digest(parts)
     parents = (checkpoint.name, *checkpoint.parents)
     steps = ", ".join(checkpoint.declared.steps)

@@ -229,6 +229,7 @@ class LoraConfig:
     file: Path  # contains the tensors
     alpha: float
     rank_stabilised: bool
+    transposed: bool  # the weights are stored so, in a Conv1D of transformers
 
     def scale(self, rank: int) -> float:
         return self.alpha / (math.sqrt(rank) if self.rank_stabilised else rank)
@@ -264,7 +265,7 @@ def read_lora_config(folder: Path) -> LoraConfig:
     file = next((folder / name for name in ADAPTER_WEIGHTS if is_there(folder / name)), None)
     if file is None:
         raise NoInputError(f"{folder}: {ADAPTER_WEIGHTS[0]} is missing")
-    return LoraConfig(file, float(alpha), stabilised)
+    return LoraConfig(file, float(alpha), stabilised, config.get("fan_in_fan_out") is True)
 
 
 # The tokenizer classes for which transformers 4 uses add_eos_token.

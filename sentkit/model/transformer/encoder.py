@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sentkit.errors import DataError, NoInputError, UsageError, declared_in
+from sentkit.errors import DataError, UsageError, declared_in
 from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS
 from sentkit.formats.checkpoints.readout import Readout
@@ -62,7 +62,7 @@ from sentkit.model.transformer.transformers_model import (
     TransformersModel,
     load_transformers_model,
 )
-from sentkit.model.transformer.weights import canonical, fit, read_tensors, read_weights, weights_hash
+from sentkit.model.transformer.weights import canonical, fit, read_weights, weights_hash
 from sentkit.process import threads_of_command
 from sentkit.transforms.steps import Linear, Norm
 
@@ -70,7 +70,11 @@ ACTIVATION_NAMES = {path.rpartition(".")[2]: word for word, path in DENSE_ACTIVA
 
 
 def read_layer(folder: Path) -> Linear | Norm:
-    config, tensors, source = read_object(folder / "config.json"), read_weights_of(folder), str(folder)
+    config, tensors, source = (
+        read_object(folder / "config.json"),
+        read_weights(folder, str(folder)),
+        str(folder),
+    )
     if tensors.keys() == {"norm.weight", "norm.bias"}:
         return Norm(*layer_arrays(tensors, "norm", 1, source))
     name = str(config.get("activation_function", DENSE_ACTIVATIONS["tanh"]))  # default of the library
@@ -102,19 +106,16 @@ def check_layer(fits: bool, tensors: Iterable[Tensor], source: str) -> None:
         raise DataError("the weight or the bias has another type than floating point", source=source)
 
 
-def read_weights_of(folder: Path) -> dict[str, Tensor]:
-    files = [path for path in (folder / "model.safetensors", folder / "pytorch_model.bin") if path.is_file()]
-    if not files:
-        raise NoInputError(f"{folder}: has no model.safetensors and no pytorch_model.bin")
-    return read_tensors(files[:1])
-
-
 def add_convolution(body: Bert | TransformersModel, checkpoint: Checkpoint) -> None:
     """Give an encoder the convolution of its checkpoint, if the checkpoint has one."""
     folder = checkpoint.declared.convolution
     if folder is None:
         return
-    config, tensors, source = read_object(folder / "cnn_config.json"), read_weights_of(folder), str(folder)
+    config, tensors, source = (
+        read_object(folder / "cnn_config.json"),
+        read_weights(folder, str(folder)),
+        str(folder),
+    )
     numbers = range(len(tensors) // 2)
     if not tensors or tensors.keys() != {f"convs.{k}.{name}" for k in numbers for name in ("weight", "bias")}:
         raise DataError("these are not the tensors of a convolution", source=source)

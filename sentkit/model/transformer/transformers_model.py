@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from torch.nn.modules import module as registration
 
 from sentkit.errors import DataError, SentkitError, UsageError
-from sentkit.formats.checkpoints.folders import is_adapter, weight_files
+from sentkit.formats.checkpoints.folders import is_adapter
 from sentkit.formats.files import read_object
 from sentkit.model.transformer.architecture import DEEPEST, LARGEST, invalid_value
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import Convolution
-from sentkit.model.transformer.weights import add_adapter, aligned, read_tensors, refuse_missing
+from sentkit.model.transformer.weights import aligned, read_weights, refuse_missing
 
 # Largest value of a key that matches a pattern; the first match applies.
 NOT_SIZES = re.compile(r"theta|seed|base|scale")
@@ -155,7 +155,6 @@ def load_transformers_model(folder: Path) -> TransformersModel:
     """Return the encoder of a Hugging Face folder, in float32 and evaluation mode."""
     model, report = load_model(folder, kind_of)
     has_pooler = check_weights(model, report["missing_keys"], str(folder))
-    add_adapter(model, folder)
     unused = {*report["unexpected_keys"]}
     return TransformersModel(
         model.eval(), has_pooler=has_pooler, max_tokens=token_limit(model), unused=unused
@@ -188,7 +187,7 @@ def load_model(folder: Path, kind_of: Callable[[Any], Any]) -> tuple[Any, Any]:
     with transformers_errors(source):
         config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
         refuse(config, source)
-        tensors = read_tensors(weight_files(folder, source))
+        tensors = read_weights(folder, source)
         # transformers gets the tensors, so it reads no files of another size and no adapter.
         with built_from([tuple(tensor.shape) for tensor in tensors.values()], source):
             kind = kind_of(config)
