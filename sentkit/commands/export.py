@@ -54,7 +54,7 @@ def export(
     """
     from pathlib import Path
 
-    from sentkit.formats.checkpoints.commands import Command, inputs_of
+    from sentkit.formats.checkpoints.export import Command, inputs_of
     from sentkit.formats.checkpoints.folders import read_checkpoint
 
     console = run.console("export")

@@ -14,7 +14,6 @@ from sentkit.formats.checkpoints.folders import (
     find_model,
     is_static,
     read_checkpoint,
-    static_checkpoint,
 )
 from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.lexicons.model2vec import Table
@@ -214,7 +213,7 @@ def open_static(folder: Path, name: str, max_length: int) -> StaticBase:
     if any(isinstance(step, Truncate) for step in finished.steps):
         raise UsageError(f"{name}: training does not support a static model that declares truncate_dim")
     normalize = any(isinstance(step, Normalize) for step in finished.steps)
-    checkpoint = static_checkpoint(folder, name)
+    checkpoint = read_checkpoint(name, static=True)
     return StaticBase(
         checkpoint=checkpoint,
         stored={},

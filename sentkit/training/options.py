@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sentkit.formats.checkpoints.commands import Command
+from sentkit.formats.checkpoints.export import Command
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Corpus
 from sentkit.training.data.dev import Dev

@@ -45,12 +45,16 @@ def find_model(name: str, *, download: bool = True) -> Path:
 def _with_config(folder: Path, name: str) -> Path:
     """Check that a folder is a checkpoint. Its transformer can be in a subfolder, or absent."""
     if not any(
-        is_there(folder / name) for name in ("config.json", "modules.json", "0_Transformer/config.json")
+        is_there(folder / file) for file in ("config.json", "modules.json", "0_Transformer/config.json")
     ):
-        if is_adapter(folder):
-            raise adapter_alone(folder, name)
-        raise NoInputError(f"{name}: is not a checkpoint: it has no config.json")
+        raise without_config(folder, name)
     return folder
+
+
+def without_config(folder: Path, name: str) -> NoInputError:
+    if is_adapter(folder):
+        return adapter_alone(folder, name)
+    return NoInputError(f"{name}: is not a checkpoint: it has no config.json")
 
 
 def _in_package(package: str) -> Path:
@@ -175,18 +179,14 @@ def read_checkpoint(name: str, *, static: bool = False) -> Checkpoint:
     if folder is not None and not is_static(folder):
         return checkpoint_in(folder, name)
     if folder is not None and static:
-        return static_checkpoint(folder, name)
+        place, declared = (folder, StoredDeclaration()) if is_model2vec(folder) else read_modules(folder)
+        declared = replace(declared, static=True, readout=NAMED["mean"])
+        own = read_object_if_there(folder / "sentkit.json")
+        return Checkpoint(name, folder, place, read_object_if_there(place / "config.json"), declared, own)
     others = "" if folder is None else ", and train -m"
     raise UsageError(
         f"{name}: is a static model, which only encode, search, report and inspect support{others}"
     )
-
-
-def static_checkpoint(folder: Path, name: str) -> Checkpoint:
-    place, declared = (folder, StoredDeclaration()) if is_model2vec(folder) else read_modules(folder)
-    declared = replace(declared, static=True, readout=NAMED["mean"])
-    own = read_object_if_there(folder / "sentkit.json")
-    return Checkpoint(name, folder, place, read_object_if_there(place / "config.json"), declared, own)
 
 
 def is_static(folder: Path) -> bool:
@@ -201,9 +201,7 @@ def checkpoint_in(folder: Path, name: str) -> Checkpoint:
     if "readout" in own:
         declared = read_sentkit_json(own, folder / "sentkit.json", declared)
     if not is_there(transformer / "config.json"):
-        if is_adapter(transformer):
-            raise adapter_alone(transformer, name)
-        raise NoInputError(f"{name}: is not a checkpoint: it has no config.json")
+        raise without_config(transformer, name)
     return Checkpoint(name, folder, transformer, read_object(transformer / "config.json"), declared, own)
 
 
