@@ -57,31 +57,22 @@ def built_from(shapes: Sequence[tuple[int, ...]], source: str) -> Iterator[None]
     """Build models without memory; raise an error if a model is larger than the stored tensors."""
     most_tensors = 2 * len(shapes) + UNSTORED_TENSORS
     most_numbers = 2 * sum(map(prod, shapes)) + UNSTORED_NUMBERS
-    modules = tensors = 0
+    counts = {"modules": 0, "tensors": 0}
     sizes: dict[int, int] = {}  # by tensor id, because a tied tensor has several names
 
-    def check() -> None:
-        if tensors > most_tensors or modules > MODULES_A_TENSOR * most_tensors:
+    def count(module: nn.Module, name: str, added: nn.Module | Tensor | None) -> None:
+        counts["tensors" if isinstance(added, Tensor) else "modules"] += added is not None
+        if isinstance(added, Tensor):
+            sizes[id(added)] = added.numel()
+        if counts["tensors"] > most_tensors or counts["modules"] > MODULES_A_TENSOR * most_tensors:
             problem = f"config.json: the model is larger than the stored weights ({len(shapes)} tensors)"
             raise DataError(problem, source=source)
         if sum(sizes.values()) > most_numbers:
             raise DataError("config.json: the tensors are larger than the stored tensors", source=source)
 
-    def count_tensor(module: nn.Module, name: str, tensor: Tensor | None) -> None:
-        nonlocal tensors
-        if tensor is not None:
-            tensors += 1
-            sizes[id(tensor)] = tensor.numel()
-            check()
-
-    def count_module(module: nn.Module, name: str, inner: nn.Module | None) -> None:
-        nonlocal modules
-        modules += 1
-        check()
-
     hooks = [
-        registration.register_module_parameter_registration_hook(count_tensor),
-        registration.register_module_module_registration_hook(count_module),
+        registration.register_module_parameter_registration_hook(count),
+        registration.register_module_module_registration_hook(count),
     ]
     try:
         with torch.device("meta"):

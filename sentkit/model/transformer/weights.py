@@ -45,35 +45,32 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 def read_pickle(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a `torch.save` file. The option `weights_only` prevents code execution."""
+    problem, advice = "not a checkpoint of plain tensors", "save it as safetensors, which cannot contain code"
     try:
         with warnings.catch_warnings(action="ignore"):  # errors are enough
             content = torch.load(path, weights_only=True, map_location="cpu")
     except OSError:
         raise
     except Exception as error:  # invalid bytes can raise any error in the unpickler
-        raise DataError(
-            "not a checkpoint of plain tensors, or incomplete",
-            source=str(path),
-            advice="save it as safetensors, which cannot contain code",
-        ) from error
-    if not isinstance(content, Mapping) or not content:
-        raise DataError("not a checkpoint: it has no named tensors", source=str(path))
-    if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in content.items()):
-        raise DataError("not a checkpoint: it has other objects than named tensors", source=str(path))
-    for name, tensor in content.items():
-        if not is_plain(tensor):
-            problem = f'"{name:.80}" is sparse, quantized, complex or without values'
-            raise DataError(problem, source=str(path))
+        raise DataError(f"{problem}, or incomplete", source=str(path), advice=advice) from error
+    if (
+        not isinstance(content, Mapping)
+        or not content
+        or not all(isinstance(name, str) and is_plain(value) for name, value in content.items())
+    ):
+        raise DataError(problem, source=str(path), advice=advice)
     return {name: tensor.detach() for name, tensor in content.items()}
 
 
-def is_plain(tensor: Tensor) -> bool:
-    """Return true if all values are stored. An expanded tensor could have any size."""
-    if tensor.layout != torch.strided or tensor.device.type != "cpu":
-        return False
-    if tensor.is_quantized or tensor.is_complex():
-        return False
-    return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
+def is_plain(value: object) -> bool:
+    """Return true for a tensor of stored numbers. An expanded tensor could have any size."""
+    return (
+        isinstance(value, Tensor)
+        and value.layout == torch.strided
+        and value.device.type == "cpu"
+        and not (value.is_quantized or value.is_complex())
+        and value.numel() * value.element_size() <= value.untyped_storage().nbytes()
+    )
 
 
 def aligned(weight: Tensor) -> Tensor:
