@@ -399,18 +399,13 @@ class SegmentTokenizer:
                 f"a maximum length of {self.plain.max_length} tokens leaves no room for two texts"
             )
         kept = longest_first(*counts, self.plain.max_length - special)
-        lost = [count - keep for count, keep in zip(counts, kept, strict=True)]
-        starts = lost if self.plain.truncates_start else [0, 0]
         second = owners.index(1) if counts[1] else len(owners) - 1
-        parts: tuple[list[int], list[int]] = [], []
-        used = [0, 0]
-        for place, (number, owner) in enumerate(zip(encoding.ids, owners, strict=True)):
-            if owner is not None:
-                used[owner] += 1
-                if not starts[owner] < used[owner] <= starts[owner] + kept[owner]:
-                    continue
-            parts[place >= second].append(number)
-        return Tokens(parts[0], second), Tokens(parts[1], len(owners) - second)
+        parts = []
+        for owner, part in enumerate((slice(0, second), slice(second, None))):
+            ids, start = encoding.ids[part], owners[part].index(owner) if counts[owner] else 0
+            most, own = len(ids) - counts[owner] + kept[owner], (start, start + counts[owner])
+            parts.append(truncate(ids, most, own, at_start=self.plain.truncates_start))
+        return parts[0], parts[1]
 
 
 def longest_first(first: int, second: int, room: int) -> tuple[int, int]:

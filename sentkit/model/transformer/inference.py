@@ -34,7 +34,7 @@ from sentkit.model.encoding import Arrays
 from sentkit.model.reading import max_length
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import TokenBlock
-from sentkit.model.transformer.bert import Bert, Block, rotated, windowed, with_bias
+from sentkit.model.transformer.bert import Bert, Block, ends_of, rotated, windowed, with_bias
 from sentkit.model.transformer.gpu_kernels import (
     HALF,
     AddNorm,
@@ -51,7 +51,6 @@ from sentkit.model.transformer.products import (
     Product,
     centered,
     detached,
-    divided,
     fused_product,
     fused_products_work,
     plain_product,
@@ -92,10 +91,11 @@ def prepare_for_cuda(bert: Bert) -> Bert:
 class InferenceBlock(nn.Module):
     def __init__(self, block: Block, activation: str, make: Callable[..., Product]) -> None:
         super().__init__()
-        (self.query, self.key_value) = (make(*each) for each in divided(block.qkv, block.mix.out_features))
+        ends = ends_of(*detached(block.qkv), block.mix.out_features)
+        self.query, self.key_value = (make(*each) for each in ends)
         self.mix = make(*detached(block.mix))
-        up, *gates = divided(block.up, block.down.in_features)
-        self.up, self.gates = make(*up, activation), [make(*each) for each in gates]
+        up, gates = ends_of(*detached(block.up), block.down.in_features)
+        self.up, self.gates = make(*up, activation), [make(*gates)] if len(gates[0]) else []
         self.down = make(*detached(block.down))
         self.take(block)
 

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sentkit.model.transformer.bert import ACTIVATIONS, Bert, Block
+from sentkit.model.transformer.bert import ACTIVATIONS, Bert, Block, ends_of
 from sentkit.model.transformer.device import speed_ratio
 from sentkit.model.transformer.weights import aligned
 
@@ -33,13 +33,6 @@ FUSED_ACTIVATIONS = {  # name and algorithm of the activation in oneDNN
 
 def detached(layer: nn.Linear) -> tuple[Tensor, Tensor | None]:
     return layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
-
-
-def divided(layer: nn.Linear, outputs: int) -> list[tuple[Tensor, Tensor | None]]:
-    """Return weight and bias of the first outputs, and of the others if there are any."""
-    weight, bias = detached(layer)
-    ends = [(0, outputs), (outputs, len(weight))]
-    return [(weight[a:b], None if bias is None else bias[a:b]) for a, b in ends if a < b]
 
 
 def plain_product(weight: Tensor, bias: Tensor | None, activation: str = "none") -> Product:
@@ -108,8 +101,8 @@ def gain_of_plain_products(bert: Bert) -> float:
     values = torch.ones(ROWS, bert.width, dtype=dtype)
 
     def both(make: Callable[..., Product]) -> Callable[[], Tensor]:
-        up = make(*divided(block.up, block.down.in_features)[0], bert.architecture.activation)
-        down = make(*detached(block.down))
+        inner, _ = ends_of(*detached(block.up), block.down.in_features)
+        up, down = make(*inner, bert.architecture.activation), make(*detached(block.down))
         return lambda: down(up(values, None), values)
 
     return speed_ratio(both(plain_product), both(fused_product))
