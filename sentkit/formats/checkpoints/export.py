@@ -65,10 +65,7 @@ def carry(checkpoint: Checkpoint, folder: Path, patterns: Sequence[str], but: Se
 def write_static_folder(
     folder: Path, checkpoint: Checkpoint, table: Table, lineage: Mapping[str, Any]
 ) -> None:
-    """Fill an empty folder with a static model: a new table in its type, and the other files of its base.
-
-    Programs that read the base can therefore read it.
-    """
+    """Fill an empty folder with a static model: a new table in its type, and the other files of its base."""
     for pattern in BESIDE_WEIGHTS:
         for file in checkpoint.folder.rglob(pattern):
             if file.is_file() and file.name not in ("sentkit.json", *INDEXES):
@@ -195,10 +192,7 @@ def card(
     prompt: str | None = None,
     unit: bool = False,
 ) -> str:
-    """The model card as Markdown, equal for equal runs. `stock`: the checkpoint has a modules.json.
-
-    `prompt` is None for a static model.
-    """
+    """The model card as Markdown, equal for equal runs. A static model has no `prompt`."""
     parents, run = lineage.get("parents", []), lineage.get("run", {})
     base = base_name(parents[0]) if parents else None
     method = lineage.get("method", "sentkit")

@@ -101,10 +101,7 @@ def parse_readout(name: str) -> Readout:
 
 
 def parse_readouts(names: str, depth: int) -> list[Readout]:
-    """The readouts of a comma-separated list.
-
-    `L*` expands to one readout per layer, 0 to `depth`, and `all` to all plain readouts of a layer.
-    """
+    """The readouts of a list with commas. `L*`: one for each layer; `all`: all plain ones of a layer."""
     readouts: list[Readout] = []
     for name in names.split(","):
         match = EVERY.fullmatch(name.strip())

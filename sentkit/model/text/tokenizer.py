@@ -387,10 +387,7 @@ class SegmentTokenizer:
         return [*zip(*map(self.segments, encodings), strict=True)]
 
     def segments(self, encoding: "Encoding") -> tuple[Tokens, Tokens]:
-        """Truncate both texts to the maximum length and split the sequence before the second text.
-
-        The texts lose their last tokens, or their first tokens if the tokenizer truncates at the start.
-        """
+        """Truncate both texts, the longer one first, and split the sequence before the second text."""
         owners = encoding.sequence_ids  # 0 or 1; None for special tokens
         counts = owners.count(0), owners.count(1)
         special = len(owners) - sum(counts)

@@ -424,10 +424,7 @@ def shares(ranges: Sequence[Range], counted: np.ndarray) -> tuple[float, ...]:
 
 
 def places_of(ranges: Sequence[Range], places: Sequence[Range], length: int) -> tuple[Range, ...]:
-    """Return the characters of each window, from the first to the last character of the text.
-
-    Between two windows are only blanks, and for word vectors also marks without a vector.
-    """
+    """Return the characters of each window. Between windows are only blanks, or marks without a vector."""
     found = []
     for start, end in ranges:
         inside = [place for place in places[start:end] if place[0] < place[1]] or places[start:end]

@@ -205,10 +205,7 @@ class Architecture:
 
 
 def read_architecture(config: Mapping[str, object], source: str) -> Architecture:
-    """Return the architecture of a parsed `config.json`.
-
-    `source` is the path of the file, for errors.
-    """
+    """Return the architecture of a parsed `config.json`; `source` is its path, for errors."""
     name = config.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
         raise UnsupportedArchitecture(f'model type "{name}"')

@@ -314,10 +314,7 @@ class TransformerEncoder:
         return self.body
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
-        """Yield the token states of each batch, reduced to one array for each readout.
-
-        A GPU gets the next batch before this function waits for the vectors of the current one.
-        """
+        """Yield the vectors of each batch. A GPU gets the next batch before this waits for the last one."""
         if self.threads:
             yield from self._divide(list(batches))
             return

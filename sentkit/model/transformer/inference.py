@@ -72,10 +72,7 @@ def prepare_for_cpu(bert: Bert, products: str | None = None) -> Bert:
 
 
 def prepare_for_cuda(bert: Bert) -> Bert:
-    """Replace the blocks of an encoder that is only read, on a GPU in bfloat16, if its kernel works there.
-
-    The kernel adds no bias of relative positions.
-    """
+    """Replace the blocks of an encoder that is only read, on a GPU in bfloat16, if its kernel works there."""
     shape, device = bert.architecture, bert.words.weight.device
     if bert.words.weight.dtype not in HALF or shape.buckets:
         return bert
@@ -143,10 +140,7 @@ class InferenceBlock(nn.Module):
 
 
 class CudaBlock(InferenceBlock):
-    """One product for the queries, keys and values of all rows, and one kernel for their attention.
-
-    Another kernel adds a residual and computes the norm of the sum, in families with norms there.
-    """
+    """One product for queries, keys and values, a kernel for attention, and one for the norm of a sum."""
 
     def __init__(self, block: Block, activation: str, kernel: Kernel, add_norm: AddNorm | None) -> None:
         super().__init__(block, activation, plain_product)
@@ -349,11 +343,7 @@ def usable(tokenizer: Tokenizer) -> TokenBlock:
 
 
 def calibrate(bert: Bert, checkpoint: Checkpoint) -> None:
-    """Replace the blocks of an encoder in float32.
-
-    The scales do not depend on the prompt, the length or the readout, because the space does not depend on
-    the prompt and the length.
-    """
+    """Replace the blocks of an encoder in float32. Only the checkpoint determines the scales."""
     limit, lowercase = max_length(checkpoint, None), checkpoint.declared.lowercase
     tokens = usable(Tokenizer(checkpoint, max_length=limit, lowercase=lowercase))
     use_integers(bert, pack(sorted((each.ids for each in tokens), key=len)), checkpoint.name)

@@ -187,10 +187,7 @@ REDUCTIONS: dict[str, Reduction] = {
 def apply_readouts(
     encoder: TokenModel, packed: Packed, readouts: Sequence[Readout], *, disturb: Disturb | None = None
 ) -> list[Tensor]:
-    """Return one (b, d) for each readout, from one pass that stops at the deepest required layer.
-
-    `disturb` changes X(0) before the first use.
-    """
+    """Return one (b, d) for each readout, from one pass to the deepest layer. `disturb` changes X(0)."""
     if any(len(readout.parts) > 1 for readout in readouts):
         every = [part for readout in readouts for part in readout.parts]
         separate = iter(apply_readouts(encoder, packed, every, disturb=disturb))
@@ -233,10 +230,7 @@ def reduce_layers(
     *,
     disturb: Disturb | None = None,
 ) -> dict[tuple[int, str], Tensor]:
-    """Return (b, d) by layer and reduction. Layers are reduced one by one, to save memory.
-
-    WK needs the token states of all layers, so each of its layers is (n, d).
-    """
+    """Return (b, d) by layer and reduction, one after the other to save memory; (n, d) for WK."""
     deepest = max(wanted)
     only = rows_read(wanted[deepest], packed) if deepest else None
     outputs = {}

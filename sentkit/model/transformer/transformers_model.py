@@ -253,10 +253,7 @@ def refuse(config: Any, source: str) -> None:
 
 
 def check_weights(model: Any, missing: Any, source: str) -> bool:
-    """Return true if the checkpoint has a pooler; raise a DataError if other weights are missing.
-
-    transformers fills missing weights with random values.
-    """
+    """Return true if there is a pooler; refuse other missing weights, which transformers draws at random."""
     refuse_missing(sorted(name for name in missing if not name.startswith("pooler.")), source=source)
     exists = getattr(model, "pooler", None) is not None
     return exists and not any(name.startswith("pooler.") for name in missing)

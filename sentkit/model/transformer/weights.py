@@ -74,10 +74,7 @@ def is_plain(value: object) -> bool:
 
 
 def aligned(weight: Tensor) -> Tensor:
-    """Return the weight at a multiple of 64 bytes: elsewhere, MKL rounds products with one row differently.
-
-    A weight that is mapped from a file is where the length of the file's header puts it.
-    """
+    """Return the weight at a multiple of 64 bytes: elsewhere, as in mapped files, MKL rounds differently."""
     return weight if weight.data_ptr() % 64 == 0 else weight.clone()
 
 
