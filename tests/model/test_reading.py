@@ -2,18 +2,16 @@
 
 import json
 import shutil
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
-from sentkit.model.reading import LONGEST, Reading, ReadingOptions, depth_of, most_tokens, plan_reading
+from sentkit.model.reading import LONGEST, ReadingOptions, depth_of, most_tokens, plan_reading
 from support import SMALL, write_affine
 
 BERT = {"model_type": "bert"} | SMALL | {"num_hidden_layers": 4, "max_position_embeddings": 64}
-Read = Callable[..., Reading]
 
 
 @pytest.fixture
@@ -40,7 +38,6 @@ def names(reading):
 def whole(reading, text):
     """The text as the tokenizer sees it through its template."""
     template = reading.tokenizer.template
-    assert template is not None
     return template.around(text)
 
 

@@ -1,8 +1,5 @@
 """Declarations of checkpoints in the current and the old schema of sentence-transformers."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -12,7 +9,6 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules
 from sentkit.formats.files import write_json
 
-Saved = Callable[..., Path]
 OLD = "sentence_transformers.models."
 TEXTS = ["the cat sat .", "a dog", "query : the dogs sat a cat . . ."]
 
@@ -146,7 +142,6 @@ def test_averaged_layers_agree_with_sentence_transformers(saved, layers, mode):
     folder = saved(build, transformer={"config_kwargs": {"output_hidden_states": True}})
     readout = declared(folder).readout
 
-    assert readout is not None
     assert (readout.layers, readout.reduction) == (layers, mode)
     assert readout.name == "+".join(f"L{k}" for k in layers) + f":{mode}"
     model = SentenceTransformer(str(folder), device="cpu")
@@ -182,7 +177,6 @@ def test_an_unsupported_old_pooling_is_refused_by_name(tmp_path, mode, words):
 def test_the_new_schema_has_priority(tmp_path):
     readout = declared(pooled(tmp_path, {"pooling_mode": "max", "pooling_mode_cls_token": True})).readout
 
-    assert readout is not None
     assert readout.name == "max"
 
 
@@ -298,7 +292,6 @@ def test_sentkit_json_with_a_readout_has_priority_over_modules(tmp_path):
     values = {**texts, "steps": ("normalise", "2_Dense"), "max_length": 32, "lowercase": True}
     found = own(tmp_path, readout="prompt", **values)
 
-    assert found.readout is not None
     assert (found.source, found.readout.name) == ("sentkit.json", "prompt")
     assert {name: getattr(found, name) for name in values} == values
     lineage = own(tmp_path, method="simcse", steps=["2_Dense"])
@@ -309,7 +302,6 @@ def test_sentkit_json_can_declare_averaged_layers(tmp_path):
     """An export of a folder with modules that average layers."""
     readout = own(tmp_path, readout="L1+L3:mean").readout
 
-    assert readout is not None
     assert (readout.layers, readout.reduction) == ((1, 3), "mean")
 
 

@@ -1,8 +1,6 @@
 """Static encoders: vectors compared with a plain loop and other libraries, spaces, and wrong options."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
 from support import DATA, write_affine
 
-Made = Callable[..., Path]
 CHECKPOINTS = DATA.parent / "checkpoints"
 TEXTS = ["The cat sat.", "a dog", "", "zebra", "the zebra plays", "playing cats", "dog " * 30]
 ONLY_PROMPT = "a template and its full stops can be used only with the readout prompt"
@@ -24,7 +21,7 @@ WORDS = "the 1 0 0\ncat 0 2 0\n. 0 0 3\nDog -1 -1 -1\n"
 
 def vectors_of(name, texts, **wishes):
     model = find_encoder(str(name), ReadingOptions(**wishes))
-    (found,) = encode_texts(model.tokenizer(texts), model.encoder(), 7)  # type: ignore[attr-defined]
+    (found,) = encode_texts(model.tokenizer(texts), model.encoder(), 7)
     return found
 
 

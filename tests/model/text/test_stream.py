@@ -196,7 +196,7 @@ def test_reading_ahead_is_limited():
     items = ahead((made.append(number) or number for number in count()), 2)  # type: ignore[func-returns-value]
 
     assert list(islice(items, 5)) == [0, 1, 2, 3, 4]
-    items.close()  # type: ignore[attr-defined]
+    items.close()
 
     assert len(made) <= 7
 

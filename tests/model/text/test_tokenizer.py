@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -30,7 +29,6 @@ TEXTS = [
 ODD = ["a", "cat", "unbelievable", "中", "é", "!", "[MASK]", "\U0001f600", "x" * 120]
 WORDS = st.lists(st.sampled_from(ODD)).map(" ".join)
 UNICODE = st.text(st.characters(codec="utf-8"), max_size=60) | WORDS
-Oracle = Any
 
 
 def auto(folder):

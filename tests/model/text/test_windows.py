@@ -124,7 +124,6 @@ def test_unknown_words_count_for_the_length_and_not_for_the_mean():
     tokens = split(Words(), "1 x 2 x x x 3 4", stride=6)
     [vectors] = encode_texts(TokenBlock.of([tokens]), Means(), 8)
 
-    assert tokens.windows is not None
     assert tokens.windows.weights == (2, 2)
     assert vectors.tolist() == [[2 * (2 * 1.5 + 2 * 3.5) / 4, 2]]
     assert encode_texts(TokenBlock.of([split(Words(), "x " * 9)]), Means(), 8)[0].tolist() == [[0, 0]]
@@ -161,7 +160,6 @@ def test_windows_cover_the_text_and_contain_their_tokens(make, text, sizes, how,
     if whole.problem or whole.count <= size:
         assert not tokens.windows or tokens.windows.places == ((0, len(text)),)
         return
-    assert tokens.windows is not None
     places = tokens.windows.places
     assert (places[0][0], places[-1][1]) == (0, len(text))
     [located] = tokenizer.locate([text])
@@ -218,7 +216,6 @@ def test_a_chunk_of_words_has_the_words_of_its_characters(words, size):
 
     tokens = split(lookup, text, size, size, chunks=True)
 
-    assert tokens.windows is not None
     inside = {place for start, end in tokens.windows.places for place in range(start, end)}
     outside = {character for place, character in enumerate(text) if place not in inside}
     assert outside <= set("\u2003:-)"), "only blanks, and marks without a vector"

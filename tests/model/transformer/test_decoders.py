@@ -1,8 +1,6 @@
 """Decoders as encoders: states of transformers, the end token, and vectors of sentence-transformers."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,7 +33,6 @@ FAMILIES = {
 }
 WORDS = ["<pad>", "<s>", "</s>", "<unk>", "a", "the", "cat", "dog", "sat", ".", ":", "query", "mat"]
 TEXTS = ["the cat sat .", "a dog", "query : the dog sat . the cat sat . a mat", "the zebra"]
-Make = Callable[..., Path]
 
 
 @pytest.fixture
