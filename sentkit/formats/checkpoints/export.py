@@ -174,6 +174,21 @@ def digest_of_folder(folder: Path, *, checkpoint: bool = False) -> str:
 
 NOT_SETTINGS = ("method", "seed", "base", "data", "dev", "test", "entries")  # keys in the record of a run
 TAGS = ("sentence-transformers", "sentence-similarity", "feature-extraction", "sentkit")
+CLASSIFY = """```python
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = AutoModelForSequenceClassification.from_pretrained("FOLDER")
+logits = model(**tokenizer("a text", "its pair", return_tensors="pt")).logits
+```"""
+ENCODE = "```sh\nsentkit encode texts.txt -m FOLDER -o vectors.safetensors\n```"
+STOCK = """```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("FOLDER")
+vectors = model.encode(["a text"])
+```"""
+NOT_STOCK = "The modules of sentence-transformers cannot express this readout: use sentkit."
 
 
 def base_name(name: str) -> str:
@@ -195,69 +210,46 @@ def card(
     """The model card as Markdown, equal for equal runs. A static model has no `prompt`."""
     parents, run = lineage.get("parents", []), lineage.get("run", {})
     base = base_name(parents[0]) if parents else None
-    method = lineage.get("method", "sentkit")
-    labels = lineage.get("labels")
-    lines = front_matter(base, stock=stock, classifier=labels is not None)
-    lines += [f"# {method}, trained from {base or 'random weights'}", ""]
-    if labels is not None:
+    method, labels = lineage.get("method", "sentkit"), lineage.get("labels")
+    classifier = labels is not None
+    library = "sentence-transformers" if stock and not classifier else "transformers"
+    task = "text-classification" if classifier else "sentence-similarity"
+    header = ["---", f"library_name: {library}", f"pipeline_tag: {task}", "tags:"]
+    header += [f"- {tag}" for tag in (TAGS if stock else TAGS[1:])]
+    header += [] if base is None else [f"base_model: {json.dumps(base)}"]  # a JSON string is valid YAML
+    parts = ["\n".join([*header, "---"]), f"# {method}, trained from {base or 'random weights'}"]
+    if classifier:
         what = f"one of {len(labels)} labels" if labels else "a score"
-        lines += [f"A sequence classification model: a text or a pair gets {what}.", ""]
-    lines += [f"A sentence encoder: a text becomes a vector of {width} numbers, read by `{readout}`,", ""]
-    length = "" if max_length is None else f" of at most {max_length} tokens"
+        parts.append(f"A sequence classification model: a text or a pair gets {what}.")
+    length = "" if max_length is None else f", of at most {max_length} tokens"
     exported = " and `sentkit export`" if lineage.get("exported") else ""
-    lines[-2] += f"{length}. Made by `sentkit train {method}`{exported}."
+    vectors = f"A sentence encoder: a text becomes a vector of {width} numbers, read by `{readout}`{length}."
+    parts.append(f"{vectors} Made by `sentkit train {method}`{exported}.")
     if prompt is not None:
         quoted = json.dumps(prompt, ensure_ascii=False)
         before = f"The prompt {quoted} is added before" if prompt else "No prompt is added to"
-        lines += [f"{before} a text. The vectors {'have' if unit else 'do not have'} unit length.", ""]
-    lines += ["## Training", "", "| | |", "| --- | --- |"]
-    lines += [f"| {name} | {value} |" for name, value in facts(lineage, base).items()]
-    settings = {name: value for name, value in run.items() if name not in NOT_SETTINGS}
-    lines += ["", "Settings: " + ", ".join(f"`{name}={said(value)}`" for name, value in settings.items()), ""]
-    lines += inputs_of_card(lineage)
-    lines += ["## Use", ""]
-    if labels is not None:
-        lines += [
-            "```python",
-            "from transformers import AutoModelForSequenceClassification, AutoTokenizer",
-            "",
-        ]
-        lines += ['tokenizer = AutoTokenizer.from_pretrained("FOLDER")']
-        lines += ['model = AutoModelForSequenceClassification.from_pretrained("FOLDER")']
-        lines += ['logits = model(**tokenizer("a text", "its pair", return_tensors="pt")).logits', "```", ""]
-    lines += ["```sh", "sentkit encode texts.txt -m FOLDER -o vectors.safetensors", "```", ""]
-    if stock:
-        lines += ["```python", "from sentence_transformers import SentenceTransformer", ""]
-        lines += ['model = SentenceTransformer("FOLDER")', 'vectors = model.encode(["a text"])', "```", ""]
-    else:
-        lines += ["The modules of sentence-transformers cannot express this readout: use sentkit.", ""]
-    return "\n".join(lines)
+        parts.append(f"{before} a text. The vectors {'have' if unit else 'do not have'} unit length.")
+    settings = (f"`{name}={said(value)}`" for name, value in run.items() if name not in NOT_SETTINGS)
+    parts += ["## Training", table_of([["", ""], *facts(lineage, base)]), "Settings: " + ", ".join(settings)]
+    inputs = [
+        [base_name(each["path"]).replace("|", "\\|"), each["flag"], each["sha256"] or "unknown"]
+        for each in lineage.get("command", {}).get("inputs", ())
+    ]
+    parts += [table_of([["input", "as", "SHA-256"], *inputs])] if inputs else []
+    environment = ", ".join(f"{name} {said(value)}" for name, value in lineage.get("made_with", {}).items())
+    replay = "`sentkit inspect FOLDER --replay` prints the commands."
+    parts += [f"Made with {environment}. {replay}"] if environment else []
+    parts += ["## Use", *([CLASSIFY] if classifier else []), ENCODE, STOCK if stock else NOT_STOCK]
+    return "\n\n".join(parts) + "\n"
 
 
-def inputs_of_card(lineage: Mapping[str, Any]) -> list[str]:
-    """The files and checkpoints of the command without their folders, with digests, and the versions."""
-    inputs, versions = lineage.get("command", {}).get("inputs", ()), lineage.get("made_with", {})
-    lines = ["| input | as | SHA-256 |", "| --- | --- | --- |"] if inputs else []
-    for each in inputs:
-        name = base_name(each["path"]).replace("|", "\\|")
-        lines.append(f"| {name} | {each['flag']} | {each['sha256'] or 'unknown'} |")
-    environment = ", ".join(f"{name} {said(value)}" for name, value in versions.items())
-    if environment:
-        replay = "`sentkit inspect FOLDER --replay` prints the commands."
-        lines += [*([""] if inputs else []), f"Made with {environment}. {replay}", ""]
-    return lines
+def table_of(rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown; the first row is its header."""
+    lines = [f"| {' | '.join(row)} |" if any(row) else "|" + " |" * len(row) for row in rows]
+    return "\n".join([lines[0], "| " + " | ".join(["---"] * len(rows[0])) + " |", *lines[1:]])
 
 
-def front_matter(base: str | None, *, stock: bool, classifier: bool) -> list[str]:
-    """The YAML header. A JSON string is valid YAML."""
-    library = "sentence-transformers" if stock and not classifier else "transformers"
-    task = "text-classification" if classifier else "sentence-similarity"
-    lines = ["---", f"library_name: {library}", f"pipeline_tag: {task}", "tags:"]
-    lines += [f"- {tag}" for tag in (TAGS if stock else TAGS[1:])]
-    return lines + [f"base_model: {json.dumps(base)}"] * (base is not None) + ["---", ""]
-
-
-def facts(lineage: Mapping[str, Any], base: str | None) -> dict[str, str]:
+def facts(lineage: Mapping[str, Any], base: str | None) -> list[tuple[str, str]]:
     run = lineage.get("run", {})
     rows = {"method": lineage.get("method"), "base": base, "rows": lineage.get("rows")}
     rows |= {"seed": run.get("seed"), "steps": lineage.get("step")}
@@ -268,7 +260,7 @@ def facts(lineage: Mapping[str, Any], base: str | None) -> dict[str, str]:
     for name, score in lineage.get("test", {}).items():
         if name != "rows" and score is not None:
             rows[f"test, {name} x 100"] = f"{score:.2f}"
-    return {name: str(value) for name, value in rows.items() if value is not None}
+    return [(name, str(value)) for name, value in rows.items() if value is not None]
 
 
 def said(value: Any) -> str:
