@@ -26,7 +26,7 @@ def readouts() -> Iterable[str]:
 
 
 def templates() -> Iterable[str]:
-    from sentkit.formats.checkpoints.templates import TEMPLATES
+    from sentkit.formats.checkpoints.readout import TEMPLATES
 
     return TEMPLATES
 

@@ -50,7 +50,7 @@ def distill_static(
     from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.rows.kinds import FIELDS
     from sentkit.model.reading import ReadingOptions, plan_reading
-    from sentkit.model.static.distillation import sif_weights, token_table, vocabulary_size, zipf_weights
+    from sentkit.model.static.models import sif_weights, token_table, vocabulary_size, zipf_weights
     from sentkit.model.transformer.encoder import TransformerEncoder
 
     console = run.console("distill-static")
@@ -99,7 +99,7 @@ def count_tokens(
     from sentkit.formats.rows.kinds import TextParser
     from sentkit.formats.rows.rows import blocks
     from sentkit.formats.vectors.store import common_fields
-    from sentkit.model.static.distillation import vocabulary_size
+    from sentkit.model.static.models import vocabulary_size
 
     rows, size, progress.share = 0, vocabulary_size(tokenizer), inputs.meter.share
     counts = np.zeros(size, np.int64)
@@ -121,7 +121,7 @@ def encode_vocabulary(
     import numpy as np
 
     from sentkit.model.encoding import finish
-    from sentkit.model.static.distillation import token_batches
+    from sentkit.model.static.models import token_batches
 
     batches = list(token_batches(tokenizer))
     progress.begin(len(batches))

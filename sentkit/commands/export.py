@@ -43,7 +43,7 @@ def export(
     """
     from pathlib import Path
 
-    from sentkit.formats.checkpoints.commands import Command, inputs_of
+    from sentkit.formats.checkpoints.export import Command, inputs_of
     from sentkit.formats.checkpoints.folders import read_checkpoint
 
     console = run.console("export")
@@ -106,13 +106,12 @@ def export_transformer(
     console: Console,
 ) -> None:
     from dataclasses import replace
-    from functools import partial
     from pathlib import Path
 
-    from sentkit.formats.checkpoints.export import export_checkpoint
-    from sentkit.formats.checkpoints.lora import is_adapter
-    from sentkit.model.checkpoint.declaration import declare_encoder
-    from sentkit.model.checkpoint.save_weights import encoder_class, without_language_head, write_weights
+    from sentkit.formats.checkpoints.export import new_folder
+    from sentkit.formats.checkpoints.folders import is_adapter
+    from sentkit.model.checkpoint.export import declare_encoder, write_card, write_folder
+    from sentkit.model.checkpoint.save_weights import encoder_class, without_language_head
     from sentkit.model.reading import plan_reading
     from sentkit.model.transformer.encoder import TransformerEncoder
     from sentkit.model.transformer.weights import read_weights
@@ -134,15 +133,12 @@ def export_transformer(
             checkpoint, config={**checkpoint.config, "architectures": [encoder_class(encoder.body)]}
         )
     rewritten = store is not None or len(kept) < len(tensors)
-    export_checkpoint(
-        checkpoint,
-        Path(output.path),
-        declaration,
-        lineage,
-        force=output.force,
-        store=store,
-        write_weights=partial(write_weights, tensors=kept, store=store) if rewritten else None,
-    )
+    with new_folder(Path(output.path), force=output.force) as part:
+        changed = kept if rewritten else None
+        write_folder(part, checkpoint, declaration, lineage, changed, store, documents=True)
+        if "method" in checkpoint.lineage:  # the card of the base states another readout, prompt or length
+            own = {**checkpoint.lineage, **lineage, "parents": checkpoint.parents, "exported": True}
+            write_card(part, own, declaration)
     if declaration.inexpressible is not None:
         console.warn(
             f"modules.json was not written: {declaration.inexpressible},"

@@ -87,7 +87,7 @@ def train(
       --list: Show the methods in groups; after METHOD, its settings and presets; with -o, the command of
           each run.
     """
-    from sentkit.formats.checkpoints.commands import METHOD, Command, inputs_of
+    from sentkit.formats.checkpoints.export import METHOD, Command, inputs_of
     from sentkit.formats.outputs.outputs import refuse_url
     from sentkit.formats.rows.kinds import LEARNED
     from sentkit.process import handle_signals

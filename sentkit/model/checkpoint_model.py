@@ -5,9 +5,8 @@ Only `encoder` imports torch and loads the weights.
 
 from typing import TYPE_CHECKING, Any
 
-from sentkit.formats.checkpoints.export import inexpressible
-from sentkit.formats.checkpoints.folders import Checkpoint
-from sentkit.formats.checkpoints.lora import is_adapter, read_lora_config
+from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter, read_lora_config
+from sentkit.formats.checkpoints.modules import inexpressible
 from sentkit.formats.files import readable
 from sentkit.formats.vectors.safetensors_header import read_header
 from sentkit.model.reading import (

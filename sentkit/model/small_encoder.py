@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from sentkit.arrays import Float32
 from sentkit.errors import DataError
-from sentkit.formats.checkpoints.folders import Checkpoint
-from sentkit.formats.checkpoints.lora import is_adapter
+from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.checkpoints.readout import PLAIN, POOLED, Readout
 from sentkit.formats.vectors.safetensors_header import NUMPY, Entry, read_header
 from sentkit.model.encoding import Arrays
@@ -251,10 +250,7 @@ REDUCTIONS: Mapping[str, Callable[[Float32, int], Float32]] = {  # states (t, d)
 
 
 def open_small_encoder(checkpoint: Checkpoint, reading: Reading, tokens: int) -> "SmallEncoder | None":
-    """Return an encoder for a whole input of this number of tokens, or None if torch is faster or necessary.
-
-    The result for a wrong checkpoint is also None, so that the encoder with torch raises the error.
-    """
+    """Return an encoder for an input of so many tokens; None: torch is faster, needed, or has the error."""
     try:
         architecture = architecture_of(checkpoint)
     except UnsupportedArchitecture:

@@ -22,7 +22,6 @@ from sentkit.formats.checkpoints.folders import (
     find_model,
     is_static,
     read_checkpoint,
-    static_checkpoint,
 )
 from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.lexicons.model2vec import Table
@@ -39,7 +38,7 @@ from sentkit.model.transformer.architecture import (
     architecture_of,
 )
 from sentkit.model.transformer.bert import FUSED, Bert, load_bert
-from sentkit.model.transformer.encoder import add_convolution, read_weights_of, rules_of
+from sentkit.model.transformer.encoder import add_convolution, rules_of
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import Convolution, Disturb, mean
 from sentkit.model.transformer.transformers_model import TransformersModel, load_transformers_model
@@ -325,8 +324,8 @@ def open_base(
         rules = [*architecture.rules, architecture.dropout, architecture.attention_dropout]
         rules.append(architecture.pooler_activation)
     parts = [weights, training.hash, rules]
-    if checkpoint.declared.convolution is not None:
-        parts.append(weights_hash(read_weights_of(checkpoint.declared.convolution), with_pooler=True))
+    if (place := checkpoint.declared.convolution) is not None:
+        parts.append(weights_hash(read_weights(place, str(place)), with_pooler=True))
     hash = digest(parts)
     parents = (checkpoint.name, *checkpoint.parents)
     steps = ", ".join(checkpoint.declared.steps)
@@ -373,7 +372,7 @@ def open_static(folder: Path, name: str, max_length: int) -> StaticBase:
     if any(isinstance(step, Truncate) for step in finished.steps):
         raise UsageError(f"{name}: training does not support a static model that declares truncate_dim")
     normalize = any(isinstance(step, Normalize) for step in finished.steps)
-    checkpoint = static_checkpoint(folder, name)
+    checkpoint = read_checkpoint(name, static=True)
     return StaticBase(
         checkpoint=checkpoint,
         stored={},

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import CannotCreateError
-from sentkit.formats.checkpoints.commands import Command
+from sentkit.formats.checkpoints.export import Command
 from sentkit.formats.files import read_object, readable
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Corpus

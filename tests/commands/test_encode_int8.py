@@ -14,8 +14,9 @@ from sentkit.formats.vectors.store import Store
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.transformer import encoder as encoder_module
 from sentkit.model.transformer.encoder import TransformerEncoder
-from sentkit.model.transformer.int8 import FASTER_INT8, calibration_texts, gain_of_int8, losses
-from support import SMALL, copy_tokenizer
+from sentkit.model.transformer.inference import losses
+from sentkit.model.transformer.products import FASTER_INT8, gain_of_int8
+from support import ROOT, SMALL, copy_tokenizer
 
 needs_integers = pytest.mark.skipif(
     gain_of_int8() < FASTER_INT8, reason="this CPU has no fast products of integers"
@@ -179,7 +180,7 @@ def test_losses_are_cosines_of_rows():
 
 
 def test_calibration_texts_are_distinct_and_vary():
-    texts = calibration_texts()
+    texts = (ROOT / "sentkit/model/transformer/int8_texts.txt").read_text().splitlines()
     lengths = [len(text.split()) for text in texts]
 
     assert len(set(texts)) == len(texts) == 64

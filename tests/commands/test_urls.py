@@ -18,7 +18,7 @@ import zstandard
 from pyarrow import parquet
 
 from sentkit.formats import urls
-from sentkit.formats.checkpoints.commands import Command, inputs_of
+from sentkit.formats.checkpoints.export import Command, inputs_of
 from support import in_jsonl
 from web import web_server
 

@@ -58,10 +58,7 @@ def merged(
 
 
 def remove_tied(tensors: dict[str, Tensor], words: str, architecture: Architecture) -> None:
-    """Remove tied copies in the head: they would keep old values, and transformers ties them again.
-
-    A decoder with values different from the word table is not tied and stays.
-    """
+    """Remove copies of the words in the head, which transformers ties again; another decoder stays."""
     head = HEADS[architecture.family]
     weight, bias = f"{head.decoder}.weight", f"{head.decoder}.bias"
     if weight in tensors and torch.equal(tensors[weight].float(), tensors[words].float()):

@@ -45,10 +45,7 @@ def words_of(text: str) -> list[str]:
 
 
 def known_tokens(ids: NDArray[np.int32], counts: Ints, max_length: int | None, unknown: int) -> TokenBlock:
-    """Remove unknown words, then truncate: only known words count towards the limit, as in model2vec.
-
-    The ids of all texts are in one array; `counts` has their numbers.
-    """
+    """Remove unknown words of flat ids, then truncate: only known words count, as in model2vec."""
     owners = np.repeat(np.arange(len(counts)), counts)
     known, without = ids != unknown, None
     if not known.all():

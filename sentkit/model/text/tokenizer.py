@@ -13,9 +13,8 @@ import numpy as np
 import orjson
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.checkpoints.end_token import with_end_token
-from sentkit.formats.checkpoints.folders import Checkpoint
-from sentkit.formats.checkpoints.templates import Template, find_template
+from sentkit.formats.checkpoints.folders import Checkpoint, with_end_token
+from sentkit.formats.checkpoints.readout import Template, find_template
 from sentkit.formats.files import read_object, read_object_if_there
 from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.model.text.tokens import (
@@ -388,10 +387,7 @@ class SegmentTokenizer:
         return [*zip(*map(self.segments, encodings), strict=True)]
 
     def segments(self, encoding: "Encoding") -> tuple[Tokens, Tokens]:
-        """Truncate both texts to the maximum length and split the sequence before the second text.
-
-        The texts lose their last tokens, or their first tokens if the tokenizer truncates at the start.
-        """
+        """Truncate both texts, the longer one first, and split the sequence before the second text."""
         owners = encoding.sequence_ids  # 0 or 1; None for special tokens
         counts = owners.count(0), owners.count(1)
         special = len(owners) - sum(counts)
@@ -400,18 +396,13 @@ class SegmentTokenizer:
                 f"a maximum length of {self.plain.max_length} tokens leaves no room for two texts"
             )
         kept = longest_first(*counts, self.plain.max_length - special)
-        lost = [count - keep for count, keep in zip(counts, kept, strict=True)]
-        starts = lost if self.plain.truncates_start else [0, 0]
         second = owners.index(1) if counts[1] else len(owners) - 1
-        parts: tuple[list[int], list[int]] = [], []
-        used = [0, 0]
-        for place, (number, owner) in enumerate(zip(encoding.ids, owners, strict=True)):
-            if owner is not None:
-                used[owner] += 1
-                if not starts[owner] < used[owner] <= starts[owner] + kept[owner]:
-                    continue
-            parts[place >= second].append(number)
-        return Tokens(parts[0], second), Tokens(parts[1], len(owners) - second)
+        parts = []
+        for owner, part in enumerate((slice(0, second), slice(second, None))):
+            ids, start = encoding.ids[part], owners[part].index(owner) if counts[owner] else 0
+            most, own = len(ids) - counts[owner] + kept[owner], (start, start + counts[owner])
+            parts.append(truncate(ids, most, own, at_start=self.plain.truncates_start))
+        return parts[0], parts[1]
 
 
 def longest_first(first: int, second: int, room: int) -> tuple[int, int]:

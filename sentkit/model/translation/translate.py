@@ -15,8 +15,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from sentkit.errors import DataError, UnavailableError, UsageError
-from sentkit.formats.checkpoints.folders import Checkpoint
-from sentkit.formats.checkpoints.lora import is_adapter
+from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.rows.kinds import holds_vectors
 from sentkit.model.encoding import AHEAD, ahead
 from sentkit.model.text.groups import RowGroup, Tally

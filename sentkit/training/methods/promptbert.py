@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints.templates import TEMPLATES
+from sentkit.formats.checkpoints.readout import TEMPLATES
 from sentkit.formats.rows.kinds import PAIR, SENTENCE, TRIPLET
 from sentkit.model.checkpoint.heads import LanguageHead
 from sentkit.model.text.tokenizer import Tokenizer

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import DataError, SentkitError, UsageError, declared_in
-from sentkit.formats.checkpoints.commands import FILE, METHOD, Command, Input, recorded_command
+from sentkit.formats.checkpoints.export import FILE, METHOD, Command, Input, recorded_command
 from sentkit.formats.checkpoints.folders import find_model
 from sentkit.formats.files import read_object_if_there
 from sentkit.formats.urls import commit_in, is_url

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,13 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import CannotCreateError
-from sentkit.formats.checkpoints.export import (
-    DeclarationToWrite,
-    card,
-    write_card,
-    write_folder,
-    write_static_folder,
-)
+from sentkit.formats.checkpoints.export import card, write_static_folder
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.files import read_object_if_there
 from sentkit.formats.outputs.temporary import publish_folder
 from sentkit.metrics.sts.report import defined
-from sentkit.model.checkpoint.declaration import build_declaration
+from sentkit.model.checkpoint.export import Declaration, write_card, write_folder
 from sentkit.model.checkpoint.save_weights import merged, write_weights
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import WITH_POOLER
@@ -288,9 +281,10 @@ def write_checkpoint(
             replace(base.checkpoint, config=base.checkpoint.config | finished.config),
             declaration,
             lineage,
-            write_weights=partial(write_weights, tensors=tensors_of(body, finished, base)),
-            write_heads=partial(write_weights, tensors=finished.heads) if finished.heads else None,
+            tensors_of(body, finished, base),
         )
+        if finished.heads:
+            write_weights(folder / "heads.safetensors", finished.heads)
         write_card(folder, lineage, declaration)
 
 
@@ -308,7 +302,7 @@ def tensors_of(body: Bert | TransformersModel, finished: Finished, base: Base) -
 
 def declare_trained(
     body: Bert | TransformersModel, template: str | None, finished: Finished, base: Base, readout: Readout
-) -> DeclarationToWrite:
+) -> Declaration:
     if readout.pooled:
         base.check_pooler()
     tokenizer = base.final_tokenizer_with(template) if readout.reduction == "token" else base.final_tokenizer
@@ -320,7 +314,7 @@ def declare_trained(
         # Without a new pooler, the description of the base stays, but training changed the space.
         of_base = replace(base.checkpoint.declared.pooler, lands_in="")
         description = of_base if finished.pooler is None else finished.pooler_note
-    return build_declaration(
+    return Declaration(
         body,
         readout,
         tokenizer,

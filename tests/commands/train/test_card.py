@@ -6,6 +6,8 @@ import json
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from sentkit.formats.checkpoints.export import card
+
 PAIRS = [("a man plays", "someone makes music", 3.0), ("rain", "the sea", 1.0), ("a cat", "a dog runs", 2.0)]
 LOAD = """
 import sys
@@ -120,3 +122,9 @@ def test_a_readout_that_other_programs_cannot_express_is_reported(trained):
 
     assert "library_name: transformers" in text
     assert "SentenceTransformer(" not in text
+
+
+def test_a_card_without_a_length_has_no_comma_before_the_full_stop():
+    text = card({"method": "simcse"}, "mean", width=8, max_length=None, stock=True)
+
+    assert "a vector of 8 numbers, read by `mean`. Made by `sentkit train simcse`." in text

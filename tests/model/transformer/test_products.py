@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from sentkit.model.transformer import int8
-from sentkit.model.transformer.int8 import (
+from sentkit.model.transformer import products
+from sentkit.model.transformer.products import (
     LARGEST_WEIGHTS,
     Int8Product,
     Integers,
@@ -71,7 +71,7 @@ def test_private_operations_that_are_absent_or_wrong_are_not_used(monkeypatch, f
                 raise AttributeError("qlinear_pointwise")
             return super().run(inputs, scale, zero, dtype) + 1
 
-    monkeypatch.setattr(int8, "Int8Product", Faulty)
+    monkeypatch.setattr(products, "Int8Product", Faulty)
 
     assert not any(map(products_are_exact, LARGEST_WEIGHTS))
 
@@ -96,6 +96,6 @@ def test_sums_that_do_not_fit_need_smaller_weights(monkeypatch):
             values = (self.to_float(inputs, None) / scale).round() + zero
             return Integers(values.clamp(0, 255).to(torch.uint8), scale, zero)
 
-    monkeypatch.setattr(int8, "Int8Product", Saturating)
+    monkeypatch.setattr(products, "Int8Product", Saturating)
 
     assert [products_are_exact(largest) for largest in LARGEST_WEIGHTS] == [False, True]
