@@ -99,7 +99,7 @@ INSIDE = {
         "lexicons": {"rows", "vectors"},
         "checkpoints": {"outputs", "vectors", "lexicons"},
     },
-    "metrics": {"sts": {"neighbours"}, "neighbours": set(), "geometry": {"sts"}, "clustering": set()},
+    "metrics": {"neighbours": set()},
     "model": {
         "text": set(),
         "transformer": {"text"},

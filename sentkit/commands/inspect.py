@@ -19,7 +19,7 @@ IMPORTANT = (  # in this order, if present
 )
 
 if TYPE_CHECKING:
-    from sentkit.metrics.geometry.geometry import Geometry
+    from sentkit.metrics.geometry import Geometry
 
 
 def inspect(
@@ -102,7 +102,7 @@ def lines_of(lines: list[tuple[str, Any]], *, verbose: bool) -> list[tuple[str, 
 
 
 def geometry_of(gold: str | None, above: float | None, *, leave_out: bool) -> "Geometry | None":
-    from sentkit.metrics.geometry.geometry import Alignment, Geometry
+    from sentkit.metrics.geometry import Alignment, Geometry
 
     if leave_out:
         return None
@@ -125,7 +125,7 @@ def describe(path: str, flags: FieldFlags, gold: str | None, geometry: "Geometry
     from sentkit.formats.urls import is_url
     from sentkit.formats.vectors.folders import is_vector_folder
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.geometry.description import describe_vectors
+    from sentkit.metrics.geometry import describe_vectors
 
     local = is_there(path) and not holds_word_vectors(path)
     if path == "-" or is_url(path) or is_vector_folder(path) or local:

@@ -14,11 +14,12 @@ from sentkit.flags import options
 from sentkit.flags.gold import GoldFlags, RetrievalFlags
 from sentkit.flags.rows import RowFlags
 from sentkit.flags.rules import Excludes, Range, excludes
+from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.vectors.vectors import VectorBlock
-    from sentkit.metrics.sts.report import Record
+    from sentkit.metrics.reports import Record
 
 TOP = 10  # pairs, by default
 REPORTS = excludes("--gold", "--label", "--qrels", because=", which writes a report")
@@ -63,9 +64,11 @@ def score(
       --matrix: For up to 20000 sentences: write all similarities.
       --keep-vectors: For pairs: keep the vectors in the rows.
     """
+    if gold_flags.gold or gold_flags.label or retrieval.qrels:
+        limit_threads(of_libraries=1)  # the products of resamples are too small for several
     from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.sts import report as sts_report
+    from sentkit.metrics import reports
 
     console = run.console("score")
     options.check_threshold(threshold, metric)
@@ -91,7 +94,7 @@ def score(
             report = report_of(inputs, gold_flags, retrieval, row_flags, metric, queries_out)
             console.warn(*report.warnings)
             show(report.records, report.lines, out, as_table=output.as_table, **report.layout)
-            problem = sts_report.below(report.records, *report.measure, gold_flags.fail_under)
+            problem = reports.below(report.records, *report.measure, gold_flags.fail_under)
         else:
             score_rows(
                 inputs,
@@ -126,27 +129,24 @@ def report_of(
     metric: str,
     queries_out: BinaryIO | None,
 ) -> FileReports:
+    from sentkit.metrics import reports
     from sentkit.metrics import retrieval as judged
-    from sentkit.metrics.sts import labelled_pairs
-    from sentkit.metrics.sts import report as sts_report
 
     if retrieval.qrels is not None:
         records = report_retrieval(inputs, retrieval, flags.baseline, queries_out)
-        lines = partial(sts_report.measure_lines, measures=judged.MEASURES)
+        lines = partial(reports.measure_lines, measures=judged.MEASURES)
         return FileReports(records, (), lines, {"texts": ["file"]}, ("ndcg@10", "nDCG@10"))
     chosen = flags.options(rows, metric)
     if flags.label is not None:
-        records = list(labelled_pairs.records(inputs, chosen, flags.baseline, flags.precision_at))
+        records = list(reports.label_records(inputs, chosen, flags.baseline, flags.precision_at))
         layout = {"texts": ["file"], "optional": ["interval", "threshold"]}
         measure = "average_precision", "average precision"
-        return FileReports(
-            records, labelled_pairs.warnings(records), labelled_pairs.table_lines, layout, measure
-        )
-    records = list(sts_report.reports(inputs, chosen, flags.baseline))
-    records += sts_report.average_records(records)
+        return FileReports(records, reports.label_warnings(records), reports.label_lines, layout, measure)
+    records = list(reports.reports(inputs, chosen, flags.baseline))
+    records += reports.average_records(records)
     layout = {"texts": ["file", "encoder"], "optional": ["encoder"]}
     measure = "spearman", "spearman"
-    return FileReports(records, sts_report.warnings(records), sts_report.table_lines, layout, measure)
+    return FileReports(records, reports.warnings(records), reports.table_lines, layout, measure)
 
 
 def report_retrieval(
@@ -250,11 +250,10 @@ def score_pairs(
     from sentkit.digits import significant
     from sentkit.formats.vectors.convert import as_jsonl
     from sentkit.formats.vectors.sinks import with_fields
-    from sentkit.formats.vectors.vectors import joined, resized
-    from sentkit.metrics.sts.gold_pairs import ROWS_PER_BLOCK, similarities_of
+    from sentkit.metrics.similarity import SIMILARITIES
 
-    for block in resized(blocks, joined, ROWS_PER_BLOCK):
-        similarities = similarities_of(block.vectors, metric).tolist()
+    for block in blocks:
+        similarities = SIMILARITIES[metric](block.vectors[:, 0], block.vectors[:, 1]).tolist()
         new = [[(b"similarity", repr(significant(each)).encode())] for each in similarities]
         if keep:
             rows = replace_fields(block.rows, lines=as_jsonl(block, emb, None))

@@ -10,7 +10,7 @@ from sentkit.flags.rows import FieldFlags
 from sentkit.flags.rules import Excludes, Needs, Range
 
 if TYPE_CHECKING:
-    from sentkit.metrics.sts.gold_pairs import ScoreOptions
+    from sentkit.metrics.gold_pairs import ScoreOptions
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class GoldFlags:
 
     def options(self, rows: FieldFlags, metric: str) -> "ScoreOptions":
         """The flags as a report takes them."""
-        from sentkit.metrics.sts.gold_pairs import ScoreOptions
-        from sentkit.metrics.sts.seen import SeenPairs
+        from sentkit.metrics.gold_pairs import ScoreOptions
+        from sentkit.metrics.seen import SeenPairs
 
         field = self.gold or self.label
         assert field is not None

@@ -12,7 +12,7 @@ from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import rows_in
-from sentkit.metrics.sts.seen import normal_form, texts_of
+from sentkit.metrics.seen import normal_form, texts_of
 from sentkit.reports.evaluate import Evaluator, Models
 from sentkit.reports.measure import Measured, Measurement, task_of
 from sentkit.reports.suites import TestSet

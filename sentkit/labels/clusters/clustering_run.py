@@ -33,7 +33,7 @@ from sentkit.labels.clusters.clustering import (
     of_centres,
     spans,
 )
-from sentkit.metrics.clustering.agreement import agreeing
+from sentkit.metrics.clusters import agreeing
 from sentkit.metrics.neighbours.corpus import left_out
 from sentkit.transforms.steps import Step
 

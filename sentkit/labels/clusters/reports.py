@@ -14,8 +14,7 @@ from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.kinds import class_of
 from sentkit.labels.clusters.clustering import Clustering, distances
 from sentkit.labels.clusters.clustering_run import ClusteringRun, Points, nothing
-from sentkit.metrics.clustering.agreement import MEASURES, Silhouette, agreement, measures
-from sentkit.metrics.clustering.keywords import keywords
+from sentkit.metrics.clusters import MEASURES, Silhouette, agreement, keywords, measures
 
 Record = dict[str, Any]  # a JSON object
 

@@ -4,8 +4,8 @@ import numpy as np
 
 from sentkit.arrays import Float64
 from sentkit.formats.rows.rows import Inputs
-from sentkit.metrics.sts.correlation import spearman
-from sentkit.metrics.sts.gold_pairs import GoldPairs, ScoreOptions, read_gold_pairs
+from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions, read_gold_pairs
+from sentkit.metrics.statistics import spearman
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.reports import titles
 

@@ -17,7 +17,7 @@ from sentkit.formats.rows.kinds import class_of, scored
 from sentkit.formats.rows.rows import Inputs, blocks
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
-from sentkit.metrics.clustering.keywords import keywords
+from sentkit.metrics.clusters import keywords
 from sentkit.plots.picture import Axis, Panel, Picture, Series
 from sentkit.plots.reports import Sample, titles
 from sentkit.transforms.fitting import check_width

@@ -13,7 +13,7 @@ from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
-from sentkit.metrics.classification import class_scores, number_scores
+from sentkit.metrics.statistics import class_scores, number_scores
 from sentkit.model.encoding import BUDGETS, batches
 from sentkit.training.data.batches import Batch, Ids
 from sentkit.training.data.corpus import Corpus
