@@ -105,7 +105,6 @@ INSIDE = {
         "transformer": {"text"},
         "checkpoint": {"text", "transformer"},
         "static": {"text"},
-        "translation": {"text", "transformer"},
     },
     "training": {"data": set(), "loop": {"data"}, "methods": {"data", "loop"}, "runs": {"data", "loop"}},
     "labels": {"clusters": set(), "probes": set()},

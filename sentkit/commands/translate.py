@@ -1,7 +1,7 @@
 """`sentkit translate`: the texts of rows, translated by a sequence-to-sequence model."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sentkit.console import Console, RowProgress
 from sentkit.errors import UsageError
@@ -11,9 +11,8 @@ from sentkit.flags.rules import Needs, Range
 from sentkit.training.settings import ours, parsed
 
 if TYPE_CHECKING:
-    from sentkit.formats.rows.kinds import OneText
-    from sentkit.model.translation.options import TranslationOptions
-    from sentkit.model.translation.translate import Counts, Translated, Translator
+    from sentkit.model.text.groups import Tally
+    from sentkit.model.translation import Translator
 
 GROUP = 1024  # rows; a translation takes a thousand times as long as a vector
 
@@ -62,17 +61,14 @@ class TranslationFlags:
     max_length: options.Count = None
     set_: list[str] | None = None
 
-    def options(self) -> "TranslationOptions":
-        """The flags as a model takes them; raises UsageError if a value is wrong."""
-        from sentkit.model.translation.options import TranslationOptions
-
+    def options(self) -> dict[str, Any]:
+        """The fields of TranslationOptions; raises UsageError if a value is wrong."""
         settings = parsed(SearchSettings, self.set_ or [])
         if self.sample and (settings.get("beams") or 1) > 1:
             raise UsageError("--sample cannot be used with several beams")
         if not self.sample and (name := next((name for name in settings if name in OF_SAMPLES), None)):
             raise UsageError(f"--set {name} needs --sample")
-        flags = {name: value for name, value in vars(self).items() if name != "set_"}
-        return TranslationOptions(**flags, **settings)
+        return {name: value for name, value in vars(self).items() if name != "set_"} | settings
 
 
 def translate(
@@ -114,23 +110,24 @@ def translate(
       --keep NAME: Field for the original text.
     """
     from sentkit.formats.checkpoints.folders import read_checkpoint
-    from sentkit.formats.rows.kinds import OneText
+    from sentkit.formats.rows.kinds import OneText, holds_vectors
     from sentkit.formats.vectors.store import common_fields
-    from sentkit.model.encoding import default_budget
-    from sentkit.model.text.groups import prepare
-    from sentkit.model.translation.translate import Counts, Translator, translate_groups
 
     console = run.console("translate")
-    translation_options = translation.options()
+    flags = translation.options()
     options.check_name("--keep", keep)
     output.check_rows()  # before a model is loaded, which can take a minute
     checkpoint = read_checkpoint(model)
+    from sentkit.model.encoding import default_budget
+    from sentkit.model.text.groups import Tally, prepare
+    from sentkit.model.translation import TranslationOptions, Translator, translate_groups
+
     with row_flags.open(
         console, output, known=OneText.FIELDS, reads={"-m": options.model_paths(model)}
     ) as inputs:
         texts = OneText(common_fields(inputs), keep, replace=replace)
         console.note(f"loading {checkpoint.name}")
-        translator = Translator(checkpoint, translation_options, **vars(machine))
+        translator = Translator(checkpoint, TranslationOptions(**flags), **vars(machine))
         report_limits(translator, console)
         groups = prepare(
             inputs.blocks(texts),
@@ -140,20 +137,18 @@ def translate(
             largest=GROUP,
         )
         budget = default_budget(translator.device.type)
-        counts, progress = Counts(), RowProgress(console)
+        tally, progress, full, stale = Tally(), RowProgress(console), 0, 0
         progress.share = inputs.meter.share
         with output.open() as out:
-            for group in translate_groups(groups, translator, budget):
-                write(group, texts, out)
-                progress.add(len(group.rows), counts.take(group))
+            for group, translated in translate_groups(groups, translator, budget):
+                for row, made in zip(group.rows, translated, strict=True):
+                    out.write(texts.put(row, None if made is None else made.text) + b"\n")
+                    full += made is not None and made.full
+                    stale += holds_vectors(row)
+                out.flush()  # the reader of the pipe gets each group immediately
+                progress.add(len(group.rows), tally.add(group))
     progress.done()
-    report_totals(counts, translator, console)
-
-
-def write(group: "Translated", texts: "OneText", out: BinaryIO) -> None:
-    for row, made in zip(group.rows, group.made, strict=True):
-        out.write(texts.put(row, None if made is None else made.text) + b"\n")
-    out.flush()  # the reader of the pipe gets each group immediately
+    report_totals(tally, full, stale, translator, console)
 
 
 def report_limits(translator: "Translator", console: Console) -> None:
@@ -164,13 +159,14 @@ def report_limits(translator: "Translator", console: Console) -> None:
     console.note(f"{how}, {lengths}, {translator.device}, {translator.precision}")
 
 
-def report_totals(counts: "Counts", translator: "Translator", console: Console) -> None:
+def report_totals(counts: "Tally", full: int, stale: int, translator: "Translator", console: Console) -> None:
+    """Warn about rows that were truncated or not translated, and about outdated vectors."""
     rows, limits = counts.rows, translator.limits
     for count, words in (
         (counts.truncated, f"were truncated to {limits.read} tokens (--on-truncate error refuses them)"),
-        (counts.full, f"have a translation truncated to {limits.written} tokens (--set max_new_tokens=N)"),
+        (full, f"have a translation truncated to {limits.written} tokens (--set max_new_tokens=N)"),
         (counts.empty, "have an empty text, which was not translated"),
-        (counts.stale, "have a vector of the original text (use sentkit encode --replace)"),
+        (stale, "have a vector of the original text (use sentkit encode --replace)"),
     ):
         if count:
             console.warn(f"{count} of {rows} rows {words}")
