@@ -24,7 +24,7 @@ from sentkit.flags.rules import Excludes, Named, Needs, Range
 if TYPE_CHECKING:
     from sentkit.transforms.fitting import Fitted
     from sentkit.transforms.flow import FlowOptions
-    from sentkit.transforms.ica import IcaOptions
+    from sentkit.transforms.kinds import IcaOptions
 
 
 SUBCOMMANDS = ("fit", "apply")
@@ -79,7 +79,7 @@ class IcaFlags:
 
     def ica_options(self) -> "IcaOptions":
         """The parameters of ICA; raises UsageError if a value is wrong."""
-        from sentkit.transforms.ica import IcaOptions
+        from sentkit.transforms.kinds import IcaOptions
 
         if not 0 < self.tolerance < 1:
             raise UsageError(f"--tolerance {self.tolerance}: expected a number between 0 and 1")
@@ -138,12 +138,12 @@ def fit(
       --remove N: For abtt: directions to remove. [default: one per 100 numbers]
     """
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.transforms.fitting import fit_flow, fit_ica, fit_moments, merge_transforms
-    from sentkit.transforms.kinds import FitOptions
+    from sentkit.transforms.fitting import fit_transform, merge_transforms
+    from sentkit.transforms.kinds import FitOptions, IcaOptions
 
     console = run.console("whiten fit")
     fit_options, flow_options = FitOptions(dim, remove), flow.flow_options(ica.seed)
-    ica_options = ica.ica_options() if kind == "ica" else None
+    ica_options = ica.ica_options() if kind == "ica" else IcaOptions()
     output.check()
     if kind == "merge":
         if "-" in row_flags.paths:
@@ -152,12 +152,7 @@ def fit(
         output.write(merge_transforms(row_flags.paths), console)
         return
     with row_flags.open(console, output, known=VECTOR_FIELDS) as inputs:
-        if kind == "flow":
-            fitted = fit_flow(inputs, flow_options)
-        elif ica_options is not None:
-            fitted = fit_ica(inputs, fit_options, ica_options)
-        else:
-            fitted = fit_moments(inputs, kind, fit_options)
+        fitted = fit_transform(inputs, kind, fit_options, ica_options, flow_options)
     output.write(fitted, console)
 
 
@@ -198,7 +193,7 @@ def apply(
     """
     from sentkit.formats.outputs.outputs import refuse_existing
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.transforms.applying import apply_transform
+    from sentkit.transforms.fitting import apply_transform
 
     console = run.console("whiten apply")
     refuse_existing(output.path, force=output.force)
