@@ -1,5 +1,6 @@
 """`sentkit build-entries`: a vector for every entry of a dictionary."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Rejects
     from sentkit.model.text.groups import Done
     from sentkit.model.text.tokenizer import OneToken
-    from sentkit.transforms.averages import Averages
 
 
 def build_entries(
@@ -43,7 +43,6 @@ def build_entries(
     from sentkit.model.text.groups import Tally, prepare
     from sentkit.model.text.tokenizer import OneToken
     from sentkit.model.transformer.encoder import TransformerEncoder
-    from sentkit.transforms.averages import Averages
 
     console = run.console("build-entries")
     tally = Tally()
@@ -70,12 +69,12 @@ def build_entries(
         )
         encoder = TransformerEncoder(checkpoint, plan, device=machine.device, precision=machine.precision)
         report_spaces(encoder, console)
-        averages = Averages(encoder.width)
+        sums, counts = dict[str, Any](), Counter[str]()
         for group in encode_groups(groups, encoder, encoder.budget):
-            add(group, parser, averages, inputs.rejects)
+            add(group, parser, sums, counts, inputs.rejects)
             progress.skipped = words.left_out
             progress.add(len(group.rows), tally.add(group))
-        if not averages:
+        if not sums:
             warn_left_out(words, console)
             raise NoRowsError(inputs.paths)
     warn_left_out(words, console)
@@ -86,11 +85,17 @@ def build_entries(
         "family": checkpoint.config.get("model_type"),
         "parents": [readable(name) for name in (checkpoint.name, *checkpoint.parents)],
     }
-    write_entries(averages, output, {**encoder.specs[0].full, "entries": note})
+    write_entries(sums, counts, output, {**encoder.specs[0].full, "entries": note})
 
 
-def add(group: "Done", parser: "EntryParser", averages: "Averages", rejects: "Rejects") -> None:
-    """Add the vector of each definition to the average of its entry."""
+def add(
+    group: "Done",
+    parser: "EntryParser",
+    sums: dict[str, Any],
+    counts: Counter[str],
+    rejects: "Rejects",
+) -> None:
+    """Add the vector of each definition to the sum of its entry, in float64."""
     from sentkit.formats.vectors.sinks import refuse_not_finite
 
     [vectors] = group.vectors  # (n, 1, d), of the only readout
@@ -98,7 +103,9 @@ def add(group: "Done", parser: "EntryParser", averages: "Averages", rejects: "Re
     for places in rejects.sift(group.rows):
         own = group.take(places)
         for row, vector in zip(own.rows, own.vectors[0], strict=True):
-            averages.add(parser.entry(row), vector[0])
+            name = parser.entry(row)
+            sums[name] = sums.get(name, 0.0) + vector[0].astype("f8")
+            counts[name] += 1
 
 
 def warn_left_out(words: "OneToken", console: Console) -> None:
@@ -106,7 +113,13 @@ def warn_left_out(words: "OneToken", console: Console) -> None:
         console.warn(f"{words.left_out} of {words.rows} rows skipped: the entry is not a single token")
 
 
-def write_entries(averages: "Averages", output: options.VectorOutputFlags, spec: Mapping[str, Any]) -> None:
+def write_entries(
+    sums: dict[str, Any],
+    counts: Counter[str],
+    output: options.VectorOutputFlags,
+    spec: Mapping[str, Any],
+) -> None:
+    """Write the average of each entry, in the order of first occurrence."""
     import numpy as np
 
     from sentkit.formats.rows.block import made_block
@@ -114,13 +127,14 @@ def write_entries(averages: "Averages", output: options.VectorOutputFlags, spec:
     from sentkit.formats.rows.rows import blocks
     from sentkit.formats.vectors.sinks import open_sinks
 
-    names, width = SENTENCE.vectors, averages.width
+    names, width = SENTENCE.vectors, len(next(iter(sums.values())))
     with open_sinks([output.path], [spec], names, width, output.form()) as [sink]:
         number = 1
-        for part in blocks(averages, 1024):
-            values = [{"entry": name, "definitions": count} for name, count, _ in part]
+        for part in blocks(sums.items(), 1024):
+            values = [{"entry": name, "definitions": counts[name]} for name, _ in part]
             numbers = [*range(number, number + len(part))]
             rows = made_block(values, output.path, numbers, [b""] * len(part))
-            sink.put(rows, np.stack([mean for *_, mean in part])[:, None])
+            means = np.stack([total / counts[name] for name, total in part])
+            sink.put(rows, means.astype(np.float32)[:, None])
             number += len(part)
         sink.flush()

@@ -85,8 +85,7 @@ def describe(
     from sentkit.formats.urls import is_url
     from sentkit.formats.vectors.folders import is_vector_folder
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.geometry.description import describe_vectors
-    from sentkit.metrics.geometry.geometry import Alignment, Geometry
+    from sentkit.metrics.geometry import Alignment, Geometry, describe_vectors
 
     local = is_there(path) and not holds_word_vectors(path)
     if path == "-" or is_url(path) or is_vector_folder(path) or local:

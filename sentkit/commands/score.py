@@ -14,11 +14,12 @@ from sentkit.errors import AnswerIsNo
 from sentkit.flag_values import numbers
 from sentkit.flags import Excludes, Needs, Range, excludes, options
 from sentkit.flags.rows import RowFlags
+from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.vectors.vectors import VectorBlock
-    from sentkit.metrics.sts.report import Record
+    from sentkit.metrics.reports import Record
 
 TOP = 10  # pairs, by default
 REPORTS = excludes("--gold", "--label", "--qrels", because=", which writes a report")
@@ -94,6 +95,8 @@ def score(
       --matrix: For up to 20000 sentences: write all similarities.
       --keep-vectors: For pairs: keep the vectors in the rows.
     """
+    if gold_flags.gold or gold_flags.label or gold_flags.qrels:
+        limit_threads(of_libraries=1)  # the products of resamples are too small for several
     from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
 
@@ -138,11 +141,9 @@ def report(
     as_table: bool,
 ) -> str | None:
     """Print the reports of all files; returns a message if one is below --fail-under."""
-    from sentkit.metrics import retrieval
-    from sentkit.metrics.sts import labelled_pairs
-    from sentkit.metrics.sts import report as sts_report
-    from sentkit.metrics.sts.gold_pairs import ScoreOptions
-    from sentkit.metrics.sts.seen import SeenPairs
+    from sentkit.metrics import reports, retrieval
+    from sentkit.metrics.gold_pairs import ScoreOptions
+    from sentkit.metrics.seen import SeenPairs
 
     lines: Callable[[Record], Iterable[dict[str, str]]]
     warnings: Iterable[str] = ()
@@ -159,20 +160,20 @@ def report(
     )
     if flags.qrels is not None:
         records = report_retrieval(inputs, flags.qrels, flags, queries_out)
-        lines = partial(sts_report.measure_lines, measures=retrieval.MEASURES)
+        lines = partial(reports.measure_lines, measures=retrieval.MEASURES)
         measure = "ndcg@10", "nDCG@10"
     elif flags.label is not None:
-        records = list(labelled_pairs.records(inputs, scored, flags.baseline, flags.precision_at))
-        lines, warnings = labelled_pairs.table_lines, labelled_pairs.warnings(records)
+        records = list(reports.label_records(inputs, scored, flags.baseline, flags.precision_at))
+        lines, warnings = reports.label_lines, reports.label_warnings(records)
         measure, layout["optional"] = ("average_precision", "average precision"), ["interval", "threshold"]
     else:
-        records = list(sts_report.reports(inputs, scored, flags.baseline))
-        records += sts_report.average_records(records)
-        lines, warnings = sts_report.table_lines, sts_report.warnings(records)
+        records = list(reports.reports(inputs, scored, flags.baseline))
+        records += reports.average_records(records)
+        lines, warnings = reports.table_lines, reports.warnings(records)
         measure, layout = ("spearman", "spearman"), {"texts": ["file", "encoder"], "optional": ["encoder"]}
     console.warn(*warnings)
     show(records, lines, out, as_table=as_table, **layout)
-    return sts_report.below(records, *measure, flags.fail_under)
+    return reports.below(records, *measure, flags.fail_under)
 
 
 def report_retrieval(
@@ -274,11 +275,10 @@ def score_pairs(
     from sentkit.digits import significant
     from sentkit.formats.vectors.convert import as_jsonl
     from sentkit.formats.vectors.sinks import with_fields
-    from sentkit.formats.vectors.vectors import joined, resized
-    from sentkit.metrics.sts.gold_pairs import ROWS_PER_BLOCK, similarities_of
+    from sentkit.metrics.similarity import SIMILARITIES
 
-    for block in resized(blocks, joined, ROWS_PER_BLOCK):
-        similarities = similarities_of(block.vectors, metric).tolist()
+    for block in blocks:
+        similarities = SIMILARITIES[metric](block.vectors[:, 0], block.vectors[:, 1]).tolist()
         new = [[(b"similarity", repr(significant(each)).encode())] for each in similarities]
         if keep:
             rows = replace_fields(block.rows, lines=as_jsonl(block, emb, None))

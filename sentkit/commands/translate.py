@@ -10,7 +10,8 @@ from sentkit.flags.rows import RowFlags
 from sentkit.training.settings import ours, parsed
 
 if TYPE_CHECKING:
-    from sentkit.model.translation.translate import Counts, Translator
+    from sentkit.model.text.groups import Tally
+    from sentkit.model.translation import Translator
 
 GROUP = 1024  # rows; a translation takes a thousand times as long as a vector
 
@@ -62,18 +63,21 @@ def translate(
       --precision: auto: bf16 on a GPU that supports it well, else fp32.
     """
     from sentkit.formats.checkpoints.folders import read_checkpoint
-    from sentkit.formats.rows.kinds import OneText
+    from sentkit.formats.rows.kinds import OneText, holds_vectors
     from sentkit.formats.vectors.store import common_fields
-    from sentkit.model.encoding import default_budget
-    from sentkit.model.text.groups import prepare
-    from sentkit.model.translation.options import TranslationOptions
-    from sentkit.model.translation.translate import Counts, Translator, translate_groups
 
     console, settings = run.console("translate"), parsed(SearchSettings, set_ or [])
     if sample and (settings.get("beams") or 1) > 1:
         raise UsageError("--sample cannot be used with several beams")
     if not sample and (name := next((name for name in settings if name in OF_SAMPLES), None)):
         raise UsageError(f"--set {name} needs --sample")
+    options.check_name("--keep", keep)
+    output.check_rows()  # before a model is loaded, which can take a minute
+    checkpoint = read_checkpoint(model)
+    from sentkit.model.encoding import default_budget
+    from sentkit.model.text.groups import Tally, prepare
+    from sentkit.model.translation import TranslationOptions, Translator, translate_groups
+
     translation_options = TranslationOptions(
         sample=sample,
         seed=seed,
@@ -83,9 +87,6 @@ def translate(
         prefix=prefix,
         **settings,
     )
-    options.check_name("--keep", keep)
-    output.check_rows()  # before a model is loaded, which can take a minute
-    checkpoint = read_checkpoint(model)
     with row_flags.open(
         console, output, known=OneText.FIELDS, reads={"-m": options.model_paths(model)}
     ) as inputs:
@@ -105,23 +106,26 @@ def translate(
             largest=GROUP,
         )
         budget = default_budget(translator.device.type)
-        counts, progress = Counts(), RowProgress(console, inputs=inputs)
+        tally, progress, full, stale = Tally(), RowProgress(console, inputs=inputs), 0, 0
         with output.open() as out:
-            for group in translate_groups(groups, translator, budget):
-                for row, made in zip(group.rows, group.made, strict=True):
+            for group, translated in translate_groups(groups, translator, budget):
+                for row, made in zip(group.rows, translated, strict=True):
                     out.write(texts.put(row, None if made is None else made.text) + b"\n")
+                    full += made is not None and made.full
+                    stale += holds_vectors(row)
                 out.flush()  # the reader of the pipe gets each group immediately
-                progress.add(len(group.rows), counts.take(group))
-    report_totals(counts, translator, console)
+                progress.add(len(group.rows), tally.add(group))
+    report_totals(tally, full, stale, translator, console)
 
 
-def report_totals(counts: "Counts", translator: "Translator", console: Console) -> None:
+def report_totals(counts: "Tally", full: int, stale: int, translator: "Translator", console: Console) -> None:
+    """Warn about rows that were truncated or not translated, and about outdated vectors."""
     rows, limits = counts.rows, translator.limits
     for count, words in (
         (counts.truncated, f"were truncated to {limits.read} tokens (--on-truncate error refuses them)"),
-        (counts.full, f"have a translation truncated to {limits.written} tokens (--set max_new_tokens=N)"),
+        (full, f"have a translation truncated to {limits.written} tokens (--set max_new_tokens=N)"),
         (counts.empty, "have an empty text, which was not translated"),
-        (counts.stale, "have a vector of the original text (use sentkit encode --replace)"),
+        (stale, "have a vector of the original text (use sentkit encode --replace)"),
     ):
         if count:
             console.warn(f"{count} of {rows} rows {words}")

@@ -81,10 +81,9 @@ def fit(
       --lr X: For flow: learning rate.
     """
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.transforms.fitting import fit_flow, fit_ica, fit_moments, merge_transforms
+    from sentkit.transforms.fitting import fit_transform, merge_transforms
     from sentkit.transforms.flow import FlowOptions
-    from sentkit.transforms.ica import IcaOptions
-    from sentkit.transforms.kinds import FitOptions
+    from sentkit.transforms.kinds import FitOptions, IcaOptions
 
     console, fit_options = run.console("whiten fit"), FitOptions(dim, remove)
     if not 0 < tolerance < 1:
@@ -100,13 +99,8 @@ def fit(
         output.write(merge_transforms(row_flags.paths), console)
         return
     with row_flags.open(console, output, known=VECTOR_FIELDS) as inputs:
-        if kind == "flow":
-            fitted = fit_flow(inputs, FlowOptions(epochs, batch, lr, seed))
-        elif kind == "ica":
-            ica = IcaOptions(factor, variance, seed, iterations, tolerance, keep_width, keep_signs)
-            fitted = fit_ica(inputs, fit_options, ica)
-        else:
-            fitted = fit_moments(inputs, kind, fit_options)
+        ica = IcaOptions(factor, variance, seed, iterations, tolerance, keep_width, keep_signs)
+        fitted = fit_transform(inputs, kind, fit_options, ica, FlowOptions(epochs, batch, lr, seed))
     output.write(fitted, console)
 
 
@@ -133,7 +127,7 @@ def apply(
       -t, --transform PATH: A transform from sentkit whiten fit or merge.
     """
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.transforms.applying import apply_transform
+    from sentkit.transforms.fitting import apply_transform
 
     console = run.console("whiten apply")
     output.check_creatable()

@@ -21,9 +21,9 @@ from sentkit.formats.rows.kinds import class_of, scored, wrong_field
 from sentkit.formats.rows.lines import looks_like_json, numbered
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.rows.splice import items_of
+from sentkit.metrics.reports import difference, with_intervals
 from sentkit.metrics.similarity import BLOCKS, SIMILARITIES
-from sentkit.metrics.sts.intervals import percentile_interval, resampled_means, resamples_for
-from sentkit.metrics.sts.report import difference, limits
+from sentkit.metrics.statistics import resampled_means, resamples_for
 
 MEASURES = {"ndcg@10": "nDCG@10", "recall@10": "recall@10", "recall@100": "recall@100", "map": "MAP"}
 MEASURES |= {"mrr@10": "MRR@10"}
@@ -193,7 +193,6 @@ class Judge:
     def record(self, run: Run) -> Record:
         """The report of a run, with 95 % intervals from resamples of the queries."""
         values = self.values(run)
-        means = resampled(values)
         record: Record = {
             "file": readable(run.file),
             "qrels": readable(self.path),
@@ -202,10 +201,7 @@ class Judge:
             "without_relevant": sum(not self.qrels.get(query) for query in {**self.qrels, **run.relevant}),
             "depth": run.depth,
         }
-        for place, name in enumerate(MEASURES):
-            record[name] = float(values[:, place].mean())
-            record[f"{name}_ci95"] = limits(percentile_interval(means[:, place]))
-        record["resamples"] = len(means)
+        record |= with_intervals(MEASURES, values.mean(axis=0), resampled(values))
         if self.baseline is not None:
             differences = values - self.values(self.baseline)
             drawn = resampled(differences)  # the same queries for both runs

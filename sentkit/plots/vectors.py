@@ -18,11 +18,11 @@ from sentkit.formats.rows.kinds import class_of, scored
 from sentkit.formats.rows.rows import Inputs, blocks
 from sentkit.formats.vectors.store import common_fields, fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
-from sentkit.metrics.clustering.keywords import keywords
+from sentkit.metrics.clusters import keywords
+from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions, read_gold_pairs
 from sentkit.metrics.neighbours.closest_pairs import matrix
 from sentkit.metrics.neighbours.corpus import naming_field
-from sentkit.metrics.sts.correlation import spearman
-from sentkit.metrics.sts.gold_pairs import GoldPairs, ScoreOptions, read_gold_pairs
+from sentkit.metrics.statistics import spearman
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.reports import titles
 from sentkit.transforms.fitting import check_width

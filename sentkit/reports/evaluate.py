@@ -25,12 +25,12 @@ from sentkit.formats.vectors.store import rows_in
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.labels.clusters.clustering_run import ClusteringRun, agreement_records
 from sentkit.labels.probes.probing import Probe, ProbeOptions
+from sentkit.metrics.gold_pairs import ScoreOptions, read_gold_pairs
 from sentkit.metrics.neighbours.corpus import read_search_corpus
 from sentkit.metrics.neighbours.queries import Search, SearchOptions
+from sentkit.metrics.reports import defined
 from sentkit.metrics.retrieval import Run, RunReader, read_qrels, values_of
-from sentkit.metrics.sts.correlation import pearson, spearman
-from sentkit.metrics.sts.gold_pairs import ScoreOptions, read_gold_pairs
-from sentkit.metrics.sts.report import defined
+from sentkit.metrics.statistics import pearson, spearman
 from sentkit.model import Model, find_encoder
 from sentkit.model.encoding import Encoder, Encoding, Report
 from sentkit.model.reading import ReadingOptions

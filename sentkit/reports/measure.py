@@ -10,7 +10,8 @@ import numpy as np
 
 from sentkit.arrays import Float64
 from sentkit.labels.clusters.clustering_run import mean_if_known
-from sentkit.metrics.sts.intervals import (
+from sentkit.metrics.reports import defined, limits
+from sentkit.metrics.statistics import (
     BOOTSTRAP_LIMIT,
     Interval,
     Seed,
@@ -20,7 +21,6 @@ from sentkit.metrics.sts.intervals import (
     resamples_for,
     two_sided_p,
 )
-from sentkit.metrics.sts.report import defined, limits
 from sentkit.reports.evaluate import FOLDS, Result
 from sentkit.reports.suites import MULTILINGUAL, STS, SUITES, Row, TestSet, task_names
 

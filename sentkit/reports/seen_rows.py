@@ -18,7 +18,7 @@ from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import rows_in
 from sentkit.metrics.retrieval import RunReader, read_qrels
-from sentkit.metrics.sts.seen import normal_form, texts_of
+from sentkit.metrics.seen import normal_form, texts_of
 from sentkit.model import find_encoder
 from sentkit.model.encoding import Tally
 from sentkit.model.query_encoder import encode_list, prepare_list

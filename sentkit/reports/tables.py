@@ -12,7 +12,7 @@ from sentkit.escaping import columns_of, escape, fit
 from sentkit.formats.files import bare_suffix
 from sentkit.formats.outputs.outputs import is_special
 from sentkit.formats.vectors.sinks import JSONL, check_rows_output
-from sentkit.metrics.sts.intervals import Interval
+from sentkit.metrics.statistics import Interval
 from sentkit.reports.measure import Measured, Task
 from sentkit.reports.suites import (
     IN_FOLDERS,

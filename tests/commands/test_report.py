@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sentkit.metrics.sts.intervals import resample
+from sentkit.metrics.statistics import resample
 from sentkit.reports import tables
 from sentkit.reports.suites import STS, SUITES, published, rows_of
 from sentkit.reports.tables import Line, Table, rendered
@@ -276,7 +276,7 @@ def test_report_and_score_have_the_same_intervals(sentkit, tmp_path, monkeypatch
             rows = folder / f"{name}.jsonl"
             sentkit("encode", rows, "-m", model, "-o", f"{name}.{model}.safetensors", *FLAGS)
     for limit in (50_000, 5):
-        monkeypatch.setattr("sentkit.metrics.sts.intervals.BOOTSTRAP_LIMIT", limit)
+        monkeypatch.setattr("sentkit.metrics.statistics.BOOTSTRAP_LIMIT", limit)
         monkeypatch.setattr("sentkit.reports.measure.BOOTSTRAP_LIMIT", limit)
         given = ("report", "nano", "w=words:binary", "--data", "data", "--baseline", "w", "--intervals")
         found = [row for row in sentkit(*given, *FLAGS).rows if row["row"] == "nano"]

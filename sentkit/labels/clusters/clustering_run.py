@@ -36,8 +36,7 @@ from sentkit.labels.clusters.clustering import (
     of_centres,
     spans,
 )
-from sentkit.metrics.clustering.agreement import MEASURES, Silhouette, agreeing, agreement, measures
-from sentkit.metrics.clustering.keywords import keywords
+from sentkit.metrics.clusters import MEASURES, Silhouette, agreeing, agreement, keywords, measures
 from sentkit.metrics.neighbours.corpus import left_out
 from sentkit.transforms.steps import Step
 

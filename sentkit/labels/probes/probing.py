@@ -28,7 +28,7 @@ from sentkit.labels.probes.saved import (
     refuse_without_features,
     write_classifier,
 )
-from sentkit.metrics.classification import f1
+from sentkit.metrics.statistics import f1
 
 Record = dict[str, Any]  # a JSON object
 CLASSES_SHOWN = 8  # unknown classes in a message

@@ -12,8 +12,7 @@ from sentkit.papers.figure_command import main, rows_of
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.reports import titles
 from sentkit.plots.vectors import sampled
-from sentkit.transforms.ica import IcaOptions, ica
-from sentkit.transforms.kinds import KINDS, FitOptions, moments_of
+from sentkit.transforms.kinds import KINDS, FitOptions, IcaOptions, ica, moments_of
 
 MOST = 2000  # rows
 ITERATIONS = 200  # of ICA

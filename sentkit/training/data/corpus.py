@@ -28,7 +28,7 @@ from sentkit.formats.outputs.temporary import create
 from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
-from sentkit.metrics.sts.seen import Sightings
+from sentkit.metrics.seen import Sightings
 from sentkit.model.text.tokens import PromptTokenizer, TokenBlock, TokenizerByPrompt, Tokens
 from sentkit.training.data.examples import Classes, Example, ExampleParser
 

@@ -23,12 +23,10 @@ from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import PAIR, POSITIVE, SENTENCE, TRIPLET
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
-from sentkit.metrics.classification import class_scores, number_scores
 from sentkit.metrics.retrieval import accuracy_of_triplets, mrr_of_pairs
+from sentkit.metrics.seen import EXCLUDED, PairTexts, Sightings
 from sentkit.metrics.similarity import SIMILARITIES
-from sentkit.metrics.sts.correlation import spearman
-from sentkit.metrics.sts.intervals import bootstrap
-from sentkit.metrics.sts.seen import EXCLUDED, PairTexts, Sightings
+from sentkit.metrics.statistics import bootstrap, class_scores, number_scores, spearman
 from sentkit.model.encoding import BUDGETS, batches
 from sentkit.model.text.tokens import PromptTokenizer, Tokens
 from sentkit.model.transformer.packed import Packed, pack

@@ -6,9 +6,10 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from sentkit.metrics.clustering.agreement import MEASURES, agreeing, agreement, contingency, measures
+from sentkit.metrics import clusters as module
+from sentkit.metrics.clusters import MEASURES, Silhouette, agreeing, agreement, contingency, measures
 
 
 @pytest.mark.parametrize(
@@ -98,3 +99,44 @@ def test_a_row_agrees_where_it_is_in_the_matched_cluster():
     others = [np.array([7, 7, 7, 2, 2]), np.array([1, 1, 0, 0, 0]), np.array([0, 0, 9, 3, 3])]
 
     assert agreeing(labels, others).tolist() == [1.0, 1.0, 1 / 3, 1.0, 1.0]
+
+
+@pytest.fixture
+def rows():
+    return np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32) + np.float32(3)
+
+
+def random():
+    return np.random.default_rng(1)
+
+
+@pytest.mark.parametrize("clusters", [2, 5, 40])
+def test_it_is_that_of_scikit_learn(rows, clusters, monkeypatch):
+    """Among forty clusters some hold one row."""
+    monkeypatch.setattr(module, "ROWS_PER_BLOCK", 70)
+    labels = (clusters * np.random.default_rng(2).random(300) ** 3).astype(int)
+    expected = silhouette_score(rows.astype(np.float64), labels)
+
+    assert Silhouette(rows, random()).of(labels) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_row_far_away_leaves_the_others_their_distances(rows):
+    rows[0] = 1e10
+    labels = (rows[:, 0] > 3).astype(int)
+    expected = silhouette_score(rows.astype(np.float64), labels)
+
+    assert Silhouette(rows, random()).of(labels) == pytest.approx(expected, abs=1e-6)
+
+
+def test_many_rows_are_sampled(rows):
+    found = Silhouette(rows, random(), most=100)
+    labels = (rows[:, 0] > 3).astype(int)
+    expected = silhouette_score(rows[found.places], labels[found.places])
+
+    assert len(np.unique(found.places)) == 100
+    assert found.of(labels) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("labels", [np.zeros(300, int), np.arange(300)])
+def test_there_is_none_of_one_cluster_nor_of_single_rows(rows, labels):
+    assert Silhouette(rows, random()).of(labels) is None

@@ -1,4 +1,6 @@
-"""The geometry of a vector space, in one pass and constant memory: directions, alignment, covariance, axes.
+"""The report of `inspect` about a vector file, rows with vectors, or a transform, and about their geometry.
+
+The geometry of a vector space needs one pass and constant memory: directions, alignment, covariance, axes.
 
 Wang and Isola (arXiv:2005.10242) define uniformity on the unit sphere, so vectors are scaled to length 1. The
 moments of an axis are sums of centred rows, because a mean far from zero would lose precision. Higher sums
@@ -7,17 +9,26 @@ Letters in shapes: n rows, d dimensions.
 """
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sentkit.arrays import Float32, Float64, Indices
+from sentkit.errors import NoRowsError
+from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import scored
-from sentkit.formats.vectors.vectors import VectorBlock
-from sentkit.metrics.sts.gold_pairs import expect_pair
-from sentkit.transforms.kinds import FLOOR, MAX_SCATTER_WIDTH, Moments, moments_of
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.folders import is_vector_folder
+from sentkit.formats.vectors.safetensors_header import Header, read_header
+from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
+from sentkit.metrics.gold_pairs import expect_pair
+from sentkit.transforms.flow import PARAMETERS
+from sentkit.transforms.kinds import FLOOR, MAX_SCATTER_WIDTH, MOMENTS, Moments, moments_of
+from sentkit.transforms.steps import read_fit_note
 
 SAMPLE_VECTORS = 20_000  # vectors; the distances of all their pairs are computed
 LEFT_ROWS, RIGHT_ROWS = 512, 2048  # rows and columns of a block
@@ -160,48 +171,30 @@ class AxisMoments:
         return axes, third / second**1.5, fourth / second**2 - 3.0
 
 
-# Measures of the eigenvalues of a covariance. Only the ratios of the eigenvalues matter.
-
-
 def eigenvalues(scatter: Float64) -> Float64:
     """In descending order, (d,); negative rounding errors become zero."""
     return np.maximum(np.linalg.eigvalsh(scatter)[::-1], 0.0)
 
 
-def _shares(values: Float64) -> Float64 | None:
-    total = values.sum()
-    return values / total if total > 0 else None
+def spectrum(values: Float64) -> dict[str, Any]:
+    """Measures of the eigenvalues of a covariance, of which only the ratios matter.
 
-
-def first_share(values: Float64, count: int) -> float | None:
-    """The share of the variance in the first `count` components."""
-    shares = _shares(values)
-    return None if shares is None else float(shares[:count].sum())
-
-
-def isoscore(values: Float64) -> float | None:
-    """1 for equal variance in all directions, 0 for variance in one direction only.
-
-    IsoScore (arXiv:2108.07344) in closed form: (p - 1) / (d - 1), with the participation ratio p = (sum l)^2
-    / sum l^2.
+    IsoScore (arXiv:2108.07344) is 1 for equal variance in all directions, and 0 for variance in one direction
+    only. In closed form it is (p - 1) / (d - 1), with the participation ratio p = (sum l)^2 / sum l^2.
+    The effective rank is the number of equal eigenvalues with the same entropy (Roy and Vetterli, 2007).
     """
-    shares = _shares(values)
-    if shares is None or len(values) < 2:
-        return None
-    return float((1.0 / (shares @ shares) - 1.0) / (len(values) - 1))
-
-
-def effective_rank(values: Float64) -> float | None:
-    """The number of equal eigenvalues with the same entropy (Roy and Vetterli, 2007)."""
-    shares = _shares(values)
-    if shares is None:
-        return None
+    rank = int((values > FLOOR * values.max(initial=0.0)).sum())
+    shares = values / (values.sum() or 1.0)
     some = shares[shares > 0]
-    return math.exp(-float(some @ np.log(some)))
-
-
-def rank(values: Float64) -> int:
-    return int((values > FLOOR * values.max(initial=0.0)).sum())
+    return {
+        "isoscore": float((1 / (some @ some) - 1) / (len(values) - 1)) if rank and len(values) > 1 else None,
+        "effective_rank": math.exp(-float(some @ np.log(some))) if rank else None,
+        "rank": rank,
+        "component_share": {
+            name: float(shares[:count].sum()) if rank else None
+            for name, count in (("first", 1), ("first_3", 3), ("first_10", 10))
+        },
+    }
 
 
 def mean_absolute_correlation(scatter: Float64) -> float | None:
@@ -272,27 +265,20 @@ class Geometry:
 
 def covariance_record(sums: AxisMoments) -> dict[str, Any]:
     """The fields about the covariance; for very wide vectors only a message, because no scatter is held."""
+    mean = sums.axes.mean
     if sums.whole is None:
         scatter = about_zero = np.zeros((0, 0))
-        width = len(sums.axes.mean)
-        message = {"covariance": f"not held: vectors of {width} numbers, more than {MAX_SCATTER_WIDTH}"}
     else:
-        scatter, mean, message = sums.whole.scatter, sums.axes.mean, {}
+        scatter = sums.whole.scatter
         about_zero = scatter + sums.axes.count * np.outer(mean, mean)
-    values = eigenvalues(scatter)
-    return {
-        **message,
-        "isoscore": isoscore(values),
-        "effective_rank": effective_rank(values),
-        "rank": None if sums.whole is None else rank(values),
-        "component_share": {
-            "first": first_share(values, 1),
-            "first_3": first_share(values, 3),
-            "first_10": first_share(values, 10),
-            "first_uncentred": first_share(eigenvalues(about_zero), 1),
-        },
-        "axis_correlation": mean_absolute_correlation(scatter),
-    }
+    record = spectrum(eigenvalues(scatter))
+    first = spectrum(eigenvalues(about_zero))["component_share"]["first"]
+    record["component_share"]["first_uncentred"] = first
+    record["axis_correlation"] = mean_absolute_correlation(scatter)
+    if sums.whole is not None:
+        return record
+    problem = f"not held: vectors of {len(mean)} numbers, more than {MAX_SCATTER_WIDTH}"
+    return {"covariance": problem, **record, "rank": None}
 
 
 def axes_record(sums: AxisMoments) -> dict[str, Any]:
@@ -315,3 +301,120 @@ def axes_record(sums: AxisMoments) -> dict[str, Any]:
         }
     constant = len(sums.axes.mean) - len(axes)
     return {"constant_axes": constant, "skewness": skewed, "excess_kurtosis": heavy}
+
+
+def describe_transform(path: str) -> dict[str, Any]:
+    """The fields of its note, with `_emb` renamed to `fitted_on`, and the shapes of its tensors."""
+    header, note = read_header(path), read_fit_note(path)
+    kernel = header.entries["kernel"].shape if "kernel" in header.entries else ()
+    known = {
+        "file": readable(path),
+        "kind": note.pop("kind", "affine"),
+        **dict(zip(("width", "kept"), kernel, strict=False)),
+    }
+    fitted_on = note.pop("_emb", None)
+    return {
+        **known,
+        **note,
+        **known,  # these override the note
+        "fitted_on": fitted_on,
+        "mergeable": header.entries.keys() >= set(MOMENTS),
+        "tensors": shapes(header),
+    }
+
+
+class VectorCounter:
+    """Counts over blocks of vectors. Duplicates are found by a hash of eight bytes for each."""
+
+    def __init__(self) -> None:
+        self.count = self.broken = self.zero = self.width = 0
+        self.total, self.least, self.most = 0.0, math.inf, 0.0
+        self.hashes: list[Indices] = []
+
+    def add(self, vectors: Float32) -> None:
+        """Add vectors (n, d)."""
+        self.count += len(vectors)
+        self.width = vectors.shape[1]
+        self.hashes.append(np.array([hash(row.tobytes()) for row in vectors], np.int64))
+        whole = np.isfinite(vectors).all(axis=1)
+        self.broken += int((~whole).sum())
+        norms = np.sqrt(np.einsum("nd,nd->n", vectors[whole], vectors[whole], dtype=np.float64))
+        if norms.size:
+            self.zero += int((norms == 0).sum())
+            self.total += float(norms.sum())
+            self.least, self.most = min(self.least, float(norms.min())), max(self.most, float(norms.max()))
+
+    def record(self) -> dict[str, Any]:
+        distinct = len(np.unique(np.concatenate(self.hashes))) if self.hashes else 0
+        whole = self.count - self.broken
+        return {
+            "vectors": self.count,
+            "numbers": self.width,  # of one vector
+            "norm": {"min": self.least, "mean": self.total / whole, "max": self.most} if whole else None,
+            "zero": self.zero,
+            "nan_or_infinite": self.broken,
+            "duplicates": self.count - distinct,
+        }
+
+
+DESCRIBED_ROWS = 256  # rows of a block
+
+
+class LenientReader(VectorReader):
+    """A reader that accepts vectors with NaN or infinity, so that they can be counted."""
+
+    def check(self, row: Row, vectors: Float32) -> None:
+        pass
+
+
+def describe_vectors(inputs: Inputs, geometry: Geometry | None = None) -> dict[str, Any]:
+    """Describe the only file of the inputs."""
+    (path,) = inputs.paths
+    alignment = None if geometry is None else geometry.alignment  # needs rows
+    if is_store(path):
+        entries = {} if is_vector_folder(path) else read_header(path).entries
+        if entries and "embeddings" not in entries:
+            is_transform = {"kernel", "bias"} <= entries.keys() or entries.keys() == {PARAMETERS}
+            return describe_transform(path) if is_transform else describe_tensors(path)
+        file = Store(path)
+        vectors = stacked(LenientReader(inputs), alignment) if alignment else file.blocks()
+        described = {"rows": file.count, "vectors_per_row": list(file.names), "store": file.kind}
+        described |= measured(vectors, geometry)
+        spec = {name: value for name, value in file.spec.items() if name != "vectors"}
+        return {"file": readable(path), **described, "spec": spec}
+    reader = LenientReader(inputs)
+    counted = measured(stacked(reader, alignment), geometry)
+    rows = counted["vectors"] // max(1, len(reader.names))
+    if not rows:
+        raise NoRowsError([path])
+    described = {"rows": rows, "vectors_per_row": list(reader.names), **counted}
+    return {"file": readable(path), **described, "spec": {"_emb": reader.emb}}
+
+
+def measured(blocks: Iterable[Float32], geometry: Geometry | None) -> dict[str, Any]:
+    """Count the vectors of blocks (n, k, d), and measure their geometry if requested, in one pass."""
+    counter = VectorCounter()
+    for block in blocks:
+        vectors = block.reshape(-1, block.shape[-1])
+        counter.add(vectors)
+        if geometry is not None:
+            geometry.add(vectors)
+    return counter.record() | ({} if geometry is None else {"geometry": geometry.record()})
+
+
+def stacked(reader: VectorReader, alignment: Alignment | None) -> Iterator[Float32]:
+    blocks = reader.blocks(alignment.check) if alignment else reader.blocks()
+    for block in resized(blocks, joined, DESCRIBED_ROWS):
+        if alignment is not None:
+            alignment.add(block)
+        yield block.vectors
+
+
+def describe_tensors(path: str) -> dict[str, Any]:
+    """A safetensors file without row vectors, for example a part of a model."""
+    header = read_header(path)
+    return {"file": readable(path), "tensors": shapes(header), "metadata": dict(header.metadata)}
+
+
+def shapes(header: Header) -> dict[str, str]:
+    return {name: f"{each.dtype} {' x '.join(map(str, each.shape))}" for name, each in header.entries.items()}

@@ -1,6 +1,5 @@
 """Rows with two vectors -> similarities, gold scores and groups, in 16 bytes per row."""
 
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,11 +12,10 @@ from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_of, labelled, scored, wrong_field
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import fields_of
-from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
+from sentkit.metrics.seen import SeenPairs
 from sentkit.metrics.similarity import SIMILARITIES
-from sentkit.metrics.sts.seen import SeenPairs
 
-ROWS_PER_BLOCK = 256
 UNIT = 1e-2  # largest error of the length of a stored unit vector
 
 
@@ -66,56 +64,56 @@ class GoldPairs:
 
 def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired: bool) -> GoldPairs:
     """Compute the similarities of a file. `paired`: its pairs will be compared with those of another file."""
-    reader, fields = VectorReader(inputs), fields_of(inputs, path)
+    reader, fields, similarity = VectorReader(inputs), fields_of(inputs, path), SIMILARITIES[options.metric]
     texts = [fields.get(name, name) for name in ("text_a", "text_b")]
-    gold, groups, identities = array("d"), array("i"), array("q")
-    columns = [array("d") for _ in (None, *options.dims)]  # similarities, of each width
-    width = 0
-    codes: dict[str, int] = {}  # of groups with scores, in their order: equal in compared files
+    gold, identities, rows, width = list[Float64](), list[int](), 0, 0
+    columns: list[list[Float64]] = [[] for _ in (None, *options.dims)]  # similarities, of each width
+    groups: list[str] = []
     names: dict[str, None] = {}  # of all groups
-    skipped = 0
 
     def check(block: VectorBlock) -> VectorBlock:
         return check_rows(block, options, texts)
 
-    for block in resized(reader.blocks_of(path, check), joined, ROWS_PER_BLOCK):
-        scores, found = zip(*block.rows.texts, strict=True)
-        scored = [place for place, score in enumerate(scores) if score is not None]
-        skipped += len(block) - len(scored)
-        vectors, width = block.vectors[scored], block.vectors.shape[-1]
+    for block in reader.blocks_of(path, check):
+        found = [pair for (pair,) in block.rows.texts]
+        scores = np.array([score for score, _ in found], np.float64)  # NaN for None
+        scored = np.flatnonzero(~np.isnan(scores))
+        gold.append(scores[scored])
+        rows, width = rows + len(block), block.vectors.shape[-1]
         for column, dim in zip(columns, (None, *options.dims), strict=True):
-            short = vectors if dim is None else first_numbers(vectors, dim)
-            column.extend(similarities_of(short, options.metric).tolist())
-        names |= dict.fromkeys(group for group in found if group is not None)
-        gold.extend(scores[place] for place in scored)
+            short = block.vectors if dim is None else first_numbers(block.vectors, dim)
+            column.append(similarity(short[:, 0], short[:, 1])[scored])
         if options.group is not None:
-            groups.extend(codes.setdefault(found[place], len(codes)) for place in scored)
-        for place in scored if paired else ():
+            names |= dict.fromkeys(group for _, group in found)
+            groups += [found[place][1] for place in scored.tolist()]
+        for place in scored.tolist() if paired else ():
             known = (str(block.rows.values[place].get(text)) for text in texts)
-            identities.append(hash((scores[place], found[place], *known)))
-        for place in scored if options.seen is not None else ():
+            identities.append(hash((*found[place], *known)))
+        for place in scored.tolist() if options.seen is not None else ():
             assert options.seen is not None
             options.seen.add(block.rows.row(place), texts)
-    if len(gold) < 2:
+    values = np.concatenate([np.empty(0), *gold])
+    if len(values) < 2:
         what = "label" if options.binary else "score"
         raise DataError(
-            f'{len(gold)} rows with a {what} in "{options.gold}", expected 2 or more', source=path
+            f'{len(values)} rows with a {what} in "{options.gold}", expected 2 or more', source=path
         )
-    values = np.frombuffer(gold, np.float64)
     if values.min() == values.max():  # equal similarities are valid: [CLS] at layer 0 gives them
         value, problem = "the same", "the correlation is undefined"
         if options.binary:
             value, problem = f"{values[0]:g}", "the scores need pairs with 0 and pairs with 1"
-        raise DataError(f'"{options.gold}" is {value} in all {len(gold)} rows: {problem}', source=path)
-    whole, *others = (np.frombuffer(column, np.float64) for column in columns)
+        raise DataError(f'"{options.gold}" is {value} in all {len(values)} rows: {problem}', source=path)
+    whole, *others = map(np.concatenate, columns)
+    # Groups with scores come first, in their order, which is equal in compared files.
+    codes = {name: code for code, name in enumerate(dict.fromkeys([*groups, *names]))}
     pairs = GoldPairs(
         similarities=whole,
         gold=values,
-        groups=None if options.group is None else np.frombuffer(groups, np.intc),
-        names=tuple(dict.fromkeys([*codes, *names])),
+        groups=None if options.group is None else np.array([codes[group] for group in groups]),
+        names=tuple(codes),
         file=path,
         encoder=reader.emb,
-        skipped=skipped,
+        skipped=rows - len(values),
         identities=np.array(identities, np.int64) if paired else None,
         dim=width,
     )
@@ -138,19 +136,23 @@ def check_rows(block: VectorBlock, options: ScoreOptions, texts: Sequence[str]) 
 
     The rows then have their score, which is None if they are skipped, and their group, if there are groups.
     """
+    rows, vectors, numbers = block.rows, block.vectors.shape[1], {float, int}
+    column = [values.get(options.gold) for values in rows.values]
+    as_they_are = vectors == 2 and not (options.binary or options.group or options.seen or rows.bad)
+    if as_they_are and {*map(type, column)} <= numbers and np.isfinite(column).all():  # type: ignore[arg-type]
+        rows.texts = [((score, None),) for score in column]
+        return block
     read = labelled if options.binary else scored
-    for place, row in enumerate(block.rows):
-        score = group = None
-        try:
-            if place not in block.rows.bad:
-                expect_pair(row, len(block.vectors[place]))
-                score = read(row, options.gold)
-                group = None if options.group is None else group_of(row, options.group)
-                if score is not None and options.seen is not None:
-                    options.seen.check(row, texts)
-        except DataError as error:
-            block.rows.bad[place] = error
-        block.rows.texts.append((score, group))
+
+    def parse(row: Row) -> tuple[float | None, str | None]:
+        expect_pair(row, vectors)
+        score = read(row, options.gold)
+        group = None if options.group is None else group_of(row, options.group)
+        if score is not None and options.seen is not None:
+            options.seen.check(row, texts)
+        return score, group
+
+    rows.parse(parse)
     return block
 
 
@@ -162,12 +164,6 @@ def group_of(row: Row, name: str) -> str:
     if value == "" or (isinstance(value, float) and not value.is_integer()):
         return str(value)
     return class_of(row, name)
-
-
-def similarities_of(vectors: NDArray[np.float32], metric: str) -> NDArray[np.float64]:
-    """The similarity of the two vectors of each row, (n, 2, d)."""
-    similarity = SIMILARITIES[metric] if isinstance(metric, str) else metric
-    return similarity(vectors[:, 0], vectors[:, 1]) if len(vectors) else np.empty(0)
 
 
 def expect_pair(row: Row, vectors: int) -> None:

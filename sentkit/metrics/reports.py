@@ -1,26 +1,28 @@
-"""The STS report: correlations with gold scores, with intervals; comparisons of two; its table.
+"""The reports of `score`: correlations with gold scores, scores of labels, comparisons of two; their tables.
 
 All values are x 100. The aggregates are those of the papers: `all` concatenates the pairs of all groups,
 `mean` is the mean of the groups' correlations, `weighted` weights it by the number of pairs.
+Letters in shapes: n pairs, v distinct similarities, b resamples in one block, c scores.
 """
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sentkit.arrays import Float64
-from sentkit.digits import decimals
+from sentkit.digits import decimals, significant
 from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import label_of, space_of
-from sentkit.metrics.sts import intervals
-from sentkit.metrics.sts.correlation import pearson, spearman
-from sentkit.metrics.sts.gold_pairs import GoldPairs, ScoreOptions, check_same_pairs, read_gold_pairs
-from sentkit.metrics.sts.intervals import KINDS, RESAMPLES, Interval, Seed
-from sentkit.metrics.sts.seen import EXCLUDED, Seen
+from sentkit.metrics import statistics
+from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions, check_same_pairs, read_gold_pairs
+from sentkit.metrics.seen import EXCLUDED, Seen
+from sentkit.metrics.statistics import KINDS, RESAMPLES, Interval, Seed, pearson, spearman
 
 Record = dict[str, Any]  # a JSON object
 
@@ -31,6 +33,21 @@ def defined(value: float) -> float | None:
 
 def limits(interval: Interval) -> list[float | None]:
     return [defined(interval.low), defined(interval.high)]
+
+
+def difference(value: float, resampled: Float64) -> Record:
+    """The difference of two values with its paired bootstrap."""
+    interval, p = statistics.percentile_interval(resampled), statistics.two_sided_p(resampled)
+    return {"difference": defined(value), "ci95": limits(interval), "p": defined(p)}
+
+
+def with_intervals(names: Iterable[str], values: Float64, drawn: Float64) -> Record:
+    """The values (c,) by name with the intervals of their resamples (r, c)."""
+    record: Record = {}
+    for name, value, column in zip(names, values, drawn.T, strict=True):
+        interval = statistics.percentile_interval(column)
+        record |= {name: defined(float(value)), f"{name}_ci95": limits(interval)}
+    return record | {"resamples": len(drawn)}
 
 
 # The weight of each part, given the sizes of the parts.
@@ -62,7 +79,7 @@ def _resampled(pairs: GoldPairs, aggregate: str, *, count: int, seed: Seed) -> F
     total = np.zeros((2, count))
     for place, (share, part) in enumerate(_parts(pairs, aggregate)):
         own = _own_seed(seed, place)
-        total += share * intervals.resample(part.similarities, part.gold, count=count, seed=own)
+        total += share * statistics.resample(part.similarities, part.gold, count=count, seed=own)
     return 100.0 * total
 
 
@@ -73,13 +90,13 @@ def _own_seed(seed: Seed, place: int) -> Seed:
 
 def _estimates(pairs: GoldPairs, aggregate: str, *, count: int, seed: Seed) -> Record:
     """Both correlations; above the limit by Fisher's z, or for a mean by fewer resamples."""
-    values, count = _average(pairs, aggregate), intervals.resamples_for(len(pairs), count)
-    if aggregate == "all" and len(pairs) > intervals.BOOTSTRAP_LIMIT:
+    values, count = _average(pairs, aggregate), statistics.resamples_for(len(pairs), count)
+    if aggregate == "all" and len(pairs) > statistics.BOOTSTRAP_LIMIT:
         kinds = zip(KINDS, values, strict=True)
-        found = [intervals.fisher_interval(kind, value / 100.0, len(pairs)) for kind, value in kinds]
+        found = [statistics.fisher_interval(kind, value / 100.0, len(pairs)) for kind, value in kinds]
     else:
         drawn = _resampled(pairs, aggregate, count=count, seed=seed)
-        found = list(map(intervals.percentile_interval, drawn))
+        found = list(map(statistics.percentile_interval, drawn))
     record: Record = {}
     for name, value, interval in zip(KINDS, values, found, strict=True):
         record |= {name: defined(value), f"{name}_ci95": limits(interval)}
@@ -121,16 +138,10 @@ def without_seen(pairs: GoldPairs, seen: Seen, options: ScoreOptions, *, count: 
     return {**seen.record(), "without": {"n": len(left), **own}}
 
 
-def difference(value: float, resampled: Float64) -> Record:
-    """The difference of two values with its paired bootstrap."""
-    interval, p = intervals.percentile_interval(resampled), intervals.two_sided_p(resampled)
-    return {"difference": defined(value), "ci95": limits(interval), "p": defined(p)}
-
-
 def compare(first: GoldPairs, second: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -> Record:
     """The paired bootstrap of two encoders on the same pairs; FEWER_RESAMPLES for many pairs."""
     assert np.array_equal(first.gold, second.gold), "both encoders need the same pairs in the same order"
-    aggregate, count = options.aggregate, intervals.resamples_for(len(first), count)
+    aggregate, count = options.aggregate, statistics.resamples_for(len(first), count)
     changes = np.subtract(_average(first, aggregate), _average(second, aggregate))
     drawn = _resampled(first, aggregate, count=count, seed=options.seed)
     drawn -= _resampled(second, aggregate, count=count, seed=options.seed)  # same rows: see `resample`
@@ -296,3 +307,123 @@ def below(records: Sequence[Record], name: str, label: str, least: float | None)
         if value is None or not value >= least:  # also NaN
             return f"{record['file']}: {label} is {decimals(value)}, below {least:g}"
     return None
+
+
+LABELLED = {"average_precision": "average precision", "auc": "AUC", "f1": "best F1", "recall": "recall"}
+THRESHOLDS = {"f1": "f1_threshold", "recall": "recall_threshold"}
+FACTORS = {"average_precision": 100.0, "auc": 100.0, "f1": 100.0, "f1_threshold": 1.0}
+FACTORS_AT = {"recall": 100.0, "recall_threshold": 1.0}  # with a required precision
+
+
+def factors_of(precision: float | None) -> dict[str, float]:
+    return FACTORS | (FACTORS_AT if precision is not None else {})
+
+
+class Ranking:
+    """Pairs with labels in descending order of similarity.
+
+    A threshold is a similarity that occurs, rounded as `score` writes it. A pair is predicted to be 1 if its
+    similarity is at least the threshold, so equal similarities are predicted together. Of several thresholds
+    with the same F1 or the same recall, the highest counts.
+    """
+
+    def __init__(self, pairs: GoldPairs) -> None:
+        similarities = np.array([significant(each) for each in pairs.similarities.tolist()])
+        self.order = np.argsort(similarities)[::-1]
+        descending = similarities[self.order]
+        self.last = np.flatnonzero(np.append(descending[1:] != descending[:-1], True))  # of equal ones
+        self.thresholds = descending[self.last]  # (v,)
+        self.labels = pairs.gold[self.order]
+
+    def scores(self, times: NDArray, precision: float | None) -> Float64:
+        """The columns of each resample, (b, c); `times` (b, n) counts each pair. NaN if undefined."""
+        drawn = times[:, self.order]
+        positives = np.cumsum(drawn * self.labels, axis=1)[:, self.last]  # (b, v) from each threshold on
+        predicted = np.cumsum(drawn, axis=1)[:, self.last]
+        negatives = predicted - positives
+        gained, lost = (np.diff(each, axis=1, prepend=0.0) for each in (positives, negatives))
+        all_positives, all_negatives = positives[:, -1], negatives[:, -1]
+        precisions = positives / np.maximum(predicted, 1.0)
+        above = all_negatives[:, None] - negatives + lost / 2.0  # negatives below, and half of the equal ones
+        with np.errstate(invalid="ignore"):  # 0 / 0 if a resample has one class
+            f1 = 2.0 * positives / (predicted + all_positives[:, None])
+            found = [
+                (gained * precisions).sum(axis=1) / all_positives,
+                (gained * above).sum(axis=1) / (all_positives * all_negatives),
+                *self.highest(f1),
+            ]
+            if precision is not None:
+                reached = np.where(precisions >= precision, positives / all_positives[:, None], np.nan)
+                found += self.highest(reached)
+        result = np.stack(found, axis=1)
+        result[(all_positives == 0.0) | (all_negatives == 0.0)] = np.nan
+        return result
+
+    def highest(self, values: Float64) -> tuple[Float64, Float64]:
+        """The highest of the values (b, v) with its highest threshold; NaN if all are NaN."""
+        known = np.nan_to_num(values, nan=-1.0)
+        best = known.argmax(axis=1)
+        highest = np.take_along_axis(values, best[:, None], axis=1)[:, 0]
+        return highest, np.where(np.isnan(highest), np.nan, self.thresholds[best])
+
+
+def judged(pairs: GoldPairs, precision: float | None) -> tuple[Float64, Float64]:
+    """The columns of all pairs, (c,), and of each resample, (r, c)."""
+    ranking, n = Ranking(pairs), len(pairs)
+    factors = [*factors_of(precision).values()]
+    times = statistics.multiplicities(n, statistics.resamples_for(n), 0)
+    drawn = [ranking.scores(each, precision) for each in times]
+    return ranking.scores(np.ones((1, n)), precision)[0] * factors, np.concatenate(drawn) * factors
+
+
+def label_records(
+    inputs: Inputs, options: ScoreOptions, baseline: str | None, precision: float | None
+) -> Iterator[Record]:
+    """The report of each file, with its differences to the baseline by a paired bootstrap, if any."""
+    read = partial(read_gold_pairs, inputs, options=options, paired=baseline is not None)
+    base = None if baseline is None else read(baseline)
+    others = None if base is None else judged(base, precision)
+    for pairs in map(read, inputs.paths):
+        values, drawn = judged(pairs, precision)
+        record: Record = {
+            "file": readable(pairs.file),
+            "encoder": pairs.encoder,
+            "metric": options.metric,
+            "n": len(pairs),
+            "positives": int(pairs.gold.sum()),
+            "skipped": pairs.skipped,
+            **({} if precision is None else {"precision_at": precision}),
+            **with_intervals(factors_of(precision), values, drawn),
+        }
+        if base is not None and others is not None:
+            check_same_pairs(pairs, base)
+            record["against"] = {"file": readable(base.file), "encoder": base.encoder} | {
+                name: difference(values[place] - others[0][place], drawn[:, place] - others[1][:, place])
+                for place, name in enumerate(factors_of(precision))
+                if name in LABELLED
+            }
+        yield record
+
+
+def label_lines(record: Record) -> Iterator[dict[str, str]]:
+    """A line for each score, with its threshold."""
+    measures = {name: label for name, label in LABELLED.items() if name in record}
+    if "recall" in record:
+        measures["recall"] = f"recall at P {100 * record['precision_at']:g}"
+    for name, line in zip(measures, measure_lines(record, measures), strict=True):
+        threshold, interval = "", ""
+        if name in THRESHOLDS:
+            threshold, _, interval = with_interval(
+                record[THRESHOLDS[name]], record[f"{THRESHOLDS[name]}_ci95"], 4
+            ).partition(" ")
+        cells = list(line.items())  # file, measure and value, then those of a baseline
+        yield dict([*cells[:3], ("threshold", threshold), ("interval", interval), *cells[3:]])
+
+
+def label_warnings(records: Sequence[Record]) -> Iterator[str]:
+    """Warn about skipped rows, and a precision that no threshold reaches."""
+    for record in records:
+        if record["skipped"]:
+            yield f"{record['file']}: {record['skipped']} rows without a label skipped"
+        if record.get("recall", 0) is None:
+            yield f"{record['file']}: no threshold has a precision of {record['precision_at']:g} or more"

@@ -6,8 +6,9 @@ The import of transformers takes seconds, so it is inside the functions. Code fr
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
-from sentkit.formats.rows.kinds import holds_vectors
+from sentkit.formats.files import read_object
 from sentkit.model.encoding import AHEAD, ahead
-from sentkit.model.text.groups import RowGroup, Tally
+from sentkit.model.reading import LONGEST, most_tokens
+from sentkit.model.text.groups import RowGroup
 from sentkit.model.text.tokens import TokenBlock, Tokens, check_ids, truncate
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
 from sentkit.model.transformer.transformers_model import (
@@ -30,15 +32,117 @@ from sentkit.model.transformer.transformers_model import (
     transformers_errors,
 )
 from sentkit.model.transformer.weights import read_tensors
-from sentkit.model.translation.options import (
-    TranslationOptions,
-    generation_settings,
-    language_tokens,
-    limits_of,
-    set_languages,
-)
 
 PACKAGES = ("sentencepiece", "sacremoses")  # optional packages that some tokenizers import
+BEAMS = 4  # default if a checkpoint declares no number
+UNBOUNDED = 1 << 30
+MIN_LENGTH = 16  # tokens: shorter texts are not cheaper, because each step scores the whole vocabulary
+# The target language is either the first output token or the start token of the decoder.
+FIRST, START = "forced_bos_token_id", "decoder_start_token_id"
+LANGUAGE_ARGUMENTS = {
+    "NllbTokenizer": FIRST,
+    "M2M100Tokenizer": FIRST,
+    "MBart50Tokenizer": FIRST,
+    "MBartTokenizer": START,
+}
+MAX_SHOWN = 5  # languages in an error
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationOptions:
+    """Translation options from the flags. None and empty values select the defaults of the checkpoint."""
+
+    beams: int | None = None
+    sample: bool = False  # draw each token at random; the next four are for this
+    temperature: float = 1.0
+    top_p: float | None = None
+    seed: int = 0
+    max_length: int | None = None  # input tokens
+    max_new_tokens: int | None = None  # output tokens
+    source_lang: str | None = None
+    target_lang: str | None = None
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    read: int  # input tokens of a text, including special tokens
+    written: int
+    beams: int
+
+
+def limits_of(
+    config: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    options: TranslationOptions,
+    *,
+    usual: int,
+    source: str,
+) -> Limits:
+    """Return the limits. `usual`, the declared length of the tokenizer, is a default, not a bound.
+
+    `source` is the path of the config, for errors.
+    """
+
+    def positive(values: Mapping[str, Any], name: str) -> int:
+        value = values.get(name)
+        return value if isinstance(value, int) and value > 0 else 0
+
+    readable, writable = (
+        most_tokens(config.get(side) or config, source) or UNBOUNDED for side in ("encoder", "decoder")
+    )
+    default = readable if readable < UNBOUNDED else LONGEST
+    default = usual if usual < UNBOUNDED else positive(config, "n_positions") or default
+    for flag, length, most in (
+        ("--max-length", options.max_length, readable),
+        ("max_new_tokens", options.max_new_tokens, writable),
+    ):
+        if length is not None and length > most:
+            raise UsageError(f"{flag} {length}: this model has {most} positions")
+    read = options.max_length or min(default, readable)
+    # "max_length" includes the start token of the decoder. The default output limit is the input limit.
+    declared = positive(settings, "max_new_tokens") or positive(settings, "max_length") - 1
+    written = options.max_new_tokens or min(declared if declared > 0 else read, writable)
+    beams = 1 if options.sample else options.beams or positive(settings, "num_beams") or BEAMS
+    return Limits(read, written, beams)
+
+
+def languages_of(tokenizer: Any) -> tuple[str, dict[str, int]]:
+    """The `generate` argument that selects a language, and the languages with their tokens; empty if none."""
+    kinds = (each.__name__ for each in type(tokenizer).__mro__)
+    argument = next((LANGUAGE_ARGUMENTS[name] for name in kinds if name in LANGUAGE_ARGUMENTS), "")
+    codes = getattr(tokenizer, "lang_code_to_id", None) if argument else {}
+    if codes is None:
+        codes = {code: tokenizer.convert_tokens_to_ids(code) for code in tokenizer.extra_special_tokens}
+    return argument, {
+        code: token for code, token in codes.items() if token not in (None, tokenizer.unk_token_id)
+    }
+
+
+def set_languages(
+    tokenizer: Any, source: str | None, target: str | None, settings: Mapping[str, Any]
+) -> dict[str, int]:
+    """Set the source language of the tokenizer; return the `generate` arguments for the target language."""
+    argument, known = languages_of(tokenizer)
+    if not argument:
+        if source is not None or target is not None:
+            raise UsageError("this model is not multilingual; remove --source-lang and --target-lang")
+        return {}
+    declared = settings.get(argument) in known.values()  # the model has one target language
+    missing = ["--source-lang"] * (source is None) + ["--target-lang"] * (target is None and not declared)
+    if missing:
+        problem = f"this model has {len(known)} languages: give {' and '.join(missing)}"
+        raise UsageError(problem, advice=similar("en", known))
+    for flag, code in (("--source-lang", source), ("--target-lang", target)):
+        if code is not None and code not in known:
+            raise UsageError(f'{flag} "{code}": unknown language', advice=similar(code, known))
+    tokenizer.src_lang = source
+    return {} if target is None else {argument: known[target]}
+
+
+def similar(code: str, known: Mapping[str, int]) -> str:
+    nearest = get_close_matches(code, known, MAX_SHOWN, cutoff=0)
+    return f"available: {', '.join(nearest)}{' ...' if len(known) > len(nearest) else ''}"
 
 
 def load_config(checkpoint: Checkpoint) -> Any:
@@ -48,9 +152,8 @@ def load_config(checkpoint: Checkpoint) -> Any:
     with transformers_errors(source):
         config = transformers.AutoConfig.from_pretrained(checkpoint.transformer, **LOCAL)
     if "AutoModelForSeq2SeqLM" in (getattr(config, "auto_map", None) or {}):
-        raise DataError(
-            "the model needs its own Python code; sentkit does not run code of models", source=source
-        )
+        problem = "the model needs its own Python code; sentkit does not run code of models"
+        raise DataError(problem, source=source)
     known = type(config) in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
     if not known or not config.is_encoder_decoder:
         problem = f'"{config.model_type}" is not a sequence-to-sequence model'
@@ -97,32 +200,10 @@ def load_model(checkpoint: Checkpoint, config: Any) -> Any:
     return model.eval()
 
 
-MIN_LENGTH = 16  # tokens: shorter texts are not cheaper, because each step scores the whole vocabulary
-
-
 @dataclass(frozen=True, slots=True)
 class Translation:
     text: str
     full: bool  # the text reached the token limit
-
-
-@dataclass(frozen=True, slots=True)
-class Translated(RowGroup):
-    made: list[Translation | None]  # of each row; None: the text is empty
-
-
-@dataclass(slots=True)
-class Counts(Tally):
-    """Counts of rows, texts and tokens for progress and final messages."""
-
-    full: int = 0
-    stale: int = 0  # rows with a vector of the original text
-
-    def take(self, group: Translated) -> int:
-        """Add the rows of a group to the counts; return the number of input tokens."""
-        self.full += sum(each is not None and each.full for each in group.made)
-        self.stale += sum(map(holds_vectors, group.rows))
-        return self.add(group)
 
 
 class Source:
@@ -141,12 +222,14 @@ class Source:
 
     def __call__(self, texts: Sequence[str]) -> TokenBlock:
         sequences: list[list[int]] = self.tokenizer([self.prefix + text for text in texts]).input_ids
-        return TokenBlock.of([self._read(text, ids) for text, ids in zip(texts, sequences, strict=True)])
-
-    def _read(self, text: str, ids: list[int]) -> Tokens:
-        if ids == self.empty or not text.strip():
-            return Tokens([], 0)
-        return truncate(ids, self.max_length, (0, len(ids) - self.after), at_start=False)
+        return TokenBlock.of(
+            [
+                truncate(ids, self.max_length, (0, len(ids) - self.after), at_start=False)
+                if ids != self.empty and text.strip()
+                else Tokens([], 0)
+                for text, ids in zip(texts, sequences, strict=True)
+            ]
+        )
 
 
 class Translator:
@@ -162,18 +245,17 @@ class Translator:
         self.halved = 0  # number of times that a batch was halved to fit into memory
         config = load_config(checkpoint)
         self.tokenizer, self.notes = load_tokenizer(checkpoint)
-        settings = generation_settings(checkpoint)
-        self.language_arguments = set_languages(
-            self.tokenizer, options.source_lang, options.target_lang, settings
-        )
-        self.language_tokens = language_tokens(self.tokenizer)
+        path = checkpoint.transformer / "generation_config.json"
+        settings = read_object(path) if path.is_file() else checkpoint.config  # as older checkpoints
+        self.languages = set_languages(self.tokenizer, options.source_lang, options.target_lang, settings)
+        # The M2M100 tokenizer does not always list the languages as special tokens.
+        self.language_tokens = frozenset(languages_of(self.tokenizer)[1].values())
         usual = self.tokenizer.model_max_length
         self.limits = limits_of(
             config.to_dict(), settings, options, usual=usual, source=checkpoint.config_file
         )
         self.source = Source(self.tokenizer, options.prefix, self.limits.read)
         self.model = load_model(checkpoint, config).to(self.device, dtype)
-        self.vocabulary: int = self.model.get_input_embeddings().num_embeddings
         own = self.model.generation_config
         self.ends = set(own.eos_token_id if isinstance(own.eos_token_id, list) else [own.eos_token_id])
         # Some models force an end token at the limit. This token does not mean that the text is complete.
@@ -185,7 +267,7 @@ class Translator:
             self.sampling |= {"temperature": float(options.temperature), "top_p": top_p, "top_k": 0}
 
     def __call__(self, batch: TokenBlock) -> list[Translation]:
-        check_ids(batch, self.vocabulary, self.name)
+        check_ids(batch, self.model.get_input_embeddings().num_embeddings, self.name)
         advice = "use --max-length, --set beams=N with a smaller N, or --device cpu"
         parts = halve_to_fit_memory(self._generate, batch, advice=advice)
         self.halved += len(parts) - 1
@@ -204,7 +286,7 @@ class Translator:
             num_return_sequences=1,
             return_dict_in_generate=False,
             **self.sampling,
-            **self.language_arguments,
+            **self.languages,
         )
         outputs: list[list[int]] = written[:, 1:].tolist()  # the first id is the start token of the decoder
         return outputs
@@ -218,14 +300,13 @@ class Translator:
 
 def translate_groups(
     prepared: Iterator[RowGroup], translate: Translator, budget: int
-) -> Iterator[Translated]:
-    """Translate rows with one text each, in order. The budget counts the tokens of all beams."""
+) -> Iterator[tuple[RowGroup, list[Translation | None]]]:
+    """Rows with one text each, in order, with a translation for each. The budget counts all beams."""
     for group in ahead(prepared, AHEAD):
         used = group.used
         made = translate_texts(group.tokens.take(used), translate, budget // translate.limits.beams)
         where = dict(zip(used.tolist(), made, strict=True))
-        texts = [where[place] for place in group.index[:, 0].tolist()]
-        yield Translated(group.rows, group.index, group.tokens, texts)
+        yield group, [where[place] for place in group.index[:, 0].tolist()]
 
 
 def translate_texts(tokens: TokenBlock, translate: Translator, budget: int) -> list[Translation | None]:

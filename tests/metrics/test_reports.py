@@ -5,11 +5,10 @@ import pytest
 
 from sentkit.commands.diff import check_limits
 from sentkit.errors import AnswerIsNo
-from sentkit.metrics.sts import intervals
-from sentkit.metrics.sts.correlation import pearson, spearman
-from sentkit.metrics.sts.gold_pairs import GoldPairs, ScoreOptions
-from sentkit.metrics.sts.intervals import percentile_interval, resample, two_sided_p
-from sentkit.metrics.sts.report import AGGREGATES, below, compare, report
+from sentkit.metrics import statistics as intervals
+from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions
+from sentkit.metrics.reports import AGGREGATES, below, compare, report
+from sentkit.metrics.statistics import pearson, percentile_interval, resample, spearman, two_sided_p
 
 ALL = ScoreOptions("score")
 
