@@ -1,7 +1,6 @@
 """The program's own words: help, versions, wrong command lines, progress."""
 
 import re
-import shlex
 import signal
 from pathlib import Path
 from unittest.mock import Mock
@@ -91,73 +90,6 @@ def test_an_unknown_command_is_wrong_usage(sentkit, words):
     assert done.code == 2
     assert done.told[0].startswith(f"{group}: no such command '{words[-1]}'")
     assert done.told[-1] == f"  see: {group} --help"
-
-
-@pytest.mark.parametrize(
-    ("words", "right"),
-    [
-        ("plot space --color", "--label"),
-        ("encode --batch-size", "--batch-tokens"),
-        ("encode --pooling", "--readout"),
-        ("encode --gold", None),
-        ("train simcse --learning-rate", "--lr"),
-        ("cluster --n", "-k"),
-        ("whiten fit --knd", "--kind"),
-    ],
-)
-def test_an_unknown_flag_names_the_right_one(sentkit, words, right):
-    done = sentkit(*words.split())
-    wrong = words.split()[-1]
-
-    assert done.code == 2
-    assert done.told[0].endswith(f": no such option: {wrong}" + (f"; did you mean {right}?" if right else ""))
-
-
-@pytest.mark.parametrize(
-    ("words", "texts", "printed", "pipe"),
-    [
-        ("encode", ["a text"], "'a text'", ""),
-        ("cluster -k 2", ["a text"], "'a text'", " | sentkit cluster"),
-        ("score", ["a b", "b's c"], """'{"text_a":"a b","text_b":"b'"'"'s c"}'""", " | sentkit score"),
-        ("score", ["a b", "c d", "e f"], "'a b' 'c d' 'e f'", " | sentkit score"),
-    ],
-)
-def test_a_text_in_place_of_a_file_shows_the_pipe(sentkit, words, texts, printed, pipe):
-    done = sentkit(*words.split(), *texts)
-
-    assert done.code == 66
-    assert done.told == [
-        f"sentkit {words.split()[0]}: {texts[0]}: no such file",
-        rf"  a text is not a FILE; use: printf '%s\n' {printed} | sentkit encode{pipe}",
-    ]
-
-
-@pytest.mark.parametrize("names", [["a b.txt"], ["a b.jsonl.gz"], ["text"], ["my file", "x.txt"]])
-def test_a_missing_file_has_no_such_advice(sentkit, names):
-    assert sentkit("encode", *names).told == [f"sentkit encode: {names[0]}: no such file"]
-
-
-def test_rows_of_other_names_show_the_flags_for_their_fields(sentkit):
-    """The shell reads a quoted word, so a name may have blanks; so do the hints with names of files."""
-    rows = ('{"title":"a"}', '{"n":1,"s1":"a","s2":"b"}', '{"Ticket ID":"a","$s":"b"}')
-    one, two, quoted = (sentkit("encode", stdin=row).told[-1] for row in rows)
-    advice = "  name the field, for example --field text="
-
-    assert one == f"{advice}title"
-    assert two == f"{advice}s1; for pairs --field text_a=s1 --field text_b=s2"
-    words = shlex.split(quoted.replace(";", " "))
-    assert [word for word in words if "=" in word] == ["text=Ticket ID", "text_a=Ticket ID", "text_b=$s"]
-    assert sentkit("search", "a", "b c.safetensors").told[-1].endswith(" --corpus 'b c.safetensors'")
-
-
-def test_rows_without_vectors_show_the_command_that_makes_them(sentkit, tmp_path):
-    (tmp_path / "my notes.txt").write_text("a\n")
-
-    told = sentkit("search", "a", "--corpus", "my notes.txt").told
-    assert told[-1] == "  encode the texts first: sentkit encode 'my notes.txt' -o vectors.safetensors"
-    hits = sentkit("score", stdin='{"id":1,"hits":[]}\n').told[-1]
-    assert hits == "  these are hits of sentkit search: sentkit score --qrels FILE judges them"
-    assert sentkit("score", stdin="a\n").told[-1] == "  encode the texts first: ... | sentkit encode | ..."
 
 
 def test_an_error_before_any_command_is_not_wrong_usage(sentkit, monkeypatch):

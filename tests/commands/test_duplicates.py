@@ -82,20 +82,6 @@ def test_a_vector_file_of_unique_rows_has_their_vectors(sentkit, rows, vectors, 
     assert 5 < len(kept) < 35
 
 
-def test_unique_rows_keep_their_space(sentkit, tmp_path):
-    """And a file without new rows is a vector file without rows."""
-    sentkit("encode", "-o", "a.safetensors", stdin="a cat\na cat\na dog")
-    sentkit("duplicates", "a.safetensors", "--threshold", 0.99, "--unique", "-o", "b.safetensors")
-    expected = sentkit("encode", stdin="a cat\na dog")
-
-    assert [row["_emb"] for row in sentkit("cat", "b.safetensors").rows] == [expected.rows[0]["_emb"]] * 2
-    assert np.abs(sentkit("cat", "b.safetensors").vectors() - expected.vectors()).max() < 1e-3
-    again = ("duplicates", "a.safetensors", "--against", "b.safetensors", "--threshold", 0.99, "--unique")
-    assert sentkit(*again, "-o", "b.safetensors").code == 73
-    assert sentkit(*again, "-o", "c.safetensors").code == 0
-    assert sentkit("inspect", "c.safetensors").rows[0]["rows"] == 0
-
-
 @metrics
 @pytest.mark.parametrize("files", [1, 2])
 def test_rows_near_rows_of_others_equal_those_of_a_loop(sentkit, vectors, jsonl, tmp_path, metric, files):
@@ -149,55 +135,3 @@ def test_counts_at_each_level_equal_those_of_a_loop(sentkit, jsonl, tmp_path, ot
         assert (row["pairs"], row["rows"]) == (len(reached), len(both))
         assert (row["example"]["text_a"], row["example"]["text_b"]) == (f"t{i}", f"t{j}")
         assert row["example"]["similarity"] == pytest.approx(similarity, rel=1e-6)
-
-
-def test_levels_on_a_terminal(sentkit, on_terminal, jsonl, tmp_path):
-    """A table, with empty cells where no pair reaches the level; null as the example in JSON."""
-    rows = [{"text": "a", "embedding": [1, 0]}, {"text": "b", "embedding": [1, 1]}, {"embedding": [4, 3]}]
-    (tmp_path / "v.jsonl").write_bytes(jsonl(*rows))
-    found = sentkit("duplicates", "v.jsonl", "--json").rows
-    lines = on_terminal("duplicates", "v.jsonl")
-
-    assert [(row["pairs"], row["rows"]) for row in found] == [(2, 3), (1, 2), (1, 2), (1, 2), (0, 0)]
-    assert found[-1]["example"] is None
-    assert lines[0].split() == ["threshold", "pairs", "rows", "nearest", "row", "a", "a", "row", "b", "b"]
-    assert lines[-5].split() == ["0.80", "2", "3", "0.8000", "1", "a", "3"]
-    assert lines[-1].split() == ["0.99", "0", "0"]
-
-
-def test_vectors_of_another_space_are_refused(sentkit, jsonl, tmp_path):
-    (tmp_path / "b.jsonl").write_bytes(jsonl({"embedding": [1, 0], "_emb": "m:100000000000"}))
-    row = jsonl({"embedding": [1, 0], "_emb": "n:200000000000"})
-    done = sentkit("duplicates", "--against", "b.jsonl", "--threshold", 1, stdin=row)
-
-    assert done.code == 65
-    assert "-:1: the vectors of the row are n (2000…), the vectors of b.jsonl are m (1000…)" in done.err
-
-
-def test_shown_fields_and_rows_keep_their_bytes(sentkit):
-    lines = (
-        '{"x": 1.10, "id":12345678901234567890,"embedding":[1,0]}\n'
-        '{"x":"\\u00e9","embedding":[1,0],"y":2.50}\n'
-    )
-    pair = sentkit("duplicates", "--threshold", 1, "--show", "x", "--show", "id", stdin=lines)
-    groups = sentkit("duplicates", "--threshold", 1, "--groups", stdin=lines)
-    unique = sentkit("duplicates", "--threshold", 1, "--unique", stdin=lines)
-
-    fields = b'{"x_a":1.10,"id_a":12345678901234567890,"x_b":"\\u00e9"'
-    first = b'{"x": 1.10, "id":12345678901234567890'
-    assert pair.out == fields + b',"row_a":1,"row_b":2,"similarity":1.0}\n'
-    assert groups.out == first + b',"group":1}\n{"x":"\\u00e9","y":2.50,"group":1}\n'
-    assert unique.out == first + b"}\n"
-
-
-@pytest.mark.parametrize(
-    ("row", "problem"),
-    [
-        ('{"embedding_a":[1],"embedding_b":[1]}', "-:1: expected 1 vector, this row has 2"),
-        ('{"embedding":[1],"label":2}', '-: no row has "lable"'),
-    ],
-)
-def test_pairs_and_a_shown_field_that_no_row_has_are_refused(sentkit, row, problem):
-    done = sentkit("duplicates", "--threshold", 1, "--show", "lable", stdin=row)
-
-    assert (done.code, done.told) == (65, [f"sentkit duplicates: {problem}"])

@@ -1,6 +1,5 @@
 """Empty and blank texts: their vectors are zero, and commands that compare all rows omit them."""
 
-import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -153,22 +152,6 @@ def test_clusters_omit_zero_vectors(sentkit, rows):
     assert sentkit("cluster", "rows.safetensors", "-k", "5").code == 65
 
 
-def test_a_file_of_blank_lines_is_encoded(sentkit, rows):
-    """Each line is a row, as in cat; but nothing can be clustered, and JSONL has no rows."""
-    Path("blank.txt").write_text("\n \n")
-    Path("blank.jsonl").write_text("\n \n")
-    done = sentkit("encode", "blank.txt", "-o", "blank.safetensors")
-
-    assert done.code == 0
-    assert "2 of 2 texts are empty" in done.err
-    assert not vectors_of("blank.safetensors").any()
-    assert sentkit("search", "x", "--corpus", "blank.safetensors").rows == [{"text": "x", "hits": []}]
-    assert sentkit("cluster", "blank.safetensors", "-k", "1").code == 65
-    assert sentkit("encode", "blank.jsonl").code == 65
-    planned = sentkit("encode", "blank.txt", "-n").rows[0]
-    assert (planned["rows"], planned["tokens"], planned["batches"]) == (2, 0, 0)
-
-
 def test_the_class_gives_the_same_vectors(sentkit, rows):
     with pytest.warns(UserWarning, match="2 of 6 texts are empty: their vectors are zero"):
         vectors = Encoder(precision="fp32").encode(TEXTS)
@@ -176,19 +159,3 @@ def test_the_class_gives_the_same_vectors(sentkit, rows):
 
     assert not vectors[BLANK].any()
     np.testing.assert_allclose(vectors, vectors_of("rows.safetensors")[:, 0], rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("suffix", ["csv", "tsv"])
-def test_only_the_first_byte_order_mark_is_removed(sentkit, tmp_path, monkeypatch, suffix):
-    """A second one belongs to the name, so a file that `cat` writes has the names of its input."""
-    monkeypatch.chdir(tmp_path)
-    row = {"\ufefftext": "a cat", "id": "1"}
-    Path("in.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n")
-    Path(f"mark.{suffix}").write_bytes(
-        b"\xef\xbb\xbf" + "text,id\na cat,1\n".replace(",", {"csv": ",", "tsv": "\t"}[suffix]).encode()
-    )
-
-    assert sentkit("cat", "in.jsonl", "-o", f"out.{suffix}").code == 0
-    assert sentkit("cat", f"out.{suffix}").rows == [row]
-    assert sentkit("cat", f"mark.{suffix}").rows == [{"text": "a cat", "id": "1"}]
-    assert sentkit("encode", f"out.{suffix}").code == 65

@@ -1,13 +1,7 @@
 """The flags of `encode` that change the vectors or report on the texts."""
 
-import re
-
 import numpy as np
 import pytest
-
-LONG = "word " * 20 + "\na cat\n"
-
-ESTIMATES = ("bytes_estimate", "seconds_estimate", "memory_estimate")
 
 
 @pytest.fixture
@@ -16,45 +10,6 @@ def encode(sentkit, tiny):
         return sentkit("encode", "-m", tiny, "--readout", "mean", *arguments, **given)
 
     return run
-
-
-def test_cut_rows_are_counted(encode):
-    """In one line at the end, unless -q is given; with the requested length. A text can have 1M words."""
-    done = encode("--max-length", 8, stdin="word " * 1_000_000 + "\na cat\n")
-    quiet = encode("--max-length", 8, "-q", stdin=LONG)
-    warning = "1 of 2 rows were truncated to 8 tokens, the first is -:1"
-    advice = "(encode --on-truncate mark marks each in its row, error refuses them)"
-
-    assert (done.code, len(done.rows)) == (0, 2)
-    assert done.told == [f"sentkit encode: warning: {warning} {advice}"]
-    assert quiet.err == ""
-
-
-def test_marks_of_each_row_and_reports_of_automatic_choices(encode, jsonl):
-    """How many tokens there were, and whether they were cut; a list of each for a pair."""
-    flags = ("--max-length", 8, "-v", "--on-truncate", "mark", "--precision", "fp32")
-    single = encode(*flags, stdin=LONG)
-    [pair] = encode(*flags, stdin=jsonl({"text_a": "word " * 20, "text_b": "a cat"})).rows
-
-    assert [(row["n_tokens"], row["truncated"]) for row in single.rows] == [(22, True), (4, False)]
-    assert (pair["n_tokens"], pair["truncated"]) == ([22, 4], [True, False])
-    assert single.told[0].endswith("/tiny")
-    assert ": tiny/mean:" in single.told[1]
-    assert single.told[1].endswith(": 16 numbers, cpu, fp32")
-    share = re.fullmatch(r"sentkit encode: the model worked (\d+) % of \d+\.\d s", single.told[-1])
-    assert share is not None
-    assert 0 <= int(share[1]) <= 100
-
-
-def test_a_cut_can_be_an_error(encode):
-    refused = encode("--max-length", 8, "--on-truncate", "error", stdin=LONG)
-    skipped = encode("--max-length", 8, "--on-truncate", "error", "--rejects", "/dev/null", stdin=LONG)
-
-    assert refused.code == 65
-    assert refused.err == "sentkit encode: -:1: text too long: 22 tokens, maximum 8\n"
-    assert [row["text"] for row in skipped.rows] == ["a cat"]
-    first = "-:1: text too long: 22 tokens, maximum 8"
-    assert skipped.told == [f"sentkit encode: warning: bad rows dropped: 1; the first is {first}"]
 
 
 def test_numbers_are_cut_before_unit_length(encode, sentkit, tiny):
@@ -68,17 +23,6 @@ def test_numbers_are_cut_before_unit_length(encode, sentkit, tiny):
     assert np.abs(flagged.vectors() - expected).max() < 1e-6
     assert np.abs(declared.vectors() - expected).max() < 1e-6
     assert flagged.rows[0]["_emb"].split(":")[1] == declared.rows[0]["_emb"].split(":")[1]
-
-
-def test_a_dry_run_counts_and_writes_no_vectors(encode, tmp_path):
-    """Rows, texts, tokens as they would be read, cut rows, batches, in which equal texts stand once."""
-    flags = ("-n", "--max-length", 8, "--batch-tokens", 12, "-o", "out.jsonl")
-    done = encode(*flags, stdin=LONG + "a cat\n")
-
-    assert done.code == 0
-    expected = {"rows": 3, "texts": 3, "tokens": 8 + 4 + 4, "truncated": 1, "batches": 1}
-    assert done.rows[0] == expected | {name: done.rows[0][name] for name in ESTIMATES}
-    assert not (tmp_path / "out.jsonl").exists()
 
 
 @pytest.mark.parametrize("flags", [(), ("--store", "int8")])
@@ -101,18 +45,6 @@ def test_a_dry_run_of_a_vector_folder_predicts_blocks_and_bytes(encode, tmp_path
     assert plan["seconds_estimate"] >= 1
     blocks[0].unlink()
     assert encode(*command, "-n", "--resume").rows[0]["blocks"] == 1
-
-
-def test_a_dry_run_reads_a_pipe_once(sentkit, jsonl):
-    """Also if the model needs all rows before it encodes the first one."""
-    done = sentkit(
-        "encode", "-n", "-m", "words:binary", "--rejects", "bad", stdin=jsonl({"text": "a cat"}, {"no": 1})
-    )
-
-    assert done.rows[0]["rows"] == 1
-    assert done.told == [
-        "sentkit encode: warning: bad rows written to bad: 1; " + done.told[0].split("; ", 1)[1]
-    ]
 
 
 def test_a_dry_run_of_many_rows_tokenizes_a_sample(encode, monkeypatch):

@@ -22,17 +22,6 @@ def refusal(sentkit):
     return run
 
 
-def test_the_bundled_model_is_the_default(sentkit, tmp_path):
-    """It is the same everywhere, also beside a folder of this name, which is ./nano."""
-    (tmp_path / "nano").mkdir()
-    default, named, folder = (
-        sentkit("encode", *flags, stdin="a cat") for flags in ((), ("-m", "nano"), ("-m", "./nano"))
-    )
-
-    assert (default.code, folder.code) == (0, 66)
-    assert default.out == named.out
-
-
 @pytest.mark.parametrize(
     ("without", "code", "problem"),
     [
@@ -111,16 +100,3 @@ def test_the_space_is_of_what_changes_the_vectors(sentkit, tiny, other, copy_of)
     assert same == {space("--readout", "mean")}
     models = {space(model=model) for model in (other, heads)}
     assert len({*same, *models, *(space(*flags) for flags in changed)}) == 7
-
-
-def test_an_undeclared_readout_is_reported(sentkit, tiny):
-    """And not where it is chosen, declared, or -q."""
-    done = sentkit("encode", "-m", tiny, stdin="a cat")
-    chosen = sentkit("encode", "-m", tiny, "--readout", "mean", stdin="a cat")
-    declared = sentkit("encode", stdin="a cat")
-
-    assert done.told == [
-        f"sentkit encode: warning: {tiny} declares no readout: using mean (--readout selects another)"
-    ]
-    assert chosen.err == declared.err == ""
-    assert done.out == chosen.out

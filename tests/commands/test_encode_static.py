@@ -73,21 +73,6 @@ def test_an_array_and_its_words_are_not_overwritten(sentkit, tmp_path, output):
     assert (tmp_path / output).read_bytes() == before
 
 
-def test_unknown_words_and_texts_of_only_unknown_words_are_counted(sentkit, words, model2vec):
-    """Of every row, even where its text has come before; and the tokens of model2vec likewise."""
-    done = sentkit("encode", "-m", words, stdin="the zebra\nzebra\nzebra\n\ncat\n")
-
-    assert done.told == [
-        "sentkit encode: warning: 3 of 5 words have no vector",
-        "sentkit encode: warning: 3 of 5 texts have no known word: their vectors are zero",
-    ]
-    assert done.vectors().tolist() == [[1, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0], [0, 2, 0]]
-    assert sentkit("encode", "-m", model2vec(), stdin="the zebra\nzebra\n").told == [
-        "sentkit encode: warning: 2 of 3 tokens have no vector",
-        "sentkit encode: warning: 1 of 2 texts have no known token: their vectors are zero",
-    ]
-
-
 def test_repeated_and_unreadable_words_of_a_table_are_counted(sentkit, tmp_path):
     (tmp_path / "words.txt").write_bytes(b"cat 1 0\ncat 0 1\n\xff 1 1\ncat 5 5\n")
     done = sentkit("encode", "-m", "words.txt", stdin="cat\n")
@@ -111,17 +96,6 @@ def test_sets_are_of_all_rows_and_come_out_in_order(sentkit):
     assert done.told == ["sentkit encode: warning: 1 of 702 texts have no known word: their vectors are zero"]
 
 
-def test_sets_of_another_vocabulary_are_not_to_be_mixed(sentkit, tmp_path):
-    for name, text in (("one", "a b"), ("two", "b c"), ("three", "b a")):
-        (tmp_path / f"{name}.jsonl").write_bytes(sentkit("encode", "-m", "words:binary", stdin=text).out)
-    mixed = sentkit("cat", "one.jsonl", "two.jsonl", "-o", "all.safetensors")
-    same = sentkit("cat", "one.jsonl", "three.jsonl", "-o", "all.safetensors")
-
-    assert mixed.code == 65
-    assert "the vectors of the first row are words-binary/set" in mixed.err
-    assert same.code == 0
-
-
 def test_inspect_describes_a_static_model(sentkit, words, model2vec):
     table, folder = sentkit("inspect", words).rows[0], sentkit("inspect", model2vec(normalize=True)).rows[0]
     sets = sentkit("inspect", "words:binary").rows[0]
@@ -133,28 +107,6 @@ def test_inspect_describes_a_static_model(sentkit, words, model2vec):
     assert sets["readout"] == "set"
 
 
-@pytest.mark.parametrize("command", ["build-entries", "distill-static -o out", "export -o out"])
-def test_who_needs_layers_refuses_a_static_model(sentkit, words, model2vec, command):
-    """`export` has only other numbers for a static model in a folder."""
-    rows = '{"text":"a","entry":"a","definition":"b"}\n'
-    models = (model2vec(), "words:binary", words)
-    folder, sets, table = (sentkit(*command.split(), "-m", name, stdin=rows) for name in models)
-    refused = "is a static model, which only encode, search, report and inspect support"
-    exported = "is a static model, for which export has only --store"
-
-    assert (folder.code, sets.code, table.code) == (2, 2, 66)
-    assert (exported if "export" in command else refused) in folder.err
-    assert f"words:binary: {refused}" in sets.err
-    assert table.told[-1].endswith(": words.txt: is a file, expected a checkpoint folder")
-
-
-@pytest.mark.parametrize("name", ["nosuch.vec", "glove.6B.300d.txt", "wv/vectors.txt.gz", "vectors.bin"])
-def test_missing_word_vectors_are_not_searched_on_the_hub(sentkit, name):
-    done = sentkit("encode", "-m", name, stdin="a\n")
-
-    assert (done.code, done.told) == (66, [f"sentkit encode: {name}: no such file"])
-
-
 @pytest.mark.parametrize("start", [b"\xef\xbb\xbf", b"\xef\xbb\xbf2 2\n", b" ", b""])
 def test_bytes_before_the_first_word_are_ignored(sentkit, tmp_path, start):
     (tmp_path / "w.txt").write_bytes(start + b"a 1 2\nb  3 4\n")
@@ -162,12 +114,3 @@ def test_bytes_before_the_first_word_are_ignored(sentkit, tmp_path, start):
 
     assert [row["embedding"] for row in done.rows] == [[1, 2], [3, 4]]
     assert done.err == ""
-
-
-def test_a_table_with_tabs_is_recognised(sentkit, tmp_path):
-    (tmp_path / "w.tsv").write_text("a\t1\t2\nb\t3\t4\n")
-    done = sentkit("encode", "-m", "w.tsv", stdin="a\n")
-
-    assert done.code == 65
-    assert "w.tsv:1: expected word vectors as text: " in done.told[0]
-    assert done.told[0].endswith(" on each line, separated by spaces")

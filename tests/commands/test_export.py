@@ -276,26 +276,6 @@ def test_a_static_model_is_stored_in_fewer_bytes(sentkit, tiny, tmp_path, stock,
         assert (failed.code, problem in failed.err) == (2, True)
 
 
-def test_a_folder_that_exists_is_kept(sentkit, tmp_path):
-    """-f replaces only a folder that sentkit wrote, also the source itself."""
-    sentkit("export", "-o", "ours")
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "theirs/thesis.tex").write_text("years of work")
-    refused = sentkit("export", "-o", "ours", "--readout", "cls")
-    theirs = sentkit("export", "-o", "theirs", "-f")
-    forced = sentkit("export", "-o", "ours", "--readout", "cls", "-f")
-    itself = sentkit("export", "-m", "ours", "-o", "ours", "-f", "--normalize")
-    told = sentkit("inspect", "ours").rows[0]
-
-    assert (refused.code, theirs.code, forced.code, itself.code) == (73, 73, 0, 0)
-    assert refused.told == ["sentkit export: ours: already exists", "  use -f to overwrite it"]
-    problem = "sentkit export: theirs: already exists and is not a checkpoint of sentkit"
-    assert theirs.told == [problem, "  choose another -o"]
-    assert (tmp_path / "theirs/thesis.tex").read_text() == "years of work"
-    assert (told["readout"], told["steps"]) == ("cls", ["normalise"])
-    assert not list(tmp_path.glob("*.part"))
-
-
 @pytest.mark.parametrize(
     ("flags", "code", "problem"),
     [

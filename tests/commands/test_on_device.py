@@ -157,14 +157,3 @@ def test_refusals(sentkit, words, code, problem, monkeypatch):
     assert re.sub(r"^sentkit \w+: ", "", done.told[0]).startswith(problem)
     if code == 69:
         assert done.told[1] == "  use --device cpu"
-
-
-@pytest.mark.usefixtures("files")
-def test_auto_is_the_cpu_without_a_gpu(sentkit, monkeypatch):
-    monkeypatch.setattr("sentkit.flags.options.may_have_gpu", lambda: False)
-    words = ["duplicates", "rows.jsonl", "--threshold", "0.9"]
-    expected = sentkit(*words)
-    monkeypatch.setattr("sentkit.model.transformer.device.pick_device", None)
-
-    assert sentkit(*words, "--device", "auto") == expected
-    assert sentkit(*words, "--device", "cpu") == expected

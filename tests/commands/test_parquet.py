@@ -75,24 +75,6 @@ def test_a_vector_file_becomes_parquet_and_a_vector_file_again(sentkit, encoded)
     assert parquet.read_schema("vectors.parquet").field("embedding_a").type.list_size == 256
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (("-o", "vectors.parquet"), "vectors.parquet: already exists"),
-        (("-o", "pairs.parquet", "-f"), "-o pairs.parquet: would overwrite the input pairs.parquet"),
-        (("-o", "x.parquet.gz"), "x.parquet.gz: unknown output format .parquet.gz"),
-        (("--rejects", "x.parquet"), "--rejects cannot be a Parquet file"),
-        (("--quoting", "csv"), "--quoting can be used only with TSV and CSV input"),
-    ],
-)
-def test_wrong_flags_are_refused(sentkit, encoded, arguments, problem):
-    done = sentkit("cat", "pairs.parquet", *arguments)
-
-    assert done.code in (2, 73)
-    assert done.told[0] == f"sentkit cat: {problem}"
-    assert not list(Path().glob("x.parquet*"))
-
-
 def test_inspect_and_score_describe_parquet(sentkit, encoded):
     for command in (("inspect", "--json"), ("score", "--gold", "score")):
         table, lines = (sentkit(*command, f"vectors.{suffix}").out for suffix in ("parquet", "jsonl"))

@@ -355,46 +355,6 @@ def test_no_object_has_two_equal_names(sentkit, tmp_path, config, flags, code, p
     assert done.code or list(done.rows[0]) == ["text", "probability", "probabilities"]
 
 
-@pytest.mark.parametrize(
-    ("flags", "code", "told"),
-    [
-        (("-m", "tiny"), 65, "tiny: not a classifier: config.json has"),
-        (("-m", "nano"), 65, "nano: not a classifier: config.json has"),
-        (("-m", "absent"), 66, "absent: no such"),
-        (("-m", "tiny", "-o", "x.safetensors"), 2, "x.safetensors: this output cannot be a vector file"),
-        (("-m", "tiny", "--name", 'a"b'), 2, "expected a printable name"),
-    ],
-)
-def test_wrong_models_and_flags_are_refused(sentkit, tiny, tmp_path, flags, code, told):
-    flags = [str(tiny) if word == "tiny" else word for word in flags]
-    done = sentkit("predict", *flags, stdin='{"text":"a"}\n')
-
-    assert done.code == code
-    assert told.replace("tiny", str(tiny)) in done.told[0]
-
-
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        (("--head", "senteval"), "a classifier needs --head logreg, without --few-shot"),
-        (("--few-shot", "2"), "a classifier needs --head logreg, without --few-shot"),
-        (("b.jsonl",), "one TRAIN file makes one classifier; 2 are given"),
-    ],
-)
-def test_a_probe_of_another_kind_is_not_saved(sentkit, flags, problem):
-    done = sentkit("probe", "a.jsonl", "--label", "label", "-o", "c.safetensors", *flags)
-
-    assert (done.code, done.told[0]) == (2, f"sentkit probe: -o c.safetensors: {problem}")
-
-
-def test_triplets_are_bad_rows(sentkit, classifier):
-    row = {"anchor": "a", "positive": "b", "negative": "c"}
-    done = sentkit("predict", "-m", classifier, "--rejects", "bad.jsonl", stdin=in_jsonl(row))
-
-    assert done.code == 65
-    assert "this row is a triplet; a classifier reads sentences and pairs" in done.err
-
-
 @pytest.mark.parametrize("source", ["v.jsonl", "v.safetensors"])
 @pytest.mark.parametrize(("flags", "number"), [
     (["predict", "-m", "c.safetensors", "--name", "more"], 0),  # the field exists

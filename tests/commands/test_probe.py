@@ -202,24 +202,6 @@ def test_test_rows_must_fit_the_training_rows(sentkit, held, tmp_path, jsonl, ro
     assert done.told[0].startswith("sentkit probe: b.jsonl:1: ")
 
 
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        ("b.jsonl --test a.jsonl", "--test accepts only one TRAIN file; 2 are given"),
-        ("--test - --dev -", "standard input can be read only once"),
-        ("--test a.jsonl --folds 2 --penalties 8", "--folds has no effect with --test and one value of"),
-        ("--folds 2", "--folds 2: expected at least 3, because the penalty"),
-        ("--penalties 1,-2", '--penalties "1,-2"'),
-    ],
-)
-def test_invalid_flags(sentkit, held, flags, problem):
-    held("a.jsonl", 1)
-    done = sentkit("probe", "a.jsonl", *LABEL, *flags.split())
-
-    assert done.code == 2
-    assert done.told[0].startswith(f"sentkit probe: {problem}")
-
-
 def test_ctrl_c_ends_the_command(held, tmp_path):
     """One line of message, although fits are running."""
     held("a.jsonl", 1, 600)

@@ -131,28 +131,6 @@ def test_a_file_that_cannot_grow_leaves_nothing(program, name, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@every
-def test_an_output_that_exists_is_kept(sentkit, tiny, tmp_path, command, row):
-    """73 before any work is done, and the file untouched; -f writes over it."""
-    (tmp_path / "out.jsonl").write_text("dear old bytes")
-    refused = sentkit(*named(command, tiny), "-o", "out.jsonl", stdin=row)
-    kept = (tmp_path / "out.jsonl").read_text()
-    forced = sentkit(*named(command, tiny), "-f", "-o", "out.jsonl", stdin=row)
-
-    problem = f"sentkit {command[0]}: out.jsonl: already exists"
-    assert (refused.code, refused.told[-2:]) == (73, [problem, "  use -f to overwrite it"])
-    assert (kept, forced.code) == ("dear old bytes", 0)
-    assert (tmp_path / "out.jsonl").read_bytes().count(b"\n") == 1
-
-
-def test_a_folder_is_refused_as_output(sentkit, tmp_path):
-    """Not even with -f; said before any work is done."""
-    (tmp_path / "out").mkdir()
-    done = sentkit("cat", "-f", "-o", "out", stdin=ROW)
-
-    assert (done.code, done.err) == (73, "sentkit cat: out: is a folder, expected a file\n")
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_an_output_in_a_folder_of_others_is_73(sentkit, tmp_path):
     (tmp_path / "theirs").mkdir(mode=0o500)

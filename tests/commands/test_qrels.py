@@ -11,9 +11,6 @@ from support import in_jsonl
 NAMES = ("ndcg@10", "recall@10", "recall@100", "map", "mrr@10")
 
 
-NULL = '"similarity" is null, expected a number'
-
-
 def random_qrels(random, queries=40, documents=300):
     """Graded judgements 0 to 3, several relevant documents per query."""
     chosen = {
@@ -143,125 +140,6 @@ def test_a_better_run_wins_the_paired_comparison(sentkit, tmp_path):
         assert worse[name]["difference"] == -better[name]["difference"]
     assert noise["ndcg@10"]["p"] > 0.05
     assert against("old", "old")["map"] == {"difference": 0, "ci95": [0, 0], "p": 1}
-
-
-def test_ties_keep_their_order_and_a_document_counts_once(sentkit, tmp_path):
-    """Flat rows with equal similarities; the second chunk of a document is no further rank."""
-    (tmp_path / "qrels.txt").write_text("1 0 a 1\n")
-    flat = [("b", 0.5), ("b", 0.5), ("a", 0.5), ("a", 0.9), ("c", 0.9)]
-    rows = in_jsonl(*({"id_a": 1, "id_b": d, "similarity": x} for d, x in flat[:3]))
-    nested = in_jsonl({"id": 1.0, "hits": [{"id": d} for d, _ in flat]})
-
-    for given in (rows, nested):
-        (record,) = sentkit("score", "--qrels", "qrels.txt", stdin=given).rows
-        assert record["mrr@10"] == 50
-    rows += in_jsonl(*({"id_a": 1, "id_b": d, "similarity": x} for d, x in flat[3:]))
-    assert sentkit("score", "--qrels", "qrels.txt", stdin=rows).rows[0]["mrr@10"] == 100
-
-
-def test_other_names_of_fields(sentkit, tmp_path):
-    """A reranker writes another score; queries and documents are named by --field."""
-    (tmp_path / "qrels.txt").write_text("x 0 b 1\n")
-    rows = [{"key_a": "x", "key_b": d, "similarity": s, "score": -s} for d, s in (("a", 0.9), ("b", 0.1))]
-    flags = ("--field", "id=key", "--qrels", "qrels.txt")
-    before = sentkit("score", *flags, stdin=in_jsonl(*rows)).rows[0]
-    after = sentkit("score", *flags, "--field", "similarity=score", stdin=in_jsonl(*rows)).rows[0]
-
-    assert (before["mrr@10"], after["mrr@10"]) == (50, 100)
-
-
-def test_missing_and_unjudged_queries(sentkit, tmp_path):
-    """A missing query is an error or zero. Queries without relevant documents are counted and left out."""
-    (tmp_path / "qrels.txt").write_text("1 0 a 1\n2 0 a 1\n3 0 a 0\n4 0 b -1\n\n")
-    hits = [{"id": n, "hits": [{"id": "a"}]} for n in (1, 3, 7)]
-    refused = sentkit("score", "--qrels", "qrels.txt", stdin=in_jsonl(*hits))
-    done = sentkit("score", "--qrels", "qrels.txt", "--missing", "zero", stdin=in_jsonl(*hits))
-    (record,) = done.rows
-
-    assert refused.code == 65
-    assert refused.told == [
-        'sentkit score: -: query "2" of qrels.txt has no hits',
-        "  --missing zero counts such queries as 0",
-    ]
-    assert (record["n"], record["missing"], record["without_relevant"]) == (2, 1, 3)
-    assert [record[name] for name in NAMES] == [50] * 5
-
-
-@pytest.mark.parametrize(
-    ("qrels", "rows", "problem"),
-    [
-        ("1 0 a 0\n", [{}], "qrels.txt: no query has a relevant document"),
-        ("1 0 a 1\n1 0 a\n", [{}], "qrels.txt:2: expected four columns: query, 0, document, relevance"),
-        ("1 0 a x\n", [{}], 'qrels.txt:1: "score" is a string, expected a number'),
-        ("1 0 a 1_0\n", [{}], 'qrels.txt:1: "score" is a string, expected a number'),
-        ("1 0 a inf\n", [{}], 'qrels.txt:1: "score" is not a finite number'),
-        ("1 0 a 1\n1 0 a nan\n", [{}], 'qrels.txt:2: "score" is not a finite number'),
-        ("1 0 a 1\n1 0 a 2\n", [{}], 'qrels.txt:2: document "a" of query "1" has two different scores'),
-        ("query\tdocument\n1\ta\n", [{}], 'qrels.txt:2: "score" is missing'),
-        ("", [{}], "no rows in qrels.txt"),
-        ("1 0 a 1\n", [{"text": "x"}], '-:1: this row has no "hits"'),
-        ("1 0 a 1\n", [{"hits": []}], '-:1: the query has no "id" or "_id"'),
-        ("1 0 a 1\n", [{"id": 1, "hits": [{}]}], '-:1: the hit has no "id" or "_id"'),
-        ("1 0 a 1\n", [{"id": None, "hits": []}], '-:1: "id" is null, expected a string or a whole number'),
-        ("1 0 a 1\n", [{"id_a": 1, "id_b": 1, "similarity": None}], f"-:1: {NULL}"),
-        ("1 0 a 1\n", [{"id": 1, "hits": []}] * 2, '-:2: query "1" occurs a second time'),
-    ],
-)
-def test_refusals(sentkit, tmp_path, qrels, rows, problem):
-    (tmp_path / "qrels.txt").write_text(qrels)
-    done = sentkit("score", "--qrels", "qrels.txt", stdin=in_jsonl(*rows))
-
-    assert (done.code, done.told[0]) == (65, f"sentkit score: {problem}")
-
-
-@pytest.mark.parametrize("unit", [5e-324, 1e-300, 3.0, 1e308])
-def test_the_unit_of_the_grades_does_not_matter(sentkit, tmp_path, unit):
-    """The first hit has the grade 1, of two documents with this grade: 1 / (1 + 1 / log2(3))."""
-    (tmp_path / "qrels.txt").write_text(f"1 0 a {unit}\n1 0 b {unit}\n")
-    hits = in_jsonl({"id": 1, "hits": [{"id": "a"}]})
-
-    done = sentkit("score", "--qrels", "qrels.txt", stdin=hits)
-
-    assert done.rows[0]["ndcg@10"] == pytest.approx(100 / (1 + 1 / math.log2(3)), rel=1e-6)
-
-
-def test_two_fields_of_one_name_are_refused(sentkit, tmp_path):
-    """In hits and in judgements."""
-    (tmp_path / "good.jsonl").write_text('{"query-id":1,"corpus-id":1,"score":1}')
-    (tmp_path / "bad.jsonl").write_text('{"query-id":1,"corpus-id":1,"score":1,"score":0}')
-    hits = '{"id":1,"hits":[{"id":1}],"hits":[]}\n'
-
-    for qrels, problem in {
-        "bad.jsonl": 'bad.jsonl:1: duplicate field "score"',
-        "good.jsonl": '-:1: duplicate field "hits"',
-    }.items():
-        done = sentkit("score", "--qrels", qrels, stdin=hits)
-        assert (done.code, done.told[0]) == (65, f"sentkit score: {problem}")
-
-
-def test_long_numbers_are_ids(sentkit, tmp_path):
-    (tmp_path / "qrels.txt").write_text("1 0 100000000000000000001 1\n")
-    rows = '{"id":1,"hits":[{"id":100000000000000000002},{"id":100000000000000000001}]}\n'
-
-    assert sentkit("score", "--qrels", "qrels.txt", stdin=rows).rows[0]["mrr@10"] == 50
-
-
-def test_a_limit_and_several_files(sentkit, tmp_path):
-    (tmp_path / "qrels.txt").write_text("1 0 a 1\n")
-    for name, document in {"good": "a", "bad": "b"}.items():
-        (tmp_path / f"{name}.jsonl").write_text(in_jsonl({"id": 1, "hits": [{"id": document}]}))
-    flags = ("--qrels", "qrels.txt", "--fail-under", 50, "--per-query", "each.jsonl")
-    done = sentkit("score", "good.jsonl", "bad.jsonl", *flags)
-    each = [json.loads(line) for line in (tmp_path / "each.jsonl").read_text().splitlines()]
-
-    assert done.code == 1
-    assert done.told == [
-        "sentkit score: warning: bad.jsonl: no relevant document of qrels.txt is a hit; do the ids agree?"
-        " --field id=row uses the numbers of rows",
-        "sentkit score: bad.jsonl: nDCG@10 is 0.00, below 50",
-    ]
-    assert [record["ndcg@10"] for record in done.rows] == [100, 0]
-    assert [(row["file"], row["first_rank"]) for row in each] == [("good.jsonl", 1), ("bad.jsonl", None)]
 
 
 @pytest.mark.usefixtures("data")

@@ -344,22 +344,6 @@ def test_values_without_rows_that_occur_in_training_files(sentkit, data, tmp_pat
     assert sum(line.startswith("  without them") for line in lines) >= 2
 
 
-def test_training_files_that_have_all_rows_or_none(sentkit, data, tmp_path):
-    (tmp_path / "all.jsonl").write_text(in_jsonl(*PAIRS))
-    (tmp_path / "none.txt").write_text("another text\n")
-    given = ("report", "nano", "--data", data, "--suites", "sts", *FLAGS, "--train")
-    every, none = sentkit(*given, "all.jsonl"), sentkit(*given, "none.txt")
-
-    assert every.code == none.code == 0
-    assert [row["train"] for row in every.rows] == [{"seen": n, "value": None} for n in (11, 5)]
-    reason = "warning: without the rows that occur in --train: "
-    files = ("stsb", "sickr")
-    assert every.told[1:] == [
-        f'sentkit report: {reason}row "nano", sts: no rows in sts-{name}.jsonl' for name in files
-    ]
-    assert [row["train"] for row in none.rows] == [{"seen": 0, "value": row["value"]} for row in none.rows]
-
-
 def test_kept_results_are_used_again(sentkit, data, monkeypatch):
     given = ("report", "w=nano", "--data", data, "--suites", "sts", "--results", "kept", "-q")
     first = sentkit(*given)
@@ -459,99 +443,6 @@ def test_wide_characters_move_no_column():
         "abcde              cls      22.00 (3.00)",
         "xxxxxxxxxxxxxxxxx  cls      22.00 (3.00)",
     ]
-
-
-def test_a_test_set_that_fails_is_named_and_the_others_are_printed(sentkit, data):
-    unscored = ({"text_a": row["text_a"], "text_b": row["text_b"]} for row in PAIRS)
-    (data / "sts/sickr.jsonl").write_text(in_jsonl(*unscored))
-    (data / "clustering/own.jsonl").write_text("")
-    done = sentkit("report", "w=words:binary", "--data", data, "--suites", "sts,clustering", *FLAGS)
-
-    assert done.code == 1
-    assert [row["task"] for row in done.rows] == ["STS-B"]
-    assert f'row "w", sts: {data}/sts/sickr.jsonl:1: "score" is missing' in done.err
-    assert f'row "w", clustering: no rows in {data}/clustering/own.jsonl' in done.err
-    assert done.told[-1] == "sentkit report: 2 of 3 evaluations failed"
-
-
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_without_a_result_there_is_no_table(sentkit, tmp_path, form):
-    (tmp_path / "bad.jsonl").write_text('{"a":"x","b":"y"}\n')
-    done = sentkit("report", "words:binary", "--pairs", "bad=bad.jsonl", "--format", form, "-o", "out")
-
-    assert (done.code, done.out, (tmp_path / "out").exists()) == (1, b"", False)
-    assert done.told[-1] == "sentkit report: all evaluations failed"
-
-
-def test_warnings_of_unused_files_and_different_seeds(sentkit, data, runs, tiny):
-    shutil.copytree(tiny, "more/seed-2")
-    for name in ("stsb.dev.jsonl", "sickr.train.jsonl.gz", "sts17_track1_arar.trial.jsonl", "mine.dev.jsonl"):
-        (data / "sts" / name).write_text("")
-    done = sentkit("report", runs, "more", "--data", data, "--suites", "sts", *FLAGS)
-
-    assert done.code == 0
-    assert [line for line in done.told if "not used" in line] == [
-        f"sentkit report: warning: not used: {data}/sts/mine.dev.jsonl"
-    ]
-    assert 'the seeds differ between the rows: "runs" has 0, 1; "more" has 2' in done.err
-
-
-def test_one_file_of_each_clustering_task_is_used(sentkit, tmp_path):
-    """A packed copy, or another spelling, is not a second task."""
-    (tmp_path / "data/clustering").mkdir(parents=True)
-    rows = in_jsonl(*({"text": text, "label": text} for text in ("a cat", "a dog", "a cat", "a dog")))
-    for name in ("AgNews.jsonl", "agnews.jsonl", "other.jsonl"):
-        (tmp_path / "data/clustering" / name).write_text(rows)
-    (tmp_path / "data/clustering/agnews.jsonl.gz").write_bytes(gzip.compress(b"not rows"))
-    done = sentkit("report", "w=words:binary", "--data", "data", "--suites", "clustering", *FLAGS)
-
-    assert (done.code, [row["task"] for row in done.rows]) == (0, ["AgNews", "other"])
-    unused = [Path(line).name for line in done.told if "not used" in line]
-    assert unused == ["agnews.jsonl", "agnews.jsonl.gz"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "problem"),
-    [
-        ("", 2, "ROW is missing"),
-        ("nano", 2, "--data or --pairs is missing"),
-        ("nano --pairs a", 2, '--pairs "a": expected NAME=FILE'),
-        ("nano --pairs a=no.csv", 66, "no.csv: no such file"),
-        ("nano --pairs a=empty", 2, "--pairs a=empty: not a regular file"),
-        ("nano --data only", 66, "only/sts/mine.jsonl has another name"),
-        ("--data data", 2, "--data needs ROW"),
-        ("--head senteval", 2, "--head needs ROW"),
-        ("nano nano --data data", 2, 'two rows have the name "nano"'),
-        ("a=nano a=nano --data data", 2, 'row "a": nano is given twice'),
-        ("nano# --data data", 2, '"nano#": expected CHECKPOINT#READOUT'),
-        ("nano#cls@no.safetensors --data data", 66, "no.safetensors"),
-        ("x=no/seed-* --data data", 66, "no/seed-*: no folder matches this pattern"),
-        ("nowhere --data data", 66, "nowhere"),
-        ("nano --data nowhere", 66, "nowhere: not a folder of test sets"),
-        ("nano --data empty", 66, "empty: no test set of sts, sts-multilingual, clustering"),
-        ("nano --data data --suites sst", 2, '--suites "sst"'),
-        ("nano --data data --baseline x", 2, '--baseline "x": no row has this name'),
-        ("nano#cls nano#mean --data data --baseline nano", 2, "several rows have this name"),
-        ("nano#cls,mean --data data", 2, "expected one readout, found 2"),
-        ("nano --data data --head logreg:3", 2, '--head "logreg:3"'),
-        ("--format text -o x.parquet", 2, "x.parquet: an output with --format text"),
-        ("--paper consert --table 9", 2, "--table 9: consert has no figures in a table with this number"),
-        (
-            "nano --data data --paper consert --table 4 --format latex",
-            2,
-            "data has no test set of consert, table 4",
-        ),
-        ("nano --data data --results data", 2, "would overwrite the input"),
-    ],
-)
-def test_wrong_use_is_refused_before_any_work(sentkit, data, arguments, code, problem):
-    Path("empty").mkdir()
-    Path("only/sts").mkdir(parents=True)
-    Path("only/sts/mine.jsonl").write_text(in_jsonl(*PAIRS))
-    done = sentkit("report", *arguments.split())
-
-    assert (done.code, done.out) == (code, b"")
-    assert problem in done.told[0]
 
 
 def test_arguments_become_rows(tmp_path, monkeypatch):

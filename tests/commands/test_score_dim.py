@@ -9,7 +9,6 @@ from scipy import stats
 from support import BY_HAND, in_jsonl
 
 N, D = 40, 12
-DIMS = (2, 5)
 
 
 @pytest.fixture(scope="module")
@@ -108,22 +107,6 @@ def test_a_limit_is_for_all_widths(sentkit, rows):
 
     assert found[1]["spearman"] < middle < found[0]["spearman"]
     assert done.code == 1
-
-
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        (("--dim", "12"), "--dim 12: the vectors have only 12 numbers"),
-        (("--dim", "0"), "--dim 0: the vectors have only 12 numbers"),
-        (("--dim", "many"), '--dim "many"'),
-        (("--dim", "2", "--baseline", "v.jsonl"), "--dim cannot be used with --baseline"),
-    ],
-)
-def test_wrong_widths_are_refused(sentkit, rows, flags, problem, tmp_path):
-    (tmp_path / "v.jsonl").write_text(in_jsonl(*rows))
-    done = sentkit("score", "v.jsonl", "--gold", "score", *flags)
-
-    assert (done.code, done.told[0]) == (2, f"sentkit score: {problem}")
 
 
 def test_the_aggregate_is_a_part_of_the_group(sentkit, rows):

@@ -1,7 +1,6 @@
 """`score --gold`: the report, its aggregates, intervals, comparison, --fail-under, and refusals."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,16 +71,6 @@ def test_aggregates_of_the_papers(report, rows, expected, aggregate):
     assert found["spearman"] == pytest.approx(expected[aggregate], abs=1e-4)
 
 
-def test_groups_are_compared_as_classes_are(report):
-    """orjson reads the last two groups as the same float."""
-    long = [10**20 + 1, 10**20 + 2]
-    rows = [pair(n / 10, n, topic=topic) for n, topic in enumerate([1, 1.0, "1", 0.5, True, "true", *long])]
-    (found,) = report(rows, "--group", "topic").rows
-
-    counts = {name: group["n"] for name, group in found["groups"].items()}
-    assert counts == {"1": 3, "0.5": 1, "true": 2, **{str(n): 1 for n in long}}
-
-
 def test_an_undefined_group_is_a_warning(report):
     """The mean of the groups is then undefined too; the correlation of all pairs is not."""
     done = report([*SMALLER, pair(0.5, 1, topic="C")], "--group", "topic")
@@ -92,26 +81,6 @@ def test_an_undefined_group_is_a_warning(report):
     assert found["groups"]["C"]["spearman"] is None
     assert found["averages"]["mean"]["spearman"] is None
     assert found["spearman"] is not None
-
-
-def test_rows_without_a_score_are_skipped_and_counted(report):
-    """A null, and an empty cell of a table."""
-    done = report([*SMALLER, pair(0.5, None, topic="A"), pair(0.5, "", topic="A")])
-    (found,) = done.rows
-
-    assert (found["n"], found["skipped"]) == (6, 2)
-    assert done.told == ["sentkit score: warning: -: 2 rows without a score skipped"]
-    assert found["spearman"] == pytest.approx(48.5714, abs=1e-4)
-
-
-def test_equal_similarities_are_a_warning(report):
-    """[CLS] at layer 0 gives them, and a sweep must still report the other layers."""
-    done = report([pair(0.1, 1), pair(0.1, 2), pair(0.1, 3)])
-
-    problem = "the correlation is undefined: all pairs have the same similarity"
-    assert (done.code, done.told) == (0, [f"sentkit score: warning: -: {problem}"])
-    assert done.rows[0]["spearman"] is None
-    assert done.rows[0]["spearman_ci95"] == [None, None]
 
 
 @pytest.fixture
@@ -218,15 +187,3 @@ def test_field_names_the_texts_that_identify_a_pair(sentkit, tmp_path):
     done = sentkit("score", "new.jsonl", *flags)
 
     assert (done.code, done.told[0]) == (65, f"sentkit score: {NOT_SAME.format('new', 4, 'one')}")
-
-
-@pytest.mark.usefixtures("files")
-def test_fail_under(sentkit):
-    """Exit code 1 if a Spearman is lower; the report is the same, also in a file."""
-    command = ("score", "one.jsonl", "new.jsonl", "--gold", "score", "--fail-under")
-    above, below = sentkit(*command, 50), sentkit(*command, 99, "-o", "report.jsonl")
-    value = above.rows[0]["spearman"]
-
-    assert (above.code, below.code) == (0, 1)
-    assert Path("report.jsonl").read_bytes() == above.out
-    assert below.err == f"sentkit score: one.jsonl: spearman is {value:.2f}, below 99\n"

@@ -142,28 +142,6 @@ def test_files_are_encoded_with_static(sentkit, tmp_path):
     assert done.out == expected.out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "problem"),
-    [
-        (["a cat"], 2, "--corpus FILE is missing\n  for the lines of files: sentkit search TEXT FILE..."),
-        ([], 2, "--corpus FILE is missing"),
-        (["a cat", "c.safetensors"], 2, "has vectors\n  sentkit search TEXT --corpus c.safetensors"),
-        (["a cat", "a dog"], 66, "a dog: no such file"),
-        (["a cat", "blank.txt"], 65, "no rows in blank.txt"),
-        (["a cat", "pair.jsonl", "-o", "pair.jsonl", "-f"], 2, "would overwrite the input"),
-        (["a cat", "pair.jsonl"], 65, 'pair.jsonl:1: no "text", which a corpus needs'),
-    ],
-)
-def test_refused_files(sentkit, encode, tmp_path, arguments, code, problem):
-    encode("nano")
-    (tmp_path / "blank.txt").write_text("\n \n")
-    (tmp_path / "pair.jsonl").write_text('{"text_a":"a","text_b":"b"}\n')
-    done = sentkit("search", *arguments)
-
-    assert (done.code, done.out) == (code, b"")
-    assert problem in done.err
-
-
 def test_the_prompt_of_the_corpus_is_used_with_a_warning(sentkit, encode, piped, tiny):
     encode(tiny, "--readout", "cls", "--prompt", "passage: ")
     done = sentkit("search", "a cat", "--corpus", "c.safetensors")
@@ -173,17 +151,6 @@ def test_the_prompt_of_the_corpus_is_used_with_a_warning(sentkit, encode, piped,
         'sentkit search: warning: the prompt of the corpus, "passage: ", is added to TEXT;'
         " for another one, pipe: sentkit encode --prompt ... | sentkit search"
     ]
-
-
-def test_another_model_is_read_as_it_declares(sentkit, encode, piped, other, tiny):
-    """Its weights are not the recorded ones. The corpus then has another space, and the message names it."""
-    encode(tiny, "--readout", "cls", "--normalize")
-    done = sentkit("search", "-q", "a cat", "--corpus", "c.safetensors", "-m", other)
-
-    assert (done.code, done.out) == (65, b"")
-    assert done.told[0].startswith("sentkit search: TEXT:1: the vectors of the query are other/mean (")
-    assert "the vectors of c.safetensors are tiny/cls/n (" in done.told[0]
-    assert done.told[1] == f"  encode the queries with -m {tiny} --readout cls and the steps /n"
 
 
 def test_a_corpus_without_a_record_is_searched_with_nano(sentkit, encode, piped, tmp_path):
@@ -197,22 +164,6 @@ def test_a_corpus_without_a_record_is_searched_with_nano(sentkit, encode, piped,
     assert done.out == piped(["a cat"], ("-m", "nano")).out
     assert done.out == sentkit("search", "a cat", "--corpus", "-", stdin=rows).out
     assert done.rows[0]["hits"][0]["text"] == "a cat sat"
-
-
-def test_a_text_is_never_a_file(sentkit, encode, tiny, tmp_path):
-    """A file of that name changes nothing but a warning. Behind `--`, a text may begin with a dash."""
-    encode(tiny)
-    dashes = sentkit("search", "--corpus", "c.safetensors", "--", "-m", "--top")
-    before = sentkit("search", "q.jsonl", "--corpus", "c.safetensors")
-    (tmp_path / "q.jsonl").write_text("{}")
-    after = sentkit("search", "q.jsonl", "--corpus", "c.safetensors")
-
-    assert (after.out, before.err) == (before.out, "")
-    assert after.told == [
-        'sentkit search: warning: "q.jsonl" is used as a query text;'
-        " to read the file with this name, use --queries q.jsonl"
-    ]
-    assert [row["text"] for row in dashes.rows] == ["-m", "--top"]
 
 
 def test_a_missing_recorded_model_is_66(sentkit, encode, copy_of, tiny):

@@ -3,34 +3,7 @@
 import errno
 import shutil
 
-import pytest
-
 from support import contents
-
-
-def test_an_existing_output_is_kept(train):
-    """-f replaces a checkpoint of sentkit. Several seeds are never written into one."""
-    train()
-    again, several, forced = train(), train("--seed", "0,1"), train("-f", "--seed", 1)
-
-    assert (again.code, again.told[0]) == (73, "sentkit train: out: already exists")
-    problem = "sentkit train: out: is a file or a checkpoint, not a folder of runs"
-    assert (several.code, several.told[0]) == (73, problem)
-    assert (forced.code, forced.rows[0]["seed"]) == (0, 1)
-
-
-def test_other_files_and_folders_are_refused_before_any_work(train, tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/thesis.txt").write_text("years")
-    (tmp_path / "file").write_text("mine")
-    for name in ("mine", "file"):
-        done = train("-f", output=name)
-        problem = f"sentkit train: {name}: already exists and is not a checkpoint of sentkit"
-        assert (done.code, done.told[0]) == (73, problem)
-    assert (tmp_path / "mine/thesis.txt").read_text() == "years"
-    here = train("-f", output=".")
-    assert here.code == 2
-    assert here.told[0].partition(" input ")[0] == "sentkit train: -o .: would overwrite the"
 
 
 def test_an_unfinished_run_is_not_overwritten_by_accident(train, tmp_path):
@@ -75,18 +48,6 @@ def test_several_seeds_replace_the_state_of_one_run(train, tmp_path, monkeypatch
     (tmp_path / "out.part/thesis.txt").write_text("years")
     assert train("--seed", "0,1", "-f").code == 73
     assert (tmp_path / "out.part/thesis.txt").exists()
-
-
-@pytest.mark.parametrize("name", ["out.part", "out.part/notes.txt", "out.part/state-1.pt.bak"])
-@pytest.mark.parametrize("flags", [(), ("-f",), ("--resume",)], ids=" ".join)
-def test_other_files_with_the_name_of_the_state_are_kept(train, tmp_path, name, flags):
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_text("precious")
-    done = train(*flags)
-
-    assert done.code == 73
-    assert done.told[0].startswith("sentkit train: out.part: ")
-    assert (tmp_path / name).read_text() == "precious"
 
 
 def test_a_link_with_the_name_of_the_state_is_not_followed(train, tmp_path):

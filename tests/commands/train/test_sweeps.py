@@ -179,33 +179,6 @@ def test_a_pipe_is_read_once(train, tmp_path):
     assert not (tmp_path / "twice").exists()
 
 
-WRONG = [
-    (("--set", "lr=1e-2,x"), 2, 'lr: "x" is not a number'),
-    (("--set", "lr=1e-2,-1"), 2, "lr=-1: expected more than 0"),
-    (("--set", "batch=1,2"), 2, "batch=1: this method needs a batch of 2 or more"),
-    (("--set", "max_length=16,500"), 2, "max_length=500: the maximum of this encoder is 128"),
-    (("--set", "readout=cls,nonsense"), 2, 'unknown readout "nonsense"'),
-    (("--set", "patience=1,2"), 2, "patience has no effect without --dev"),
-]
-
-
-@pytest.mark.parametrize(("flags", "code", "problem"), WRONG, ids=lambda value: str(value)[:30])
-def test_a_wrong_value_is_refused_before_the_first_run(sentkit, texts, tiny, tmp_path, flags, code, problem):
-    done = sentkit("train", "simcse", texts, "-m", tiny, "-o", "out", "-q", "--threads", 1, *flags)
-
-    assert done.code == code
-    assert done.told[0].startswith(f"sentkit train: {problem}")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_sweep_is_not_written_into_a_checkpoint(train):
-    train()
-    done = train("--set", "lr=1e-2,3e-2")
-
-    problem = "sentkit train: out: is a file or a checkpoint, not a folder of runs"
-    assert (done.code, done.told[0]) == (73, problem)
-
-
 def test_random_starts_can_be_swept(train, sentkit, tiny, texts, tmp_path):
     """The sweep removes its folder of rows and random bases."""
     start = ("--init", tiny / "config.json", "--tokenizer", tiny, "--threads", 1, "--batch", 3, "-q")
