@@ -14,6 +14,7 @@ A file has shared files, then cases. Each case runs in an empty folder with thes
     tty ARGUMENTS           run it on a terminal; blanks between words do not matter
     same A B, differ A B    files with equal bytes, or with different bytes
     ls NAMES                the names in the folder, without those of the files of the case
+    rm NAME                 remove a file or folder
     set NAME=VALUE          a variable of the environment
 
 Without a line of output or of standard error, there is none. A command that fails (but 1 and 75) changes no
@@ -24,6 +25,7 @@ are the models of conftest.py.
 import json
 import re
 import shlex
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -153,6 +155,9 @@ class Player:
                     Path(name).parts[0] for name in case.files
                 }
                 return [] if found == {*text.split()} else [f"found {sorted(found)}"]
+            case "rm":
+                shutil.rmtree(text) if Path(text).is_dir() else Path(text).unlink()
+                return []
             case "set":
                 self.fixture("monkeypatch").setenv(*text.split("=", 1))
                 return []

@@ -203,28 +203,3 @@ def test_fish_completes(home, line, expected):
     )
 
     assert done.stdout.partition("\t")[0].strip() in (expected, expected.rpartition(" ")[2])
-
-
-@needs("bash")
-def test_a_second_installation_changes_nothing(home):
-    (home / ".bashrc").write_text("alias x=y")  # no newline at its end
-    for _ in range(2):
-        subprocess.run(["sentkit", "--install-completion", "bash"], check=True, capture_output=True)
-    script = home / ".local/share/sentkit/completion.bash"
-
-    assert (home / ".bashrc").read_text() == f"alias x=y\nsource {script}\n"
-    assert script.read_text() == completion.SCRIPTS["bash"].read_text()
-
-
-@pytest.mark.parametrize("shell", completion.SHELLS)
-def test_the_script_is_shown(shell, execute, tmp_path):
-    done = execute(["sentkit", "--show-completion", shell], tmp_path)
-
-    assert (done.returncode, done.stdout) == (0, completion.SCRIPTS[shell].read_text())
-
-
-def test_an_unknown_shell_is_wrong_usage(execute, tmp_path):
-    done = execute(["sentkit", "--show-completion", "csh"], tmp_path)
-
-    assert done.returncode == 2
-    assert "'--show-completion'" in done.stderr

@@ -8,10 +8,8 @@ from unittest.mock import Mock
 import pytest
 
 from sentkit import cli, process
-from sentkit.console import Console, RowProgress, StepProgress, TaskProgress, slow
+from sentkit.console import Console, RowProgress, StepProgress, slow
 from sentkit.console.progress import INTERVAL
-from sentkit.errors import NoInputError
-from sentkit.formats.files import open_file
 from support import in_jsonl
 
 NAMES = (
@@ -45,14 +43,6 @@ def test_help_lists_every_command_below_a_heading(sentkit, words):
     assert len({line.index(line.split()[1], 14) for line in listed}) == 1  # one column of descriptions
 
 
-def test_defaults_of_0_and_1_are_shown_and_those_of_switches_are_not(sentkit):
-    text = b" ".join(sentkit("augment", "--help").out.split())
-
-    assert b"one row each. [default: 1]" in text
-    assert b"Random seed. [default: 0]" in text
-    assert b"[default: False]" not in text
-
-
 @pytest.mark.parametrize("command", cli.every_command())
 def test_both_helps_of_a_command_begin_with_examples(sentkit, command):
     """`help COMMAND` is `COMMAND --help`, and both texts have each flag that is most used."""
@@ -81,30 +71,6 @@ def test_versions_are_shown(sentkit):
     assert second.split()[::2] == ["torch", "transformers", "tokenizers"]
 
 
-@pytest.mark.parametrize("words", [("encoed",), ("whiten", "fti")], ids=" ".join)
-def test_an_unknown_command_is_wrong_usage(sentkit, words):
-    """Also one of a group."""
-    done = sentkit(*words)
-    group = " ".join(("sentkit", *words[:-1]))
-
-    assert done.code == 2
-    assert done.told[0].startswith(f"{group}: no such command '{words[-1]}'")
-    assert done.told[-1] == f"  see: {group} --help"
-
-
-def test_an_error_before_any_command_is_not_wrong_usage(sentkit, monkeypatch):
-    """A library that is not installed, while --version asks for it."""
-
-    def broken(*_):
-        raise LookupError("no metadata")
-
-    monkeypatch.setattr("importlib.metadata.version", broken)
-    done = sentkit("--version")
-
-    assert done.code == 70
-    assert done.told[0] == "sentkit: a bug in sentkit: LookupError: no metadata"
-
-
 MORE_FILES = "raise the limit of open files, for example: ulimit -n 4096"
 
 
@@ -125,19 +91,6 @@ MORE_FILES = "raise the limit of open files, for example: ulimit -n 4096"
 def test_a_system_error_is_short(error, code, told, capsys):
     assert cli.exit_code(error, Console("encode")) == code
     assert capsys.readouterr().err == f"sentkit encode: {told}\n"
-
-
-def test_an_input_beyond_the_limit_of_open_files_has_the_advice(capsys, monkeypatch):
-    def refuse(*_):
-        raise OSError(24, "Too many open files")
-
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(NoInputError) as caught:
-        open_file("x.jsonl")
-    code = cli.exit_code(caught.value, Console("cat"))
-    told = f"sentkit cat: x.jsonl: cannot be read: Too many open files\n  {MORE_FILES}\n"
-
-    assert (code, capsys.readouterr().err) == (66, told)
 
 
 @pytest.mark.parametrize(
@@ -238,21 +191,6 @@ def test_a_message_erases_the_bar(capsys, monkeypatch):
     assert capsys.readouterr().err.endswith("\r\033[Ksentkit encode: warning: look\n")
 
 
-def test_tasks_of_a_known_number(form, clock, capsys):
-    progress = TaskProgress(Console("probe"), "fits", clock)
-    progress.begin(120)
-    for _ in range(29):
-        progress.add()
-    clock.now = 60.0
-    progress.add()
-
-    expected = {
-        "bar": "25 %  30 of 120 fits  3:00 left",
-        "log": f"sentkit probe: {LOG}25 %, 30 of 120 fits, 3:00 left",
-    }
-    assert told(form, capsys) == expected[form]
-
-
 STEP = {"of": 100, "terms": {"loss": 0.5}, "lr": [1e-5], "tokens_per_s": 9}
 
 
@@ -294,17 +232,6 @@ def test_a_narrow_bar_keeps_the_time_left_and_the_score(clock, capsys, monkeypat
 
     bar = capsys.readouterr().err.rpartition("\033[K")[2]
     assert bar == "step 31/100  2:18 left  dev 44.00  contrast 0.5  mlm 2"
-
-
-def test_the_next_seed_begins_anew(clock, capsys):
-    """Without a time left, which needs two steps of this seed."""
-    progress = StepProgress(Console("train"), clock)
-    progress.take({**STEP, "seed": 0, "step": 100})
-    clock.now = 60.0
-    progress.take({**STEP, "seed": 1, "step": 1})
-
-    line = f"sentkit train: {LOG}seed 1: step 1/100, loss 0.5, 9 tokens/s, lr 1e-05\n"
-    assert capsys.readouterr().err == line
 
 
 def test_slow_work_is_named_only_on_a_terminal(capsys, monkeypatch):

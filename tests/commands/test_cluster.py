@@ -97,17 +97,6 @@ def test_noise_is_minus_one(sentkit, rows, vectors, tmp_path, jsonl):
     assert expected[-2:].tolist() == [-1, -1]
 
 
-def test_bad_rows_of_a_vector_file_are_skipped(sentkit, rows, jsonl):
-    """Every third row already has a cluster; the other rows keep their own vectors."""
-    read = sentkit("cat", rows).rows
-    changed = [{**row, "cluster": 1} if n % 3 == 0 else row for n, row in enumerate(read)]
-    sentkit("cat", "-o", "s.safetensors", stdin=jsonl(*changed))
-    done = sentkit("cluster", "s.safetensors", "-k", 2, "--rejects", "/dev/null")
-
-    assert "warning: bad rows dropped: 20; the first is s.safetensors:1: " in done.told[-1]
-    assert groups_of(clusters(done)) == {frozenset(range(start, 40, 2)) for start in range(2)}
-
-
 @pytest.fixture
 def mixed(tmp_path, jsonl):
     """Eighty rows with classes that agree with the vectors partly; a class is a number or a string."""
@@ -172,14 +161,6 @@ def test_comparison_of_several_k(sentkit, rows, vectors):
     assert [a["inertia"] > b["inertia"] for a, b in pairwise(found)] == [True] * 3
 
 
-def test_one_seed_has_no_agreement(sentkit, rows):
-    one = sentkit("cluster", rows, "-k", "2,3", "--seed", 1).rows
-    merged = sentkit("cluster", rows, "-k", "2,3", "--algorithm", "agglomerative").rows
-
-    assert [each["agreement"] for each in (*one, *merged)] == [None] * 4
-    assert [each["seeds"] for each in (*one, *merged)] == [[1], [1], None, None]
-
-
 def test_stability_is_the_share_of_agreeing_seeds(sentkit, rows):
     """Every seed finds the three distant groups; five clusters differ between seeds."""
     three = sentkit("cluster", rows, "-k", 3, "--stability").rows
@@ -205,18 +186,6 @@ def test_describe(sentkit, rows, vectors):
         assert [near["row"] for near in each["nearest"]] == [n + 1 for n in nearest]
         assert all(near["text"].startswith(each["keywords"][0]) for near in each["nearest"])
         assert each["keywords"] == [list(GROUPS)[own[0] % 3]]
-
-
-def test_a_report_is_a_table_in_a_pipe_on_request(program, on_terminal, rows):
-    """80 columns wide, equal to that of a terminal of this width."""
-    command = ("cluster", rows, "-k", 3, "--describe", "--keywords", 1)
-    piped = program(*command, "--table").out.decode().splitlines()
-    json_lines = on_terminal(*command, "--json")
-
-    assert [line.rstrip() for line in piped] == [line.rstrip() for line in on_terminal(*command)]
-    assert piped[0].split() == ["cluster", "size", "keywords", "nearest"]
-    assert max(map(len, piped)) <= 80
-    assert program(*command).out.decode().splitlines() == json_lines
 
 
 @pytest.mark.parametrize("name", ["c.safetensors", "c.jsonl"])

@@ -33,11 +33,9 @@ def vectors_of(path):
     "flags",
     [
         (),
-        ("--precision", "int8"),
-        ("--prompt", "query: ", "--normalize"),
+        ("--precision", "int8", "--prompt", "query: ", "--normalize"),
         ("--readout", "prompt"),
         ("--on-truncate", "chunks", "--window", "8"),
-        ("--on-truncate", "window"),
         ("-m", "static"),
     ],
     ids=" ".join,
@@ -92,8 +90,9 @@ def test_pairs_sides_readouts_and_reused_vectors(sentkit, rows):
     np.testing.assert_array_equal(vectors_of("new.safetensors"), vectors_of("old.safetensors"))
 
 
-@pytest.mark.parametrize("store", ["float32", "float16", "int8", "binary"])
-@pytest.mark.parametrize("folder", [False, True])
+@pytest.mark.parametrize(
+    ("store", "folder"), [("float32", True), ("float16", False), ("int8", False), ("binary", True)]
+)
 def test_commands_that_compare_all_rows_omit_them(sentkit, rows, store, folder):
     path = "rows/" if folder else "rows.safetensors"
     sentkit("encode", "rows.jsonl", "--store", store, "-qo", path)
@@ -150,12 +149,3 @@ def test_clusters_omit_zero_vectors(sentkit, rows):
     for name in ("silhouette", "inertia", "agreement"):
         assert [row[name] for row in counts[0]] == pytest.approx([row[name] for row in counts[1]], rel=1e-6)
     assert sentkit("cluster", "rows.safetensors", "-k", "5").code == 65
-
-
-def test_the_class_gives_the_same_vectors(sentkit, rows):
-    with pytest.warns(UserWarning, match="2 of 6 texts are empty: their vectors are zero"):
-        vectors = Encoder(precision="fp32").encode(TEXTS)
-    sentkit("encode", "rows.jsonl", "--precision", "fp32", "-qo", "rows.safetensors")
-
-    assert not vectors[BLANK].any()
-    np.testing.assert_allclose(vectors, vectors_of("rows.safetensors")[:, 0], rtol=1e-5, atol=1e-5)

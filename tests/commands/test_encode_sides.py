@@ -78,24 +78,6 @@ def test_each_column_has_the_vectors_of_its_own_prompt(sentkit, model, flags):
         assert np.array_equal(found, alone) if exact else np.abs(found - alone).max() < 2e-6
 
 
-@pytest.mark.parametrize("model", ["tiny", "words", "model2vec", "words:binary"], indirect=True)
-def test_the_bytes_are_those_of_texts_with_written_prompts(sentkit, model):
-    prompts = {"anchor": "query: ", "positive": "passage: ", "negative": "passage: "}
-    triplets = [dict(zip(prompts, (*pair, "rain"), strict=True)) for pair in PAIRS]
-    written = ({side: prompts[side] + text for side, text in row.items()} for row in triplets)
-    Path("plain.jsonl").write_text(in_jsonl(*triplets))
-    Path("written.jsonl").write_text(in_jsonl(*written))
-    given = ",".join(f"{side}={prompt}" for side, prompt in prompts.items())
-    done = sentkit("encode", "plain.jsonl", "-m", model, "--prompt", given)
-    theirs = sentkit("encode", "written.jsonl", "-m", model)
-
-    assert done.code == 0
-    for side in prompts:
-        assert np.array_equal(done.vectors(f"embedding_{side}"), theirs.vectors(f"embedding_{side}"))
-    assert {row["_emb"] for row in done.rows} == {row["_emb"] for row in theirs.rows}
-    assert done.rows[0]["negative"] == "rain"
-
-
 def test_names_by_side_are_those_of_the_checkpoint(sentkit, tiny, copy_of):
     folder = copy_of(tiny)
     (folder / "sentkit.json").write_text(json.dumps(DECLARED))

@@ -190,19 +190,6 @@ def test_chunks_are_rows_with_all_other_fields(encode, tiny):
     )
 
 
-def test_chunks_need_rows_with_one_text(encode):
-    row = in_jsonl({"text_a": LONGER, "text_b": SHORT})
-    refused = encode(*CHUNKS, stdin=row)
-    named = encode(*CHUNKS, "--field", "text=text_a", stdin=row)
-
-    assert refused.code == 65
-    assert refused.told[-2:] == [
-        'sentkit encode: -:1: no "text", which a chunk needs; this row has "text_a", "text_b"',
-        "  name the field, for example --field text=text_a",
-    ]
-    assert len(named.rows) > 1
-
-
 def test_a_vector_file_has_chunks_and_the_settings(encode):
     done = encode(*CHUNKS, "-q")
     assert encode(*CHUNKS, "-q", "-o", "v.safetensors").code == 0
@@ -250,22 +237,3 @@ def test_a_text_above_the_limit_has_no_late_chunks(encode):
 
 
 # Static models
-
-
-@pytest.fixture
-def table(tmp_path):
-    (tmp_path / "w.txt").write_text("the 1 0 0\ncat 0 2 0\nsat 0 0 3\nCafé 1 2 3\n")
-    return "w.txt"
-
-
-@pytest.mark.parametrize("kind", ["words", "model2vec"])
-def test_the_prompt_is_in_each_window_of_a_static_model(sentkit, table, model2vec, kind):
-    model = table if kind == "words" else model2vec()
-    flags = ("-m", model, "--max-length", 4, "--prompt", "cat ")
-    windows = ("--on-truncate", "chunks", "--window", "4:3")
-    done = sentkit("encode", *flags, *windows, stdin="the cat sat the the cat sat")
-    parts = [row["text"][slice(*place_of(row))] for row in done.rows]
-
-    assert parts == ["the cat sat", "the the cat", "sat"]
-    alone = sentkit("encode", *flags, stdin="\n".join(parts))
-    assert np.array_equal(done.vectors(), alone.vectors())

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from sentkit.formats.vectors.safetensors_header import write_arrays
-from support import write_affine
 
 
 @pytest.fixture
@@ -16,13 +15,6 @@ def inspect(sentkit):
         return record
 
     return run
-
-
-def test_the_real_minilm_declares_its_pipeline(inspect, minilm):
-    record = inspect(minilm)
-
-    assert (record["readout"], record["steps"], record["max_length"]) == ("mean", ["normalise"], 256)
-    assert record["declared_by"] == "modules.json"
 
 
 def test_a_vector_file_with_nan_is_counted(inspect, sentkit, tmp_path):
@@ -38,33 +30,12 @@ def test_a_vector_file_with_nan_is_counted(inspect, sentkit, tmp_path):
     assert refused.err == "sentkit score: v.safetensors:2: a vector contains NaN or infinity\n"
 
 
-def test_a_transform_is_shown(inspect, tmp_path):
-    note = {"kind": "whitening", "_emb": "m:100000000000"}
-    write_affine(tmp_path / "t.safetensors", np.zeros((4, 2), np.float32), np.zeros(4, np.float32), note)
-    sizes = {"width": 4, "kept": 2, "tensors": {"kernel": "F32 4 x 2", "bias": "F32 4"}}
-    origin = {"file": "t.safetensors", "kind": "whitening", "fitted_on": "m:100000000000"}
-
-    assert inspect("t.safetensors") == {**origin, **sizes, "mergeable": False}
-
-
 def test_a_kernel_without_bias_is_not_a_transform(inspect, tmp_path):
     """`whiten apply` would refuse it."""
     write_arrays(tmp_path / "t.safetensors", {"kernel": np.zeros((4, 2), np.float32)}, {})
     expected = {"file": "t.safetensors", "tensors": {"kernel": "F32 4 x 2"}, "metadata": {}}
 
     assert inspect("t.safetensors") == expected
-
-
-def test_table_of_a_transform(on_terminal, sentkit, tmp_path):
-    """A line for each member of each file."""
-    for name in ("a.jsonl", "b.jsonl"):
-        (tmp_path / name).write_text('{"embedding":[1,0]}\n{"embedding":[0,1]}\n')
-    sentkit("whiten", "fit", "a.jsonl", "b.jsonl", "--kind", "center", "-o", "t.safetensors")
-    shown = dict(line.split(maxsplit=1) for line in on_terminal("inspect", "t.safetensors", "-v"))
-
-    inputs = {"inputs.1.file": "a.jsonl", "inputs.2.file": "b.jsonl", "inputs.2.rows": "2"}
-    assert inputs.items() <= shown.items()
-    assert not set("".join(shown.values())) & set("{}[]")
 
 
 def test_names_that_are_not_unicode_can_be_printed(sentkit, copy_of, tiny, tmp_path):
@@ -82,34 +53,7 @@ def test_names_that_are_not_unicode_can_be_printed(sentkit, copy_of, tiny, tmp_p
 
 pytestmark = pytest.mark.filterwarnings("error")  # on stderr they would be noise
 
-PAIRS = [
-    {"embedding_a": [1, 0], "embedding_b": [1, 1], "score": 4.2},
-    {"embedding_a": [0, 2], "embedding_b": [0, 1], "score": "5"},
-    {"embedding_a": [1, 0], "embedding_b": [-1, 0], "score": 4},
-    {"embedding_a": [1, 0], "embedding_b": [0, 1], "score": None},
-]
-
 
 @pytest.fixture
 def geometry(inspect):
     return lambda *arguments, **given: inspect(*arguments, **given)["geometry"]
-
-
-def test_it_can_be_left_out(sentkit, jsonl):
-    """The other fields are the same."""
-    full = sentkit("inspect", "-", stdin=jsonl(*PAIRS)).rows[0]
-    bare = sentkit("inspect", "-", "--no-geometry", stdin=jsonl(*PAIRS)).rows[0]
-    del full["geometry"]
-
-    assert bare == full
-
-
-def test_on_a_terminal_members_have_long_names(on_terminal, tmp_path, jsonl):
-    (tmp_path / "v.jsonl").write_bytes(jsonl(*PAIRS))
-    lines = on_terminal("inspect", "v.jsonl", "--gold", "score", "-v", width=40)
-    shown = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines}
-
-    expected = {"alignment": "0.292893", "alignment_pairs.pairs": "2", "uniformity_sample": "none"}
-    expected |= {"rank": "2", "component_share.first_3": "1"}
-    assert {f"geometry.{name}": value for name, value in expected.items()}.items() <= shown.items()
-    assert shown["geometry.skewness.axis"] in ("0", "1")

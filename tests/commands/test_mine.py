@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from sentkit.commands.mine import SelectionFlags
 from support import BY_HAND, make_classifier
 
 FIELDS = ("anchor", "positive")
@@ -149,15 +148,6 @@ def test_a_judge_drops_candidates_as_a_loop_does(sentkit, judge, jsonl, tmp_path
     assert done.told[0].endswith(f", {above} above the margin, {dropped} above it for the judge")
 
 
-@pytest.mark.parametrize(("device", "expected"), [("cpu", "auto"), ("cuda:1", "cuda:1")])
-def test_a_judge_runs_on_the_gpu_of_the_command(monkeypatch, device, expected):
-    used = []
-    monkeypatch.setattr("sentkit.commands.mine.judge_of", lambda name, device: used.append((name, device)))
-    SelectionFlags(judge="j").options(device)
-
-    assert used == [("j", expected)]
-
-
 def test_all_forms_of_inputs_give_the_same_negatives(sentkit, tiny, tmp_path, jsonl):
     """Rows and vector files; pairs with other names; and a corpus of the pairs themselves."""
     words = ["a cat", "a dog", "the sea", "a tree", "the sun", "a dog", "rain", "a red cat"]
@@ -182,11 +172,3 @@ def test_all_forms_of_inputs_give_the_same_negatives(sentkit, tiny, tmp_path, js
     assert {(done.code, done.err) for done in found} == {(0, "")}
     assert any(row["negatives"] for row in found[0].rows)
     assert len({done.out for done in found}) == 1
-
-
-@pytest.fixture
-def few(tmp_path):
-    """A corpus of three texts."""
-    lines = ('{"text":"x\\u00e9","embedding":[0.6,0.8]}', '{"entry":"y","embedding":[0,1]}', "")
-    (tmp_path / "few.jsonl").write_text("\n".join(lines))
-    return "few.jsonl"

@@ -140,15 +140,3 @@ def test_a_better_run_wins_the_paired_comparison(sentkit, tmp_path):
         assert worse[name]["difference"] == -better[name]["difference"]
     assert noise["ndcg@10"]["p"] > 0.05
     assert against("old", "old")["map"] == {"difference": 0, "ci95": [0, 0], "p": 1}
-
-
-@pytest.mark.usefixtures("data")
-def test_a_terminal_shows_a_table(on_terminal):
-    flags = ("--qrels", "qrels.txt", "--baseline", "hits.jsonl")
-    lines = on_terminal("score", "hits.jsonl", *flags)
-
-    names = ["hits.jsonl", "n", "recall@100", "MAP", "MRR@10"]  # n: the number of queries
-    assert [line.split()[0] for line in lines[1:-1]] == names
-    assert lines[-1] == "[a, b]: 95 % interval"
-    assert (lines[1].split()[1], lines[1].split()[-1]) == ("nDCG@10", "1.000")
-    assert max(map(len, lines)) <= 80

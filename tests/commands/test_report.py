@@ -14,7 +14,7 @@ from sentkit.metrics.sts.intervals import resample
 from sentkit.reports import tables
 from sentkit.reports.rows import rows_of
 from sentkit.reports.suites import STS, SUITES, published
-from sentkit.reports.tables import Line, Table, rendered
+from sentkit.reports.tables import Line, Table
 from support import in_jsonl
 
 PAIRS = [
@@ -110,7 +110,7 @@ def test_transforms_of_one_checkpoint_are_the_seeds_of_a_row(sentkit, data, tiny
 def test_the_other_suites_equal_cluster_and_probe(sentkit, data):
     """Of several seeds of the classifier, the mean; the deviation of the folds has its own name."""
     given = ("report", "w=words:binary", "--data", data, "-q", *FLAGS)
-    done, seeds = sentkit(*given), sentkit(*given, "--suites", "senteval", "--seed", "1..3")
+    done, seeds = sentkit(*given), sentkit(*given, "--suites", "senteval", "--seed", "1,2")
     values = {
         (row["suite"], row["task"]): (row["value"], row["sd"], row["deviations"])
         for row in (*done.rows, *({**row, "suite": "seeds"} for row in seeds.rows))
@@ -120,7 +120,7 @@ def test_the_other_suites_equal_cluster_and_probe(sentkit, data):
         assert sentkit("encode", data / f"{part}.jsonl", "-m", "words:binary", "-o", path, "-q").code == 0
     clusters = sentkit("cluster", "own.safetensors", "--truth", "label", "--seed", "0..9").rows[-1]
     probe = ("probe", "--label", "label", "-q")
-    flags = ((), ("--few-shot", 16), *(("--seed", seed) for seed in (1, 2, 3)))
+    flags = ((), ("--few-shot", 16), *(("--seed", seed) for seed in (1, 2)))
     [folds], [few], *each = (sentkit(*probe, "cr.safetensors", *own).rows for own in flags)
     accuracies = [row["accuracy"] for [row] in each]
     sd = statistics.stdev(accuracies)
@@ -167,25 +167,6 @@ def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data,
     assert "sts has no average: no test set of STS12, STS13, STS14, STS15, STS16" in done.err
 
 
-def test_what_is_undefined_is_a_dash(sentkit):
-    """Texts without a common word have the cosine 0, so these have no correlation."""
-    texts = ("a cat", "the dog"), ("one man", "two birds"), ("rain", "blue sky"), ("he runs", "they sleep")
-    pairs = [{"text_a": one, "text_b": two, "score": n} for n, (one, two) in enumerate(texts)]
-    Path("apart.jsonl").write_text(in_jsonl(*pairs))
-    given = ("--pairs", "apart=apart.jsonl", "--baseline", "words", "--intervals", "--format", "text")
-    lines = sentkit("report", "nano", "words=words:binary", *given, *FLAGS).out.decode().splitlines()
-
-    assert [line.split() for line in lines[5:7]] == [["minus", "words", "-", "[-,", "-]"], ["p", "-"]]
-    assert [line.split()[-1] for line in lines[7:]] == ["-", "-]"]
-
-
-def test_brackets_are_explained_in_the_title():
-    table = Table("sts", ("row",), ("STS-B",), (Line(("one",), ("2.00 (0.50) [1.00, 3.00]",)),))
-
-    for form in ("text", "markdown", "latex"):
-        assert "sts; (a): standard deviation; [a, b]: 95" in rendered([table], form, 80)
-
-
 def test_pairs_of_any_file_have_their_correlation(sentkit, data, spearman):
     """A table with other names of the fields, and the rows of a vector file."""
     lines = [f"{pair['text_a']},{pair['text_b']},{pair['score']}\n" for pair in PAIRS]
@@ -204,25 +185,6 @@ def test_pairs_of_any_file_have_their_correlation(sentkit, data, spearman):
     assert (done.rows[0]["suite"], done.rows[0]["metric"]) == ("pairs", "spearman")
     assert done.rows == stored.rows
     assert with_folder["value"] == done.rows[0]["value"]
-
-
-def test_published_figures_have_the_decimals_of_the_paper(sentkit):
-    """PairSupCon prints one decimal; so has CLEAR's row in ConSERT's table 2; its others have two."""
-    one, two = (sentkit("report", "--paper", *paper, "--format", "markdown").out.decode().splitlines()
-                for paper in (("pairsupcon", "--table", 3), ("consert", "--table", 2)))  # fmt: skip
-
-    def decimals(line):
-        return {len(number.partition(".")[2]) for number in re.findall(r"\d+\.\d+", line)}
-
-    assert set().union(*map(decimals, one)) == {1}
-    assert [line.split(" | ")[1] for line in two if decimals(line) == {1}] == ["clear-base"]
-    glue = (
-        sentkit("report", "--paper", "sg-bert", "--table", 10, "--format", "markdown")
-        .out.decode()
-        .splitlines()
-    )
-    assert [line.count(")") - line.count("(?)") for line in glue[4:]] == [5, 5]  # one row for each system
-    assert [line.count("(?)") for line in glue[4:]] == [1, 1]  # MRPC was inferred
 
 
 def test_an_average_needs_all_seven_tasks(sentkit, data, tmp_path):
@@ -292,40 +254,22 @@ def test_report_and_score_have_the_same_intervals(sentkit, tmp_path, monkeypatch
         assert (scored["interval"] == "fisher") == (limit == 5)
 
 
-def test_each_value_has_its_number_of_rows(sentkit, data, on_terminal):
-    """Of the scored pairs, the clustered rows, and the rows that a classifier predicts; also if kept."""
-    given = ("report", "nano", "--data", data, "--results", "kept", *FLAGS)
-    first, again = (sentkit(*given).rows for _ in range(2))
-    lines = on_terminal(*given)
-
-    expected = {"STS-B": 11, "SICK-R": 5, "own": 44, "CR": 44, "SST2": 6}
-    assert {row["task"]: row["n"] for row in first if row["task"] in expected} == expected
-    assert [row["n"] for row in again] == [row["n"] for row in first]
-    counts = [line.split() for line in lines if line.startswith("n ")]
-    assert [count for each in counts for count in each[1:]] == [
-        str(row["n"]) for row in first if row["n"] is not None
-    ]
-
-
 @pytest.mark.parametrize("mapped", [False, True])
-def test_values_without_rows_that_occur_in_training_files(sentkit, data, tmp_path, on_terminal, mapped):
+def test_values_without_rows_that_occur_in_training_files(sentkit, data, tmp_path, mapped):
     """Pairs of which both texts occur, rows of one text, and the test part of a set with parts.
 
     The values are those of copies of the files without these rows. Case and final full stops do not matter.
     """
     texts = ["A cat sat.", "the cat  sat", "the dog plays", "good 0", "bad 1", "good 2", "rain", " "]
-    training = [{"text": text} for text in texts]
-    (tmp_path / "one.jsonl").write_text(in_jsonl(*training[:3]))
+    (tmp_path / "one.jsonl").write_text(in_jsonl(*({"text": text} for text in texts[:3])))
     (tmp_path / "two.txt").write_text("".join(f"{text}\n" for text in texts[3:]))
-    rows = ["static", "w=words:binary"]
-    given = ["report", *rows, "--data", data, "--suites", "sts,clustering,senteval", *FLAGS]
+    (data / "senteval/cr.jsonl").unlink()  # nested folds take long
+    given = ["report", "static", "--data", data, "--suites", "sts,clustering,senteval", *FLAGS]
     if mapped:
         named = [{"left": p["text_a"], "text_b": p["text_b"], "score": p["score"]} for p in PAIRS]
         (tmp_path / "p.jsonl").write_text(in_jsonl(*named))
-        given = ["report", *rows, "--pairs", "own=p.jsonl", "--field", "text_a=left", *FLAGS]
-    flags = ("--train", "one.jsonl", "--train", "two.txt")
-    whole, found = sentkit(*given).rows, sentkit(*given, *flags).rows
-    lines = on_terminal(*given, *flags)
+        given = ["report", "static", "--pairs", "own=p.jsonl", "--field", "text_a=left", *FLAGS]
+    whole, found = sentkit(*given).rows, sentkit(*given, "--train", "one.jsonl", "--train", "two.txt").rows
     for path in [*data.glob("*/*.jsonl"), *tmp_path.glob("p.jsonl")]:
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         if path.name in ("stsb.test.jsonl", "sickr.jsonl", "p.jsonl"):
@@ -336,12 +280,10 @@ def test_values_without_rows_that_occur_in_training_files(sentkit, data, tmp_pat
     without = sentkit(*given).rows
 
     assert [{**row, "train": None} for row in found] == [{**row, "train": None} for row in whole]
-    seen = {"STS-B": 1, "SICK-R": 1, "own": 1 if mapped else 3, "CR": 3, "SST2": 3}
+    seen = {"STS-B": 1, "SICK-R": 1, "own": 1 if mapped else 3, "SST2": 3}
     for row, other in zip(found, without, strict=True):
         assert row["train"] == {"seen": seen[row["task"]], "value": other["value"]}
         assert row["n"] - row["train"]["seen"] == other["n"]
-    assert any(line.startswith("n in --train") for line in lines)
-    assert sum(line.startswith("  without them") for line in lines) >= 2
 
 
 def test_kept_results_are_used_again(sentkit, data, monkeypatch):
@@ -392,16 +334,6 @@ def test_every_format_has_the_same_cells(sentkit, monkeypatch):
     assert len(in_markdown) > 15
     assert in_markdown == in_latex
     assert [line.split() for line in outputs["text"][1:]] == [" ".join(each).split() for each in in_markdown]
-
-
-def test_text_is_escaped_in_every_format(sentkit, data):
-    name = "50%_<b>&|$x\\^~{}"
-    latex = r"50\%\_\textless{}b\textgreater{}\&|\$x\textbackslash{}\textasciicircum{}\textasciitilde{}\{\}"
-    for form, escaped in (("markdown", r"50%\_\<b>&\|$x\\^\~{}"), ("latex", latex)):
-        given = ("report", f"{name}=words:binary", "--data", data, "--suites", "sts", "-q", "--format", form)
-        done = sentkit(*given)
-        assert done.code == 0
-        assert escaped in done.out.decode()
 
 
 def test_without_rows_the_tables_of_a_paper_are_printed(sentkit):

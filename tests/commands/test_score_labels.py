@@ -99,22 +99,3 @@ def test_a_baseline_is_compared_on_the_same_resamples(sentkit, tmp_path):
         assert change["difference"] == pytest.approx(better[name] - same[name], rel=1e-4)
         assert change["p"] == 0.001
     assert "scored pair 1 is not the same pair" in sentkit("score", "other.jsonl", *flags).err
-
-
-def test_a_table_and_the_exit_code(sentkit, tmp_path, on_terminal):
-    similarities, labels = labelled(5)
-    (tmp_path / "p.jsonl").write_text(rows_of(similarities, labels))
-    flags = ("p.jsonl", "--label", "same", "--metric", "dot")
-    (record,) = sentkit("score", *flags).rows
-    least = record["average_precision"]
-
-    lines = on_terminal("score", *flags, "--precision-at", 0.75)
-    assert lines[2].startswith(f"  n {record['n']} ")
-    assert f"best F1  {record['f1']:.2f} [" in lines[3]
-    assert f"{record['f1_threshold']:.4f}  [" in lines[3]
-    assert "recall at P 75" in lines[4]
-    assert lines[5:] == ["[a, b]: 95 % interval"]
-    assert sentkit("score", *flags, "--fail-under", least - 0.01).code == 0
-    done = sentkit("score", *flags, "--fail-under", least + 0.01)
-    assert (done.code, len(done.rows)) == (1, 1)
-    assert f"p.jsonl: average precision is {least:.2f}, below" in done.err

@@ -66,15 +66,6 @@ def test_groups_and_several_files(sentkit, vectors, tmp_path):
     assert average["seen"]["without"]["spearman"] == pytest.approx(sum(parts) / 2)
 
 
-def test_nothing_left_is_undefined(sentkit, vectors, tmp_path):
-    (tmp_path / "all.jsonl").write_text(in_jsonl(*({"text": t} for pair in TEXTS for t in pair)))
-    done = sentkit(*GOLD, "--seen", "all.jsonl")
-
-    assert done.code == 0
-    assert done.rows[0]["seen"]["without"]["spearman"] is None
-    assert "the correlation without the seen pairs is undefined" in done.err
-
-
 def test_a_skipped_row_leaves_nothing_behind(sentkit, vectors, tmp_path):
     """The report is that of the file without the bad rows."""
     (tmp_path / "train.jsonl").write_text(in_jsonl(*TRAIN[:2]))

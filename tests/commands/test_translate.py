@@ -50,15 +50,6 @@ def test_all_but_the_text_stays_byte_for_byte(sentkit, marian):
     assert kept[1].endswith(b',"before":"the dog \\u0072uns"}')
 
 
-def test_one_text_of_a_pair_is_translated_with_the_flag_field(sentkit, marian, jsonl):
-    row = {"text_a": "a cat", "text_b": "a dog", "score": 1}
-    done = sentkit(*TRANSLATE, marian, "--field", "text=text_b", stdin=jsonl(row))
-    without = sentkit(*TRANSLATE, marian, stdin=jsonl(row))
-
-    assert done.rows == [{**row, "text_b": generated(marian, ["a dog"])[0]}]
-    assert (without.code, without.told) == (65, ['sentkit translate: -:1: "text" is missing'])
-
-
 def test_a_multilingual_model_needs_both_languages(sentkit, nllb):
     """Each changes the output; a multilingual model is refused without them."""
     there = ("--source-lang", "eng_Latn", "--target-lang", "deu_Latn")
@@ -84,13 +75,6 @@ def test_a_bad_row_can_be_left_out_of_its_group(sentkit, marian):
     assert [row["text"] for row in done.rows] == generated(marian, ["a cat", "a dog"])
     rejects = map(json.loads, Path("bad.jsonl").read_text().splitlines())
     assert [reject["row"].encode() for reject in rejects] == stdin.splitlines()[1:3]
-
-
-def test_rows_of_a_vector_file_are_translated_without_their_vectors(sentkit, marian, tiny):
-    sentkit("encode", "-m", tiny, "--readout", "mean", "-o", "v.safetensors", stdin="a cat\n")
-
-    [row] = sentkit(*TRANSLATE, marian, "v.safetensors").rows
-    assert row == {"text": generated(marian, ["a cat"])[0]}
 
 
 def test_two_in_a_row_translate_back(sentkit, marian, t5):

@@ -108,27 +108,6 @@ def test_a_vector_file_keeps_its_metadata(sentkit, tiny, fitted):
     assert made["numbers"] == 6
 
 
-def test_what_several_files_do_not_share_is_left_out(sentkit, tiny, tmp_path):
-    """A file made from JSONL records only the name of its space, so it does not list a single step."""
-    flags = ("encode", "-q", "-m", tiny)
-    sentkit(*flags, "--precision", "fp32", "-o", "a.safetensors", stdin="a cat\nthe sea\nrain")
-    sentkit(*flags, "--precision", "bf16", "-o", "b.safetensors", stdin="a dog")
-    sentkit("cat", "-o", "c.safetensors", stdin=sentkit("cat", "a.safetensors").out)
-    write_affine(tmp_path / "t.safetensors", np.eye(16), np.zeros(16), {"kind": "center"})
-    apply = ("whiten", "apply", "-t", "t.safetensors")
-    specs = []
-    for inputs in (("a.safetensors", "b.safetensors"), ("a.safetensors", "c.safetensors"), ()):
-        piped = sentkit("cat", "a.safetensors").out
-        assert sentkit(*apply, *inputs, "-f", "-o", "made.safetensors", stdin=piped).code == 0
-        specs.append(sentkit("inspect", "made.safetensors").rows[0]["spec"])
-
-    assert (specs[0]["model"], len(specs[0]["steps"])) == (str(tiny), 1)
-    assert "precision" not in specs[0]
-    assert not specs[1].keys() & {"steps", "model", "precision"}
-    assert list(specs[2]) == ["_emb"]
-    assert len({spec["_emb"] for spec in specs}) == 1
-
-
 def test_a_space_without_a_name_gets_one(sentkit, transform):
     """A file without a space gets the space `unnamed`, and transforms of it can be chained."""
     name = transform()

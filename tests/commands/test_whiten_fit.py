@@ -119,21 +119,6 @@ def test_a_merge_equals_one_fit(sentkit, written, kind):
         assert np.allclose(merged[name], value, rtol=1e-9, atol=1e-9), name
 
 
-def test_merges_can_be_merged(sentkit, written):
-    """(1 + 2) + 3 = 1 + (2 + 3); a merge of one file is a copy."""
-    vectors = np.random.default_rng(3).normal(size=(60, 3)).astype(np.float32)
-    for n, part in enumerate(np.split(vectors, 3)):
-        sentkit("whiten", "fit", written(f"{n}.jsonl", part), "-o", f"{n}.safetensors")
-    for parts, name in (("01", "a"), ("12", "b"), ("a2", "c"), ("0b", "d"), ("0", "e")):
-        merged = [f"{part}.safetensors" for part in parts]
-        assert sentkit(*MERGE, *merged, "-o", f"{name}.safetensors").code == 0
-    c, d = load_file("c.safetensors"), load_file("d.safetensors")
-
-    assert c["kernel"] == pytest.approx(d["kernel"], rel=1e-9)
-    assert note_of("c.safetensors") == note_of("d.safetensors")
-    assert load_file("e.safetensors")["kernel"].tolist() == load_file("0.safetensors")["kernel"].tolist()
-
-
 def test_shards_of_low_rank_merge_to_full_rank(sentkit, written):
     """Each of three shards spans one direction, with a warning; together they span both."""
     for n, part in enumerate(np.split(np.array([[1, 0], [2, 0.5], [0, 3], [1, 1], [5, 5], [7, 1]]), 3)):
@@ -184,45 +169,6 @@ def test_invalid_metadata_and_moments_are_refused(sentkit, written, note, tensor
     assert (done.code, done.err) == (65, f"sentkit whiten fit: u.safetensors: {problem}\n")
 
 
-def test_metadata_of_ica(sentkit, many):
-    flags = ("--scale", "100", "--variance", "arbitrary", "--seed", "3", "--tolerance", "0.001")
-    ica = ("--kind", "ica", "--dim", "4", "--keep-signs")
-    done = sentkit("whiten", "fit", many, *ica, *flags, "-o", "t.safetensors")
-    note = note_of("t.safetensors")
-
-    assert (done.code, done.err) == (0, "")
-    assert 1 <= note["iterations"] <= 1000
-    assert {name: note[name] for name in ("dim", "kept", "seed", "tolerance", "converged", "keep_signs")} == {
-        "dim": 4, "kept": 4, "seed": 3, "tolerance": 0.001, "converged": True, "keep_signs": True,
-    }  # fmt: skip
-    assert (note["scale"], note["variance"]) == (100.0, "arbitrary")
-    assert sorted(load_file("t.safetensors")) == ["bias", "kernel"]
-
-
-def test_a_flow_says_how_it_was_fitted(sentkit, many):
-    flags = ("--kind", "flow", "--epochs", "2", "--batch", "50", "--lr", "0.01", "--seed", "3")
-    done = sentkit("whiten", "fit", many, *flags, "-v", "-o", "t.safetensors")
-    note = note_of("t.safetensors")
-
-    assert (done.code, done.told) == (0, ["sentkit whiten fit: 300 vectors of 6 numbers, 6 kept"])
-    assert {name: note[name] for name in ("kept", "width", "epochs", "batch", "lr", "seed")} == {
-        "kept": 6, "width": 6, "epochs": 2, "batch": 50, "lr": 0.01, "seed": 3,
-    }  # fmt: skip
-    assert 0 < note["bits"] < 5
-    assert sorted(load_file("t.safetensors")) == ["parameters"]
-
-
-@pytest.mark.parametrize(("lr", "batch"), [(1e6, 32), (1e30, 300), (1e38, 300), (1e300, 300)])
-def test_a_flow_that_diverges_is_bad_data(sentkit, many, tmp_path, lr, batch):
-    """With 300 vectors in a step, the first step is also the last one."""
-    flags = ("--kind", "flow", "--lr", lr, "--batch", batch, "-o", "t.safetensors")
-    done = sentkit("whiten", "fit", many, *flags)
-
-    problem = "sentkit whiten fit: many.jsonl: the fit of the flow diverged"
-    assert (done.code, done.told) == (65, [problem, "  a lower --lr may help"])
-    assert not (tmp_path / "t.safetensors").exists()
-
-
 @pytest.mark.parametrize("kind", ["whitening", "ica", "flow"])
 def test_too_wide_vectors_are_refused(sentkit, kind):
     """The transform would have 20000 x 20000 numbers of 8 bytes."""
@@ -231,16 +177,3 @@ def test_too_wide_vectors_are_refused(sentkit, kind):
 
     assert done.code == 65
     assert done.told == ["sentkit whiten fit: -: vectors of 20000 numbers: a transform accepts at most 4096"]
-
-
-@pytest.mark.parametrize("vectors", [[[1, 2]], [[1, 2]] * 3])
-def test_center_and_svd_accept_equal_vectors(sentkit, written, vectors):
-    """Also a single vector. They have one singular vector."""
-    done = sentkit("whiten", "fit", written("x.jsonl", vectors), "--kind", "center", "-o", "t.safetensors")
-    merged = sentkit(*MERGE, "t.safetensors", "-o", "u.safetensors")
-    sentkit("whiten", "fit", "x.jsonl", "--kind", "svd", "-o", "svd.safetensors")
-    held, svd = load_file("u.safetensors"), load_file("svd.safetensors")
-
-    assert (done.code, done.err, merged.code, merged.err) == (0, "", 0, "")
-    assert (held["bias"].tolist(), held["kernel"].tolist()) == ([[-1, -2]], [[1, 0], [0, 1]])
-    assert svd["kernel"].ravel() == pytest.approx(np.array([1, 2]) / 5**0.5)

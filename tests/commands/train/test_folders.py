@@ -1,6 +1,5 @@
 """Existing files: `sentkit train` overwrites only with -f, and never files of others."""
 
-import errno
 import shutil
 
 from support import contents
@@ -50,14 +49,6 @@ def test_several_seeds_replace_the_state_of_one_run(train, tmp_path, monkeypatch
     assert (tmp_path / "out.part/thesis.txt").exists()
 
 
-def test_a_link_with_the_name_of_the_state_is_not_followed(train, tmp_path):
-    (tmp_path / "precious/checkpoint").mkdir(parents=True)
-    (tmp_path / "out.part").symlink_to("precious")
-
-    assert train("-f").code == 73
-    assert (tmp_path / "precious/checkpoint").is_dir()
-
-
 def test_links_in_the_folder_of_the_state_are_not_followed(train, tmp_path):
     (tmp_path / "precious").write_text("precious")
     (tmp_path / "out.part").mkdir()
@@ -90,15 +81,3 @@ def test_two_runs_cannot_share_a_folder(train, tmp_path):
 
     assert done.code == 73
     assert done.told[0] == "sentkit train: out.part: another sentkit train uses this folder"
-
-
-def test_a_file_system_without_locks_is_refused(train, monkeypatch):
-    """The message says so, and not that the folder cannot be created."""
-
-    def flock(*_):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("sentkit.training.run_folders.fcntl.flock", flock)
-    done = train()
-
-    assert (done.code, done.told[0]) == (73, "sentkit train: out.part: cannot be locked: no locks available")

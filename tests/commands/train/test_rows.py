@@ -1,21 +1,8 @@
 """The rows and development pairs that `sentkit train` reads, and those that it refuses."""
 
-import json
-
 import pytest
 
 from support import PAIRS, in_jsonl
-
-
-def test_distill_reads_the_output_of_encode(sentkit, train, tiny, texts, tmp_path):
-    """From a pipe. The checkpoint records the space of the teacher."""
-    encoded = sentkit("encode", texts, "-m", tiny, "--readout", "cls", "-q").out
-    done = train(method="distill", rows="-", stdin=encoded)
-    emb = json.loads(encoded.splitlines()[0])["_emb"]
-
-    assert (done.code, done.err) == (0, "")
-    assert json.loads((tmp_path / "out/sentkit.json").read_text())["teacher"] == emb
-
 
 OTHERS = [{"text_a": f"x {n}", "text_b": "y"} for n in range(3)]
 OTHERS += [{"text_a": "The market fell.", "text_b": "Birds fly south"}]
@@ -38,23 +25,6 @@ def test_rows_with_pairs_of_dev_give_a_warning(sentkit, tiny, dev, tmp_path, row
     assert done.code == 0
     warnings = [line.partition("warning: ")[2] for line in done.told if "training rows contain" in line]
     assert warnings == ([] if leak is None else [LEAK.format(*leak)])
-
-
-def test_dedup_omits_equal_texts(train, texts, tmp_path):
-    texts.write_text("a cat\na cat\na dog\nrain\n")
-    train("--set", "dedup=on")
-
-    assert json.loads((tmp_path / "out/sentkit.json").read_text())["rows"] == 3
-
-
-def test_rejects_hold_the_line_of_the_input(train, tmp_path):
-    """A text with a mask is refused after the tokenizer, when the row is JSON."""
-    (tmp_path / "rows.tsv").write_text("id\ttext\n1\ta\n2\tb [MASK]\n3\tc\n4\td\n")
-    flags = ("--rejects", "bad.tsv")
-    done = train(*flags, rows="rows.tsv", method="promptbert")
-
-    assert done.code == 0
-    assert json.loads((tmp_path / "bad.tsv").read_text())["row"] == "2\tb [MASK]"
 
 
 def test_field_is_also_for_the_dev_pairs(train, tmp_path, dev):

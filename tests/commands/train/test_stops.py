@@ -12,25 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from sentkit.training.loop.state import Reporter
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.methods.rank_encoder import RankEncoder
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.runs.run import advise_of_threads
 from support import contents
-
-
-def test_resuming_with_other_flags_names_the_differences(train, texts, tmp_path, other):
-    """Settings, rows, base and seed."""
-    train()
-    assert "lr (0.01, was 3e-05)" in train("--resume", "--lr", 0.01).told[0]
-    assert "seed (1, was 0)" in train("--resume", "--seed", 1).told[0]
-    assert "base (" in train("--resume", model=other).told[0]
-    texts.write_text("other\ntexts\n")
-    done = train("--resume")
-
-    assert done.code == 65
-    assert done.told[0].split("(")[0] == "sentkit train: out: belongs to a different run: data "
 
 
 def test_a_resumed_run_uses_its_number_of_threads_for_the_rank_corpus(train, monkeypatch):
@@ -56,18 +41,6 @@ def test_a_resumed_run_uses_its_number_of_threads_for_the_rank_corpus(train, mon
     assert (stopped.code, done.code) == (75, 0)
     assert set(used) == {3}
     assert len(used) > first > 1
-
-
-def test_more_threads_than_cpus_are_reported(monkeypatch):
-    warnings = []
-    monkeypatch.setattr("sentkit.training.runs.run.usable_cpus", lambda: 2)
-    reporter = Reporter(print, print, warnings.append, print)
-    for count, requested in ((2, None), (3, 3), (3, None)):
-        torch.set_num_threads(count)
-        advise_of_threads(requested, reporter)
-
-    few = "the run has 3 threads, and this process may use 2 CPUs"
-    assert warnings == [f"{few}; --threads 2 is faster, and the result may differ slightly"]
 
 
 def test_a_killed_run_that_replaces_a_checkpoint_can_be_resumed(train, tmp_path, monkeypatch):

@@ -90,14 +90,6 @@ def test_a_stopped_sweep_continues(train, tmp_path, dev, monkeypatch):
     assert resumed.rows == rows
 
 
-def test_one_seed_has_no_deviation_and_without_dev_none_is_best(train):
-    rows = train("--set", "lr=1e-2,3e-2").rows
-
-    assert [(row["dev_by_seed"], row["dev"], row["dev_sd"], row["best"]) for row in rows] == [
-        ([None], None, None, False)
-    ] * 2
-
-
 def test_the_table_names_the_best(train, tiny, texts, dev, on_terminal):
     train(*GRID, "--dev", dev)
     rows = train(*GRID, "--dev", dev).rows
@@ -161,22 +153,6 @@ def test_rows_are_read_again_for_settings_that_change_them(train, tmp_path, dev)
         (False, 10), (False, 10), (True, 9), (True, 9),
     ]  # fmt: skip
     assert len((tmp_path / "bad.jsonl").read_text().splitlines()) == 1
-
-
-def test_a_pipe_is_read_once(train, tmp_path):
-    text = "".join(f"{text}\n" for text in TEXTS)
-    once = train("--set", "lr=1e-2,3e-2", rows="-", stdin=text)
-    twice = train("--set", "max_length=16,32", rows="-", output="twice", stdin=text)
-
-    assert (once.code, len(once.rows)) == (0, 2)
-    assert (twice.code, twice.told) == (
-        2,
-        [
-            "sentkit train: standard input cannot be read for each value of max_length",
-            "  write the rows to a file",
-        ],
-    )
-    assert not (tmp_path / "twice").exists()
 
 
 def test_random_starts_can_be_swept(train, sentkit, tiny, texts, tmp_path):
