@@ -3,6 +3,8 @@
 import importlib.util
 import re
 
+import pytest
+
 from support import ROOT
 
 FOLDER = ROOT / "tests/benchmarks"
@@ -40,6 +42,7 @@ def test_searches_on_a_device_run_on_a_cpu():
     assert lines[-1] == "rows in the same place as in float64: 100.00%; equal in all searches: True"
 
 
+@pytest.mark.slow
 def test_the_script_for_a_gpu_runs_on_a_cpu():
     small = ["--device", "cpu", "--size", "tiny", "--count", "24", "--length", "8", "--batch", "4"]
     small += ["--rounds", "1"]

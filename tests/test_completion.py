@@ -187,21 +187,3 @@ def test_fish_completes(home, line, expected):
     )
 
     assert done.stdout.partition("\t")[0].strip() in (expected, expected.rpartition(" ")[2])
-
-
-@needs("bash")
-def test_a_second_installation_changes_nothing(home):
-    (home / ".bashrc").write_text("alias x=y")  # no newline at its end
-    install("bash")
-    install("bash")
-    script = home / ".local/share/sentkit/completion.bash"
-
-    assert (home / ".bashrc").read_text() == f"alias x=y\nsource {script}\n"
-    assert script.read_text() == completion.SCRIPTS["bash"].read_text()
-
-
-def test_the_script_is_shown(execute, tmp_path):
-    known, unknown = (execute(["sentkit", "--show-completion", shell], tmp_path) for shell in ("zsh", "csh"))
-
-    assert (known.returncode, known.stdout) == (0, completion.SCRIPTS["zsh"].read_text())
-    assert (unknown.returncode, "'--show-completion'" in unknown.stderr) == (2, True)

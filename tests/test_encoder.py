@@ -56,24 +56,8 @@ def test_by_default_any_number_of_rows_has_the_vectors_of_the_command(monkeypatc
     assert {row["_emb"] for row in found} == {class_.space}
 
 
-def test_the_space_is_that_of_the_command(encoder, capfdbinary, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a cat\n")))
-    assert status(["encode", "--precision", "fp32", "-q"]) == 0
-
-    assert f'"_emb":"{encoder.space}"'.encode() in capfdbinary.readouterr().out
-
-
 def test_no_texts_give_no_vectors(encoder):
     assert encoder.encode([]).shape == (0, encoder.width)
-
-
-def test_options_are_those_of_the_command():
-    short = sentkit.Encoder("nano", precision="fp32", readout="cls", dim=8, normalize=True)
-    vectors = short.encode(["a cat", "a dog"])
-
-    assert vectors.shape == (2, 8)
-    assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 1], abs=1e-6)
-    assert short.space.startswith("nano/cls")
 
 
 @pytest.mark.parametrize("name", ["max_length", "dim", "window", "stride"])
@@ -184,14 +168,6 @@ def test_a_batch_keeps_its_columns_and_gets_two_more(encoder):
     assert result["id"].tolist() == [7, 8]
     assert result["embedding"].tobytes() == encoder.encode(["a cat", "a dog"]).tobytes()
     assert result["_emb"].tolist() == [encoder.space] * 2
-
-
-def test_another_column_holds_the_texts():
-    titles = sentkit.Encoder("nano", precision="fp32", column="title")
-
-    assert titles({"title": ["a cat"]})["embedding"].shape == (1, titles.width)
-    with pytest.raises(KeyError, match='unknown column "title"; available: text'):
-        titles({"text": ["a cat"]})
 
 
 def test_truncated_texts_are_counted_in_a_warning():

@@ -110,12 +110,6 @@ def test_distill_compares_student_and_teacher(example, tmp_path):
     assert not (tmp_path / "again/svd.safetensors").exists()
 
 
-def test_consert_in_one_run(example):
-    made = tables(example("consert", "joint", "nli.jsonl", "dev.jsonl", "dev.jsonl", "small", SIZE="base"))
-
-    assert made == ([("consert", 1)], ["small/mean", "run/mean-last2"])
-
-
 def trained_in(tmp_path, name):
     """The settings and the base of a run."""
     declared = json.loads((tmp_path / "out" / name / "sentkit.json").read_text())
@@ -370,25 +364,6 @@ def test_defsent_plus_runs_three_steps(example, tmp_path):
     assert after[after > 0] == pytest.approx(before.mean(), rel=1e-3)
 
 
-def test_defsent_plus_has_settings_for_one_step(example, tmp_path):
-    """The settings of one step override those of all steps, which override the preset."""
-    example(
-        "defsent_plus", "dictionary.jsonl", "dev.jsonl", "dev.jsonl", "small",
-        SETTINGS="--batch 4 --epochs 1 --set max_length=64 --threads 1 -q", PRESET="roberta-base",
-        SETTINGS_2="--set pooling=cls --lr 0.01", STEPS="2", expected=EXPECTED,
-    )  # fmt: skip
-    made = [json.loads((tmp_path / f"out/step-{n}/sentkit.json").read_text()) for n in (1, 2)]
-    runs = [each["run"] for each in made]
-
-    assert [(run["lr"], run["pooling"], run["batch"]) for run in runs] == [
-        (3e-5, "mean", 4),
-        (0.01, "cls", 4),
-    ]
-    assert [(each["entries"]["readout"], each["entries"].get("steps")) for each in made] == [
-        ("cls", None)
-    ] * 2
-
-
 @pytest.mark.parametrize(
     ("script", "needed"), [("defsent_plus", "PRESET=bert-base"), ("consert", "SIZE=base")]
 )
@@ -450,26 +425,3 @@ def test_a_sample_depends_on_the_seed_and_not_on_the_order():
     assert drawn(rows, "--entries", "9") < drawn(rows, "--entries", "12")
     assert drawn(rows, "--entries", "9") != drawn(rows, "--entries", "9", "--seed", "1")
     assert drawn(rows) == drawn(rows, "--entries", "1000") == {f"e{n}" for n in range(40)}
-
-
-@pytest.mark.parametrize("limit", [1, 7, 99])
-def test_a_sample_of_rows_stays_within_its_limit(limit):
-    """20 entries have three rows and 20 have two, so at most two rows remain free."""
-    rows = [{"entry": f"e{n % 40}", "definition": f"d{n}"} for n in range(100)]
-
-    assert limit - 2 <= len(sampled(in_jsonl(*rows), "--rows", str(limit))[0]) <= limit
-
-
-def test_a_sample_counts_different_definitions():
-    rows = [("a", "x"), ("a", "x "), ("b", "x"), ("b", "y"), ("c", "x"), ("c", "y"), ("c", "z")]
-    rows = in_jsonl(*({"entry": entry, "definition": text} for entry, text in rows))
-    made, _ = sampled(rows, "--min-definitions", "2")
-
-    assert [row["entry"] for row in made] == ["b", "b", "c", "c", "c"]
-
-
-def test_a_sample_names_a_bad_row():
-    made, said = sampled('{"entry":"a","definition":"b"}\n{"entry":"a","definition":1}\n')
-
-    assert made == []
-    assert said == 'sample_dictionary.py: -: line 2: expected JSON with "entry" and "definition"\n'

@@ -8,11 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from sentkit.papers.published import name_of, published
+from sentkit.papers.published import published
 from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import build
 from support import PAIRS, ROOT, SMALL, TEXTS, WORDS, copy_tokenizer, heed_signals, in_jsonl, with_program
@@ -163,25 +162,6 @@ def test_every_figure_is_made_or_impossible(paper, count):
     assert sorted([*made, *impossible]) == [*range(1, count + 1)]
 
 
-@pytest.mark.parametrize(
-    ("config", "name"),
-    [
-        (
-            {"model_type": "bert", "num_hidden_layers": 12, "hidden_size": 768, "vocab_size": 30522},
-            "bert-base",
-        ),
-        ({"model_type": "bert", "num_hidden_layers": 24, "hidden_size": 1024}, "bert-large"),
-        ({"model_type": "bert", "num_hidden_layers": 12, "hidden_size": 768, "vocab_size": 119547}, "mbert"),
-        ({"model_type": "roberta", "num_hidden_layers": 24, "hidden_size": 1024}, "roberta-large"),
-        ({"model_type": "distilbert", "n_layers": 6, "dim": 768}, "distilbert-base"),
-        ({"model_type": "bert", "num_hidden_layers": 12, "hidden_size": 384}, None),
-        ({"model_type": "xlm-roberta", "num_hidden_layers": 12, "hidden_size": 768}, None),
-    ],
-)
-def test_the_encoder_of_a_paper_has_its_family_and_size(config, name):
-    assert name_of(config) == name
-
-
 def test_every_base_of_a_published_row_has_a_recipe():
     bases = {(row["paper"], row["base"]) for row in published() if row["base"] not in (None, "bert")}
 
@@ -246,35 +226,6 @@ def test_rows_have_the_order_and_the_readouts_of_the_paper(runner, tmp_path):
     assert batches == [f"consert-batch{size}" for size in (16, 48, 96, 192, 288)]
     assert untuned == [f"no-tuning=base#{each}" for each in ("cls", "mean", "L0+L1+L2+L3+L4:wk")]
     assert [each.removeprefix(f"{ours.name}=") for [each] in places[:2]] == [str(run), f"{run}#mean"]
-
-
-def test_the_tables_of_settings_have_the_wanted_format(runner):
-    made = papers.tables.settings(runner("sg-bert", "bert-base", "--format", "latex"), "8")
-
-    assert made.startswith("% needs")
-    assert r"batch & 16 \\" in made.splitlines()
-
-
-def test_the_texts_of_consert_are_english(runner):
-    plan = runner("consert", "bert-base")
-    [pattern] = (each for each in plan.paper.rows["sts"] if "sts1" in each)
-
-    assert [Path(each).stem for each in plan.prepared.files(pattern)] == list(SETS[:5])
-
-
-def test_figure_5_of_sg_bert_draws_cls_before_and_after(runner, tmp_path, monkeypatch):
-    """The base declares another readout; the flow has all seeds, as the trainings."""
-    plan, calls = runner("sg-bert", "bert-base"), []
-    (tmp_path / "out/runs/sg-opt/seed-1").mkdir(parents=True)
-    monkeypatch.setattr(sys.modules["running"], "run", lambda *words: calls.append([*map(str, words)]))
-    monkeypatch.setattr(sys.modules["figures"], "run", lambda *words: None)
-    papers.figures.make(plan, "space")
-    models = [words[words.index("-m") + 1] for words in calls]
-
-    assert models == ["base", str(tmp_path / "out/runs/sg-opt/seed-1")]
-    assert [words[-3:-1] for words in calls] == [["--readout", "cls"], ["fp32", "-f"]]
-    assert "--set readout=cls" in plan.systems["sg-opt"].train
-    assert len(plan.seeds_of(plan.systems["flow"])) == len(plan.seeds_of(plan.systems["sg-opt"])) == 8
 
 
 def test_rows_have_the_seeds_and_the_best_on_dev(runner, tmp_path):

@@ -138,15 +138,6 @@ def test_two_variants_make_a_pair(sentkit, lines):
     assert all(a["text_a"] != b["text_a"] for a, b in zip(rows[::2], rows[1::2], strict=True))
 
 
-def test_negation_from_a_field(sentkit, jsonl):
-    rows = jsonl({"text": "A cat sleeps.", "neg": "No cat sleeps."}, {"text": "Two dogs", "neg": "No dogs"})
-    done = sentkit("augment", "--op", "negate=neg", "--op", "lower", stdin=rows)
-
-    assert [row["text_b"] for row in done.rows] == ["no cat sleeps.", "no dogs"]
-    assert done.rows[0]["neg"] == "No cat sleeps."
-    assert done.rows[0]["augment"][0]["ops"][0] == {"op": "negate", "from": "neg", "number": 0, "of": 1}
-
-
 def test_paraphrases_are_found_by_their_key(sentkit, jsonl, tmp_path):
     (tmp_path / "p.tsv").write_text("id\tparaphrase\n7\tone\n7\ttwo\n7\tthree\n8\tlast\n")
     rows = jsonl({"text": "A", "id": 7}, {"text": "B", "id": "8"}, {"text": "C", "id": 9})
@@ -159,14 +150,6 @@ def test_paraphrases_are_found_by_their_key(sentkit, jsonl, tmp_path):
     assert (set(texts[30:60]), set(texts[60:])) == ({"last"}, {"C"})
     assert [["one", "two", "three"][note["number"]] for note in notes[:30]] == texts[:30]
     assert done.told == ["sentkit augment: warning: paraphrase did not change 30 of 90 texts"]
-
-
-def test_paraphrases_are_found_by_the_text(sentkit, jsonl, tmp_path):
-    """--field may rename the sentence."""
-    (tmp_path / "p.jsonl").write_bytes(jsonl({"text": "A  cat.", "paraphrase": "One cat."}))
-    flags = ("--op", "paraphrase", "--paraphrases", "p.jsonl", "--field", "text=title")
-
-    assert sentkit("augment", *flags, stdin='{"title":"A  cat."}').rows[0]["text_b"] == "One cat."
 
 
 def test_texts_of_the_same_label(sentkit, jsonl):
@@ -184,29 +167,3 @@ def test_texts_of_the_same_label(sentkit, jsonl):
     assert len(made.rows) == 40 * 9
     assert found == others
     assert made.err == "sentkit augment: warning: same-label did not change 40 of 360 texts\n"
-
-
-@pytest.mark.parametrize("rows", ['{"text":"a"}', '{"text":"a","label":null}'])
-def test_a_row_without_a_label_is_a_bad_row(sentkit, rows):
-    done = sentkit("augment", "--op", "same-label=label", stdin=rows)
-
-    assert (done.code, done.out) == (65, b"")
-    assert done.told[0].startswith('sentkit augment: -:1: "label" is ')
-
-
-def test_unchanged_texts_are_a_warning(sentkit):
-    done = sentkit("augment", "--op", "delete", "--op", "lower", stdin="A B\nc\n\n")
-
-    assert done.told == [
-        "sentkit augment: warning: delete did not change 2 of 3 texts",
-        "sentkit augment: warning: lower did not change 2 of 3 texts",
-    ]
-    assert sentkit("augment", "-q", "--op", "delete", stdin="\n").err == ""
-
-
-def test_outdated_vectors_are_a_warning(sentkit):
-    row = '{"text":"A b","_emb":"m:100000000000","embedding":[1,2]}\n'
-    done = sentkit("augment", "--replace", "--op", "swap", stdin=row * 3)
-
-    problem = "warning: 3 rows contain vectors of the original texts; to replace them, use sentkit encode"
-    assert done.told == [f"sentkit augment: {problem} --replace"]

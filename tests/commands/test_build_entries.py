@@ -3,7 +3,6 @@
 import gzip
 
 import numpy as np
-import orjson
 import pytest
 
 from sentkit.formats.vectors.store import Store
@@ -98,55 +97,7 @@ def test_tables_rows_and_vector_files_give_the_same(build, sentkit, other, tmp_p
     assert {*made, build("-", "b.csv", stdin=dictionary(ROWS[:3])).out} == {build().out}
 
 
-def test_names_of_entries_are_kept_as_they_are(build):
-    names = ['a "quoted" one', "back\\slash", "line\u2028end", "tab\there", "é", "e\u0301", " cat", "cat"]
-    done = build(stdin=dictionary([(name, "a thing") for name in names]))
-
-    assert [row["entry"] for row in done.rows] == names
-
-
-@pytest.mark.parametrize(
-    ("row", "problem"),
-    [
-        ({"definition": "x"}, '"entry" is missing'),
-        ({"entry": "x"}, '"definition" is missing'),
-        ({"entry": 7, "definition": "x"}, '"entry" is a number, expected a string'),
-        ({"entry": "x", "definition": None}, '"definition" is null, expected a string'),
-        ({"entry": "", "definition": "x"}, '"entry" is empty'),
-        ({"entry": "x", "definition": " \t "}, '"definition" is empty'),
-        (b'{"entry":"a","definition":"x","entry":"b"}', 'duplicate field "entry"'),
-    ],
-)
-def test_a_row_without_both_is_bad(build, row, problem):
-    line = row if isinstance(row, bytes) else orjson.dumps(row)
-    done = build(stdin=dictionary(ROWS[:1]) + line)
-
-    assert (done.code, done.out) == (65, b"")
-    assert done.err == f"sentkit build-entries: -:2: {problem}\n"
-
-
-def test_no_entries_are_refused(build, tmp_path):
-    """No entry is one token."""
-    done = build("--words-only", "-o", "e.safetensors", stdin=dictionary([("ice cream", "sweet")]))
-
-    assert done.code == 65
-    assert done.told[-1] == "sentkit build-entries: no rows in standard input"
-    assert list(tmp_path.iterdir()) == []
-
-
 # Words
-
-
-def test_only_words_of_one_token_are_kept(build, sentkit, tiny):
-    """An uncased model also keeps `Cat`. Omitted entries are counted and do not change the others."""
-    told = sentkit("build-entries", "--words-only", "-m", tiny, "--readout", "mean", stdin=STREAM)
-    rows = [row for row in ROWS if row[0] != "ice cream"]
-
-    assert told.err == (
-        "sentkit build-entries: warning: 2 of 8 rows skipped: the entry is not a single token\n"
-    )
-    assert [row["entry"] for row in told.rows] == ["cat", "dog", "Cat"]
-    assert told.out == build("--readout", "mean", stdin=dictionary(rows)).out
 
 
 # How the checkpoint is read
@@ -158,22 +109,6 @@ def test_nothing_is_cut_that_the_encoder_has_room_for(build, expected, sentkit, 
     done = build(model="short")
 
     assert np.abs(done.vectors() - expected("--readout", "mean")).max() < 1e-5
-
-
-def test_truncated_texts_are_counted_or_refused(sentkit, tiny):
-    """128 tokens are all this encoder has positions for."""
-    rows = dictionary([("cat", "word " * 200), *ROWS])
-    flags = ("build-entries", "-m", tiny, "--readout", "cls")
-    told = sentkit(*flags, stdin=rows)
-    shorter = sentkit(*flags, "--max-length", "8", stdin=rows)
-    refused = sentkit(*flags, "--on-truncate", "error", stdin=rows)
-    beyond = sentkit(*flags, "--max-length", "129", stdin=rows)
-
-    assert "warning: 1 of 9 rows were truncated to 128 tokens" in told.err
-    assert "of 9 rows were truncated to 8 tokens" in shorter.err
-    assert refused.code == 65
-    assert refused.err == "sentkit build-entries: -:1: text too long: 202 tokens, maximum 128\n"
-    assert beyond.code == 2
 
 
 # Output

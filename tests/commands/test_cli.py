@@ -1,7 +1,6 @@
 """The program's own words: help, versions, wrong command lines, progress."""
 
 import re
-import shlex
 import signal
 from pathlib import Path
 from unittest.mock import Mock
@@ -9,9 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from sentkit import cli, process
-from sentkit.console import INTERVAL, Console, RowProgress, StepProgress, TaskProgress, slow
-from sentkit.errors import NoInputError
-from sentkit.formats.files import open_file
+from sentkit.console import INTERVAL, Console, RowProgress, StepProgress, slow
 from support import in_jsonl
 
 NAMES = (
@@ -45,14 +42,6 @@ def test_help_lists_every_command_below_a_heading(sentkit, words):
     assert len({line.index(line.split()[1], 14) for line in listed}) == 1  # one column of descriptions
 
 
-def test_defaults_of_0_and_1_are_shown_and_those_of_switches_are_not(sentkit):
-    text = b" ".join(sentkit("augment", "--help").out.split())
-
-    assert b"one row each. [default: 1]" in text
-    assert b"Random seed. [default: 0]" in text
-    assert b"[default: False]" not in text
-
-
 @pytest.mark.parametrize("command", cli.every_command())
 def test_both_helps_of_a_command_begin_with_examples(sentkit, command):
     """`help COMMAND` is `COMMAND --help`, and both texts have each flag that is most used."""
@@ -81,37 +70,6 @@ def test_versions_are_shown(sentkit):
     assert second.split()[::2] == ["torch", "transformers", "tokenizers"]
 
 
-@pytest.mark.parametrize("words", [("encoed",), ("whiten", "fti")], ids=" ".join)
-def test_an_unknown_command_is_wrong_usage(sentkit, words):
-    """Also one of a group."""
-    done = sentkit(*words)
-    group = " ".join(("sentkit", *words[:-1]))
-
-    assert done.code == 2
-    assert done.told[0].startswith(f"{group}: no such command '{words[-1]}'")
-    assert done.told[-1] == f"  see: {group} --help"
-
-
-@pytest.mark.parametrize(
-    ("words", "right"),
-    [
-        ("plot space --color", "--label"),
-        ("encode --batch-size", "--batch-tokens"),
-        ("encode --pooling", "--readout"),
-        ("encode --gold", None),
-        ("train simcse --learning-rate", "--lr"),
-        ("cluster --n", "-k"),
-        ("whiten fit --knd", "--kind"),
-    ],
-)
-def test_an_unknown_flag_names_the_right_one(sentkit, words, right):
-    done = sentkit(*words.split())
-    wrong = words.split()[-1]
-
-    assert done.code == 2
-    assert done.told[0].endswith(f": no such option: {wrong}" + (f"; did you mean {right}?" if right else ""))
-
-
 @pytest.mark.parametrize(
     ("command", "flag", "reader"),
     [
@@ -125,66 +83,6 @@ def test_a_flag_for_unusual_input_is_that_of_cat(sentkit, command, flag, reader)
     right = f"use sentkit cat FILE {flag} ... | sentkit {reader}"
 
     assert (done.code, done.told[0]) == (2, f"sentkit {name}: no such option: {flag}; {right}")
-
-
-@pytest.mark.parametrize(
-    ("words", "texts", "printed", "pipe"),
-    [
-        ("encode", ["a text"], "'a text'", ""),
-        ("cluster -k 2", ["a text"], "'a text'", " | sentkit cluster"),
-        ("score", ["a b", "b's c"], """'{"text_a":"a b","text_b":"b'"'"'s c"}'""", " | sentkit score"),
-        ("score", ["a b", "c d", "e f"], "'a b' 'c d' 'e f'", " | sentkit score"),
-    ],
-)
-def test_a_text_in_place_of_a_file_shows_the_pipe(sentkit, words, texts, printed, pipe):
-    done = sentkit(*words.split(), *texts)
-
-    assert done.code == 66
-    assert done.told == [
-        f"sentkit {words.split()[0]}: {texts[0]}: no such file",
-        rf"  a text is not a FILE; use: printf '%s\n' {printed} | sentkit encode{pipe}",
-    ]
-
-
-@pytest.mark.parametrize("names", [["a b.txt"], ["a b.jsonl.gz"], ["text"], ["my file", "x.txt"]])
-def test_a_missing_file_has_no_such_advice(sentkit, names):
-    assert sentkit("encode", *names).told == [f"sentkit encode: {names[0]}: no such file"]
-
-
-def test_rows_of_other_names_show_the_flags_for_their_fields(sentkit):
-    """The shell reads a quoted word, so a name may have blanks; so do the hints with names of files."""
-    rows = ('{"title":"a"}', '{"n":1,"s1":"a","s2":"b"}', '{"Ticket ID":"a","$s":"b"}')
-    one, two, quoted = (sentkit("encode", stdin=row).told[-1] for row in rows)
-    advice = "  name the field, for example --field text="
-
-    assert one == f"{advice}title"
-    assert two == f"{advice}s1; for pairs --field text_a=s1 --field text_b=s2"
-    words = shlex.split(quoted.replace(";", " "))
-    assert [word for word in words if "=" in word] == ["text=Ticket ID", "text_a=Ticket ID", "text_b=$s"]
-    assert sentkit("search", "a", "b c.safetensors").told[-1].endswith(" --corpus 'b c.safetensors'")
-
-
-def test_rows_without_vectors_show_the_command_that_makes_them(sentkit, tmp_path):
-    (tmp_path / "my notes.txt").write_text("a\n")
-
-    told = sentkit("search", "a", "--corpus", "my notes.txt").told
-    assert told[-1] == "  encode the texts first: sentkit encode 'my notes.txt' -o vectors.safetensors"
-    hits = sentkit("score", stdin='{"id":1,"hits":[]}\n').told[-1]
-    assert hits == "  these are hits of sentkit search: sentkit score --qrels FILE judges them"
-    assert sentkit("score", stdin="a\n").told[-1] == "  encode the texts first: ... | sentkit encode | ..."
-
-
-def test_an_error_before_any_command_is_not_wrong_usage(sentkit, monkeypatch):
-    """A library that is not installed, while --version asks for it."""
-
-    def broken(*_):
-        raise LookupError("no metadata")
-
-    monkeypatch.setattr("importlib.metadata.version", broken)
-    done = sentkit("--version")
-
-    assert done.code == 70
-    assert done.told[0] == "sentkit: a bug in sentkit: LookupError: no metadata"
 
 
 MORE_FILES = "raise the limit of open files, for example: ulimit -n 4096"
@@ -207,19 +105,6 @@ MORE_FILES = "raise the limit of open files, for example: ulimit -n 4096"
 def test_a_system_error_is_short(error, code, told, capsys):
     assert cli.exit_code(error, Console("encode")) == code
     assert capsys.readouterr().err == f"sentkit encode: {told}\n"
-
-
-def test_an_input_beyond_the_limit_of_open_files_has_the_advice(capsys, monkeypatch):
-    def refuse(*_):
-        raise OSError(24, "Too many open files")
-
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(NoInputError) as caught:
-        open_file("x.jsonl")
-    code = cli.exit_code(caught.value, Console("cat"))
-    told = f"sentkit cat: x.jsonl: cannot be read: Too many open files\n  {MORE_FILES}\n"
-
-    assert (code, capsys.readouterr().err) == (66, told)
 
 
 @pytest.mark.parametrize(
@@ -320,21 +205,6 @@ def test_a_message_erases_the_bar(capsys, monkeypatch):
     assert capsys.readouterr().err.endswith("\r\033[Ksentkit encode: warning: look\n")
 
 
-def test_tasks_of_a_known_number(form, clock, capsys):
-    progress = TaskProgress(Console("probe"), "fits", clock)
-    progress.begin(120)
-    for _ in range(29):
-        progress.add()
-    clock.now = 60.0
-    progress.add()
-
-    expected = {
-        "bar": "25 %  30 of 120 fits  3:00 left",
-        "log": f"sentkit probe: {LOG}25 %, 30 of 120 fits, 3:00 left",
-    }
-    assert told(form, capsys) == expected[form]
-
-
 STEP = {"of": 100, "terms": {"loss": 0.5}, "lr": [1e-5], "tokens_per_s": 9}
 
 
@@ -376,17 +246,6 @@ def test_a_narrow_bar_keeps_the_time_left_and_the_score(clock, capsys, monkeypat
 
     bar = capsys.readouterr().err.rpartition("\033[K")[2]
     assert bar == "step 31/100  2:18 left  dev 44.00  contrast 0.5  mlm 2"
-
-
-def test_the_next_seed_begins_anew(clock, capsys):
-    """Without a time left, which needs two steps of this seed."""
-    progress = StepProgress(Console("train"), clock)
-    progress.take({**STEP, "seed": 0, "step": 100})
-    clock.now = 60.0
-    progress.take({**STEP, "seed": 1, "step": 1})
-
-    line = f"sentkit train: {LOG}seed 1: step 1/100, loss 0.5, 9 tokens/s, lr 1e-05\n"
-    assert capsys.readouterr().err == line
 
 
 def test_slow_work_is_named_only_on_a_terminal(capsys, monkeypatch):

@@ -97,39 +97,6 @@ def test_noise_is_minus_one(sentkit, rows, vectors, tmp_path, jsonl):
     assert expected[-2:].tolist() == [-1, -1]
 
 
-def test_an_output_vector_file_keeps_the_vectors(sentkit, rows, vectors):
-    """--normalize does not change the stored vectors."""
-    done = sentkit("cluster", rows, "-k", 3, "--normalize", "-o", "out.safetensors")
-    back = sentkit("cat", "out.safetensors")
-
-    assert (done.code, done.out, done.err) == (0, b"", "")
-    assert [list(row) for row in back.rows] == [["text", "label", "cluster", "_emb", "embedding"]] * 60
-    assert back.vectors().tolist() == vectors.tolist()
-    assert {row["_emb"] for row in back.rows} == {"m:100000000000"}
-
-
-def test_keep_vectors(sentkit, rows, tmp_path):
-    """The rows keep their bytes; vectors of a vector file become lists."""
-    sentkit("cat", rows, "-o", "rows.safetensors")
-    kept = sentkit("cluster", rows, "-k", 3, "--keep-vectors")
-    from_file = sentkit("cluster", "rows.safetensors", "-k", 3, "--keep-vectors")
-    before = (tmp_path / rows).read_bytes().splitlines()
-
-    assert [line.rpartition(b',"cluster"')[0] + b"}" for line in kept.out.splitlines()] == before
-    assert from_file.vectors().tolist() == kept.vectors().tolist()
-
-
-def test_bad_rows_of_a_vector_file_are_skipped(sentkit, rows, jsonl):
-    """Every third row already has a cluster; the other rows keep their own vectors."""
-    read = sentkit("cat", rows).rows
-    changed = [{**row, "cluster": 1} if n % 3 == 0 else row for n, row in enumerate(read)]
-    sentkit("cat", "-o", "s.safetensors", stdin=jsonl(*changed))
-    done = sentkit("cluster", "s.safetensors", "-k", 2, "--rejects", "/dev/null")
-
-    assert "warning: bad rows dropped: 20; the first is s.safetensors:1: " in done.told[-1]
-    assert groups_of(clusters(done)) == {frozenset(range(start, 40, 2)) for start in range(2)}
-
-
 @pytest.fixture
 def mixed(tmp_path, jsonl):
     """Eighty rows with classes that agree with the vectors partly; a class is a number or a string."""
@@ -167,13 +134,6 @@ def test_truth_reports_the_agreement_of_scikit_learn(sentkit, mixed, normalize):
         assert found[name] == pytest.approx(100 * rule(mixed, labels), rel=5e-7)
 
 
-def test_hdbscan_needs_as_many_rows_as_its_smallest_cluster(sentkit, rows):
-    done = sentkit("cluster", rows, "--algorithm", "hdbscan", "--set", "min_size=61")
-
-    assert (done.code, done.out) == (65, b"")
-    assert "60 rows cannot form a cluster of 61" in done.told[0]
-
-
 def test_several_seeds_have_one_report_each_and_a_mean(sentkit, mixed):
     """The deviation is that of a sample."""
     flags = ("cluster", "mixed.jsonl", "-k", 4, "--set", "restarts=1", "--truth", "class")
@@ -199,14 +159,6 @@ def test_comparison_of_several_k(sentkit, rows, vectors):
     assert max(found, key=lambda each: each["silhouette"])["k"] == 3
     assert found[1]["agreement"] == 100.0
     assert [a["inertia"] > b["inertia"] for a, b in pairwise(found)] == [True] * 3
-
-
-def test_one_seed_has_no_agreement(sentkit, rows):
-    one = sentkit("cluster", rows, "-k", "2,3", "--seed", 1).rows
-    merged = sentkit("cluster", rows, "-k", "2,3", "--algorithm", "agglomerative").rows
-
-    assert [each["agreement"] for each in (*one, *merged)] == [None] * 4
-    assert [each["seeds"] for each in (*one, *merged)] == [[1], [1], None, None]
 
 
 def test_stability_is_the_share_of_agreeing_seeds(sentkit, rows):
@@ -236,38 +188,6 @@ def test_describe(sentkit, rows, vectors):
         assert each["keywords"] == [list(GROUPS)[own[0] % 3]]
 
 
-def test_a_report_is_a_table_in_a_pipe_on_request(program, on_terminal, rows):
-    """80 columns wide, equal to that of a terminal of this width."""
-    command = ("cluster", rows, "-k", 3, "--describe", "--keywords", 1)
-    piped = program(*command, "--table").out.decode().splitlines()
-    json_lines = on_terminal(*command, "--json")
-
-    assert [line.rstrip() for line in piped] == [line.rstrip() for line in on_terminal(*command)]
-    assert piped[0].split() == ["cluster", "size", "keywords", "nearest"]
-    assert max(map(len, piped)) <= 80
-    assert program(*command).out.decode().splitlines() == json_lines
-
-
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        (("-k", 3, "--table"), "--table can be used only with reports; rows are always JSON"),
-        (("-k", 3, "--json"), "--json can be used only with reports; rows are always JSON"),
-        (("-k", 3, "--describe", "--table", "-o", "x"), "--table is for standard output"),
-    ],
-)
-def test_a_table_of_rows_or_in_a_file_is_refused(sentkit, rows, flags, problem):
-    done = sentkit("cluster", rows, *flags)
-
-    assert (done.code, done.told[0]) == (2, f"sentkit cluster: {problem}")
-
-
-def test_describe_rows_without_texts(sentkit):
-    done = sentkit("cluster", "-k", 1, "--describe", stdin=b'{"embedding":[1,0]}\n{"embedding":[1,1]}\n')
-
-    assert done.rows == [{"cluster": 0, "size": 2, "keywords": [], "nearest": [{"row": 1}, {"row": 2}]}]
-
-
 @pytest.mark.parametrize("name", ["c.safetensors", "c.jsonl"])
 @pytest.mark.parametrize("normalize", [(), ("--normalize",)])
 def test_centroids_label_rows(sentkit, rows, vectors, name, normalize):
@@ -287,62 +207,12 @@ def test_centroids_label_rows(sentkit, rows, vectors, name, normalize):
         assert seen.vectors() == pytest.approx(means, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("row", "flags", "problem"),
-    [
-        ({"_emb": "m:200000000000"}, (), "s are m (2000…), the centroids of c.jsonl are m (1000…)"),
-        ({}, (), "s are without _emb, the centroids of c.jsonl are m (1000…)"),
-        ({"embedding": [1, 0], **EMB}, (), " has 2 numbers, the centroids of c.jsonl have 3"),
-        (EMB, ("--normalize",), "s are m/n ("),
-    ],
-)
-def test_centroids_of_another_space_are_refused(sentkit, rows, jsonl, row, flags, problem):
-    sentkit("cluster", rows, "-k", 2, "--centroids", "c.jsonl")
-    line = jsonl({"embedding": [1, 0, 0], **row})
-    done = sentkit("cluster", "--from-centroids", "c.jsonl", *flags, stdin=line)
-
-    assert (done.code, done.out) == (65, b"")
-    assert done.told[0].startswith(f"sentkit cluster: -: the vector{problem}")
-
-
-def test_centroids_in_wrong_order_are_refused(sentkit, tmp_path):
-    (tmp_path / "c.jsonl").write_text('{"cluster":1,"embedding":[1,0]}\n{"cluster":0,"embedding":[0,1]}\n')
-    done = sentkit("cluster", "--from-centroids", "c.jsonl", stdin=b'{"embedding":[1,0]}')
-
-    assert done.code == 65
-    assert done.told == ['sentkit cluster: c.jsonl:1: "cluster" is 1, expected 0']
-
-
-@pytest.mark.parametrize(("distinct", "warning"), [(1, "only 1 of 3 clusters contain rows"), (3, "")])
-def test_fewer_distinct_vectors_than_clusters_are_a_warning(sentkit, jsonl, distinct, warning):
-    """Clusters without rows are removed, and the others renumbered."""
-    done = sentkit("cluster", "-k", 3, stdin=jsonl(*({"embedding": [n % distinct, 1]} for n in range(12))))
-
-    assert (done.code, {*clusters(done)}) == (0, {*range(distinct)})
-    assert (warning in done.err, bool(done.err)) == (True, bool(warning))
-
-
 def test_algorithms_with_quadratic_memory_have_a_limit(sentkit, rows, monkeypatch):
     monkeypatch.setitem(ALGORITHMS, "agglomerative", replace(ALGORITHMS["agglomerative"], max_rows=59))
     done = sentkit("cluster", rows, "-k", 3, "--algorithm", "agglomerative")
 
     problem = "sentkit cluster: rows.jsonl: 60 rows, agglomerative accepts up to 59"
     assert (done.code, done.told) == (65, [problem, "  use --algorithm kmeans"])
-
-
-@pytest.mark.parametrize("algorithm", ["kmeans", "minibatch", "agglomerative"])
-def test_one_row_is_one_cluster(sentkit, algorithm):
-    done = sentkit("cluster", "-k", 1, "--algorithm", algorithm, stdin=b'{"embedding":[1,2]}\n')
-
-    assert done.rows == [{"cluster": 0}]
-
-
-@pytest.mark.parametrize(("labels", "classes"), [(("1", 1, 1.0, 2), 2), ((True, "true", False, False), 2)])
-def test_equal_classes_of_different_types(sentkit, jsonl, labels, classes):
-    rows = jsonl(*({"embedding": [n, 1], "g": label} for n, label in enumerate(labels)))
-    (found,) = sentkit("cluster", "-k", 1, "--truth", "g", stdin=rows).rows
-
-    assert found["classes"] == classes
 
 
 def test_a_missing_library_is_named(sentkit, rows, monkeypatch):

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import os
 
 import numpy as np
 import pytest
@@ -70,16 +69,6 @@ def test_the_report_equals_a_loop(sentkit, tmp_path, form):
     assert [(each["row"], each["text"]) for each in record["worst"]] == [(n + 1, f"t{n}") for n in order[:4]]
 
 
-def test_the_percentile_is_the_lowest_cosine_that_one_percent_do_not_exceed():
-    distances = np.random.default_rng(0).uniform(0, 2, 1001) ** 3 / 4
-    histogram = differences.Distances()
-    for part in np.array_split(distances, 7):
-        histogram.add(part)
-
-    assert histogram.exceeded_by(0.01) == pytest.approx(sorted(distances)[-11], rel=2e-4)
-    assert histogram.exceeded_by(0.01) <= sorted(distances)[-11]
-
-
 def test_a_file_with_itself_is_exactly_1(sentkit, tmp_path):
     """Also with equal rows, which are ties, and with a zero vector."""
     vectors = [*normal_rows(30, 5), *[np.ones(5)] * 20, np.zeros(5)]
@@ -105,15 +94,6 @@ def test_a_rotation_keeps_neighbours(sentkit, extra):
     assert ("cosine" in record) == (not extra)
     assert extra or record["cosine"]["lowest"] < 0
     assert record["worst"] == [] if extra else len(record["worst"]) == 2
-
-
-def test_a_collapsed_side_has_no_overlap(sentkit):
-    """All its rows are ties, but they are not the neighbours of the other side."""
-    flat, vectors = saved("a.npy", np.ones((200, 4))), saved("b.npy", normal_rows(200, 4))
-    for files in ((flat, vectors), (vectors, flat)):
-        (record,) = sentkit("diff", *files).rows
-        assert record["neighbours"]["mean"] < 0.2
-        assert record["similarities"]["spearman"] is None
 
 
 def test_the_sample_is_a_part_of_all_rows(sentkit, monkeypatch):
@@ -156,16 +136,6 @@ def test_rows_match_by_a_field(sentkit, tmp_path, form):
     assert record["cosine"]["mean"] == pytest.approx(sum(cosines.values()) / 8, abs=1e-6)
     cosine = pytest.approx(cosines[worst], abs=1e-6)
     assert record["worst"] == [{"row": worst + 1, "id": worst, "text": f"t{worst}", "cosine": cosine}]
-
-
-def test_pairs_count_each_vector(sentkit, tmp_path):
-    row = {"text_a": "x", "text_b": "y", "embedding_a": [1, 0], "embedding_b": [0, 1]}
-    (tmp_path / "a.jsonl").write_text(in_jsonl(row))
-    (tmp_path / "b.jsonl").write_text(in_jsonl({**row, "embedding_b": [1, 1]}))
-    (record,) = sentkit("diff", "a.jsonl", "b.jsonl", "--worst", 5).rows
-
-    assert (record["vectors"], record["equal"]) == (2, 1)
-    assert record["worst"] == [{"row": 1, "text": "y", "cosine": pytest.approx(math.sqrt(0.5))}]
 
 
 CUBE = "an array of float64 and shape (2, 2, 2), expected numbers (rows, width)"
@@ -221,29 +191,9 @@ def test_limits_and_refusals(sentkit, tmp_path, flags, code, problem):
     assert bool(done.out) == (code in (0, 1))
 
 
-def test_names_that_are_not_utf8(sentkit, tmp_path):
-    name = os.fsdecode(b"\xff.jsonl")
-    (tmp_path / name).write_text(in_jsonl(*numbered(normal_rows(2, 2))))
-
-    assert sentkit("diff", name, name).rows[0]["a"]["file"] == "\ufffd.jsonl"
-
-
 def test_arrays_become_rows_and_vector_files(sentkit):
     saved("a.npy", np.array([[1, 2], [3, 4]], np.int16))
     rows = sentkit("cat", "a.npy").rows
     assert sentkit("cat", "a.npy", "-o", "a.safetensors").code == 0
 
     assert rows == [{"embedding": [1, 2]}, {"embedding": [3, 4]}] == sentkit("cat", "a.safetensors").rows
-
-
-def test_a_terminal_shows_tables(on_terminal, tmp_path):
-    """The report, and the rows that differ most."""
-    left, right = normal_rows(20, 3), normal_rows(20, 3, seed=1)
-    (tmp_path / "a.jsonl").write_text(in_jsonl(*numbered(left)))
-    (tmp_path / "b.jsonl").write_text(in_jsonl(*numbered(right)))
-    lines = on_terminal("diff", "a.jsonl", "b.jsonl", "--worst", 2)
-
-    assert lines[0].split() == ["measure", "value", "of"]
-    assert any(line.startswith("mean overlap of 10 neighbours ") for line in lines)
-    assert lines[-3].split() == ["row", "text", "cosine"]
-    assert max(map(len, lines)) <= 80

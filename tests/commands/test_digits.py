@@ -1,37 +1,12 @@
 """Numbers in reports have seven significant digits: vectors of float32 support no more."""
 
-import math
 import re
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from sentkit.digits import rounded, significant
-
 NUMBER = re.compile(r"-?(\d+(?:\.\d+)?)(?:e[-+]?\d+)?")
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (1 / 3, 0.3333333),
-        (2e5 / 3, 66666.67),
-        (1.0, 1.0),
-        (-1e-9 / 7, -1.428571e-10),
-        (123456789.5, 123456800.0),
-    ],
-)
-def test_seven_digits(value, expected):
-    assert significant(value) == expected
-
-
-def test_a_record_is_rounded_at_every_depth():
-    kept = {"n": 123456789, "d": None, "e": True, "f": "0.33333333333"}
-    record = {"a": 1 / 3, "b": [2 / 3, {"c": 1 / 7}], **kept}
-
-    assert rounded(record) == {"a": 0.3333333, "b": [0.6666667, {"c": 0.1428571}], **kept}
-    assert math.isnan(rounded(math.nan))
 
 
 @pytest.mark.parametrize(

@@ -132,31 +132,6 @@ def test_a_checkpoint_in_lower_case_makes_a_tokenizer_in_lower_case(sentkit, tin
     assert np.array_equal(rows[0], rows[1])
 
 
-PROMPT = "the readout prompt needs a text in a template, and distill-static encodes single tokens"
-
-
-@pytest.mark.parametrize(
-    ("flags", "code", "problem"),
-    [
-        ("--dim 99", 2, "--dim 99: the vectors have only 16 numbers"),
-        ("rows.txt", 2, "FILE and the flags of rows need --weights sif"),
-        ("--rejects /dev/null", 2, "FILE and the flags of rows need --weights sif"),
-        ("empty.txt --weights sif", 65, "no rows in empty.txt"),
-        ("blank.jsonl --weights sif", 65, "blank.jsonl: the texts have no tokens"),
-        ("--readout prompt", 2, PROMPT),
-        ("--readout cls,mean", 2, "distill-static accepts only one readout; --readout has several"),
-    ],
-)
-def test_wrong_input_is_refused(sentkit, tiny, tmp_path, flags, code, problem):
-    (tmp_path / "rows.txt").write_text("a cat\n")
-    (tmp_path / "empty.txt").write_text("")
-    (tmp_path / "blank.jsonl").write_text('{"text":" "}\n')
-    done = sentkit("distill-static", "-m", tiny, "-o", "table", *flags.split())
-
-    assert (done.code, f"sentkit distill-static: {problem}" in done.told) == (code, True)
-    assert not (tmp_path / "table").exists()
-
-
 def test_a_tokenizer_with_a_huge_number_is_bad_data(sentkit, tiny, copy_of):
     """A table with a row for each number would need more than the memory."""
     folder = copy_of(tiny)

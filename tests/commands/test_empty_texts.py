@@ -1,6 +1,5 @@
 """Empty and blank texts: their vectors are zero, and commands that compare all rows omit them."""
 
-import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -34,11 +33,9 @@ def vectors_of(path):
     "flags",
     [
         (),
-        ("--precision", "int8"),
-        ("--prompt", "query: ", "--normalize"),
+        ("--precision", "int8", "--prompt", "query: ", "--normalize"),
         ("--readout", "prompt"),
         ("--on-truncate", "chunks", "--window", "8"),
-        ("--on-truncate", "window"),
         ("-m", "static"),
     ],
     ids=" ".join,
@@ -93,8 +90,9 @@ def test_pairs_sides_readouts_and_reused_vectors(sentkit, rows):
     np.testing.assert_array_equal(vectors_of("new.safetensors"), vectors_of("old.safetensors"))
 
 
-@pytest.mark.parametrize("store", ["float32", "float16", "int8", "binary"])
-@pytest.mark.parametrize("folder", [False, True])
+@pytest.mark.parametrize(
+    ("store", "folder"), [("float32", True), ("float16", False), ("int8", False), ("binary", True)]
+)
 def test_commands_that_compare_all_rows_omit_them(sentkit, rows, store, folder):
     path = "rows/" if folder else "rows.safetensors"
     sentkit("encode", "rows.jsonl", "--store", store, "-qo", path)
@@ -151,44 +149,3 @@ def test_clusters_omit_zero_vectors(sentkit, rows):
     for name in ("silhouette", "inertia", "agreement"):
         assert [row[name] for row in counts[0]] == pytest.approx([row[name] for row in counts[1]], rel=1e-6)
     assert sentkit("cluster", "rows.safetensors", "-k", "5").code == 65
-
-
-def test_a_file_of_blank_lines_is_encoded(sentkit, rows):
-    """Each line is a row, as in cat; but nothing can be clustered, and JSONL has no rows."""
-    Path("blank.txt").write_text("\n \n")
-    Path("blank.jsonl").write_text("\n \n")
-    done = sentkit("encode", "blank.txt", "-o", "blank.safetensors")
-
-    assert done.code == 0
-    assert "2 of 2 texts are empty" in done.err
-    assert not vectors_of("blank.safetensors").any()
-    assert sentkit("search", "x", "--corpus", "blank.safetensors").rows == [{"text": "x", "hits": []}]
-    assert sentkit("cluster", "blank.safetensors", "-k", "1").code == 65
-    assert sentkit("encode", "blank.jsonl").code == 65
-    planned = sentkit("encode", "blank.txt", "-n").rows[0]
-    assert (planned["rows"], planned["tokens"], planned["batches"]) == (2, 0, 0)
-
-
-def test_the_class_gives_the_same_vectors(sentkit, rows):
-    with pytest.warns(UserWarning, match="2 of 6 texts are empty: their vectors are zero"):
-        vectors = Encoder(precision="fp32").encode(TEXTS)
-    sentkit("encode", "rows.jsonl", "--precision", "fp32", "-qo", "rows.safetensors")
-
-    assert not vectors[BLANK].any()
-    np.testing.assert_allclose(vectors, vectors_of("rows.safetensors")[:, 0], rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("suffix", ["csv", "tsv"])
-def test_only_the_first_byte_order_mark_is_removed(sentkit, tmp_path, monkeypatch, suffix):
-    """A second one belongs to the name, so a file that `cat` writes has the names of its input."""
-    monkeypatch.chdir(tmp_path)
-    row = {"\ufefftext": "a cat", "id": "1"}
-    Path("in.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n")
-    Path(f"mark.{suffix}").write_bytes(
-        b"\xef\xbb\xbf" + "text,id\na cat,1\n".replace(",", {"csv": ",", "tsv": "\t"}[suffix]).encode()
-    )
-
-    assert sentkit("cat", "in.jsonl", "-o", f"out.{suffix}").code == 0
-    assert sentkit("cat", f"out.{suffix}").rows == [row]
-    assert sentkit("cat", f"mark.{suffix}").rows == [{"text": "a cat", "id": "1"}]
-    assert sentkit("encode", f"out.{suffix}").code == 65

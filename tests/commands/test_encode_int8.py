@@ -4,19 +4,13 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file, save_file
 
 import sentkit as package
-from sentkit.errors import UsageError
-from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.vectors.store import Store
-from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.transformer import encoder as encoder_module
-from sentkit.model.transformer.encoder import TransformerEncoder
-from sentkit.model.transformer.inference import losses
 from sentkit.model.transformer.products import FASTER_INT8, gain_of_int8
-from support import ROOT, SMALL, copy_tokenizer
+from support import SMALL, copy_tokenizer
 
 needs_integers = pytest.mark.skipif(
     gain_of_int8() < FASTER_INT8, reason="this CPU has no fast products of integers"
@@ -60,33 +54,6 @@ def test_the_loss_is_recorded_and_shown(sentkit, tmp_path, on_terminal):
     assert record["precision"] == "int8"
     assert 0.99 < record["int8_cosine"]["lowest"] <= record["int8_cosine"]["mean"] < 1
     assert any("int8_cosine.lowest" in line for line in on_terminal("inspect", str(first)))
-
-
-@needs_integers
-def test_a_loss_of_each_readout_and_texts_with_a_prompt(sentkit, tmp_path):
-    readouts = ("--readout", "cls,mean,max", "--prompt", "query: ", "--max-length", "9")
-    done = sentkit("encode", "--precision", "int8", *readouts, "-o", tmp_path / "x", stdin=TEXTS)
-
-    assert done.code == 0
-    files = sorted((tmp_path / "x").glob("*.safetensors"))
-    records = [json.loads(sentkit("inspect", file, "--json").out)["spec"] for file in files]
-    assert len({str(record["int8_cosine"]) for record in records}) >= 2  # of 4 digits
-
-
-def int8_encoder(folder, options, device="cpu"):
-    checkpoint = read_checkpoint(str(folder))
-    return TransformerEncoder(checkpoint, plan_reading(checkpoint, options), device=device, precision="int8")
-
-
-@needs_integers
-def test_the_weights_do_not_depend_on_prompt_length_and_readout(bundled):
-    plans = [ReadingOptions(), ReadingOptions(prompt="query: ", max_length=12, readout="cls")]
-    blocks = [int8_encoder(bundled, plan).body.blocks[0] for plan in plans]
-
-    assert torch.equal(blocks[0].factors, blocks[1].factors)
-    [[rest, _]], [[same, _]] = blocks[0].parts, blocks[1].parts
-    assert torch.equal(rest.scales, same.scales)
-    assert (blocks[0].scale, blocks[0].zero) == (blocks[1].scale, blocks[1].zero)
 
 
 def test_without_the_instructions_a_warning_names_the_precision_that_is_used(sentkit, monkeypatch):
@@ -142,13 +109,6 @@ def test_other_models_are_refused(sentkit, tmp_path, model2vec):
         assert problem in done.err
 
 
-def test_cuda_is_refused(monkeypatch, bundled):
-    monkeypatch.setattr(encoder_module, "pick_device", lambda name: torch.device("cuda"))
-
-    with pytest.raises(UsageError, match="int8 needs --device cpu"):
-        int8_encoder(bundled, ReadingOptions(), device="cuda")
-
-
 @needs_integers
 def test_the_blocks_of_a_vector_folder_have_the_measured_loss_of_run_json(sentkit, tmp_path):
     (tmp_path / "in.txt").write_text(TEXTS)
@@ -170,19 +130,3 @@ def test_the_blocks_of_a_vector_folder_have_the_measured_loss_of_run_json(sentki
     assert Store(str(first)).spec["int8_cosine"]["lowest"] != 0.9
     assert len(sentkit("cat", folder).rows) == len(TEXTS.splitlines())  # despite the loss in the first block
     assert sentkit(*run, "--precision", "fp32", "--resume").code == 65
-
-
-def test_losses_are_cosines_of_rows():
-    exact = np.array([[1.0, 0.0], [3.0, 4.0], [0.0, 0.0]], np.float32)
-    found = np.array([[2.0, 0.0], [4.0, 3.0], [0.0, 0.0]], np.float32)
-
-    assert losses([exact], [found]) == [{"lowest": 0.0, "mean": round((1 + 24 / 25 + 0) / 3, 4)}]
-
-
-def test_calibration_texts_are_distinct_and_vary():
-    texts = (ROOT / "sentkit/model/transformer/int8_texts.txt").read_text().splitlines()
-    lengths = [len(text.split()) for text in texts]
-
-    assert len(set(texts)) == len(texts) == 64
-    assert min(lengths) == 1
-    assert max(lengths) > 90

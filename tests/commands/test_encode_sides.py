@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sentkit.errors import UsageError
 from sentkit.formats.rows.kinds import split_by_side
 from support import in_jsonl
 
@@ -38,15 +37,6 @@ def test_only_known_sides_at_the_start_or_behind_a_comma_are_sides(text, sides):
     assert split_by_side(text) == sides
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [("a=q,b=d,a=x", '"a" is given twice'), ("text_a=q,text_b=d", "the side of text_a is a")],
-)
-def test_malformed_sides_are_refused(text, problem):
-    with pytest.raises(UsageError, match=problem):
-        split_by_side(text)
-
-
 @pytest.fixture
 def words(tmp_path):
     text = "a b c d q 1 cat the sea dog runs ships sat on it query passage and"
@@ -69,7 +59,6 @@ def model(request, tiny, words, model2vec, copy_of):
 
 
 WINDOWS = ("--on-truncate", "window", "--max-length", 12, "--window", "12:2")
-CHUNKS = ("--on-truncate", "chunks", "--max-length", 9)
 
 
 @pytest.mark.parametrize("flags", [(), WINDOWS], ids=["whole", "windows"])
@@ -89,24 +78,6 @@ def test_each_column_has_the_vectors_of_its_own_prompt(sentkit, model, flags):
         assert np.array_equal(found, alone) if exact else np.abs(found - alone).max() < 2e-6
 
 
-@pytest.mark.parametrize("model", ["tiny", "words", "model2vec", "words:binary"], indirect=True)
-def test_the_bytes_are_those_of_texts_with_written_prompts(sentkit, model):
-    prompts = {"anchor": "query: ", "positive": "passage: ", "negative": "passage: "}
-    triplets = [dict(zip(prompts, (*pair, "rain"), strict=True)) for pair in PAIRS]
-    written = ({side: prompts[side] + text for side, text in row.items()} for row in triplets)
-    Path("plain.jsonl").write_text(in_jsonl(*triplets))
-    Path("written.jsonl").write_text(in_jsonl(*written))
-    given = ",".join(f"{side}={prompt}" for side, prompt in prompts.items())
-    done = sentkit("encode", "plain.jsonl", "-m", model, "--prompt", given)
-    theirs = sentkit("encode", "written.jsonl", "-m", model)
-
-    assert done.code == 0
-    for side in prompts:
-        assert np.array_equal(done.vectors(f"embedding_{side}"), theirs.vectors(f"embedding_{side}"))
-    assert {row["_emb"] for row in done.rows} == {row["_emb"] for row in theirs.rows}
-    assert done.rows[0]["negative"] == "rain"
-
-
 def test_names_by_side_are_those_of_the_checkpoint(sentkit, tiny, copy_of):
     folder = copy_of(tiny)
     (folder / "sentkit.json").write_text(json.dumps(DECLARED))
@@ -121,37 +92,6 @@ def test_names_by_side_are_those_of_the_checkpoint(sentkit, tiny, copy_of):
         'sentkit encode: the model declares no prompt with the name "passage"',
         "  available: query, document, a=x",
     ]
-
-
-@pytest.mark.parametrize(
-    ("flags", "rows", "told"),
-    [
-        (("--prompt", "a=x"), PAIRS, 'the side "b" of these rows has no prompt'),
-        (("--prompt", "a=x,b=,anchor="), PAIRS, 'these rows have no side "anchor", only a and b'),
-        (("--prompt", "anchor=x,positive="), PAIRS, 'these rows have no side "anchor", only a and b'),
-        (("--prompt", "a=x,b=y"), ["text"], "a prompt by side needs rows with several texts"),
-        (("--prompt", "a=x,b=y", *CHUNKS), ["text"], "a prompt by side needs rows with several texts"),
-        (("--prompt", "a=x,b=y", "--prompt-name", "q"), PAIRS, "--prompt and --prompt-name cannot be used"),
-    ],
-)
-@pytest.mark.parametrize("output", ["out.jsonl", "out.safetensors"])
-def test_sides_that_the_rows_do_not_have_are_refused(sentkit, words, flags, rows, told, output):
-    Path("rows.jsonl").write_text(in_jsonl({"text": "x"})) if rows == ["text"] else write("rows.jsonl", rows)
-    done = sentkit("encode", "rows.jsonl", "-m", words, *flags, "-o", output)
-
-    assert (done.code, Path(output).exists()) == (2, False)
-    assert told in done.told[0]
-
-
-def test_a_file_records_the_prompts_and_works_in_other_commands(sentkit, words):
-    sentkit("encode", write("pairs.jsonl", score=1), "-m", words, "--prompt", GIVEN, "-o", "v.safetensors")
-    [record] = sentkit("inspect", "v.safetensors", "--json").rows
-    first, second = (sentkit("cat", "v.safetensors").vectors(f"embedding_{side}") for side in "ab")
-    cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
-
-    assert record["spec"]["prompt"] == PROMPTS
-    scores = [row["similarity"] for row in sentkit("score", "v.safetensors", "--json").rows]
-    assert scores == pytest.approx(cosines, abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["float32", "int8"])

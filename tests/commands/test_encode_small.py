@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from sentkit.formats.vectors.store import Store
 from sentkit.model import find_encoder
 from sentkit.model import small_encoder as small
 from sentkit.model.encoding import encode_texts
@@ -122,40 +121,6 @@ def test_a_variable_selects_what_auto_is(sentkit, tiny, opened, monkeypatch, tmp
     assert (auto.out == exact.out) == (chosen == "fp32")
 
 
-@pytest.mark.parametrize(
-    ("flags", "visible", "kind"),
-    [
-        ([], None, TransformerEncoder),
-        ([], "", small.SmallEncoder),
-        (["--device", "cpu"], None, small.SmallEncoder),
-        (["--precision", "fp32"], None, small.SmallEncoder),
-    ],
-)
-def test_a_small_input_needs_torch_if_auto_may_be_bf16_on_a_gpu(
-    sentkit, tiny, opened, monkeypatch, tmp_path, flags, visible, kind
-):
-    """There torch decides, so that the precision does not depend on the number of rows."""
-    for name, value in (("SENTKIT_PRECISION", ""), ("CUDA_VISIBLE_DEVICES", visible)):
-        monkeypatch.setenv(name, value or "") if value is not None else monkeypatch.delenv(
-            name, raising=False
-        )
-    (tmp_path / "gpu").touch()
-    monkeypatch.setattr("sentkit.process.GPU_FILES", ("no file", str(tmp_path / "gpu")))
-    assert sentkit("encode", "-m", tiny, *flags, stdin=lines(2)).code == 0
-    assert opened == [kind]
-
-
-@pytest.mark.parametrize(("second", "kind"), [(FEW - 20, small.SmallEncoder), (FEW - 19, TransformerEncoder)])
-def test_all_files_together_are_the_input(sentkit, tiny, opened, tmp_path, second, kind):
-    (tmp_path / "a.txt").write_text(lines(20))
-    (tmp_path / "b.txt").write_text(lines(second))
-    done = sentkit("encode", "-q", "-m", tiny, "a.txt", "b.txt", "-o", "v.safetensors")
-
-    assert done.code == 0, done.err
-    assert len(Store(str(tmp_path / "v.safetensors")).mapped()) == 20 + second
-    assert opened == [kind]
-
-
 def test_the_limit_depends_on_tokens_and_the_size_of_the_model(tiny, monkeypatch):
     """A token needs 3 x (4 x 16 x 16 + 2 x 16 x 24) multiplications in the blocks."""
     model = find_encoder(str(tiny), ReadingOptions(readout="mean"), precision="fp32")
@@ -164,18 +129,6 @@ def test_the_limit_depends_on_tokens_and_the_size_of_the_model(tiny, monkeypatch
     assert isinstance(model.encoder(70), small.SmallEncoder)
     assert isinstance(model.encoder(71), TransformerEncoder)
     assert isinstance(model.encoder(), TransformerEncoder)
-
-
-@pytest.mark.parametrize("name", [pytest.param("minilm", marks=pytest.mark.slow), "bundled"])
-def test_unit_vectors_of_real_encoders(request, sentences, name):
-    reading = ReadingOptions(normalize=True)
-    model = find_encoder(str(request.getfixturevalue(name)), reading, device="cpu", precision="fp32")
-    tokens, own, theirs = model.tokenizer(sentences), model.encoder(100), model.encoder()
-    assert isinstance(own, small.SmallEncoder)
-
-    kind = {"products": "plain"} if theirs.products == "plain" else {}  # without AVX512
-    assert {**own.specs[0].full, **kind} == theirs.specs[0].full
-    assert encode_texts(tokens, own, 512)[0] == pytest.approx(encode_texts(tokens, theirs, 512)[0], abs=1e-6)
 
 
 def test_a_query_text_needs_no_torch(sentkit, tiny, opened):

@@ -190,19 +190,6 @@ def test_chunks_are_rows_with_all_other_fields(encode, tiny):
     )
 
 
-def test_chunks_need_rows_with_one_text(encode):
-    row = in_jsonl({"text_a": LONGER, "text_b": SHORT})
-    refused = encode(*CHUNKS, stdin=row)
-    named = encode(*CHUNKS, "--field", "text=text_a", stdin=row)
-
-    assert refused.code == 65
-    assert refused.told[-2:] == [
-        'sentkit encode: -:1: no "text", which a chunk needs; this row has "text_a", "text_b"',
-        "  name the field, for example --field text=text_a",
-    ]
-    assert len(named.rows) > 1
-
-
 def test_a_vector_file_has_chunks_and_the_settings(encode):
     done = encode(*CHUNKS, "-q")
     assert encode(*CHUNKS, "-q", "-o", "v.safetensors").code == 0
@@ -250,57 +237,3 @@ def test_a_text_above_the_limit_has_no_late_chunks(encode):
 
 
 # Static models
-
-
-@pytest.fixture
-def table(tmp_path):
-    (tmp_path / "w.txt").write_text("the 1 0 0\ncat 0 2 0\nsat 0 0 3\nCafé 1 2 3\n")
-    return "w.txt"
-
-
-def test_windows_of_word_vectors_without_overlap_have_the_mean_of_all_words(sentkit, table):
-    text = "the cat x sat Café the the cat x x cat"
-    flags = ("--max-length", 4, "--window", "4:4", "--on-truncate")
-    done = sentkit("encode", "-m", table, *flags, "window", stdin=text)
-
-    assert np.allclose(done.vectors(), sentkit("encode", "-m", table, stdin=text).vectors(), atol=1e-6)
-    chunks = sentkit("encode", "-m", table, *flags, "chunks", stdin=text)
-    parts = [row["text"][row["start"] : row["end"]] for row in chunks.rows]
-    assert parts == ["the cat x sat", "Café the the cat", "x x cat"]
-    assert np.array_equal(chunks.vectors(), sentkit("encode", "-m", table, stdin="\n".join(parts)).vectors())
-
-
-@pytest.mark.parametrize("kind", ["words", "model2vec"])
-def test_the_prompt_is_in_each_window_of_a_static_model(sentkit, table, model2vec, kind):
-    model = table if kind == "words" else model2vec()
-    flags = ("-m", model, "--max-length", 4, "--prompt", "cat ")
-    windows = ("--on-truncate", "chunks", "--window", "4:3")
-    done = sentkit("encode", *flags, *windows, stdin="the cat sat the the cat sat")
-    parts = [row["text"][slice(*place_of(row))] for row in done.rows]
-
-    assert parts == ["the cat sat", "the the cat", "sat"]
-    alone = sentkit("encode", *flags, stdin="\n".join(parts))
-    assert np.array_equal(done.vectors(), alone.vectors())
-
-
-@pytest.mark.parametrize(
-    ("mode", "flags", "problem"),
-    [
-        ("late", "", "--on-truncate late needs --window N"),
-        ("window", "--window 9:0", '--window "9:0"'),
-        ("", "--window 9", "--window needs --on-truncate window or chunks or late"),
-        ("window", "--window 129", "--window 129: the maximum length is 128 tokens"),
-        ("window", "--window 2", "a window of 2 tokens is too small: the special tokens"),
-        ("window", "--window 9:8", "a stride of 8: a window of 9 tokens has 7 of the text, so that texts"),
-        ("late", "--window 9 --readout cls", '--on-truncate late cannot be used with the readout "cls"'),
-        ("window", "-m words:binary", "--on-truncate window cannot be used with words:binary"),
-        ("window", "-m w.txt", "this model has no maximum length, so no text is split"),
-        ("late", "--window 9 -m w.txt", "--on-truncate late: w.txt is a static model, whose words have no"),
-    ],
-)
-def test_flags_that_do_not_fit_are_wrong_usage(sentkit, tiny, table, mode, flags, problem):
-    given = ("--on-truncate", mode, *flags.split()) if mode else flags.split()
-    model = () if "-m" in flags else ("-m", tiny)
-    done = sentkit("encode", "-q", *model, *given, stdin="a")
-
-    assert (done.code, done.told[0].startswith(f"sentkit encode: {problem}")) == (2, True)

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from sentkit.training.base import open_named
-from sentkit.training.loop.optimizers import decays
 from sentkit.training.loop.trainer import Trainer
 from support import SMALL, contents, copy_tokenizer
 
@@ -87,22 +85,6 @@ def test_every_readout_is_that_of_transformers_with_and_without_torch(sentkit, f
             assert "through transformers" not in found.err
 
 
-def test_integers_are_near(sentkit, folder):
-    flags = ("--device", "cpu", "--precision", "int8", "-q")
-    found = sentkit("encode", "-m", folder, *flags, stdin=stdin()).vectors()
-    exact = expected(folder)
-
-    cosines = (found * exact).sum(1) / np.linalg.norm(found, axis=1) / np.linalg.norm(exact, axis=1)
-    assert cosines.min() > 0.98
-
-
-def test_inspect_says_that_it_is_packed(sentkit, folder, family):
-    record = json.loads(sentkit("inspect", folder, "--json").out)
-
-    assert (record["architecture"], record["runs"]) == (family, "packed")
-    assert (record["layers"], record["width"], record["heads"]) == (3, 16, 2)
-
-
 @pytest.mark.parametrize(
     "settings", [(), ("--set", "lora=2", "--set", "lora_layers=all")], ids=["all", "lora"]
 )
@@ -137,6 +119,7 @@ def test_a_trained_model_is_read_by_both_libraries_and_a_stopped_run_resumes(
     np.testing.assert_allclose(found, ours, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [("mlm", "--set", "head=fresh"), ("tsdae",), ("consert",)], ids=" ".join)
 def test_methods_with_a_head_a_decoder_or_other_views_learn(sentkit, folder, tmp_path, method):
     """The loss of the last steps is below the first one."""
@@ -151,24 +134,6 @@ def test_methods_with_a_head_a_decoder_or_other_views_learn(sentkit, folder, tmp
     assert np.isfinite(losses).all()
     assert np.mean(losses[-5:]) < losses[0]
     assert np.isfinite(expected("out")).all()
-
-
-def test_norms_have_no_weight_decay(folder):
-    body = open_named(str(folder), 32).body(None)
-
-    norms = [name for name, weight in body.named_parameters() if weight.ndim == 1]
-    assert not any(decays(name) for name in norms)
-    assert all(decays(name) for name, weight in body.named_parameters() if weight.ndim > 1)
-
-
-@pytest.mark.parametrize("family", ["modernbert"])
-def test_a_head_of_modernbert_is_not_trained(sentkit, folder, tmp_path):
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text("".join(json.dumps({"text": text, "label": text[0]}) + "\n" for text in TEXTS))
-    done = sentkit("train", "classify", rows, "-m", folder, "-o", "out", "-q")
-
-    assert done.code == 2
-    assert "train classify does not support modernbert" in done.err
 
 
 def test_an_export_is_read_by_both_libraries(sentkit, folder, tmp_path):
@@ -266,6 +231,7 @@ def test_xlm_roberta_with_long_positions_has_the_vectors_of_sentence_transformer
         np.testing.assert_allclose(found, theirs, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_text_of_8192_tokens_of_modernbert_needs_little_memory(tmp_path):
     """Scores of all pairs of tokens would need 2 heads x 8,192 x 8,192 x 4 = 537 million bytes."""
     import transformers

@@ -1,7 +1,6 @@
 """`sentkit predict` with damaged classifiers: rows that are JSON, or an error that blames the files."""
 
 import json
-import shutil
 from functools import partial
 
 import numpy as np
@@ -12,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostile import ODD, mutated, places, replaced
-from support import make_classifier, write_small_tokenizer
 
-SIZES = st.sampled_from([-5, 2, 10**9, [[1]], {"0": "a", "1": "a"}, "regression", "gelu", 1e-12])
 INPUTS = 3000  # of each slow test
 WEIGHTS = {"weight": np.ones((2, 3)), "bias": np.ones(2)}
 NUMBERS = st.sampled_from([0.0, -1.5, 1e308, 3e38, np.inf, -np.inf, np.nan])
@@ -66,42 +63,3 @@ def test_any_value_in_a_saved_probe(sentkit, tmp_path, data):
     flags = data.draw(st.sampled_from([[], ["--all"], ["--rejects", "/dev/null"], ["--name", "p"]]))
 
     answers_are_json(partial(sentkit, stdin=rows), "c.safetensors", *flags)
-
-
-OF_CLASSIFIERS = {
-    "problem_type": "single_label_classification",
-    "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"},
-    "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "outputs"), [("bert", 2), ("bert", 1), ("deberta-v2", 2)])
-@settings(max_examples=INPUTS // 3)
-@given(data=st.data())
-def test_any_value_in_a_classifier(sentkit, tmp_path, kind, outputs, data):
-    """One value of config.json is another, or one tensor; also of a CrossEncoder."""
-    plain = tmp_path / "plain"
-    if not plain.exists():
-        make_classifier(kind, outputs, plain, vocab_size=write_small_tokenizer(tmp_path / "tokens"))
-        shutil.copytree(tmp_path / "tokens", plain, dirs_exist_ok=True)
-    folder = tmp_path / "changed"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(plain, folder)
-    config = json.loads((folder / "config.json").read_text())
-    config |= {name: OF_CLASSIFIERS[name] for name in data.draw(st.sets(st.sampled_from([*OF_CLASSIFIERS])))}
-    if data.draw(st.booleans()):
-        config = replaced(config, data.draw(st.sampled_from(places(config))), data.draw(ODD | SIZES))
-    (folder / "config.json").write_text(json.dumps(config))
-    if data.draw(st.booleans()):
-        tensors = safetensors.numpy.load_file(folder / "model.safetensors")
-        name = data.draw(st.sampled_from(sorted(tensors)))
-        tensors[name] = data.draw(arrays(tensors[name]))
-        safetensors.numpy.save_file(tensors, folder / "model.safetensors")
-    if data.draw(st.booleans()):
-        declared = {"model_type": "CrossEncoder", "activation_fn": data.draw(ODD)}
-        (folder / "config_sentence_transformers.json").write_text(json.dumps(declared))
-    flags = data.draw(st.sampled_from([[], ["--all"], ["--precision", "bf16"], ["--rejects", "/dev/null"]]))
-    run = partial(sentkit, stdin=b'{"text":"a cat"}\n{"text":"a dog runs"}\n')
-
-    answers_are_json(run, folder, *flags, "-q")

@@ -1,11 +1,8 @@
 """`mine`: negatives, forms of rows, and refusals."""
 
-from unittest.mock import Mock
-
 import numpy as np
 import pytest
 
-from sentkit.commands.mine import judge_of
 from support import BY_HAND, make_classifier
 
 FIELDS = ("anchor", "positive")
@@ -151,40 +148,6 @@ def test_a_judge_drops_candidates_as_a_loop_does(sentkit, judge, jsonl, tmp_path
     assert done.told[0].endswith(f", {above} above the margin, {dropped} above it for the judge")
 
 
-@pytest.mark.parametrize(("device", "expected"), [("cpu", "auto"), ("cuda:1", "cuda:1")])
-def test_a_judge_runs_on_the_gpu_of_the_command(monkeypatch, device, expected):
-    model = Mock()
-    model.return_value.answers.classes = ()
-    monkeypatch.setattr("sentkit.model.classifier.ClassifierModel", model)
-    judge_of("j", device)
-
-    assert model.call_args.args == ("j", expected, "auto")
-
-
-@pytest.mark.parametrize(
-    ("model", "code", "problem"),
-    [
-        ("tiny", 65, "not a classifier: config.json has"),
-        ("classifier", 65, "a classifier of 3 classes; a judge has one output, a score"),
-        ("absent", 66, "absent: no such"),
-    ],
-)
-def test_a_judge_that_is_no_reranker_is_refused(sentkit, few, tiny, classifier, model, code, problem):
-    path = {"tiny": tiny, "classifier": classifier}.get(model, model)
-    done = sentkit("mine", "--corpus", few, "--judge", path, stdin="")
-
-    assert (done.code, problem in done.err) == (code, True)
-
-
-def test_triplets_are_the_negatives_row_by_row(sentkit, corpus, rows):
-    lists = sentkit("mine", "--corpus", corpus, stdin=rows)
-    done = sentkit("mine", "--corpus", corpus, "--triplets", stdin=rows)
-
-    assert done.rows == [
-        {**row, "negative": negative} for row in lists.rows for negative in row.pop("negatives")
-    ]
-
-
 def test_all_forms_of_inputs_give_the_same_negatives(sentkit, tiny, tmp_path, jsonl):
     """Rows and vector files; pairs with other names; and a corpus of the pairs themselves."""
     words = ["a cat", "a dog", "the sea", "a tree", "the sun", "a dog", "rain", "a red cat"]
@@ -209,55 +172,3 @@ def test_all_forms_of_inputs_give_the_same_negatives(sentkit, tiny, tmp_path, js
     assert {(done.code, done.err) for done in found} == {(0, "")}
     assert any(row["negatives"] for row in found[0].rows)
     assert len({done.out for done in found}) == 1
-
-
-VECTORS = '"embedding_a":[1,0],"embedding_b":[0.8,0.6]'
-
-
-@pytest.fixture
-def few(tmp_path):
-    """A corpus of three texts."""
-    lines = ('{"text":"x\\u00e9","embedding":[0.6,0.8]}', '{"entry":"y","embedding":[0,1]}', "")
-    (tmp_path / "few.jsonl").write_text("\n".join(lines))
-    return "few.jsonl"
-
-
-def test_other_fields_keep_their_bytes(sentkit, few):
-    """The names of the texts change in place, and the values keep their spelling."""
-    row = f'{{"id":12345678901234567890, "text_b": "caf\\u00e9" ,"x": 1.10,"text_a":"A",{VECTORS}}}'
-    done = sentkit("mine", "--corpus", few, "-q", stdin=row)
-
-    kept = '{"id":12345678901234567890, "positive": "caf\\u00e9" ,"x": 1.10,"anchor":"A"'
-    assert done.out.decode() == kept + ',"negatives":["xé","y"]}\n'
-
-
-@pytest.mark.parametrize("name", ["negative", "negatives", "anchor"])
-def test_fields_of_the_output_are_refused_or_replaced(sentkit, few, name):
-    row = f'{{"{name}":"old","text_a":"a","text_b":"b",{VECTORS}}}'
-    refused = sentkit("mine", "--corpus", few, stdin=row)
-    replaced = sentkit("mine", "--corpus", few, "-q", "--replace", stdin=row)
-
-    problem = f'sentkit mine: -:1: field "{name}" already exists'
-    assert (refused.code, refused.told) == (65, [problem, "  use --replace to overwrite it"])
-    assert replaced.out == '{"anchor":"a","positive":"b","negatives":["xé","y"]}\n'.encode()
-
-
-def test_a_pair_without_a_negative_has_an_empty_list(sentkit, few):
-    row = '{"text_a":"a","text_b":"b","embedding_a":[0,1],"embedding_b":[1,0]}'
-    done, none = (sentkit("mine", "--corpus", few, *form, stdin=row) for form in ((), ("--triplets",)))
-
-    assert done.rows[0]["negatives"] == []
-    assert none.out == b""
-    assert done.told[-1] == (
-        "sentkit mine: warning: 1 pairs have no negatives; a larger --margin or a smaller --skip allows more"
-    )
-
-
-def test_the_order_of_reading_does_not_matter(sentkit, corpus, rows, tmp_path):
-    """A file is read in large blocks, a pipe in small ones first."""
-    (tmp_path / "rows.jsonl").write_bytes(rows * 40)
-    piped = sentkit("mine", "--corpus", corpus, stdin=rows * 40)
-    named = sentkit("mine", "rows.jsonl", "--corpus", corpus)
-
-    assert piped.out == named.out
-    assert len(piped.rows) == 400

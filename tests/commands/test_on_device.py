@@ -1,6 +1,5 @@
 """`--device` of commands that compare vectors: the same bytes. The device is the CPU of torch."""
 
-import re
 from itertools import pairwise
 
 import numpy as np
@@ -119,52 +118,3 @@ def test_signs_and_distances_are_compared_on_the_cpu(sentkit, tmp_path, blocks):
         command = ["search", "two cats", "--precision", "fp32", "--corpus", *words]
         assert sentkit(*command, "--device", "cuda") == sentkit(*command)
     assert not blocks
-
-
-@pytest.mark.usefixtures("files")
-@pytest.mark.parametrize(
-    ("words", "code", "problem"),
-    [
-        (f"{SEARCH} rows.jsonl --device tpu", 2, 'unknown device "tpu"'),
-        ("mine pairs.jsonl --corpus rows.jsonl --device gpu", 2, 'unknown device "gpu"'),
-        ("duplicates rows.jsonl --threshold 0.9 --device cuda:x", 2, 'unknown device "cuda:x"'),
-        ("cluster rows.jsonl -k 2 --device CPU", 2, 'unknown device "CPU"'),
-        (f"{SEARCH} rows.jsonl --device cuda:99", 69, 'device "cuda:99": there '),
-        ("mine pairs.jsonl --corpus rows.jsonl --device cuda:99", 69, 'device "cuda:99": there '),
-        ("duplicates rows.jsonl --threshold 0.9 --device cuda:99", 69, 'device "cuda:99": there '),
-        ("cluster rows.jsonl -k 2 --device cuda:99", 69, 'device "cuda:99": there '),
-        (f"{SEARCH} rows.jsonl --metric manhattan --device cuda", 2, "--device without TEXT needs --metric"),
-        (f"{SEARCH} binary.safetensors --device cuda", 2, "--device without TEXT needs --metric"),
-        (
-            "mine pairs.jsonl --corpus rows.jsonl --metric euclidean --device cuda",
-            2,
-            "--device cannot be used with --metric euclidean or manhattan, which the CPU compares",
-        ),
-        (
-            "cluster rows.jsonl -k 2 --algorithm agglomerative --device cuda",
-            2,
-            "--device cannot be used with --algorithm agglomerative or hdbscan, which runs on the CPU",
-        ),
-        (f"{SEARCH} rows.jsonl --precision fp32", 2, "--precision needs TEXT"),
-    ],
-)
-def test_refusals(sentkit, words, code, problem, monkeypatch):
-    if words.startswith(SEARCH) and words.endswith("cuda"):
-        monkeypatch.setattr("sentkit.model.transformer.device.pick_device", lambda name: torch.device("cpu"))
-    done = sentkit(*words.split())
-
-    assert (done.code, done.out) == (code, b"")
-    assert re.sub(r"^sentkit \w+: ", "", done.told[0]).startswith(problem)
-    if code == 69:
-        assert done.told[1] == "  use --device cpu"
-
-
-@pytest.mark.usefixtures("files")
-def test_auto_is_the_cpu_without_a_gpu(sentkit, monkeypatch):
-    monkeypatch.setattr("sentkit.flags.options.may_have_gpu", lambda: False)
-    words = ["duplicates", "rows.jsonl", "--threshold", "0.9"]
-    expected = sentkit(*words)
-    monkeypatch.setattr("sentkit.model.transformer.device.pick_device", None)
-
-    assert sentkit(*words, "--device", "auto") == expected
-    assert sentkit(*words, "--device", "cpu") == expected

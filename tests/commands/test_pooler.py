@@ -151,32 +151,6 @@ def test_an_export_is_read_alike_by_sentence_transformers(
     assert np.abs(bare.vectors() - theirs).max() < 1e-5
 
 
-def test_an_export_of_another_readout_keeps_the_record(sentkit, saying, few):
-    """So that the pooler is still read rightly on request."""
-    folder = saying({"activation": "gelu", "readout": "pooler:cls", "lands_in": LANDING})
-    sentkit("export", "-q", "-m", folder, "--readout", "cls", "-o", "made")
-    one, other = (
-        sentkit("encode", "-m", model, "--readout", "pooler", "--precision", "fp32", stdin="\n".join(few))
-        for model in (folder, "made")
-    )
-
-    assert np.array_equal(one.vectors(), other.vectors())
-    assert one.rows[0]["_emb"].rpartition(">")[2] == other.rows[0]["_emb"].rpartition(">")[2]
-
-
-def test_an_activation_without_a_stock_module_is_not_said(sentkit, saying, tmp_path):
-    folder = saying({"activation": "gelu_tanh"})
-    done = sentkit("export", "-m", folder, "--readout", "pooler", "-o", "made")
-
-    assert done.code == 0
-    assert done.told[0].startswith("sentkit export: warning: modules.json was not written: ")
-    assert not (tmp_path / "made/modules.json").exists()
-    one, other = (
-        sentkit("encode", "-m", model, "--readout", "pooler", stdin="a cat\n") for model in (folder, "made")
-    )
-    assert one.rows[0]["embedding"] == other.rows[0]["embedding"]
-
-
 HOSTILE = ["gelu", None, {"activation": 7}, {"activation": "exec"}, {"readout": "cls"}]
 HOSTILE += [{"readout": "no such"}, {"readout": "pooler:cls", "lands_in": "0123456789AB"}]
 HOSTILE += [{"lands_in": LANDING}]

@@ -45,10 +45,7 @@ def softmax(row):
     ("kind", "columns"),
     [
         *(("bert", 1), ("modernbert", 1)),
-        *(
-            (kind, 2)
-            for kind in ("bert", "roberta", "distilbert", "electra", "mpnet", "deberta-v2", "modernbert")
-        ),
+        *((kind, 2) for kind in ("roberta", "distilbert", "mpnet", "deberta-v2", "modernbert")),
     ],
 )
 def test_probabilities_are_those_of_transformers(sentkit, tmp_path, kind, columns):
@@ -278,7 +275,7 @@ def test_a_damaged_classifier_is_bad_data(sentkit, changed, problem):
     assert (done.code, done.told[0]) == (65, f"sentkit predict: c.safetensors: {problem}")
 
 
-UNUSABLE = "an output of the classifier is NaN or infinity"
+INF, UNUSABLE = np.inf, "an output of the classifier is NaN or infinity"
 
 
 def test_outputs_of_a_probe_that_overflow_are_bad_rows(sentkit):
@@ -295,9 +292,15 @@ def test_outputs_of_a_probe_that_overflow_are_bad_rows(sentkit):
     assert done.told[0].endswith("bad.jsonl: 1; the first is -:1: " + UNUSABLE)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
-@pytest.mark.parametrize("kind", ["bert", "deberta-v2"])
-@pytest.mark.parametrize("value", [np.inf, 3e38])
+@pytest.mark.parametrize(
+    ("kind", "precision", "value"),
+    [
+        ("bert", "fp32", np.inf),
+        ("bert", "int8", np.inf),
+        ("bert", "bf16", 3e38),
+        ("deberta-v2", "fp32", 3e38),
+    ],
+)
 def test_outputs_of_a_checkpoint_that_are_not_finite_are_bad_rows(sentkit, tmp_path, kind, value, precision):
     folder = make_classifier(kind, 3, tmp_path / "model")
     tensors = load_file(folder / "model.safetensors")
@@ -305,94 +308,16 @@ def test_outputs_of_a_checkpoint_that_are_not_finite_are_bad_rows(sentkit, tmp_p
     save_file(tensors, folder / "model.safetensors")
     done = sentkit("predict", "-m", folder, "--precision", precision, "-q", stdin='{"text":"a cat"}\n')
 
-    assert (done.code, done.out) == ((2 if (kind, precision) == ("deberta-v2", "int8") else 65), b"")
-    assert done.code == 2 or done.told == [f"sentkit predict: -:1: {UNUSABLE}"]
+    assert (done.code, done.out, done.told) == (65, b"", [f"sentkit predict: -:1: {UNUSABLE}"])
 
 
-def test_a_value_of_a_checkpoint_that_only_a_run_reads_is_refused(sentkit, tmp_path):
-    """transformers looks up this function when a text is read."""
-    path = make_classifier("deberta-v2", 2, tmp_path / "model") / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"pooler_hidden_act": "unknown"}))
-    done = sentkit("predict", "-m", tmp_path / "model", stdin='{"text":"a cat"}\n')
+@pytest.mark.parametrize("labels", [{0: "a", 1: "a"}, {0: "a", 1: None}], ids=str)
+def test_labels_of_a_checkpoint_are_different_strings(sentkit, tmp_path, labels):
+    path = make_classifier("bert", 2, tmp_path / "model") / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"id2label": labels}))
+    done = sentkit("predict", "-m", tmp_path / "model", "-q", stdin='{"text":"a cat"}\n')
 
-    assert done.code == 65
-    assert "model: transformers cannot load the model: 'unknown'" in done.err
-
-
-@pytest.mark.parametrize(("padding", "code"), [(-1, 0), (10**6, 65)])
-def test_an_unusable_token_of_padding_changes_nothing(sentkit, tmp_path, padding, code):
-    """Padding is masked. transformers refuses a number above the vocabulary."""
-    path, texts = (
-        make_classifier("deberta-v2", 2, tmp_path / "model") / "config.json",
-        "a cat\na dog sleeps on a mat\n",
-    )
-    expected = sentkit("predict", "-m", tmp_path / "model", stdin=texts)
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"pad_token_id": padding}))
-    done = sentkit("predict", "-m", tmp_path / "model", stdin=texts)
-
-    assert expected.code == 0
-    assert (done.code, done.out) == (code, b"" if code else expected.out)
-
-
-@pytest.mark.parametrize(
-    ("config", "flags", "code", "problem"),
-    [
-        ({"id2label": {0: "a", 1: "a"}}, (), 65, '"id2label" has equal labels, or one that is not a string'),
-        ({"id2label": {0: "a", 1: None}}, (), 65, '"id2label" has equal labels, or one that is not a string'),
-        ({}, ("--name", "probability"), 2, "--name probability: this field is for the probability"),
-        ({}, ("--all", "--name", "probabilities"), 2, "--name probabilities: this field is for"),
-        ({}, ("--all", "--name", "probability"), 0, ""),
-    ],
-)
-def test_no_object_has_two_equal_names(sentkit, tmp_path, config, flags, code, problem):
-    folder = make_classifier("bert", 2, tmp_path / "model")
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | config))
-    done = sentkit("predict", "-m", folder, *flags, "-q", stdin='{"text":"a cat"}\n')
-
-    assert done.code == code
-    assert problem in done.err
-    assert done.code or list(done.rows[0]) == ["text", "probability", "probabilities"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "code", "told"),
-    [
-        (("-m", "tiny"), 65, "tiny: not a classifier: config.json has"),
-        (("-m", "nano"), 65, "nano: not a classifier: config.json has"),
-        (("-m", "absent"), 66, "absent: no such"),
-        (("-m", "tiny", "-o", "x.safetensors"), 2, "x.safetensors: this output cannot be a vector file"),
-        (("-m", "tiny", "--name", 'a"b'), 2, "expected a printable name"),
-    ],
-)
-def test_wrong_models_and_flags_are_refused(sentkit, tiny, tmp_path, flags, code, told):
-    flags = [str(tiny) if word == "tiny" else word for word in flags]
-    done = sentkit("predict", *flags, stdin='{"text":"a"}\n')
-
-    assert done.code == code
-    assert told.replace("tiny", str(tiny)) in done.told[0]
-
-
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        (("--head", "senteval"), "a classifier needs --head logreg, without --few-shot"),
-        (("--few-shot", "2"), "a classifier needs --head logreg, without --few-shot"),
-        (("b.jsonl",), "one TRAIN file makes one classifier; 2 are given"),
-    ],
-)
-def test_a_probe_of_another_kind_is_not_saved(sentkit, flags, problem):
-    done = sentkit("probe", "a.jsonl", "--label", "label", "-o", "c.safetensors", *flags)
-
-    assert (done.code, done.told[0]) == (2, f"sentkit probe: -o c.safetensors: {problem}")
-
-
-def test_triplets_are_bad_rows(sentkit, classifier):
-    row = {"anchor": "a", "positive": "b", "negative": "c"}
-    done = sentkit("predict", "-m", classifier, "--rejects", "bad.jsonl", stdin=in_jsonl(row))
-
-    assert done.code == 65
-    assert "this row is a triplet; a classifier reads sentences and pairs" in done.err
+    assert (done.code, '"id2label" has equal labels, or one that is not a string' in done.err) == (65, True)
 
 
 @pytest.mark.parametrize("source", ["v.jsonl", "v.safetensors"])

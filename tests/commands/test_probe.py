@@ -132,16 +132,6 @@ def test_the_network_learns(sentkit, held, head, hidden, monkeypatch):
     assert done.out == sentkit(*given, "--penalties", "1e-4").out
 
 
-def test_each_file_has_a_report(sentkit, held):
-    """Several TRAIN may be of different spaces."""
-    held("a.jsonl", 1)
-    held("b.jsonl", 2, names=("x", "y", "z"))
-    given = (*LABEL, "--few-shot", "2")
-    both = sentkit("probe", "a.jsonl", "b.jsonl", *given)
-
-    assert both.out == sentkit("probe", "a.jsonl", *given).out + sentkit("probe", "b.jsonl", *given).out
-
-
 def test_fits_that_do_not_converge_are_a_warning(sentkit, held, jsonl, monkeypatch):
     """Also those of a network that diverges."""
     held("a.jsonl", 1)
@@ -190,45 +180,6 @@ def test_the_number_of_folds_that_the_classes_allow(sentkit, held, count, advice
     assert sentkit("probe", "a.jsonl", *LABEL).told[1] == f"  {advice}"
 
 
-SPACES = "the vectors of this row are m (2000…), the vectors of the first row are m (1000…)"
-
-
-@pytest.mark.parametrize(
-    ("row", "problem"),
-    [
-        ({"embedding": [1, 2, 3], "_emb": "m:200000000000"}, SPACES),
-        ({"embedding": [1, 2]}, "this vector has 2 numbers, the vector of the first row has 3"),
-        ({"embedding_a": [1, 2, 3], "embedding_b": [1, 2, 3]}, '"embedding" is missing'),
-    ],
-    ids=["space", "width", "pairs"],
-)
-def test_test_rows_must_fit_the_training_rows(sentkit, held, tmp_path, jsonl, row, problem):
-    held("a.jsonl", 1)
-    (tmp_path / "b.jsonl").write_bytes(jsonl({"kind": "no", "_emb": "m:100000000000", **row}))
-    done = sentkit("probe", "a.jsonl", "--test", "b.jsonl", *LABEL)
-
-    assert (done.code, problem in done.told[0]) == (65, True)
-    assert done.told[0].startswith("sentkit probe: b.jsonl:1: ")
-
-
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        ("b.jsonl --test a.jsonl", "--test accepts only one TRAIN file; 2 are given"),
-        ("--test - --dev -", "standard input can be read only once"),
-        ("--test a.jsonl --folds 2 --penalties 8", "--folds has no effect with --test and one value of"),
-        ("--folds 2", "--folds 2: expected at least 3, because the penalty"),
-        ("--penalties 1,-2", '--penalties "1,-2"'),
-    ],
-)
-def test_invalid_flags(sentkit, held, flags, problem):
-    held("a.jsonl", 1)
-    done = sentkit("probe", "a.jsonl", *LABEL, *flags.split())
-
-    assert done.code == 2
-    assert done.told[0].startswith(f"sentkit probe: {problem}")
-
-
 def test_ctrl_c_ends_the_command(held, tmp_path):
     """One line of message, although fits are running."""
     held("a.jsonl", 1, 600)
@@ -273,11 +224,3 @@ def test_a_single_penalty_is_not_chosen(sentkit, held, test, monkeypatch):
 
     assert "penalty" not in found["protocol"]
     assert found["choosing"] == [] if test else found["accuracies"] == expected
-
-
-def test_an_error_in_a_later_file_keeps_earlier_reports(sentkit, held):
-    held("a.jsonl", 1)
-    held("b.jsonl", 2, names=("yes",))
-    done = sentkit("probe", "a.jsonl", "b.jsonl", *LABEL, "--folds", 3, "--penalties", 1)
-
-    assert (done.code, [row["file"] for row in done.rows]) == (65, ["a.jsonl"])

@@ -1,50 +1,46 @@
-"""The program as the shell sees it: pipes, signals, terminals, full disks, closed streams."""
+"""The program as the shell sees it: pipes, signals, terminals, full disks, closed streams, hostile names."""
 
 import os
 import pty
 import resource
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from sentkit.console import Console
+from sentkit.escaping import escape
 from support import ROOT, heed_signals
 
 PAIR = b'{"embedding_a":[1,0],"embedding_b":[0.6,0.8]}\n'
 ROW = b'{"text":"a cat"}\n'
 ENTRY = b'{"entry":"cat","definition":"an animal"}\n'
-COMMANDS = (
-    pytest.param(("encode", "-m", "TINY"), ROW, id="encode"),
-    pytest.param(("build-entries", "-m", "TINY"), ENTRY, id="build-entries"),
-    pytest.param(("score",), PAIR, id="score"),
-    pytest.param(("cat",), ROW, id="cat"),
-)
-every = pytest.mark.parametrize(("command", "row"), COMMANDS)
+COMMANDS = {"encode -m TINY": ROW, "build-entries -m TINY": ENTRY, "score": PAIR, "cat": ROW}
 
 
 def named(command, model):
-    """The words of a command, with this model."""
-    return [str(model) if word == "TINY" else word for word in command]
-
-
-@pytest.fixture(scope="module")
-def words(tmp_path_factory):
-    """Word vectors: a new process need not import torch."""
-    path = tmp_path_factory.mktemp("words") / "words.txt"
-    path.write_text("a 1 0\ncat 0 1\nan 1 1\nanimal 1 2\n")
-    return path
+    return [str(model) if word == "TINY" else word for word in command.split()]
 
 
 @pytest.fixture
-def started(tmp_path, words):
-    """A process of the program, its streams as pipes; ended with the test at the latest."""
+def started(tmp_path):
+    """A process of the program with word vectors, its streams as pipes; ended with the test at the latest."""
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words/w.txt").write_text("a 1 0\ncat 0 1\n")
     running = []
 
-    def start(*arguments, **streams):
+    def start(*arguments, ignored=(), **streams):
+        def dispositions():
+            heed_signals()
+            for number in ignored:
+                signal.signal(number, signal.SIG_IGN)
+
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | streams
-        program = [sys.executable, "-m", "sentkit", *named(arguments, words)]
-        running.append(subprocess.Popen(program, cwd=tmp_path, preexec_fn=heed_signals, **pipes))
+        program = [sys.executable, "-m", "sentkit", *arguments]
+        running.append(subprocess.Popen(program, cwd=tmp_path, preexec_fn=dispositions, **pipes))
         return running[-1]
 
     yield start
@@ -53,68 +49,64 @@ def started(tmp_path, words):
         process.communicate()
 
 
-@pytest.mark.parametrize(
-    ("command", "row", "reader"),
-    [(*each.values, reader) for each, reader in zip(COMMANDS, ["head -1", "true"] * 2, strict=True)],
-)
-def test_a_reader_that_closes_the_pipe_is_no_error(forked_shell, tiny, tmp_path, command, row, reader):
+def write_a_row(tmp_path, process, row=ROW):
+    """And wait for the output."""
+    process.stdin.write(row)
+    process.stdin.flush()
+    while not list(tmp_path.glob("*out.jsonl*")) + list(tmp_path.glob(".*out.jsonl*")):
+        assert process.poll() is None
+        time.sleep(0.05)
+
+
+# Pipes and full disks.
+
+
+@pytest.mark.parametrize(("command", "reader"), [*zip(COMMANDS, ["head -1", "true"] * 2, strict=True)])
+def test_a_reader_that_closes_the_pipe_is_no_error(forked_shell, tiny, tmp_path, command, reader):
     """`| head -1` is quiet and 0, also where the whole pipe must succeed."""
-    (tmp_path / "rows.jsonl").write_bytes(row * 20_000)
+    (tmp_path / "rows.jsonl").write_bytes(COMMANDS[command] * 20_000)
     done = forked_shell(f"sentkit {' '.join(named(command, tiny))} -q rows.jsonl | {reader}")
 
     assert (done.code, done.err) == (0, "")
     assert done.out.count(b"\n") == (reader == "head -1")
 
 
-def test_a_reader_that_leaves_at_once_does_not_wait_for_a_slow_writer(shell):
-    """A small result is written at the end, into a pipe without a reader."""
-    done = shell("sentkit inspect nano | true; sentkit --version | true; sentkit encode --help | true")
+def test_a_reader_that_leaves_at_once_does_not_wait_for_a_slow_writer(forked_shell, tmp_path):
+    """A small result is written at the end, into a pipe without a reader; the side output stays."""
+    (tmp_path / "v.jsonl").write_bytes(b'{"text":"a cat","embedding":[1,2]}\n' * 3)
+    commands = ("inspect nano", "--version", "encode --help", "cluster -k 1 v.jsonl --centroids c.jsonl")
+    done = forked_shell("; ".join(f"sentkit {command} | true" for command in commands))
 
     assert (done.code, done.err) == (0, "")
-
-
-def test_a_terminal_on_standard_input_is_wrong_usage(started):
-    """A terminal as input is an error, because nobody types rows."""
-    _, terminal = pty.openpty()
-    process = started("encode", "-m", "TINY", stdin=terminal)
-    _, told = process.communicate()
-
-    assert process.returncode == 2
-    problem = "sentkit encode: standard input is a terminal"
-    assert told.decode().splitlines()[-2:] == [problem, "  name a FILE, or pipe rows into the command"]
+    assert (tmp_path / "c.jsonl").read_text().count("\n") == 1
 
 
 NUMBERED = (
     b'{"embedding_a":[1,0],"embedding_b":[0,1],"g":1}\n{"embedding_a":[1,0],"embedding_b":[1,0],"g":2}\n'
 )
-DATA = (
-    *COMMANDS,
-    pytest.param(("score", "--gold", "g"), NUMBERED, id="gold"),
-    pytest.param(("encode", "-n", "-m", "TINY"), ROW, id="dry-run"),
-    pytest.param(("inspect", "TINY"), b"", id="inspect"),
+
+
+@pytest.mark.parametrize(
+    ("command", "row"),
+    [("encode -m TINY", ROW), ("score", PAIR), ("inspect TINY", b""), ("score --gold g", NUMBERED)],
 )
-WORDS = (pytest.param(("--version",), b"", id="version"), pytest.param(("cat", "--help"), b"", id="help"))
-
-
-@pytest.mark.parametrize(("command", "row"), [*DATA[::2], *WORDS])
 def test_a_full_disk_behind_standard_output_is_74(program, forked_program, tiny, command, row):
     """One line, for every kind of output."""
     with Path("/dev/full").open("wb") as full:
         streams = {"capture_output": False, "stdout": full, "stderr": subprocess.PIPE}
         done = program(*named(command, tiny), stdin=row, program=forked_program, **streams)
-    [told] = [line for line in done.told if "warning: " not in line]
+    told = [line for line in done.told if "warning: " not in line]
 
-    assert (done.code, told.endswith(": no space left on device")) == (74, True)
+    assert (done.code, [line.rpartition(": ")[2] for line in told]) == (74, ["no space left on device"])
 
 
-@pytest.mark.parametrize(("command", "row"), DATA[2::2])
-def test_a_closed_standard_output_is_73(shell, tiny, tmp_path, command, row):
+@pytest.mark.parametrize(("command", "row"), [("cat", ROW), ("score --gold g", NUMBERED)])
+def test_a_closed_standard_output_is_73(shell, tmp_path, command, row):
     """Otherwise the result would be lost silently."""
     (tmp_path / "rows.jsonl").write_bytes(row)
-    done = shell(f"sentkit {' '.join(named(command, tiny))} < rows.jsonl >&-")
-    [told] = [line for line in done.told if "warning: " not in line]
+    done = shell(f"sentkit {command} < rows.jsonl >&-")
 
-    assert (done.code, told.endswith(": standard output is closed")) == (73, True)
+    assert (done.code, done.told[-1].endswith(": standard output is closed")) == (73, True)
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz", "out.safetensors"])
@@ -131,26 +123,47 @@ def test_a_file_that_cannot_grow_leaves_nothing(program, name, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@every
-def test_an_output_that_exists_is_kept(sentkit, tiny, tmp_path, command, row):
-    """73 before any work is done, and the file untouched; -f writes over it."""
-    (tmp_path / "out.jsonl").write_text("dear old bytes")
-    refused = sentkit(*named(command, tiny), "-o", "out.jsonl", stdin=row)
-    kept = (tmp_path / "out.jsonl").read_text()
-    forced = sentkit(*named(command, tiny), "-f", "-o", "out.jsonl", stdin=row)
+@pytest.mark.parametrize(
+    "call",
+    [
+        "cluster -k 2 --centroids c.jsonl",
+        "score",
+        "search --corpus corpus.jsonl --queries",
+        "probe --label g --few-shot 1",
+        "whiten fit --kind center",
+    ],
+)
+def test_if_the_disk_is_full_no_output_appears(sentkit, tmp_path, call):
+    """The device is full for the rows, and the other outputs would have room."""
+    (tmp_path / "corpus.jsonl").write_text('{"embedding":[1,2],"text":"a"}\n')
+    rows = (
+        '{"embedding":[1,2],"g":"x"}',
+        '{"embedding":[2,1],"g":"y"}',
+        '{"embedding":[1,1],"g":"x"}',
+        "bad",
+    )
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    output = "full.safetensors" if call.startswith("whiten") else "/dev/full"
+    (tmp_path / "full.safetensors").symlink_to("/dev/full")
+    before = sorted(path.name for path in tmp_path.iterdir())
 
-    problem = f"sentkit {command[0]}: out.jsonl: already exists"
-    assert (refused.code, refused.told[-2:]) == (73, [problem, "  use -f to overwrite it"])
-    assert (kept, forced.code) == ("dear old bytes", 0)
-    assert (tmp_path / "out.jsonl").read_bytes().count(b"\n") == 1
+    assert sentkit(*call.split(), "rows.jsonl", "-o", output, "--rejects", "bad").code == 74
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-def test_a_folder_is_refused_as_output(sentkit, tmp_path):
-    """Not even with -f; said before any work is done."""
-    (tmp_path / "out").mkdir()
-    done = sentkit("cat", "-f", "-o", "out", stdin=ROW)
+def test_an_output_behind_a_link(sentkit, tmp_path):
+    """The link stays; vectors and rows are joined in the folder of its target."""
+    (tmp_path / "far").mkdir()
+    (tmp_path / "v.safetensors").symlink_to("far/target.safetensors")
+    codes = [
+        sentkit("cat", "-o", "v.safetensors", *flags, stdin='{"embedding":[1]}').code
+        for flags in ((), (), ("-f",))
+    ]
 
-    assert (done.code, done.err) == (73, "sentkit cat: out: is a folder, expected a file\n")
+    assert codes == [0, 73, 0]
+    assert (tmp_path / "v.safetensors").is_symlink()
+    assert len(sentkit("cat", "far/target.safetensors").rows) == 1
+    assert [path.name for path in (tmp_path / "far").iterdir()] == ["target.safetensors"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -158,26 +171,35 @@ def test_an_output_in_a_folder_of_others_is_73(sentkit, tmp_path):
     (tmp_path / "theirs").mkdir(mode=0o500)
     done = sentkit("cat", "-o", "theirs/out.jsonl", stdin=ROW)
 
-    assert done.code == 73
-    assert "cannot be written: permission denied" in done.err
+    assert (done.code, "cannot be written: permission denied" in done.err) == (73, True)
 
 
-def test_rows_come_out_before_the_input_ends(started):
+def test_a_terminal_on_standard_input_is_wrong_usage(started):
+    """Nobody types rows."""
+    _, terminal = pty.openpty()
+    process = started("encode", "-m", "words/w.txt", stdin=terminal)
+    _, told = process.communicate()
+
+    problem = "sentkit encode: standard input is a terminal"
+    assert process.returncode == 2
+    assert told.decode().splitlines()[-2:] == [problem, "  name a FILE, or pipe rows into the command"]
+
+
+def test_rows_come_out_before_the_input_ends(started, tmp_path):
     """The first group is small: the first rows of a slow writer are answered while it still writes."""
-    process = started("encode", "-m", "TINY")
-    process.stdin.write(ROW * 32)
-    process.stdin.flush()
-
-    assert process.stdout.readline().startswith(b'{"text":"a cat","_emb":"words.txt/mean:')
-
-
-def test_a_search_answers_before_the_queries_end(started, tmp_path):
     (tmp_path / "c.jsonl").write_bytes(b'{"embedding":[1,0]}\n')
-    process = started("search", "--corpus", "c.jsonl")
-    process.stdin.write(b'{"embedding":[2,0]}\n' * 16)
-    process.stdin.flush()
-
-    assert process.stdout.readline() == b'{"hits":[{"row":1,"similarity":1.0}]}\n'
+    for words, rows, answer in (
+        (("encode", "-m", "words/w.txt"), ROW * 32, b'{"text":"a cat","_emb":"w.txt/mean:'),
+        (
+            ("search", "--corpus", "c.jsonl"),
+            b'{"embedding":[2,0]}\n' * 16,
+            b'{"hits":[{"row":1,"similarity":1.0}]}',
+        ),
+    ):
+        process = started(*words)
+        process.stdin.write(rows)
+        process.stdin.flush()
+        assert process.stdout.readline().startswith(answer)
 
 
 @pytest.mark.parametrize(
@@ -193,6 +215,75 @@ def test_a_named_pipe_is_read_once_and_written_in_place(shell, line, out):
     done = shell(line)
 
     assert (done.code, done.out) == (0, out)
+
+
+# Signals.
+
+# A start-up file of Python that raises a signal while a module is imported.
+INTERRUPTER = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(1000):
+                pass
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "start"),
+    [
+        *((name, ["-m", "sentkit"]) for name in ("typer", "sentkit.cli")),
+        ("sentkit.console", ["-c", "from sentkit.__main__ import main; main()"]),
+    ],
+)
+def test_ctrl_c_while_the_program_is_imported(tmp_path, module, start):
+    """One line and 130, with `python -m` and with the installed script, which imports the same `main`."""
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTER.format(module=module))
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, *start, "cat"]
+    done = subprocess.run(command, input=ROW, env=environment, capture_output=True, preexec_fn=heed_signals)
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"sentkit: stopped by Ctrl-C\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_no_temporary_file(started, tmp_path, number):
+    process = started("cat", "-o", "out.jsonl")
+    write_a_row(tmp_path, process)
+    process.send_signal(number)
+    _, told = process.communicate()
+
+    word = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+    assert (process.returncode, told.decode()) == (128 + number, f"sentkit cat: stopped by {word}\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["words"]
+
+
+def test_a_stopped_encode_names_the_way_to_keep_its_work(started, tmp_path):
+    process = started("encode", "-m", "words/w.txt", "-o", "out.safetensors", "-v")
+    assert process.stderr.readline() == b"sentkit encode: loading words/w.txt\n"
+    process.send_signal(signal.SIGTERM)
+    process.wait(60)  # an end of the input would be another error
+    _, told = process.communicate()
+
+    assert process.returncode == 143
+    assert told.decode().splitlines()[-2:] == [
+        "sentkit encode: stopped by SIGTERM",
+        "  with -o DIR/, complete blocks are kept, and --resume continues",
+    ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_an_ignored_signal_stays_ignored(started, tmp_path, number):
+    """As with `nohup`, or in the background of a script."""
+    process = started("cat", "-o", "out.jsonl", ignored=[number])
+    write_a_row(tmp_path, process)
+    process.send_signal(number)
+    process.communicate(ROW)
+
+    assert (process.returncode, (tmp_path / "out.jsonl").read_bytes()) == (0, ROW * 2)
 
 
 def test_a_signal_within_an_import_waits_for_its_end(tmp_path):
@@ -212,3 +303,174 @@ with open_output("out.jsonl", force=False):
 
     assert done.returncode == 143
     assert [path.name for path in tmp_path.iterdir()] == ["slow.py"]
+
+
+@pytest.mark.parametrize("command", [("cat",), ("encode", "-o", "x.jsonl")])
+def test_a_deleted_working_folder_is_66(tmp_path, forked_program, command):
+    """Where a model is loaded, a library would end the process itself."""
+    (folder := tmp_path / "gone").mkdir()
+    line = 'cd "$0" && rmdir "$0" && exec "$@"'
+    words = ["bash", "-c", line, str(folder), sys.executable, "-m", "sentkit", *command]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, input=ROW, env=environment, capture_output=True, check=False)
+
+    assert (done.returncode, done.stdout) == (66, b"")
+    assert done.stderr.decode().splitlines() == [
+        f"sentkit {command[0]}: the current folder does not exist",
+        "  go to another folder with cd",
+    ]
+
+
+# Standard error: its state changes no result.
+
+ENDS = {
+    0: (["cat", "-"], ROW),
+    1: (["score", "--gold", "g", "--fail-under", "101"], NUMBERED),
+    2: (["cat", "--no-such-flag"], ROW),
+    65: (["cat", "--from", "jsonl"], ROW + b"{\n"),
+    66: (["cat", "absent.jsonl"], b""),
+    69: (["encode", "--device", "cuda:99"], ROW),
+    73: (["cat", "-o", "kept.jsonl"], ROW),
+    74: (["cat", "-o", "/dev/full"], ROW * 5000),
+}
+STATES = ("closed", "full", "broken pipe")
+
+
+def close_it() -> None:
+    os.close(2)
+
+
+def states(kind: str) -> dict:
+    if kind == "closed":
+        return {"stderr": None, "preexec_fn": close_it}
+    if kind == "full":
+        return {"stderr": os.open("/dev/full", os.O_WRONLY)}
+    ours, theirs = os.pipe()
+    os.close(ours)
+    return {"stderr": theirs}
+
+
+@pytest.mark.parametrize("code", ENDS)
+def test_stderr_changes_neither_output_nor_exit_code(program, sentkit, tmp_path, code):
+    """The same code and bytes as with a working standard error, and no file besides.
+
+    A good result meets all three states, the other codes one of them.
+    """
+    (tmp_path / "kept.jsonl").write_text("kept")
+    (tmp_path / "tmp").mkdir()
+    arguments, stdin = ENDS[code]
+    usual = sentkit(*arguments, stdin=stdin)
+    given = {"stdin": stdin, "env": {**os.environ, "TMPDIR": str(tmp_path / "tmp")}}
+
+    assert usual.code == code
+    for state in STATES if code == 0 else STATES[code % 3 :][:1]:
+        done = program(*arguments, **given, capture_output=False, stdout=subprocess.PIPE, **states(state))
+        assert (state, done.code, done.out) == (state, code, usual.out)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["kept.jsonl", "tmp"]
+
+
+def test_a_stop_is_75_and_a_bug_is_70_with_any_stderr(started, tmp_path):
+    process = started("train", "simcse", "-o", "ckpt", **{"stderr": None})
+    process.stdin.write(ROW * 3)
+    process.stdin.flush()
+    while not list(tmp_path.glob("ckpt*")):  # it waits for rows, its folder made
+        time.sleep(0.05)
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 75
+    program = (
+        "from sentkit.process import prepare; prepare()\n"
+        "from sentkit import cli\n"
+        "cli.check_working_folder = lambda: 1 / 0\n"
+        "cli.main()\n"
+    )
+    for state in STATES[1:]:
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        command = [sys.executable, "-c", program, "cat"]
+        assert (
+            subprocess.run(command, input=ROW, env=environment, check=False, **states(state)).returncode == 70
+        )
+
+
+@pytest.mark.parametrize("closed", [(2,), (0,), (0, 1), (0, 1, 2)])
+def test_a_file_never_takes_the_place_of_a_closed_stream(program, tmp_path, closed):
+    """With standard error closed, the first file that is opened would get its number."""
+
+    def close_them() -> None:
+        for number in closed:
+            os.close(number)
+
+    (tmp_path / "in.jsonl").write_bytes(ROW + b"{\n" + ROW)
+    flags = ("in.jsonl", "--rejects", "/dev/null")
+    done = program("cat", *flags, "-o", "out.jsonl", capture_output=False, preexec_fn=close_them)
+    again = program("cat", *flags, capture_output=False, preexec_fn=close_them)
+
+    assert (done.code, (tmp_path / "out.jsonl").read_bytes()) == (0, ROW * 2)
+    assert again.code == (73 if 1 in closed else 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain, naïve, 北京、　👩‍🚀 \u200fعربي", "plain, naïve, 北京、　👩‍🚀 \u200fعربي"),
+        ("\x1b]0;title\x07a\nb\r\tc", r"\x1b]0;title\x07a\nb\r\tc"),
+        ("\x9b31m\x7f", r"\x9b31m\x7f"),
+        ("\u202egpj.exe\u2066\u2029\ud800", r"\u202egpj.exe\u2066\u2029\ud800"),
+        (os.fsdecode(b"\xff.txt"), r"\xff.txt"),
+    ],
+)
+def test_control_characters_are_escaped(text, shown):
+    assert escape(text) == shown
+
+
+NAME = "x\x1b[31m\u202e\x9b\ny\u2028"
+HOSTILE = NAME + os.fsdecode(b"\xfe")
+PAIRED = '{"text":"a","embedding_a":[1,0],"embedding_b":[1,0],"g":%d,"t":"%s"}\n'
+OF_DATA = PAIRED % (1, r"x\u001b[31m\u202e\u009b\ny\u2028") + PAIRED % (
+    2,
+    r"x\u001b[31m\u202e\u009b\ny\u2028",
+)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [  # places of a command line that a message repeats, and values of rows
+        ["encode", HOSTILE],
+        ["encode", "--field", f"{HOSTILE}=x"],
+        ["cluster", "-k", HOSTILE],
+        ["train", "simcse", "-o", "ckpt", "--set", f"{HOSTILE}=1"],
+        ["plot", "heat", "-o", HOSTILE],
+        ["cat", f"--{HOSTILE}"],
+        ["cat", "--from", HOSTILE],
+        [HOSTILE],
+        ["score", "--gold", NAME],
+        ["score", "--gold", "g", "--group", "t"],
+        ["probe", "--label", NAME],
+    ],
+    ids=lambda words: " ".join(word for word in words if "x" not in word),
+)
+def test_a_hostile_name_is_escaped_in_every_message(sentkit, command):
+    """Each line begins as a message of sentkit, and one of them contains the escaped name."""
+    done = sentkit(*command, stdin=OF_DATA)
+    lines = done.err.split("\n")
+
+    assert done.code == (0 if "--group" in command else done.code or 99)
+    assert lines.pop() == ""
+    assert all(line.startswith(("sentkit", "  ")) and escape(line) == line for line in lines)
+    assert r"x\x1b[31m" in done.err
+
+
+def test_warnings_of_libraries_are_hidden_and_a_broken_stream_is_ignored(program, jsonl, monkeypatch):
+    """1e-320 is too small for L-BFGS: no fit converges, neither those of three folds nor that of all rows."""
+    rows = [{"embedding": [n, -n], "label": n % 2} for n in range(12)]
+    flags = ("--label", "label", "--folds", 3, "--penalties", 1e-320, "-o", "c.safetensors")
+    done = program("probe", *flags, stdin=jsonl(*rows))
+    assert (done.code, done.told) == (0, ["sentkit probe: warning: -: 4 fits did not converge"])
+
+    class Broken:
+        def write(self, text):
+            raise OSError(28, "No space left on device")
+
+    for stream in (Broken(), None):  # sentkit as a library
+        monkeypatch.setattr(sys, "stderr", stream)
+        Console("cat").warn("lost")

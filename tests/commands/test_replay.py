@@ -170,17 +170,6 @@ def test_pipes_and_models_of_the_hub(sentkit, made):
     assert "# hub/model: not a local folder, so it is not checked" in done.out.decode()
 
 
-def test_a_base_occurs_once_and_names_are_quoted(sentkit, made, base, tmp_path):
-    """A checkpoint that is both the base and the guide."""
-    one = made("a b", ("FILE", "rows.txt", base[1]), ("-m", "base", base[0]))
-    both = digest_of_checkpoint(one)
-    made("ckpt", ("FILE", "rows.txt", base[1]), ("-m", "a b", both), ("guide", "a b", both))
-    out = sentkit("inspect", "ckpt", "--replay").out.decode()
-    script = [shlex.split(line) for line in out.splitlines() if not line.startswith("#")]
-
-    assert [words[-2:] for words in script] == [["-o", "a b"], ["-o", "ckpt"]]
-
-
 def test_a_hostile_record_cannot_add_a_command(sentkit, made, base):
     inputs = ("FILE", "rows.txt\nrm x", base[1]), ("-m", "base\nrm y", None)
     made("ckpt", *inputs, made_with={"sentkit": "\nrm z"})

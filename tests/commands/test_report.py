@@ -13,7 +13,7 @@ import pytest
 from sentkit.metrics.statistics import resample
 from sentkit.reports import tables
 from sentkit.reports.suites import STS, SUITES, published, rows_of
-from sentkit.reports.tables import Line, Table, rendered
+from sentkit.reports.tables import Line, Table
 from support import in_jsonl
 
 PAIRS = [
@@ -109,7 +109,7 @@ def test_transforms_of_one_checkpoint_are_the_seeds_of_a_row(sentkit, data, tiny
 def test_the_other_suites_equal_cluster_and_probe(sentkit, data):
     """Of several seeds of the classifier, the mean; the deviation of the folds has its own name."""
     given = ("report", "w=words:binary", "--data", data, "-q", *FLAGS)
-    done, seeds = sentkit(*given), sentkit(*given, "--suites", "senteval", "--seed", "1..3")
+    done, seeds = sentkit(*given), sentkit(*given, "--suites", "senteval", "--seed", "1,2")
     values = {
         (row["suite"], row["task"]): (row["value"], row["sd"], row["deviations"])
         for row in (*done.rows, *({**row, "suite": "seeds"} for row in seeds.rows))
@@ -119,7 +119,7 @@ def test_the_other_suites_equal_cluster_and_probe(sentkit, data):
         assert sentkit("encode", data / f"{part}.jsonl", "-m", "words:binary", "-o", path, "-q").code == 0
     clusters = sentkit("cluster", "own.safetensors", "--truth", "label", "--seed", "0..9").rows[-1]
     probe = ("probe", "--label", "label", "-q")
-    flags = ((), ("--few-shot", 16), *(("--seed", seed) for seed in (1, 2, 3)))
+    flags = ((), ("--few-shot", 16), *(("--seed", seed) for seed in (1, 2)))
     [folds], [few], *each = (sentkit(*probe, "cr.safetensors", *own).rows for own in flags)
     accuracies = [row["accuracy"] for [row] in each]
     sd = statistics.stdev(accuracies)
@@ -166,25 +166,6 @@ def test_one_table_has_all_rows_and_published_tables_need_a_paper(sentkit, data,
     assert "sts has no average: no test set of STS12, STS13, STS14, STS15, STS16" in done.err
 
 
-def test_what_is_undefined_is_a_dash(sentkit):
-    """Texts without a common word have the cosine 0, so these have no correlation."""
-    texts = ("a cat", "the dog"), ("one man", "two birds"), ("rain", "blue sky"), ("he runs", "they sleep")
-    pairs = [{"text_a": one, "text_b": two, "score": n} for n, (one, two) in enumerate(texts)]
-    Path("apart.jsonl").write_text(in_jsonl(*pairs))
-    given = ("--pairs", "apart=apart.jsonl", "--baseline", "words", "--intervals", "--format", "text")
-    lines = sentkit("report", "nano", "words=words:binary", *given, *FLAGS).out.decode().splitlines()
-
-    assert [line.split() for line in lines[5:7]] == [["minus", "words", "-", "[-,", "-]"], ["p", "-"]]
-    assert [line.split()[-1] for line in lines[7:]] == ["-", "-]"]
-
-
-def test_brackets_are_explained_in_the_title():
-    table = Table("sts", ("row",), ("STS-B",), (Line(("one",), ("2.00 (0.50) [1.00, 3.00]",)),))
-
-    for form in ("text", "markdown", "latex"):
-        assert "sts; (a): standard deviation; [a, b]: 95" in rendered([table], form, 80)
-
-
 def test_pairs_of_any_file_have_their_correlation(sentkit, data, spearman):
     """A table with other names of the fields, and the rows of a vector file."""
     lines = [f"{pair['text_a']},{pair['text_b']},{pair['score']}\n" for pair in PAIRS]
@@ -203,25 +184,6 @@ def test_pairs_of_any_file_have_their_correlation(sentkit, data, spearman):
     assert (done.rows[0]["suite"], done.rows[0]["metric"]) == ("pairs", "spearman")
     assert done.rows == stored.rows
     assert with_folder["value"] == done.rows[0]["value"]
-
-
-def test_published_figures_have_the_decimals_of_the_paper(sentkit):
-    """PairSupCon prints one decimal; so has CLEAR's row in ConSERT's table 2; its others have two."""
-    one, two = (sentkit("report", "--paper", *paper, "--format", "markdown").out.decode().splitlines()
-                for paper in (("pairsupcon", "--table", 3), ("consert", "--table", 2)))  # fmt: skip
-
-    def decimals(line):
-        return {len(number.partition(".")[2]) for number in re.findall(r"\d+\.\d+", line)}
-
-    assert set().union(*map(decimals, one)) == {1}
-    assert [line.split(" | ")[1] for line in two if decimals(line) == {1}] == ["clear-base"]
-    glue = (
-        sentkit("report", "--paper", "sg-bert", "--table", 10, "--format", "markdown")
-        .out.decode()
-        .splitlines()
-    )
-    assert [line.count(")") - line.count("(?)") for line in glue[4:]] == [5, 5]  # one row for each system
-    assert [line.count("(?)") for line in glue[4:]] == [1, 1]  # MRPC was inferred
 
 
 def test_an_average_needs_all_seven_tasks(sentkit, data, tmp_path):
@@ -291,40 +253,22 @@ def test_report_and_score_have_the_same_intervals(sentkit, tmp_path, monkeypatch
         assert (scored["interval"] == "fisher") == (limit == 5)
 
 
-def test_each_value_has_its_number_of_rows(sentkit, data, on_terminal):
-    """Of the scored pairs, the clustered rows, and the rows that a classifier predicts; also if kept."""
-    given = ("report", "nano", "--data", data, "--results", "kept", *FLAGS)
-    first, again = (sentkit(*given).rows for _ in range(2))
-    lines = on_terminal(*given)
-
-    expected = {"STS-B": 11, "SICK-R": 5, "own": 44, "CR": 44, "SST2": 6}
-    assert {row["task"]: row["n"] for row in first if row["task"] in expected} == expected
-    assert [row["n"] for row in again] == [row["n"] for row in first]
-    counts = [line.split() for line in lines if line.startswith("n ")]
-    assert [count for each in counts for count in each[1:]] == [
-        str(row["n"]) for row in first if row["n"] is not None
-    ]
-
-
 @pytest.mark.parametrize("mapped", [False, True])
-def test_values_without_rows_that_occur_in_training_files(sentkit, data, tmp_path, on_terminal, mapped):
+def test_values_without_rows_that_occur_in_training_files(sentkit, data, tmp_path, mapped):
     """Pairs of which both texts occur, rows of one text, and the test part of a set with parts.
 
     The values are those of copies of the files without these rows. Case and final full stops do not matter.
     """
     texts = ["A cat sat.", "the cat  sat", "the dog plays", "good 0", "bad 1", "good 2", "rain", " "]
-    training = [{"text": text} for text in texts]
-    (tmp_path / "one.jsonl").write_text(in_jsonl(*training[:3]))
+    (tmp_path / "one.jsonl").write_text(in_jsonl(*({"text": text} for text in texts[:3])))
     (tmp_path / "two.txt").write_text("".join(f"{text}\n" for text in texts[3:]))
-    rows = ["static", "w=words:binary"]
-    given = ["report", *rows, "--data", data, "--suites", "sts,clustering,senteval", *FLAGS]
+    (data / "senteval/cr.jsonl").unlink()  # nested folds take long
+    given = ["report", "static", "--data", data, "--suites", "sts,clustering,senteval", *FLAGS]
     if mapped:
         named = [{"left": p["text_a"], "text_b": p["text_b"], "score": p["score"]} for p in PAIRS]
         (tmp_path / "p.jsonl").write_text(in_jsonl(*named))
-        given = ["report", *rows, "--pairs", "own=p.jsonl", "--field", "text_a=left", *FLAGS]
-    flags = ("--train", "one.jsonl", "--train", "two.txt")
-    whole, found = sentkit(*given).rows, sentkit(*given, *flags).rows
-    lines = on_terminal(*given, *flags)
+        given = ["report", "static", "--pairs", "own=p.jsonl", "--field", "text_a=left", *FLAGS]
+    whole, found = sentkit(*given).rows, sentkit(*given, "--train", "one.jsonl", "--train", "two.txt").rows
     for path in [*data.glob("*/*.jsonl"), *tmp_path.glob("p.jsonl")]:
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         if path.name in ("stsb.test.jsonl", "sickr.jsonl", "p.jsonl"):
@@ -335,28 +279,10 @@ def test_values_without_rows_that_occur_in_training_files(sentkit, data, tmp_pat
     without = sentkit(*given).rows
 
     assert [{**row, "train": None} for row in found] == [{**row, "train": None} for row in whole]
-    seen = {"STS-B": 1, "SICK-R": 1, "own": 1 if mapped else 3, "CR": 3, "SST2": 3}
+    seen = {"STS-B": 1, "SICK-R": 1, "own": 1 if mapped else 3, "SST2": 3}
     for row, other in zip(found, without, strict=True):
         assert row["train"] == {"seen": seen[row["task"]], "value": other["value"]}
         assert row["n"] - row["train"]["seen"] == other["n"]
-    assert any(line.startswith("n in --train") for line in lines)
-    assert sum(line.startswith("  without them") for line in lines) >= 2
-
-
-def test_training_files_that_have_all_rows_or_none(sentkit, data, tmp_path):
-    (tmp_path / "all.jsonl").write_text(in_jsonl(*PAIRS))
-    (tmp_path / "none.txt").write_text("another text\n")
-    given = ("report", "nano", "--data", data, "--suites", "sts", *FLAGS, "--train")
-    every, none = sentkit(*given, "all.jsonl"), sentkit(*given, "none.txt")
-
-    assert every.code == none.code == 0
-    assert [row["train"] for row in every.rows] == [{"seen": n, "value": None} for n in (11, 5)]
-    reason = "warning: without the rows that occur in --train: "
-    files = ("stsb", "sickr")
-    assert every.told[1:] == [
-        f'sentkit report: {reason}row "nano", sts: no rows in sts-{name}.jsonl' for name in files
-    ]
-    assert [row["train"] for row in none.rows] == [{"seen": 0, "value": row["value"]} for row in none.rows]
 
 
 def test_rows_that_are_near_texts_of_training_files(sentkit, data, tmp_path, on_terminal):
@@ -442,16 +368,6 @@ def test_every_format_has_the_same_cells(sentkit, monkeypatch):
     assert [line.split() for line in outputs["text"][1:]] == [" ".join(each).split() for each in in_markdown]
 
 
-def test_text_is_escaped_in_every_format(sentkit, data):
-    name = "50%_<b>&|$x\\^~{}"
-    latex = r"50\%\_\textless{}b\textgreater{}\&|\$x\textbackslash{}\textasciicircum{}\textasciitilde{}\{\}"
-    for form, escaped in (("markdown", r"50%\_\<b>&\|$x\\^\~{}"), ("latex", latex)):
-        given = ("report", f"{name}=words:binary", "--data", data, "--suites", "sts", "-q", "--format", form)
-        done = sentkit(*given)
-        assert done.code == 0
-        assert escaped in done.out.decode()
-
-
 def test_without_rows_the_tables_of_a_paper_are_printed(sentkit):
     papers = ("sg-bert", "consert", "pairsupcon", "defsent-plus")
     records = [record for paper in papers for record in sentkit("report", "--paper", paper).rows]
@@ -491,99 +407,6 @@ def test_wide_characters_move_no_column():
         "abcde              cls      22.00 (3.00)",
         "xxxxxxxxxxxxxxxxx  cls      22.00 (3.00)",
     ]
-
-
-def test_a_test_set_that_fails_is_named_and_the_others_are_printed(sentkit, data):
-    unscored = ({"text_a": row["text_a"], "text_b": row["text_b"]} for row in PAIRS)
-    (data / "sts/sickr.jsonl").write_text(in_jsonl(*unscored))
-    (data / "clustering/own.jsonl").write_text("")
-    done = sentkit("report", "w=words:binary", "--data", data, "--suites", "sts,clustering", *FLAGS)
-
-    assert done.code == 1
-    assert [row["task"] for row in done.rows] == ["STS-B"]
-    assert f'row "w", sts: {data}/sts/sickr.jsonl:1: "score" is missing' in done.err
-    assert f'row "w", clustering: no rows in {data}/clustering/own.jsonl' in done.err
-    assert done.told[-1] == "sentkit report: 2 of 3 evaluations failed"
-
-
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_without_a_result_there_is_no_table(sentkit, tmp_path, form):
-    (tmp_path / "bad.jsonl").write_text('{"a":"x","b":"y"}\n')
-    done = sentkit("report", "words:binary", "--pairs", "bad=bad.jsonl", "--format", form, "-o", "out")
-
-    assert (done.code, done.out, (tmp_path / "out").exists()) == (1, b"", False)
-    assert done.told[-1] == "sentkit report: all evaluations failed"
-
-
-def test_warnings_of_unused_files_and_different_seeds(sentkit, data, runs, tiny):
-    shutil.copytree(tiny, "more/seed-2")
-    for name in ("stsb.dev.jsonl", "sickr.train.jsonl.gz", "sts17_track1_arar.trial.jsonl", "mine.dev.jsonl"):
-        (data / "sts" / name).write_text("")
-    done = sentkit("report", runs, "more", "--data", data, "--suites", "sts", *FLAGS)
-
-    assert done.code == 0
-    assert [line for line in done.told if "not used" in line] == [
-        f"sentkit report: warning: not used: {data}/sts/mine.dev.jsonl"
-    ]
-    assert 'the seeds differ between the rows: "runs" has 0, 1; "more" has 2' in done.err
-
-
-def test_one_file_of_each_clustering_task_is_used(sentkit, tmp_path):
-    """A packed copy, or another spelling, is not a second task."""
-    (tmp_path / "data/clustering").mkdir(parents=True)
-    rows = in_jsonl(*({"text": text, "label": text} for text in ("a cat", "a dog", "a cat", "a dog")))
-    for name in ("AgNews.jsonl", "agnews.jsonl", "other.jsonl"):
-        (tmp_path / "data/clustering" / name).write_text(rows)
-    (tmp_path / "data/clustering/agnews.jsonl.gz").write_bytes(gzip.compress(b"not rows"))
-    done = sentkit("report", "w=words:binary", "--data", "data", "--suites", "clustering", *FLAGS)
-
-    assert (done.code, [row["task"] for row in done.rows]) == (0, ["AgNews", "other"])
-    unused = [Path(line).name for line in done.told if "not used" in line]
-    assert unused == ["agnews.jsonl", "agnews.jsonl.gz"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "problem"),
-    [
-        ("", 2, "ROW is missing"),
-        ("nano", 2, "--data or --pairs is missing"),
-        ("nano --pairs a", 2, '--pairs "a": expected NAME=FILE'),
-        ("nano --pairs a=no.csv", 66, "no.csv: no such file"),
-        ("nano --pairs a=empty", 2, "--pairs a=empty: not a regular file"),
-        ("nano --data only", 66, "only/sts/mine.jsonl has another name"),
-        ("--data data", 2, "--data needs ROW"),
-        ("--head senteval", 2, "--head needs ROW"),
-        ("nano nano --data data", 2, 'two rows have the name "nano"'),
-        ("a=nano a=nano --data data", 2, 'row "a": nano is given twice'),
-        ("nano# --data data", 2, '"nano#": expected CHECKPOINT#READOUT'),
-        ("nano#cls@no.safetensors --data data", 66, "no.safetensors"),
-        ("x=no/seed-* --data data", 66, "no/seed-*: no folder matches this pattern"),
-        ("nowhere --data data", 66, "nowhere"),
-        ("nano --data nowhere", 66, "nowhere: not a folder of test sets"),
-        ("nano --data empty", 66, "empty: no test set of sts, sts-multilingual, clustering"),
-        ("nano --data data --suites sst", 2, '--suites "sst"'),
-        ("nano --data data --baseline x", 2, '--baseline "x": no row has this name'),
-        ("nano#cls nano#mean --data data --baseline nano", 2, "several rows have this name"),
-        ("nano#cls,mean --data data", 2, "expected one readout, found 2"),
-        ("nano --data data --head logreg:3", 2, '--head "logreg:3"'),
-        ("--format text -o x.parquet", 2, "x.parquet: an output with --format text"),
-        ("--paper consert --table 9", 2, "--table 9: consert has no figures in a table with this number"),
-        (
-            "nano --data data --paper consert --table 4 --format latex",
-            2,
-            "data has no test set of consert, table 4",
-        ),
-        ("nano --data data --results data", 2, "would overwrite the input"),
-    ],
-)
-def test_wrong_use_is_refused_before_any_work(sentkit, data, arguments, code, problem):
-    Path("empty").mkdir()
-    Path("only/sts").mkdir(parents=True)
-    Path("only/sts/mine.jsonl").write_text(in_jsonl(*PAIRS))
-    done = sentkit("report", *arguments.split())
-
-    assert (done.code, done.out) == (code, b"")
-    assert problem in done.told[0]
 
 
 def test_arguments_become_rows(tmp_path, monkeypatch):

@@ -9,19 +9,6 @@ from sentkit.errors import UsageError
 from sentkit.flag_values import size
 from support import in_jsonl
 
-TABLE = b'text_a\ttext_b\n"a ""dog"""\t"two\nlines"\n'
-LONG = b'{"text":"a cat"}\n{"text":"' + b"x" * 2000 + b'"}\n{"text":"a dog"}\n'
-
-
-def test_quoting_is_read_in_tables_and_refused_elsewhere(sentkit):
-    done = sentkit("cat", "--from", "tsv", "--quoting", "csv", stdin=TABLE)
-    assert done.out == b'{"text_a":"a \\"dog\\"","text_b":"two\\nlines"}\n'
-
-    for arguments in (["--quoting", "csv"], ["--from", "jsonl", "--quoting", "none"]):
-        done = sentkit("cat", *arguments, stdin=b"{}\n")
-        assert done.code == 2
-        assert done.err.startswith("sentkit cat: --quoting can be used only with TSV and CSV input\n")
-
 
 @pytest.mark.parametrize(
     ("text", "bytes_"),
@@ -35,13 +22,6 @@ def test_sizes_are_powers_of_1024(text, bytes_):
 def test_other_sizes_are_refused(text):
     with pytest.raises(UsageError, match="--max-line"):
         size("--max-line", text)
-
-
-def test_a_long_row_ends_the_command_with_its_place(sentkit):
-    done = sentkit("cat", "--max-line", "1K", stdin=LONG)
-
-    assert done.code == 65
-    assert done.err.startswith("sentkit cat: -:2: a row of more than 1024 bytes\n  sentkit cat --max-line ")
 
 
 def test_the_flags_of_unusual_input_belong_to_cat(sentkit):
@@ -86,14 +66,6 @@ def test_flags_that_name_a_field_take_our_names(sentkit, command):
     assert done.out == sentkit(*command[:2], *plain, stdin=ROWS).out
 
 
-def test_an_unknown_field_names_the_fields_that_the_command_reads(sentkit):
-    done = sentkit("augment", "--op", "lower", "--field", "label=x", stdin="a\n")
-    none = sentkit("plot", "curve", "--field", "text=x", stdin="{}\n")
-
-    assert done.told[1] == "  this command reads: text"
-    assert none.told[1] == "  this command reads no such fields"
-
-
 # Lines 3, 6 and 7 are the accepted rows.
 LINES = ["[1]", "", *([json.dumps({"embedding": v}) for v in ([1, 0], [1, "x"], [], [1, 0], [2, 0.5])])]
 
@@ -116,33 +88,6 @@ def test_skipped_rows_and_blank_lines_count(sentkit, tmp_path):
     [found] = rows("cluster", "-k", 1, "--describe")
     assert sorted(near["row"] for near in found["nearest"]) == [3, 6, 7]
     assert [point["row"] for point in rows("plot", "space", by="pca")] == [3, 6, 7]
-
-
-def test_hits_of_a_search(sentkit, tmp_path):
-    """Every row of a corpus must be valid, but it can have blank lines and a header."""
-    row = '{"embedding":[1,0]}'
-    (tmp_path / "blank.jsonl").write_text(f"\n{row}\n\n{row}\n")
-    (tmp_path / "table.tsv").write_text("id\tembedding\n1\tAACAPwAAAAA=\n2\tAACAPwAAAAA=\n")
-    sentkit("cat", "blank.jsonl", "-o", "v.safetensors")
-    expected = {"blank.jsonl": [2, 4], "table.tsv": [2, 3], "v.safetensors": [1, 2]}
-
-    for corpus, rows in expected.items():
-        [found] = sentkit("search", "--corpus", corpus, stdin=row).rows
-        assert [hit["row"] for hit in found["hits"]] == rows
-
-
-def test_rows_of_several_files_have_their_file(sentkit, tmp_path):
-    """Also if all rows are from one of them."""
-    for name, lines in (("a", LINES[2:3]), ("b", ["", *LINES[5:]]), ("none", [])):
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
-    pairs = sentkit("score", "a.jsonl", "b.jsonl", "--threshold", 0.9999).rows
-    alone = sentkit("score", "b.jsonl", "none.jsonl", "--threshold", 0.9).rows
-    [cluster] = sentkit("cluster", "a.jsonl", "b.jsonl", "-k", 1, "--describe").rows
-
-    assert pairs == [{"file_a": "a.jsonl", "row_a": 1, "file_b": "b.jsonl", "row_b": 2, "similarity": 1}]
-    assert [(pair["file_a"], pair["row_a"], pair["row_b"]) for pair in alone] == [("b.jsonl", 2, 3)]
-    nearest = {(near["file"], near["row"]) for near in cluster["nearest"]}
-    assert nearest == {("a.jsonl", 1), ("b.jsonl", 2), ("b.jsonl", 3)}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """`score --dim`: correlations of the first numbers of vectors, with paired tests against all numbers."""
 
-import json
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,7 +7,6 @@ from scipy import stats
 from support import BY_HAND, in_jsonl
 
 N, D = 40, 12
-DIMS = (2, 5)
 
 
 @pytest.fixture(scope="module")
@@ -73,33 +70,6 @@ def test_vectors_of_other_lengths_stay_cut(sentkit, rows):
     assert done.rows[1]["spearman"] == pytest.approx(expected, abs=1e-3)
 
 
-def test_the_table_has_a_line_for_each_width(sentkit, rows, on_terminal, tmp_path):
-    (tmp_path / "v.jsonl").write_text(in_jsonl(*rows))
-    lines = on_terminal("score", "v.jsonl", "--gold", "score", "--dim", "2,5")
-    records = sentkit("score", "v.jsonl", "--gold", "score", "--dim", "2,5").rows
-
-    assert [line.split()[:2] for line in lines[1:8]] == [
-        ["v.jsonl", str(N)], ["dim", "2"], ["minus", "dim"], ["p", lines[4].split()[1]],
-        ["dim", "5"], ["minus", "dim"], ["p", lines[7].split()[1]],
-    ]  # fmt: skip
-    for line, record in ((lines[2], records[1]), (lines[5], records[2])):
-        assert f"{record['spearman']:.2f} [" in line
-    assert f"minus dim {D}" in lines[3]
-    assert max(map(len, lines)) <= 80
-
-
-def test_the_average_of_several_files_is_that_of_each_width(sentkit, rows, tmp_path):
-    for name, part in (("one", rows[::2]), ("two", rows[1::2])):
-        emb = [{**row, "_emb": "m/mean:0123456789ab"} for row in part]
-        (tmp_path / f"{name}.jsonl").write_text(in_jsonl(*emb))
-    found = sentkit("score", "one.jsonl", "two.jsonl", "--gold", "score", "--dim", "2,5").rows
-    by_width = {dim: [row["spearman"] for row in found[:6] if row["dim"] == dim] for dim in (D, 2, 5)}
-
-    assert [(row["file"], row["dim"]) for row in found[6:]] == [("average", dim) for dim in (D, 2, 5)]
-    for row in found[6:]:
-        assert row["spearman"] == pytest.approx(np.mean(by_width[row["dim"]]), abs=1e-4)
-
-
 def test_a_limit_is_for_all_widths(sentkit, rows):
     found = sentkit("score", "--gold", "score", "--dim", "2", stdin=in_jsonl(*rows)).rows
     middle = (found[0]["spearman"] + found[1]["spearman"]) / 2
@@ -108,41 +78,3 @@ def test_a_limit_is_for_all_widths(sentkit, rows):
 
     assert found[1]["spearman"] < middle < found[0]["spearman"]
     assert done.code == 1
-
-
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        (("--dim", "12"), "--dim 12: the vectors have only 12 numbers"),
-        (("--dim", "0"), "--dim 0: the vectors have only 12 numbers"),
-        (("--dim", "many"), '--dim "many"'),
-        (
-            ("--dim", "2", "--baseline", "v.jsonl"),
-            "--dim cannot be used with --baseline, as its tests are against all numbers; encode both files"
-            " with --dim N to compare them at one width",
-        ),
-    ],
-)
-def test_wrong_widths_are_refused(sentkit, rows, flags, problem, tmp_path):
-    (tmp_path / "v.jsonl").write_text(in_jsonl(*rows))
-    done = sentkit("score", "v.jsonl", "--gold", "score", *flags)
-
-    assert (done.code, done.told[0]) == (2, f"sentkit score: {problem}")
-
-
-def test_the_aggregate_is_a_part_of_the_group(sentkit, rows):
-    """A suffix of the field; without one, and for a field with a colon, all pairs have one correlation."""
-    stdin = in_jsonl(*(row | {"a:b": row["topic"]} for row in rows))
-    found = {
-        group: sentkit("score", "--gold", "score", "--group", group, stdin=stdin).rows[0]
-        for group in ("topic", "topic:all", "topic:mean", "topic:weighted", "a:b", "a:b:mean")
-    }
-    mean = np.mean([each["spearman"] for each in found["topic"]["groups"].values()])
-
-    assert found["topic"] == found["topic:all"] == found["a:b"]
-    assert found["topic:mean"]["spearman"] == pytest.approx(mean, abs=1e-4)
-    assert found["a:b:mean"] == found["topic:mean"]
-    assert [found[name]["aggregate"] for name in ("topic", "topic:mean", "topic:weighted")] == [
-        "all", "mean", "weighted",
-    ]  # fmt: skip
-    assert json.dumps(found["topic"]["averages"]) == json.dumps(found["topic:mean"]["averages"])

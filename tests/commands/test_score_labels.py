@@ -1,7 +1,5 @@
 """`score --label`: the scores and thresholds against scikit-learn, the report, comparison, and refusals."""
 
-import json
-
 import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
@@ -85,28 +83,6 @@ def test_a_worked_example():
     assert found == pytest.approx([average, (1 + 0.5 + 0) / 3, 2 * 0.75 / 1.75, 0.3, 1, 0.3])
 
 
-def test_labels_of_all_forms_and_pairs_without_one(sentkit, tmp_path):
-    """A table has strings. A null or blank label is skipped; other values are bad rows."""
-    forms = [(1, 0.9), (True, 0.8), ("1", 0.7), ("True", 0.6), (1.0, 0.5), (0, 0.4), (False, 0.3), ("0", 0.2)]
-    bad = [(2, "is 2, expected"), ("yes", "is yes, expected"), ([1], "is a list, expected 0 or 1")]
-    rows = [{"embedding_a": [s], "embedding_b": [1], "same": label} for label, s in forms]
-    rows += [{**rows[0], "same": None}, {**rows[0], "same": " "}]
-    rows += [{**rows[0], "same": value} for value, _ in bad] + [{"embedding_a": [1], "embedding_b": [1]}]
-    (tmp_path / "p.jsonl").write_text(in_jsonl(*rows))
-    flags = ("score", "p.jsonl", "--label", "same", "--metric", "dot", "--precision-at", 1)
-    done = sentkit(*flags, "--rejects", "bad.jsonl")
-    (record,) = done.rows
-
-    assert (record["n"], record["positives"], record["skipped"]) == (8, 5, 2)
-    assert [record[name] for name in ("average_precision", "auc", "f1", "recall")] == [100] * 4
-    assert (record["f1_threshold"], record["recall_threshold"]) == (0.5, 0.5)
-    assert "p.jsonl: 2 rows without a label skipped" in done.err
-    reasons = [json.loads(line)["reason"] for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
-    for reason, (_, problem) in zip(reasons, [*bad, (None, '"same" is missing')], strict=True):
-        assert problem in reason
-    assert 'p.jsonl:11: "same" is 2, expected 0, 1, true or false' in sentkit(*flags).err
-
-
 def test_a_baseline_is_compared_on_the_same_resamples(sentkit, tmp_path):
     """A planted difference is certain, the same file has none, and other labels are refused."""
     similarities, labels = labelled(4, n=400)
@@ -123,49 +99,3 @@ def test_a_baseline_is_compared_on_the_same_resamples(sentkit, tmp_path):
         assert change["difference"] == pytest.approx(better[name] - same[name], rel=1e-4)
         assert change["p"] == 0.001
     assert "scored pair 1 is not the same pair" in sentkit("score", "other.jsonl", *flags).err
-
-
-def test_a_table_and_the_exit_code(sentkit, tmp_path, on_terminal):
-    similarities, labels = labelled(5)
-    (tmp_path / "p.jsonl").write_text(rows_of(similarities, labels))
-    flags = ("p.jsonl", "--label", "same", "--metric", "dot")
-    (record,) = sentkit("score", *flags).rows
-    least = record["average_precision"]
-
-    lines = on_terminal("score", *flags, "--precision-at", 0.75)
-    assert lines[2].startswith(f"  n {record['n']} ")
-    assert f"best F1  {record['f1']:.2f} [" in lines[3]
-    assert f"{record['f1_threshold']:.4f}  [" in lines[3]
-    assert "recall at P 75" in lines[4]
-    assert lines[5:] == ["[a, b]: 95 % interval"]
-    assert sentkit("score", *flags, "--fail-under", least - 0.01).code == 0
-    done = sentkit("score", *flags, "--fail-under", least + 0.01)
-    assert (done.code, len(done.rows)) == (1, 1)
-    assert f"p.jsonl: average precision is {least:.2f}, below" in done.err
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "problem"),
-    [
-        ("p.jsonl --label one", 65, '"one" is 1 in all 4 rows: the scores need pairs with 0 and pairs'),
-        ("p.jsonl --label same --precision-at 1.5", 2, "1.5 is not in the range"),
-        ("s.jsonl --label same", 65, "s.jsonl:1: expected 2 vectors"),
-    ],
-)
-def test_refusals(sentkit, tmp_path, words, code, problem):
-    (tmp_path / "p.jsonl").write_text(rows_of(np.array([0.1, 0.2, 0.3, 0.4]), np.array([0, 1, 0, 1]), one=1))
-    (tmp_path / "s.jsonl").write_text(in_jsonl({"text": "a", "embedding": [1], "same": 1}))
-    done = sentkit("score", *words.split())
-
-    assert done.code == code
-    assert problem in done.err
-
-
-def test_a_precision_that_no_threshold_reaches_is_a_warning(sentkit, tmp_path):
-    (tmp_path / "p.jsonl").write_text(rows_of(np.array([0.1, 0.2, 0.3]), np.array([0, 1, 0])))
-    done = sentkit("score", "p.jsonl", "--label", "same", "--metric", "dot", "--precision-at", 0.9)
-    (record,) = done.rows
-
-    assert done.code == 0
-    assert (record["recall"], record["recall_threshold"]) == (None, None)
-    assert "p.jsonl: no threshold has a precision of 0.9 or more" in done.err

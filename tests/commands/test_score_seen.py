@@ -66,37 +66,6 @@ def test_groups_and_several_files(sentkit, vectors, tmp_path):
     assert average["seen"]["without"]["spearman"] == pytest.approx(sum(parts) / 2)
 
 
-def test_nothing_left_is_undefined(sentkit, vectors, tmp_path):
-    (tmp_path / "all.jsonl").write_text(in_jsonl(*({"text": t} for pair in TEXTS for t in pair)))
-    done = sentkit(*GOLD, "--seen", "all.jsonl")
-
-    assert done.code == 0
-    assert done.rows[0]["seen"]["without"]["spearman"] is None
-    assert "the correlation without the seen pairs is undefined" in done.err
-
-
-@pytest.mark.parametrize(
-    ("flags", "code", "problem"),
-    [
-        (("score", "bare.jsonl", *GOLD[2:], "--seen", "a.txt"), 65, 'bare.jsonl:1: "text_a" is missing'),
-        ((*GOLD, "--seen", "none.jsonl"), 66, "none.jsonl: no such file"),
-        ((*GOLD, "--seen", "empty.txt"), 65, "no rows in empty.txt"),
-        ((*GOLD, "--seen", "bad.jsonl"), 65, 'bad.jsonl:2: "text" is a number'),
-        ((*GOLD, "--seen", "-", "--seen", "-"), 2, "standard input can be read only once"),
-        ((*GOLD, "--seen", "bad.jsonl", "-o", "bad.jsonl", "-f"), 2, "would overwrite the input"),
-    ],
-)
-def test_refusals(sentkit, vectors, tmp_path, flags, code, problem):
-    (tmp_path / "bare.jsonl").write_text(in_jsonl({"score": 1, **vectors_of(vectors[0])}))
-    (tmp_path / "empty.txt").write_text("")
-    (tmp_path / "a.txt").write_text("a\n")
-    (tmp_path / "bad.jsonl").write_text('{"text":"a"}\n{"text":7}\n')
-    done = sentkit(*flags)
-
-    assert done.code == code
-    assert problem in done.err
-
-
 def test_a_skipped_row_leaves_nothing_behind(sentkit, vectors, tmp_path):
     """The report is that of the file without the bad rows."""
     (tmp_path / "train.jsonl").write_text(in_jsonl(*TRAIN[:2]))

@@ -127,28 +127,6 @@ def test_texts_are_encoded_as_recorded(sentkit, tiny):
     assert sorted(hit["row"] for hit in alone.rows[0]["hits"]) == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        (["2", "--top", 3], "--candidates 2: expected at least --top, 3"),
-        (["5"], "--candidates 5: expected at least --top, 10"),
-        (["5", "--threshold", 0.5], "--candidates has no effect with --threshold without --top"),
-    ],
-)
-def test_candidates_that_have_no_effect_are_refused(sentkit, corpus, queries, flags, problem):
-    done = sentkit("search", "--corpus", corpus, "--candidates", *flags, stdin=queries[1])
-
-    assert (done.code, done.err) == (2, f"sentkit search: {problem}\n")
-
-
-@pytest.mark.parametrize("flag", [["--candidates", 20], ["--rescore", "signs.safetensors"]])
-def test_flags_of_binary_need_a_binary_corpus(sentkit, corpus, queries, flag):
-    done = sentkit("search", "--corpus", "exact.jsonl", *flag, stdin=queries[1])
-
-    problem = f"{flag[0]} needs a corpus of encode --store binary, exact.jsonl has other vectors"
-    assert (done.code, done.told) == (2, [f"sentkit search: {problem}"])
-
-
 def test_exact_vectors_of_other_rows_are_refused(sentkit, corpus, vectors, queries, jsonl):
     differs = r":(\d+): this row differs from row \1 of signs.safetensors"
     sizes = r": it has {}; signs.safetensors has 60 rows.*"

@@ -2,16 +2,13 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from sentkit.formats.vectors.store import Store
 
-TEXTS = ["a cat", "the sea and the ships", "Übergröße 猫", 'a "quoted" word']
 CORPUS = "a dog\nthe sea\na cat sat\nan animal that barks\nships\n"
 
 
@@ -38,44 +35,6 @@ def piped(sentkit):
         return sentkit("search", "--corpus", corpus, *search, stdin=encoded.out)
 
     return run
-
-
-@pytest.mark.parametrize(
-    ("flags", "search"),
-    [
-        ((), ("--top", 2)),
-        (("--readout", "cls"), ("--threshold", 0.5)),
-        (("--readout", "mean-last2", "--normalize", "--dim", "8"), ()),
-        (("--readout", "L2:max", "--max-length", "9"), ()),
-        (("--prompt", "query: ", "--max-length", "12"), ()),
-    ],
-)
-def test_texts_have_the_hits_of_the_pipe(sentkit, encode, piped, tiny, copy_of, flags, search):
-    """Byte for byte: the record has the model, readout, prompt, length and steps; -m names the same model."""
-    encode(tiny, *flags)
-    done = sentkit("search", *TEXTS, "--corpus", "c.safetensors", *search)
-    moved = sentkit("search", *TEXTS, "--corpus", "c.safetensors", *search, "-m", copy_of(tiny))
-
-    assert (done.code, moved.code) == (0, 0)
-    assert done.out == moved.out == piped(TEXTS, ("-m", tiny, *flags), *search).out
-    assert [row["text"] for row in done.rows] == TEXTS
-
-
-def test_a_recorded_transform_is_applied(sentkit, encode, piped, tiny):
-    encode(tiny, "--normalize", name="plain.safetensors")
-    sentkit("whiten", "fit", "plain.safetensors", "--kind", "center", "-o", "T.safetensors")
-    sentkit("whiten", "apply", "plain.safetensors", "-t", "T.safetensors", "-o", "c.safetensors")
-    query = sentkit("encode", "-m", tiny, "--normalize", "-q", stdin="a cat").out
-    query = sentkit("whiten", "apply", "-t", "T.safetensors", stdin=query).out
-    done = sentkit("search", "a cat", "--corpus", "c.safetensors")
-
-    assert (done.code, done.err) == (0, "")
-    assert done.out == sentkit("search", "--corpus", "c.safetensors", stdin=query).out
-    Path("T.safetensors").rename("U.safetensors")
-    assert sentkit("search", "a cat", "--corpus", "c.safetensors").told == [
-        "sentkit search: T.safetensors: no such file",
-        "  c.safetensors was encoded with this transform; run the command where it is",
-    ]
 
 
 def test_a_recorded_static_model_is_used(sentkit, encode, piped, model2vec):
@@ -132,97 +91,6 @@ def test_files_are_encoded_and_searched(sentkit, encode, notes, tiny, copy_of, o
     for line, hit in zip(lines[-5:], hits, strict=True):
         place = f"{hit['file']}:{hit['row']}"
         assert line.strip().split(maxsplit=2) == [f"{hit['similarity']:.4f}", place, hit["text"]]
-
-
-def test_files_are_encoded_with_static(sentkit, tmp_path):
-    (tmp_path / "notes.txt").write_text("a dog\nthe sea\n")
-    done, expected = (sentkit("search", "a cat", "notes.txt", *flags) for flags in ((), ("-m", "static")))
-
-    assert (done.code, done.err) == (0, "")
-    assert done.out == expected.out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "problem"),
-    [
-        (["a cat"], 2, "--corpus FILE is missing\n  for the lines of files: sentkit search TEXT FILE..."),
-        ([], 2, "--corpus FILE is missing"),
-        (["a cat", "c.safetensors"], 2, "has vectors\n  sentkit search TEXT --corpus c.safetensors"),
-        (["a cat", "a dog"], 66, "a dog: no such file"),
-        (["a cat", "blank.txt"], 65, "no rows in blank.txt"),
-        (["a cat", "pair.jsonl", "-o", "pair.jsonl", "-f"], 2, "would overwrite the input"),
-        (["a cat", "pair.jsonl"], 65, 'pair.jsonl:1: no "text", which a corpus needs'),
-    ],
-)
-def test_refused_files(sentkit, encode, tmp_path, arguments, code, problem):
-    encode("nano")
-    (tmp_path / "blank.txt").write_text("\n \n")
-    (tmp_path / "pair.jsonl").write_text('{"text_a":"a","text_b":"b"}\n')
-    done = sentkit("search", *arguments)
-
-    assert (done.code, done.out) == (code, b"")
-    assert problem in done.err
-
-
-def test_the_prompt_of_the_corpus_is_used_with_a_warning(sentkit, encode, piped, tiny):
-    encode(tiny, "--readout", "cls", "--prompt", "passage: ")
-    done = sentkit("search", "a cat", "--corpus", "c.safetensors")
-
-    assert done.out == piped(["a cat"], ("-m", tiny, "--readout", "cls", "--prompt", "passage: ")).out
-    assert done.told == [
-        'sentkit search: warning: the prompt of the corpus, "passage: ", is added to TEXT;'
-        " for another one, pipe: sentkit encode --prompt ... | sentkit search"
-    ]
-
-
-def test_another_model_is_read_as_it_declares(sentkit, encode, piped, other, tiny):
-    """Its weights are not the recorded ones. The corpus then has another space, and the message names it."""
-    encode(tiny, "--readout", "cls", "--normalize")
-    done = sentkit("search", "-q", "a cat", "--corpus", "c.safetensors", "-m", other)
-
-    assert (done.code, done.out) == (65, b"")
-    assert done.told[0].startswith("sentkit search: TEXT:1: the vectors of the query are other/mean (")
-    assert "the vectors of c.safetensors are tiny/cls/n (" in done.told[0]
-    assert done.told[1] == f"  encode the queries with -m {tiny} --readout cls and the steps /n"
-
-
-def test_a_corpus_without_a_record_is_searched_with_nano(sentkit, encode, piped, tmp_path):
-    """A file, or the pipe."""
-    encode("nano")
-    rows = sentkit("cat", "c.safetensors").out
-    (tmp_path / "c.jsonl").write_bytes(rows)
-    done = sentkit("search", "a cat", "--corpus", "c.jsonl")
-
-    assert done.code == 0
-    assert done.out == piped(["a cat"], ("-m", "nano")).out
-    assert done.out == sentkit("search", "a cat", "--corpus", "-", stdin=rows).out
-    assert done.rows[0]["hits"][0]["text"] == "a cat sat"
-
-
-def test_a_text_is_never_a_file(sentkit, encode, tiny, tmp_path):
-    """A file of that name changes nothing but a warning. Behind `--`, a text may begin with a dash."""
-    encode(tiny)
-    dashes = sentkit("search", "--corpus", "c.safetensors", "--", "-m", "--top")
-    before = sentkit("search", "q.jsonl", "--corpus", "c.safetensors")
-    (tmp_path / "q.jsonl").write_text("{}")
-    after = sentkit("search", "q.jsonl", "--corpus", "c.safetensors")
-
-    assert (after.out, before.err) == (before.out, "")
-    assert after.told == [
-        'sentkit search: warning: "q.jsonl" is used as a query text;'
-        " to read the file with this name, use --queries q.jsonl"
-    ]
-    assert [row["text"] for row in dashes.rows] == ["-m", "--top"]
-
-
-def test_a_missing_recorded_model_is_66(sentkit, encode, copy_of, tiny):
-    encode(copy_of(tiny))
-    shutil.rmtree("copy")
-    done = sentkit("search", "a cat", "--corpus", "c.safetensors")
-
-    assert done.code == 66
-    assert done.told[0].endswith("/copy: no such checkpoint folder")
-    assert done.told[1] == "  c.safetensors was encoded with this model; give its path with -m"
 
 
 @pytest.mark.parametrize("first", ["sentkit.cli", "huggingface_hub"])

@@ -1,12 +1,9 @@
 """Tables on a terminal: 80 columns, complete numbers, no control characters."""
 
-import re
-
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
-from sentkit.console import fitted, kept_columns, shortened
+from sentkit.console import shortened
 
 LONG = "a-file-with-a-name-that-is-too-long-for-any-terminal.jsonl"
 INTERVAL = "[a, b]: 95 % interval"
@@ -62,42 +59,6 @@ def test_reports_of_a_narrow_terminal_and_of_several_files(on_terminal):
     assert names == ["a.jsonl", lines[2].split()[0], "minus", "p", "average"]
 
 
-def test_control_characters_of_rows_do_not_reach_the_terminal(on_terminal, tmp_path, jsonl):
-    """Control characters are escaped; markup and names of emoji are shown as they are."""
-    texts = ["[bold]loud[/bold] :smile:", "red \x1b[31m line\nend [/x]"]
-    (tmp_path / "t.jsonl").write_bytes(
-        jsonl(*({"text": text, "embedding": [1, n]} for n, text in enumerate(texts)))
-    )
-    lines = on_terminal("score", "t.jsonl", "--top", 1)
-
-    assert re.split(" {2,}", lines[0].strip()) == ["cosine", "row a", "a", "row b", "b"]
-    assert re.split(" {2,}", lines[1].rstrip()) == [
-        *("0.7071", "1", "[bold]loud[/bold] :smile:", "2", r"red \x1b[31m line\nend [/x]")
-    ]
-    assert len(lines) == 2
-
-
-def test_a_pair_shows_the_number_and_the_text_or_entry_of_its_rows(on_terminal, tmp_path, jsonl):
-    """`score` and `duplicates` use the same columns. A row of several files has the name of its file."""
-    rows = jsonl(
-        {"entry": "dog", "embedding": [1, 0]},
-        {"id": 7, "embedding": [1, 0]},
-        {"text": "a cat", "entry": "cat", "embedding": [1, 0]},
-    )
-    (tmp_path / "t.jsonl").write_bytes(rows)
-    expected = [["1", "dog", "2"], ["1", "dog", "3", "a cat"], ["2", "3", "a cat"]]
-
-    for command in ("score", "duplicates"):
-        lines = on_terminal(command, "t.jsonl", "--threshold", 1)
-        assert [re.split(" {2,}", line.strip()) for line in lines[1:]] == [
-            ["1.0000", *cells] for cells in expected
-        ]
-    for name in ("a.jsonl", "b.jsonl"):
-        (tmp_path / name).write_bytes(jsonl({"text": name[0], "embedding": [1, 0]}))
-    lines = on_terminal("score", "a.jsonl", "b.jsonl")
-    assert lines[1].split() == ["1.0000", "a.jsonl:1", "a", "b.jsonl:1", "b"]
-
-
 @pytest.mark.parametrize(
     ("cells", "width", "expected"),
     [
@@ -144,70 +105,3 @@ def test_an_inspection_cuts_nothing_and_begins_with_ten_lines(on_terminal, tiny)
     assert names[:6] == ["model", "architecture", "layers", "width", "parameters", "readout"]
     assert [line.split()[0] for line in short] == [*names[:10], "..."]
     assert short[-1].split(maxsplit=1)[1] == f"{len(whole) - 10} more lines with -v"
-
-
-def test_names_of_metadata_are_escaped(on_terminal):
-    save_file({"a": np.zeros(1)}, "x.safetensors", {"x\x1b[31m": "y\x1b[31m"})
-
-    assert r"metadata.x\x1b[31m  y\x1b[31m" in on_terminal("inspect", "x.safetensors", "-v")
-
-
-def test_widths_are_taken_from_the_widest_name():
-    """12 + 30 + 10 and two gaps of 2 are 56; 8 is as short as a name gets."""
-    assert fitted([12, 30, 10], [True, True, False], 56) == [12, 30, 10]
-    assert fitted([12, 30, 10], [True, True, False], 40) == [12, 14, 10]
-    assert fitted([12, 30, 10], [True, True, False], 36) == [11, 11, 10]
-    assert fitted([12, 30, 10], [True, True, False], 5) == [8, 8, 10]
-
-
-def test_columns_are_left_out_so_that_names_are_legible():
-    """Names 20 and 10 wide need 14 and 10: with numbers of 30 and 20 and three gaps that is 80."""
-    lengths, names = [20, 10, 30, 20], [True, True, False, False]
-
-    assert kept_columns(lengths, names, [2, 3], 80) == [0, 1, 2, 3]
-    assert kept_columns(lengths, names, [2, 3], 79) == [0, 1, 3]
-    assert kept_columns(lengths, names, [2, 3], 30) == [0, 1]
-    assert kept_columns(lengths, names, [], 30) == [0, 1, 2, 3]
-
-
-def test_agreement_with_classes_fits_80_columns(on_terminal, tmp_path, jsonl):
-    """Iterations and inertia are omitted. V-measure equals NMI, so only JSON has it."""
-    random = np.random.default_rng(5)
-    vectors = (1000 * random.standard_normal((60, 4))).tolist()
-    rows = [{"embedding": v, "c": "abc"[n % 3]} for n, v in enumerate(vectors)]
-    (tmp_path / "v.jsonl").write_bytes(jsonl(*rows))
-    lines = on_terminal("cluster", "v.jsonl", "--truth", "c", "--seed", "0..9")
-
-    assert len(lines) == 13
-    assert lines[0].split() == ["seed", "n", "k", "ACC", "NMI", "ARI", "AMI"]
-    assert lines[-2].split()[:4] == ["mean", "(sd)", "60", "3"]
-    assert lines[-1] == "(a): standard deviation"
-    assert max(len(line.rstrip()) for line in lines) <= 80
-
-
-def test_vectors_are_shortened_on_a_terminal_alone(on_terminal, sentkit, tmp_path, jsonl):
-    """The first three numbers, or the start of base64, and how many there are; a row in a pipe is whole."""
-    vector = [0.125, -2.0, 1 / 3] + [1.0] * 253
-    row = {"text": "a \u202e b", "embedding": vector, "small": [1, 2], "_emb": "m:0123456789ab"}
-    (tmp_path / "v.jsonl").write_bytes(jsonl(row))
-    expected = (
-        r'{"text": "a \u202e b", "embedding": [0.125, -2, 0.3333, ... 256 numbers], '
-        r'"small": [1, 2], "_emb": "m:0123456789ab"}'
-    )
-
-    assert "".join(on_terminal("cat", "v.jsonl", width=200)) == expected
-    assert sentkit("cat", "v.jsonl").out == jsonl(row)
-    (tmp_path / "v.jsonl").write_bytes(jsonl({"embedding": [1.5] * 256}))
-    (line,) = on_terminal("cat", "v.jsonl", "--vectors", "base64", width=200)
-    assert line == '{"embedding": "AADAPwAA... 256 numbers"}'
-
-
-def test_descriptions_of_clusters_are_wrapped_and_not_truncated(on_terminal, jsonl, tmp_path):
-    words = [f"word{n}" for n in range(40)]
-    rows = [{"embedding": [1, n], "text": " ".join(words[4 * n : 4 * n + 4])} for n in range(10)]
-    (tmp_path / "rows.jsonl").write_bytes(jsonl(*rows))
-    lines = on_terminal("cluster", "rows.jsonl", "-k", 1, "--describe", "--nearest", 10, "--keywords", 40)
-    shown = " ".join(lines).split()
-
-    assert all(len(line.rstrip()) <= 80 for line in lines)
-    assert all(shown.count(word) == 2 for word in words)  # as a keyword and in its text

@@ -114,16 +114,6 @@ def test_encode_computes_a_batch_in_each_thread(sentkit, monkeypatch):
     assert (done.code, torch.get_num_threads()) == (0, 1), done.err
 
 
-@pytest.mark.parametrize(("given", "used"), [(None, "passive"), ("active", "active")])
-def test_waiting_threads_sleep_unless_the_environment_decides(sentkit, monkeypatch, given, used):
-    monkeypatch.setenv("OMP_WAIT_POLICY", given or "")
-    if given is None:
-        monkeypatch.delenv("OMP_WAIT_POLICY")
-    sentkit("encode", stdin="a cat\n")
-
-    assert os.environ["OMP_WAIT_POLICY"] == used
-
-
 def test_a_process_that_may_use_one_cpu_has_one_thread(threads):
     before = os.sched_getaffinity(0)
     try:
@@ -243,13 +233,3 @@ def test_a_wrong_number_is_wrong_usage(sentkit, monkeypatch, arguments, variable
 
     assert done.code == 2
     assert problem in done.err
-
-
-@pytest.mark.parametrize(("cpus", "count"), [(2, 8), (16, 64), (10_000, 20_000)])
-def test_a_number_of_other_programs_becomes_the_largest_one(monkeypatch, cpus, count):
-    monkeypatch.setattr(process, "_threads", None)
-    monkeypatch.setattr(process, "usable_cpus", lambda: cpus)
-    monkeypatch.setattr(os, "environ", {"OMP_NUM_THREADS": "20000"})
-    process.limit_threads()
-
-    assert process.threads_of_command() == count

@@ -1,7 +1,6 @@
 """`translate`: texts replaced by their translations, rows kept, flags that go together, pipes of two."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -51,47 +50,6 @@ def test_all_but_the_text_stays_byte_for_byte(sentkit, marian):
     assert kept[1].endswith(b',"before":"the dog \\u0072uns"}')
 
 
-def test_one_text_of_a_pair_is_translated_with_the_flag_field(sentkit, marian, jsonl):
-    row = {"text_a": "a cat", "text_b": "a dog", "score": 1}
-    done = sentkit(*TRANSLATE, marian, "--field", "text=text_b", stdin=jsonl(row))
-    without = sentkit(*TRANSLATE, marian, stdin=jsonl(row))
-
-    assert done.rows == [{**row, "text_b": generated(marian, ["a dog"])[0]}]
-    assert (without.code, without.told) == (65, ['sentkit translate: -:1: "text" is missing'])
-
-
-def test_empty_texts_pass_unchanged_and_are_counted(sentkit, marian):
-    rows = b'{"text":"  "}\n{"text":"a cat"}\n{"text":""}\n'
-    done = sentkit(*TRANSLATE, marian, "--keep", "k", stdin=rows)
-
-    assert done.out.splitlines()[::2] == [b'{"text":"  ","k":"  "}', b'{"text":"","k":""}']
-    problem = "2 of 3 rows have an empty text, which was not translated"
-    assert done.told == [f"sentkit translate: warning: {problem}"]
-
-
-def test_long_texts_are_truncated_and_counted_or_are_bad_rows(sentkit, marian):
-    stdin = "a cat\n" + "a dog runs on " * 30 + "\n"
-    done = sentkit(*TRANSLATE, marian, stdin=stdin)
-    shorter = sentkit(*TRANSLATE, marian, "--max-length", 5, stdin=stdin)
-    refused = sentkit(*TRANSLATE, marian, "--on-truncate", "error", stdin=stdin)
-
-    problem = "1 of 2 rows were truncated to 48 tokens (--on-truncate error refuses them)"
-    assert done.told == [f"sentkit translate: warning: {problem}"]
-    assert "1 of 2 rows were truncated to 5 tokens" in shorter.err
-    assert refused.code == 65
-    assert re.fullmatch(r"sentkit translate: -:2: .* tokens, maximum 48", refused.told[0])
-
-
-def test_rows_with_a_vector_of_the_original_text_are_counted(sentkit, marian, jsonl):
-    """The vector passes through unchanged."""
-    row = {"text": "a cat", "embedding": [1, 2], "_emb": "m:100000000000"}
-    done = sentkit(*TRANSLATE, marian, stdin=jsonl(row, {"text": "a dog"}))
-
-    assert done.rows[0]["embedding"] == [1, 2]
-    problem = "1 of 2 rows have a vector of the original text (use sentkit encode --replace)"
-    assert done.told == [f"sentkit translate: warning: {problem}"]
-
-
 def test_a_multilingual_model_needs_both_languages(sentkit, nllb):
     """Each changes the output; a multilingual model is refused without them."""
     there = ("--source-lang", "eng_Latn", "--target-lang", "deu_Latn")
@@ -117,53 +75,6 @@ def test_a_bad_row_can_be_left_out_of_its_group(sentkit, marian):
     assert [row["text"] for row in done.rows] == generated(marian, ["a cat", "a dog"])
     rejects = map(json.loads, Path("bad.jsonl").read_text().splitlines())
     assert [reject["row"].encode() for reject in rejects] == stdin.splitlines()[1:3]
-
-
-def test_rows_of_a_vector_file_are_translated_without_their_vectors(sentkit, marian, tiny):
-    sentkit("encode", "-m", tiny, "--readout", "mean", "-o", "v.safetensors", stdin="a cat\n")
-
-    [row] = sentkit(*TRANSLATE, marian, "v.safetensors").rows
-    assert row == {"text": generated(marian, ["a cat"])[0]}
-
-
-@pytest.mark.parametrize(
-    ("flags", "told"),
-    [
-        (("--set", "beams=0"), "beams=0: expected 1 or more"),
-        (("--set", "beam=2"), 'unknown setting "beam"'),
-        (("--set", "temperature=2"), "--set temperature needs --sample"),
-        (("--sample", "--set", "beams=2"), "--sample cannot be used with several beams"),
-        (("--keep", "text"), "--keep text: this field gets the new text"),
-        (("--keep", 'a"b'), "--keep 'a\"b': expected a printable name without quotes and backslashes"),
-        (("--field", "text_b=text"), '--field "text_b=text": unknown field "text_b"'),
-        (("--source-lang", "en"), "this model is not multilingual; remove --source-lang and --target-lang"),
-        (("-o", "out.safetensors"), "out.safetensors: this output cannot be a vector file"),
-    ],
-)
-def test_wrong_flags_are_errors(sentkit, marian, flags, told):
-    done = sentkit(*TRANSLATE, marian, *flags, stdin="a cat\n")
-
-    assert (done.code, done.out) == (2, b"")
-    assert done.told[0] == f"sentkit translate: {told}"
-    assert len(done.told) <= 2
-
-
-def test_a_model_must_be_named(sentkit):
-    """None comes with sentkit."""
-    done = sentkit("translate", stdin="a cat\n")
-
-    assert (done.code, done.told[0]) == (2, "sentkit translate: missing option '-m' / '--model'")
-
-
-def test_verbose_reports_the_search_and_the_limits(sentkit, marian):
-    done = sentkit(*TRANSLATE, marian, "-v", "--device", "cpu", stdin="a cat\n")
-    sampled = sentkit(*TRANSLATE, marian, "-v", "--sample", "--device", "cpu", stdin="a cat\n")
-
-    assert done.told == [
-        f"sentkit translate: loading {marian}",
-        "sentkit translate: 3 beams, reads 48 tokens, writes 39, cpu, fp32",
-    ]
-    assert sampled.told[1] == "sentkit translate: sampled, reads 48 tokens, writes 39, cpu, fp32"
 
 
 def test_two_in_a_row_translate_back(sentkit, marian, t5):

@@ -17,7 +17,6 @@ from support import write_affine
 CLOSE = 1e-5
 KERNEL, BIAS = np.array([[2.0, 1], [0, 3]]), np.array([-1.0, 1])  # (x + bias) @ kernel: (2, 1) -> (2, 7)
 MEAN, CLS = {"_emb": "m/mean:9f0000000000"}, {"_emb": "m/cls:0a1b00000000"}
-ROW = b'{"id":12345678901234567890, "_emb":"m/cls:0a1b00000000","embedding":[2,1],"price":1.10}\n'
 
 
 @pytest.fixture
@@ -54,24 +53,6 @@ def fitted(fit):
 @pytest.fixture
 def flow(fit):
     return fit("--kind", "flow")
-
-
-def test_a_row_keeps_every_byte_but_its_vector_and_its_space(sentkit, transform):
-    """(2, 1) + (-1, 1) = (1, 2); 1 * 2 + 2 * 0 = 2, and 1 * 1 + 2 * 3 = 7."""
-    done = sentkit("whiten", "apply", "-t", transform({"kind": "pca", **CLS}), stdin=ROW)
-    emb = done.rows[0]["_emb"]
-
-    assert (done.code, done.err) == (0, "")
-    assert done.out == ROW.replace(b"[2,1]", b"[2.0,7.0]").replace(b"m/cls:0a1b00000000", emb.encode())
-    assert emb.startswith("m/cls+pca:")
-
-
-def test_a_second_vector_does_not_get_the_name_of_the_new_space(sentkit, transform):
-    rows = ROW + ROW.replace(b'"price":1.10', b'"embedding_a":[1,2]')
-    done = sentkit("whiten", "apply", "-t", transform(), stdin=rows)
-
-    problem = '"embedding_a" is another vector, and it is not transformed'
-    assert (done.code, done.told[0]) == (65, f"sentkit whiten apply: -:2: {problem}")
 
 
 @pytest.mark.parametrize(
@@ -127,64 +108,6 @@ def test_a_vector_file_keeps_its_metadata(sentkit, tiny, fitted):
     assert made["numbers"] == 6
 
 
-def test_what_several_files_do_not_share_is_left_out(sentkit, tiny, tmp_path):
-    """A file made from JSONL records only the name of its space, so it does not list a single step."""
-    flags = ("encode", "-q", "-m", tiny)
-    sentkit(*flags, "--precision", "fp32", "-o", "a.safetensors", stdin="a cat\nthe sea\nrain")
-    sentkit(*flags, "--precision", "bf16", "-o", "b.safetensors", stdin="a dog")
-    sentkit("cat", "-o", "c.safetensors", stdin=sentkit("cat", "a.safetensors").out)
-    write_affine(tmp_path / "t.safetensors", np.eye(16), np.zeros(16), {"kind": "center"})
-    apply = ("whiten", "apply", "-t", "t.safetensors")
-    specs = []
-    for inputs in (("a.safetensors", "b.safetensors"), ("a.safetensors", "c.safetensors"), ()):
-        piped = sentkit("cat", "a.safetensors").out
-        assert sentkit(*apply, *inputs, "-f", "-o", "made.safetensors", stdin=piped).code == 0
-        specs.append(sentkit("inspect", "made.safetensors").rows[0]["spec"])
-
-    assert (specs[0]["model"], len(specs[0]["steps"])) == (str(tiny), 1)
-    assert "precision" not in specs[0]
-    assert not specs[1].keys() & {"steps", "model", "precision"}
-    assert list(specs[2]) == ["_emb"]
-    assert len({spec["_emb"] for spec in specs}) == 1
-
-
-REFUSED = "sentkit whiten apply: t.safetensors: "
-
-
-@pytest.mark.parametrize(
-    ("note", "row", "problem"),
-    [
-        (MEAN, ROW, "fitted on m/mean (9f00…), but the vectors are m/cls (0a1b…)"),
-        (MEAN, b'{"embedding":[1,2]}', "fitted on m/mean (9f00…), but the vectors are without _emb"),
-        ({"_emb": None}, ROW, "fitted on vectors without _emb, but the vectors are m/cls (0a1b…)"),
-        ({}, b'{"embedding":[1,2,3]}', "takes vectors of 2 numbers, these have 3"),
-        (CLS, ROW.replace(b"[2,1]", b"[1]"), "takes vectors of 2 numbers, these have 1"),
-    ],
-)
-def test_vectors_that_it_was_not_fitted_for_are_refused(sentkit, transform, note, row, problem, tmp_path):
-    """--rejects does not change that."""
-    transform(note)
-    for more in ((), ("--rejects", "/dev/null"), ("-o", "x.jsonl"), ("-o", "x.safetensors")):
-        done = sentkit("whiten", "apply", "-t", "t.safetensors", *more, stdin=row)
-        assert (done.code, done.out, done.told) == (65, b"", [REFUSED + problem])
-    assert [path.name for path in tmp_path.iterdir()] == ["t.safetensors"]
-
-
-@pytest.mark.parametrize("emb", ["m/cls:0a1b00000000", None])
-def test_a_second_application_is_refused(sentkit, jsonl, emb):
-    """The space is another afterwards, also that of vectors which had no name."""
-    named = {} if emb is None else {"_emb": emb}
-    rows = jsonl(*({**named, "embedding": vector} for vector in [[1, 2], [2, 1], [0, 5]]))
-    sentkit("whiten", "fit", "-o", "t.safetensors", stdin=rows)
-    once = sentkit("whiten", "apply", "-t", "t.safetensors", stdin=rows)
-    twice = sentkit("whiten", "apply", "-t", "t.safetensors", stdin=once.out)
-    label = (emb or "unnamed:").rpartition(":")[0]
-
-    assert (once.code, twice.code) == (0, 65)
-    assert once.rows[0]["_emb"].startswith(f"{label}+whitening:")
-    assert f", but the vectors are {label}+whitening (" in twice.err
-
-
 def test_a_space_without_a_name_gets_one(sentkit, transform):
     """A file without a space gets the space `unnamed`, and transforms of it can be chained."""
     name = transform()
@@ -207,43 +130,6 @@ def test_an_encoder_refuses_a_transform_fitted_on_another_space(tiny, tmp_path, 
 
     with pytest.raises(DataError, match=re.escape(f"fitted on {space}")):
         Encoder(str(tiny), transform="t.safetensors").encode(["a cat"])
-
-
-def test_vectors_under_another_name_stay_under_it(sentkit, transform):
-    """In JSONL; a vector file has its own names."""
-    row = b'{"v":[2,1],"embedding":"a word"}\n'
-    apply = ("whiten", "apply", "-t", transform(), "--field", "embedding=v")
-    sentkit(*apply, "-o", "v.safetensors", stdin=b'{"v":[2,1],"text":"a"}\n')
-
-    [made], [stored] = sentkit(*apply, stdin=row).rows, sentkit("cat", "v.safetensors").rows
-    assert made | {"_emb": ""} == {"v": [2.0, 7.0], "embedding": "a word", "_emb": ""}
-    assert stored | {"_emb": ""} == {"text": "a", "_emb": "", "embedding": [2.0, 7.0]}
-
-
-def test_a_vector_that_it_breaks_is_a_bad_row(sentkit, transform):
-    """3e38 * 2 is no float32."""
-    rows = b'{"embedding":[1,1]}\n{"embedding":[3e38,0]}\n{"embedding":[2,1]}\n'
-    stopped = sentkit("whiten", "apply", "-t", transform(), stdin=rows)
-    skipped = sentkit("whiten", "apply", "-t", "t.safetensors", "--rejects", "/dev/null", stdin=rows)
-
-    problem = "sentkit whiten apply: -:2: a vector contains NaN or infinity"
-    assert (stopped.code, stopped.told) == (65, [problem])
-    assert [row["embedding"] for row in skipped.rows] == [[0.0, 6.0], [2.0, 7.0]]
-
-
-@pytest.mark.parametrize(
-    ("name", "code", "problem"),
-    [
-        ("none.safetensors", 66, "none.safetensors: no such file"),
-        ("rows.jsonl", 65, "rows.jsonl: incomplete or damaged safetensors file"),
-    ],
-)
-def test_a_missing_or_damaged_transform_is_refused(sentkit, tmp_path, name, code, problem):
-    (tmp_path / "rows.jsonl").write_bytes(ROW)
-    done = sentkit("whiten", "apply", "rows.jsonl", "-t", name)
-
-    assert (done.code, done.out) == (code, b"")
-    assert done.told[0].startswith(f"sentkit whiten apply: {problem}")
 
 
 def test_a_flow_is_applied_by_the_filter_and_by_an_encoder(sentkit, tiny, flow):

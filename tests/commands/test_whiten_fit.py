@@ -119,21 +119,6 @@ def test_a_merge_equals_one_fit(sentkit, written, kind):
         assert np.allclose(merged[name], value, rtol=1e-9, atol=1e-9), name
 
 
-def test_merges_can_be_merged(sentkit, written):
-    """(1 + 2) + 3 = 1 + (2 + 3); a merge of one file is a copy."""
-    vectors = np.random.default_rng(3).normal(size=(60, 3)).astype(np.float32)
-    for n, part in enumerate(np.split(vectors, 3)):
-        sentkit("whiten", "fit", written(f"{n}.jsonl", part), "-o", f"{n}.safetensors")
-    for parts, name in (("01", "a"), ("12", "b"), ("a2", "c"), ("0b", "d"), ("0", "e")):
-        merged = [f"{part}.safetensors" for part in parts]
-        assert sentkit(*MERGE, *merged, "-o", f"{name}.safetensors").code == 0
-    c, d = load_file("c.safetensors"), load_file("d.safetensors")
-
-    assert c["kernel"] == pytest.approx(d["kernel"], rel=1e-9)
-    assert note_of("c.safetensors") == note_of("d.safetensors")
-    assert load_file("e.safetensors")["kernel"].tolist() == load_file("0.safetensors")["kernel"].tolist()
-
-
 def test_shards_of_low_rank_merge_to_full_rank(sentkit, written):
     """Each of three shards spans one direction, with a warning; together they span both."""
     for n, part in enumerate(np.split(np.array([[1, 0], [2, 0.5], [0, 3], [1, 1], [5, 5], [7, 1]]), 3)):
@@ -144,44 +129,6 @@ def test_shards_of_low_rank_merge_to_full_rank(sentkit, written):
 
     assert (done.code, done.err) == (0, "")
     assert note_of("all.safetensors")["kept"] == 2
-
-
-def test_vectors_that_are_counted_twice_are_a_warning(sentkit, many):
-    sentkit("whiten", "fit", many, "-o", "a.safetensors")
-    merged = sentkit(*MERGE, "a.safetensors", "a.safetensors", "-o", "b.safetensors")
-    fitted = sentkit("whiten", "fit", many, many, "-o", "c.safetensors")
-
-    assert (merged.code, fitted.code) == (0, 0)
-    for done in (merged, fitted):
-        assert done.told == ["sentkit whiten fit: warning: the vectors of many.jsonl are counted 2 times"]
-
-
-ABTT = ("--kind", "abtt", "--remove", "1")
-OTHER = "a.safetensors on m/cls (0a1b…)"
-
-
-@pytest.mark.parametrize(
-    ("flags", "other", "problem"),
-    [
-        (((), ("--kind", "pca")), None, "kind is pca, but whitening in a.safetensors"),
-        (((), ("--dim", "3")), None, "dim is 3, but 6 in a.safetensors"),
-        (((), ("--kind", "ica")), None, "transforms of kind ica cannot be merged"),
-        (((), ("--kind", "flow")), None, "transforms of kind flow cannot be merged"),
-        ((ABTT, ABTT), (np.eye(2), "m/cls:0a1b00000000"), "width is 2, but 6 in a.safetensors"),
-        ((ABTT, ABTT), (np.eye(6), "m/mean:9f0000000000"), f"fitted on m/mean (9f00…), {OTHER}"),
-        ((ABTT, ABTT), (np.eye(6), None), f"fitted on vectors without _emb, {OTHER}"),
-    ],
-)
-def test_different_transforms_and_spaces_are_not_merged(
-    sentkit, many, written, flags, other, problem, tmp_path
-):
-    second = many if other is None else written("other.jsonl", *other)
-    for name, rows, own in zip("ab", (many, second), flags, strict=True):
-        sentkit("whiten", "fit", rows, *own, "-o", f"{name}.safetensors")
-    done = sentkit(*MERGE, "a.safetensors", "b.safetensors", "-o", "c.safetensors")
-
-    assert (done.code, done.told[0]) == (65, f"sentkit whiten fit: b.safetensors: {problem}")
-    assert not (tmp_path / "c.safetensors").exists()
 
 
 def test_a_file_without_moments_is_not_merged(sentkit, tmp_path):
@@ -222,95 +169,6 @@ def test_invalid_metadata_and_moments_are_refused(sentkit, written, note, tensor
     assert (done.code, done.err) == (65, f"sentkit whiten fit: u.safetensors: {problem}\n")
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        ("--kind flow --lr 0", "--lr 0.0: expected a number above 0"),
-        ("--kind ica --scale auto --variance arbitrary", "--variance cannot be used with --scale auto"),
-        ("--kind ica --scale 0", '--scale "0": expected a number above 0, or auto'),
-        ("--kind ica --scale much", '--scale "much": expected a number above 0, or auto'),
-        ("--kind ica --tolerance 0", "--tolerance 0.0: expected a number between 0 and 1"),
-        ("--dim 7", "--dim 7: the vectors have only 6 numbers"),
-        ("--kind abtt --remove 6", "--remove 6: expected less than 6, the length of the vectors"),
-        ("-o t.npy", "t.npy: the name of a transform ends in .safetensors"),
-    ],
-)
-def test_invalid_flags(sentkit, many, words, problem, tmp_path):
-    done = sentkit("whiten", "fit", many, "-o", "t.safetensors", *words.split())
-
-    assert (done.code, done.told[0]) == (2, f"sentkit whiten fit: {problem}")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [many]
-
-
-def test_metadata_of_ica(sentkit, many):
-    flags = ("--scale", "100", "--variance", "arbitrary", "--seed", "3", "--tolerance", "0.001")
-    ica = ("--kind", "ica", "--dim", "4", "--keep-signs")
-    done = sentkit("whiten", "fit", many, *ica, *flags, "-o", "t.safetensors")
-    note = note_of("t.safetensors")
-
-    assert (done.code, done.err) == (0, "")
-    assert 1 <= note["iterations"] <= 1000
-    assert {name: note[name] for name in ("dim", "kept", "seed", "tolerance", "converged", "keep_signs")} == {
-        "dim": 4, "kept": 4, "seed": 3, "tolerance": 0.001, "converged": True, "keep_signs": True,
-    }  # fmt: skip
-    assert (note["scale"], note["variance"]) == (100.0, "arbitrary")
-    assert sorted(load_file("t.safetensors")) == ["bias", "kernel"]
-
-
-def test_ica_that_does_not_converge_is_a_warning(sentkit, many):
-    done = sentkit("whiten", "fit", many, "--kind", "ica", "--iterations", "1", "-o", "t.safetensors")
-
-    problem = "not converged after 1 iterations; the last result is written"
-    assert (done.code, done.told) == (0, [f"sentkit whiten fit: warning: {problem}"])
-    assert note_of("t.safetensors")["converged"] is False
-
-
-def test_a_flow_says_how_it_was_fitted(sentkit, many):
-    flags = ("--kind", "flow", "--epochs", "2", "--batch", "50", "--lr", "0.01", "--seed", "3")
-    done = sentkit("whiten", "fit", many, *flags, "-v", "-o", "t.safetensors")
-    note = note_of("t.safetensors")
-
-    assert (done.code, done.told) == (0, ["sentkit whiten fit: 300 vectors of 6 numbers, 6 kept"])
-    assert {name: note[name] for name in ("kept", "width", "epochs", "batch", "lr", "seed")} == {
-        "kept": 6, "width": 6, "epochs": 2, "batch": 50, "lr": 0.01, "seed": 3,
-    }  # fmt: skip
-    assert 0 < note["bits"] < 5
-    assert sorted(load_file("t.safetensors")) == ["parameters"]
-
-
-@pytest.mark.parametrize(("lr", "batch"), [(1e6, 32), (1e30, 300), (1e38, 300), (1e300, 300)])
-def test_a_flow_that_diverges_is_bad_data(sentkit, many, tmp_path, lr, batch):
-    """With 300 vectors in a step, the first step is also the last one."""
-    flags = ("--kind", "flow", "--lr", lr, "--batch", batch, "-o", "t.safetensors")
-    done = sentkit("whiten", "fit", many, *flags)
-
-    problem = "sentkit whiten fit: many.jsonl: the fit of the flow diverged"
-    assert (done.code, done.told) == (65, [problem, "  a lower --lr may help"])
-    assert not (tmp_path / "t.safetensors").exists()
-
-
-@pytest.mark.parametrize(
-    ("kind", "vectors", "problem"),
-    [
-        ("svd", [[0, 0]] * 2, "x.jsonl: all vectors are 0, so there is nothing to fit"),
-        ("whitening", [[0.1, 2]] * 1500, "x.jsonl: all vectors are equal, so there is nothing to fit"),
-        ("whitening", [[0, 0], [1e-45, 0]], "t.safetensors: the kernel or the bias contains NaN or infinity"),
-        (
-            "whitening",
-            [[1, 2], [1, 2, 3]],
-            "x.jsonl:2: this vector has 3 numbers, the vector of the first row has 2",
-        ),
-        ("whitening", [[1, 2], [1e39, 2]], "x.jsonl:2: a vector contains NaN or infinity"),
-    ],
-)
-def test_unusable_vectors_are_refused(sentkit, kind, vectors, problem, tmp_path, jsonl):
-    (tmp_path / "x.jsonl").write_bytes(jsonl(*({"embedding": vector} for vector in vectors)))
-    done = sentkit("whiten", "fit", "x.jsonl", "--kind", kind, "-q", "-o", "t.safetensors")
-
-    assert (done.code, done.err) == (65, f"sentkit whiten fit: {problem}\n")
-    assert not (tmp_path / "t.safetensors").exists()
-
-
 @pytest.mark.parametrize("kind", ["whitening", "ica", "flow"])
 def test_too_wide_vectors_are_refused(sentkit, kind):
     """The transform would have 20000 x 20000 numbers of 8 bytes."""
@@ -319,16 +177,3 @@ def test_too_wide_vectors_are_refused(sentkit, kind):
 
     assert done.code == 65
     assert done.told == ["sentkit whiten fit: -: vectors of 20000 numbers: a transform accepts at most 4096"]
-
-
-@pytest.mark.parametrize("vectors", [[[1, 2]], [[1, 2]] * 3])
-def test_center_and_svd_accept_equal_vectors(sentkit, written, vectors):
-    """Also a single vector. They have one singular vector."""
-    done = sentkit("whiten", "fit", written("x.jsonl", vectors), "--kind", "center", "-o", "t.safetensors")
-    merged = sentkit(*MERGE, "t.safetensors", "-o", "u.safetensors")
-    sentkit("whiten", "fit", "x.jsonl", "--kind", "svd", "-o", "svd.safetensors")
-    held, svd = load_file("u.safetensors"), load_file("svd.safetensors")
-
-    assert (done.code, done.err, merged.code, merged.err) == (0, "", 0, "")
-    assert (held["bias"].tolist(), held["kernel"].tolist()) == ([[-1, -2]], [[1, 0], [0, 1]])
-    assert svd["kernel"].ravel() == pytest.approx(np.array([1, 2]) / 5**0.5)

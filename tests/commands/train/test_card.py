@@ -54,13 +54,6 @@ def test_sentence_transformers_loads_it_without_a_missing_pooler(trained, sentki
         assert abs(ours - json.loads(line)).max() < 1e-5
 
 
-def test_a_trained_pooler_is_kept(trained):
-    """SimCSE keeps its head as one."""
-    folder = trained("simcse")
-
-    assert "model_args" not in json.loads((folder / "sentence_bert_config.json").read_text())
-
-
 def test_the_card_describes_the_checkpoint(trained):
     """Base, method, settings, rows, scores, readout; no path; the same bytes each time."""
     folder = trained("sbert", *REGRESSION)
@@ -114,14 +107,6 @@ def test_an_exported_checkpoint_has_a_card_of_its_own(trained, sentkit, tmp_path
     assert "Made by `sentkit train sbert` and `sentkit export`." in text
     assert 'The prompt "say \\"x\\" " is added before a text. The vectors have unit length.' in text
     assert "| out | -m | " in text
-
-
-def test_a_readout_that_other_programs_cannot_express_is_reported(trained):
-    folder = trained("mlm", "--set", "head=fresh", "--set", "warmup=0", "--set", "readout=prompt")
-    text = (folder / "README.md").read_text()
-
-    assert "library_name: transformers" in text
-    assert "SentenceTransformer(" not in text
 
 
 def test_a_card_without_a_length_has_no_comma_before_the_full_stop():

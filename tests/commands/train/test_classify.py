@@ -86,16 +86,6 @@ def test_scores_are_predicted(classify, file_of, tmp_path):
     assert (config["problem_type"], config["id2label"]) == ("regression", {"0": "score"})
 
 
-def test_a_table_shows_the_metrics(on_terminal, tiny, file_of):
-    rows = file_of("rows.jsonl", ROWS)
-    flags = ("-m", tiny, "-o", "out", "--test", rows, "--seed", "0..1", "--batch", 3, "--threads", 1)
-    heading, *lines = on_terminal("train", "classify", rows, *flags, "-q", width=120)
-
-    assert all(name in heading for name in ("test accuracy", "test f1", "test matthews"))
-    assert ["2 seeds" in line for line in lines] == [False, False, True]
-    assert "±" in lines[-1]
-
-
 @pytest.mark.parametrize("flag", ["--dev", "--test"])
 @pytest.mark.parametrize(
     ("rows", "problem"),

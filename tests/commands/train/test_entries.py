@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.vectors.fingerprint import target_space
 from sentkit.formats.vectors.store import Store
 from support import PAIRS, TEXTS, contents
@@ -79,22 +78,6 @@ def test_the_checkpoint_records_its_entries(train, sentkit, tiny):
     assert "dev_by_readout" not in own
 
 
-def test_each_progressive_step_starts_with_the_same_weights(train, sentkit, rows, tmp_path):
-    """Entries of the first step's result, training from the first step's base: its hash is the same."""
-    train("--lr", 0.01)
-    more = ("-m", "out", "--readout", "mean", "-o", "second.safetensors", "-q")
-    assert sentkit("build-entries", rows, *more).code == 0
-    assert train("--lr", 0.01, output="two", entries="second.safetensors").code == 0
-    train("--lr", 0.01, output="on", model="out")
-    one, two, on = said("out"), said("two"), said("on")
-
-    assert one["run"]["base"] == two["run"]["base"] != on["run"]["base"]
-    assert one["run"]["entries"] != two["run"]["entries"]
-    assert one["pooler"]["lands_in"] != two["pooler"]["lands_in"]
-    assert two["parents"] == one["parents"]
-    assert contents(tmp_path / "out")["model.safetensors"] != contents(tmp_path / "two")["model.safetensors"]
-
-
 def test_the_projection_may_come_from_another_checkpoint(train, tiny, copy_of, tmp_path):
     """Its weights are a part of the identity of the run; a checkpoint cannot replace it."""
     from safetensors.numpy import load_file, save_file
@@ -166,17 +149,6 @@ def test_entries_of_another_kind_of_model_are_reported(sentkit, rows, tiny, entr
     assert "another tokenizer" not in own.err
 
 
-def test_a_run_is_not_resumed_with_other_entries(train, sentkit, rows, tiny):
-    train()
-    sentkit("build-entries", rows, "-m", tiny, "--readout", "cls", "-o", "other.safetensors", "-q")
-    done, same = train("--resume", entries="other.safetensors"), train("--resume")
-
-    assert done.code == 65
-    assert done.told[0].startswith("sentkit train: out: belongs to a different run: entries (")
-    assert done.told[0].count("was") == 1
-    assert same.code == 0
-
-
 def test_the_best_readout_on_dev_is_declared(train, sentkit, dev, tiny):
     """Each score is that of `encode` and `score`, in the template where it is read by prompt."""
     done = train("--dev", dev, "--lr", 0.01, "--epochs", 2)
@@ -197,22 +169,6 @@ def test_the_best_readout_on_dev_is_declared(train, sentkit, dev, tiny):
     assert done.rows[0]["readout"] == own["readout"]
     assert own["dev_before"] == pytest.approx(scored(tiny, own["readout"]), rel=1e-6)
     assert len(set(scores.values())) > 1
-
-
-@pytest.mark.parametrize(("template", "stop"), [("defsent-plus", "none"), ("promptbert", "promptbert")])
-def test_a_prompt_is_declared_with_its_template(train, sentkit, dev, tmp_path, template, stop):
-    """No modules.json, which could not say it; the score is that of the checkpoint read by itself."""
-    train("--dev", dev, "--lr", 0.01, "--set", "readout=prompt", "--set", f"template={template}")
-    own, declared = said(), read_checkpoint("out").declared
-    encode = ("encode", dev, "-m", "out", "--precision", "fp32", "-q")
-    sentkit(*encode, "-o", "dev.safetensors")
-    score = sentkit("score", "dev.safetensors", "--gold", "score").rows[0]["spearman"]
-
-    assert (own["readout"], own["full_stop"]) == ("prompt", stop)
-    assert own["template"].count("[X]") == own["template"].count("[MASK]") == 1
-    assert not (tmp_path / "out/modules.json").exists()
-    assert (declared.readout.name, declared.template) == ("prompt", own["template"])
-    assert own["dev"] == pytest.approx(score, rel=1e-6)
 
 
 def test_omitted_words_are_counted(sentkit, tiny, rows, tmp_path, jsonl):

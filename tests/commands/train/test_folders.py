@@ -1,36 +1,8 @@
 """Existing files: `sentkit train` overwrites only with -f, and never files of others."""
 
-import errno
 import shutil
 
-import pytest
-
 from support import contents
-
-
-def test_an_existing_output_is_kept(train):
-    """-f replaces a checkpoint of sentkit. Several seeds are never written into one."""
-    train()
-    again, several, forced = train(), train("--seed", "0,1"), train("-f", "--seed", 1)
-
-    assert (again.code, again.told[0]) == (73, "sentkit train: out: already exists")
-    problem = "sentkit train: out: is a file or a checkpoint, not a folder of runs"
-    assert (several.code, several.told[0]) == (73, problem)
-    assert (forced.code, forced.rows[0]["seed"]) == (0, 1)
-
-
-def test_other_files_and_folders_are_refused_before_any_work(train, tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/thesis.txt").write_text("years")
-    (tmp_path / "file").write_text("mine")
-    for name in ("mine", "file"):
-        done = train("-f", output=name)
-        problem = f"sentkit train: {name}: already exists and is not a checkpoint of sentkit"
-        assert (done.code, done.told[0]) == (73, problem)
-    assert (tmp_path / "mine/thesis.txt").read_text() == "years"
-    here = train("-f", output=".")
-    assert here.code == 2
-    assert here.told[0].partition(" input ")[0] == "sentkit train: -o .: would overwrite the"
 
 
 def test_an_unfinished_run_is_not_overwritten_by_accident(train, tmp_path):
@@ -77,26 +49,6 @@ def test_several_seeds_replace_the_state_of_one_run(train, tmp_path, monkeypatch
     assert (tmp_path / "out.part/thesis.txt").exists()
 
 
-@pytest.mark.parametrize("name", ["out.part", "out.part/notes.txt", "out.part/state-1.pt.bak"])
-@pytest.mark.parametrize("flags", [(), ("-f",), ("--resume",)], ids=" ".join)
-def test_other_files_with_the_name_of_the_state_are_kept(train, tmp_path, name, flags):
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_text("precious")
-    done = train(*flags)
-
-    assert done.code == 73
-    assert done.told[0].startswith("sentkit train: out.part: ")
-    assert (tmp_path / name).read_text() == "precious"
-
-
-def test_a_link_with_the_name_of_the_state_is_not_followed(train, tmp_path):
-    (tmp_path / "precious/checkpoint").mkdir(parents=True)
-    (tmp_path / "out.part").symlink_to("precious")
-
-    assert train("-f").code == 73
-    assert (tmp_path / "precious/checkpoint").is_dir()
-
-
 def test_links_in_the_folder_of_the_state_are_not_followed(train, tmp_path):
     (tmp_path / "precious").write_text("precious")
     (tmp_path / "out.part").mkdir()
@@ -129,15 +81,3 @@ def test_two_runs_cannot_share_a_folder(train, tmp_path):
 
     assert done.code == 73
     assert done.told[0] == "sentkit train: out.part: another sentkit train uses this folder"
-
-
-def test_a_file_system_without_locks_is_refused(train, monkeypatch):
-    """The message says so, and not that the folder cannot be created."""
-
-    def flock(*_):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("sentkit.training.loop.state.fcntl.flock", flock)
-    done = train()
-
-    assert (done.code, done.told[0]) == (73, "sentkit train: out.part: cannot be locked: no locks available")

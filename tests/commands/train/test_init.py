@@ -184,22 +184,6 @@ def test_another_config_is_another_run(train, tmp_path, monkeypatch, change):
 
 
 @pytest.mark.parametrize(
-    ("method", "flags", "told"),
-    [
-        ("mlm", ("-m", "nano"), "--init and -m cannot be used together"),
-        ("mlm", ("--set", "lora=8"), "lora does not train the random weights of --init"),
-        ("simcse", (), "sentkit train: this method cannot be used with --init"),
-    ],
-)
-def test_flags_that_do_not_go_together_are_wrong_usage(train, method, flags, told):
-    done = train("out", *flags, method=method)
-
-    assert done.code == 2
-    assert told in done.told[0]
-    assert method == "mlm" or "mlm" in done.told[1]
-
-
-@pytest.mark.parametrize(
     ("config", "tokenizer", "code", "told"),
     [
         ("none.json", "words", 66, "none.json: cannot be read"),

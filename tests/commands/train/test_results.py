@@ -3,13 +3,11 @@
 import json
 import math
 import re
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sentkit.metrics import retrieval
 from sentkit.training.loop.gradient import clip_gradient
 from sentkit.training.loop.trainer import Trainer
 from support import BY_HAND, SMALL, contents, copy_tokenizer, in_jsonl
@@ -29,32 +27,6 @@ def test_encode_reads_the_checkpoint(train, sentkit, tmp_path, tiny):
     assert read.rows[0]["_emb"].startswith("out/cls:")
     assert np.abs(read.vectors() - raw.vectors()).max() > 1e-3
     assert not (tmp_path / "out.part").exists()
-
-
-def test_a_checkout_without_a_record_of_its_version_trains(train, tmp_path, monkeypatch, sentkit):
-    """The version is then unknown, in states and checkpoints of `train` and of `export`."""
-
-    def unknown(name):
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr("importlib.metadata.version", unknown)
-    done = train("--save-every", 1)
-    exported = sentkit("export", "-m", "out", "-o", "exported")
-
-    assert (done.code, exported.code) == (0, 0), done.err + exported.err
-    for name in ("out", "exported"):
-        assert json.loads((tmp_path / name / "sentkit.json").read_text())["made_with"]["sentkit"] == "unknown"
-    assert sentkit("--version").out.decode().endswith("tokenizers unknown\n")
-
-
-def test_a_deterministic_run_leaves_no_temporary_files(execute, tiny, texts, tmp_path):
-    (temporary := tmp_path / "temporary").mkdir()
-    command = ["sentkit", "train", "simcse", str(texts), "-m", str(tiny), "-o", "out", "--deterministic"]
-    done = execute([*command, "--batch", "3"], tmp_path, TMPDIR=str(temporary))
-
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "out/sentkit.json").read_text())["made_with"]["deterministic"] is True
-    assert list(temporary.iterdir()) == []
 
 
 def test_each_of_several_seeds_is_a_separate_run(train, tmp_path, dev):
@@ -136,16 +108,6 @@ def test_a_run_of_an_earlier_version_is_resumed_with_its_schedule(train, tmp_pat
     assert (other.code, "eval_every (1, was 0)" in other.err) == (65, True)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
     assert (again.code, again.rows[0]["step"]) == (0, again.rows[0]["step"])
-
-
-def test_a_run_that_is_scored_only_at_its_end_is_reported(sentkit, tiny, texts, dev):
-    command = ("train", "simcse", texts, "-m", tiny, "--dev", dev, "--batch", 3, "--threads", 1)
-    once = sentkit(*command, "-o", "once")
-    more = sentkit(*command, "-o", "more", "--set", "eval_every=1")
-    epochs = sentkit(*command, "-o", "epochs", "--epochs", 2)
-
-    warning = "sentkit train: warning: --dev scored only the last of 3 steps; --set eval_every=1 scores more"
-    assert [warning in done.told for done in (once, more, epochs)] == [True, False, False]
 
 
 def test_a_limit_of_steps_ends_the_run_and_its_schedule(train, tmp_path, dev, monkeypatch):
@@ -246,21 +208,6 @@ def test_a_base_through_transformers_can_be_trained(train, sentkit):
     assert sentkit("encode", "-m", "out", "-q", stdin="a cat\n").code == 0
 
 
-def test_dropped_steps_are_reported(sentkit, texts, minilm):
-    flags = ("--batch", 9, "--threads", 1, "--set", "max_length=8")
-    done = sentkit("train", "simcse", texts, "-m", minilm, "-o", "out", *flags)
-
-    assert done.code == 0
-    assert f"{minilm} declares steps that are not copied to the new checkpoint: normalise" in done.err
-
-
-def test_a_folder_name_that_is_not_utf_8_is_reported(train):
-    done = train(output="o\udcff")
-
-    assert (done.code, done.err) == (0, "")
-    assert done.rows[0]["checkpoint"] == "o\ufffd"
-
-
 ANCHORS = ["a cat", "the dog sat", "a cat", "rain", "the sea", "dogs play", "the sea", "a dog", "cats", "sea"]
 POSITIVES = ["cats", "a dog sat", "the cat", "the rain", "sea", "a dog plays"]
 POSITIVES += ["sea", "cats", "a sea", "the cat"]
@@ -327,11 +274,3 @@ def test_the_interval_of_dev_is_that_of_score(train, sentkit, tmp_path):
 
     assert row["dev"] == pytest.approx(expected["spearman"], abs=1e-4)
     assert made["dev_ci95"] == pytest.approx(expected["spearman_ci95"], abs=1e-4)
-
-
-def test_a_collapsed_encoder_has_no_mrr():
-    """All positives are ties, which count as better."""
-    ones, own = np.ones((50, 4), np.float32), np.arange(50)
-
-    assert not retrieval.mrr_of_pairs(ones, ones, own, own).any()
-    assert not retrieval.accuracy_of_triplets(ones, ones, ones).any()

@@ -17,19 +17,6 @@ from sentkit.training.methods.simcse import RankEncoder, SimCSE
 from support import contents
 
 
-def test_resuming_with_other_flags_names_the_differences(train, texts, tmp_path, other):
-    """Settings, rows, base and seed."""
-    train()
-    assert "lr (0.01, was 3e-05)" in train("--resume", "--lr", 0.01).told[0]
-    assert "seed (1, was 0)" in train("--resume", "--seed", 1).told[0]
-    assert "base (" in train("--resume", model=other).told[0]
-    texts.write_text("other\ntexts\n")
-    done = train("--resume")
-
-    assert done.code == 65
-    assert done.told[0].split("(")[0] == "sentkit train: out: belongs to a different run: data "
-
-
 def test_a_resumed_run_uses_its_number_of_threads_for_the_rank_corpus(train, monkeypatch):
     """The vectors of the corpus are not in the state. Their last bits depend on the threads."""
     used, encode, step = [], RankEncoder.guide_vectors, Trainer._step

@@ -90,14 +90,6 @@ def test_a_stopped_sweep_continues(train, tmp_path, dev, monkeypatch):
     assert resumed.rows == rows
 
 
-def test_one_seed_has_no_deviation_and_without_dev_none_is_best(train):
-    rows = train("--set", "lr=1e-2,3e-2").rows
-
-    assert [(row["dev_by_seed"], row["dev"], row["dev_sd"], row["best"]) for row in rows] == [
-        ([None], None, None, False)
-    ] * 2
-
-
 def test_the_table_names_the_best(train, tiny, texts, dev, on_terminal):
     train(*GRID, "--dev", dev)
     rows = train(*GRID, "--dev", dev).rows
@@ -161,49 +153,6 @@ def test_rows_are_read_again_for_settings_that_change_them(train, tmp_path, dev)
         (False, 10), (False, 10), (True, 9), (True, 9),
     ]  # fmt: skip
     assert len((tmp_path / "bad.jsonl").read_text().splitlines()) == 1
-
-
-def test_a_pipe_is_read_once(train, tmp_path):
-    text = "".join(f"{text}\n" for text in TEXTS)
-    once = train("--set", "lr=1e-2,3e-2", rows="-", stdin=text)
-    twice = train("--set", "max_length=16,32", rows="-", output="twice", stdin=text)
-
-    assert (once.code, len(once.rows)) == (0, 2)
-    assert (twice.code, twice.told) == (
-        2,
-        [
-            "sentkit train: standard input cannot be read for each value of max_length",
-            "  write the rows to a file",
-        ],
-    )
-    assert not (tmp_path / "twice").exists()
-
-
-WRONG = [
-    (("--set", "lr=1e-2,x"), 2, 'lr: "x" is not a number'),
-    (("--set", "lr=1e-2,-1"), 2, "lr=-1: expected more than 0"),
-    (("--set", "batch=1,2"), 2, "batch=1: this method needs a batch of 2 or more"),
-    (("--set", "max_length=16,500"), 2, "max_length=500: the maximum of this encoder is 128"),
-    (("--set", "readout=cls,nonsense"), 2, 'unknown readout "nonsense"'),
-    (("--set", "patience=1,2"), 2, "patience has no effect without --dev"),
-]
-
-
-@pytest.mark.parametrize(("flags", "code", "problem"), WRONG, ids=lambda value: str(value)[:30])
-def test_a_wrong_value_is_refused_before_the_first_run(sentkit, texts, tiny, tmp_path, flags, code, problem):
-    done = sentkit("train", "simcse", texts, "-m", tiny, "-o", "out", "-q", "--threads", 1, *flags)
-
-    assert done.code == code
-    assert done.told[0].startswith(f"sentkit train: {problem}")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_sweep_is_not_written_into_a_checkpoint(train):
-    train()
-    done = train("--set", "lr=1e-2,3e-2")
-
-    problem = "sentkit train: out: is a file or a checkpoint, not a folder of runs"
-    assert (done.code, done.told[0]) == (73, problem)
 
 
 def test_random_starts_can_be_swept(train, sentkit, tiny, texts, tmp_path):

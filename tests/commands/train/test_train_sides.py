@@ -52,23 +52,3 @@ def test_the_command_of_a_checkpoint_has_the_whole_prompt(sentkit, train):
     train("--set", f"prompt={given}", method="contrast", rows="rows.jsonl")
 
     assert f"--set 'prompt={given}'" in sentkit("inspect", "out", "--replay").out.decode()
-
-
-@pytest.mark.parametrize(
-    ("method", "flags", "told"),
-    [
-        ("simcse", ("prompt=a=x,b=y",), "a prompt by side needs rows with several texts"),
-        ("contrast", ("prompt=anchor=x",), 'the side "positive" of these rows has no prompt'),
-        ("contrast", ("prompt=a=x,b=y,anchor=,positive=,negative=",), 'these rows have no side "a"'),
-        ("contrast", ("prompt=x", "prompt_name=y"), "prompt and prompt_name cannot be used together"),
-        ("contrast", ("prompt_name=anchor=q,positive=q,negative=q",), 'no prompt with the name "q"'),
-        ("classify", ("prompt=x",), "classify adds no prompt"),
-    ],
-)
-def test_unsuitable_prompts_are_refused(train, texts, method, flags, told):
-    write("rows.jsonl", [dict(zip(SIDES, TEXTS[n : n + 3], strict=True)) for n in range(6)])
-    rows = texts if method == "simcse" else "rows.jsonl"
-    done = train(*(word for flag in flags for word in ("--set", flag)), method=method, rows=rows)
-
-    assert done.code == 2
-    assert told in done.told[0]

@@ -1,0 +1,339 @@
+"""`encode`: vectors of other libraries, published scores, spaces, plans, and checkpoints that are broken."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+
+from sentkit.formats.checkpoints.folders import find_model
+from support import in_jsonl
+
+CLOSE = 1e-5
+WEIGHTS = "model.safetensors"
+slow = pytest.mark.slow
+
+
+@pytest.fixture
+def encode(sentkit, tiny):
+    def run(*arguments, model=tiny, **given):
+        return sentkit("encode", "-q", "-m", model, "--readout", "mean", *arguments, **given)
+
+    return run
+
+
+def masked_means(folder, texts, max_length):
+    """The mean of each sentence's own tokens, in one padded batch of transformers."""
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    batch = tokenizer(texts, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
+    with torch.no_grad():
+        states = model(**batch).last_hidden_state.double().numpy()
+    counts = batch["attention_mask"].sum(1).tolist()
+    return np.array([own[:count].mean(0) for own, count in zip(states, counts, strict=True)])
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def test_minilm_has_the_vectors_of_transformers(sentkit, minilm, sentences):
+    """The declared pipeline of the real all-MiniLM-L6-v2: mean over the mask, cut at 256, unit length."""
+    expected = unit(masked_means(str(find_model(minilm)), sentences, 256))
+    done = sentkit("encode", "-m", minilm, "--precision", "fp32", stdin="\n".join(sentences))
+
+    assert done.code == 0
+    assert np.abs(done.vectors() - expected).max() < CLOSE
+
+
+def test_nano_has_the_vectors_of_both_libraries(sentkit, sentences, bundled):
+    """Of transformers and of sentence-transformers, which load the folder in the wheel as it is."""
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(bundled), device="cpu", model_kwargs={"dtype": torch.float32})
+    done = sentkit("encode", "--precision", "fp32", stdin="\n".join(sentences))
+
+    assert np.abs(done.vectors() - masked_means(bundled, sentences, 512)).max() < CLOSE
+    assert np.abs(done.vectors() - model.encode(sentences)).max() < CLOSE
+
+
+@pytest.mark.parametrize("model", [pytest.param("minilm", marks=slow), "bundled"])
+def test_a_row_has_the_same_vector_alone_and_in_a_batch(sentkit, sentences, model, request):
+    """Beside others, beside a text of 300 words, and in a batch of one."""
+    texts = "\n".join([" ".join(sentences)[:1500], *sentences])
+    run = ("encode", "-q", "-m", request.getfixturevalue(model), "--precision", "fp32")
+    together, alone = (sentkit(*run, *flags, stdin=texts) for flags in ((), ("--batch-tokens", 1)))
+
+    assert np.abs(together.vectors() - alone.vectors()).max() < CLOSE
+
+
+def test_duplicates_far_apart_have_the_same_vector(encode, jsonl):
+    """The same text in the first group, in a later one, and twice in one row."""
+    rows = [{"text_a": f"row {n}", "text_b": f"side {n % 97}"} for n in range(3000)]
+    rows[0] = rows[1500] = rows[-1] = {"text_a": "a cat on the mat", "text_b": "a cat on the mat"}
+    done = encode("--precision", "fp32", stdin=jsonl(*rows))
+    first, second = done.vectors("embedding_a"), done.vectors("embedding_b")
+    alike = np.stack([first[0], second[0], first[1500], second[1500], first[-1], second[-1]])
+
+    assert np.abs(alike - alike[0]).max() < CLOSE
+    assert np.array_equal(first[0], second[0])
+
+
+def test_bf16_stays_near_fp32(sentkit, sts):
+    """The lowest cosine on nano, of vectors as they are and centred by the mean of fp32; in one space."""
+    lines = (sts / "stsb.dev.jsonl").read_bytes().splitlines(keepends=True)[::15]
+    runs = [sentkit("encode", "--precision", each, stdin=b"".join(lines)) for each in ("fp32", "bf16")]
+    exact, rough = (
+        np.concatenate([done.vectors("embedding_a"), done.vectors("embedding_b")]).astype(np.float64)
+        for done in runs
+    )
+    for centre in (0, exact.mean(0)):
+        assert (unit(exact - centre) * unit(rough - centre)).sum(1).min() >= 0.9998
+    assert len({done.rows[0]["_emb"] for done in runs}) == 1
+
+
+@pytest.fixture
+def potion(sts):
+    folder = sts.parent.parent / "checkpoints/potion-base-4M-int8"
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "measure", "value", "near"),
+    [
+        ("nano", "stsb.test", "spearman", 79.95, 0.05),
+        pytest.param("nano", "stsb.dev", "spearman", 85.85, 0.05, marks=slow),
+        pytest.param("nano", "sickr.test", "spearman", 75.47, 0.05, marks=slow),
+        pytest.param("minilm", "stsb.test", "spearman", 82.03, 0.005, marks=slow),
+        pytest.param("minilm", "stsb.test", "pearson", 82.74, 0.005, marks=slow),
+        pytest.param("minilm", "stsb.dev", "spearman", 86.72, 0.005, marks=slow),
+        pytest.param("minilm", "sickr.test", "spearman", 77.15, 0.005, marks=slow),
+        ("potion", "stsb.test", "spearman", 74.3, 0.05),
+        ("potion", "sickr.test", "spearman", 63.8, 0.05),
+        # The baseline of SemEval 2017 (arXiv 1708.00055) does not say how it cuts a text into words.
+        ("words:binary", "sts17_track5_enen.test", "pearson", 72.78, 0.15),
+        ("words:binary", "sts17_track1_arar.test", "pearson", 60.45, 0.15),
+    ],
+)
+def test_published_scores_are_reached(sentkit, request, sts, model, name, measure, value, near):
+    folder = request.getfixturevalue(model) if model in ("minilm", "potion") else model
+    flags = ("--precision", "fp32") if model in ("nano", "minilm") else ()
+    encoded = sentkit("encode", "-m", folder, *flags, "--vectors", "base64", sts / f"{name}.jsonl")
+    done = sentkit("score", "--gold", "score", stdin=encoded.out)
+
+    assert (encoded.err, done.err) == ("", "")
+    assert done.rows[0][measure] == pytest.approx(value, abs=near)
+
+
+def test_numbers_are_cut_before_unit_length(encode, sentkit, tiny):
+    """With --normalize, and where the checkpoint asks for unit length itself."""
+    expected = unit(encode(stdin="a cat\na dog").vectors()[:, :5].astype(np.float64))
+    flagged = encode("--dim", 5, "--normalize", stdin="a cat\na dog")
+    sentkit("export", "-m", tiny, "--readout", "mean", "--normalize", "-o", "unit")
+    declared = sentkit("encode", "-m", "unit", "--dim", 5, stdin="a cat\na dog")
+
+    for done in (flagged, declared):
+        assert np.abs(done.vectors() - expected).max() < 1e-6
+    assert flagged.rows[0]["_emb"].split(":")[1] == declared.rows[0]["_emb"].split(":")[1]
+
+
+def test_the_space_is_of_what_changes_the_vectors(sentkit, tiny, other, copy_of):
+    """Weights, attention heads, readout, steps; not the prefix, the length, the batches."""
+    heads = copy_of(tiny, "heads")
+    config = json.loads((heads / "config.json").read_text())
+    (heads / "config.json").write_text(json.dumps(config | {"num_attention_heads": 4}))
+
+    def space(*flags, model=tiny):
+        return sentkit("encode", "-q", "-m", model, *flags, stdin="a cat").rows[0]["_emb"].partition(":")[2]
+
+    same = {space(*flags) for flags in ((), ("--prompt", "x "), ("--max-length", 9), ("--batch-tokens", 7))}
+    changed = (("--readout", "cls"), ("--readout", "pooler"), ("--normalize",), ("--dim", 4))
+    others = {space(model=model) for model in (other, heads)} | {space(*flags) for flags in changed}
+
+    assert same == {space("--readout", "mean")}
+    assert len(same | others) == 7
+
+
+def test_a_sweep_writes_the_files_of_separate_runs(encode, sentkit, tmp_path, sentences):
+    """Twelve files of four layers and three readouts: the same rows, numbers and space as one by one."""
+    texts = sentences[::9]
+    exact = ("--precision", "fp32")
+    encode(*exact, "--readout", "L*:cls,L*:mean,L*:max", "-o", "sweep", stdin="\n".join(texts))
+    names = sorted(path.name for path in (tmp_path / "sweep").iterdir())
+
+    assert names == [f"L0{k}-{how}.safetensors" for k in range(4) for how in ("cls", "max", "mean")]
+    for name in names:
+        swept = sentkit("cat", f"sweep/{name}")
+        readout = f"L{name[2]}:{name[4:].partition('.')[0]}"
+        single = encode(*exact, "--readout", readout, stdin="\n".join(texts))
+        assert [row["text"] for row in swept.rows] == texts
+        assert swept.rows[0]["_emb"] == single.rows[0]["_emb"]
+        assert np.abs(swept.vectors() - single.vectors()).max() < CLOSE
+
+
+def test_wk_and_its_windows_are_different_spaces(sentkit):
+    """The order of the layers changes neither label nor vectors."""
+    readouts = ["L0+L1+L2+L3+L4:wk", "L4+L3+L2+L1+L0:wk", "L0+L1+L2+L3+L4:wk-clip", "L0+L1+L2+L3+L4:mean"]
+    done = [sentkit("encode", "--readout", each, stdin="a cat\nthe dog runs home") for each in readouts]
+    labels, hashes = zip(*(each.rows[0]["_emb"].rsplit(":", 1) for each in done), strict=True)
+
+    assert done[0].out == done[1].out
+    assert labels[::2] == ("nano/L0+L1+L2+L3+L4:wk", "nano/L0+L1+L2+L3+L4:wk-clip")
+    assert len(set(hashes)) == 3
+    assert np.abs(done[0].vectors() - done[2].vectors()).max() > 1e-4
+
+
+@pytest.mark.parametrize("flags", [(), ("--store", "int8")])
+def test_a_dry_run_of_a_vector_folder_predicts_blocks_and_bytes(encode, tmp_path, flags):
+    """A row of text has 43 bytes, so that 200 of them are 9 blocks of 1,000 bytes."""
+    rows = "a man number {:03} plays a guitar in the park\n"
+    (tmp_path / "in.txt").write_text("".join(map(rows.format, range(200))))
+    command = ("in.txt", "-o", "D/", "--block-bytes", 1000, *flags)
+    [plan] = encode(*command, "-n").rows
+    shards = [encode(*command, "-n", "--shard", f"{number}/4").rows[0] for number in range(1, 5)]
+    assert [shard["blocks"] for shard in shards] == [2, 2, 2, 3]
+    assert sum(shard["rows"] for shard in shards) == plan["rows"] == 200
+    assert not (tmp_path / "D").exists()
+    encode(*command)
+    blocks = list((tmp_path / "D").glob("0*"))
+
+    assert plan["blocks"] == len(blocks) == 9
+    data = sum(path.stat().st_size - 8 - int.from_bytes(path.read_bytes()[:8], "little") for path in blocks)
+    assert abs(plan["bytes_estimate"] - data) <= len(blocks) * (8 + 8 + 256 * 4)  # offsets, padding, scales
+    blocks[0].unlink()
+    assert encode(*command, "-n", "--resume").rows[0]["blocks"] == 1
+
+
+def test_a_dry_run_of_many_rows_tokenizes_a_sample(encode, monkeypatch):
+    """Each row has four tokens. Of 300 rows, the first 100 and each tenth of the others are tokenized."""
+    monkeypatch.setattr("sentkit.model.encoding_plan.EXACT", 100)
+    monkeypatch.setattr("sentkit.model.encoding_plan.EVERY", 10)
+    [plan] = encode("-n", stdin="a cat\n" * 300).rows
+
+    assert {"rows": 300, "texts": 300, "tokens": 1200, "sampled_rows": 120}.items() <= plan.items()
+
+
+@pytest.mark.parametrize(
+    ("name", "output"),
+    [("in.jsonl", "out.jsonl"), ("in.safetensors", "out/"), ("in/", "out.safetensors"), ("in/", "out/")],
+)
+def test_rows_of_chunks_become_rows_of_texts(encode, sentkit, name, output):
+    """Their vectors are those of whole texts, so they have no place in the text."""
+    row = in_jsonl({"text": "a cat and a dog and a bird and a fish", "id": 1})
+    assert encode("--window", 8, "--on-truncate", "chunks", "-o", name, stdin=row).code == 0
+    chunks = sentkit("cat", name.rstrip("/")).rows
+    assert {"chunk", "start", "end"} < set(chunks[0])
+
+    assert encode(name.rstrip("/"), "--replace", "-o", output).code == 0
+    rows = sentkit("cat", output.rstrip("/")).rows
+    assert [set(row) for row in rows] == [{"text", "id", "_emb", "embedding"}] * len(chunks)
+    assert all(row["embedding"] == rows[0]["embedding"] for row in rows)
+
+
+def spoil_tokenizer(folder):
+    """More word pieces than there are weights for."""
+    arrays, config = load_file(folder / WEIGHTS), json.loads((folder / "config.json").read_text())
+    words = "embeddings.word_embeddings.weight"
+    save_file({**arrays, words: arrays[words][:200]}, folder / WEIGHTS, {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": 200}))
+
+
+def remove_tokenizer(folder):
+    for path in (*folder.glob("tokenizer*"), folder / "vocab.txt"):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code", "problem"),
+    [
+        (lambda folder: (folder / WEIGHTS).unlink(), 66, "has no model.safetensors and no pytorch_model.bin"),
+        (remove_tokenizer, 65, "copy: no tokenizer in this folder"),
+        (spoil_tokenizer, 65, "do not match: token id [0-9]+, but the model has 200 tokens$"),
+        (("config.json", "{"), 65, "config.json:1: not JSON"),
+        (("config.json", "[]"), 65, "config.json: expected a JSON object"),
+        (("config.json", '{"model_type":"bert","vocab_size":"many"}'), 65, "\"vocab_size\" cannot be 'many'"),
+        (("sentkit.json", '{"readout":"median"}'), 65, 'sentkit.json: unknown readout "median"'),
+        ((WEIGHTS, "short"), 65, "not a safetensors file, or incomplete"),
+    ],
+)
+def test_what_is_broken_in_a_checkpoint_is_named(encode, sentkit, copy_of, tiny, spoil, code, problem):
+    """One line and at most one of advice, no traceback."""
+    folder = copy_of(tiny)
+    if isinstance(spoil, tuple):
+        (folder / spoil[0]).write_text(spoil[1])
+    else:
+        spoil(folder)
+    done = sentkit("encode", "-q", "-m", folder, stdin="a cat")
+
+    assert (done.code, done.out) == (code, b"")
+    assert re.search(problem, done.told[0])
+    assert len(done.told) <= 2
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.safetensors", "-"])
+def test_vectors_of_broken_weights_are_refused(encode, copy_of, tiny, name):
+    """65 with the row, and no `null` or NaN in any output."""
+    folder = copy_of(tiny)
+    arrays = load_file(folder / WEIGHTS)
+    arrays["embeddings.word_embeddings.weight"][2000:] = np.nan
+    save_file(arrays, folder / WEIGHTS, {"format": "pt"})
+    done = encode("-o", name, model=folder, stdin="!\na cat\n")
+
+    assert (done.code, b"null" in done.out, Path(name).exists()) == (65, False, False)
+    assert done.err == "sentkit encode: -:2: a vector contains NaN or infinity\n"
+
+
+@pytest.mark.parametrize("command", ["encode --prompt", "export -o o --prompt", "export -o o --template"])
+def test_a_text_that_is_not_utf_8_is_wrong_usage(sentkit, tiny, command):
+    """Python passes such a byte of the command line as a lone surrogate."""
+    words = command.split()
+    done = sentkit(*words[:-1], "-m", tiny, f"{words[-1]}=\udcff [X] [MASK]", stdin="a cat")
+
+    problem = f"sentkit {words[0]}: the {words[-1].removeprefix('--')} is not valid UTF-8"
+    assert (done.code, done.told[0]) == (2, problem)
+
+
+WORDS = "the 1 0 0\ncat 0 2 0\n. 0 0 3\ndog -1 -1 -1\n"
+
+
+def test_an_array_of_word_vectors_is_the_same_space(sentkit):
+    """Also one in which a word is repeated; the words are in the text file beside it, which is an input."""
+    names = [line.split()[0] for line in WORDS.splitlines()]
+    rows = np.array([[float(part) for part in line.split()[1:]] for line in WORDS.splitlines()])
+    Path("words.txt").write_text(WORDS)
+    np.save("a.npy", rows)
+    Path("a.txt").write_text("\n".join(names))
+    np.save("b.npy", np.asfortranarray(np.vstack([rows, rows[:1] + 1])))
+    Path("b.txt").write_text("\n".join([*names, "the"]))
+    encoded = [
+        sentkit("encode", "-m", name, "-q", stdin="a cat\nthe Dog.")
+        for name in ("words.txt", "a.npy", "b.npy")
+    ]
+
+    for done in encoded:  # (the + dog + .) / 3
+        assert done.vectors() == pytest.approx(np.array([[0, 2, 0], [0, -1 / 3, 2 / 3]]))
+    assert len({done.rows[0]["_emb"].partition(":")[2] for done in encoded}) == 1
+    for output in ("a.npy", "a.txt"):
+        done = sentkit("encode", "-m", "a.npy", "-f", "--rejects", f"./{output}", stdin="cat")
+        problem = f"sentkit encode: --rejects ./{output}: would overwrite the input {output}"
+        assert (done.code, done.told[0]) == (2, problem)
+
+
+def test_unreadable_words_of_a_table_and_tokens_of_model2vec_are_counted(sentkit, model2vec):
+    Path("words.txt").write_bytes(b"cat 1 0\ncat 0 1\n\xff 1 1\ncat 5 5\n")
+
+    assert sentkit("encode", "-m", "words.txt", stdin="cat\n").told == [
+        "sentkit encode: warning: words.txt: 2 repeated words: the first vector of each is used",
+        "sentkit encode: warning: words.txt: 1 words that are not UTF-8 are ignored",
+    ]
+    assert sentkit("encode", "-m", model2vec(), stdin="the zebra\nzebra\n").told == [
+        "sentkit encode: warning: 2 of 3 tokens have no vector",
+        "sentkit encode: warning: 1 of 2 texts have no known token: their vectors are zero",
+    ]

@@ -1,0 +1,215 @@
+"""`score`, `search` and `duplicates` beside loops over all pairs of vectors, for every metric."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from support import BY_HAND, in_jsonl
+
+metrics = pytest.mark.parametrize("metric", BY_HAND)
+THRESHOLDS = {"cosine": 0.9, "dot": 25.0, "euclidean": -3.0, "manhattan": -5.0}  # of duplicates
+
+
+def numbers(count, width, seed):
+    """Vectors that are exact in float32."""
+    return (np.random.default_rng(seed).integers(-40, 40, (count, width)) / 8).tolist()
+
+
+def texts_with(vectors):
+    return in_jsonl(*({"id": n, "text": f"t{n}", "embedding": v} for n, v in enumerate(vectors, 1)))
+
+
+def ranked(values):
+    """(number from 1, similarity), the most similar first, ties in the order of the rows."""
+    return sorted(((n, round(x, 9)) for n, x in enumerate(values, 1)), key=lambda hit: (-hit[1], hit[0]))
+
+
+@metrics
+def test_pairs_get_their_similarity(sentkit, metric):
+    vectors = numbers(12, 7, 5)
+    pairs = [*zip(vectors[::2], vectors[1::2], strict=True)]
+    rows = in_jsonl(*({"id": n, "embedding_a": a, "embedding_b": b} for n, (a, b) in enumerate(pairs)))
+    done = sentkit("score", "--metric", metric, stdin=rows)
+
+    assert (done.code, [list(row) for row in done.rows]) == (0, [["id", "similarity"]] * 6)
+    expected = [BY_HAND[metric](a, b) for a, b in pairs]
+    assert [row["similarity"] for row in done.rows] == pytest.approx(expected, rel=5e-7)
+
+
+@metrics
+def test_the_closest_sentences_those_above_a_threshold_and_the_matrix(sentkit, metric):
+    """Of all pairs, each once; ten pairs are the default. Above a threshold, they have the order of rows."""
+    vectors = numbers(12, 7, 5)
+    every = [
+        (BY_HAND[metric](vectors[i], vectors[j]), i + 1, j + 1)
+        for i, j in itertools.combinations(range(12), 2)
+    ]
+    best = sorted(every, key=lambda found: -found[0])
+    threshold = (best[19][0] + best[20][0]) / 2
+
+    def found(*flags):
+        return sentkit("score", "--metric", metric, *flags, stdin=texts_with(vectors)).rows
+
+    closest = found("--top", 4)
+    assert [(row["row_a"], row["row_b"]) for row in closest] == [pair[1:] for pair in best[:4]]
+    assert [row["similarity"] for row in closest] == pytest.approx([pair[0] for pair in best[:4]], abs=1e-5)
+    assert [row["text_a"] for row in closest] == [f"t{i}" for _, i, _ in best[:4]]
+    assert len(found()) == 10
+    assert best[19][0] - best[20][0] > 1e-9
+    for flags, expected in (
+        ((), sorted(pair[1:] for pair in best[:20])),
+        (("--top", 5), [pair[1:] for pair in best[:5]]),
+        (("--top", 50), [pair[1:] for pair in best[:20]]),
+    ):
+        rows = found("--threshold", threshold, *flags)
+        assert [(row["row_a"], row["row_b"]) for row in rows] == expected
+    matrix = np.array([row["similarities"] for row in found("--matrix")])
+    assert np.abs(matrix - [[BY_HAND[metric](a, b) for b in vectors] for a in vectors]).max() < 1e-5
+
+
+def test_a_matrix_of_too_many_is_wrong_usage(sentkit, monkeypatch):
+    monkeypatch.setattr("sentkit.metrics.neighbours.closest_pairs.LARGEST_MATRIX", 11)
+    done = sentkit("score", "--matrix", stdin=texts_with(numbers(12, 2, 0)))
+
+    problem = "sentkit score: --matrix accepts up to 11 rows; the input has more\n"
+    assert (done.code, done.err) == (2, problem)
+
+
+@metrics
+def test_hits_equal_those_of_loops(sentkit, tmp_path, metric):
+    """Also those that reach a threshold, of which there may be more than ten."""
+    corpus, queries = numbers(30, 5, 5), numbers(7, 5, 6)
+    (tmp_path / "corpus.jsonl").write_text(texts_with(corpus))
+    stdin = in_jsonl(*({"id": n, "embedding": v} for n, v in enumerate(queries)))
+    ranks = [ranked(BY_HAND[metric](query, row) for row in corpus) for query in queries]
+    values = sorted({value for hits in ranks for _, value in hits})
+    below, above = values[len(values) // 2 :][:2]
+
+    def search(*flags):
+        return sentkit("search", "--corpus", "corpus.jsonl", "--metric", metric, *flags, stdin=stdin)
+
+    for top in (1, 3, 1000):
+        done = search("--top", top)
+        assert (done.code, [list(row) for row in done.rows]) == (0, [["id", "hits"]] * 7)
+        for row, hits in zip(done.rows, ranks, strict=True):
+            assert [hit["row"] for hit in row["hits"]] == [number for number, _ in hits[:top]]
+            similarities = [value for _, value in hits[:top]]
+            assert [hit["similarity"] for hit in row["hits"]] == pytest.approx(similarities, rel=1e-6)
+            assert [hit["text"] for hit in row["hits"]] == [f"t{n}" for n, _ in hits[:top]]
+    assert above - below > 1e-8
+    reached = [[row for row, value in hits if value >= (below + above) / 2] for hits in ranks]
+    assert max(map(len, reached)) > 10
+    for flags, top in (((), None), (("--top", 4), 4)):
+        rows = search("--threshold", (below + above) / 2, *flags).rows
+        assert [[hit["row"] for hit in row["hits"]] for row in rows] == [each[:top] for each in reached]
+
+
+@pytest.fixture
+def repeated():
+    """Forty vectors of three numbers; the last ten repeat earlier ones."""
+    own = numbers(30, 3, 3)
+    return own + [own[n] for n in np.random.default_rng(3).integers(0, 30, 10)]
+
+
+def near_pairs(vectors, metric):
+    """(row_a, row_b) of all pairs that reach the threshold, from 1."""
+    pairs = itertools.combinations(enumerate(vectors, 1), 2)
+    return [(i, j) for (i, a), (j, b) in pairs if BY_HAND[metric](a, b) >= THRESHOLDS[metric]]
+
+
+def groups_of(vectors, metric):
+    """The first row of the group of each row, from 1."""
+    first = list(range(1, len(vectors) + 1))
+    for _ in vectors:
+        for i, j in near_pairs(vectors, metric):
+            first[i - 1] = first[j - 1] = min(first[i - 1], first[j - 1])
+    return first
+
+
+@metrics
+def test_duplicates_groups_and_first_rows_equal_those_of_a_loop(sentkit, repeated, metric):
+    rows = texts_with(repeated)
+    flags = ("duplicates", "--metric", metric, "--threshold", THRESHOLDS[metric])
+    done, groups, unique = (sentkit(*flags, *more, stdin=rows) for more in ((), ["--groups"], ["--unique"]))
+    expected, first = near_pairs(repeated, metric), groups_of(repeated, metric)
+    texts = [{"id": n, "text": f"t{n}"} for n in range(1, 41)]
+
+    assert 10 < len(expected) < 300
+    assert 1 < len(set(first)) < 30
+    assert done.rows == [
+        {"text_a": f"t{i}", "text_b": f"t{j}", "row_a": i, "row_b": j, "similarity": pytest.approx(value)}
+        for i, j in expected
+        for value in [BY_HAND[metric](repeated[i - 1], repeated[j - 1])]
+    ]
+    assert groups.rows == [{**row, "group": n} for row, n in zip(texts, first, strict=True)]
+    assert unique.rows == [texts[n - 1] for n in sorted(set(first))]
+
+
+@pytest.mark.parametrize("store", [None, "float32", "float16"])
+@pytest.mark.parametrize("against", [False, True])
+def test_a_vector_file_of_unique_rows_has_their_vectors(sentkit, repeated, tmp_path, store, against):
+    """From JSONL and from vector files; the numbers are exact in float16."""
+    (tmp_path / "rows.jsonl").write_text(texts_with(repeated))
+    (tmp_path / "other.jsonl").write_text(texts_with(repeated[:10]))
+    name = "rows.safetensors" if store else "rows.jsonl"
+    if store:
+        sentkit("cat", "rows.jsonl", "--store", store, "-o", name)
+    flags = ("--threshold", 0.9, *(("--against", "other.jsonl") if against else ()))
+    done = sentkit("duplicates", name, *flags, "--unique", "-o", "few.safetensors")
+    near = [any(BY_HAND["cosine"](a, b) >= 0.9 for b in repeated[:10]) for a in repeated]
+    first = groups_of(repeated, "cosine")
+    kept = [n for n in range(40) if (not near[n] if against else first[n] == n + 1)]
+
+    assert (done.code, done.out) == (0, b"")
+    assert [row["id"] - 1 for row in sentkit("cat", "few.safetensors").rows] == kept
+    assert sentkit("cat", "few.safetensors").vectors().tolist() == [repeated[n] for n in kept]
+    assert 5 < len(kept) < 35
+
+
+@metrics
+@pytest.mark.parametrize("files", [1, 2])
+def test_rows_near_rows_of_others_equal_those_of_a_loop(sentkit, repeated, tmp_path, metric, files):
+    """Fifteen rows against the others, in one file or in two."""
+    own, parts = repeated[:15], [repeated[15:]] if files == 1 else [repeated[15:20], repeated[20:]]
+    flags = ["--metric", metric, "--threshold", THRESHOLDS[metric]]
+    for number, part in enumerate(parts):
+        (tmp_path / f"{number}.jsonl").write_text(texts_with(part))
+        flags += ["--against", f"{number}.jsonl"]
+    found, new = (sentkit("duplicates", *flags, *more, stdin=texts_with(own)) for more in ((), ["--unique"]))
+    expected = [
+        (f"t{i}", f"{number}.jsonl", row)
+        for i, vector in enumerate(own, 1)
+        for number, part in enumerate(parts)
+        for row, other in enumerate(part, 1)
+        if BY_HAND[metric](vector, other) >= THRESHOLDS[metric]
+    ]
+
+    assert 5 < len(expected) < 150
+    assert [(row["text_a"], row.get("file_b", "0.jsonl"), row["row_b"]) for row in found.rows] == expected
+    near = {text for text, *_ in expected}
+    assert [row["text"] for row in new.rows] == [f"t{n}" for n in range(1, 16) if f"t{n}" not in near]
+    assert all("embedding" not in row for row in new.rows)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_counts_at_each_level_equal_those_of_a_loop(sentkit, tmp_path, other):
+    """The example is the pair with the lowest similarity that reaches the level."""
+    vectors = np.random.default_rng(5).standard_normal((60, 3)).astype(np.float32).astype(float).tolist()
+    (tmp_path / "b.jsonl").write_text(texts_with(vectors[30:]))
+    given = texts_with(vectors[:30] if other else vectors)
+    done = sentkit("duplicates", "--json", *(("--against", "b.jsonl") if other else ()), stdin=given)
+    every = [
+        (BY_HAND["cosine"](vectors[i], vectors[j]), i + 1, j + 1 - 30 * other)
+        for i in range(30 if other else 60)
+        for j in range(30 if other else i + 1, 60)
+    ]
+
+    assert [row["threshold"] for row in done.rows] == [0.8, 0.85, 0.9, 0.95, 0.99]
+    for row in done.rows:
+        reached = [pair for pair in every if pair[0] >= row["threshold"]]
+        similarity, i, j = min(reached)
+        both = {i for _, i, _ in reached} | (set() if other else {j for _, _, j in reached})
+        assert (row["pairs"], row["rows"]) == (len(reached), len(both))
+        assert (row["example"]["row_a"], row["example"]["row_b"]) == (i, j)
+        assert row["example"]["similarity"] == pytest.approx(similarity, rel=1e-6)
