@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from sentkit.formats.checkpoints.folders import Checkpoint
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.rows.rows import Rejects
+    from sentkit.model.encoding import RowGroup
     from sentkit.model.reading import Reading
-    from sentkit.model.text.groups import Done
     from sentkit.model.text.tokenizer import OneToken
     from sentkit.model.transformer.encoder import TransformerEncoder
     from sentkit.transforms.averages import Averages
@@ -58,8 +58,7 @@ def build_entries(
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.vectors.store import common_fields
-    from sentkit.model.encoding import encode_groups
-    from sentkit.model.text.groups import Tally, prepare
+    from sentkit.model.encoding import Tally, encode_groups, tokenized_groups
     from sentkit.model.text.tokenizer import OneToken
     from sentkit.model.transformer.encoder import TransformerEncoder
     from sentkit.transforms.averages import Averages
@@ -77,7 +76,7 @@ def build_entries(
         progress.share = inputs.meter.share
         parser = EntryParser(common_fields(inputs))
         rows, words = inputs.blocks(parser), OneToken(plan.tokenizer, parser.entry)
-        groups = prepare(
+        groups = tokenized_groups(
             words.among(rows) if words_only else rows,
             plan.tokenizer,
             inputs.rejects,
@@ -114,13 +113,13 @@ def plan_entries(checkpoint: "Checkpoint", flags: options.ReadoutFlags) -> "Read
     return reading
 
 
-def add(group: "Done", parser: "EntryParser", averages: "Averages", rejects: "Rejects") -> None:
+def add(group: "RowGroup", parser: "EntryParser", averages: "Averages", rejects: "Rejects") -> None:
     """Add the vector of each definition to the average of its entry."""
     from sentkit.formats.vectors.sinks import refuse_not_finite
 
     [vectors] = group.vectors  # (n, 1, d), of the only readout
     refuse_not_finite(group.rows, vectors)
-    for places in rejects.sift(group.rows):
+    for places in rejects.good_places(group.rows):
         own = group.take(places)
         for row, vector in zip(own.rows, own.vectors[0], strict=True):
             averages.add(parser.entry(row), vector[0])

@@ -13,14 +13,14 @@ from sentkit.process import limit_threads
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from sentkit.formats.rows.block import NewFields
     from sentkit.formats.rows.kinds import TextParser
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.formats.rows.splice import NewFields
     from sentkit.formats.vectors.vectors import VectorBlock
     from sentkit.labels.probes.saved import VectorClassifier
     from sentkit.model import Model
     from sentkit.model.classifier import ClassifierModel
-    from sentkit.model.encoding import Encoder
+    from sentkit.model.encoding import TokenEncoder
     from sentkit.model.query_encoder import Recorded
     from sentkit.model.text.tokens import TextTokenizer
 
@@ -90,7 +90,7 @@ def predict(
         with output.open() as out:
             for block, outputs in groups:
                 fields = answers.fields(outputs, name, every=every)
-                for places in marked(block, outputs, fields, replace=replace).sift(inputs.rejects):
+                for places in marked(block, outputs, fields, replace=replace).good_places(inputs.rejects):
                     good = block.rows.take(places).without({*block.names, "_emb"} if block.names else ())
                     new = fields[places] if isinstance(places, slice) else [fields[each] for each in places]
                     out.writelines(line + b"\n" for line in with_fields(good, new))
@@ -161,7 +161,7 @@ def outputs_of_probe(
         check_fitted(classifier.path, encoder.specs[0].emb)
         console.warn(*model.notes)
         for block in encoded_blocks(begun, texts, model.tokenizer, encoder, console):
-            for places in classifier.checked(block).sift(inputs.rejects):
+            for places in classifier.checked(block).good_places(inputs.rejects):
                 good = block.take(places)
                 yield good, classifier.outputs_of(good)
 
@@ -194,17 +194,16 @@ def encoded_blocks(
     inputs: "Inputs",
     texts: "TextParser",
     tokenizer: "TextTokenizer",
-    encoder: "Encoder",
+    encoder: "TokenEncoder",
     console: Console,
 ) -> "Iterator[VectorBlock]":
     """Yield groups of rows, which have no vectors, with those that the encoder computes."""
     from sentkit.formats.vectors.vectors import VectorBlock
-    from sentkit.model.encoding import encode_groups
-    from sentkit.model.text.groups import Tally, prepare
+    from sentkit.model.encoding import Tally, encode_groups, tokenized_groups
 
     tally = Tally()
     console.warn(*encoder.notes)
-    groups = prepare(inputs.blocks(texts), tokenizer, inputs.rejects)
+    groups = tokenized_groups(inputs.blocks(texts), tokenizer, inputs.rejects)
     for group in encode_groups(groups, encoder, encoder.budget):
         tally.add(group)
         yield VectorBlock(group.rows, group.vectors[0], names=())

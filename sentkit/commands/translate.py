@@ -116,8 +116,7 @@ def translate(
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.rows.kinds import OneText
     from sentkit.formats.vectors.store import common_fields
-    from sentkit.model.encoding import default_budget
-    from sentkit.model.text.groups import prepare
+    from sentkit.model.encoding import default_budget, tokenized_groups
     from sentkit.model.translation.translate import Counts, Translator, translate_groups
 
     console = run.console("translate")
@@ -132,7 +131,7 @@ def translate(
         console.note(f"loading {checkpoint.name}")
         translator = Translator(checkpoint, translation_options, **vars(machine))
         report_limits(translator, console)
-        groups = prepare(
+        groups = tokenized_groups(
             inputs.blocks(texts),
             translator.source,
             inputs.rejects,

@@ -15,7 +15,7 @@ from sentkit.process import most_threads
 
 if TYPE_CHECKING:
     from sentkit.model import Model
-    from sentkit.model.encoding import Encoder
+    from sentkit.model.encoding import TokenEncoder
     from sentkit.model.reuse import OldVectors
     from sentkit.model.text.tokens import TextTokenizer
 
@@ -56,7 +56,7 @@ class ReuseFlags:
         windows: Mapping[str, Any],
         output: VectorOutputFlags,
         console: Console,
-    ) -> "tuple[OldVectors | None, Encoder | None, TextTokenizer]":
+    ) -> "tuple[OldVectors | None, TokenEncoder | None, TextTokenizer]":
         """Open the old vectors, the encoder of the new ones, and a tokenizer that finds texts in the old."""
         from sentkit.formats.vectors.folders import VectorFolder, is_vector_folder
         from sentkit.formats.vectors.store import take_snapshot

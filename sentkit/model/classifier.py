@@ -17,9 +17,9 @@ from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint, checkpoint_in, find_model, is_static
 from sentkit.formats.checkpoints.modules import StoredDeclaration
 from sentkit.formats.files import read_json, read_object, read_object_if_there
-from sentkit.formats.rows.answers import Answers
 from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.kinds import TextParser
+from sentkit.formats.vectors.sinks import Answers
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.text.tokenizer import SegmentTokenizer
 from sentkit.model.text.tokens import TokenBlock, Tokens

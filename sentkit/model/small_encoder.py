@@ -18,10 +18,8 @@ from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.lora import is_adapter
 from sentkit.formats.checkpoints.readout import PLAIN, POOLED, Readout
 from sentkit.formats.vectors.safetensors_header import NUMPY, Entry, read_header
-from sentkit.model.encoding import Arrays
-from sentkit.model.reading import Reading
-from sentkit.model.spaces import hash_of_weights, spec_of_readout, steps_of_checkpoint, width_behind
-from sentkit.model.text.groups import Tally
+from sentkit.model.encoding import Arrays, Tally
+from sentkit.model.reading import Reading, hash_of_weights, spec_of_readout, steps_of_checkpoint, width_behind
 from sentkit.model.text.tokens import TokenBlock, Tokens, check_ids
 from sentkit.model.transformer.architecture import (
     BUCKETS,

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import open_file
-from sentkit.formats.rows.block import Row, RowBlock, block_of, empty_block
+from sentkit.formats.rows.block import Row, RowBlock, append_fields, block_of, empty_block
 from sentkit.formats.rows.kinds import FIELDS, VECTOR_NAMES, VECTORS, wrong_field
 from sentkit.formats.rows.lines import json_type
 from sentkit.formats.rows.rows import Inputs, Rejects
-from sentkit.formats.rows.splice import append
 from sentkit.formats.vectors import store
 from sentkit.formats.vectors.fingerprint import edition_advice, emb_problem, short_label, space_of
 
@@ -47,7 +46,7 @@ class VectorRow:
         encode = as_list if np.isfinite(self.vectors).all() else as_base64
         new = [(b"_emb", orjson.dumps(self.emb))] if self.emb and "_emb" not in self.row.values else []
         new += [(name.encode(), encode(each)) for name, each in zip(self.names, self.vectors, strict=True)]
-        return append(line, new, empty=not self.row.values)
+        return append_fields(line, new, empty=not self.row.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +72,12 @@ class VectorBlock:
     def take(self, places: Sequence[int] | slice) -> "VectorBlock":
         return replace(self, rows=self.rows.take(places), vectors=self.vectors[places])
 
-    def sift(self, rejects: Rejects) -> Iterator[Sequence[int] | slice]:
+    def good_places(self, rejects: Rejects) -> Iterator[Sequence[int] | slice]:
         """Yield the places of the good rows. The others go to the rejects with their vectors."""
         for place in self.rows.bad if self.apart else ():
             row = VectorRow(self.rows.row(place), self.vectors[place], self.names, self.emb, apart=True)
             self.rows.raws[place] = row.input_line
-        yield from rejects.sift(self.rows)
+        yield from rejects.good_places(self.rows)
 
 
 Parser = Callable[[slice], VectorBlock]  # parses some rows, and marks bad ones
@@ -126,7 +125,7 @@ class VectorReader:
                     vars(self).update(before)
                 self.begun = self.begun or not block.rows.bad
                 self.inputs.meter.bad += len(block.rows.bad)
-                for places in block.sift(self.inputs.rejects):
+                for places in block.good_places(self.inputs.rejects):
                     good = block.take(places)
                     self.inputs.meter.took(len(good))
                     most = None if most is None else most - len(good)

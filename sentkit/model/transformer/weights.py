@@ -16,7 +16,7 @@ from sentkit.arrays import Float32
 from sentkit.errors import DataError, NoInputError
 from sentkit.formats.checkpoints.folders import weight_files
 from sentkit.formats.checkpoints.lora import LoraConfig, is_adapter, read_lora_config
-from sentkit.model.spaces import by, hash_of_weights
+from sentkit.model.reading import by, hash_of_weights
 from sentkit.model.transformer.architecture import PREFIXES, Architecture, canonical_names, wanted_shapes
 
 NAMED = 3  # most names in one message

@@ -18,8 +18,7 @@ from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.lora import is_adapter
 from sentkit.formats.rows.kinds import holds_vectors
-from sentkit.model.encoding import AHEAD, ahead
-from sentkit.model.text.groups import RowGroup, Tally
+from sentkit.model.encoding import AHEAD, RowGroup, Tally, ahead
 from sentkit.model.text.tokens import TokenBlock, Tokens, check_ids, truncate
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
 from sentkit.model.transformer.transformers_model import (
@@ -109,7 +108,7 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class Translated(RowGroup):
-    made: list[Translation | None]  # of each row; None: the text is empty
+    made: Sequence[Translation | None] = ()  # of each row; None: the text is empty
 
 
 @dataclass(slots=True)
@@ -226,7 +225,7 @@ def translate_groups(
         made = translate_texts(group.tokens.take(used), translate, budget // translate.limits.beams)
         where = dict(zip(used.tolist(), made, strict=True))
         texts = [where[place] for place in group.index[:, 0].tolist()]
-        yield Translated(group.rows, group.index, group.tokens, texts)
+        yield Translated(group.rows, group.index, group.tokens, made=texts)
 
 
 def translate_texts(tokens: TokenBlock, translate: Translator, budget: int) -> list[Translation | None]:

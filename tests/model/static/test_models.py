@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.vectors.safetensors_header import read_array
 from sentkit.model import find_encoder
-from sentkit.model.encoding import Encoder, encode_texts
+from sentkit.model.encoding import TokenEncoder, encode_texts
 from sentkit.model.reading import ReadingOptions
 from support import DATA, write_affine
 
@@ -29,7 +29,7 @@ def vectors_of(name: object, texts: list[str], **wishes: Any) -> np.ndarray:
     return found
 
 
-def encoder_of(name: object, **wishes: Any) -> Encoder:
+def encoder_of(name: object, **wishes: Any) -> TokenEncoder:
     return find_encoder(str(name), ReadingOptions(**wishes)).encoder()
 
 

@@ -15,7 +15,7 @@ from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.rows import Rejects
-from sentkit.model.text.groups import prepare
+from sentkit.model.encoding import tokenized_groups
 from sentkit.model.text.tokens import TokenBlock, Tokens
 from sentkit.model.translation.options import TranslationOptions
 from sentkit.model.translation.translate import Translator, padded_batches, translate_groups, translate_texts
@@ -256,7 +256,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def through(texts: list[str], translator: Translator, budget: int = 64) -> list[Any]:
     rows = block_of(Row(b"{}", {}, "a", n) for n in range(len(texts)))
     rows.texts = [(text,) for text in texts]
-    groups = prepare([rows], translator.source, Rejects(), largest=40)
+    groups = tokenized_groups([rows], translator.source, Rejects(), largest=40)
     return [made for group in translate_groups(groups, translator, budget) for made in group.made]
 
 
