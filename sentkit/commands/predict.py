@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sentkit.formats.vectors.vectors import VectorBlock
     from sentkit.labels.probes.saved import VectorClassifier
     from sentkit.model import Model
-    from sentkit.model.classifier import ClassifierModel
+    from sentkit.model.checkpoint_model import ClassifierModel
     from sentkit.model.encoding import TokenEncoder
     from sentkit.model.query_encoder import Recorded
     from sentkit.model.text.tokens import TextTokenizer
@@ -79,7 +79,7 @@ def predict(
             answers = classifier.answers
             groups = outputs_of_probe(classifier, inputs, machine, console)
         else:
-            from sentkit.model.classifier import ClassifierModel
+            from sentkit.model.checkpoint_model import ClassifierModel
 
             text_model = ClassifierModel(model, machine.device, machine.precision)
             answers, groups = text_model.answers, outputs_of(text_model, inputs, console)
@@ -118,7 +118,7 @@ def outputs_of(
 ) -> "Iterator[tuple[VectorBlock, NDArray[Any]]]":
     """Yield groups of rows, which have no vectors, and the outputs of the head (n, k)."""
     from sentkit.formats.vectors.store import common_fields
-    from sentkit.model.classifier import RowTexts
+    from sentkit.model.checkpoint_model import RowTexts
 
     console.note(f"loading {text_model.name}")
     classifier = text_model.load()

@@ -248,8 +248,7 @@ def score_pairs(
     replace: bool,
 ) -> None:
     from sentkit.digits import significant
-    from sentkit.formats.vectors.convert import as_jsonl
-    from sentkit.formats.vectors.sinks import with_fields
+    from sentkit.formats.vectors.sinks import as_jsonl, with_fields
     from sentkit.formats.vectors.vectors import joined, resized
     from sentkit.metrics.sts.gold_pairs import ROWS_PER_BLOCK, similarities_of
 

@@ -40,8 +40,8 @@ class ReuseFlags:
     def recorded(self, precision: str, products: str | None) -> dict[str, Any]:
         """The precision and the products of the first old vectors, if others are not given or recorded."""
         from sentkit.formats.vectors.folders import VectorFolder, is_vector_folder
-        from sentkit.formats.vectors.safetensors_header import read_note
         from sentkit.formats.vectors.store import is_store
+        from sentkit.formats.vectors.tensors import read_note
 
         path = self.reuse[0] if self.reuse else ""
         if products is None and is_store(path):

@@ -20,8 +20,8 @@ from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.folder_check import describe_input
 from sentkit.formats.vectors.folders import BLOCK_BYTES, Block, VectorFolder, is_vector_folder
-from sentkit.formats.vectors.storage import Storage
 from sentkit.formats.vectors.store import is_store
+from sentkit.formats.vectors.tensors import Storage
 from sentkit.formats.vectors.vectors import ENCODINGS
 from sentkit.model.encoding import (
     AHEAD,

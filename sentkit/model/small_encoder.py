@@ -17,7 +17,7 @@ from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.lora import is_adapter
 from sentkit.formats.checkpoints.readout import PLAIN, POOLED, Readout
-from sentkit.formats.vectors.safetensors_header import NUMPY, Entry, read_header
+from sentkit.formats.vectors.tensors import NUMPY, Entry, read_header
 from sentkit.model.encoding import Arrays, Tally
 from sentkit.model.reading import Reading, hash_of_weights, spec_of_readout, steps_of_checkpoint, width_behind
 from sentkit.model.text.tokens import TokenBlock, Tokens, check_ids

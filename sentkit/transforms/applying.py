@@ -9,10 +9,9 @@ from sentkit.errors import DataError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
-from sentkit.formats.vectors.convert import common_spec, with_fields
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
-from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.store import Store, common_spec, is_store, with_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.transforms.steps import Step, applied, check_fitted, read_transform
 

@@ -18,7 +18,7 @@ from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.files import readable, together
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import space_of
-from sentkit.formats.vectors.safetensors_header import put_arrays, read_array, read_header
+from sentkit.formats.vectors.tensors import put_arrays, read_array, read_header
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.transforms.flow import PARAMETERS, FlowFit, FlowOptions, fit_parameters
 from sentkit.transforms.ica import IcaOptions, ica

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from sentkit.formats.vectors.safetensors_header import write_arrays
+from sentkit.formats.vectors.tensors import write_arrays
 from support import write_affine
 
 

@@ -26,7 +26,7 @@ from sentkit.formats.checkpoints.readout import CONV, POOLED, WK, Readout
 from sentkit.formats.files import read_object, write_json
 from sentkit.formats.lexicons.model2vec import Table, write_table
 from sentkit.formats.outputs.temporary import private_folder, publish_folder
-from sentkit.formats.vectors.safetensors_header import write_arrays
+from sentkit.formats.vectors.tensors import write_arrays
 
 OLD = "sentence_transformers.models."
 RECEIVED = {**POOLED, CONV: "mean"}  # readout -> its reduction in a Pooling module

@@ -26,8 +26,7 @@ from sentkit.formats.outputs.temporary import MARK, is_abandoned
 from sentkit.formats.rows.rows import LINES, SUFFIXES, Inputs, Part, row_ranges
 from sentkit.formats.urls import files_in, is_url
 from sentkit.formats.vectors.fingerprint import INT8_LOSS, emb_problem, spec_of_signs, without_machine
-from sentkit.formats.vectors.safetensors_header import Header, read_header
-from sentkit.formats.vectors.storage import STORES
+from sentkit.formats.vectors.tensors import STORES, Header, read_header
 from sentkit.formats.vectors.vector_file import VectorFile
 
 RUN_NAME, FORMAT, VERSION = "run.json", "sentkit vector folder", 3
