@@ -18,7 +18,6 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import COMPRESSED, bare_suffix, import_pyarrow, is_parquet, readable
 from sentkit.formats.outputs.outputs import is_special, open_output, refuse_existing
 from sentkit.formats.rows.block import NewFields, Row, RowBlock
-from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.rows.tables import TableWriter
 from sentkit.formats.vectors import store
@@ -26,7 +25,7 @@ from sentkit.formats.vectors.folders import SUFFIX
 from sentkit.formats.vectors.store import common_spec, is_store, recorded
 from sentkit.formats.vectors.tensors import FLOAT16_MAX
 from sentkit.formats.vectors.vector_file import VectorFileWriter, create_vector_file
-from sentkit.formats.vectors.vectors import ENCODINGS, NOT_FINITE, VectorBlock, VectorReader, VectorRow
+from sentkit.formats.vectors.vectors import ENCODINGS, NOT_FINITE, VectorBlock, VectorReader
 
 JSONL = {".jsonl", ".ndjson", ".json"}  # the same suffixes as for inputs
 NO_FORMAT = re.compile(r".*\.v?\d+(\.gz|\.zst)?|tmp\.[A-Za-z0-9]{10}")  # version, shard, mktemp
@@ -285,28 +284,6 @@ def member(label: bytes, value: float) -> bytes:
 
 
 TABLES = (".csv", ".tsv")
-NO_VECTORS = np.empty((0, 0), dtype=np.float32)
-
-
-class JoinedReader(VectorReader):
-    """Reads rows that all have vectors of one space, or rows that all have no vectors."""
-
-    def parsed(self, rows: RowBlock) -> VectorBlock:
-        theirs = {self.inputs.fields.get(name, name) for name in VECTORS}
-        if self.names or not all(map(theirs.isdisjoint, rows.values)):
-            return super().parsed(rows)
-        return VectorBlock(rows, np.zeros((len(rows), 0, 0), np.float32), ())
-
-    def parse(self, row: Row) -> VectorRow:
-        theirs = {self.inputs.fields.get(name, name) for name in VECTORS}
-        if self.names or theirs & row.values.keys():
-            return super().parse(row)
-        return VectorRow(row, NO_VECTORS, ())
-
-    def admit(self, row: Row, *rest: Any) -> VectorRow:
-        if self.begun and not self.names:
-            raise row.error("this row has a vector, the first row has none")
-        return super().admit(row, *rest)
 
 
 def convert(
@@ -325,7 +302,7 @@ def convert(
     suffix = bare_suffix(output)
     if suffix not in TABLES or form.store is not None:
         form.check(output)
-    reader = JoinedReader(inputs)
+    reader = VectorReader(inputs, optional=True)
     reader.verifies = head is None  # the first rows alone are read without a look at the whole file
     count = 0
 
@@ -375,7 +352,7 @@ def renamed(fields: Mapping[str, str], name_field: str | None, block: VectorBloc
 
 
 def write_table(
-    reader: JoinedReader,
+    reader: VectorReader,
     ours: Callable[[VectorBlock], VectorBlock],
     output: str,
     suffix: str,
