@@ -9,8 +9,8 @@ from sentkit.flags.rows import RowFlags
 if TYPE_CHECKING:
     from sentkit.augment.catalogue import RequestedOperation
     from sentkit.formats.rows.block import Row
+    from sentkit.formats.rows.kinds import Sentence, VariantRows
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.formats.rows.variants import Sentence, VariantRows
 
     Others = Callable[[Row], Sequence[str]]  # the texts that may replace a row
 
@@ -43,7 +43,7 @@ def augment(
     from sentkit.augment.catalogue import Materials, check_flags, parse_operations
     from sentkit.augment.operations import Chain
     from sentkit.formats.lexicons.thesaurus import read_synonyms
-    from sentkit.formats.rows.variants import VariantRows
+    from sentkit.formats.rows.kinds import VariantRows
     from sentkit.formats.vectors.store import common_fields
 
     console = run.console("augment")

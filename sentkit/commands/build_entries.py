@@ -14,7 +14,7 @@ from sentkit.flags.rows import RowFlags
 if TYPE_CHECKING:
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.rows.rows import Rejects
-    from sentkit.model.text.groups import Done
+    from sentkit.model.encoding import RowGroup
     from sentkit.model.text.tokenizer import OneToken
 
 
@@ -38,9 +38,8 @@ def build_entries(
     from sentkit.formats.files import readable
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.vectors.store import common_fields
-    from sentkit.model.encoding import encode_groups
+    from sentkit.model.encoding import Tally, encode_groups, tokenized_groups
     from sentkit.model.reading import most_tokens, plan_reading
-    from sentkit.model.text.groups import Tally, prepare
     from sentkit.model.text.tokenizer import OneToken
     from sentkit.model.transformer.encoder import TransformerEncoder
 
@@ -61,7 +60,7 @@ def build_entries(
         progress = RowProgress(console, inputs=inputs)
         parser = EntryParser(common_fields(inputs))
         rows, words = inputs.blocks(parser), OneToken(plan.tokenizer, parser.entry)
-        groups = prepare(
+        groups = tokenized_groups(
             words.among(rows) if words_only else rows,
             plan.tokenizer,
             inputs.rejects,
@@ -89,7 +88,7 @@ def build_entries(
 
 
 def add(
-    group: "Done",
+    group: "RowGroup",
     parser: "EntryParser",
     sums: dict[str, Any],
     counts: Counter[str],
@@ -100,7 +99,7 @@ def add(
 
     [vectors] = group.vectors  # (n, 1, d), of the only readout
     refuse_not_finite(group.rows, vectors)
-    for places in rejects.sift(group.rows):
+    for places in rejects.good_places(group.rows):
         own = group.take(places)
         for row, vector in zip(own.rows, own.vectors[0], strict=True):
             name = parser.entry(row)

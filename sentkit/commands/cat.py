@@ -26,8 +26,7 @@ def cat(
       --vectors: Format of vectors in JSONL. [default: as in the input; list for vector files]
     """
     from sentkit.formats.rows.kinds import LEARNED, VECTORS
-    from sentkit.formats.vectors.convert import convert
-    from sentkit.formats.vectors.sinks import VectorOutput
+    from sentkit.formats.vectors.sinks import VectorOutput, convert
 
     console = run.console("cat")
     options.check_name("--name-field", name_field)

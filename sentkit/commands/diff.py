@@ -92,9 +92,9 @@ def compared_with(
     from sentkit.formats.rows.rows import Rejects
     from sentkit.metrics.differences import SidesOfModel, difference
     from sentkit.model import find_encoder
+    from sentkit.model.encoding import Tally, tokenized_groups
     from sentkit.model.query_encoder import encode_list
     from sentkit.model.reading import ReadingOptions
-    from sentkit.model.text.groups import Tally, prepare
 
     model = find_encoder(name, ReadingOptions(), device=machine.device, precision=machine.precision)
     console.warn(*model.notes)
@@ -102,7 +102,7 @@ def compared_with(
     console.warn(*encoder.notes)
 
     def encode(rows: "RowBlock") -> Any:
-        groups = prepare([rows], model.tokenizer, Rejects())
+        groups = tokenized_groups([rows], model.tokenizer, Rejects())
         parts = [done.vectors[0] for done in encode_list(groups, encoder, tally, progress.add)]
         return np.concatenate(parts)
 

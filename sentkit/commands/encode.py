@@ -14,8 +14,8 @@ from sentkit.process import limit_threads
 if TYPE_CHECKING:
     from sentkit.formats.rows.kinds import TextParser
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.model.encoding import Encoder, Encoding
-    from sentkit.model.text.groups import Tally
+    from sentkit.model.encoding import Tally, TokenEncoder
+    from sentkit.model.writing import Encoding
 
 GRACE = 10.0  # seconds to finish a block after a signal
 
@@ -49,8 +49,8 @@ def encode(
     from sentkit.formats.vectors.sinks import output_paths
     from sentkit.formats.vectors.store import Store, common_fields, is_store
     from sentkit.model import find_encoder
-    from sentkit.model.encoding import Encoding
-    from sentkit.model.text.groups import prepare, whole_if_small
+    from sentkit.model.encoding import tokenized_groups, whole_if_small
+    from sentkit.model.writing import Encoding
 
     console = run.console("encode")
     in_folder = folder.applies_to(output)
@@ -87,7 +87,10 @@ def encode(
             )
             old, encoder, tokenizer = reuse.open(text_model, plain_tokenizer, windows, output, console)
             prepared = partial(
-                prepare, tokenizer=tokenizer, rejects=inputs.rejects, refuse_truncation=long_texts.refuses
+                tokenized_groups,
+                tokenizer=tokenizer,
+                rejects=inputs.rejects,
+                refuse_truncation=long_texts.refuses,
             )
             by_others = to_folder or dry_run  # which read the rows themselves
             groups, tokens = iter(()) if by_others else prepared(inputs.blocks(texts)), None
@@ -174,7 +177,7 @@ def write_folder(
     """
     from sentkit.formats.outputs.uploads import open_outbox
     from sentkit.formats.vectors.folder_check import publish_update, write_card
-    from sentkit.model.block_writer import open_encoding_folder
+    from sentkit.model.writing import open_encoding_folder
 
     console, shard, name = progress.console, flags.parsed_shard(), path.rstrip("/") or "/"
     with open_outbox(name, shard.count) as outbox:
@@ -194,7 +197,7 @@ def write_folder(
         if outbox is not None and outbox.is_new:
             console.report(f"{name} is a new private repository")
         total, old, folder = writer.count(), encoding.old, writer.folder
-        progress.share = lambda rows: writer.share(total)
+        progress.share = lambda rows: writer.done / total if total else None
         writer.run(progress.add, check_stop)
     part = f"shard {shard}: " if shard.count > 1 else ""
     copied = "" if old is None else f", copied: {writer.copied}"
@@ -243,7 +246,7 @@ def report_loading(name: str, notes: Iterable[str], console: Console) -> None:
     console.warn(*notes)
 
 
-def report_spaces(encoder: "Encoder", console: Console) -> None:
+def report_spaces(encoder: "TokenEncoder", console: Console) -> None:
     console.warn(*encoder.notes)
     spaces = ", ".join(spec.emb for spec in encoder.specs[:3]) + (" ..." if len(encoder.specs) > 3 else "")
     console.note(f"{spaces}: {encoder.width} numbers, {encoder.device}, {encoder.precision}")
@@ -268,7 +271,7 @@ def report_totals(tally: "Tally", encoding: "Encoding", progress: RowProgress) -
         console.report(f"reused rows: {tally.reused:,}, encoded: {encoded:,}{unneeded}")
 
 
-def report_work(tally: "Tally", encoder: "Encoder", progress: RowProgress) -> None:
+def report_work(tally: "Tally", encoder: "TokenEncoder", progress: RowProgress) -> None:
     """Print the remarks of the encoder, and with -v the share of the time in which it worked."""
     progress.console.warn(*encoder.remarks(tally))
     seconds = max(progress.clock() - progress.start, 1e-9)

@@ -76,7 +76,7 @@ def report(counts: "MiningCounts", mining: "MiningOptions", console: Console) ->
 def judge_of(name: str, device: str) -> "Judge":
     """The scores of a reranker: a sequence classification model with one output, which may use a GPU."""
     from sentkit.errors import DataError
-    from sentkit.model.classifier import ClassifierModel
+    from sentkit.model.checkpoint_model import ClassifierModel
 
     model = ClassifierModel(name, "auto" if device == "cpu" else device, "auto")
     if classes := model.answers.classes:

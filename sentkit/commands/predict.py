@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.vectors.vectors import VectorBlock
     from sentkit.labels.probes.saved import VectorClassifier
-    from sentkit.model.classifier import ClassifierModel
-    from sentkit.model.encoding import Encoder
+    from sentkit.model.checkpoint_model import ClassifierModel
+    from sentkit.model.encoding import TokenEncoder
     from sentkit.model.text.tokens import TextTokenizer
 
 
@@ -64,7 +64,7 @@ def predict(
             answers = classifier.answers
             groups = outputs_of_probe(classifier, inputs, machine, console)
         else:
-            from sentkit.model.classifier import ClassifierModel
+            from sentkit.model.checkpoint_model import ClassifierModel
 
             text_model = ClassifierModel(model, machine.device, machine.precision)
             answers, groups = text_model.answers, outputs_of(text_model, inputs, console)
@@ -78,7 +78,7 @@ def predict(
                 for place in np.flatnonzero(~np.isfinite(outputs).all(axis=1)).tolist():
                     block.rows.refuse(place, "an output of the classifier is NaN or infinity")
                 refuse_existing_fields(block.rows, [key.decode() for key, _ in fields[0]], replace=replace)
-                for places in block.sift(inputs.rejects):
+                for places in block.good_places(inputs.rejects):
                     good = block.rows.take(places).without({*block.names, "_emb"} if block.names else ())
                     new = fields[places] if isinstance(places, slice) else [fields[each] for each in places]
                     out.writelines(line + b"\n" for line in with_fields(good, new))
@@ -91,7 +91,7 @@ def outputs_of(
 ) -> "Iterator[tuple[VectorBlock, NDArray[Any]]]":
     """Yield groups of rows, which have no vectors, and the outputs of the head (n, k)."""
     from sentkit.formats.vectors.store import common_fields
-    from sentkit.model.classifier import RowTexts
+    from sentkit.model.checkpoint_model import RowTexts
 
     console.note(f"loading {text_model.name}")
     classifier = text_model.load()
@@ -143,7 +143,7 @@ def outputs_of_probe(
         check_fitted(classifier.path, encoder.specs[0].emb)
         console.warn(*model.notes)
         for block in encoded_blocks(begun, texts, model.tokenizer, encoder, console):
-            for places in classifier.checked(block).sift(inputs.rejects):
+            for places in classifier.checked(block).good_places(inputs.rejects):
                 good = block.take(places)
                 yield good, classifier.outputs_of(good)
 
@@ -152,17 +152,16 @@ def encoded_blocks(
     inputs: "Inputs",
     texts: "TextParser",
     tokenizer: "TextTokenizer",
-    encoder: "Encoder",
+    encoder: "TokenEncoder",
     console: Console,
 ) -> "Iterator[VectorBlock]":
     """Yield groups of rows, which have no vectors, with those that the encoder computes."""
     from sentkit.formats.vectors.vectors import VectorBlock
-    from sentkit.model.encoding import encode_groups
-    from sentkit.model.text.groups import Tally, prepare
+    from sentkit.model.encoding import Tally, encode_groups, tokenized_groups
 
     tally = Tally()
     console.warn(*encoder.notes)
-    groups = prepare(inputs.blocks(texts), tokenizer, inputs.rejects)
+    groups = tokenized_groups(inputs.blocks(texts), tokenizer, inputs.rejects)
     for group in encode_groups(groups, encoder, encoder.budget):
         tally.add(group)
         yield VectorBlock(group.rows, group.vectors[0], names=())

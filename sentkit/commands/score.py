@@ -273,8 +273,7 @@ def score_pairs(
     replace: bool,
 ) -> None:
     from sentkit.digits import significant
-    from sentkit.formats.vectors.convert import as_jsonl
-    from sentkit.formats.vectors.sinks import with_fields
+    from sentkit.formats.vectors.sinks import as_jsonl, with_fields
     from sentkit.metrics.similarity import SIMILARITIES
 
     for block in blocks:

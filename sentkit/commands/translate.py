@@ -10,7 +10,7 @@ from sentkit.flags.rows import RowFlags
 from sentkit.training.settings import ours, parsed
 
 if TYPE_CHECKING:
-    from sentkit.model.text.groups import Tally
+    from sentkit.model.encoding import Tally
     from sentkit.model.translation import Translator
 
 GROUP = 1024  # rows; a translation takes a thousand times as long as a vector
@@ -74,8 +74,7 @@ def translate(
     options.check_name("--keep", keep)
     output.check_rows()  # before a model is loaded, which can take a minute
     checkpoint = read_checkpoint(model)
-    from sentkit.model.encoding import default_budget
-    from sentkit.model.text.groups import Tally, prepare
+    from sentkit.model.encoding import Tally, default_budget, tokenized_groups
     from sentkit.model.translation import TranslationOptions, Translator, translate_groups
 
     translation_options = TranslationOptions(
@@ -98,7 +97,7 @@ def translate(
         how = "sampled" if sample else f"{limits.beams} beams"
         lengths = f"reads {limits.read} tokens, writes {limits.written}"
         console.note(f"{how}, {lengths}, {translator.device}, {translator.precision}")
-        groups = prepare(
+        groups = tokenized_groups(
             inputs.blocks(texts),
             translator.source,
             inputs.rejects,

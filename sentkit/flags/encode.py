@@ -15,7 +15,7 @@ from sentkit.process import most_threads
 
 if TYPE_CHECKING:
     from sentkit.model import Model
-    from sentkit.model.encoding import Encoder
+    from sentkit.model.encoding import TokenEncoder
     from sentkit.model.reuse import OldVectors
     from sentkit.model.text.tokens import TextTokenizer
 
@@ -40,8 +40,8 @@ class ReuseFlags:
     def recorded(self, precision: str, products: str | None) -> dict[str, Any]:
         """The precision and the products of the first old vectors, if others are not given or recorded."""
         from sentkit.formats.vectors.folders import VectorFolder, is_vector_folder
-        from sentkit.formats.vectors.safetensors_header import read_note
         from sentkit.formats.vectors.store import is_store
+        from sentkit.formats.vectors.tensors import read_note
 
         path = self.reuse[0] if self.reuse else ""
         if products is None and is_store(path):
@@ -56,7 +56,7 @@ class ReuseFlags:
         windows: Mapping[str, Any],
         output: VectorOutputFlags,
         console: Console,
-    ) -> "tuple[OldVectors | None, Encoder | None, TextTokenizer]":
+    ) -> "tuple[OldVectors | None, TokenEncoder | None, TextTokenizer]":
         """Open the old vectors, the encoder of the new ones, and a tokenizer that finds texts in the old."""
         from sentkit.formats.vectors.folders import VectorFolder, is_vector_folder
         from sentkit.formats.vectors.store import take_snapshot

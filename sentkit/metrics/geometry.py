@@ -22,8 +22,8 @@ from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import scored
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.folders import is_vector_folder
-from sentkit.formats.vectors.safetensors_header import Header, read_header
 from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.tensors import Header, read_header
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.metrics.gold_pairs import expect_pair
 from sentkit.transforms.flow import PARAMETERS

@@ -16,11 +16,10 @@ import orjson
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError
 from sentkit.formats.files import json_line, open_input, readable
-from sentkit.formats.rows.block import Row
+from sentkit.formats.rows.block import Row, items_of
 from sentkit.formats.rows.kinds import class_of, scored, wrong_field
 from sentkit.formats.rows.lines import looks_like_json, numbered
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.rows.splice import items_of
 from sentkit.metrics.reports import difference, with_intervals
 from sentkit.metrics.similarity import BLOCKS, SIMILARITIES
 from sentkit.metrics.statistics import resampled_means, resamples_for

@@ -21,8 +21,7 @@ from sentkit.formats.rows.kinds import KINDS, prompts_of_sides, string_in
 from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.fingerprint import space_of, spec_of_signs
 from sentkit.formats.vectors.folders import shown
-from sentkit.formats.vectors.storage import OPEN_MAPS
-from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.store import OPEN_MAPS, Store, is_store
 from sentkit.formats.vectors.vector_file import damaged
 from sentkit.model.text.tokens import OuterTokenizer, TextTokenizer, TokenBlock, tokenized
 

@@ -16,11 +16,9 @@ from sentkit.arrays import Float32
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.checkpoints.readout import PLAIN, POOLED, Readout
-from sentkit.formats.vectors.safetensors_header import NUMPY, Entry, read_header
-from sentkit.model.encoding import Arrays
-from sentkit.model.reading import Reading
-from sentkit.model.spaces import hash_of_weights, spec_of_readout, steps_of_checkpoint, width_behind
-from sentkit.model.text.groups import Tally
+from sentkit.formats.vectors.tensors import NUMPY, Entry, read_header
+from sentkit.model.encoding import Arrays, Tally
+from sentkit.model.reading import Reading, hash_of_weights, spec_of_readout, steps_of_checkpoint, width_behind
 from sentkit.model.text.tokens import TokenBlock, Tokens, check_ids
 from sentkit.model.transformer.architecture import (
     BUCKETS,

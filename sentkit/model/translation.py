@@ -18,9 +18,8 @@ from torch.nn.utils.rnn import pad_sequence
 from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.files import read_object
-from sentkit.model.encoding import AHEAD, ahead
+from sentkit.model.encoding import AHEAD, RowGroup, ahead
 from sentkit.model.reading import LONGEST, most_tokens
-from sentkit.model.text.groups import RowGroup
 from sentkit.model.text.tokens import TokenBlock, Tokens, check_ids, truncate
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
 from sentkit.model.transformer.transformers_model import (

@@ -20,11 +20,10 @@ from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.files import readable, together
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
-from sentkit.formats.vectors.convert import common_spec, with_fields
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, space_of
-from sentkit.formats.vectors.safetensors_header import put_arrays, read_array, read_header
 from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
-from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.store import Store, common_spec, is_store, with_fields
+from sentkit.formats.vectors.tensors import put_arrays, read_array, read_header
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.transforms.flow import PARAMETERS, FlowFit, FlowOptions, fit_parameters
 from sentkit.transforms.kinds import (
@@ -271,7 +270,7 @@ def write(block: VectorBlock, step: Step, sink: Sink, inputs: Inputs, *, apart: 
             problem = f'"{other}" is another vector, and it is not transformed'
             block.rows.refuse(place, problem, advice="remove it")
     sink.check(block.rows.without(block.names) if apart else block.rows, moved)
-    for places in block.sift(inputs.rejects):
+    for places in block.good_places(inputs.rejects):
         rows = block.rows.take(places)
         sink.write(rows.without(block.names) if apart else rows, moved[places])
     sink.flush()

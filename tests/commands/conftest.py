@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from sentkit import cli, console
-from sentkit.formats.vectors.safetensors_header import write_arrays
+from sentkit.formats.vectors.tensors import write_arrays
 from sentkit.model.transformer.architecture import encoder_shapes, pooler_shapes, read_architecture
 from support import DATA, NANO, SMALL, copy_tokenizer, in_jsonl, make_classifier
 

@@ -19,7 +19,7 @@ from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, read_checkpoint
 from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.rows import Rejects
-from sentkit.model.text.groups import prepare
+from sentkit.model.encoding import tokenized_groups
 from sentkit.model.text.tokens import TokenBlock, Tokens
 from sentkit.model.translation import (
     Limits,
@@ -270,7 +270,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def through(texts: list[str], translator: Translator, budget: int = 64) -> list[Any]:
     rows = block_of(Row(b"{}", {}, "a", n) for n in range(len(texts)))
     rows.texts = [(text,) for text in texts]
-    groups = prepare([rows], translator.source, Rejects(), largest=40)
+    groups = tokenized_groups([rows], translator.source, Rejects(), largest=40)
     return [each for _, made in translate_groups(groups, translator, budget) for each in made]
 
 

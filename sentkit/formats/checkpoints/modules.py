@@ -14,7 +14,7 @@ from sentkit.errors import DataError, declared_in
 from sentkit.formats.checkpoints.readout import CONCAT, CONV, NAMED, WK, Readout, parse_readout
 from sentkit.formats.files import read_json, read_object, read_object_if_there
 from sentkit.formats.vectors.fingerprint import is_space
-from sentkit.formats.vectors.safetensors_header import read_array
+from sentkit.formats.vectors.tensors import read_array
 
 # Readout -> its word in the new schema of a Pooling module, and its key in the old one.
 POOLING = {

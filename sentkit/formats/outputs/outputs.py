@@ -24,7 +24,7 @@ from sentkit.escaping import escape_json
 from sentkit.formats.files import compressed, exists, is_folder, is_parquet, is_there
 from sentkit.formats.outputs.temporary import Draft, NamedFile, leftovers
 from sentkit.formats.outputs.uploads import Upload, is_written
-from sentkit.formats.rows import splice
+from sentkit.formats.rows.block import DuplicateName, spans_of
 from sentkit.formats.urls import is_url
 
 STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
@@ -212,8 +212,8 @@ def shortened(line: bytes) -> bytes:
     """`{"text":"a cat","embedding":[0.12, 0.34, 0.56, ... 256 numbers]}`"""
     try:
         values = orjson.loads(line)
-        spans = splice.spans_of(line) if isinstance(values, dict) else {}
-    except (ValueError, splice.DuplicateName):
+        spans = spans_of(line) if isinstance(values, dict) else {}
+    except (ValueError, DuplicateName):
         return line
     for name, span in sorted(spans.items(), key=lambda item: -item[1].start):
         short = _short(name, values[name])

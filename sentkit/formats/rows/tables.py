@@ -13,8 +13,7 @@ from itertools import chain, islice
 from typing import BinaryIO
 
 from sentkit.errors import DataError
-from sentkit.formats.rows import splice
-from sentkit.formats.rows.block import Row, RowBlock, made_block
+from sentkit.formats.rows.block import Row, RowBlock, Span, made_block
 from sentkit.formats.rows.lines import (
     BOM,
     EXCERPT,
@@ -254,7 +253,7 @@ class TableWriter:
         if extra := next((name for name in values if name not in columns), None):
             raise row.error(f'"{extra}" is not a column of the first row')
         simple = all(isinstance(value, str) or value is None for value in values.values())
-        spans: Mapping[str, splice.Span] = {} if simple else row.spans()
+        spans: Mapping[str, Span] = {} if simple else row.spans()
 
         def cell(name: str) -> str:
             value = values.get(name)

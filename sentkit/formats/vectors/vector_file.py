@@ -30,14 +30,17 @@ from sentkit.formats.rows.kinds import FIELDS, KINDS
 from sentkit.formats.rows.lines import BadLine, json_object
 from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.fingerprint import emb_problem, spec_of_signs, without_machine
-from sentkit.formats.vectors.safetensors_header import (
+from sentkit.formats.vectors.tensors import (
+    DTYPES,
     ITEM_SIZES,
+    STORES,
     Header,
+    Storage,
     header_bytes,
     read_array,
     read_header,
+    scales_of,
 )
-from sentkit.formats.vectors.storage import DTYPES, STORES, Storage, scales_of
 
 BLOCK, BLOCK_BYTES = 4096, 1 << 23  # rows and bytes of rows per read
 RECORDED_FIELDS = (*FIELDS, "entry", "definition")  # fields with a name that a vector file records

@@ -20,11 +20,9 @@ from sentkit.formats.rows.block import Row, RowBlock, block_of, made_block
 from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.rows.lines import json_object
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.convert import as_jsonl, common_spec, with_fields
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, edition_advice, short_label, space_of
-from sentkit.formats.vectors.sinks import VectorOutput, open_sinks, refuse_existing_fields
-from sentkit.formats.vectors.storage import places_of_texts
-from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.sinks import VectorOutput, as_jsonl, open_sinks, refuse_existing_fields
+from sentkit.formats.vectors.store import Store, common_spec, is_store, places_of_texts, with_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, one_vector
 from sentkit.labels import UNWATCHED, Watch
 from sentkit.labels.clusters.clustering import (

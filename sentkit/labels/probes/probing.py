@@ -17,8 +17,8 @@ from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.convert import common_spec
 from sentkit.formats.vectors.fingerprint import label_of
+from sentkit.formats.vectors.store import common_spec
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.labels import UNWATCHED, Watch
 from sentkit.labels.probes.classifiers import Data, Fit, Head, Network, Outcome, in_order, logreg, weights_of

@@ -21,7 +21,7 @@ from sentkit.formats.checkpoints.folders import ADAPTER, ADAPTER_WEIGHTS, Checkp
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS, POOLING, PROMPTS, Pooler
 from sentkit.formats.checkpoints.readout import CONV, POOLED, WK, Readout
 from sentkit.formats.files import write_json
-from sentkit.formats.vectors.safetensors_header import write_arrays
+from sentkit.formats.vectors.tensors import write_arrays
 from sentkit.model.checkpoint.save_weights import write_weights
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import WITH_POOLER

@@ -14,7 +14,7 @@ from sentkit.errors import DataError, NoInputError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.files import is_there, read_object, write_json
 from sentkit.formats.outputs.temporary import create
-from sentkit.formats.vectors.safetensors_header import OF_WEIGHTS, put_arrays
+from sentkit.formats.vectors.tensors import OF_WEIGHTS, put_arrays
 from sentkit.model.checkpoint.heads import HEADS
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import (

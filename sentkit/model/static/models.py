@@ -22,10 +22,9 @@ from sentkit.formats.files import readable
 from sentkit.formats.lexicons.model2vec import Table, is_model2vec, read_embedding, read_model2vec
 from sentkit.formats.lexicons.word_vectors import ARRAY, read_word_array, read_word_vectors
 from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
-from sentkit.model.reading import ReadingOptions, prompts_of
-from sentkit.model.spaces import all_steps, spec_behind, width_behind
+from sentkit.model.encoding import Tally
+from sentkit.model.reading import ReadingOptions, all_steps, prompts_of, spec_behind, width_behind
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, WordPieces
-from sentkit.model.text.groups import Tally
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import LongTextTokenizer, TokenBlock, Tokens, WindowOptions, WindowTokenizer
 from sentkit.transforms.kinds import FitOptions, moments_of, pca

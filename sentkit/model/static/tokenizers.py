@@ -24,6 +24,7 @@ from sentkit.model.text.tokens import (
     flat,
     places_in,
 )
+from sentkit.model.text.words import WordIds, reads_words_alone
 
 # Punctuation and symbols: ASCII, Latin-1, Arabic, Indic, East Asian, typographic and full-width characters.
 # Accents are not included, even as separate characters.
@@ -178,6 +179,7 @@ class WordPieces(KnownWords):
         self.count = max(vocabulary.values()) + 1
         unknown = [] if keep_unknown else unknown_ids(self._rules["model"], self.backend)
         self.unknown = next(iter(unknown), UNKNOWN)
+        self.words = WordIds(self._ids, self._rules) if reads_words_alone(self._rules) else None
 
     @cached_property
     def hash(self) -> str:
@@ -186,13 +188,17 @@ class WordPieces(KnownWords):
 
     def __call__(self, texts: Sequence[str]) -> TokenBlock:
         whole = [self.prompt + text for text in texts] if self.prompt else list(texts)
+        ids, counts = flat(self._ids(whole)) if self.words is None else self.words(whole)
+        return known_tokens(ids, counts, self.max_length, self.unknown)
+
+    def _ids(self, texts: list[str]) -> list[list[int]]:
         ids: list[list[int]] = []
-        for start in range(0, len(whole), TEXTS_PER_CALL):
+        for start in range(0, len(texts), TEXTS_PER_CALL):
             with library_errors(self.source):
-                part = whole[start : start + TEXTS_PER_CALL]
+                part = texts[start : start + TEXTS_PER_CALL]
                 encodings = self.backend.encode_batch_fast(part, add_special_tokens=False)
             ids += [each.ids for each in encodings]
-        return known_tokens(*flat(ids), self.max_length, self.unknown)
+        return ids
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
         """Return all tokens of each text, with their places in the text."""

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -27,6 +28,7 @@ from sentkit.model.text.tokens import (
     places_in,
     truncate,
 )
+from sentkit.model.text.words import WordIds, reads_words_alone
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -76,6 +78,10 @@ class Tokenizer(Prompted):
         with library_errors(self.source):
             special = _special(self.backend)
         self.before, self.after = (special.index(0), special[::-1].index(0)) if 0 in special else (0, 0)
+        own = self.backend.encode("").ids  # special tokens
+        self.first, self.last = own[: self.before], own[self.before :]
+        alone = reads_words_alone(self._rules) and len(own) == self.before + self.after
+        self.words = WordIds(self._plain_ids, self._rules) if alone else None
         self.truncates_start = truncates_start(checkpoint, self._rules)
         self.counts_all = False  # whether `count` is exact for truncated texts too, which takes time
         self.head = CHARACTERS * max_length if splits_at_spaces(self._rules) else None
@@ -104,7 +110,9 @@ class Tokenizer(Prompted):
 
     def alone(self, words: Sequence[str]) -> list[list[int]]:
         """Return the ids of each word, without special tokens, prompt or template."""
-        texts = [word.lower() for word in words] if self.lowercase else list(words)
+        return self._plain_ids([word.lower() for word in words] if self.lowercase else list(words))
+
+    def _plain_ids(self, texts: list[str]) -> list[list[int]]:
         with library_errors(self.source):
             encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
@@ -170,8 +178,12 @@ class Tokenizer(Prompted):
         return self._truncated(ids)
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        with library_errors(self.source):
-            return [encoding.ids for encoding in self.backend.encode_batch_fast(texts)]
+        if self.words is None:
+            with library_errors(self.source):
+                return [encoding.ids for encoding in self.backend.encode_batch_fast(texts)]
+        ids, counts = self.words(texts)
+        own, ends = ids.tolist(), np.cumsum(counts).tolist()
+        return [[*self.first, *own[start:end], *self.last] for start, end in pairwise([0, *ends])]
 
     def tokens_of(self, ids: list[int]) -> Tokens:
         """Return these ids of a text or of a window, without truncation."""

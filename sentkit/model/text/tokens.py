@@ -140,14 +140,13 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         """The texts with these numbers."""
         places = np.asarray(places, np.int64)
         lengths = self.lengths[places]
-        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         columns: Any = [None if column is None else column[places] for column in self.columns]
         numbers = places.tolist() if any(self.by_text) else []
         by_text: Any = [
             {place: each[number] for place, number in enumerate(numbers) if number in each}
             for each in self.by_text
         ]
-        ids = self.ids[within + np.repeat(self.starts[places], lengths)]
+        ids = self.ids[places_of_parts(self.starts[places], lengths)]
         return TokenBlock(ids, lengths, self.counts[places], *columns, *by_text)
 
     def spread(self, places: Sequence[int], count: int) -> "TokenBlock":
@@ -189,6 +188,11 @@ def flat(ids: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], Ints]:
     """The ids of all texts in one array, and their numbers."""
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     return np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum())), lengths
+
+
+def places_of_parts(starts: Ints, lengths: Ints) -> Ints:
+    """The places of parts of an array, one part after the other."""
+    return np.arange(lengths.sum()) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
 
 
 @dataclass(frozen=True, slots=True)

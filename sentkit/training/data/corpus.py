@@ -299,7 +299,7 @@ def tokenised(
     lengths = np.concatenate([each.lengths for each in blocks])
     cut = np.concatenate([each.truncated for each in blocks])
     tokens = TokenBlock(np.concatenate([each.ids for each in blocks]), lengths, lengths + cut)
-    for places in rejects.sift(rows):
+    for places in rejects.good_places(rows):
         kept = np.zeros(len(rows), bool)
         kept[places] = True
         chosen = kept[owners]

@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.vectors.safetensors_header import read_array
+from sentkit.formats.vectors.tensors import read_array
 from sentkit.model import find_encoder
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.formats.rows.block import Row, block_of
-from sentkit.model.encoding import batches, default_budget
-from sentkit.model.text import groups as grouping
-from sentkit.model.text.groups import groups
+from sentkit.model import encoding
+from sentkit.model.encoding import batches, default_budget, grouped
 
 LENGTHS = st.lists(st.integers(0, 40), max_size=60)
 
@@ -40,7 +39,7 @@ def rows(count, *texts):
     [(0, []), (1, [1]), (32, [32]), (33, [32, 1]), (20_000, [32, 128, 512, 2048, 8192, 8192, 896])],
 )
 def test_groups_grow_fourfold_up_to_8192_rows(count, sizes):
-    found = list(groups([rows(count)]))
+    found = list(grouped([rows(count)]))
 
     assert [len(group) for group in found] == sizes
     assert [row.number for group in found for row in group] == list(range(count))
@@ -48,12 +47,12 @@ def test_groups_grow_fourfold_up_to_8192_rows(count, sizes):
 
 def test_long_texts_end_a_group_early(monkeypatch):
     """All texts of a row count."""
-    monkeypatch.setattr(grouping, "MAX_GROUP_CHARACTERS", 100)
+    monkeypatch.setattr(encoding, "MAX_GROUP_CHARACTERS", 100)
 
-    found = list(groups([rows(7, "x" * 40), rows(1, "x" * 1000), rows(2)]))
+    found = list(grouped([rows(7, "x" * 40), rows(1, "x" * 1000), rows(2)]))
 
     assert [len(group) for group in found] == [3, 3, 2, 2]
-    assert [len(group) for group in groups([rows(5, "x" * 30, "y" * 30)])] == [2, 2, 1]
+    assert [len(group) for group in grouped([rows(5, "x" * 30, "y" * 30)])] == [2, 2, 1]
 
 
 def test_a_group_is_returned_before_the_next_row_is_read():
@@ -66,7 +65,7 @@ def test_a_group_is_returned_before_the_next_row_is_read():
             yield rows(1)
             number += 1
 
-    next(groups(endless()))  # type: ignore[arg-type]
+    next(grouped(endless()))  # type: ignore[arg-type]
 
     assert len(read) == 32
 

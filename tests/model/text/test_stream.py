@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError
 from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.rows import Rejects
-from sentkit.model.encoding import ahead, encode_groups
-from sentkit.model.text.groups import RowGroup, Tally, prepare
+from sentkit.model.encoding import RowGroup, Tally, ahead, encode_groups, tokenized_groups
 from sentkit.model.text.tokens import TokenBlock, Tokens
 
 
@@ -81,7 +80,7 @@ def rows(texts):
 
 
 def encoded(texts, *, budget=100, encode=None, rejects=None, **how):
-    groups = prepare(rows(texts), Letters(), rejects or Rejects(), **how)
+    groups = tokenized_groups(rows(texts), Letters(), rejects or Rejects(), **how)
     return [
         One(
             row, [done.tokens[place] for place in done.index[number]], [each[number] for each in done.vectors]
@@ -171,7 +170,7 @@ def test_vectors_from_a_thread_are_those_of_the_main_thread():
 
 @pytest.mark.usefixtures("threads_end")
 def test_threads_end_if_the_caller_stops_early():
-    done = encode_groups(prepare(rows([("a",)] * 300), Letters(), Rejects()), InThreads(), 20)
+    done = encode_groups(tokenized_groups(rows([("a",)] * 300), Letters(), Rejects()), InThreads(), 20)
 
     assert len(next(done).rows) == 32
     del done
@@ -184,7 +183,7 @@ def test_an_error_of_the_reader_follows_earlier_groups(encode):
         yield from rows([("a",)] * 40)
         raise DataError("broken", source="a.jsonl", line=41)
 
-    done = encode_groups(prepare(failing(), Letters(), Rejects()), encode(), 100)
+    done = encode_groups(tokenized_groups(failing(), Letters(), Rejects()), encode(), 100)
 
     assert len(next(done).rows) == 32
     with pytest.raises(DataError, match=r"^a\.jsonl:41: broken$"):
@@ -249,6 +248,6 @@ def test_the_next_group_is_submitted_before_the_vectors_of_a_group_are_read():
             return map(self.sums, submitted)
 
     texts = [(f"text {number}",) for number in range(100)]
-    groups = prepare(rows(texts), Letters(), Rejects())
+    groups = tokenized_groups(rows(texts), Letters(), Rejects())
 
     assert [len(done.rows) for done in encode_groups(groups, Waiting(), 1000)] == [32, 68]

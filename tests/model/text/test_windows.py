@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.block import Row, block_of
-from sentkit.model.encoding import encode_texts
+from sentkit.model.encoding import RowGroup, Tally, encode_texts
 from sentkit.model.static.tokenizers import WordLookup
-from sentkit.model.text.groups import RowGroup, Tally
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import TokenBlock, WindowOptions, WindowTokenizer, shares, window_ranges
 

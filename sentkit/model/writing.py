@@ -1,7 +1,7 @@
-"""Encodes the blocks of a vector folder that one process writes, and resumes them."""
+"""Writes rows with their vectors: to outputs, or to the blocks of a vector folder, which it resumes."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from io import BytesIO
@@ -16,19 +16,161 @@ from sentkit.errors import CannotCreateError, DataError, NoRowsError, UsageError
 from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.outputs.temporary import remove_if_abandoned
 from sentkit.formats.outputs.uploads import Outbox
-from sentkit.formats.rows.kinds import TextParser
-from sentkit.formats.rows.parts import Part, digest_of_part, row_ranges
-from sentkit.formats.rows.rows import Inputs, Meter, Rejects
+from sentkit.formats.rows.block import NewFields, RowBlock
+from sentkit.formats.rows.kinds import EMBEDDED, TextParser
+from sentkit.formats.rows.rows import Inputs, Meter, Part, Rejects, digest_of_part
 from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.fingerprint import without_machine
-from sentkit.formats.vectors.folder_check import place_of_update
-from sentkit.formats.vectors.folder_settings import describe_input, open_folder
+from sentkit.formats.vectors.folder_check import describe_input, open_folder, place_of_update
 from sentkit.formats.vectors.folders import BLOCK_BYTES, EMPTY_RECORD, Block, VectorFolder, place_of
-from sentkit.formats.vectors.sinks import StoreSink
+from sentkit.formats.vectors.sinks import Sink, StoreSink, VectorOutput, open_sinks
+from sentkit.formats.vectors.store import recorded_fields
 from sentkit.formats.vectors.vector_file import VectorFile, copy_block, create_vector_file
-from sentkit.model.encoding import Encoding, Report, encode_groups
+from sentkit.model.encoding import (
+    Report,
+    RowGroup,
+    Tally,
+    TokenEncoder,
+    computed_ahead,
+    encode_group,
+    encode_groups,
+    tokenized_groups,
+)
 from sentkit.model.reuse import OldVectors, Source
-from sentkit.model.text.groups import Tally, prepare
+from sentkit.model.text.tokens import TextTokenizer, TokenBlock
+
+MARKS = ("n_tokens", "truncated")  # fields that `marks` adds
+CHUNK = ("chunk", "start", "end")  # fields of a window that is a row
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """The settings that determine the vectors and the fields of a row."""
+
+    encoder: TokenEncoder
+    tokenizer: TextTokenizer
+    fields: Mapping[str, str]
+    budget: int  # tokens in a batch
+    form: VectorOutput
+    refuse_truncation: bool = False
+    marks: bool = False  # add the fields of MARKS
+    windows: Mapping[str, Any] = field(default_factory=dict)  # recorded settings; empty without windows
+    sides: Mapping[str, str] = field(default_factory=dict)  # the prompt of each side, or none
+    encoded: Set[str] = frozenset()  # the inputs that store `_emb` and the vectors of their rows separately
+    old: OldVectors | None = None  # of --reuse
+
+    @property
+    def chunks(self) -> bool:
+        return bool(self.windows.get("chunks"))
+
+    def texts(self) -> TextParser:
+        return TextParser(self.fields, one_text="a chunk" if self.chunks else None, prompts=self.sides)
+
+    def specs(self, texts: TextParser) -> list[dict[str, Any]]:
+        """The specs of the vector files; the first row has set the names of the texts."""
+        named = {name: self.fields[name] for name in texts.texts if name in self.fields}
+        recorded = {"fields": recorded_fields(named)} if recorded_fields(named) else {}
+        return [{**spec.full, **recorded, **self.windows} for spec in self.encoder.specs]
+
+    def to_outputs(
+        self,
+        groups: Iterator[RowGroup],
+        texts: TextParser,
+        paths: Sequence[str],
+        report: Report,
+        rejects: Rejects,
+    ) -> Tally:
+        """Write all rows, with one output for each readout. Returns their counts."""
+        tally = Tally()
+        done = encode_groups(groups, self.encoder, self.budget, self.old)
+        first = list(islice(done, 1))  # the first row determines the names of the vectors
+        with open_sinks(paths, self.specs(texts), texts.vectors, self.encoder.width, self.form) as sinks:
+            for group in chain(first, done):
+                self.write(group, sinks, texts.vectors, rejects, tally, report)
+        if self.old is not None:
+            self.old.count_unneeded()
+        return tally
+
+    def write(
+        self,
+        group: RowGroup,
+        sinks: Sequence[Sink],
+        names: Sequence[str],
+        rejects: Rejects,
+        tally: Tally,
+        report: Report,
+    ) -> None:
+        """Write a group to all sinks, and count the rows that were written. All sinks get the same rows."""
+        rows = self.without_old(group.rows, names)
+        extra = self.extra(group)
+        lines = rows if group.owners is None else rows.take(group.owners.tolist())
+        lines.bad = dict(rows.bad) if group.owners is None else {}
+        for sink, vectors in zip(sinks, group.vectors, strict=True):
+            sink.check(lines, vectors, [name.decode() for name, _ in extra[0]] if extra else ())
+        for place, error in lines.bad.items():
+            rows.bad.setdefault(place if group.owners is None else int(group.owners[place]), error)
+        for places in rejects.good_places(rows):
+            own = group.take(places)
+            kept = own.rows if own.owners is None else own.rows.take(own.owners.tolist())
+            new = self.extra(own) if extra and own is not group else extra
+            for sink, vectors in zip(sinks, own.vectors, strict=True):
+                sink.write(kept, vectors, new)
+            report(len(own.rows), tally.add(own))
+        for sink in sinks:
+            sink.flush()
+
+    def without_old(self, rows: RowBlock, names: Sequence[str]) -> RowBlock:
+        """The rows without the fields of old vectors. Old vectors of other names make a row bad."""
+        others = EMBEDDED.difference(names, ["_emb"])  # vectors that the new `_emb` would not describe
+        stored = not self.encoded.isdisjoint(rows.sources)
+        if not stored and all(map(EMBEDDED.isdisjoint, rows.values)):
+            return rows
+        for place, row in enumerate(rows):
+            try:
+                gone = set[str]()
+                if not others.isdisjoint(row.values):
+                    row.check_absent(sorted(others), replace=self.form.replace)
+                    gone |= others
+                if "_emb" in row.values or row.source in self.encoded:
+                    # The fields that `encode` added describe the old vectors.
+                    gone |= {*MARKS, *(CHUNK if row.values.keys() >= set(CHUNK) else ())}
+                if not gone.isdisjoint(row.values):
+                    left = row.without(gone)
+                    rows.lines[place], rows.values[place] = left.line, left.values
+            except DataError as error:
+                rows.bad[place] = error
+        return rows
+
+    def extra(self, group: RowGroup) -> list[NewFields]:
+        """The new fields of each row to write besides the vectors; [] if there are none."""
+        if not self.chunks:
+            return [token_marks(group.tokens, own) for own in group.index.tolist()] if self.marks else []
+        extra: list[NewFields] = []
+        for place in group.index[:, 0].tolist():
+            for number, (start, end) in enumerate(group.tokens.windows[place].places):
+                values = zip(CHUNK, (number, start, end), strict=True)
+                extra.append([(name.encode(), b"%d" % value) for name, value in values])
+        return extra
+
+
+def token_marks(tokens: TokenBlock, places: Sequence[int]) -> NewFields:
+    """The fields of MARKS; lists for a pair."""
+    texts = (
+        [str(tokens.counts[place]) for place in places],
+        ["true" if tokens.truncated[place] else "false" for place in places],
+    )
+    values = [f"[{','.join(each)}]" if len(each) > 1 else each[0] for each in texts]
+    return [(name.encode(), value.encode()) for name, value in zip(MARKS, values, strict=True)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewBlock:
+    """A block to write, with the rejects of its rows."""
+
+    block: Block
+    part: Part
+    rejects: Rejects
+    rejected: BytesIO
 
 
 @dataclass(slots=True)
@@ -51,7 +193,6 @@ class BlockWriter:
     copied: int = field(default=0, init=False)  # number of blocks of old folders that were copied
     kept: int = field(default=0, init=False)  # number of existing blocks
     tally: Tally = field(default_factory=Tally, init=False)
-
     bad: bool = field(default=False, init=False)  # the first row is bad, perhaps in a block of another shard
     old: dict[tuple[Any, ...], list[tuple[Source, int]]] = field(default_factory=dict, init=False)  # by place
 
@@ -71,38 +212,10 @@ class BlockWriter:
             advice = "if no other machine or container writes to the folder, remove them"
             yield f"{path}: {problem}; sentkit check {quote(path)} lists them; {advice}"
 
-    def share(self, total: int | None) -> float | None:
-        return (self.written + self.copied + self.kept) / total if total else None
-
-    def parts(self) -> Iterator[tuple[Block, Part]]:
-        """The blocks of this shard. A stream is read once, so its blocks exist only during the iteration.
-
-        The first row of all inputs determines the kind, also if it is in a block of another shard.
-        """
-        quiet = replace(self.inputs, rejects=Rejects(skip=self.inputs.rejects.skip))
-        for number, path in enumerate(self.inputs.paths):
-            if self.folder.length(number) is None:
-                rows, by_line = self.folder.block_rows, self.folder.by_line
-                for part in row_ranges(self.inputs, path, rows, by_line=by_line):
-                    self.find_kind(
-                        chain.from_iterable(quiet.parsed(each, self.texts) for each in part.blocks(quiet))
-                    )
-                    block = self.folder.block_at(number, part.start, part.stop - part.start)
-                    if self.wanted(block.index):
-                        yield block, part
-            else:
-                self.find_kind(quiet.other_paths(path).blocks(self.texts))
-                for block in self.folder.blocks(number):
-                    if self.wanted(block.index):
-                        yield block, self.folder.part(block, path)
-
-    def find_kind(self, blocks: Iterable[object]) -> None:
-        """Read rows until the kind is known. The writer of their block reports bad rows."""
-        if self.texts.kind is None:
-            try:
-                next(iter(blocks), None)
-            except DataError:
-                self.bad = True
+    @property
+    def done(self) -> int:
+        """The number of complete blocks."""
+        return self.written + self.copied + self.kept
 
     def count(self) -> int | None:
         """The number of blocks of this shard; None if the length of an input is unknown."""
@@ -114,7 +227,16 @@ class BlockWriter:
     def run(self, report: Report, check_stop: Callable[[], None]) -> None:
         """Write all blocks that do not exist. `check_stop` is called before each block."""
         try:
-            self._run(report, check_stop)
+            self.names = self.existing_names()
+            encoded = self.encoded(check_stop)
+            for new, first in encoded:
+                check_stop()
+                self.write_block(new, rest_of_block(first, encoded), report)
+                self.written += 1
+                if self.outbox is not None:
+                    self.outbox.add(new.block.name)
+            if self.texts.kind is None and not self.bad:
+                raise NoRowsError(self.inputs.paths)
         except (DataError, UsageError):
             if self.alone and not self.written and not self.copied:
                 # The corrected command may have other settings.
@@ -124,8 +246,22 @@ class BlockWriter:
                     self.outbox.place.remove([Path(self.folder.source).name])
             raise
 
-    def _run(self, report: Report, check_stop: Callable[[], None]) -> None:
-        self.names = self.existing_names()
+    def encoded(self, check_stop: Callable[[], None]) -> "Iterator[tuple[NewBlock, RowGroup | None]]":
+        """The groups of all new blocks with their vectors, and None at the end of each block.
+
+        The next block is read and tokenized while the model computes the last groups of a block.
+        """
+        encoder, budget, old = self.encoding.encoder, self.encoding.budget, self.encoding.old
+
+        def encode(item: tuple[NewBlock, RowGroup | None]) -> tuple[NewBlock, RowGroup | None]:
+            new, group = item
+            return new, None if group is None else encode_group(group, encoder, budget, old)
+
+        return computed_ahead(encode, self.groups(check_stop), encoder.groups_at_once)
+
+    def groups(self, check_stop: Callable[[], None]) -> Iterator[tuple[NewBlock, RowGroup | None]]:
+        """The same without vectors. Existing blocks are checked, and old ones are copied."""
+        encoding = self.encoding
         for block, part in self.parts():
             check_stop()
             if block.name in self.existing and not self.keep:
@@ -137,13 +273,35 @@ class BlockWriter:
                 continue
             if self.copy_block(block, part):
                 self.copied += 1
+                if self.outbox is not None:
+                    self.outbox.add(block.name)
             else:
-                self.write_block(block, part, report)
-                self.written += 1
-            if self.outbox is not None:
-                self.outbox.add(block.name)
-        if self.texts.kind is None and not self.bad:
-            raise NoRowsError(self.inputs.paths)
+                rejected = BytesIO()
+                rejects = Rejects(self.inputs.rejects.skip, rejected)
+                new, inputs = NewBlock(block, part, rejects, rejected), replace(self.inputs, rejects=rejects)
+                rows = chain.from_iterable(inputs.parsed(each, self.texts) for each in part.blocks(inputs))
+                for group in tokenized_groups(
+                    rows, encoding.tokenizer, rejects, refuse_truncation=encoding.refuse_truncation
+                ):
+                    yield new, group
+                yield new, None
+
+    def parts(self) -> Iterator[tuple[Block, Part]]:
+        """The blocks of this shard. A stream is read once, so its blocks exist only during the iteration.
+
+        The first row of all inputs determines the kind, also if it is in a block of another shard.
+        """
+        quiet = replace(self.inputs, rejects=Rejects(skip=self.inputs.rejects.skip))
+        for number, path in enumerate(self.inputs.paths):
+            for block, part in self.folder.parts(self.inputs, number, path):
+                if self.texts.kind is None:  # the writer of a block reports its bad rows
+                    rows = (quiet.parsed(each, self.texts) for each in part.blocks(quiet))
+                    try:
+                        next((None for _ in chain.from_iterable(rows) if self.texts.kind is not None), None)
+                    except DataError:
+                        self.bad = True
+                if self.wanted(block.index):
+                    yield block, part
 
     def path(self, block: Block) -> str:
         """The file of a new block; the outbox of a folder at a URL sends it."""
@@ -214,15 +372,9 @@ class BlockWriter:
             advice = "the input has changed; encode it into another folder"
             raise DataError(problem, source=self.inputs.paths[block.input], advice=advice)
 
-    def write_block(self, block: Block, part: Part, report: Report) -> None:
-        encoding, path = self.encoding, self.path(block)
-        texts, tally, held = self.texts, Tally(), BytesIO()
-        rejects = Rejects(self.inputs.rejects.skip, held)  # of this block
-        inputs = replace(self.inputs, rejects=rejects)
-        rows = chain.from_iterable(inputs.parsed(block, texts) for block in part.blocks(inputs))
-        groups = prepare(rows, encoding.tokenizer, rejects, refuse_truncation=encoding.refuse_truncation)
-        done = encode_groups(groups, encoding.encoder, encoding.budget, encoding.old)
-        first = list(islice(done, 1))
+    def write_block(self, new: NewBlock, groups: Iterator[RowGroup], report: Report) -> None:
+        encoding, texts, tally, block = self.encoding, self.texts, Tally(), new.block
+        first = list(islice(groups, 1))
         if first:
             self.names = self.names or texts.vectors
             if texts.vectors != self.names:
@@ -233,7 +385,7 @@ class BlockWriter:
         with (
             published_together(),
             create_vector_file(
-                path,
+                self.path(block),
                 spec,
                 texts.vectors,
                 width=encoding.encoder.width,
@@ -243,20 +395,29 @@ class BlockWriter:
             ) as writer,
         ):
             sink = StoreSink(writer, encoding.form)
-            for group in chain(first, done):
-                encoding.write(group, [sink], texts.vectors, rejects, tally, report)
+            for group in chain(first, groups):
+                encoding.write(group, [sink], texts.vectors, new.rejects, tally, report)
             writer.record = {
                 "input": block.input,
-                "start": part.start,
-                "stop": part.stop,
+                "start": new.part.start,
+                "stop": new.part.stop,
                 "rows": writer.count,
                 "truncated": tally.truncated,
-                "skipped": rejects.count,
-                "last": part.last,
-                "source": part.digest,
+                "skipped": new.rejects.count,
+                "last": new.part.last,
+                "source": new.part.digest,
             }
         self.tally.join(tally)
-        self.inputs.rejects.join(rejects, held.getvalue())
+        self.inputs.rejects.join(new.rejects, new.rejected.getvalue())
+
+
+def rest_of_block(
+    group: RowGroup | None, following: Iterator[tuple[NewBlock, RowGroup | None]]
+) -> Iterator[RowGroup]:
+    """This group and the others of its block. Nothing of the next block is asked for."""
+    while group is not None:
+        yield group
+        _, group = next(following)
 
 
 def same_for_all(folder: VectorFolder) -> dict[str, Any]:
