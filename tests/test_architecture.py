@@ -40,7 +40,17 @@ MAY_IMPORT = {
     "plots": {"arrays", "digits", "errors", "escaping", "formats", "metrics", "transforms"},
     "augment": {"errors", "flag_values"},
     "model": {"arrays", "errors", "formats", "process", "transforms"},
-    "training": {"errors", "flag_values", "formats", "metrics", "model", "papers", "process", "transforms"},
+    "training": {
+        "arrays",
+        "errors",
+        "flag_values",
+        "formats",
+        "metrics",
+        "model",
+        "papers",
+        "process",
+        "transforms",
+    },
     "commands": {
         "flags",
         "flag_values",
