@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sentkit.model.text.groups import Tally
 
 GRACE = 10.0  # seconds to finish a block after a signal
+NAMED = 5  # input files in the command of a card
 
 
 def encode(
@@ -219,9 +220,9 @@ def write_folder(
         old.count_unneeded()  # before the old folder is replaced
     if update and folder.path != name and not publish_update(folder, name):
         console.report(f"{name} is replaced by {folder.path} when the other shards are complete")
-    fields = words_of(row_flags, but=("files", "rejects"))
+    given, fields = row_flags.files or ["-"], words_of(row_flags, but=("files", "rejects"))
     fields += words_of(flags, but=("resume", "shard"))
-    command = ["encode", *(row_flags.files or ["-"]), *words, *fields, "-o", path]
+    command = ["encode", *given[:NAMED], *["..."] * (len(given) > NAMED), *words, *fields, "-o", path]
     if outbox is not None and write_card(name, command):
         console.report(f"{name} is complete")
     return writer.tally

@@ -16,20 +16,13 @@ import pytest
 from sentkit.formats import urls
 from sentkit.formats.outputs import uploads
 from support import heed_signals, in_jsonl
-from web import SIGNED, web_server
+from web import SIGNED, forget, web_server
 
 ROWS = [{"text": f"row {number}"} for number in range(40)]
 CONTENT = in_jsonl(*ROWS).encode()
 SECRET = "hf_private"
 FIRST = "a" * 40
 FOLDER = "hf://datasets/me/vectors"
-
-
-def forget():
-    for cached in (urls.remote_file, urls.info_of, urls.filesystem, urls.block):
-        cached.cache_clear()
-    urls._commits.clear()
-    urls._at_commit.clear()
 
 
 @pytest.fixture(autouse=True)
@@ -494,3 +487,19 @@ def test_a_signal_sends_the_complete_blocks(hub, tmp_path, expected):
     assert list((tmp_path / "temporary").glob(".vectors*")) == []
     assert finish(start(hub, tmp_path / "temporary"))[0] == 0
     assert blocks_in(tree(hub, "me/vectors")) == expected
+
+
+def test_others_cannot_read_the_temporary_files(sentkit, hub, expected, monkeypatch, tmp_path):
+    """The folder of temporary files belongs to all users, and the umask can allow them to read."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    modes = []
+
+    def watch(moment):
+        modes.extend(path.stat().st_mode & 0o777 for path in tmp_path.glob(".*.sentkit-*"))
+
+    hub.watch = watch
+    assert sentkit("cat", "rows.jsonl", "-o", "hf://datasets/org/name/rows.jsonl").code == 0
+    assert {*modes} == {0o600}
+    assert sentkit(*ENCODE, "-o", f"{FOLDER}/").code == 0
+    assert {*modes} == {0o600, 0o700}
+    assert list(tmp_path.glob(".*.sentkit-*")) == []

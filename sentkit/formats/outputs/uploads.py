@@ -250,6 +250,7 @@ class Upload(temporary.Draft):
     def __init__(self, url: str, *, force: bool) -> None:
         super().__init__(Path(gettempdir(), quote(split(url)[1])), force=False, name=url)
         self.force = force
+        os.fchmod(self.file.fileno(), 0o600)  # all users can list the folder of temporary files
 
     def publish(self) -> None:
         folder, name = split(self.name)
@@ -306,6 +307,7 @@ def open_outbox(url: str, writers: int) -> Iterator[Outbox | None]:
         if temporary.HOST in each.name and each.stat().st_mtime < time() - 60:  # a new one is not locked yet
             temporary.remove(each)
     with temporary.private_folder(target, url) as folder:
+        folder.chmod(0o700)
         outbox = Outbox(url, folder, writers)
         try:
             yield outbox

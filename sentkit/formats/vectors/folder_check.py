@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from sentkit.errors import CannotCreateError, DataError, SentkitError
-from sentkit.formats.files import inside, read_object_if_there, readable
+from sentkit.formats.files import inside, read_object_if_there, readable, together
 from sentkit.formats.outputs.outputs import open_output, published_together
 from sentkit.formats.outputs.temporary import lock, publish_folder
 from sentkit.formats.outputs.uploads import newest
@@ -87,10 +87,12 @@ def card_of(folder: VectorFolder, status: Status, command: Sequence[str], path: 
         **{name: encoder.get(name) for name in ("readout", "prompt", "max_length", "precision")},
         "store": folder.store,
         **{name: counts[name] for name in ("rows", "truncated", "skipped", "blocks")},
-        "inputs": ", ".join(each["name"] for each in folder.inputs),
+        "inputs": together([each["name"] for each in folder.inputs]),
     }
-    cells = [(name, orjson.dumps(value).decode()) for name, value in table.items() if value not in (None, "")]
-    rows = [f"| {name} | `{readable(value.strip(chr(34)))}` |" for name, value in cells]
+    shown = {
+        name: orjson.dumps(value).decode().strip('"') for name, value in table.items() if value is not None
+    }
+    rows = [f"| {name} | `{readable(text)}` |" for name, text in shown.items() if text]
     commands = [command, ["search", "a text", "--corpus", path], ["check", path]]
     lines = [f"    {readable(join(['sentkit', *each]))}" for each in commands]
     return "\n".join([START, "| | |", "|---|---|", *rows, "", *lines, ""])
