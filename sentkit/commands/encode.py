@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from sentkit.model.text.groups import Tally
 
 GRACE = 10.0  # seconds to finish a block after a signal
-NAMED = 5  # input files in the command of a card
 
 
 def encode(
@@ -220,9 +219,9 @@ def write_folder(
         old.count_unneeded()  # before the old folder is replaced
     if update and folder.path != name and not publish_update(folder, name):
         console.report(f"{name} is replaced by {folder.path} when the other shards are complete")
-    given, fields = row_flags.files or ["-"], words_of(row_flags, but=("files", "rejects"))
-    fields += words_of(flags, but=("resume", "shard"))
-    command = ["encode", *given[:NAMED], *["..."] * (len(given) > NAMED), *words, *fields, "-o", path]
+    files = row_flags.files or ["-"]
+    fields = [*words_of(row_flags, but=("files", "rejects")), *words_of(flags, but=("resume", "shard"))]
+    command = ["encode", *files[:4], *["..."] * (len(files) > 4), *words, *fields, "-o", path]
     if outbox is not None and write_card(name, command):
         console.report(f"{name} is complete")
     return writer.tally

@@ -503,3 +503,17 @@ def test_others_cannot_read_the_temporary_files(sentkit, hub, expected, monkeypa
     assert sentkit(*ENCODE, "-o", f"{FOLDER}/").code == 0
     assert {*modes} == {0o600, 0o700}
     assert list(tmp_path.glob(".*.sentkit-*")) == []
+
+
+def test_the_card_of_many_files_is_short(sentkit, hub):
+    """A bar in a prompt does not end the cell of a table."""
+    names = [f"{number}.jsonl" for number in range(9)]
+    for name in names:
+        Path(name).write_bytes(CONTENT)
+    done = sentkit("encode", "-m", "words.txt", "--prompt", "row|", *names, "-o", f"{FOLDER}/")
+    card = tree(hub, "me/vectors")["README.md"].decode()
+
+    assert done.code == 0, done.err
+    assert "| inputs | `0.jsonl and 8 more` |" in card
+    assert "| prompt | `row\\|` |" in card
+    assert f"    sentkit encode {' '.join(names[:4])} ... -m words.txt --prompt 'row|' -o {FOLDER}/" in card

@@ -190,7 +190,8 @@ class Hub:
                 parent = self.head()
                 there = self.found(sources, parent)
                 # After a lost answer, these can be the files of the last attempt.
-                if there and not (again and all(is_equal(there.get(add.path_in_repo), add) for add in adds)):
+                same = len(there) == len(adds) and all(is_equal(there[add.path_in_repo], add) for add in adds)
+                if there and not (again and same):
                     raise temporary.appeared(f"{self.url}/{first}")
             self.commit(adds, message, parent)
 
@@ -215,8 +216,6 @@ class Hub:
 
 def is_equal(record: Any, add: Any) -> bool:
     """Whether a file of the hub has the content that is to be added."""
-    if record is None:
-        return False
     if record.lfs is not None:
         return bool(record.lfs.sha256 == add.upload_info.sha256.hex())
     content = Path(add.path_or_fileobj).read_bytes()
@@ -267,7 +266,7 @@ class Outbox:
     """The folder of new blocks, which are removed from it when a group of them is written at the URL."""
 
     def __init__(self, url: str, folder: Path, writers: int) -> None:
-        self.url, self.folder, self.spacing = url, folder, SPACING * writers
+        self.folder, self.spacing = folder, SPACING * writers
         self.place, self.last = place_at(url), monotonic()
         self.group: dict[str, Path] = {}
         self.size, self.is_new = 0, self.place.create()
