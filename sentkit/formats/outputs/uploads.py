@@ -149,8 +149,7 @@ class Hub:
     def newest(self) -> str:
         with writing(self.url):
             commit = urls.repeated(self.head)
-        start = f"hf://{self.kind}/" if self.kind else "hf://"
-        return f"{start}{self.name}@{commit}/{self.folder or ''}".rstrip("/")
+        return "/".join(filter(None, ["hf:/", self.kind, f"{self.name}@{commit}", self.folder])).rstrip("/")
 
     def found(self, names: Collection[str], commit: str) -> dict[str, Any]:
         """The records of those files that exist, by path."""

@@ -92,7 +92,8 @@ def card_of(folder: VectorFolder, status: Status, command: Sequence[str], path: 
     shown = {
         name: orjson.dumps(value).decode().strip('"') for name, value in table.items() if value is not None
     }
-    rows = [f"| {name} | `{readable(text)}` |" for name, text in shown.items() if text]
+    cells = [(name, readable(text).replace("|", r"\|")) for name, text in shown.items() if text]
+    rows = [f"| {name} | `{text}` |" for name, text in cells]
     commands = [command, ["search", "a text", "--corpus", path], ["check", path]]
     lines = [f"    {readable(join(['sentkit', *each]))}" for each in commands]
     return "\n".join([START, "| | |", "|---|---|", *rows, "", *lines, ""])
