@@ -517,3 +517,16 @@ def test_the_card_of_many_files_is_short(sentkit, hub):
     assert "| inputs | `0.jsonl and 8 more` |" in card
     assert "| prompt | `row\\|` |" in card
     assert f"    sentkit encode {' '.join(names[:4])} ... -m words.txt --prompt 'row|' -o {FOLDER}/" in card
+
+
+def test_no_secret_of_an_input_is_in_a_folder(sentkit, hub):
+    """The account and the query of a URL are in no file, and in no message of a commit."""
+    hub.files["/rows.jsonl"] = CONTENT
+    url = f"{hub.address.replace('//', '//user:hidden@')}/rows.jsonl?key=signed"
+    done = sentkit("encode", "-v", "-m", "words.txt", url, "-o", f"{FOLDER}/")
+    files = tree(hub, "me/vectors")
+
+    assert (done.code, sorted(files)[-2:]) == (0, ["README.md", "run.json"]), done.err
+    assert f"{hub.address}/rows.jsonl?..." in files["README.md"].decode()
+    for text in (done.err, *hub.messages, *(content.decode(errors="replace") for content in files.values())):
+        assert [secret for secret in ("hidden", "signed") if secret in text] == []
