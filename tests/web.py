@@ -10,12 +10,22 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from sentkit.formats import urls
+
 SPAN = re.compile(r"bytes=(\d+)-(\d+)")
 API = re.compile(r"/api/datasets/([\w-]+/[\w-]+)(?:/revision/(\w+)|/tree/(\w+)/?(.*))?")
 FILE = re.compile(r"/datasets/([\w-]+/[\w-]+)/resolve/(\w+)/(.*)")
 WRITE = re.compile(r"/api/datasets/([\w-]+/[\w-]+)/(preupload|commit|paths-info)/(\w+)")
 BATCH = re.compile(r"/datasets/([\w-]+/[\w-]+)\.git/info/lfs/objects/batch")
 SIGNED = "signature-of-an-upload"  # in the addresses for large files
+
+
+def forget():
+    """As in a new process, nothing of a URL is known."""
+    for cached in (urls.remote_file, urls.info_of, urls.filesystem, urls.block):
+        cached.cache_clear()
+    urls._commits.clear()
+    urls._at_commit.clear()
 
 
 class Web:

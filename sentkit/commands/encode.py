@@ -207,9 +207,9 @@ def write_folder(
         old.count_unneeded()  # before the old folder is replaced
     if update and folder.path != name and not publish_update(folder, name):
         console.report(f"{name} is replaced by {folder.path} when the other shards are complete")
-    fields = words_of(row_flags, but=("files", "rejects"))
-    fields += words_of(flags, but=("resume", "shard"))
-    command = ["encode", *(row_flags.files or ["-"]), *words, *fields, "-o", path]
+    files = row_flags.files or ["-"]
+    fields = [*words_of(row_flags, but=("files", "rejects")), *words_of(flags, but=("resume", "shard"))]
+    command = ["encode", *files[:4], *["..."] * (len(files) > 4), *words, *fields, "-o", path]
     if outbox is not None and write_card(name, command):
         console.report(f"{name} is complete")
     return writer.tally

@@ -16,20 +16,13 @@ import pytest
 from sentkit.formats import urls
 from sentkit.formats.outputs import uploads
 from support import heed_signals, in_jsonl
-from web import SIGNED, web_server
+from web import SIGNED, forget, web_server
 
 ROWS = [{"text": f"row {number}"} for number in range(40)]
 CONTENT = in_jsonl(*ROWS).encode()
 SECRET = "hf_private"
 FIRST = "a" * 40
 FOLDER = "hf://datasets/me/vectors"
-
-
-def forget():
-    for cached in (urls.remote_file, urls.info_of, urls.filesystem, urls.block):
-        cached.cache_clear()
-    urls._commits.clear()
-    urls._at_commit.clear()
 
 
 @pytest.fixture(autouse=True)
@@ -494,3 +487,46 @@ def test_a_signal_sends_the_complete_blocks(hub, tmp_path, expected):
     assert list((tmp_path / "temporary").glob(".vectors*")) == []
     assert finish(start(hub, tmp_path / "temporary"))[0] == 0
     assert blocks_in(tree(hub, "me/vectors")) == expected
+
+
+def test_others_cannot_read_the_temporary_files(sentkit, hub, expected, monkeypatch, tmp_path):
+    """The folder of temporary files belongs to all users, and the umask can allow them to read."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    modes = []
+
+    def watch(moment):
+        modes.extend(path.stat().st_mode & 0o777 for path in tmp_path.glob(".*.sentkit-*"))
+
+    hub.watch = watch
+    assert sentkit("cat", "rows.jsonl", "-o", "hf://datasets/org/name/rows.jsonl").code == 0
+    assert {*modes} == {0o600}
+    assert sentkit(*ENCODE, "-o", f"{FOLDER}/").code == 0
+    assert {*modes} == {0o600, 0o700}
+    assert list(tmp_path.glob(".*.sentkit-*")) == []
+
+
+def test_the_card_of_many_files_is_short(sentkit, hub):
+    """A bar in a prompt does not end the cell of a table."""
+    names = [f"{number}.jsonl" for number in range(9)]
+    for name in names:
+        Path(name).write_bytes(CONTENT)
+    done = sentkit("encode", "-m", "words.txt", "--prompt", "row|", *names, "-o", f"{FOLDER}/")
+    card = tree(hub, "me/vectors")["README.md"].decode()
+
+    assert done.code == 0, done.err
+    assert "| inputs | `0.jsonl and 8 more` |" in card
+    assert "| prompt | `row\\|` |" in card
+    assert f"    sentkit encode {' '.join(names[:4])} ... -m words.txt --prompt 'row|' -o {FOLDER}/" in card
+
+
+def test_no_secret_of_an_input_is_in_a_folder(sentkit, hub):
+    """The account and the query of a URL are in no file, and in no message of a commit."""
+    hub.files["/rows.jsonl"] = CONTENT
+    url = f"{hub.address.replace('//', '//user:hidden@')}/rows.jsonl?key=signed"
+    done = sentkit("encode", "-v", "-m", "words.txt", url, "-o", f"{FOLDER}/")
+    files = tree(hub, "me/vectors")
+
+    assert (done.code, sorted(files)[-2:]) == (0, ["README.md", "run.json"]), done.err
+    assert f"{hub.address}/rows.jsonl?..." in files["README.md"].decode()
+    for text in (done.err, *hub.messages, *(content.decode(errors="replace") for content in files.values())):
+        assert [secret for secret in ("hidden", "signed") if secret in text] == []

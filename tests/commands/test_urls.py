@@ -20,7 +20,7 @@ from pyarrow import parquet
 from sentkit.formats import urls
 from sentkit.formats.checkpoints.export import Command, inputs_of
 from support import in_jsonl
-from web import web_server
+from web import forget, web_server
 
 ROWS = [{"text": f"row {number}"} for number in range(40)]
 CONTENT = in_jsonl(*ROWS).encode()
@@ -42,13 +42,6 @@ FORMS = {
     "rows.parquet": as_parquet(ROWS),
     "rows": CONTENT,
 }
-
-
-def forget():
-    for cached in (urls.remote_file, urls.info_of, urls.filesystem, urls.block):
-        cached.cache_clear()
-    urls._commits.clear()
-    urls._at_commit.clear()
 
 
 @pytest.fixture(autouse=True)

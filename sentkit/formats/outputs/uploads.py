@@ -150,8 +150,7 @@ class Hub:
     def newest(self) -> str:
         with writing(self.url):
             commit = urls.repeated(self.head)
-        start = f"hf://{self.kind}/" if self.kind else "hf://"
-        return f"{start}{self.name}@{commit}/{self.folder or ''}".rstrip("/")
+        return "/".join(filter(None, ["hf:/", self.kind, f"{self.name}@{commit}", self.folder])).rstrip("/")
 
     def found(self, names: Collection[str], commit: str) -> dict[str, Any]:
         """The records of those files that exist, by path."""
@@ -191,7 +190,8 @@ class Hub:
                 parent = self.head()
                 there = self.found(sources, parent)
                 # After a lost answer, these can be the files of the last attempt.
-                if there and not (again and all(is_equal(there.get(add.path_in_repo), add) for add in adds)):
+                same = len(there) == len(adds) and all(is_equal(there[add.path_in_repo], add) for add in adds)
+                if there and not (again and same):
                     raise temporary.appeared(f"{self.url}/{first}")
             self.commit(adds, message, parent)
 
@@ -216,8 +216,6 @@ class Hub:
 
 def is_equal(record: Any, add: Any) -> bool:
     """Whether a file of the hub has the content that is to be added."""
-    if record is None:
-        return False
     if record.lfs is not None:
         return bool(record.lfs.sha256 == add.upload_info.sha256.hex())
     content = Path(add.path_or_fileobj).read_bytes()
@@ -251,6 +249,7 @@ class Upload(temporary.Draft):
     def __init__(self, url: str, *, force: bool) -> None:
         super().__init__(Path(gettempdir(), quote(split(url)[1])), force=False, name=url)
         self.force = force
+        os.fchmod(self.file.fileno(), 0o600)  # all users can list the folder of temporary files
 
     def publish(self) -> None:
         folder, name = split(self.name)
@@ -267,7 +266,7 @@ class Outbox:
     """The folder of new blocks, which are removed from it when a group of them is written at the URL."""
 
     def __init__(self, url: str, folder: Path, writers: int) -> None:
-        self.url, self.folder, self.spacing = url, folder, SPACING * writers
+        self.folder, self.spacing = folder, SPACING * writers
         self.place, self.last = place_at(url), monotonic()
         self.group: dict[str, Path] = {}
         self.lock = Lock()  # old blocks are copied in another thread than new ones are written
@@ -309,6 +308,7 @@ def open_outbox(url: str, writers: int) -> Iterator[Outbox | None]:
         if temporary.HOST in each.name and each.stat().st_mtime < time() - 60:  # a new one is not locked yet
             temporary.remove(each)
     with temporary.private_folder(target, url) as folder:
+        folder.chmod(0o700)
         outbox = Outbox(url, folder, writers)
         try:
             yield outbox

@@ -27,6 +27,7 @@ from sentkit.formats.files import (
     read_object_if_there,
     readable,
     suffix_of,
+    together,
 )
 from sentkit.formats.outputs.outputs import open_output, published_together
 from sentkit.formats.outputs.temporary import Draft, lock, publish_folder
@@ -101,10 +102,13 @@ def card_of(folder: VectorFolder, status: Status, command: Sequence[str], path: 
         **{name: encoder.get(name) for name in ("readout", "prompt", "max_length", "precision")},
         "store": folder.store,
         **{name: counts[name] for name in ("rows", "truncated", "skipped", "blocks")},
-        "inputs": ", ".join(each["name"] for each in folder.inputs),
+        "inputs": together([each["name"] for each in folder.inputs]),
     }
-    cells = [(name, orjson.dumps(value).decode()) for name, value in table.items() if value not in (None, "")]
-    rows = [f"| {name} | `{readable(value.strip(chr(34)))}` |" for name, value in cells]
+    shown = {
+        name: orjson.dumps(value).decode().strip('"') for name, value in table.items() if value is not None
+    }
+    cells = [(name, readable(text).replace("|", r"\|")) for name, text in shown.items() if text]
+    rows = [f"| {name} | `{text}` |" for name, text in cells]
     commands = [command, ["search", "a text", "--corpus", path], ["check", path]]
     lines = [f"    {readable(join(['sentkit', *each]))}" for each in commands]
     return "\n".join([START, "| | |", "|---|---|", *rows, "", *lines, ""])
