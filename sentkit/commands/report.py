@@ -122,7 +122,7 @@ def seeds_of(text: str) -> Sequence[int]:
 
 def threshold_of(text: str) -> tuple[str, float | None]:
     """The path and the threshold of FILE[:X]."""
-    found = re.fullmatch(r"(.+):(0?\.\d+|1)", text)
+    found = re.fullmatch(r"(.+):(0?\.\d+|1(?:\.0+)?)", text)
     return (text, None) if found is None else (found[1], float(found[2]))
 
 

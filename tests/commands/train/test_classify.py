@@ -104,6 +104,12 @@ def test_bad_rows_of_dev_and_test(classify, file_of, tmp_path, flag, rows, probl
     assert not (tmp_path / "out").exists()
 
 
+def test_training_rows_with_scores_name_the_setting(classify):
+    done = classify(rows=PAIRS)
+
+    assert (done.code, done.told[1]) == (65, '  for the field "score": --set objective=regression')
+
+
 def test_another_test_is_another_run(classify, file_of):
     one, other = file_of("one.jsonl", ROWS[:4]), file_of("other.jsonl", ROWS[4:])
 
