@@ -24,7 +24,7 @@ from sentkit.signals import RESUME, Interrupted, Stop, Stopped
 from sentkit.training.data.corpus import Batch, Order, stream
 from sentkit.training.data.dev import Dev, LabelledRows
 from sentkit.training.loop.gradient import Gradient, RandomState, clip_gradient, tokens_that_fit
-from sentkit.training.loop.optimizers import SCHEDULES, Adam, make_optimizer, warmup_steps
+from sentkit.training.loop.optimizers import Adam, make_optimizer, schedule_factor, warmup_steps
 from sentkit.training.loop.processes import Processes, RandomStates, environment, precision_name, precision_of
 from sentkit.training.loop.state import Keeper, Position, Reporter, StepLog
 from sentkit.training.method import Method, changing, restore, trained
@@ -249,7 +249,8 @@ class Trainer:
 
     def factor(self, step: int) -> float:
         steps = self.order.steps
-        return SCHEDULES[self.recipe.schedule](step, steps, warmup_steps(self.recipe.warmup, steps))
+        warmup = warmup_steps(self.recipe.warmup, steps)
+        return schedule_factor(self.recipe.schedule, step, steps, warmup)
 
     def _report(self, record: dict[str, Any], **shown: float | None) -> None:
         """Write a record to the log; the reporter also gets `shown`."""
