@@ -25,7 +25,15 @@ from sentkit.training.data.corpus import Batch, Order, stream
 from sentkit.training.data.dev import Dev, LabelledRows
 from sentkit.training.loop.gradient import Gradient, RandomState, clip_gradient, tokens_that_fit
 from sentkit.training.loop.optimizers import make_optimizer, schedule_factor, warmup_steps
-from sentkit.training.loop.processes import Processes, RandomStates, environment, precision_name, precision_of
+from sentkit.training.loop.processes import (
+    MAX,
+    SUM,
+    Processes,
+    RandomStates,
+    environment,
+    precision_name,
+    precision_of,
+)
 from sentkit.training.loop.state import Keeper, Position, Reporter, StepLog
 from sentkit.training.method import Method, changing, restore, trained
 from sentkit.training.options import Run
@@ -137,7 +145,7 @@ class Trainer:
         terms = self._gradient(batch, random_state)
         terms[NORM] = clip_gradient(self.gradient.parameters, self.recipe.clip)
         values = torch.stack([value.double() for value in terms.values()])
-        broken = self.processes.any_on_device((~values.isfinite().all()).to(self.broken))
+        broken = self.processes.reduced((~values.isfinite().all()).to(self.broken), MAX)
         self.broken = torch.maximum(self.broken, broken)  # no step after a broken one is applied
         record = {
             "step": step + 1,
@@ -165,7 +173,7 @@ class Trainer:
         fixed = not auto or options.deterministic or self.processes.world > 1
         if auto and not limits and self.processes.device.type == "cuda":
             fit = tokens_that_fit(self.gradient, batch, of_whole_memory=options.deterministic)
-            limits.append([0, self.processes.least(fit)])
+            limits.append([0, -int(self.processes.on_host([-float(fit)], MAX)[0])])  # the smallest
             self.reporter.note(f"chunks of {limits[0][1]} tokens")
         while True:
             self.gradient.tokens = next((most for first, most in reversed(limits) if first <= step), 0)
@@ -273,7 +281,7 @@ class Trainer:
             except Interrupted:
                 interrupted = True
         interrupted, missing = self.processes.any([interrupted, math.isnan(score)])
-        [score] = self.processes.total([0.0 if math.isnan(score) else score])
+        [score] = self.processes.on_host([0.0 if math.isnan(score) else score], SUM)
         if interrupted:
             self.stop.requested = True
             return
