@@ -9,7 +9,7 @@ sums, so it is an ordinary checkpoint.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -199,21 +199,6 @@ def scaled(table: Table) -> np.ndarray:
 Body = Bert | TransformersModel | TokenTable
 
 
-class Entries(Protocol):
-    """What a method reads from the file of --entries."""
-
-    @property
-    def hash(self) -> str:
-        """The hash that must be equal to resume a run."""
-
-    @property
-    def lineage(self) -> dict[str, Any]:
-        """The origin, for the record of the checkpoint."""
-
-    def mismatch(self, tokenizer: str, family: object) -> str:
-        """Return why they probably belong to a different kind of model, or an empty string."""
-
-
 @dataclass(frozen=True, slots=True)
 class Base:
     checkpoint: Checkpoint
@@ -226,7 +211,9 @@ class Base:
     sides: Mapping[str, str]  # the prompt of each side; empty: all texts have that of the tokenizers
     dropped_steps: str  # declared steps after the readout; the new checkpoint does not have them
     parents: tuple[str, ...]  # this checkpoint and its ancestors; empty for random weights
-    entries: Entries | None = None  # prediction targets, for methods that read --entries
+    # Prediction targets, as `needs.entries` of the method reads them: with the hash that must be equal to
+    # resume a run, the lineage for the checkpoint, and `mismatch(tokenizer, family)`, a warning or "".
+    entries: Any = None
     labels: tuple[str, ...] = ()  # prediction targets, for methods that classify by the labels of the rows
 
     @property

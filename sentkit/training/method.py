@@ -27,7 +27,7 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import apply_readouts
-from sentkit.training.base import Base, Body, Entries, constant_tensors
+from sentkit.training.base import Base, Body, constant_tensors
 from sentkit.training.data.corpus import Batch, Corpus
 from sentkit.training.data.examples import Reads
 from sentkit.training.loop.optimizers import NamedGroup
@@ -68,7 +68,7 @@ class Needs:
     row_wise: bool = False  # each row has a separate loss: one term, nothing is gathered
     static: bool = False  # needs only the vectors of texts, so it can train a static model
     random_start: bool = False  # can train an encoder with random weights
-    entries: Callable[[str], Entries] | None = None  # reads the file of --entries
+    entries: Callable[[str], Any] | None = None  # reads the file of --entries
     labels: bool = False  # --dev and --test are rows with the target of training, not STS pairs
     vectors: tuple[str, ...] = ()  # outputs (b, ..., d) that the setting `dims` truncates
     constant: tuple[str, ...] = ()  # prefixes of constant modules: not saved, built again

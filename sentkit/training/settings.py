@@ -36,6 +36,7 @@ class Note:
     above: float | None = None
     most: float | None = None
     choices: tuple[str, ...] = ()
+    needs: str = ""  # a setting; if that is 0, off or none, this one has no effect and must not be changed
 
     def refusal(self, value: Any) -> str | None:
         """Return the reason why a value is out of range, or None."""
@@ -282,11 +283,14 @@ class Recipe:
         "train only low-rank updates of the encoder's matrices, with this rank; none: all weights",
         least=1,
     )
-    lora_alpha: float | None = ours(None, "the factor of the updates is lora_alpha / lora; none: 1", above=0)
+    lora_alpha: float | None = ours(
+        None, "the factor of the updates is lora_alpha / lora; none: 1", above=0, needs="lora"
+    )
     lora_layers: str = ours(
         "query-value",
         "matrices with updates: those of the paper; the four of the attention; all",
         choices=tuple(LORA_LAYERS),
+        needs="lora",
     )
     precision: str = ours(
         "auto",
@@ -305,6 +309,7 @@ class Recipe:
         "patience",
         "patience: count since the best score; cumulative: count all scores below the previous one",
         choices=("patience", "cumulative"),
+        needs="patience",
     )
     final: str = ours("best", "weights to keep, with --dev", choices=("best", "last"))
 
@@ -314,10 +319,9 @@ class Recipe:
         if self.chunk and self.chunk_tokens is not None:
             raise UsageError("chunk and chunk_tokens cannot be used together")
         limits_of(self.chunk_tokens)
-        if self.lora is None:
-            refuse_idle(self, ("lora_alpha", "lora_layers"), "lora=none")
-        if not self.patience:
-            refuse_idle(self, ("early_stop",), "patience=0")
+        for name, note in notes(type(self)).items():
+            if note.needs and not (needed := getattr(self, note.needs)):
+                refuse_idle(self, (name,), f"{note.needs}={format_value(needed)}")
         if self.optimizer in ("adam", "rmsprop") and self.weight_decay:
             raise UsageError(f"optimizer={self.optimizer} has no weight decay", advice="use optimizer=adamw")
         if self.optimizer == "rmsprop":

@@ -30,8 +30,9 @@ class Settings(Recipe):
         "code",
         "code: alpha multiplies the exponential; exponent: alpha multiplies the cosine",
         choices=("code", "exponent"),
+        needs="hard_negatives",
     )
-    detach_alpha: bool = released(False, "no gradient through alpha")
+    detach_alpha: bool = released(False, "no gradient through alpha", needs="hard_negatives")
     id_average: str = released(
         "anchors",
         "anchors: mean over both sides of each entailment; pairs, as in the formula: twice that",
@@ -56,8 +57,6 @@ class Settings(Recipe):
         super().__post_init__()
         if self.objective == "cls":
             refuse_idle(self, OF_CONTRAST, "objective=cls")
-        if not self.hard_negatives:
-            refuse_idle(self, OF_ALPHA, "hard_negatives=off")
 
 
 PAPER = Paper(

@@ -77,8 +77,8 @@ class MaskedLanguageModel(PackedMethod):
     def draw(self, batch: Batch, random: Draw) -> dict[str, list[NDArray[np.int64]]]:
         """Draw for each row the positions to predict and the tokens to show there."""
         settings = self.settings
-        shares = Shares(settings.mask_rate, settings.mask_share, settings.random_share)
-        chosen, shown = self.vocabulary.drawn(batch.texts[0], shares, random)
+        shares = settings.mask_rate, settings.mask_share, settings.random_share
+        chosen, shown = self.vocabulary.drawn(batch.texts[0], random, *shares)
         return {"chosen": chosen, "shown": shown}
 
     def encode(self, batch: Batch) -> Outputs:
@@ -150,7 +150,7 @@ class TokenPrediction(nn.Module):
 
     def draw(self, batch: Batch, random: Draw) -> dict[str, list[list[NDArray[np.int64]]]]:
         """Draw for each row and each of its texts the positions to predict and the tokens to show there."""
-        chosen, shown = self.vocabulary.drawn(by_row(batch), Shares(self.rate), random)
+        chosen, shown = self.vocabulary.drawn(by_row(batch), random, self.rate)
         size = len(batch.texts)
         return {
             name: [values[start : start + size] for start in range(0, len(values), size)]
@@ -184,15 +184,6 @@ def own_head(base: Base, architecture: Architecture, advice: str = FRESH) -> Lan
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
-    """Shares of BERT: of the tokens to predict, and of these to replace by the mask or a random token."""
-
-    rate: float = 0.15
-    mask: float = 0.8
-    random: float = 0.1
-
-
-@dataclass(frozen=True, slots=True)
 class Vocabulary:
     mask: int
     ordinary: NDArray[np.bool_]  # (v,): true for ids of tokens that are not special
@@ -210,17 +201,17 @@ class Vocabulary:
         return np.sort(random.choice(places, count, replace=False, shuffle=False))
 
     def drawn(
-        self, texts: Sequence[Ids], shares: Shares, random: Draw
+        self, texts: Sequence[Ids], random: Draw, rate: float, mask: float = 0.8, other: float = 0.1
     ) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
-        """Draw for each text the positions to predict and the tokens to show there."""
+        """Draw for each text the positions to predict, and the mask or a random token to show there."""
         places, dice, words = random("places"), random("dice"), random("words")
-        chosen = [self.chosen(ids, shares.rate, places) for ids in texts]
+        chosen = [self.chosen(ids, rate, places) for ids in texts]
         shown = []
         for ids, each in zip(texts, chosen, strict=True):
             values = dice.random(len(each))
             drawn = words.choice(self.words, len(each))
-            replaced = np.where(values < shares.mask + shares.random, drawn, ids[each])
-            shown.append(np.where(values < shares.mask, self.mask, replaced))
+            replaced = np.where(values < mask + other, drawn, ids[each])
+            shown.append(np.where(values < mask, self.mask, replaced))
         return chosen, shown
 
 
