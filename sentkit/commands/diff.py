@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sentkit.console import Console, RowProgress, print_table, print_text, show, slow
 from sentkit.errors import AnswerIsNo, UsageError
@@ -27,7 +27,8 @@ def diff(
     first: Annotated[str, Named("A")],
     second: Annotated[str | None, Named("[B]"), Excludes("--model")] = None,
     model: str | None = None,
-    machine: Annotated[options.ExactMachineFlags, Needs("--model")],
+    precision: Annotated[Literal["auto", "fp32", "bf16"], Needs("--model")] = "fp32",
+    device: Annotated[str, Needs("--model")] = "auto",
     key: Annotated[str | None, Excludes("--model")] = None,
     top: Annotated[int, Range(min=1)] = 10,
     worst: Annotated[int, Range(min=0)] = 0,
@@ -41,6 +42,7 @@ def diff(
       A: Vector file or folder, rows with vectors, or .npy; '-' is stdin.
       [B]: The same rows, encoded in another way.
       -m, --model MODEL: Instead of B: the model that should give the vectors of A.
+      --precision: auto: bf16 on a GPU that supports it well, else fp32.
       --key FIELD: Match rows by this field. [default: by their order]
       --top K: Neighbours to compare.
       --worst N: Also list the N rows that differ most.
@@ -70,7 +72,7 @@ def diff(
             if model is None:
                 record, _ = difference(Sides(*inputs), key, **measures)
             else:
-                record = compared_with(model, machine, inputs[0], measures, console)
+                record = compared_with(model, device, precision, inputs[0], measures, console)
         show([record], lines, out, as_table=output.as_table, texts=("measure",))
     if output.as_table:
         if record.get("worst"):
@@ -81,7 +83,8 @@ def diff(
 
 def compared_with(
     name: str,
-    machine: options.ExactMachineFlags,
+    device: str,
+    precision: str,
     inputs: "Inputs",
     measures: Mapping[str, int],
     console: Console,
@@ -96,7 +99,7 @@ def compared_with(
     from sentkit.model.reading import ReadingOptions
     from sentkit.model.text.groups import Tally, prepare
 
-    model = find_encoder(name, ReadingOptions(), device=machine.device, precision=machine.precision)
+    model = find_encoder(name, ReadingOptions(), device=device, precision=precision)
     console.warn(*model.notes)
     encoder, tally, progress = model.encoder(), Tally(), RowProgress(console, inputs=inputs)
     console.warn(*encoder.notes)
