@@ -1,4 +1,4 @@
-"""Records of flags, the rules between flags as notes on them, and the one function that checks the rules.
+"""Takes the values of a command line and returns records of flags; checks the rules between flags.
 
 The docstring of a record of flags, that of a command below "Flags:", or SHARED lists the names of each flag,
 the name of its value and its help. The field has the type, the default and the rules:
