@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sentkit.console import Console, RowProgress, print_table, print_text, show, slow
+from sentkit.digits import significant
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import Excludes, Named, Needs, Range, options
 from sentkit.flags.rows import FieldFlags
@@ -27,7 +28,8 @@ def diff(
     first: Annotated[str, Named("A")],
     second: Annotated[str | None, Named("[B]"), Excludes("--model")] = None,
     model: str | None = None,
-    machine: Annotated[options.ExactMachineFlags, Needs("--model")],
+    precision: Annotated[Literal["auto", "fp32", "bf16"], Needs("--model")] = "fp32",
+    device: Annotated[str, Needs("--model")] = "auto",
     key: Annotated[str | None, Excludes("--model")] = None,
     top: Annotated[int, Range(min=1)] = 10,
     worst: Annotated[int, Range(min=0)] = 0,
@@ -41,6 +43,7 @@ def diff(
       A: Vector file or folder, rows with vectors, or .npy; '-' is stdin.
       [B]: The same rows, encoded in another way.
       -m, --model MODEL: Instead of B: the model that should give the vectors of A.
+      --precision: auto: bf16 on a GPU that supports it well, else fp32.
       --key FIELD: Match rows by this field. [default: by their order]
       --top K: Neighbours to compare.
       --worst N: Also list the N rows that differ most.
@@ -70,7 +73,7 @@ def diff(
             if model is None:
                 record, _ = difference(Sides(*inputs), key, **measures)
             else:
-                record = compared_with(model, machine, inputs[0], measures, console)
+                record = compared_with(model, device, precision, inputs[0], measures, console)
         show([record], lines, out, as_table=output.as_table, texts=("measure",))
     if output.as_table:
         if record.get("worst"):
@@ -81,7 +84,8 @@ def diff(
 
 def compared_with(
     name: str,
-    machine: options.ExactMachineFlags,
+    device: str,
+    precision: str,
     inputs: "Inputs",
     measures: Mapping[str, int],
     console: Console,
@@ -96,7 +100,7 @@ def compared_with(
     from sentkit.model.query_encoder import encode_list
     from sentkit.model.reading import ReadingOptions
 
-    model = find_encoder(name, ReadingOptions(), device=machine.device, precision=machine.precision)
+    model = find_encoder(name, ReadingOptions(), device=device, precision=precision)
     console.warn(*model.notes)
     encoder, tally, progress = model.encoder(), Tally(), RowProgress(console, inputs=inputs)
     console.warn(*encoder.notes)
@@ -184,36 +188,28 @@ def check_limits(record: Mapping[str, Any], limits: Mapping[str, float]) -> None
 
 
 def number(value: float | None) -> str:
-    from sentkit.digits import significant
-
     return "undefined" if value is None else f"{significant(value)}"
 
 
 def lines(record: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """The lines of the table: measure, value, and the vectors that it describes."""
-
-    def line(measure: str, value: str, source: str = "") -> dict[str, str]:
-        return {"measure": measure, "value": value, "of": source}
-
-    count = f"{record['vectors']} vectors"
-    for side in ("a", "b"):
-        if only := record.get(f"only_{side}"):
-            yield line(f"rows only in {side.upper()}", str(only))
+    cells = [(f"rows only in {side}", f"{record.get(f'only_{side.lower()}', 0)}", "") for side in "AB"]
+    cells = [each for each in cells if each[1] != "0"]
+    count, near, pairs = f"{record['vectors']} vectors", record["neighbours"], record["similarities"]
     if "cosine" in record:
-        yield line("equal to the bit", str(record["equal"]), count)
+        cells.append(("equal to the bit", str(record["equal"]), count))
         for name, label in {"lowest": "lowest", "p1": "1st percentile of the", "mean": "mean"}.items():
-            yield line(f"{label} cosine", number(record["cosine"][name]), count)
-        yield line("largest difference of two numbers", number(record["largest_difference"]), count)
+            cells.append((f"{label} cosine", number(record["cosine"][name]), count))
+        cells.append(("largest difference of two numbers", number(record["largest_difference"]), count))
         for name, value in record["norm_ratio"].items():
-            yield line(f"{name} norm of B / norm of A", number(value), count)
+            cells.append((f"{name} norm of B / norm of A", number(value), count))
     else:
-        yield line("width of A, B", f"{record['a']['width']}, {record['b']['width']}", count)
-    near, pairs = record["neighbours"], record["similarities"]
+        cells.append(("width of A, B", f"{record['a']['width']}, {record['b']['width']}", count))
     for name in ("mean", "lowest"):
-        yield line(
-            f"{name} overlap of {near['top']} neighbours", number(near[name]), f"{near['rows']} sampled"
-        )
-    yield line("rank correlation of similarities", number(pairs["spearman"]), f"{pairs['pairs']} pairs")
+        overlap = f"{name} overlap of {near['top']} neighbours"
+        cells.append((overlap, number(near[name]), f"{near['rows']} sampled"))
+    cells.append(("rank correlation of similarities", number(pairs["spearman"]), f"{pairs['pairs']} pairs"))
+    return (dict(zip(("measure", "value", "of"), each, strict=True)) for each in cells)
 
 
 def print_worst(worst: Sequence[Mapping[str, Any]]) -> None:

@@ -102,7 +102,7 @@ def score(
 
     console, per_query = run.console("score"), gold_flags.per_query
     options.check_threshold(threshold, metric)
-    for path in (output.path, per_query or "-"):
+    for path in filter(None, (output.path, per_query)):
         options.OutputFlags(path, output.force).check_rows()
     reads = {
         "--baseline": gold_flags.baseline,

@@ -1,4 +1,4 @@
-"""Records of flags, the rules between flags as notes on them, and the one function that checks the rules.
+"""Takes the values of a command line and returns records of flags; checks the rules between flags.
 
 The docstring of a record of flags, that of a command below "Flags:", or SHARED lists the names of each flag,
 the name of its value and its help. The field has the type, the default and the rules:
@@ -7,8 +7,8 @@ the name of its value and its help. The field has the type, the default and the 
 
     group: Annotated[str | None, Needs("--gold")] = None
 
-A note on a record of flags is a rule for each of its flags. A rule about flags that a command does not have
-is ignored, because several commands share flags. The name of an argument is its metavar, such as TEXT.
+A rule about flags that a command does not have is ignored, because several commands share flags. The name of
+an argument is its metavar, such as TEXT.
 `expand_flags` makes parameters of records of flags, and `words_of` makes words of a command line again.
 """
 
@@ -18,7 +18,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, cast, get_type_hints
 
 from typer import Argument, Context, Option
 
@@ -160,15 +160,13 @@ def expand_flags(command: Callable[..., None], values: Values | None = None) -> 
     parameters: list[inspect.Parameter] = []
     records: dict[str, tuple[type, list[str]]] = {}
     for parameter in inspect.signature(command).parameters.values():
-        record, *notes = parameter.annotation, *()
-        if get_origin(record) is Annotated:
-            record, *notes = get_args(record)
-        if not is_dataclass(record):
+        record = parameter.annotation
+        if is_dataclass(record):
+            flags = list(_parameters_of(cast(type, record), values or {}))
+            records[parameter.name] = cast(type, record), [flag.name for flag in flags]
+            parameters += flags
+        else:
             parameters.append(_with_option(parameter, listed, values or {}))
-            continue
-        flags = list(_parameters_of(cast(type, record), notes, values or {}))
-        records[parameter.name] = cast(type, record), [flag.name for flag in flags]
-        parameters += flags
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
@@ -184,16 +182,14 @@ def expand_flags(command: Callable[..., None], values: Values | None = None) -> 
     return run
 
 
-def _parameters_of(record: type, notes: Sequence[Any], values: Values) -> Iterator[inspect.Parameter]:
-    """The parameters of the fields of a record, each with the notes of the record."""
+def _parameters_of(record: type, values: Values) -> Iterator[inspect.Parameter]:
+    """The parameters of the fields of a record."""
     hints = get_type_hints(record, include_extras=True)
     listed = "\n".join(inspect.cleandoc(each.__doc__ or "") for each in record.__mro__)
     for each in fields(record):
         default = inspect.Parameter.empty if each.default is MISSING else each.default
-        annotation = Annotated[(hints[each.name], *notes)] if notes else hints[each.name]
-        parameter = inspect.Parameter(
-            each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-        )
+        kind, hint = inspect.Parameter.KEYWORD_ONLY, hints[each.name]
+        parameter = inspect.Parameter(each.name, kind, default=default, annotation=hint)
         yield _with_option(parameter, listed, values)
 
 
@@ -222,7 +218,7 @@ def _with_option(parameter: inspect.Parameter, listed: str, values: Values) -> i
 def words_of(flags: Any, but: Collection[str] = ()) -> list[str]:
     """The options that differ from their defaults, in the order of the fields, except the fields `but`."""
     words = list[str]()
-    for each in _parameters_of(type(flags), (), {}):
+    for each in _parameters_of(type(flags), {}):
         value, name = getattr(flags, each.name), str(name_of(each))
         if each.name in but or value == each.default:
             continue

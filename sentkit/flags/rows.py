@@ -134,17 +134,12 @@ def pipe_of(names: Sequence[str], command: str, known: Known) -> str | None:
     from sentkit.formats.files import exists
     from sentkit.formats.rows.rows import SUFFIXES
 
-    if not all(" " in name and not name.endswith((*SUFFIXES, ".gz", ".zst", "/")) for name in names):
+    suffixes = (*SUFFIXES, ".gz", ".zst", "/")
+    if any(" " not in name or name.endswith(suffixes) or exists(Path(name)) for name in names):
         return None
-    if any(map(exists, map(Path, names))):
-        return None
-    first, *others = [f"sentkit {step}" for step in (["encode"] if "embedding" in known else []) + [command]]
-    if command == "score" and len(names) == 2:
-        import orjson
-
-        names = [orjson.dumps(dict(zip(("text_a", "text_b"), names, strict=True))).decode()]
-    texts = " ".join(map(shlex.quote, names))
-    return "a text is not a FILE; use: " + " | ".join([f"printf '%s\\n' {texts}", first, *others])
+    steps = [f"printf '%s\\n' {' '.join(map(shlex.quote, names))}"]
+    steps += [f"sentkit {step}" for step in (["encode"] if "embedding" in known else []) + [command]]
+    return "a text is not a FILE; use: " + " | ".join(steps)
 
 
 @dataclass(frozen=True)
