@@ -136,21 +136,21 @@ def explained(
         text = f"no cause is known for the difference from {model.name}, a static model"
         return {"equal": False, "text": text}
     console.note(f"the vectors differ: encoding {len(sample)} texts under each change, to find the cause")
-    found = explain(model, [label["text"] for label in sample.labels], sample.left)
+    is_explained, best, results = explain(model, [label["text"] for label in sample.labels], sample.left)
     widths = f"A has {record['a']['width']} numbers, {model.name} has {record['b']['width']}"
-    text = "nothing explains the difference" + ("" if found.best else f": {widths}")
-    if found.best is not None:
-        changed = f"{model.name} {found.best.name}"
-        text = f"{file} has what {changed} gives" if found.explained else f"{text}: the nearest is {changed}"
-        declared = measured(found.declared) if found.declared else f"width {record['b']['width']}"
-        text = f"{text} ({measured(found.best)}; as declared: {declared})"
+    text = "nothing explains the difference" + ("" if best else f": {widths}")
+    if best is not None:
+        changed = f"{model.name} {best.name}"
+        text = f"{file} has what {changed} gives" if is_explained else f"{text}: the nearest is {changed}"
+        declared = f"width {record['b']['width']}" if results[0].variants else measured(results[0])
+        text = f"{text} ({measured(best)}; as declared: {declared})"
     return {
         "equal": False,
-        "explained": found.explained,
+        "explained": is_explained,
         "text": text,
-        "changes": [each.name for each in found.best.variants] if found.best else [],
+        "changes": [each.name for each in best.variants] if best else [],
         "texts": len(sample),
-        "variants": [each.record() for each in found.results],
+        "variants": [each.record() for each in results],
     }
 
 

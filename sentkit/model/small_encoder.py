@@ -253,10 +253,11 @@ def open_small_encoder(checkpoint: Checkpoint, reading: Reading, tokens: int) ->
         architecture = architecture_of(checkpoint)
     except UnsupportedArchitecture:
         return None
-    parts = [part for readout in reading.readouts for part in readout.parts]
+    shape, parts = architecture, [part for readout in reading.readouts for part in readout.parts]
+    products = shape.depth * shape.width * (4 * shape.width + shape.inner + shape.expanded)  # of a token
     known = all(part.reduction in (*PLAIN, *POOLED, "token") for part in parts)
     if (
-        tokens * products_of_token(architecture) > MOST_WORK
+        tokens * products > MOST_WORK
         or not known
         or (architecture.windows and tokens > MOST_WINDOWED)
         or set(reading.steps) - {"normalise"}
@@ -269,11 +270,6 @@ def open_small_encoder(checkpoint: Checkpoint, reading: Reading, tokens: int) ->
     if any(part.pooled for part in parts) and not body.has_pooler:
         return None
     return SmallEncoder(checkpoint, reading, body, arrays)
-
-
-def products_of_token(shape: Architecture) -> int:
-    """Return the number of multiplications for a token, without those of attention."""
-    return shape.depth * shape.width * (4 * shape.width + shape.inner + shape.expanded)
 
 
 class SmallEncoder:

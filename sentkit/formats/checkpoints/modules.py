@@ -114,9 +114,7 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
                 known = kind in ("CNN", "Pooling", "Dense", "Normalize", "LayerNorm")
                 settings = " with these settings" if known else ""
                 raise DataError(f"module {kind}{settings} is not supported", source=str(place))
-    prompts, default = _prompts(config, folder / PROMPTS)
-    dim = _dim(config, folder / PROMPTS)
-    return transformer, replace(declared, prompt=default, prompts=prompts, dim=dim)
+    return transformer, _with_prompts(declared, config, str(folder / PROMPTS))
 
 
 def _read_listing(listing: Path) -> list[dict[str, str]]:
@@ -222,31 +220,24 @@ def _refuse_task(folder: Path, own: Mapping[str, Any]) -> None:
         raise refusal(f'a transformer that gives "{output}"', str(folder))
 
 
-def _prompts(config: Mapping[str, Any], path: Path) -> tuple[dict[str, str], str]:
-    """The prompts by name, and the default prompt."""
-    prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
+def _with_prompts(declared: StoredDeclaration, config: Mapping[str, Any], source: str) -> StoredDeclaration:
+    """Add the prompts by name, the default prompt and the length of the vectors."""
+    prompts, default, dim = (config.get(name) for name in ("prompts", "default_prompt_name", "truncate_dim"))
+    prompts = prompts or {}
     if isinstance(prompts, dict):
         prompts = {name: "" if text is None else text for name, text in prompts.items()}
-    check_prompts(prompts, path)
-    if default is None:
-        return prompts, ""
-    if not isinstance(default, str) or default not in prompts:
-        raise DataError(
-            f'"default_prompt_name" is {default!r:.40}, which is not in "prompts"', source=str(path)
-        )
-    return prompts, prompts[default]
-
-
-def _dim(config: Mapping[str, Any], path: Path) -> int | None:
-    dim = config.get("truncate_dim")
+    check_prompts(prompts, source)
+    if default is not None and (not isinstance(default, str) or default not in prompts):
+        problem = f'"default_prompt_name" is {default!r:.40}, which is not in "prompts"'
+        raise DataError(problem, source=source)
     if dim is not None and (type(dim) is not int or dim < 1):
-        raise DataError(f'"truncate_dim" is {dim!r:.40}, expected 1 or more', source=str(path))
-    return dim
+        raise DataError(f'"truncate_dim" is {dim!r:.40}, expected 1 or more', source=source)
+    return replace(declared, prompt="" if default is None else prompts[default], prompts=prompts, dim=dim)
 
 
-def check_prompts(prompts: object, path: Path) -> None:
+def check_prompts(prompts: object, source: str) -> None:
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
-        raise DataError('"prompts" is not an object of strings', source=str(path))
+        raise DataError('"prompts" is not an object of strings', source=source)
 
 
 def check_count(values: Sequence[object], kind: str, path: Path) -> None:
@@ -275,7 +266,7 @@ def read_sentkit_json(
         if not isinstance(step, str):
             raise DataError(f'a step is {step!r:.40}, expected a folder or "normalise"', source=str(path))
         inside(path.parent, step, path)
-    check_prompts(values.get("prompts", {}), path)
+    check_prompts(values.get("prompts", {}), str(path))
     with declared_in(str(path)):
         readout = parse_readout(values["readout"])
     given = {name: values[name] for name in SENTKIT_JSON_TYPES if name in values}

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, weight_files
@@ -16,6 +17,7 @@ from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import Architecture, read_architecture
 from sentkit.model.transformer.device import halve_to_fit_memory, padded_parts, pick_device, pick_precision
 from sentkit.model.transformer.encoder import INT8, TransformerEncoder
+from sentkit.model.transformer.packed import pack_ids
 from sentkit.model.transformer.transformers_model import load_classifier, padding_id_of
 from sentkit.model.transformer.weights import check_tensors, read_tensors
 from sentkit.process import threads_of_command
@@ -84,23 +86,17 @@ class TransformersClassifier:
             yield [np.concatenate(outputs)]
 
     def outputs(self, batch: TokenBlock) -> np.ndarray:
-        longest = max(len(tokens.ids) for tokens in batch)
-        ids = np.full((len(batch), longest), padding_id_of(self.model))
-        mask, types = np.zeros_like(ids), np.zeros_like(ids)
-        for row, tokens in enumerate(batch):
-            end = len(tokens.ids)
-            ids[row, :end], mask[row, :end] = tokens.ids, 1
-            if tokens.second is not None:
-                types[row, tokens.second : end] = 1
-        given = {"input_ids": ids, "attention_mask": mask}
-        if types.any() and "token_type_ids" in inspect.signature(self.model.forward).parameters:
-            given["token_type_ids"] = types
+        second = None if batch.second is None else np.where(batch.second < 0, batch.lengths, batch.second)
+        packed = pack_ids(batch.ids.astype(np.int64), batch.lengths.tolist(), self.device, second=second)
+        given = {
+            "input_ids": packed.pad(packed.ids, fill=padding_id_of(self.model)),
+            "attention_mask": packed.pad(torch.ones_like(packed.ids)),
+        }
+        if packed.types is not None and "token_type_ids" in inspect.signature(self.model.forward).parameters:
+            given["token_type_ids"] = packed.pad(packed.types)
         with torch.inference_mode():
-            found = self.model(
-                **{name: torch.from_numpy(value).to(self.device) for name, value in given.items()}
-            )
-        outputs: np.ndarray = found.logits.float().cpu().numpy()
-        return outputs
+            logits: Tensor = self.model(**given).logits
+        return logits.float().cpu().numpy()
 
     def remarks(self, tally: Tally) -> list[str]:
         return tally.truncation(self.reading.tokenizer.max_length, "tokens")

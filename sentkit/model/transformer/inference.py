@@ -264,7 +264,8 @@ class Int8Block(InferenceBlock):
         self.mix_factors = factors_of(mix.largest, mix.weight, MIXED)
         self.mixed = Int8Product(mix.weight / self.mix_factors, mix.bias)
         self.up_factors = factors_of(up.largest, up.weight, STATES)
-        count = large_columns(len(up.weight))
+        inner = len(up.weight)
+        count = min(APART * math.ceil(inner / 1536), inner // 2)  # of the columns in floating point
         order = down.largest.argsort(descending=True, stable=True)
         large, rest = order[:count].sort().values, order[count:].sort().values
         self.parts = [  # the inner values and their gates, each as those of few large columns and the rest
@@ -302,11 +303,6 @@ class Int8Block(InferenceBlock):
         else:
             rest = up_rest.to_integers(integers, self.scale, self.zero)
         return self.down_rest.to_float(rest, rows.dtype, self.down_large(large, rows))
-
-
-def large_columns(inner: int) -> int:
-    """Return how many inner columns stay in floating point."""
-    return min(APART * math.ceil(inner / 1536), inner // 2)
 
 
 def taken(bias: Tensor | None, rows: Tensor) -> Tensor | None:

@@ -232,7 +232,9 @@ def reduce_layers(
 ) -> dict[tuple[int, str], Tensor]:
     """Return (b, d) by layer and reduction, one after the other to save memory; (n, d) for WK."""
     deepest = max(wanted)
-    only = rows_read(wanted[deepest], packed) if deepest else None
+    single = {ROWS.get(name) for name in wanted[deepest]}
+    of = single.pop() if deepest and len(single) == 1 else None
+    only = None if of is None else of(packed)  # (b,), if all reductions read the same row of each sentence
     outputs = {}
     layers = encoder.states(packed, deepest=deepest, disturb=disturb, only=only)
     for layer, states in enumerate(layers):
@@ -249,10 +251,3 @@ def reduce_layers(
                 vectors = widened(encoder.pooled(vectors.to(states.dtype)))
             outputs[layer, name] = vectors
     return outputs
-
-
-def rows_read(reductions: Iterable[str], packed: Packed) -> Tensor | None:
-    """Return the rows (b,) if all reductions read the same single row of each sentence, else None."""
-    rows = {ROWS.get(name) for name in reductions}
-    single = rows.pop() if len(rows) == 1 else None
-    return None if single is None else single(packed)

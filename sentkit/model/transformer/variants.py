@@ -8,7 +8,7 @@ Axes: n texts, c choices of the padding, t tokens of a padded text, d the width.
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from os import getpid
 from typing import Any
@@ -128,29 +128,26 @@ def distances(left: Float32, right: Float32) -> tuple[Float64, Float64, Float64]
     return (ratios + 1 / ratios) / 2 - cosines, cosines, ratios
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    explained: bool
-    declared: Result | None  # without a change; None if the widths differ
-    best: Result | None
-    results: list[Result] = field(default_factory=list)
+def explain(
+    model: CheckpointModel, texts: Sequence[str], given: Float32
+) -> tuple[bool, Result | None, list[Result]]:
+    """Find the variant, or the two variants, with which the model gives these vectors (n, d) of the texts.
 
-
-def explain(model: CheckpointModel, texts: Sequence[str], given: Float32) -> Explanation:
-    """Find the variant, or the two variants, with which the model gives these vectors (n, d) of the texts."""
+    Returns whether the best result explains them, this result, and all of them. The first one is without a
+    change, unless the widths differ.
+    """
     encoder = VariantEncoder(model, texts, given)
     declared = next(iter(encoder.results([()])), None)
     singles = encoder.results((each,) for each in encoder.variants)
     found = singles if declared is None else [declared, *singles]
     if not found:
-        return Explanation(False, None, None)
+        return False, None, []
     before = np.inf if declared is None else declared.distance
     limit = max(EQUAL, min(EXPLAINED * before, CLOSE))
     best = nearest(found)
-    if best.distance <= limit:
-        return Explanation(True, declared, best, found)
-    if best.variants and best.variants[0].kind == "weights" and best.distance <= ROUNDED * before:
-        return Explanation(True, declared, best, found)
+    of_weights = bool(best.variants) and best.variants[0].kind == "weights"
+    if best.distance <= limit or (of_weights and best.distance <= ROUNDED * before):
+        return True, best, found
     by_kind = dict[str, Result]()
     for each in sorted(singles, key=lambda each: each.distance):
         if each.distance < before and not padded(each):  # which is slow
@@ -164,7 +161,7 @@ def explain(model: CheckpointModel, texts: Sequence[str], given: Float32) -> Exp
     best = nearest(found)
     if best.distance > limit:  # the padding of each text is chosen, which also fits other differences
         best = nearest([each for each in found if not padded(each)])
-    return Explanation(best.distance <= limit, declared, best, found)
+    return best.distance <= limit, best, found
 
 
 def nearest(results: Sequence[Result]) -> Result:
