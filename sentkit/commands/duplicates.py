@@ -12,7 +12,7 @@ from sentkit.flags.rows import StreamFlags
 from sentkit.flags.rules import Excludes, Named, Needs, excludes
 
 if TYPE_CHECKING:
-    from sentkit.metrics.neighbours.duplicates import Comparison, Duplicates
+    from sentkit.metrics.neighbours.pairs import Comparison, Duplicates
 
 OWN = ("row", "similarity")  # names that every pair has, with _a and _b or without
 
@@ -80,7 +80,13 @@ def duplicates(
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.neighbours.corpus import NAMING, json_of
-    from sentkit.metrics.neighbours.duplicates import LEVELS, Comparison, Duplicates, pairs, write_unique
+    from sentkit.metrics.neighbours.pairs import (
+        LEVELS,
+        Comparison,
+        Duplicates,
+        fields_of_pairs,
+        write_unique,
+    )
 
     console = run.console("duplicates")
     options.check_threshold(threshold, metric)
@@ -118,9 +124,9 @@ def duplicates(
                 elif groups and isinstance(found, Duplicates):
                     out.writelines(line + b"\n" for line in found.grouped(replace=replace))
                 elif output.as_table:
-                    show_pairs(pairs(found), shown or NAMING, metric, out)
+                    show_pairs(fields_of_pairs(found), shown or NAMING, metric, out)
                 else:
-                    out.writelines(json_of(pair) + b"\n" for pair in pairs(found))
+                    out.writelines(json_of(pair) + b"\n" for pair in fields_of_pairs(found))
         progress.done()
 
 
@@ -149,7 +155,7 @@ def show_levels(
 ) -> None:
     """Print the number of pairs at each level, and the pair that is nearest to it."""
     from sentkit.metrics.neighbours.corpus import columns_of_pair
-    from sentkit.metrics.neighbours.duplicates import levels
+    from sentkit.metrics.neighbours.pairs import levels
 
     def lines(record: dict[str, Any]) -> list[dict[str, str]]:
         example, counts = record["example"], {name: f"{record[name]:,}" for name in ("pairs", "rows")}

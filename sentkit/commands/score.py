@@ -184,7 +184,7 @@ class Closest:
         return self.top is not None or self.threshold is not None
 
     def find(self, inputs: "Inputs", blocks: Iterable["VectorBlock"]) -> Iterator[dict[str, Any]]:
-        from sentkit.metrics.neighbours.closest_pairs import closest_pairs, pairs_reaching, records, whole
+        from sentkit.metrics.neighbours.pairs import closest_pairs, pairs_reaching, records, whole
 
         rows, vectors = whole(blocks)
         if self.threshold is not None and self.top is None:
@@ -264,7 +264,7 @@ def score_pairs(
 
 def write_matrix(blocks: Iterable["VectorBlock"], out: BinaryIO, metric: str, *, replace: bool) -> None:
     from sentkit.formats.vectors.vectors import as_list
-    from sentkit.metrics.neighbours.closest_pairs import matrix
+    from sentkit.metrics.neighbours.pairs import matrix
 
     for row, similarities in matrix(blocks, metric=metric):
         out.write(row.add([(b"similarities", as_list(similarities))], replace=replace) + b"\n")

@@ -151,11 +151,11 @@ def neighbours(vectors: Float32, top: int) -> tuple[Indices, Float64]:
     searcher, rows, cosines = Searcher(vectors), [], []
     size = searcher.at_once(top + 1)
     for start in range(0, len(vectors), size):
-        nearest = searcher.nearest(vectors[start : start + size], top + 1)
-        own = nearest.rows == np.arange(start, start + len(nearest.rows))[:, None]
+        near, alike = searcher.nearest(vectors[start : start + size], top + 1)
+        own = near == np.arange(start, start + len(near))[:, None]
         own[~own.any(axis=1), -1] = True  # equal rows took the place of the row itself
-        rows.append(nearest.rows[~own].reshape(-1, top))
-        cosines.append(nearest.similarities[~own].reshape(-1, top))
+        rows.append(near[~own].reshape(-1, top))
+        cosines.append(alike[~own].reshape(-1, top))
     return np.concatenate(rows), np.concatenate(cosines)
 
 

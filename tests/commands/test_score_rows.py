@@ -127,7 +127,7 @@ def test_the_matrix_has_all_similarities(sentkit, sentences_with_vectors, vector
 
 
 def test_a_matrix_of_too_many_is_wrong_usage(sentkit, monkeypatch, sentences_with_vectors):
-    monkeypatch.setattr("sentkit.metrics.neighbours.closest_pairs.LARGEST_MATRIX", 11)
+    monkeypatch.setattr("sentkit.metrics.neighbours.pairs.LARGEST_MATRIX", 11)
     done = sentkit("score", "--matrix", stdin=sentences_with_vectors)
 
     assert done.code == 2

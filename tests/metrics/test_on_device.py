@@ -21,7 +21,7 @@ from sentkit.labels.clusters.clustering import ClusteringOptions, Nearest, kmean
 from sentkit.metrics import device as module
 from sentkit.metrics.device import Corpus, Device, Points, exact_sums, largest
 from sentkit.metrics.neighbours import search
-from sentkit.metrics.neighbours.closest_pairs import pairs_reaching
+from sentkit.metrics.neighbours.pairs import pairs_reaching
 from sentkit.metrics.neighbours.search import Best, Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 from support import normal_rows
@@ -277,7 +277,7 @@ def test_pairs_are_those_of_the_cpu(
 ) -> None:
     """In one table, from a row on that begins no block; with too many candidates, fewer queries at once."""
     monkeypatch.setattr(search, "MAX_CANDIDATES", most)
-    monkeypatch.setattr("sentkit.metrics.neighbours.closest_pairs.ROWS_PER_SEARCH", 7)
+    monkeypatch.setattr("sentkit.metrics.neighbours.pairs.ROWS_PER_SEARCH", 7)
     rows = np.concatenate([normal_rows(40, 8), normal_rows(20, 8)])
 
     def pairs(device: Device | None) -> list[tuple[int, int, float]]:

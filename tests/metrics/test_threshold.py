@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentkit.metrics.neighbours import bounds, closest_pairs, search
-from sentkit.metrics.neighbours.closest_pairs import pairs_reaching
+from sentkit.metrics.neighbours import pairs as module
+from sentkit.metrics.neighbours import search
+from sentkit.metrics.neighbours.pairs import closest_pairs, pairs_reaching
 from sentkit.metrics.neighbours.search import Searcher
 from support import normal_rows
 
@@ -154,7 +155,7 @@ def test_block_sizes_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = pairs(vectors, threshold, "cosine")
 
     monkeypatch.setattr(search, "ROWS_PER_BLOCK", 37)
-    monkeypatch.setattr(closest_pairs, "ROWS_PER_SEARCH", 50)
+    monkeypatch.setattr(module, "ROWS_PER_SEARCH", 50)
 
     assert pairs(vectors, threshold, "cosine") == whole
     assert len(whole) == pytest.approx(len(alike) - 20_000, abs=3)  # equal but for the last bit of float64
@@ -164,10 +165,10 @@ def test_memory_does_not_grow_with_the_pairs(monkeypatch: pytest.MonkeyPatch) ->
     """All 319,600 pairs of 800 rows reach the threshold: they come in small parts."""
     monkeypatch.setattr(search, "MAX_CANDIDATES", 1 << 12)
     monkeypatch.setattr(search, "ROWS_PER_BLOCK", 128)
-    monkeypatch.setattr(closest_pairs, "ROWS_PER_SEARCH", 128)
+    monkeypatch.setattr(module, "ROWS_PER_SEARCH", 128)
     vectors = normal_rows(800, 4)
     tracemalloc.start()
-    count = sum(len(part) for part in pairs_reaching(vectors, -1.0))
+    count = sum(len(part.left) for part in pairs_reaching(vectors, -1.0))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
@@ -180,13 +181,15 @@ def bounded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Bounds for a few rows, in blocks of 25. The list gets the number of axes of each search."""
     made: list[int] = []
 
-    def find(*arguments: Any) -> bounds.Bounds | None:
-        found = bounds.find_bounds(*arguments)
-        made.append(0 if found is None else found.axes.shape[1])
+    real = search.find_bounds
+
+    def find(*arguments: Any) -> search.Bounds | None:
+        found = real(*arguments)
+        made.append(0 if found is None else found[0].shape[1])
         return found
 
-    monkeypatch.setattr(bounds, "COMPARED", 10)
-    monkeypatch.setattr(bounds, "VERIFY", 0.0)  # bounds are used although they exclude few pairs
+    monkeypatch.setattr(search, "COMPARED", 10)
+    monkeypatch.setattr(search, "VERIFY", 0.0)  # bounds are used although they exclude few pairs
     monkeypatch.setattr(search, "find_bounds", find)
     monkeypatch.setattr(search, "MANY_QUERIES", 1)
     monkeypatch.setattr(search, "MANY_ROWS", 1)
@@ -225,12 +228,12 @@ def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("top", [1, 40, 3000])
 def test_bounds_serve_all_limits_of_closest_pairs(bounded: list[int], top: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr(closest_pairs, "FIRST_ROWS", 5)
-    monkeypatch.setattr(closest_pairs, "ROWS_PER_SEARCH", 30)
+    monkeypatch.setattr(module, "FIRST_ROWS", 5)
+    monkeypatch.setattr(module, "ROWS_PER_SEARCH", 30)
     corpus = uneven_rows(150, 64, seed=5)
     alike = cosines(corpus, corpus)
     best = sorted((-alike[i, j], i, j) for i in range(150) for j in range(i + 1, 150))[:top]
-    found = closest_pairs.closest_pairs(corpus, top)
+    found = closest_pairs(corpus, top)
 
     assert [*zip(found.left.tolist(), found.right.tolist(), strict=True)] == [pair[1:] for pair in best]
     assert [count > 0 for count in bounded] == [True]
@@ -239,8 +242,8 @@ def test_bounds_serve_all_limits_of_closest_pairs(bounded: list[int], top: int, 
 def test_a_bound_is_at_least_the_product() -> None:
     rows = uneven_rows(200, 48, seed=3).astype(np.float64)
     unit = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)).astype(np.float32)
-    axes = bounds.principal_axes(unit)[:, :7].astype(np.float32)
-    parts = bounds.reduced(unit, axes).astype(np.float64)
+    axes = np.linalg.eigh(unit.T.astype(float) @ unit)[1][:, :-8:-1].astype(np.float32)
+    parts = search.reduced(unit, axes).astype(np.float64)
 
     over = parts @ parts.T - unit.astype(np.float64) @ unit.astype(np.float64).T
 
@@ -251,7 +254,7 @@ def test_a_bound_is_at_least_the_product() -> None:
 def test_rows_without_main_directions_have_no_bounds(
     bounded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "VERIFY", 15_000.0)
+    monkeypatch.setattr(search, "VERIFY", 15_000.0)
     corpus = normal_rows(300, 64)
 
     assert len(pairs(corpus, 0.3, "cosine")) == np.count_nonzero(np.triu(cosines(corpus, corpus), 1) >= 0.3)

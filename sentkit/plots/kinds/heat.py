@@ -7,8 +7,8 @@ from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
-from sentkit.metrics.neighbours.closest_pairs import matrix
 from sentkit.metrics.neighbours.corpus import naming_field
+from sentkit.metrics.neighbours.pairs import matrix
 from sentkit.plots.picture import Axis, Grid, Panel, Picture
 
 MOST = 100  # sentences

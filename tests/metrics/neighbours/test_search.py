@@ -10,7 +10,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from sentkit.formats.vectors.storage import STORES, Storage, StoredVectors, scales_of
 from sentkit.metrics.neighbours import search
-from sentkit.metrics.neighbours.search import Nearest, Searcher
+from sentkit.metrics.neighbours.search import Best, Found, Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 from support import normal_rows
 
@@ -29,9 +29,8 @@ def by_loop(queries: np.ndarray, corpus: np.ndarray, top: int, metric: str) -> H
     return found
 
 
-def as_lists(found: Nearest) -> Hits:
-    lists = zip(found.rows.tolist(), found.similarities.tolist(), strict=True)
-    return [list(zip(*each, strict=True)) for each in lists]
+def as_lists(found: Found) -> Hits:
+    return [list(zip(*each, strict=True)) for each in zip(*(each.tolist() for each in found), strict=True)]
 
 
 def searched(queries: np.ndarray, corpus: np.ndarray, top: int, metric: str) -> Hits:
@@ -151,8 +150,83 @@ def test_scikit_learn_finds_the_same(metric: str) -> None:
     name = "cosine" if metric == "dot" else metric
     theirs = NearestNeighbors(n_neighbors=10, metric=name, algorithm="brute")
     distances, places = theirs.fit(corpus.astype(np.float64)).kneighbors(queries.astype(np.float64))
-    found = Searcher(corpus, metric).nearest(queries, 10)
+    rows, similarities = Searcher(corpus, metric).nearest(queries, 10)
 
-    assert found.rows.tolist() == places.tolist()
+    assert rows.tolist() == places.tolist()
     expected = -distances if metric in ("euclidean", "manhattan") else 1 - distances
-    np.testing.assert_allclose(found.similarities, expected, atol=1e-6)
+    np.testing.assert_allclose(similarities, expected, atol=1e-6)
+
+
+# The nearest rows below a limit.
+
+
+def loop_below(
+    queries: np.ndarray, corpus: np.ndarray, top: int, limits: np.ndarray, metric: str
+) -> tuple[list[list[int]], int]:
+    rows, above = [], 0
+    for query, limit in zip(queries, limits, strict=True):
+        alike = [(float(SIMILARITIES[metric](query[None], row[None])[0]), i) for i, row in enumerate(corpus)]
+        above += sum(value >= limit for value, _ in alike)
+        below = sorted((-value, i) for value, i in alike if value < limit)
+        rows.append([i for _, i in below[:top]])
+    return rows, above
+
+
+def below(
+    queries: np.ndarray, corpus: np.ndarray, top: int, limits: np.ndarray, metric: str
+) -> tuple[list[list[int]], int]:
+    found = Best(Searcher(corpus, metric), queries, top, limits)
+    return [rows.tolist() for rows in found.rows()], found.above
+
+
+@pytest.mark.usefixtures("small_blocks")
+@every_metric
+@pytest.mark.parametrize("top", [1, 4, 40])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
+def test_the_rows_are_those_of_a_loop(metric: str, top: int, share: float) -> None:
+    """Limits that no row, some rows and all rows reach."""
+    queries, corpus = normal_rows(9, 6, seed=1), normal_rows(32, 6)
+    all_pairs = SIMILARITIES[metric](np.repeat(queries, 32, axis=0), np.tile(corpus, (9, 1)))
+    limits = np.quantile(all_pairs.reshape(9, 32), share, axis=1) + 1e-9
+
+    assert below(queries, corpus, top, limits, metric) == loop_below(queries, corpus, top, limits, metric)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@given(
+    st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), min_size=1, max_size=30),
+    st.integers(1, 12),
+    st.sampled_from(sorted(SIMILARITIES)),
+    st.data(),
+)
+def test_rows_with_exactly_the_limit_are_not_below_it(
+    left: list[tuple[int, int]], right: list[tuple[int, int]], top: int, metric: str, data: st.DataObject
+) -> None:
+    """Points of a small grid: many have the same similarity, and each limit is one of these values."""
+    queries, corpus = (np.array(points, np.float32) for points in (left, right))
+    chosen = [data.draw(st.integers(0, len(corpus) - 1)) for _ in left]
+    limits = SIMILARITIES[metric](queries, corpus[chosen])
+
+    assert below(queries, corpus, top, limits, metric) == loop_below(queries, corpus, top, limits, metric)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@every_metric
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e18, 3e38])
+def test_limits_are_exact_at_both_ends_of_float32(metric: str, scale: float) -> None:
+    corpus = (normal_rows(40, 6).clip(-1, 1) * np.float64(scale)).astype(np.float32)
+    queries = (normal_rows(3, 6, seed=1).clip(-1, 1) * np.float64(scale)).astype(np.float32)
+    limits = SIMILARITIES[metric](queries, corpus[:3])
+
+    assert below(queries, corpus, 5, limits, metric) == loop_below(queries, corpus, 5, limits, metric)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_near_equal_rows_on_both_sides_of_the_limit() -> None:
+    """A product of matrices cannot order them."""
+    corpus = np.tile(normal_rows(1, 64), (300, 1)) + normal_rows(300, 64, seed=1) * np.float32(1e-4)
+    queries = corpus[::40] + normal_rows(8, 64, seed=2) * np.float32(1e-5)
+    limits = SIMILARITIES["cosine"](queries, corpus[5:13])
+
+    assert below(queries, corpus, 15, limits, "cosine") == loop_below(queries, corpus, 15, limits, "cosine")

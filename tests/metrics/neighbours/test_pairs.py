@@ -3,8 +3,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sentkit.metrics.neighbours import closest_pairs as nearest
-from sentkit.metrics.neighbours.closest_pairs import closest_pairs, matrix_rows
+from sentkit.metrics.neighbours import pairs as nearest
+from sentkit.metrics.neighbours.pairs import closest_pairs, connected, matrix_rows
 from sentkit.metrics.similarity import SIMILARITIES, pairwise
 from support import normal_rows
 
@@ -19,8 +19,8 @@ def by_loop(vectors: np.ndarray, top: int, metric: str) -> list[tuple[int, int, 
     return sorted(found, key=lambda pair: (-pair[2], pair[0], pair[1]))[:top]
 
 
-def as_list(found: nearest.ClosestPairs) -> list[tuple[int, int, float]]:
-    return list(zip(found.left.tolist(), found.right.tolist(), found.similarities.tolist(), strict=True))
+def as_list(found: nearest.Pairs) -> list[tuple[int, int, float]]:
+    return list(zip(*(each.tolist() for each in found), strict=True))
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -110,3 +110,26 @@ def test_matrix_blocks_stay_small() -> None:
     """No block of the matrix has more elements than allowed, unless one row has."""
     assert {block.size for block in matrix_rows(normal_rows(20, 2))} == {40}
     assert {block.size for block in matrix_rows(normal_rows(60, 2))} == {60}
+
+
+ROWS = 12
+EDGES = st.lists(
+    st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(0, ROWS - 1)), min_size=1, max_size=4),
+    max_size=9,
+)
+
+
+@given(EDGES)
+@example([[(row, row + 1)] for row in range(ROWS - 2, -1, -1)])
+def test_groups_are_the_connected_components(parts: list[list[tuple[int, int]]]) -> None:
+    """Compared with a loop that spreads the smallest row until nothing changes."""
+    first, found = list(range(ROWS)), np.arange(ROWS)
+    for pairs in parts:
+        found = connected(found, *np.array(pairs).T)
+    for _ in range(ROWS):
+        for pair in (pair for pairs in parts for pair in pairs):
+            smallest = min(first[each] for each in pair)
+            for each in pair:
+                first[each] = smallest
+
+    assert found.tolist() == first
