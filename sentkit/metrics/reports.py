@@ -21,7 +21,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import label_of, space_of
 from sentkit.metrics import statistics
 from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions, check_same_pairs, read_gold_pairs
-from sentkit.metrics.seen import EXCLUDED, Seen
+from sentkit.metrics.seen import EXCLUDED
 from sentkit.metrics.statistics import KINDS, RESAMPLES, Interval, Seed, pearson, spearman
 
 Record = dict[str, Any]  # a JSON object
@@ -131,13 +131,6 @@ def report(pairs: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -
     return record
 
 
-def without_seen(pairs: GoldPairs, seen: Seen, options: ScoreOptions, *, count: int = RESAMPLES) -> Record:
-    """The correlations without the pairs that occur as a pair, or of which both texts occur."""
-    left = pairs.only(seen.levels < EXCLUDED)
-    own = _estimates(left, options.aggregate, count=count, seed=options.seed)
-    return {**seen.record(), "without": {"n": len(left), **own}}
-
-
 def compare(first: GoldPairs, second: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -> Record:
     """The paired bootstrap of two encoders on the same pairs; FEWER_RESAMPLES for many pairs."""
     assert np.array_equal(first.gold, second.gold), "both encoders need the same pairs in the same order"
@@ -171,8 +164,11 @@ def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iter
     for pairs in files:
         made = report(pairs, options)
         if seen is not None:
-            made["seen"] = without_seen(pairs, seen.of_pairs(first, len(pairs)), options)
+            levels = seen.levels(first, len(pairs))
             first += len(pairs)
+            left = pairs.only(levels < EXCLUDED)  # without pairs of which both texts occur
+            own = _estimates(left, options.aggregate, count=RESAMPLES, seed=options.seed)
+            made["seen"] = {**seen.record(levels), "without": {"n": len(left), **own}}
         if base is not None:
             check_same_pairs(pairs, base)
             made["against"] = compare(pairs, base, options)
