@@ -146,17 +146,6 @@ def test_the_largest_numbers_are_those_of_a_sort(
 
 
 @metrics
-@pytest.mark.parametrize("top", [1, 4, 31, 500])
-@pytest.mark.parametrize("rows", [1, 15, 16, 200])
-def test_the_nearest_rows_are_those_of_a_loop(small: Device, metric: str, top: int, rows: int) -> None:
-    queries, corpus = normal_rows(9, 6, seed=1), normal_rows(rows, 6)
-    searcher = Searcher(corpus, metric, small)
-
-    assert nearest(searcher, queries, top) == by_loop(queries, corpus, top, metric)
-    assert nearest(searcher, queries[::-1], top) == by_loop(queries[::-1], corpus, top, metric)
-
-
-@metrics
 @pytest.mark.parametrize("top", [1, 3, 10])
 @pytest.mark.parametrize("most", [10, 1 << 20])
 def test_ties_come_in_the_order_of_the_rows(
