@@ -1,32 +1,19 @@
-"""The operations by name, with the parser and the default of their values."""
+"""The operations by name, with the parser and the default of their values, and chains of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
-from sentkit.augment import negation, operations
-from sentkit.augment.operations import (
-    AppliedOperation,
-    Operation,
-    Synonyms,
-    parse_share,
-    parse_spans,
-    synonym,
-)
+from sentkit.augment import operations
+from sentkit.augment.operations import Changed, Draw, Note, Operation, Synonyms, parse_share, parse_spans
 from sentkit.errors import UsageError
 from sentkit.flag_values import suggestion
 
 
 @dataclass(frozen=True, slots=True)
-class Materials:
-    mark: str | None = None
-    synonyms: Synonyms = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class Kind:
-    make: Callable[[Any, Materials], Operation | None]
+    work: Callable[..., Changed] | None  # gets words, a draw, and a share or spans; None: see `brings`
     parse: Callable[[str], Any] | None = None  # raises ValueError; None: no value allowed
     default: str | None = None
     needs: str | None = None  # a required flag
@@ -37,38 +24,29 @@ class Kind:
 
 
 SAME_LABEL = "same-label"
+VALUES: Mapping[Any, str] = {parse_share: "share", parse_spans: "spans"}  # parser -> parameter of `work`
 # The default shares are those of the papers: CLEAR (arXiv:2012.15466), and ESimCSE (arXiv:2109.04380) for
 # repeat.
 OPERATIONS: Mapping[str, Kind] = {
-    "delete": Kind(
-        lambda share, more: partial(operations.delete, share=share, mark=more.mark),
-        parse_share,
-        "0.7",
-        marks=True,
-    ),
-    "span-delete": Kind(
-        lambda spans, more: partial(operations.span_delete, spans=spans, mark=more.mark),
-        parse_spans,
-        "5x0.05",
-        marks=True,
-    ),
-    "reorder": Kind(lambda spans, more: partial(operations.reorder, spans=spans), parse_spans, "5x0.05"),
-    "swap": Kind(lambda share, more: partial(operations.swap, share=share), parse_share),
-    "synonym": Kind(
-        lambda share, more: partial(synonym, share=share, synonyms=more.synonyms),
-        parse_share,
-        "0.3",
-        needs="--synonyms",
-    ),
-    "repeat": Kind(lambda share, more: partial(operations.repeat, share=share), parse_share, "0.32"),
-    "negate": Kind(
-        lambda field_name, more: negation.negate if field_name is None else None, str, draws=False
-    ),
-    "lower": Kind(lambda _, more: operations.lower, draws=False),
-    "no-punctuation": Kind(lambda _, more: operations.no_punctuation, draws=False),
-    "paraphrase": Kind(lambda _, more: None, needs="--paraphrases", brings=True),
-    SAME_LABEL: Kind(lambda field_name, more: None, str, brings=True, takes_all=True),
+    "delete": Kind(operations.delete, parse_share, "0.7", marks=True),
+    "span-delete": Kind(operations.span_delete, parse_spans, "5x0.05", marks=True),
+    "reorder": Kind(operations.reorder, parse_spans, "5x0.05"),
+    "swap": Kind(operations.swap, parse_share),
+    "synonym": Kind(operations.synonym, parse_share, "0.3", needs="--synonyms"),
+    "repeat": Kind(operations.repeat, parse_share, "0.32"),
+    "negate": Kind(operations.negate, str, draws=False),
+    "lower": Kind(operations.lower, draws=False),
+    "no-punctuation": Kind(operations.no_punctuation, draws=False),
+    "paraphrase": Kind(None, needs="--paraphrases", brings=True),
+    SAME_LABEL: Kind(None, str, brings=True, takes_all=True),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedOperation:
+    name: str
+    work: Operation | None  # None: another text replaces the sentence
+    note: Mapping[str, Any] = field(default_factory=dict)  # the fields that are equal for all texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +73,17 @@ class RequestedOperation:
             return {"from": self.field_name}
         return {} if self.value is None else self.value.note
 
-    def bind(self, materials: Materials) -> AppliedOperation:
-        mark = {"mark": materials.mark} if self.kind.marks and materials.mark is not None else {}
-        return AppliedOperation(self.name, self.kind.make(self.value, materials), {**self.note, **mark})
+    def bind(self, mark: str | None, synonyms: Synonyms) -> AppliedOperation:
+        kind, more = self.kind, dict[str, Any]()
+        if kind.marks:
+            more["mark"] = mark
+        if kind.needs == "--synonyms":
+            more["synonyms"] = synonyms
+        if kind.parse in VALUES:
+            more[VALUES[kind.parse]] = self.value
+        work = None if kind.work is None or self.brings_text else partial(kind.work, **more)
+        note = {"mark": mark} if kind.marks and mark is not None else {}
+        return AppliedOperation(self.name, work, {**self.note, **note})
 
 
 def parse_operations(written: Sequence[str]) -> list[RequestedOperation]:
@@ -155,3 +141,65 @@ def check_flags(
         raise UsageError("--mark can be used only with --op delete or --op span-delete")
     if mark is not None and not (str(mark).isprintable() and str(mark).split() == [mark]):
         raise UsageError(f'--mark "{mark}": expected a word without spaces')
+
+
+class Chain:
+    """Turns sentences into variants; counts the texts that each operation leaves unchanged."""
+
+    def __init__(self, steps: Sequence[AppliedOperation], seed: int) -> None:
+        self.steps, self.seed = steps, seed
+        self.texts = 0
+        self.left = [0] * len(steps)
+
+    def vary(
+        self, text: str, views: tuple[int, ...] = (0,), before: int = 0, others: Sequence[str] = ()
+    ) -> tuple[str, list[Note]]:
+        """Return the variant, and one note per operation.
+
+        Draws depend only on the seed, the text, the numbers of its views (several if the text was varied
+        before) and the number of the operation. `before` is the number of earlier operations. `others` are
+        the candidate texts of a step that replaces the text.
+        """
+        raw = text.encode()
+        words: Sequence[str] = text.split()
+        variant, notes = text, []
+        for number, step in enumerate(self.steps):
+            draw = Draw(key_of(self.seed, views, before + number) + raw)
+            previous = variant
+            if step.work is None:
+                variant, note = another(variant, draw, others)
+                words = variant.split()
+            else:
+                changed, note = step.work(words, draw)
+                if changed != words:
+                    words, variant = changed, " ".join(changed)
+            self.left[number] += variant == previous
+            notes.append({"op": step.name, **step.note, **note})
+        self.texts += 1
+        return variant, notes
+
+
+@lru_cache
+def key_of(seed: int, views: tuple[int, ...], number: int) -> bytes:
+    return f"{seed}/{'.'.join(map(str, views))}/{number}:".encode()
+
+
+class Others(Sequence[str]):
+    """All texts of a group except the one at a place."""
+
+    def __init__(self, texts: Sequence[str], place: int) -> None:
+        self.texts, self.place = texts, place
+
+    def __len__(self) -> int:
+        return len(self.texts) - 1
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.texts[number + (number >= self.place)]
+
+
+def another(text: str, draw: Draw, others: Sequence[str]) -> tuple[str, Note]:
+    """One of the others, or the text itself if there are none."""
+    if not others:
+        return text, {"number": None, "of": 0}
+    number = draw.below(len(others)) if len(others) > 1 else 0
+    return others[number], {"number": number, "of": len(others)}

@@ -1,13 +1,12 @@
-"""The operations on words: delete, move, repeat and replace words (CLEAR, arXiv:2012.15466), change case.
+"""The operations on words: delete, move, repeat, replace (CLEAR, arXiv:2012.15466), change case, negate.
 
-A `Chain` applies them one after the other. A `Draw` makes the random choices of one operation on one text.
+A `Draw` makes the random choices of one operation on one text.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
 from typing import Any
@@ -68,13 +67,6 @@ class Draw:
 Note = dict[str, Any]  # JSON values
 Changed = tuple[Sequence[str], Note]
 Operation = Callable[[Sequence[str], Draw], Changed]
-
-
-@dataclass(frozen=True, slots=True)
-class AppliedOperation:
-    name: str
-    work: Operation | None  # None: another text replaces the sentence
-    note: Mapping[str, Any] = field(default_factory=dict)  # the fields that are equal for all texts
 
 
 SHARE = re.compile(r"(\d{1,9}(\.\d{0,30})?|\.\d{1,30})", re.ASCII)
@@ -277,63 +269,97 @@ def parts_of(word: str, synonyms: Synonyms) -> tuple[str, str, str]:
     return ("", word, "") if plain(word) in synonyms else bare(word)
 
 
-class Chain:
-    """Turns sentences into variants; counts the texts that each operation leaves unchanged."""
-
-    def __init__(self, steps: Sequence[AppliedOperation], seed: int) -> None:
-        self.steps, self.seed = steps, seed
-        self.texts = 0
-        self.left = [0] * len(steps)
-
-    def vary(
-        self, text: str, views: tuple[int, ...] = (0,), before: int = 0, others: Sequence[str] = ()
-    ) -> tuple[str, list[Note]]:
-        """Return the variant, and one note per operation.
-
-        Draws depend only on the seed, the text, the numbers of its views (several if the text was varied
-        before) and the number of the operation. `before` is the number of earlier operations. `others` are
-        the candidate texts of a step that replaces the text.
-        """
-        raw = text.encode()
-        words: Sequence[str] = text.split()
-        variant, notes = text, []
-        for number, step in enumerate(self.steps):
-            draw = Draw(key_of(self.seed, views, before + number) + raw)
-            previous = variant
-            if step.work is None:
-                variant, note = another(variant, draw, others)
-                words = variant.split()
-            else:
-                changed, note = step.work(words, draw)
-                if changed != words:
-                    words, variant = changed, " ".join(changed)
-            self.left[number] += variant == previous
-            notes.append({"op": step.name, **step.note, **note})
-        self.texts += 1
-        return variant, notes
+def listed(words: str) -> frozenset[str]:
+    return frozenset(words.split())
 
 
-@lru_cache
-def key_of(seed: int, views: tuple[int, ...], number: int) -> bytes:
-    return f"{seed}/{'.'.join(map(str, views))}/{number}:".encode()
+AUXILIARIES = listed("""
+    am is are was were do does did have has had can could may might must shall should will would ought
+""")
+NAMES_TOO = listed("may will")  # with a capital usually names (May, Will), except in a question
+ASKED = listed("i you he she it we they this that these those there the a an my your his her our their")
+CONTRACTED = ("'m", "'re", "'ll", "'ve", "'d")
+WITH_IS = listed("""
+    he's she's it's that's this's there's here's what's who's where's how's let's
+""")  # after other words, 's is often a genitive
+WITH_NOT = {"can't": "can", "cannot": "can", "won't": "will", "shan't": "shall", "ain't": "is"}
+CUT = {"ca": "can", "wo": "will", "sha": "shall", "ai": "is"}  # from "ca n't", the spelling of treebanks
+
+# These words are capitalised only at the beginning of a sentence.
+SMALL = listed("""
+    a an the this that these those some any all each every no another both many most several few
+    he she it we you they my your his her its our their there here one two three
+    in on at by for from of to with after before during since until when while as if because
+    although though and but or so then now
+""")
+NT = "n't"
 
 
-class Others(Sequence[str]):
-    """All texts of a group except the one at a place."""
+def negate(words: Sequence[str], draw: Draw) -> Changed:
+    """Remove a "not"; else insert one after an auxiliary; else put "Not" before the sentence.
 
-    def __init__(self, texts: Sequence[str], place: int) -> None:
-        self.texts, self.place = texts, place
+    These are the rules of SNCSE (arXiv:2201.05979) by word lists, without a parser: "like" never becomes
+    "does not like", and "has" and "did" always count as auxiliaries.
+    """
+    changed = without_not(words) or with_not(words)
+    if changed is None and words:
+        before, core, after = bare(words[0])
+        first = core.lower() if core.lower() in SMALL else core
+        changed = ["Not", f"{before}{first}{after}", *words[1:]], {"rule": "prefix"}
+    return changed or (words, {"rule": "none"})
 
-    def __len__(self) -> int:
-        return len(self.texts) - 1
 
-    def __getitem__(self, number: Any) -> Any:
-        return self.texts[number + (number >= self.place)]
+def without_not(words: Sequence[str]) -> Changed | None:
+    text = plain(" ".join(words))
+    if "not" not in text and NT not in text:  # every word below contains one of them
+        return None
+    for place, word in enumerate(words):
+        before, core, after = bare(word)
+        small = plain(core)
+        note = {"rule": "drop", "at": place}
+        if small in ("not", NT) and len(words) > 1:
+            return without_word(words, place), note
+        stem, contracted, more = small.rpartition(NT)
+        if small in WITH_NOT or (contracted and stem and more in ("", "'ve")):
+            positive = written_like(core, WITH_NOT.get(small, WITH_NOT.get(stem + NT, stem) + more))
+            return [*words[:place], f"{before}{positive}{after}", *words[place + 1 :]], note
+    return None
 
 
-def another(text: str, draw: Draw, others: Sequence[str]) -> tuple[str, Note]:
-    """One of the others, or the text itself if there are none."""
-    if not others:
-        return text, {"number": None, "of": 0}
-    number = draw.below(len(others)) if len(others) > 1 else 0
-    return others[number], {"number": number, "of": len(others)}
+def without_word(words: Sequence[str], place: int) -> list[str]:
+    """Remove one word; its punctuation and its capital move to its neighbours."""
+    before, core, after = bare(words[place])
+    if before and after:  # the word has brackets or quotes around it
+        before = after = ""
+    left, right = list(words[:place]), list(words[place + 1 :])
+    if left and plain(core) == NT:
+        left[-1] = written_like(left[-1], CUT.get(left[-1].lower(), left[-1]))
+    if left:
+        left[-1] += after
+    if right:
+        right[0] = before + (capitalised(right[0]) if core[:1].isupper() and not core.isupper() else right[0])
+    return left + right
+
+
+def with_not(words: Sequence[str]) -> Changed | None:
+    for place, word in enumerate(words):
+        before, core, after = bare(word)
+        asks = place == 0 and plain(words[1]) in ASKED if len(words) > 1 else False
+        if is_auxiliary(before, core, first=place == 0, asks=asks):
+            new = "NOT" if len(core) > 1 and core.isupper() else "not"
+            changed = [*words[:place], before + core, f"{new}{after}", *words[place + 1 :]]
+            return changed, {"rule": "insert", "at": place + 1}
+    return None
+
+
+def is_auxiliary(before: str, core: str, *, first: bool, asks: bool) -> bool:
+    """True for an auxiliary verb.
+
+    `first`: the word begins the sentence, so it may have a capital. `asks`: a pronoun or determiner follows
+    the first word.
+    """
+    small = plain(core)
+    if small in AUXILIARIES:
+        as_first = first and (asks or small not in NAMES_TOO)
+        return core == small or core.isupper() or as_first
+    return small in WITH_IS or plain(before + core).endswith(CONTRACTED)

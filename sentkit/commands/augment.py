@@ -40,8 +40,7 @@ def augment(
       --key NAME: Field that connects a sentence and its paraphrases. [default: text]
       --replace: Replace the sentence with the variant.
     """
-    from sentkit.augment.catalogue import Materials, check_flags, parse_operations
-    from sentkit.augment.operations import Chain
+    from sentkit.augment.catalogue import Chain, check_flags, parse_operations
     from sentkit.formats.lexicons.thesaurus import read_synonyms
     from sentkit.formats.rows.kinds import VariantRows
     from sentkit.formats.vectors.store import common_fields
@@ -54,8 +53,8 @@ def augment(
     with row_flags.open(console, output, known=("text",), reads=reads) as inputs:
         fields = common_fields(inputs)
         rows = VariantRows(fields.get("text", "text"), replace=replace)
-        materials = Materials(mark, read_synonyms(synonyms) if synonyms else {})
-        chain = Chain([each.bind(materials) for each in operations], seed)
+        known = read_synonyms(synonyms) if synonyms else {}
+        chain = Chain([each.bind(mark, known) for each in operations], seed)
         if operations[0].kind.takes_all:
             found = with_same_label(inputs, rows, operations[0].value)
         else:
@@ -93,7 +92,7 @@ def with_same_label(
     inputs: "Inputs", rows: "VariantRows", label: str
 ) -> "Iterator[tuple[Sentence, Sequence[str]]]":
     """Each sentence with the other texts of the rows with its label. All rows are kept in memory."""
-    from sentkit.augment.operations import Others
+    from sentkit.augment.catalogue import Others
     from sentkit.formats.rows.kinds import class_of
 
     found = list(inputs.read(lambda row: (rows.read(row), class_of(row, label))))

@@ -11,7 +11,7 @@ from sentkit.flags import Excludes, Named, Needs, excludes, options
 from sentkit.flags.rows import StreamFlags
 
 if TYPE_CHECKING:
-    from sentkit.metrics.neighbours.duplicates import Comparison, Duplicates
+    from sentkit.metrics.neighbours.pairs import Comparison, Duplicates
 
 OWN = ("row", "similarity")  # names that every pair has, with _a and _b or without
 
@@ -64,7 +64,13 @@ def duplicates(
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.neighbours.corpus import NAMING, columns_of_pair, json_of
-    from sentkit.metrics.neighbours.duplicates import LEVELS, Comparison, Duplicates, pairs, write_unique
+    from sentkit.metrics.neighbours.pairs import (
+        LEVELS,
+        Comparison,
+        Duplicates,
+        fields_of_pairs,
+        write_unique,
+    )
 
     console = run.console("duplicates")
     options.check_threshold(threshold, metric)
@@ -106,9 +112,9 @@ def duplicates(
                 elif groups and isinstance(found, Duplicates):
                     out.writelines(line + b"\n" for line in found.grouped(replace=replace))
                 elif output.as_table:
-                    show(pairs(found), lines, out, as_table=True, texts=("a", "b"), pairs=True)
+                    show(fields_of_pairs(found), lines, out, as_table=True, texts=("a", "b"), pairs=True)
                 else:
-                    out.writelines(json_of(pair) + b"\n" for pair in pairs(found))
+                    out.writelines(json_of(pair) + b"\n" for pair in fields_of_pairs(found))
 
 
 def check_form(shown: list[str], form: str | None, *, json: bool) -> None:
@@ -123,7 +129,7 @@ def show_levels(
 ) -> None:
     """Print the number of pairs at each level, and the pair that is nearest to it."""
     from sentkit.metrics.neighbours.corpus import columns_of_pair
-    from sentkit.metrics.neighbours.duplicates import levels
+    from sentkit.metrics.neighbours.pairs import levels
 
     def lines(record: dict[str, Any]) -> list[dict[str, str]]:
         example, counts = record["example"], {name: f"{record[name]:,}" for name in ("pairs", "rows")}

@@ -213,8 +213,8 @@ def score_rows(
     """Score pairs or sentences, as the first row determines."""
     from sentkit.formats.vectors.sinks import refuse_existing_fields
     from sentkit.formats.vectors.vectors import VectorReader, as_list
-    from sentkit.metrics.neighbours.closest_pairs import matrix
     from sentkit.metrics.neighbours.corpus import columns_of_pair
+    from sentkit.metrics.neighbours.pairs import matrix
 
     reader = VectorReader(inputs)
 
@@ -251,7 +251,7 @@ def closest(
     inputs: "Inputs", blocks: Iterable["VectorBlock"], metric: str, top: int | None, threshold: float | None
 ) -> Iterator[dict[str, Any]]:
     """The most similar pairs of sentences."""
-    from sentkit.metrics.neighbours.closest_pairs import closest_pairs, pairs_reaching, records, whole
+    from sentkit.metrics.neighbours.pairs import closest_pairs, pairs_reaching, records, whole
 
     rows, vectors = whole(blocks)
     if threshold is not None and top is None:

@@ -216,7 +216,7 @@ def encoded_corpus(
 
 
 def join_parts(paths: list[str], output: options.ReportFlags, console: Console) -> None:
-    from sentkit.metrics.neighbours.parts import union
+    from sentkit.metrics.neighbours.queries import union
 
     with RowFlags(files=paths).open(console, output, known=()) as inputs, output.open() as out:
         out.writelines(row + b"\n" for row in union(inputs))

@@ -14,7 +14,6 @@ from functools import cache
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.metrics.similarity import BLOCKS
@@ -26,8 +25,7 @@ def measures(classes: Indices, clusters: Indices) -> dict[str, float]:
     """All measures, by name. V-measure equals NMI with the arithmetic mean of the entropies."""
     from sklearn import metrics
 
-    table = contingency(classes, clusters)
-    right = int(table[matching(table)].sum()) / len(classes)  # in the cluster that is assigned to their class
+    right = matching(classes, clusters)[2] / len(classes)  # in the cluster that is assigned to their class
     homogeneity, completeness, v = metrics.homogeneity_completeness_v_measure(classes, clusters)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about classes of few rows
@@ -36,19 +34,17 @@ def measures(classes: Indices, clusters: Indices) -> dict[str, float]:
     return dict(zip(MEASURES, map(float, values), strict=True))
 
 
-def contingency(classes: Indices, clusters: Indices) -> NDArray[np.int64]:
-    """The number of rows in each class and cluster, (n,), (n,) -> (c, k); labels without rows are omitted."""
-    (rows, i), (columns, j) = (np.unique(each, return_inverse=True) for each in (classes, clusters))
-    flat = np.bincount(i * len(columns) + j, minlength=len(rows) * len(columns))
-    return flat.reshape(len(rows), len(columns))
+def matching(classes: Indices, clusters: Indices) -> tuple[Indices, Indices, int]:
+    """The one-to-one assignment of classes to clusters that covers the most rows (Kuhn, 1955); their number.
 
-
-def matching(table: NDArray[np.int64]) -> tuple[Indices, Indices]:
-    """The one-to-one assignment of classes to clusters that covers the most rows (Kuhn, 1955)."""
+    Classes and clusters are counted among those that occur, in ascending order.
+    """
     from scipy.optimize import linear_sum_assignment
+    from sklearn.metrics.cluster import contingency_matrix
 
+    table = contingency_matrix(classes, clusters)
     i, j = linear_sum_assignment(table, maximize=True)
-    return i, j
+    return i, j, int(table[i, j].sum())
 
 
 def adjusted_rand(one: Indices, other: Indices) -> float:
@@ -73,7 +69,7 @@ def agreeing(labels: Indices, others: Sequence[Indices]) -> Float64:
     for other in others:
         columns, theirs = np.unique(other, return_inverse=True)
         matched = np.full(len(columns), -1)  # unmatched clusters agree with nothing
-        partners, clusters = matching(contingency(labels, other))
+        partners, clusters, _ = matching(labels, other)
         matched[clusters] = partners
         counts += matched[theirs] == own
     return counts / max(1, len(others))
@@ -101,19 +97,12 @@ class Silhouette:
 
     def of(self, labels: Indices) -> float | None:
         """The mean over the sample; None if it has one cluster only, or one row in each cluster."""
-        _, own, sizes = np.unique(labels[self.places], return_inverse=True, return_counts=True)
-        if not 1 < len(sizes) < len(own):
+        from sklearn.metrics import silhouette_score
+
+        own = labels[self.places]
+        if not 1 < len(np.unique(own)) < len(own):
             return None
-        members = np.equal.outer(own, np.arange(len(sizes))).astype(np.float32)  # (n, k)
-        sums = (self.distances @ members).astype(np.float64)
-        every = np.arange(len(own))
-        inner = sums[every, own] / np.maximum(sizes[own] - 1, 1)
-        sums /= sizes
-        sums[every, own] = np.inf
-        outer = sums.min(axis=1)
-        larger = np.maximum(inner, outer)
-        values = np.divide(outer - inner, larger, out=np.zeros_like(larger), where=larger > 0)
-        return float(np.where(sizes[own] > 1, values, 0.0).mean())
+        return float(silhouette_score(self.distances, own, metric="precomputed"))
 
 
 RATIO = 2.0  # least frequency of a keyword in its cluster, relative to that in the others

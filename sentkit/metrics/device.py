@@ -54,7 +54,8 @@ class Device:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.room = int(KEPT_SHARE * free_memory(device))  # bytes, for blocks that stay
+        free = sys.maxsize if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
+        self.room = int(KEPT_SHARE * free)  # bytes, for blocks that stay
 
     def corpus(self, rows: Rows, metric: str) -> "Corpus":
         return Corpus(rows, metric, self)
@@ -94,10 +95,6 @@ def exact_sums() -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(settings, name, value)
-
-
-def free_memory(device: torch.device) -> int:
-    return sys.maxsize if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
 
 
 class Blocks:

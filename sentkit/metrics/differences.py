@@ -151,11 +151,11 @@ def neighbours(vectors: Float32, top: int) -> tuple[Indices, Float64]:
     searcher, rows, cosines = Searcher(vectors), [], []
     size = searcher.at_once(top + 1)
     for start in range(0, len(vectors), size):
-        nearest = searcher.nearest(vectors[start : start + size], top + 1)
-        own = nearest.rows == np.arange(start, start + len(nearest.rows))[:, None]
+        near, alike = searcher.nearest(vectors[start : start + size], top + 1)
+        own = near == np.arange(start, start + len(near))[:, None]
         own[~own.any(axis=1), -1] = True  # equal rows took the place of the row itself
-        rows.append(nearest.rows[~own].reshape(-1, top))
-        cosines.append(nearest.similarities[~own].reshape(-1, top))
+        rows.append(near[~own].reshape(-1, top))
+        cosines.append(alike[~own].reshape(-1, top))
     return np.concatenate(rows), np.concatenate(cosines)
 
 
@@ -187,25 +187,22 @@ class Sides:
     """The rows of two files, A and B, which are matched by their order or by a field."""
 
     def __init__(self, left: Inputs, right: Inputs) -> None:
-        self.inputs = [self._own_fields(each) for each in (left, right)]
+        self.inputs = []
+        for each in (left, right):  # vectors of files have no names or standard names, without --field
+            apart = is_store(each.paths[0]) or is_array(each.paths[0])
+            fields = {our: name for our, name in each.fields.items() if not (apart and our in VECTORS)}
+            self.inputs.append(replace(each, fields=fields))
         self.paths = [each.paths[0] for each in self.inputs]
         self.fields = [fields_of(each, each.paths[0]) for each in self.inputs]
         self.readers = [VectorReader(each) for each in self.inputs]
         self.only = [0, 0]  # rows of A and of B without a match
 
-    @staticmethod
-    def _own_fields(inputs: Inputs) -> Inputs:
-        """Without --field for vectors, if they have no names or standard names."""
-        if not (is_store(inputs.paths[0]) or is_array(inputs.paths[0])):
-            return inputs
-        return replace(
-            inputs, fields={our: name for our, name in inputs.fields.items() if our not in VECTORS}
-        )
-
     def matches(self, key: str | None) -> Iterator[Matches]:
-        if key is not None and any(map(is_array, self.paths)):
+        if key is None:
+            return self.by_order()
+        if any(map(is_array, self.paths)):
             raise UsageError("--key needs rows with fields; .npy has only numbers")
-        return self.by_order() if key is None else self.by_key(key)
+        return self.by_key(key)
 
     def by_order(self) -> Iterator[Matches]:
         streams = [reader.blocks() for reader in self.readers]

@@ -375,7 +375,10 @@ def describe_vectors(inputs: Inputs, geometry: Geometry | None = None) -> dict[s
         entries = {} if is_vector_folder(path) else read_header(path).entries
         if entries and "embeddings" not in entries:
             is_transform = {"kernel", "bias"} <= entries.keys() or entries.keys() == {PARAMETERS}
-            return describe_transform(path) if is_transform else describe_tensors(path)
+            if is_transform:
+                return describe_transform(path)
+            header = read_header(path)  # for example of a part of a model
+            return {"file": readable(path), "tensors": shapes(header), "metadata": dict(header.metadata)}
         file = Store(path)
         vectors = stacked(LenientReader(inputs), alignment) if alignment else file.blocks()
         described = {"rows": file.count, "vectors_per_row": list(file.names), "store": file.kind}
@@ -408,12 +411,6 @@ def stacked(reader: VectorReader, alignment: Alignment | None) -> Iterator[Float
         if alignment is not None:
             alignment.add(block)
         yield block.vectors
-
-
-def describe_tensors(path: str) -> dict[str, Any]:
-    """A safetensors file without row vectors, for example a part of a model."""
-    header = read_header(path)
-    return {"file": readable(path), "tensors": shapes(header), "metadata": dict(header.metadata)}
 
 
 def shapes(header: Header) -> dict[str, str]:

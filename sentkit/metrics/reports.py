@@ -21,7 +21,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import label_of, space_of
 from sentkit.metrics import statistics
 from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions, check_same_pairs, read_gold_pairs
-from sentkit.metrics.seen import EXCLUDED, Seen
+from sentkit.metrics.seen import EXCLUDED
 from sentkit.metrics.statistics import KINDS, RESAMPLES, Interval, Seed, pearson, spearman
 
 Record = dict[str, Any]  # a JSON object
@@ -131,13 +131,6 @@ def report(pairs: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -
     return record
 
 
-def without_seen(pairs: GoldPairs, seen: Seen, options: ScoreOptions, *, count: int = RESAMPLES) -> Record:
-    """The correlations without the pairs that occur as a pair, or of which both texts occur."""
-    left = pairs.only(seen.levels < EXCLUDED)
-    own = _estimates(left, options.aggregate, count=count, seed=options.seed)
-    return {**seen.record(), "without": {"n": len(left), **own}}
-
-
 def compare(first: GoldPairs, second: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -> Record:
     """The paired bootstrap of two encoders on the same pairs; FEWER_RESAMPLES for many pairs."""
     assert np.array_equal(first.gold, second.gold), "both encoders need the same pairs in the same order"
@@ -171,8 +164,11 @@ def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iter
     for pairs in files:
         made = report(pairs, options)
         if seen is not None:
-            made["seen"] = without_seen(pairs, seen.of_pairs(first, len(pairs)), options)
+            levels = seen.levels(first, len(pairs))
             first += len(pairs)
+            left = pairs.only(levels < EXCLUDED)  # without pairs of which both texts occur
+            own = _estimates(left, options.aggregate, count=RESAMPLES, seed=options.seed)
+            made["seen"] = {**seen.record(levels), "without": {"n": len(left), **own}}
         if base is not None:
             check_same_pairs(pairs, base)
             made["against"] = compare(pairs, base, options)
@@ -185,35 +181,23 @@ def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iter
 def average_records(records: Sequence[Record]) -> Iterator[Record]:
     """The mean over several files of one encoder, for each width of the vectors."""
     for dim in dict.fromkeys(record.get("dim") for record in records):
-        average = average_record([record for record in records if record.get("dim") == dim])
-        if average is not None:
-            yield average | ({} if dim is None else {"dim": dim})
+        own = [record for record in records if record.get("dim") == dim]
+        encoders = [record["encoder"] for record in own]
+        if len(own) < 2 or None in encoders or len(set(map(space_of, encoders))) > 1:
+            continue
+        average = {"file": "average", "encoder": encoders[0], **_sums(own)}
+        if "seen" in own[0]:
+            average["seen"] = {"without": _sums([record["seen"]["without"] for record in own])}
+        yield average | ({} if dim is None else {"dim": dim})
 
 
-def average_record(records: Sequence[Record]) -> Record | None:
-    """The mean over several files of one encoder; None otherwise."""
-    encoders = [record["encoder"] for record in records]
-    if len(records) < 2 or None in encoders or len(set(map(space_of, encoders))) > 1:
-        return None
-    average = {
-        "file": "average",
-        "encoder": encoders[0],
-        "n": sum(record["n"] for record in records),
-        **_means(records),
-    }
-    if "seen" in records[0]:
-        parts = [record["seen"]["without"] for record in records]
-        average["seen"] = {"without": {"n": sum(part["n"] for part in parts), **_means(parts)}}
-    return average
-
-
-def _means(records: Sequence[Record]) -> Record:
-    """The mean of each correlation; None if one is undefined."""
-    means: Record = {}
-    for name in ("spearman", "pearson"):
+def _sums(records: Sequence[Record]) -> Record:
+    """The number of pairs, and the mean of each correlation; None if one is undefined."""
+    sums: Record = {"n": sum(record["n"] for record in records)}
+    for name in KINDS:
         values = [record[name] for record in records]
-        means[name] = None if None in values else sum(values) / len(values)
-    return means
+        sums[name] = None if None in values else sum(values) / len(values)
+    return sums
 
 
 COLUMNS = ("file", "encoder", "pairs", "Spearman x 100", "Pearson x 100")
@@ -222,35 +206,25 @@ SEEN = {"pair": "pair seen", "both": "both seen", "one": "one seen"}
 
 def table_lines(record: Record) -> Iterator[dict[str, str]]:
     """The row of the record, then its aggregates, groups, and difference to the baseline."""
-    return (dict(zip(COLUMNS, cells, strict=True)) for cells in table_rows(record))
-
-
-def table_rows(record: Record) -> Iterator[list[str]]:
     chosen, other = record.get("aggregate", ""), record.get("against")
     file, encoder = record["file"], label_of(record["encoder"])
     if other is not None and "dim" in other:
         file, encoder = f"  dim {record['dim']}", ""
-    yield [file, encoder, str(record["n"]), *both(record)]
+    rows = [[file, encoder, str(record["n"]), *both(record)]]
     for name, average in record.get("averages", {}).items():
-        yield [f"  {name}{' (chosen)' if name == chosen else ''}", "", "", *both(average)]
+        rows.append([f"  {name}{' (chosen)' if name == chosen else ''}", "", "", *both(average)])
     for name, group in record.get("groups", {}).items():
-        yield [f"  {name}", "", str(group["n"]), *both(group)]
-    if "seen" in record:
-        yield from rows_of_seen(record["n"], record["seen"])
+        rows.append([f"  {name}", "", str(group["n"]), *both(group)])
+    if "seen" in record:  # how many pairs occur in the training rows, and the correlation without them
+        seen, without = record["seen"], record["seen"]["without"]
+        rows += [[f"  {SEEN[level]}", "", str(seen[level]), "", ""] for level in SEEN if level in seen]
+        rows.append([f"  without {record['n'] - without['n']}", "", str(without["n"]), *both(without)])
     if other is not None and (encoder == "" or (other["file"], other["metric"]) != (file, record["metric"])):
         differences = [with_interval(other[kind]["difference"], other[kind]["ci95"]) for kind in KINDS]
         name = f"dim {other['dim']}" if "dim" in other else other["file"]
-        yield [f"  minus {name}", label_of(other["encoder"]) if encoder else "", "", *differences]
-        yield ["  p", "", "", *(decimals(other[kind]["p"], 3) for kind in KINDS)]
-
-
-def rows_of_seen(n: int, seen: Record) -> Iterator[list[str]]:
-    """How many pairs occur in the training rows, and the correlation without them."""
-    for level, label in SEEN.items():
-        if level in seen:
-            yield [f"  {label}", "", str(seen[level]), "", ""]
-    without = seen["without"]
-    yield [f"  without {n - without['n']}", "", str(without["n"]), *both(without)]
+        rows.append([f"  minus {name}", label_of(other["encoder"]) if encoder else "", "", *differences])
+        rows.append(["  p", "", "", *(decimals(other[kind]["p"], 3) for kind in KINDS)])
+    return (dict(zip(COLUMNS, cells, strict=True)) for cells in rows)
 
 
 def both(record: Record) -> list[str]:

@@ -4,8 +4,6 @@ import unicodedata
 from array import array
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +11,7 @@ from numpy.typing import NDArray
 from sentkit.errors import NoRowsError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.kinds import FIELDS, LISTS, wrong_field
+from sentkit.formats.rows.kinds import FIELDS, LISTS, string_in, wrong_field
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import fields_of
 
@@ -108,67 +106,53 @@ def texts_of(row: Row, fields: Mapping[str, str]) -> list[str]:
             if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
                 raise wrong_field(row, name, "a list of strings")
             texts += value
-        elif not isinstance(value, str):
-            raise wrong_field(row, name, "a string")
         else:
-            texts.append(value)
+            texts.append(string_in(row, name))
     if not texts:
         raise row.error("no text in this row", advice="name the field, for example --field text=title")
     return texts
 
 
-@dataclass(slots=True)
 class SeenPairs:
     """The pairs of all reports, and where they occur in training rows.
 
     Memory grows with the pairs, not with the training rows.
     """
 
-    paths: Sequence[str]  # of the training rows
-    texts: PairTexts = field(default_factory=PairTexts)
-    rows: int = 0  # training rows
-    sightings: Sightings = field(init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(self, paths: Sequence[str]) -> None:
+        """`paths` are the training rows."""
+        self.paths, self.rows, self.texts = paths, 0, PairTexts()
         self.sightings = Sightings(self.texts)
 
     def check(self, row: Row, names: Sequence[str]) -> None:
         """Refuse a pair that `add` cannot add. `names` are the fields of its texts."""
         for name in names:
-            if not isinstance(row.values.get(name), str):
-                raise wrong_field(row, name, "a string")
+            string_in(row, name)
 
     def add(self, row: Row, names: Sequence[str]) -> None:
         """Add a checked pair of a report."""
         one, other = (row.values[name] for name in names)
         self.texts.add(one, other)
 
-    def of_pairs(self, first: int, count: int) -> "Seen":
-        """The levels of the pairs of one report."""
-        levels = np.array([self.sightings.level(pair) for pair in range(first, first + count)], np.int8)
-        return Seen(tuple(self.paths), self.rows, levels)
-
     def read(self, inputs: Inputs) -> None:
         """Read the training rows. `inputs` are the files of the pairs."""
         for path in self.paths:
             source, before = inputs.other(path), self.rows
-            for _ in source.read_file(path, partial(self._take, fields_of(source, path))):
+            fields = fields_of(source, path)
+
+            def take(row: Row, fields: Mapping[str, str] = fields) -> None:
+                self.sightings.take(row, [self.texts.find(text) for text in texts_of(row, fields)])
+
+            for _ in source.read_file(path, take):
                 self.rows += 1
             if self.rows == before:
                 raise NoRowsError([path])
 
-    def _take(self, fields: Mapping[str, str], row: Row) -> None:
-        self.sightings.take(row, [self.texts.find(text) for text in texts_of(row, fields)])
+    def levels(self, first: int, count: int) -> NDArray[np.int8]:
+        """The level of each pair of one report."""
+        return np.array([self.sightings.level(pair) for pair in range(first, first + count)], np.int8)
 
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """How many pairs of one report occur in the training rows."""
-
-    files: tuple[str, ...]
-    rows: int
-    levels: NDArray[np.int8]  # of each pair
-
-    def record(self) -> dict[str, object]:
-        counts = {name: int((self.levels == LEVELS.index(name) + 1).sum()) for name in reversed(LEVELS)}
-        return {"files": list(map(readable, self.files)), "rows": self.rows, **counts}
+    def record(self, levels: NDArray[np.int8]) -> dict[str, object]:
+        """How many pairs of one report occur in the training rows."""
+        counts = {name: int((levels == LEVELS.index(name) + 1).sum()) for name in reversed(LEVELS)}
+        return {"files": list(map(readable, self.paths)), "rows": self.rows, **counts}

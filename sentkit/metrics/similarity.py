@@ -67,14 +67,6 @@ def _unit_rows(rows: Float32) -> Float32:
     return (wide / np.maximum(norms, SMALLEST_NORM)[:, None]).astype(np.float32)
 
 
-def _unchanged(rows: Float32) -> Float32:
-    return rows
-
-
-def _to_float64(rows: Float32) -> Float64:
-    return rows.astype(np.float64)
-
-
 def _cosine_blocks(left: Float32, right: Float32) -> Float32:
     cosines = left @ right.T
     return np.clip(cosines, -1.0, 1.0, out=cosines)  # rounding of unit rows reaches 1.0000001
@@ -103,16 +95,10 @@ def _manhattan_blocks(left: Float32, right: Float32) -> Float32:
 
 BLOCKS: dict[str, Blocks] = {
     "cosine": Blocks(_unit_rows, _cosine_blocks),
-    "dot": Blocks(_unchanged, lambda left, right: left @ right.T),
-    "euclidean": Blocks(_to_float64, _euclidean_blocks),
-    "manhattan": Blocks(_unchanged, _manhattan_blocks),
+    "dot": Blocks(lambda rows: rows, lambda left, right: left @ right.T),
+    "euclidean": Blocks(lambda rows: rows.astype(np.float64), _euclidean_blocks),
+    "manhattan": Blocks(lambda rows: rows, _manhattan_blocks),
 }
-
-
-def pairwise(metric: str, left: Float32, right: Float32) -> Float32:
-    """The similarity of every row of one block with every row of the other, (n, d), (m, d) -> (n, m)."""
-    blocks = BLOCKS[metric]
-    return blocks.compare(blocks.prepare(left), blocks.prepare(right))
 
 
 # A matrix product of float32 rounds equal rows differently at different positions. So its values only select

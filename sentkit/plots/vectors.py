@@ -20,8 +20,8 @@ from sentkit.formats.vectors.store import common_fields, fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.metrics.clusters import keywords
 from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions, read_gold_pairs
-from sentkit.metrics.neighbours.closest_pairs import matrix
 from sentkit.metrics.neighbours.corpus import naming_field
+from sentkit.metrics.neighbours.pairs import matrix
 from sentkit.metrics.statistics import spearman
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.reports import titles

@@ -211,14 +211,9 @@ def is_complete(note: Mapping[str, Any]) -> bool:
         and (dim is None or (type(dim) is int and 1 <= dim <= width))
         and (remove is None or (type(remove) is int and 1 <= remove < width))
         and isinstance(inputs, list)
-        and all(is_input(each) for each in inputs)
+        and all(isinstance(each, dict) and type(each.get("rows")) is int for each in inputs)
+        and all(isinstance(each.get(name), str | None) for each in inputs for name in ("file", "blake2b"))
     )
-
-
-def is_input(value: object) -> bool:
-    if not isinstance(value, dict) or type(value.get("rows")) is not int:
-        return False
-    return all(isinstance(value.get(name), str | None) for name in ("file", "blake2b"))
 
 
 def check_alike(path: str, note: Mapping[str, Any], first: str, wanted: Mapping[str, Any]) -> None:

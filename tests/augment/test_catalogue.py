@@ -1,8 +1,8 @@
-"""Operations by name: values, defaults, and refusals."""
+"""Operations by name: values, defaults, and refusals; and operations one after another."""
 
 import pytest
 
-from sentkit.augment.catalogue import OPERATIONS, check_flags, parse_operation, parse_operations
+from sentkit.augment.catalogue import OPERATIONS, Chain, check_flags, parse_operation, parse_operations
 from sentkit.errors import UsageError
 
 NOTHING = {"--synonyms": None, "--paraphrases": None, "--mark": None, "--key": None}
@@ -73,3 +73,60 @@ def test_flags_must_match_the_operations(written, given, problem):
         check_flags(parse_operations([written]), {**NOTHING, **given})
 
     assert str(error.value) == problem
+
+
+TEXT = "one  two three\tfour five six seven eight nine ten"
+
+
+def chain(*written, seed=0, mark=None):
+    operations = parse_operations(written)
+    return Chain([each.bind(mark, {"two": ("deux",)}) for each in operations], seed)
+
+
+def test_each_operation_receives_the_previous_result_and_draws_independently():
+    """A mark is a word of the previous result."""
+    variant, notes = chain("delete=0.5", "repeat=1", "delete=0.5").vary(TEXT)
+    _, (first, second) = chain("swap=0.3", "swap=0.3").vary(TEXT)
+
+    assert len(variant.split()) == 5
+    assert [len(note["at"]) for note in notes] == [5, 5, 5]
+    assert first["at"] != second["at"]
+    assert "[DEL] [DEL]" in chain("delete=0.5", "repeat=1", mark="[DEL]").vary(TEXT)[0]
+
+
+def test_only_an_unchanged_text_keeps_its_spaces():
+    for operation in ("lower", "delete=0", "synonym=0", "no-punctuation"):
+        made = chain(operation)
+        assert made.vary(TEXT)[0] == TEXT
+        assert made.left == [1]
+
+    assert chain("synonym").vary(TEXT)[0] == "one deux three four five six seven eight nine ten"
+
+
+def test_draws_depend_only_on_their_key():
+    """The key is text, seed, view and number of the operation."""
+    made, again = chain("delete=0.5"), chain("delete=0.5")
+    again.vary("something else")
+    others = [made.vary(TEXT, (1,)), made.vary(TEXT, (0, 0)), made.vary(TEXT, before=1)]
+    others += [made.vary(TEXT + "!"), chain("delete=0.5", seed=1).vary(TEXT)]
+
+    assert again.vary(TEXT) == made.vary(TEXT)
+    assert len({variant.replace("!", "") for variant, _ in [*others, made.vary(TEXT)]}) == 6
+
+
+def test_unchanged_texts_are_counted_for_each_operation():
+    made = chain("synonym", "delete")
+    for text in ("two", "three four", "", "two three"):
+        made.vary(text)
+
+    assert made.texts == 4
+    assert made.left == [3, 2]  # "two" alone is less than a third of itself, and keeps its word
+
+
+def test_a_replacement_is_one_of_the_candidates():
+    made = chain("paraphrase", "lower")
+    found = {made.vary(f"text {n}", others=["ABC", "D  e"])[0] for n in range(20)}
+
+    assert found == {"abc", "d e"}
+    assert made.vary("Same", others=[])[0] == "same"
+    assert made.left[0] == 1

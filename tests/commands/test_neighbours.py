@@ -69,7 +69,7 @@ def test_the_closest_sentences_those_above_a_threshold_and_the_matrix(sentkit, m
 
 
 def test_a_matrix_of_too_many_is_wrong_usage(sentkit, monkeypatch):
-    monkeypatch.setattr("sentkit.metrics.neighbours.closest_pairs.LARGEST_MATRIX", 11)
+    monkeypatch.setattr("sentkit.metrics.neighbours.pairs.LARGEST_MATRIX", 11)
     done = sentkit("score", "--matrix", stdin=texts_with(numbers(12, 2, 0)))
 
     problem = "sentkit score: --matrix accepts up to 11 rows; the input has more\n"

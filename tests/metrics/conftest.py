@@ -3,7 +3,7 @@
 import pytest
 
 from sentkit.metrics import similarity as rounding
-from sentkit.metrics.neighbours import closest_pairs, search
+from sentkit.metrics.neighbours import pairs, search
 
 
 @pytest.fixture
@@ -12,7 +12,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounding, "CANDIDATES", 4)
     monkeypatch.setattr(search, "ROWS_PER_BLOCK", 5)
     monkeypatch.setattr(search, "MAX_CANDIDATES", 20)
-    monkeypatch.setattr(closest_pairs, "ROWS_PER_SEARCH", 7)
-    monkeypatch.setattr(closest_pairs, "FIRST_ROWS", 3)
-    monkeypatch.setattr(closest_pairs, "MAX_CANDIDATES", 4)
-    monkeypatch.setattr(closest_pairs, "MATRIX_ELEMENTS", 50)
+    monkeypatch.setattr(pairs, "ROWS_PER_SEARCH", 7)
+    monkeypatch.setattr(pairs, "FIRST_ROWS", 3)
+    monkeypatch.setattr(pairs, "MAX_CANDIDATES", 4)
+    monkeypatch.setattr(pairs, "MATRIX_ELEMENTS", 50)

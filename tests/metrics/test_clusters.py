@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from sentkit.metrics import clusters as module
-from sentkit.metrics.clusters import MEASURES, Silhouette, agreeing, agreement, contingency, measures
+from sentkit.metrics.clusters import MEASURES, Silhouette, agreeing, agreement, measures
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,6 @@ def test_accuracy_is_that_of_the_best_of_all_matchings():
     )
 
     assert measures(classes, clusters)["acc"] == best
-
-
-def test_a_table_counts_rows():
-    """Noise, -1, is a cluster like any."""
-    assert contingency(np.array([0, 0, 5]), np.array([-1, 2, 2])).tolist() == [[1, 1], [0, 1]]
 
 
 def test_a_cluster_for_each_class_agrees_entirely_and_no_measure_is_above_one():

@@ -15,7 +15,6 @@ from sentkit.metrics.geometry import (
     Directions,
     Geometry,
     eigenvalues,
-    mean_absolute_correlation,
     measured,
     nonzero_directions,
     spectrum,
@@ -343,17 +342,6 @@ def test_the_largest_and_the_least_numbers_are_held() -> None:
         assert kurtosis == pytest.approx([(1 - 6 * 0.1875) / 0.1875])
 
 
-def test_constant_axes_correlate_with_nothing() -> None:
-    """They are left out, and one axis alone has no other."""
-    vectors = mixed(300, 3)
-    vectors[:, 1] = 7.0
-    expected = abs(np.corrcoef(vectors[:, 0], vectors[:, 2])[0, 1])
-
-    assert mean_absolute_correlation(moments(vectors).whole.scatter) == pytest.approx(expected)
-    assert mean_absolute_correlation(moments(vectors[:, :2]).whole.scatter) is None
-    assert mean_absolute_correlation(moments(vectors[:1]).whole.scatter) is None
-
-
 def published_isoscore(vectors: np.ndarray) -> float:
     """The recipe of arXiv:2108.07344 step by step: PCA, diagonal, length, defect, fraction."""
     width = vectors.shape[1]
@@ -372,17 +360,6 @@ def test_isoscore_is_the_published_recipe() -> None:
 
     found = spectrum(eigenvalues(np.cov(vectors.T)))["isoscore"]
     assert found == pytest.approx(published_isoscore(vectors))
-
-
-def test_eigenvalues_descend_and_are_not_negative() -> None:
-    """Three rows in five dimensions span two: the rest is rounding, of either sign, or nothing."""
-    vectors = np.random.default_rng(0).standard_normal((3, 5))
-    values = eigenvalues(np.cov(vectors.T))
-    singular = np.linalg.svd(vectors - vectors.mean(axis=0), compute_uv=False)
-
-    assert values[:2] == pytest.approx(singular[:2] ** 2 / 2)
-    assert (values >= 0).all()
-    assert spectrum(values)["rank"] == 2
 
 
 def test_rank_and_shares_by_hand() -> None:

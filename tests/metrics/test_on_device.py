@@ -22,7 +22,7 @@ from sentkit.labels.clusters.clustering import ClusteringOptions, Nearest, kmean
 from sentkit.metrics import device as module
 from sentkit.metrics.device import Corpus, Device, Points, exact_sums, largest
 from sentkit.metrics.neighbours import search
-from sentkit.metrics.neighbours.closest_pairs import pairs_reaching
+from sentkit.metrics.neighbours.pairs import pairs_reaching
 from sentkit.metrics.neighbours.search import Best, Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 from support import normal_rows
@@ -147,17 +147,6 @@ def test_the_largest_numbers_are_those_of_a_sort(
 
 
 @metrics
-@pytest.mark.parametrize("top", [1, 4, 31, 500])
-@pytest.mark.parametrize("rows", [1, 15, 16, 200])
-def test_the_nearest_rows_are_those_of_a_loop(small: Device, metric: str, top: int, rows: int) -> None:
-    queries, corpus = normal_rows(9, 6, seed=1), normal_rows(rows, 6)
-    searcher = Searcher(corpus, metric, small)
-
-    assert nearest(searcher, queries, top) == by_loop(queries, corpus, top, metric)
-    assert nearest(searcher, queries[::-1], top) == by_loop(queries[::-1], corpus, top, metric)
-
-
-@metrics
 @pytest.mark.parametrize("top", [1, 3, 10])
 @pytest.mark.parametrize("most", [10, 1 << 20])
 def test_ties_come_in_the_order_of_the_rows(
@@ -278,7 +267,7 @@ def test_pairs_are_those_of_the_cpu(
 ) -> None:
     """In one table, from a row on that begins no block; with too many candidates, fewer queries at once."""
     monkeypatch.setattr(search, "MAX_CANDIDATES", most)
-    monkeypatch.setattr("sentkit.metrics.neighbours.closest_pairs.ROWS_PER_SEARCH", 7)
+    monkeypatch.setattr("sentkit.metrics.neighbours.pairs.ROWS_PER_SEARCH", 7)
     rows = np.concatenate([normal_rows(40, 8), normal_rows(20, 8)])
 
     def pairs(device: Device | None) -> list[tuple[int, int, float]]:

@@ -3,7 +3,6 @@
 import json
 import shutil
 import warnings
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -116,28 +115,6 @@ def test_declared_settings_are_the_defaults(folder: Any) -> None:
 
     assert (translator.limits.beams, translator.limits.written) == (3, 39)
     assert translated(translator, TEXTS) == generated(path, "marian", TEXTS)
-
-
-def by_loop(kind: str, loaded: tuple[Any, Any], text: str, most: int) -> str:
-    """A plain loop for one text without a cache. The first token of NLLB is the target language."""
-    tokenizer, model = loaded
-    inputs, written = tokenizer(text, return_tensors="pt"), [START[kind]]
-    while len(written) <= most and 1 not in written[1:]:
-        with torch.no_grad():
-            so_far = {"decoder_input_ids": torch.tensor([written]), "use_cache": False}
-            chosen = int(model(**inputs, **so_far).logits[0, -1].argmax())
-        forced = kind == "nllb" and len(written) == 1
-        written.append(tokenizer.convert_tokens_to_ids("deu_Latn") if forced else chosen)
-    return tokenizer.decode(written, skip_special_tokens=True)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_greedy_translations_use_the_most_likely_token_at_each_step(plain: Any, kind: str) -> None:
-    path = plain(kind)
-    loaded = of_transformers(path, kind)
-    found = translated(opened(path, kind, beams=1, max_new_tokens=9), TEXTS, budget=1000)
-
-    assert found == [by_loop(kind, loaded, text, 9) for text in TEXTS]
 
 
 @pytest.mark.parametrize(
@@ -583,23 +560,6 @@ def test_loading_prints_nothing(kind: str, request: pytest.FixtureRequest, capfd
     assert capfd.readouterr() == ("", "")
     assert not model.training
     assert model.dtype == torch.float32
-
-
-def test_the_tokenizer_of_fsmt_needs_sacremoses(fsmt: Path, tmp_path: Path) -> None:
-    own = Path(shutil.copytree(fsmt, tmp_path / "own"))
-    (own / "tokenizer.json").unlink()
-    vocabulary = {token: place for place, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", "a</w>"])}
-    for side in ("src", "tgt"):
-        (own / f"vocab-{side}.json").write_text(json.dumps(vocabulary))
-    (own / "merges.txt").write_text("")
-    config = {"tokenizer_class": "FSMTTokenizer", "langs": ["en", "de"]}
-    (own / "tokenizer_config.json").write_text(json.dumps(config))
-
-    if find_spec("sacremoses") is None:
-        with pytest.raises(UnavailableError, match="needs the package sacremoses"):
-            load_tokenizer(read_checkpoint(str(own)))
-    else:
-        assert load_tokenizer(read_checkpoint(str(own)))[0]("a").input_ids == [4, 2]
 
 
 LARGE = ("encoder_layers", "decoder_layers", "vocab_size", "max_position_embeddings")

@@ -12,7 +12,7 @@ import safetensors.numpy
 from sentkit.errors import DataError, NoInputError, UsageError
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.transforms.steps import Linear, Normalize, Truncate, read_affine
-from support import dot, write_affine
+from support import dot
 
 VECTORS = np.array([[3, 4, 0], [0, 0, 0], [-1, 2, -2], [1e-3, 0, 0]], dtype=np.float32)
 
@@ -151,21 +151,6 @@ def test_any_float_and_any_shape_of_the_bias_will_do(tmp_path: Path, dtype: Any,
 
     assert (layer.weight.dtype, layer.weight.tolist()) == (np.float32, [[1, 0], [0, 1]])
     assert layer.bias.tolist() == [1, 2]
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_write_and_read(tmp_path: Path, dtype: Any) -> None:
-    kernel = np.array([[1, 2], [3, 4]], dtype)
-    bias = np.array([[1, -1]], dtype)
-    write_affine(tmp_path / "a.safetensors", kernel, bias, {"kind": "pca", "_emb": "m/cls:010000000000"})
-
-    layer, fitted = read_affine(str(tmp_path / "a.safetensors"))
-
-    assert layer.weight.tolist() == [[1, 3], [2, 4]]
-    assert layer.bias.tolist() == [-2, -2]
-    assert (layer.kind, fitted) == ("pca", "m/cls:010000000000")
-    found = safetensors.numpy.load_file(tmp_path / "a.safetensors")
-    assert (found["kernel"].dtype, found["kernel"].tolist()) == (dtype, kernel.tolist())
 
 
 @pytest.mark.parametrize(

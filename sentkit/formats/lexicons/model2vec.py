@@ -58,17 +58,14 @@ class Model2Vec:
         with np.errstate(over="ignore"):
             rows = rows.astype(np.float32, copy=False)
         if not np.isfinite(rows).all():
-            raise DataError(
-                '"embeddings" contains NaN or a number too large for float32', source=str(self.tensors)
-            )
-        if places is not None and (places.min() < 0 or places.max() >= len(rows)):
-            problem = '"mapping" contains row numbers that do not exist in "embeddings"'
+            problem = '"embeddings" contains NaN or a number too large for float32'
             raise DataError(problem, source=str(self.tensors))
-        return Table(
-            rows,
-            None if places is None else places.astype(np.int64),
-            None if weights is None else weights.astype(np.float32),
-        )
+        if places is not None:
+            if places.min() < 0 or places.max() >= len(rows):
+                problem = '"mapping" contains row numbers that do not exist in "embeddings"'
+                raise DataError(problem, source=str(self.tensors))
+            places = places.astype(np.int64)
+        return Table(rows, places, None if weights is None else weights.astype(np.float32))
 
 
 def stored_as(table: Table, store: str) -> Table:
@@ -109,13 +106,11 @@ def write_model2vec(
     write_json(folder / "tokenizer.json", rules)
     write_arrays(folder / "model.safetensors", {"embeddings": table})
     kinds = [("StaticEmbedding", ""), ("Normalize", "1_Normalize")]
-    write_json(
-        folder / "modules.json",
-        [
-            {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
-            for place, (kind, path) in enumerate(kinds)
-        ],
-    )
+    modules = [
+        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for place, (kind, path) in enumerate(kinds)
+    ]
+    write_json(folder / "modules.json", modules)
     write_json(folder / "sentkit.json", record)
 
 
@@ -129,8 +124,7 @@ def write_table(folder: Path, base: Path, table: Table) -> None:
 def read_embedding(folder: Path, tokens: int, max_length: int | None, *, normalize: bool) -> Model2Vec:
     """Read a StaticEmbedding of sentence-transformers. Its table can have the tensor name of model2vec."""
     stored = stored_name(folder)
-    entries = read_entries(folder, tokens, stored)
-    return Model2Vec(folder, entries, normalize, max_length, stored)
+    return Model2Vec(folder, read_entries(folder, tokens, stored), normalize, max_length, stored)
 
 
 def stored_name(folder: Path) -> str:
@@ -147,25 +141,22 @@ def weights_of(folder: Path) -> Path:
 
 
 def read_entries(folder: Path, tokens: int, stored: str) -> dict[str, Entry]:
-    """The checked tensor entries of a static model; `stored` is the tensor name of the table."""
-    path = weights_of(folder)
-    held = read_header(path).entries
+    """The tensor entries of a static model; `stored` is the tensor name of the table.
+
+    Each token needs a row: by its number, or by the mapping.
+    """
+    source = str(weights_of(folder))
+    held = read_header(source).entries
     names = {"embeddings": stored, "mapping": "mapping", "weights": "weights"}
     entries = {name: held[own] for name, own in names.items() if own in held}
-    if stored != "embeddings" and "embeddings" in entries and len(entries["embeddings"].shape) == AXES:
-        tokens = max(tokens, entries["embeddings"].shape[0])  # the table can have unused rows
-    check_shapes(entries, tokens, str(path))
-    return entries
-
-
-def check_shapes(entries: Mapping[str, Entry], tokens: int, source: str) -> None:
-    """Check types and shapes. Each token needs a row: by its number, or by the mapping."""
     table = entries.get("embeddings")
     if table is None:
         raise DataError('no tensor "embeddings"', source=source)
     if len(table.shape) != AXES or 0 in table.shape or table.dtype not in NUMBERS:
         problem = f'"embeddings" is {form(table)}, expected a row of numbers for each token'
         raise DataError(problem, source=source)
+    if stored != "embeddings":
+        tokens = max(tokens, table.shape[0])  # the table can have unused rows
     if "mapping" not in entries and table.shape[0] != tokens:
         problem = f'"embeddings" has {table.shape[0]} rows, and the tokenizer {tokens} tokens'
         raise DataError(problem, source=source)
@@ -174,6 +165,7 @@ def check_shapes(entries: Mapping[str, Entry], tokens: int, source: str) -> None
         if each is not None and (each.shape != (tokens,) or each.dtype not in kinds):
             problem = f'"{name}" is {form(each)}, expected a number for each token ({tokens})'
             raise DataError(problem, source=source)
+    return entries
 
 
 def form(entry: Entry) -> str:

@@ -18,11 +18,12 @@ CURLY = chr(0x2019)  # typographic apostrophe
 HEADER = "  "  # start of the licence lines
 # In a dictionary, nouns and verbs with these spellings are different words: "a" is adenine, "in" is indium,
 # "who" is an organisation.
-NOT_MEANT = """
+FUNCTION_WORDS = frozenset(
+    """
     a an the i he it us who in on at by as or but no not so be is are was am have has had do does did can may
     might must will one
-"""
-FUNCTION_WORDS = frozenset(NOT_MEANT.split())
+    """.split()  # noqa: SIM905
+)
 
 
 class Thesaurus:
@@ -32,20 +33,16 @@ class Thesaurus:
         self.common: defaultdict[str, set[str]] = defaultdict(set)
         self.names: defaultdict[str, set[str]] = defaultdict(set)
 
-    def add(self, word: str, synonyms: Iterable[str]) -> None:
-        """Add an entry of a synonym list."""
-        self._add(self.common, word, synonyms)
+    def add(self, word: str, synonyms: Iterable[str], *, is_name: bool = False) -> None:
+        others = {other for other in synonyms if other.lower() != word.lower()}
+        if others and " " not in word:  # look-ups use single words
+            (self.names if is_name else self.common)[word.lower().replace(CURLY, "'")] |= others
 
     def add_synset(self, entries: Sequence[str]) -> None:
         """Add a synset: entries with one sense in a dictionary."""
         meant = [entry for entry in entries if entry.lower() not in FUNCTION_WORDS]
         for entry in meant:
-            self._add(self.common if entry.islower() else self.names, entry, meant)
-
-    def _add(self, entries: defaultdict[str, set[str]], word: str, synonyms: Iterable[str]) -> None:
-        others = {other for other in synonyms if other.lower() != word.lower()}
-        if others and " " not in word:  # look-ups use single words
-            entries[word.lower().replace(CURLY, "'")] |= others
+            self.add(entry, meant, is_name=not entry.islower())
 
     def sorted(self) -> dict[str, tuple[str, ...]]:
         """Synonyms in sorted order, so that random choices do not depend on the order of the file."""

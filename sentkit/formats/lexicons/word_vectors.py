@@ -4,10 +4,10 @@ An array file FILE.npy has its words beside it, in FILE.txt or FILE.parquet.
 """
 
 import codecs
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import orjson
@@ -24,7 +24,6 @@ FROM_BINARY = (
     "gensim: KeyedVectors.load_word2vec_format(FILE, binary=True).save_word2vec_format(TEXT)"
 )
 CONTROL = bytes({*range(32)} - set(b"\t\n\r"))
-
 
 ARRAY = ".npy"  # suffix of word vectors that are not text
 BLOCK = 1 << 17  # bytes of lines per read; the results fit into a CPU cache
@@ -54,8 +53,10 @@ def read_word_vectors(path: str) -> WordVectors:
             advice = FROM_BINARY if binary or not is_utf8(first + line) else None
             raise DataError(EXPECTED, source=path, line=1 if line is first else 2, advice=advice)
         reader = LineParser(path, width, 1 if counted else 0)
-        for lines in blocks(line, file):
+        lines = [line]
+        while lines:
             reader.take(lines)
+            lines = file.readlines(BLOCK)
     if counted and reader.lines != counted[0]:
         problem = f"the first line declares {counted[0]:,} words, but the file has {reader.lines:,}"
         raise DataError(problem, source=path, line=1)
@@ -78,12 +79,6 @@ def holds_word_vectors(path: str) -> bool:
     with open_input(path) as file:
         first = file.readline(LONGEST).removeprefix(codecs.BOM_UTF8)
         return header(first) is not None or width_of(first) > 1
-
-
-def blocks(line: bytes, file: BinaryIO) -> Iterator[list[bytes]]:
-    yield [line]
-    while lines := file.readlines(BLOCK):
-        yield lines
 
 
 def header(line: bytes) -> tuple[int, int] | None:
@@ -184,14 +179,23 @@ class LineParser:
 
 def read_word_array(path: str) -> WordVectors:
     """Map the array into memory. Only an array of another order or type than float32 by rows is copied."""
-    rows, place = read_rows(path), words_beside(path)
+    with np.errstate(over="ignore"):
+        rows: NDArray[np.float32] = np.ascontiguousarray(read_array_file(path), dtype=np.float32)
+    if not np.isfinite(rows).all():
+        raise DataError("the array contains NaN or a number too large for float32", source=path)
+    place = words_beside(path)
     if place is None:
-        name = path.removesuffix(ARRAY)
-        advice = "the .txt file has one word per line, in the order of the rows"
-        raise NoInputError(
-            f"{path}: the file with the words is missing: {name}.txt or {name}.parquet", advice=advice
+        name, advice = (
+            path.removesuffix(ARRAY),
+            "the .txt file has one word per line, in the order of the rows",
         )
-    listed = read_lines(place) if place.suffix == ".txt" else read_column(place)
+        problem = f"{path}: the file with the words is missing: {name}.txt or {name}.parquet"
+        raise NoInputError(problem, advice=advice)
+    if place.suffix == ".txt":
+        with open_input(str(place)) as file:
+            listed = file.read().removeprefix(BOM).removesuffix(b"\n").split(b"\n")
+    else:
+        listed = read_column(place)
     if len(listed) != len(rows):
         problem = f"{len(listed):,} words, and {path} has {len(rows):,} rows"
         raise DataError(problem, source=str(place))
@@ -210,25 +214,12 @@ def read_word_array(path: str) -> WordVectors:
     return WordVectors(words, rows, repeated, unreadable)
 
 
-def read_rows(path: str) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):
-        rows: NDArray[np.float32] = np.ascontiguousarray(read_array_file(path), dtype=np.float32)
-    if not np.isfinite(rows).all():
-        raise DataError("the array contains NaN or a number too large for float32", source=path)
-    return rows
-
-
 def words_beside(path: str) -> Path | None:
     """The file with the words: the name of the array with another suffix."""
     return next(filter(is_there, map(Path(path).with_suffix, (".txt", ".parquet"))), None)
 
 
-def read_lines(place: Path) -> Sequence[bytes]:
-    with open_input(str(place)) as file:
-        return file.read().removeprefix(BOM).removesuffix(b"\n").split(b"\n")
-
-
-def read_column(place: Path) -> Sequence[bytes]:
+def read_column(place: Path) -> list[bytes]:
     """The only column of a Parquet file."""
     import_pyarrow("pip install 'sentkit[parquet]', or write the words to a .txt file")
     from pyarrow import ArrowException, parquet

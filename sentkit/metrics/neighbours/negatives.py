@@ -1,6 +1,6 @@
 """Hard negatives: for each pair, texts of a corpus near its anchor, but not as near as its positive."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -32,39 +32,34 @@ class Pair(NamedTuple):
 
 
 def pair_blocks(inputs: Inputs, corpus: VectorTable, size: int, *, replace: bool) -> Iterator[VectorBlock]:
-    """The rows of all files in blocks, with a Pair as text. The first blocks of a pipe are small."""
-    check = PairCheck(reader := VectorReader(inputs), common_fields(inputs), corpus, replace=replace)
-    first = size if all(Path(path).is_file() for path in inputs.paths) else min(size, FIRST_BLOCK)
-    yield from resized(reader.blocks(check), joined, size, first)
+    """The rows of all files in blocks, with a Pair as text. The first blocks of a pipe are small.
 
+    A row that has negatives is bad without `replace`.
+    """
+    reader, fields = VectorReader(inputs), common_fields(inputs)
 
-class PairCheck:
-    """Marks rows that are not pairs. A row that has negatives is bad without `replace`."""
-
-    def __init__(
-        self, reader: VectorReader, fields: Mapping[str, str], corpus: VectorTable, *, replace: bool
-    ) -> None:
-        self.reader, self.fields, self.corpus, self.replace = reader, fields, corpus, replace
-
-    def __call__(self, block: VectorBlock) -> VectorBlock:
-        kind = next((kind for kind in (PAIR, TRIPLET) if kind.vectors[0] in self.reader.names), PAIR)
-        if kind.vectors[0] not in self.reader.names:
+    def check(block: VectorBlock) -> VectorBlock:
+        kind = next((kind for kind in (PAIR, TRIPLET) if kind.vectors[0] in reader.names), PAIR)
+        if kind.vectors[0] not in reader.names:
             advice = 'sentkit encode adds 2 vectors to a row with "text_a" and "text_b"'
             block.rows.refuse_all("this row has 1 vector, expected 2", advice)
-        self.corpus.refuse_others(block, self.reader.emb, "pair")
-        names = [self.fields.get(name, name) for name in kind.texts[:2]]
+        corpus.refuse_others(block, reader.emb, "pair")
+        names = [fields.get(name, name) for name in kind.texts[:2]]
         written = {*NEGATIVES.texts, TRIPLET.texts[2]}
-        taken = sorted((written | {self.fields.get(name, name) for name in written}) - {*names})
+        taken = sorted((written | {fields.get(name, name) for name in written}) - {*names})
         ours = dict(zip(names, NEGATIVES.texts, strict=False))
 
         def parse(row: Row) -> Pair:
             anchor, positive = (string_in(row, name) for name in names)
-            row.check_absent(taken, replace=self.replace)
+            row.check_absent(taken, replace=replace)
             left = row.without({*block.names, "_emb", *taken})
             return Pair(rename_fields(left.line, ours, left.spans()), anchor, positive)
 
         block.rows.parse(parse)
         return block
+
+    first = size if all(Path(path).is_file() for path in inputs.paths) else min(size, FIRST_BLOCK)
+    yield from resized(reader.blocks(check), joined, size, first)
 
 
 def lines(pair: Pair, negatives: Sequence[str], *, triplets: bool) -> Iterator[bytes]:

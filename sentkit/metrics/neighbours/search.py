@@ -1,14 +1,17 @@
 """The corpus rows most similar to each query, or those that reach a threshold; also by sign bits.
 
+Upper bounds of products from few axes exclude most pairs of rows before their products. A row x is a, its
+part in the leading principal axes, and the rest, of length r. By the inequality of Cauchy and Schwarz
+x . y <= a . b + r s, and this is the product of the rows (a, r) and (b, s), which are shorter.
+
 Letters in shapes: n rows of the corpus, d dimensions, b queries, k rows found for each query, c candidates of
-a query, w words of 64 bits.
+a query, p axes, w words of 64 bits.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +19,6 @@ from numpy.typing import NDArray
 from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.formats.vectors.store import SelectedVectors, StoredVectors
 from sentkit.formats.vectors.tensors import ONE, sign_bits
-from sentkit.metrics.neighbours.bounds import DENSE, LOST, Bounds, find_bounds
 from sentkit.metrics.similarity import BLOCKS, MAGNITUDES, SMALLEST_NORM, UNDERFLOW, exact, lengths, margins
 
 if TYPE_CHECKING:
@@ -27,27 +29,24 @@ QUERIES_ON_DEVICE = 2048  # of a block; all of a corpus beyond its memory is cop
 FEW_QUERIES = 128  # of a block; then factors of products take less time than factors of rows
 MANY_QUERIES, MANY_ROWS = 256, 8192  # of a block and a corpus for which bounds are made
 MAX_CANDIDATES = 1 << 20  # candidates kept, for all queries of a block
+SAMPLE = 4096  # rows that determine the axes, at most one in four
+COMPARED = 512  # of them, compared with the others to estimate the share of pairs that remain
+AXES = (15, 31, 63, 127)
+LOST = 1e-5  # rounding errors of the parts of unit rows, and of the squares of the lengths of their rests
+DENSE = 1e-3  # share of pairs above which the products of a block are computed
+# Times for a pair, relative to that of a dimension in a product: to compare it, and to verify it.
+COMPARE, VERIFY = 20.0, 15_000.0
+WORTHWHILE = 0.8  # largest time with bounds, relative to that without
 
 Pairs = tuple[Indices, Indices]  # the index of a query, and of a corpus row
+Bounds = tuple[Float32, Float32]  # the axes (d, p), and all rows reduced to them (n, p + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Nearest:
-    """The most similar corpus rows of each query, best first; ties in row order."""
+class Found(NamedTuple):
+    """Corpus rows and their similarities, (k,) of one query, or (b, k) of all queries of a block."""
 
-    rows: Indices  # (b, k)
-    similarities: Float64  # (b, k)
-
-
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """The corpus rows that reach a threshold for one query."""
-
-    rows: Indices  # (k,)
-    similarities: Float64  # (k,)
-
-    def __len__(self) -> int:
-        return len(self.rows)
+    rows: Indices
+    similarities: Float64
 
 
 class Searcher:
@@ -73,18 +72,18 @@ class Searcher:
         most = QUERIES_PER_BLOCK if self.on_device is None else QUERIES_ON_DEVICE
         return max(1, min(most, MAX_CANDIDATES // max(1, min(top, len(self.corpus)))))
 
-    def nearest(self, queries: Float32, top: int) -> Nearest:
-        """The `top` rows for each query of a block, or all rows if there are fewer."""
+    def nearest(self, queries: Float32, top: int) -> Found:
+        """The `top` rows for each query of a block, or all rows, best first; ties in row order."""
         shape = len(queries), min(top, len(self.corpus))
         best = Best(self, queries, shape[1])
-        return Nearest(best.row.reshape(shape), best.similarities.reshape(shape))
+        return Found(best.row.reshape(shape), best.similarities.reshape(shape))
 
-    def reaching(self, queries: Float32, threshold: float) -> Iterator[Reached]:
+    def reaching(self, queries: Float32, threshold: float) -> Iterator[Found]:
         """For each query, the rows that reach the threshold, in row order."""
         for span, query, row, similarities in self.pairs(queries, threshold):
             ends = np.searchsorted(query, np.arange(span.start, span.stop + 1))
             for begin, end in pairwise(ends.tolist()):
-                yield Reached(row[begin:end], similarities[begin:end])
+                yield Found(row[begin:end], similarities[begin:end])
 
     def pairs(
         self, queries: Float32, threshold: float, first: int = 0, start: int = 0
@@ -130,11 +129,12 @@ class Searcher:
         bounds = self._bounds(queries, threshold)
         if bounds is None:
             return lambda span: at_least(product(span), floors)
-        short, lower = bounds.of(BLOCKS["cosine"].prepare(queries)), floors - np.float32(LOST)
+        axes, reduced_rows = bounds
+        short, lower = reduced(BLOCKS["cosine"].prepare(queries), axes), floors - np.float32(LOST)
         room = np.empty((len(queries), ROWS_PER_BLOCK), np.float32)
 
         def may_reach(span: slice) -> Pairs:
-            block = np.matmul(short, bounds.rows[span].T, out=room[:, : span.stop - span.start])
+            block = np.matmul(short, reduced_rows[span].T, out=room[:, : span.stop - span.start])
             found = at_least(block, lower)
             return at_least(product(span), floors) if len(found[0]) > DENSE * block.size else found
 
@@ -225,6 +225,44 @@ def at_least(block: Float32, floors: Float32) -> Pairs:
         places = eights[inner >> 3] * 8 + (inner & 7)
     row, column = np.divmod(places, max(1, block.shape[1]))
     return row, column
+
+
+def reduced(rows: Float32, axes: Float32) -> Float32:
+    """Rows of length 1 or less, (n, d) -> (n, p + 1): their parts in the axes, and the length of the rest."""
+    parts = np.empty((len(rows), axes.shape[1] + 1), np.float32)
+    leading = np.matmul(rows, axes, out=parts[:, :-1])
+    parts[:, -1] = np.sqrt(np.maximum(np.vecdot(rows, rows) - np.vecdot(leading, leading), 0) + LOST)
+    return parts
+
+
+def find_bounds(
+    read: Callable[[slice | np.ndarray], Float32], count: int, floor: float, block: int
+) -> Bounds | None:
+    """The bounds that take the least time for products of at least `floor`; None if products take less.
+
+    `read` returns rows of length 1 or less.
+    """
+    sample = read(np.linspace(0, count - 1, min(SAMPLE, -(-count // 4))).astype(np.intp))
+    sample = sample[np.random.default_rng(0).permutation(len(sample))]
+    width, wide = sample.shape[1], sample.astype(np.float64)
+    directions = np.linalg.eigh(wide.T @ wide)[1][:, ::-1]  # best first
+    best, least = None, WORTHWHILE * (width + COMPARE)
+    for number in AXES:
+        if 2 * (number + 1) > width:
+            break
+        axes = np.ascontiguousarray(directions[:, :number], np.float32)
+        parts = reduced(sample, axes)
+        share = float(np.mean(parts[:COMPARED] @ parts[COMPARED:].T >= floor - LOST))
+        time = number + 1 + COMPARE + min(share * VERIFY, width)
+        if time < least:
+            best, least = axes, time
+    if best is None:
+        return None
+    rows = np.empty((count, best.shape[1] + 1), np.float32)
+    for start in range(0, count, block):
+        span = slice(start, min(start + block, count))
+        rows[span] = reduced(read(span), best)
+    return best, rows
 
 
 class Best:
@@ -356,18 +394,18 @@ class SignSearcher:
         """The number of candidates of a query."""
         return min(self.candidates or CANDIDATES_PER_HIT * top, len(self.signs))
 
-    def reaching(self, queries: Float32, threshold: float) -> Iterator[Reached]:
+    def reaching(self, queries: Float32, threshold: float) -> Iterator[Found]:
         """All rows that reach the threshold, so distances would not save work."""
         return Searcher(self.vectors, self.metric).reaching(queries, threshold)
 
-    def nearest(self, queries: Float32, top: int) -> Nearest:
+    def nearest(self, queries: Float32, top: int) -> Found:
         """The `top` candidates for each query of a block, best first; ties in row order."""
         count = self.count(top)
         rows = np.stack([smallest(distances, count) for distances in self.distances(queries)])  # (b, c)
         query = np.repeat(np.arange(len(queries)), count)
         similarities = exact(self.metric, queries, self.vectors, (query, rows.ravel())).reshape(rows.shape)
         order = np.argsort(-similarities, axis=1, kind="stable")[:, :top]
-        return Nearest(np.take_along_axis(rows, order, 1), np.take_along_axis(similarities, order, 1))
+        return Found(np.take_along_axis(rows, order, 1), np.take_along_axis(similarities, order, 1))
 
     def distances(self, queries: Float32) -> NDArray[np.unsignedinteger]:
         """The number of different signs, (b, d) -> (b, n)."""

@@ -1,6 +1,11 @@
+"""Searches of rows and pairs of rows: against plain loops, for any metric, ties, lengths and blocks."""
+
+import math
+import tracemalloc
 from collections.abc import Sequence
 from itertools import pairwise
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,85 +15,163 @@ from sklearn.neighbors import NearestNeighbors
 
 from sentkit.formats.vectors.store import StoredVectors
 from sentkit.formats.vectors.tensors import STORES, Storage, scales_of
+from sentkit.metrics.neighbours import pairs as of_pairs
 from sentkit.metrics.neighbours import search
-from sentkit.metrics.neighbours.search import Nearest, Searcher
+from sentkit.metrics.neighbours.pairs import closest_pairs, connected, matrix_rows, pairs_reaching
+from sentkit.metrics.neighbours.search import Best, Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 from support import normal_rows
 
 every_metric = pytest.mark.parametrize("metric", SIMILARITIES)
 few_and_many = pytest.mark.parametrize("few", [0, search.FEW_QUERIES])  # both kinds of products
-Hits = list[list[tuple[int, float]]]
+small_blocks = pytest.mark.usefixtures("small_blocks")
 Points = list[tuple[int, int]]
 GRID = st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), max_size=30)
 
 
-def by_loop(queries: np.ndarray, corpus: np.ndarray, top: int, metric: str) -> Hits:
-    found = []
-    for query in queries:
-        alike = [(i, float(SIMILARITIES[metric](query[None], row[None])[0])) for i, row in enumerate(corpus)]
-        found.append(sorted(alike, key=lambda hit: (-hit[1], hit[0]))[:top])
-    return found
+def table(left: Any, right: Any, metric: str) -> np.ndarray:
+    """All similarities, one pair of rows at a time."""
+    similarity = SIMILARITIES[metric]
+    found = [[similarity(a[None], b[None])[0] for b in right] for a in left]
+    return np.array(found).reshape(len(left), len(right))
 
 
-def as_lists(found: Nearest) -> Hits:
-    lists = zip(found.rows.tolist(), found.similarities.tolist(), strict=True)
-    return [list(zip(*each, strict=True)) for each in lists]
+def rows_of(*columns: np.ndarray) -> list[tuple[Any, ...]]:
+    return [*zip(*(column.tolist() for column in columns), strict=True)]
 
 
-def searched(queries: np.ndarray, corpus: np.ndarray, top: int, metric: str) -> Hits:
-    return as_lists(Searcher(corpus, metric).nearest(queries, top))
+def expect(
+    queries: Any, corpus: Any, metric: str, top: int, limits: Sequence[float], threshold: float
+) -> None:
+    """The nearest rows, those below limits and those that reach a threshold are those of the table."""
+    alike, searcher = table(queries, corpus, metric), Searcher(corpus, metric)
+    ranked = [sorted(range(len(each)), key=lambda row: (-each[row], row)) for each in alike]
+    below = Best(searcher, queries, max(1, top), np.array(limits, np.float64))
+
+    nearest = searcher.nearest(queries, top)
+    assert [rows_of(*each) for each in zip(*nearest, strict=True)] == [
+        [(row, each[row]) for row in rows[:top]] for rows, each in zip(ranked, alike, strict=True)
+    ]
+    assert [rows_of(*each) for each in searcher.reaching(queries, threshold)] == [
+        [(row, each[row]) for row in range(len(each)) if each[row] >= threshold] for each in alike
+    ]
+    if len(queries):
+        assert [rows.tolist() for rows in below.rows()] == [
+            [row for row in rows if each[row] < limit][: max(1, top)]
+            for rows, each, limit in zip(ranked, alike, limits, strict=True)
+        ]
+    assert below.above == (alike >= np.array(limits)[:, None]).sum()
 
 
-@pytest.mark.usefixtures("small_blocks")
+def expect_pairs(vectors: Any, metric: str, top: int, threshold: float) -> None:
+    """The best pairs, best first, and the pairs that reach a threshold, in the order of the rows."""
+    alike, n = table(vectors, vectors, metric), len(vectors)
+    every = [(i, j, alike[i, j]) for i in range(n) for j in range(i + 1, n)]
+    reached = [pair for part in pairs_reaching(vectors, threshold, metric) for pair in rows_of(*part)]
+
+    assert (
+        rows_of(*closest_pairs(vectors, top, metric))
+        == sorted(every, key=lambda pair: (-pair[2], pair))[:top]
+    )
+    assert reached == [pair for pair in every if pair[2] >= threshold]
+
+
+@small_blocks
 @every_metric
-@pytest.mark.parametrize("top", [1, 4, 31, 32, 500])
-def test_the_nearest_rows_are_those_of_a_loop(metric: str, top: int) -> None:
-    """The best rows, their order and similarities equal those of all rows sorted, which may be fewer."""
+@pytest.mark.parametrize("top", [0, 1, 4, 31, 500])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.98, 1.0])
+def test_random_rows(metric: str, top: int, share: float) -> None:
+    """With thresholds that no row, some rows and all rows reach."""
     queries, corpus = normal_rows(9, 6, seed=1), normal_rows(32, 6)
+    alike = table(queries, corpus, metric)
 
-    assert searched(queries, corpus, top, metric) == by_loop(queries, corpus, top, metric)
+    limits = np.quantile(alike, share, axis=1) + 1e-9
+    expect(queries, corpus, metric, top, limits.tolist(), float(np.quantile(alike, share)))
+    expect_pairs(corpus, metric, top, float(np.quantile(alike, share)))
 
 
-@pytest.mark.usefixtures("small_blocks")
+@small_blocks
 @every_metric
-@pytest.mark.parametrize("top", [1, 3, 10])
+@pytest.mark.parametrize("top", [1, 7, 60])
 def test_ties_come_in_the_order_of_the_rows(metric: str, top: int) -> None:
-    """Rows with the same similarity keep their order, also across blocks."""
-    queries, corpus = normal_rows(4, 77, seed=1), np.tile(normal_rows(3, 77), (15, 1))
+    """Across blocks, too."""
+    queries, corpus = normal_rows(4, 77, seed=1), np.tile(normal_rows(6, 77), (7, 1))
+    alike = table(queries, corpus, metric)
 
-    assert searched(queries, corpus, top, metric) == by_loop(queries, corpus, top, metric)
+    expect(queries, corpus, metric, top, alike[:, 2].tolist(), alike[0, 3])
+    expect_pairs(corpus, metric, top, alike[0, 3])
 
 
-@pytest.mark.usefixtures("small_blocks")
-@given(GRID, GRID, st.integers(1, 12), st.sampled_from(sorted(SIMILARITIES)))
-@example([], [(1, 2)], 5, "cosine")
-@example([(1, 2)], [], 5, "cosine")
-def test_any_ties_come_in_the_order_of_the_rows(asked: Points, held: Points, top: int, metric: str) -> None:
-    """Points of a small grid, zeros and duplicates among them, or no point; found as the loop finds them."""
+@small_blocks
+@given(GRID, GRID, st.integers(1, 12), st.sampled_from(sorted(SIMILARITIES)), st.data())
+def test_limits_and_thresholds_are_exact(
+    asked: Points, held: Points, top: int, metric: str, data: st.DataObject
+) -> None:
+    """Points of a small grid, zeros and duplicates among them, or no point. Each limit is a similarity."""
     queries, corpus = (np.array(points, np.float32).reshape(-1, 2) for points in (asked, held))
+    alike = table(queries, corpus, metric)
+    limits = [data.draw(st.sampled_from(each)) if each else 0.0 for each in alike.tolist()]
+    threshold = data.draw(st.sampled_from([0.5, *alike.ravel().tolist()]))
 
-    assert searched(queries, corpus, top, metric) == by_loop(queries, corpus, top, metric)
+    expect(queries, corpus, metric, top, limits, threshold)
+    expect_pairs(corpus, metric, top, threshold)
+
+
+@pytest.mark.parametrize(
+    ("metric", "vector", "other", "value"),
+    [
+        ("cosine", [3, 4], [6, 8], 1.0),
+        ("cosine", [1, 0], [3, 4], 0.6),
+        ("cosine", [0, 0], [3, 4], 0.0),
+        ("cosine", [1, 2], [-2, -4], -1.0),
+        ("euclidean", [0, 0], [3, 4], -5.0),
+        ("euclidean", [7, 7], [7, 7], 0.0),
+    ],
+)
+def test_the_threshold_itself_is_reached_and_the_next_number_is_not(
+    metric: str, vector: list[int], other: list[int], value: float
+) -> None:
+    """Similarities that float64 holds exactly, or rounds as the literal is rounded."""
+    both = np.array([vector, other], np.float32)
+
+    assert [rows_of(*part) for part in pairs_reaching(both, value, metric)] == [[(0, 1, value)]]
+    assert [rows_of(*part) for part in pairs_reaching(both, math.nextafter(value, 9), metric)] == [[]]
 
 
 @few_and_many
 @every_metric
 @pytest.mark.parametrize("scale", [1e-30, 1e-9, 1.0, 1e18, 3e38])
-def test_the_length_of_rows_does_not_blind_the_blocks(
-    metric: str, scale: float, few: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_any_length(metric: str, scale: float, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Near both ends of float32, where products in it would vanish or overflow."""
     monkeypatch.setattr(search, "FEW_QUERIES", few)
     corpus = (normal_rows(40, 6).clip(-1, 1) * np.float64(scale)).astype(np.float32)
     queries = (normal_rows(3, 6, seed=1).clip(-1, 1) * np.float64(scale)).astype(np.float32)
+    limits = SIMILARITIES[metric](queries, corpus[:3])
 
-    assert searched(queries, corpus, 5, metric) == by_loop(queries, corpus, 5, metric)
+    expect(queries, corpus, metric, 5, limits.tolist(), float(limits[0]))
+    expect_pairs(corpus, metric, 5, float(limits[0]))
+
+
+@every_metric
+@pytest.mark.parametrize("sizes", [(1024, 1024), (37, 17)])
+def test_near_equal_rows(metric: str, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product of matrices cannot order them. They are the same from blocks of any size."""
+    monkeypatch.setattr(search, "ROWS_PER_BLOCK", sizes[0])
+    monkeypatch.setattr(of_pairs, "ROWS_PER_SEARCH", sizes[1])
+    corpus = np.tile(normal_rows(1, 64), (120, 1)) + normal_rows(120, 64, seed=1) * np.float32(1e-4)
+    corpus[7] *= 1000
+    queries = corpus[::40] + normal_rows(3, 64, seed=2) * np.float32(1e-5)
+    limits = SIMILARITIES[metric](queries, corpus[5:8])
+
+    expect(queries, corpus, metric, 15, limits.tolist(), float(limits[0]))
+    expect_pairs(corpus, metric, 15, float(limits[0]))
 
 
 @few_and_many
 @pytest.mark.parametrize("queries", [1, 3])
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize("starts", [(0, 40), (0, 7, 40)])
-@pytest.mark.usefixtures("small_blocks")
+@small_blocks
 def test_stored_rows_are_searched_like_their_vectors(
     kind: str, queries: int, starts: Sequence[int], few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,50 +180,19 @@ def test_stored_rows_are_searched_like_their_vectors(
     vectors = np.repeat(normal_rows(20, 6), 2, axis=0)
     vectors[:9] *= np.float32(1e-6)
     vectors[11] = 0.0
-    parts = []
+    parts: Any = []
     for part in (vectors[start:stop] for start, stop in pairwise(starts)):
         storage = Storage(kind, 6, scales_of(np.abs(part).max(axis=0)) if kind == "int8" else None)
         codes = storage.encode(part)
         parts.append(SimpleNamespace(count=len(part), storage=storage, codes=lambda codes=codes: codes))
-    corpus = StoredVectors(parts)
+    corpus, asked = StoredVectors(parts), normal_rows(queries, 6, seed=1)
 
     for metric in ("cosine", "dot"):
-        found = searched(normal_rows(queries, 6, seed=1), corpus, 5, metric)
+        found = Searcher(corpus, metric).nearest(asked, 5)
+        expected = Searcher(corpus[:], metric).nearest(asked, 5)
 
-        assert found == by_loop(normal_rows(queries, 6, seed=1), corpus[:], 5, metric)
+        assert rows_of(*found) == rows_of(*expected)
     assert np.array_equal(corpus.codes(slice(None)), np.concatenate([part.codes() for part in parts]))
-
-
-@every_metric
-def test_distant_rows_with_small_differences(metric: str) -> None:
-    """Differences in the fourth digit of long rows, and one row a thousand times as long as the others."""
-    corpus = normal_rows(1, 64) * 30 + normal_rows(300, 64, seed=1) * np.float32(1e-3)
-    corpus[7] *= 1000
-    queries = normal_rows(1, 64) * 30 + normal_rows(5, 64, seed=2) * np.float32(1e-3)
-
-    assert searched(queries, corpus, 20, metric) == by_loop(queries, corpus, 20, metric)
-
-
-@every_metric
-def test_block_sizes_do_not_matter(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Near-equal rows, which a product of matrices cannot order, come out the same from any blocks."""
-    corpus = np.tile(normal_rows(1, 64), (300, 1)) + normal_rows(300, 64, seed=1) * np.float32(1e-4)
-    queries = corpus[::40] + normal_rows(8, 64, seed=2) * np.float32(1e-5)
-    whole = searched(queries, corpus, 15, metric)
-
-    monkeypatch.setattr(search, "ROWS_PER_BLOCK", 37)
-
-    assert searched(queries, corpus, 15, metric) == whole
-    assert searched(queries[3:4], corpus, 15, metric) == whole[3:4]
-
-
-def test_the_block_of_queries_shrinks_with_top() -> None:
-    """The candidates kept are bounded, at one query at least."""
-    searcher = Searcher(normal_rows(5000, 2))
-
-    assert searcher.at_once(1) == searcher.at_once(1000) == search.QUERIES_PER_BLOCK
-    assert searcher.at_once(10_000) == searcher.at_once(5000) == search.MAX_CANDIDATES // 5000
-    assert Searcher(normal_rows(0, 2)).at_once(10) == search.QUERIES_PER_BLOCK
 
 
 @every_metric
@@ -152,8 +204,191 @@ def test_scikit_learn_finds_the_same(metric: str) -> None:
     name = "cosine" if metric == "dot" else metric
     theirs = NearestNeighbors(n_neighbors=10, metric=name, algorithm="brute")
     distances, places = theirs.fit(corpus.astype(np.float64)).kneighbors(queries.astype(np.float64))
-    found = Searcher(corpus, metric).nearest(queries, 10)
+    rows, similarities = Searcher(corpus, metric).nearest(queries, 10)
 
-    assert found.rows.tolist() == places.tolist()
+    assert rows.tolist() == places.tolist()
     expected = -distances if metric in ("euclidean", "manhattan") else 1 - distances
-    np.testing.assert_allclose(found.similarities, expected, atol=1e-6)
+    np.testing.assert_allclose(similarities, expected, atol=1e-6)
+
+
+@every_metric
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_few_rows(metric: str, n: int) -> None:
+    """An empty corpus gives each query an empty list; no query gives no list."""
+    expect(normal_rows(n, 3), normal_rows(0, 3), metric, 3, [0.0] * n, -100.0)
+    expect(normal_rows(n, 3), normal_rows(n, 3), metric, 3, [0.0] * n, -100.0)
+    expect_pairs(normal_rows(n, 3), metric, 3, -100.0)
+
+
+def test_the_block_of_queries_shrinks_with_top() -> None:
+    """The candidates kept are bounded, at one query at least."""
+    searcher = Searcher(normal_rows(5000, 2))
+
+    assert searcher.at_once(1) == searcher.at_once(1000) == search.QUERIES_PER_BLOCK
+    assert searcher.at_once(10_000) == searcher.at_once(5000) == search.MAX_CANDIDATES // 5000
+    assert Searcher(normal_rows(0, 2)).at_once(10) == search.QUERIES_PER_BLOCK
+
+
+def test_memory_does_not_grow_with_the_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All 319,600 pairs of 800 rows reach the threshold: they come in small parts."""
+    monkeypatch.setattr(search, "MAX_CANDIDATES", 1 << 12)
+    monkeypatch.setattr(search, "ROWS_PER_BLOCK", 128)
+    monkeypatch.setattr(of_pairs, "ROWS_PER_SEARCH", 128)
+    vectors = normal_rows(800, 4)
+    tracemalloc.start()
+    count = sum(len(part.left) for part in pairs_reaching(vectors, -1.0))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert count == 800 * 799 // 2
+    assert peak < 2_000_000  # the pairs themselves are 8 MB
+
+
+def test_the_search_ends_when_nothing_can_enter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once every place is taken by equal rows further up, the rows below are not looked at."""
+    monkeypatch.setattr(of_pairs, "FIRST_ROWS", 1)
+    monkeypatch.setattr(of_pairs, "ROWS_PER_SEARCH", 8)
+    vectors = normal_rows(80, 4)
+    vectors[11] = vectors[10]
+    vectors[60] = vectors[50]
+    seen: list[int] = []
+    pairs_of = of_pairs.later_pairs
+    monkeypatch.setattr(
+        of_pairs,
+        "later_pairs",
+        lambda searcher, start, least: seen.append(start) or pairs_of(searcher, start, least),
+    )
+
+    found = closest_pairs(vectors, 1)
+
+    assert rows_of(*found) == [(10, 11, 1.0)]
+    assert seen == [1, 9]
+
+
+@small_blocks
+@every_metric
+@pytest.mark.parametrize("n", [0, 1, 2, 31])
+def test_matrix_rows_make_the_matrix(metric: str, n: int) -> None:
+    """The blocks one under another are all similarities of all rows."""
+    vectors = normal_rows(n, 6)
+
+    blocks = list(matrix_rows(vectors, metric))
+
+    assert [block.shape[1] for block in blocks] == [n] * len(blocks)
+    found, expected = np.concatenate([np.empty((0, n), np.float32), *blocks]), table(vectors, vectors, metric)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@small_blocks
+def test_matrix_blocks_stay_small() -> None:
+    """No block of the matrix has more elements than allowed, unless one row has."""
+    assert {block.size for block in matrix_rows(normal_rows(20, 2))} == {40}
+    assert {block.size for block in matrix_rows(normal_rows(60, 2))} == {60}
+
+
+ROWS = 12
+EDGES = st.lists(
+    st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(0, ROWS - 1)), min_size=1, max_size=4),
+    max_size=9,
+)
+
+
+@given(EDGES)
+@example([[(row, row + 1)] for row in range(ROWS - 2, -1, -1)])
+def test_groups_are_the_connected_components(parts: list[list[tuple[int, int]]]) -> None:
+    """Compared with a loop that spreads the smallest row until nothing changes."""
+    first, found = list(range(ROWS)), np.arange(ROWS)
+    for pairs in parts:
+        found = connected(found, *np.array(pairs).T)
+    for _ in range(ROWS):
+        for pair in (pair for pairs in parts for pair in pairs):
+            smallest = min(first[each] for each in pair)
+            for each in pair:
+                first[each] = smallest
+
+    assert found.tolist() == first
+
+
+@pytest.fixture
+def bounded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bounds for a few rows, in blocks of 25. The list gets the number of axes of each search."""
+    made: list[int] = []
+
+    real = search.find_bounds
+
+    def find(*arguments: Any) -> search.Bounds | None:
+        found = real(*arguments)
+        made.append(0 if found is None else found[0].shape[1])
+        return found
+
+    monkeypatch.setattr(search, "COMPARED", 10)
+    monkeypatch.setattr(search, "VERIFY", 0.0)  # bounds are used although they exclude few pairs
+    monkeypatch.setattr(search, "find_bounds", find)
+    monkeypatch.setattr(search, "MANY_QUERIES", 1)
+    monkeypatch.setattr(search, "MANY_ROWS", 1)
+    monkeypatch.setattr(search, "ROWS_PER_BLOCK", 25)
+    return made
+
+
+def uneven_rows(count: int, width: int, seed: int) -> np.ndarray:
+    """Rows with most of their length in few directions, of lengths from 0 to 1e4; every third is repeated."""
+    random = np.random.default_rng(seed)
+    rotation = np.linalg.qr(random.standard_normal((width, width)))[0]
+    rows = random.standard_normal((count, width)) * 0.7 ** np.arange(width) @ rotation
+    rows[::3] = rows[1] + 0.03 * random.standard_normal((len(rows[::3]), width))
+    return (rows * 10.0 ** random.integers(-4, 5, (count, 1)) * (np.arange(count) != 4)[:, None]).astype(
+        "<f4"
+    )
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot"])
+@pytest.mark.parametrize("threshold", [0.5, 0.95, 0.999])
+@pytest.mark.parametrize("top", [1, 3000])
+def test_bounds_lose_no_pair(
+    bounded: list[int], metric: str, threshold: float, top: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They serve all limits of the closest pairs, too."""
+    monkeypatch.setattr(of_pairs, "FIRST_ROWS", 5)
+    monkeypatch.setattr(of_pairs, "ROWS_PER_SEARCH", 30)
+    corpus, queries = uneven_rows(100, 64, seed=1), uneven_rows(40, 64, seed=2)
+
+    expect(queries, corpus, metric, 5, [threshold] * 40, threshold)
+    expect_pairs(corpus, metric, top, threshold)
+    assert len(bounded) == 3
+    assert all(bounded)
+
+
+def test_a_bound_is_at_least_the_product() -> None:
+    rows = uneven_rows(200, 48, seed=3).astype(np.float64)
+    unit = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)).astype(np.float32)
+    axes = np.linalg.eigh(unit.T.astype(float) @ unit)[1][:, :-8:-1].astype(np.float32)
+    parts = search.reduced(unit, axes).astype(np.float64)
+
+    over = parts @ parts.T - unit.astype(np.float64) @ unit.astype(np.float64).T
+
+    assert over.min() >= 0
+    assert np.diag(over).max() < 1e-4  # of a row with itself the bound is exact
+
+
+def test_rows_without_main_directions_have_no_bounds(
+    bounded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "VERIFY", 15_000.0)
+
+    expect_pairs(normal_rows(150, 64), "cosine", 0, 0.3)
+    assert bounded == [0]
+
+
+def test_a_dense_block_is_computed_in_full(bounded: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Candidates by bounds are more than the pairs, and are not all verified."""
+    monkeypatch.setattr(search, "DENSE", 0.01)
+    verified = []
+    check = search.exact
+    monkeypatch.setattr(search, "exact", lambda *args: verified.append(len(args[3][0])) or check(*args))
+    corpus = uneven_rows(150, 64, seed=5)
+    count = sum(len(part.left) for part in pairs_reaching(corpus, 0.9))
+    alike = table(corpus, corpus, "cosine")
+
+    assert count == np.count_nonzero(np.triu(alike, 1) >= 0.9)
+    assert all(bounded)
+    assert sum(verified) == np.count_nonzero(alike >= 0.9)
