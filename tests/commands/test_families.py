@@ -136,20 +136,6 @@ def test_methods_with_a_head_a_decoder_or_other_views_learn(sentkit, folder, tmp
     assert np.isfinite(expected("out")).all()
 
 
-def test_an_export_is_read_by_both_libraries(sentkit, folder, tmp_path):
-    from sentence_transformers import SentenceTransformer
-
-    done = sentkit("export", "-m", folder, "--readout", "mean", "-o", "out")
-    assert done.code == 0
-    half = sentkit("export", "-m", folder, "--readout", "mean", "-o", "half", "--store", "float16")
-
-    assert half.code == 0
-    for name, atol in (("out", 1e-5), ("half", 2e-2)):
-        np.testing.assert_allclose(
-            SentenceTransformer(name, device="cpu").encode(TEXTS), expected(folder), rtol=0, atol=atol
-        )
-
-
 def test_an_adapter_is_added(sentkit, folder, family, tmp_path):
     from safetensors.torch import load_file, save_file
 
