@@ -19,13 +19,12 @@ from typing import Annotated, Any, Literal, NoReturn, ParamSpec
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from sentkit import __version__, completion
-from sentkit.console import Console
+from sentkit import __version__, completion, manual
+from sentkit.console import Console, close_bar
 from sentkit.errors import NoInputError, SentkitError
 from sentkit.escaping import without_secrets
-from sentkit.flag_values import closest_flag
-from sentkit.flags import help
-from sentkit.flags.rules import expand_flags
+from sentkit.flag_values import OF_CAT, closest_flag
+from sentkit.flags import expand_flags
 from sentkit.process import (
     INTERRUPTED,
     is_first_process,
@@ -88,6 +87,7 @@ def handle_errors(command: Callable[P, None], name: str) -> Callable[P, None]:
                 command(*args, **kwargs)
                 if sys.stdout is not None:
                     sys.stdout.flush()
+            close_bar()
         except BaseException as error:
             code = exit_code(error, console)
             if code is None:
@@ -131,19 +131,14 @@ def exit_code(error: BaseException, console: Console) -> int | None:
         console.error(f"{name}: {problem}" if name else problem, advice)
         return IO_FAILED
     if isinstance(error, Exception) and not isinstance(error, typer.Exit | typer.Abort):
-        return unexpected_error(error, console)
+        return report_bug(error, console)
     return None
 
 
-def unexpected_error(error: Exception, console: Console) -> int | None:
+def report_bug(error: Exception, console: Console) -> int | None:
     """Report a bug, unless the error replaced the exception of a signal."""
-    stopped = raised_signal()
-    if stopped is None:
-        return report_bug(error, console)
-    return exit_code(KeyboardInterrupt() if stopped == signal.SIGINT else SystemExit(), console)
-
-
-def report_bug(error: Exception, console: Console) -> int:
+    if (stopped := raised_signal()) is not None:
+        return exit_code(KeyboardInterrupt() if stopped == signal.SIGINT else SystemExit(), console)
     advice = "the traceback cannot be written to a temporary file"
     with contextlib.suppress(OSError):
         with tempfile.NamedTemporaryFile("w", prefix="sentkit-", suffix=".log", delete=False) as file:
@@ -174,7 +169,7 @@ def page_of(command: str) -> Path | None:
 
 def print_short_help(context: typer.Context, parameter: Any, given: bool) -> None:
     if given and not context.resilient_parsing:
-        typer.echo(help.short_help(context.command_path, context.command))
+        typer.echo(manual.short_help(context.command_path, context.command))
         context.exit()
 
 
@@ -197,8 +192,8 @@ class Helpful:
         """Write the text of `--help`, with the path of the man page."""
         listed = [each for each in self.params if not each.hidden]  # type: ignore[attr-defined]
         page = page_of(ctx.command_path)
-        manual = f"\n\nFull manual: man {shlex.quote(str(page))}" if page is not None else ""
-        formatter.write(help.long_help(ctx.command_path, self, listed) + manual + "\n")
+        last = f"\n\nFull manual: man {shlex.quote(str(page))}" if page is not None else ""
+        formatter.write(manual.long_help(ctx.command_path, self, listed) + last + "\n")
 
 
 class Command(Helpful, TyperCommand):
@@ -237,21 +232,7 @@ def sentkit(
         Shell, typer.Option("--show-completion", help="Show the completion script and exit.")
     ] = None,
 ) -> None:
-    """Sentence embeddings as small commands that read and write rows.
-
-    \b
-    Examples:
-      printf 'a cat\\na dog\\n' | sentkit encode | sentkit score
-      sentkit encode pairs.jsonl -m CHECKPOINT | sentkit score --gold score
-      sentkit encode titles.txt -o titles.safetensors
-      sentkit inspect titles.safetensors
-
-    \b
-    Exit codes: 0 success, 1 check failed (score, diff, check, report, inspect),
-    2 wrong usage, 65 bad data, no rows or two spaces, 66 input or model not found,
-    69 device or hub not available, 70 bug in sentkit, 73 cannot create, 74 cannot
-    read or write, 75 stopped and saved, 129, 130 and 143 stopped by a signal.
-    """
+    """Sentence embeddings as small commands that read and write rows."""
     if version:  # from the metadata of the packages: importing torch takes a second
         typer.echo(f"sentkit {__version__}")
         typer.echo(" ".join(f"{name} {version_of(name)}" for name in ("torch", "transformers", "tokenizers")))
@@ -270,7 +251,7 @@ def sentkit(
 def help_alone(context: typer.Context) -> None:
     """Without a subcommand, print the help and exit with 2."""
     if context.invoked_subcommand is None:
-        typer.echo(help.short_help(context.command_path, context.command), err=True)
+        typer.echo(manual.short_help(context.command_path, context.command), err=True)
         raise typer.Exit(2)
 
 
@@ -321,6 +302,10 @@ def status(arguments: list[str]) -> int:
                 known = [name for each in context.command.params for name in each.opts if name[0] == "-"]
                 right = closest_flag(wrong, known)
                 message = f"no such option: {wrong}" + (f"; did you mean {right}?" if right else "")
+                then = {"files": command, "texts": f"{command} TEXT -"}
+                reader = next((then[each.name] for each in context.command.params if each.name in then), None)
+                if wrong in OF_CAT and reader:
+                    message = f"no such option: {wrong}; use sentkit cat FILE {wrong} ... | sentkit {reader}"
             advice = f"see: {' '.join(['sentkit', *command.split(), '--help'])}"
             Console(command).error(f"{message[:1].lower()}{message[1:].rstrip('.')}", advice)
             return int(getattr(error, "exit_code", 2))

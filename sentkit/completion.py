@@ -26,7 +26,7 @@ def readouts() -> Iterable[str]:
 
 
 def templates() -> Iterable[str]:
-    from sentkit.formats.checkpoints.templates import TEMPLATES
+    from sentkit.formats.checkpoints.readout import TEMPLATES
 
     return TEMPLATES
 
@@ -77,7 +77,10 @@ def answer(shell: str, program: Any, words: Sequence[str]) -> str:
     whole = before[:-1] if before[-1:] and before[-1].startswith("-") else before  # without a flag alone
     context = _resolve_context(program, {}, "sentkit", whole[1:] if ours else whole)
     place, start = _resolve_incomplete(context, before, last)
-    items = [(each.value, first_line(each.help)) for each in place.shell_complete(context, start)]
+    items = [
+        (each.value, (each.help or "").strip().partition("\n")[0])
+        for each in place.shell_complete(context, start)
+    ]
     if place is program and not ours and "help".startswith(start):
         items.append(("help", "Show the help of a command."))
     if last.startswith("-") and last != start:  # --flag=start
@@ -102,28 +105,22 @@ def joined(words: Sequence[str]) -> list[str]:
     return words_joined if words[-1] != "=" else [*words_joined, ""]
 
 
-def first_line(text: str | None) -> str:
-    return (text or "").strip().partition("\n")[0]
-
-
 def install(shell: str) -> list[Path]:
     """Install the script of a shell; return the files that were written or extended."""
-    home = Path.home()
+    home, variables = Path.home(), os.environ
     if shell == "fish":
-        settings = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
-        return [written(settings / "fish/completions/sentkit.fish", SCRIPTS[shell].read_text())]
-    data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local/share")
-    script = written(data / f"sentkit/completion.{shell}", SCRIPTS[shell].read_text())
-    start = home / ".bashrc" if shell == "bash" else Path(os.environ.get("ZDOTDIR") or home) / ".zshrc"
+        script = Path(variables.get("XDG_CONFIG_HOME") or home / ".config", "fish/completions/sentkit.fish")
+    else:
+        data = variables.get("XDG_DATA_HOME") or home / ".local/share"
+        script = Path(data, f"sentkit/completion.{shell}")
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text(SCRIPTS[shell].read_text())
+    if shell == "fish":
+        return [script]
+    start = home / ".bashrc" if shell == "bash" else Path(variables.get("ZDOTDIR") or home, ".zshrc")
     line = f"source {shlex.quote(str(script))}"
     before = start.read_text() if start.exists() else ""
     if line not in before.splitlines():
         with start.open("a") as file:
             file.write(("" if before.endswith("\n") or not before else "\n") + line + "\n")
     return [script, start]
-
-
-def written(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from sentkit import model as models
 from sentkit.errors import UsageError
-from sentkit.model.encoding import Encoder as LoadedEncoder
+from sentkit.model.encoding import Tally, TokenEncoder
 from sentkit.model.query_encoder import encode_list, prepare_list
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.groups import Tally
 from sentkit.model.text.tokens import TextTokenizer, WindowOptions
 
 
@@ -63,14 +62,14 @@ class Encoder:
             raise UsageError(f'on_truncate is "{on_truncate}", expected "warn" or "window"')
         elif window is not None or stride is not None:
             raise UsageError('window and stride need on_truncate="window"')
-        self._loaded: LoadedEncoder | None = None
+        self._loaded: TokenEncoder | None = None
         self._loading = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _make, self.arguments
 
     @property
-    def loaded(self) -> LoadedEncoder:
+    def loaded(self) -> TokenEncoder:
         with self._loading:  # threads share the weights
             if self._loaded is None:
                 self._loaded = self.model.encoder()

@@ -36,6 +36,7 @@ FLAGS_OF_OTHERS = {  # names in other programs -> our flags; a command has one o
     "chunks": ("on-truncate",),
     "n-init linkage min-cluster-size beams num-beams temperature top-p max-new-tokens": ("set",),
 }
+OF_CAT = ("--from", "--quoting", "--max-line", "--files-from", "--partial")  # how it reads unusual input
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 

@@ -1,4 +1,4 @@
-"""The process: its standard streams, signals, threads and end. Imports little more than Python has loaded."""
+"""The process: its standard streams, threads, signals and end. Imports little more than Python has loaded."""
 
 import contextlib
 import io
@@ -7,17 +7,19 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from sentkit.errors import UsageError
+from sentkit.errors import SentkitError, UsageError
 
 INTERRUPTED = 130
 STDIN, STDOUT, STDERR = 0, 1, 2
 AGAIN = 0.01  # seconds
 UNWINDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOPPING = (*UNWINDING, signal.SIGUSR1, signal.SIGUSR2)  # after a step of a training, or a block
+RESUME = "the same command with --resume continues"
 # The variables of OpenMP (torch, scikit-learn) and of the BLAS of numpy and torch.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # of CUDA, of CUDA in Windows, of ROCm
@@ -204,22 +206,18 @@ def cgroup_quota(root: str = "/") -> float:
         _, controllers, path = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):
             continue
-        mount = f"{root}sys/fs/cgroup{'/cpu' if controllers else ''}"
-        parts = path.strip("/").split("/")
-        for depth in range(len(parts) + 1):
-            folder = "/".join([mount, *parts[:depth]])
-            limits = " ".join(lines_of(f"{folder}/cpu.max"))  # version 2: quota or "max", and period
-            if controllers:
-                limits = " ".join(
-                    line for name in ("quota", "period") for line in lines_of(f"{folder}/cpu.cfs_{name}_us")
-                )
-            quota, _, period = limits.partition(" ")
-            if quota.isdecimal() and period.isdecimal():  # version 1: -1 without a quota
-                least = min(least, int(quota) / int(period))
+        # Version 2: quota or "max", and period. Version 1: -1 without a quota.
+        names = ("cfs_quota_us", "cfs_period_us") if controllers else ("max",)
+        folder = Path(root, "sys/fs/cgroup", "cpu" if controllers else "")
+        for part in ("", *path.strip("/").split("/")):
+            folder /= part
+            limits = " ".join(line for name in names for line in lines_of(folder / f"cpu.{name}")).split()
+            if len(limits) == 2 and all(map(str.isdecimal, limits)):
+                least = min(least, int(limits[0]) / int(limits[1]))
     return least
 
 
-def lines_of(path: str) -> Iterator[str]:
+def lines_of(path: str | Path) -> Iterator[str]:
     with contextlib.suppress(OSError):
         yield from map(str.strip, Path(path).read_text().splitlines())
 
@@ -242,3 +240,80 @@ def leave(code: int) -> NoReturn:
             if stream is not None:
                 stream.flush()
     os._exit(code)
+
+
+class Stopped(SentkitError):
+    """Stopped by a signal, after saving."""
+
+    exit_code = 75
+
+
+class Aborted(SentkitError):
+    """Interrupted by a second Ctrl-C, without saving."""
+
+    exit_code = INTERRUPTED
+
+
+class Interrupted(BaseException):
+    """A requested stop in a loop without a state to save. Handlers of an Exception must not catch it."""
+
+
+class Stop:
+    """A requested stop after the current step of a training, or block of a vector folder."""
+
+    def __init__(self, notice: Callable[[], None] = lambda: None, grace: float | None = None) -> None:
+        self.notice, self.grace = notice, grace  # seconds from the request to an interruption; None: no limit
+        self.requested = False
+        self.interrupting = False  # raise in the signal handler, because a blocked read does not poll
+        self.interrupts = 0  # number of Ctrl-C signals
+
+    def poll(self) -> None:
+        if self.requested:
+            raise Interrupted
+
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """A signal inside this context stops the command at once, because there is no state to save yet."""
+        try:
+            self.poll()
+            self.interrupting = True
+            yield
+        except Interrupted as error:
+            advice = "to start again, run the same command with --resume"
+            raise Stopped("stopped before the first step", advice=advice) from error
+        finally:
+            self.interrupting = False
+
+    def request(self, number: int, frame: FrameType | None) -> None:
+        """Process a signal."""
+        self.requested = True
+        if number == signal.SIGINT:
+            self.interrupts += 1
+            if self.interrupts > 1:
+                signal.signal(signal.SIGINT, signal.SIG_DFL)  # a third one kills the process
+                raise KeyboardInterrupt
+        if self.interrupting or number == signal.SIGALRM:
+            raise Interrupted
+        if self.grace is not None:
+            signal.setitimer(signal.ITIMER_REAL, self.grace)
+        if number == signal.SIGINT:
+            self.notice()
+
+
+@contextlib.contextmanager
+def handle_signals(notice: Callable[[], None] = lambda: None, grace: float | None = None) -> Iterator[Stop]:
+    """Signals inside this context request a stop. `notice` reports the first Ctrl-C; a second one exits.
+
+    If the context does not end within `grace` seconds, it is interrupted. Signals that the parent process
+    ignores stay ignored.
+    """
+    stop = Stop(notice, grace)
+    signals = STOPPING if grace is None else (*STOPPING, signal.SIGALRM)
+    before = {number: signal.signal(number, stop.request) for number in signals if heeded(number)}
+    try:
+        yield stop
+    finally:
+        if grace is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, previous in before.items():
+            signal.signal(number, previous)

@@ -219,7 +219,7 @@ def padded(rows):
 
 def write_affine(path, kernel, bias, note):
     """Write a transform; `note` contains the kind, and the `_emb` of the fitted vectors."""
-    from sentkit.formats.vectors.safetensors_header import write_arrays
+    from sentkit.formats.vectors.tensors import write_arrays
 
     write_arrays(path, {"kernel": kernel, "bias": bias}, {"sentkit": json.dumps(note)})
 

@@ -4,8 +4,8 @@ import ast
 
 import pytest
 
+from sentkit import manual
 from sentkit.cli import program
-from sentkit.flags import help
 from support import ROOT
 
 
@@ -25,7 +25,7 @@ FILES = 265
 
 @pytest.mark.parametrize("path", COMMANDS)
 def test_the_short_help_fits_on_a_screen(path):
-    lines = help.short_help(path, COMMANDS[path]).splitlines()
+    lines = manual.short_help(path, COMMANDS[path]).splitlines()
 
     assert len(lines) <= 30
     assert max(map(len, lines)) <= 80
@@ -33,9 +33,9 @@ def test_the_short_help_fits_on_a_screen(path):
 
 @pytest.mark.parametrize("path", COMMANDS)
 def test_the_long_help_has_little_prose(path):
-    text, command = help.parse_help(COMMANDS[path].help), COMMANDS[path]
-    lines = help.long_help(path, command, command.params).splitlines()
-    start = len(text.examples) + len([*help.usage(path, command, text)]) + 1
+    text, command = manual.help_of(path, COMMANDS[path].help), COMMANDS[path]
+    lines = manual.long_help(path, command, command.params).splitlines()
+    start = len(manual.opening(path, command, text))
     prose = lines[start : next(n for n, line in enumerate(lines) if n > start and line.endswith(":"))]
 
     assert len(lines) + 2 <= 75  # 2: the path of the man page
@@ -47,7 +47,7 @@ def test_the_long_help_has_little_prose(path):
 def test_every_flag_of_the_headings_exists():
     known = {name for each in LEAVES.values() for parameter in each.params for name in parameter.opts}
 
-    assert help.HEADING_OF.keys() <= known
+    assert manual.HEADING_OF.keys() <= known
 
 
 def test_the_number_of_commands_and_slots():

@@ -69,25 +69,13 @@ def test_values_are_offered(words, expected):
     assert offered(*words) == expected
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("encode", ""),
-        ("encode", "-o", ""),
-        ("encode", "-m", "n"),
-        ("encode", "--", "--re"),
-        ("train", "simcse", ""),
-        ("train", "simcse", "--preset", "none"),
-        ("train", "--set", ""),
-        ("nothing", "--re"),
-        ("encode", "--nothing", "x"),
-        ("encode", "--nothing=x"),
-        (),
-    ],
-)
-def test_nothing_else_is_offered(words):
+def test_nothing_else_is_offered():
     """The shell then completes names of files."""
-    assert [each for each in offered(*words) if words] == []
+    lines = ("encode ", "encode -o ", "encode -m n", "encode -- --re", "train simcse ", "train --set ")
+    lines += ("train simcse --preset none", "nothing --re", "encode --nothing x", "encode --nothing=x")
+
+    assert {line: found for line in lines if (found := offered(*line.split(" ")))} == {}
+    assert completion.answer("fish", program, [])
 
 
 def test_bash_splits_words_at_colons_and_equals_signs():
@@ -163,37 +151,33 @@ LINES = [
 ]
 
 
-@needs("bash")
+def install(shell):
+    done = subprocess.run(["sentkit", "--install-completion", shell], check=True, capture_output=True)
+    return done.stdout.decode()
+
+
 @pytest.mark.parametrize(("line", "expected"), LINES)
-def test_bash_completes(home, line, expected):
+@pytest.mark.parametrize(
+    ("shell", "options", "setting"),
+    [
+        pytest.param("bash", ["--noprofile", "-i"], "", marks=needs("bash")),
+        pytest.param("zsh", ["-i"], "; unsetopt zle_bracketed_paste", marks=needs("zsh")),
+    ],
+)
+def test_a_shell_completes(home, shell, options, setting, line, expected):
     (home / "titles.txt").touch()
-    install = subprocess.run(
-        ["sentkit", "--install-completion", "bash"], check=True, capture_output=True, text=True
-    )
-    rc = home / ".bashrc"
-    rc.write_text(f"cd {shlex.quote(str(home))}; PS1='READY> '\n{rc.read_text()}")
-    on_screen(["bash", "--noprofile", "-i"], line + "\t", expected)
+    told, rc = install(shell), home / f".{shell}rc"
+    rc.write_text(f"cd {shlex.quote(str(home))}; PS1='READY> '{setting}\n{rc.read_text()}")
+    on_screen([shell, *options], line + "\t", expected)
 
-    assert str(rc) in install.stdout
-
-
-@needs("zsh")
-@pytest.mark.parametrize(("line", "expected"), LINES)
-def test_zsh_completes(home, line, expected):
-    (home / "titles.txt").touch()
-    subprocess.run(["sentkit", "--install-completion", "zsh"], check=True, capture_output=True)
-    rc = home / ".zshrc"
-    rc.write_text(
-        f"cd {shlex.quote(str(home))}; PS1='READY> '; unsetopt zle_bracketed_paste\n{rc.read_text()}"
-    )
-    on_screen(["zsh", "-i"], line + "\t", expected)
+    assert str(rc) in told
 
 
 @needs("fish")
 @pytest.mark.parametrize(("line", "expected"), LINES)
 def test_fish_completes(home, line, expected):
     (home / "titles.txt").touch()
-    subprocess.run(["sentkit", "--install-completion", "fish"], check=True, capture_output=True)
+    install("fish")
     done = subprocess.run(
         ["fish", "-c", f"complete -C {shlex.quote(line)}"],
         cwd=home,

@@ -16,10 +16,9 @@ import numpy as np
 import pytest
 import typer
 
-from sentkit import manual
-from sentkit.cli import GROUPS, app, every_command
+from sentkit.cli import GROUPS, app, every_command, program
 from sentkit.errors import UsageError
-from sentkit.manual import examples_of, pages
+from sentkit.manual import PAGES, help_of, pages
 from sentkit.papers import PAPERS
 from sentkit.reports.suites import STS, published
 from sentkit.training.catalogue import load
@@ -43,8 +42,7 @@ OF_PAPERS = {paper.key: f"sentkit/papers/{paper.folder}/README.md" for paper in 
 DOCUMENTS |= {name: (ROOT / name).read_text() for name in OF_PAPERS.values()}
 README = DOCUMENTS["README.md"]
 SYSTEMS = [json.loads(line) for line in (ROOT / "examples/systems.jsonl").open()]
-HELP = {name: command.__doc__ for name, command in every_command().items()}
-HELP |= {name: module.__doc__ for name, module in GROUPS.items()}
+HELP = {name: help_of(f"sentkit {name}", "") for name in (*every_command(), *GROUPS)}
 PAIRS = [
     ("a man plays a guitar", "someone makes music", 3.5, "music"),
     ("a cat sleeps", "a kitten is asleep", 4.5, "animals"),
@@ -153,7 +151,7 @@ def workplace(furnished, tmp_path):
 
 def test_the_committed_man_pages_are_the_generated_ones():
     """After a change of a flag: python -m sentkit.manual man"""
-    generated = pages()
+    generated = pages(program)
 
     assert [name for name, page in generated.items() if (ROOT / "man/man1" / name).read_text() != page] == []
 
@@ -176,7 +174,7 @@ def test_a_man_page_fits_into_80_columns(page):
 def test_every_page_of_text_belongs_to_a_command():
     names = {f"{name.replace(' ', '-')}.txt" for name in HELP}
 
-    assert {file.name for file in manual.PAGES.iterdir()} <= names | {"sentkit.txt", "all-pages.txt"}
+    assert {file.name for file in PAGES.iterdir()} == names | {"sentkit.txt", "all-pages.txt"}
 
 
 def test_every_man_page_is_installed():
@@ -185,7 +183,7 @@ def test_every_man_page_is_installed():
     files = [path.relative_to(ROOT / "man") for path in (ROOT / "man").rglob("*") if path.is_file()]
 
     assert build["shared-data"] == {"man": "share/man"}
-    assert {path.name for path in files if path.suffix == ".1"} == set(pages())
+    assert {path.name for path in files if path.suffix == ".1"} == set(pages(program))
     assert all(path.parent.name == f"man{path.suffix[1:]}" for path in files)
 
 
@@ -207,10 +205,10 @@ def checkout(tmp_path):
     programs = tmp_path / "checkout/.venv/bin"
     programs.mkdir(parents=True)
     (programs / "activate").write_text(f'PATH="{programs}:$PATH"\n')
-    with forking(tmp_path / "checkout") as program:
+    with forking(tmp_path / "checkout") as forked:
         for name, line in {
-            "python": f'[ "$2" = pip ] || exec {shlex.join(python_of(program))} "$@"',
-            "sentkit": f'exec {shlex.join(program)} "$@"',
+            "python": f'[ "$2" = pip ] || exec {shlex.join(python_of(forked))} "$@"',
+            "sentkit": f'exec {shlex.join(forked)} "$@"',
         }.items():
             (programs / name).write_text(f"#!/bin/sh\n{line}\n")
             (programs / name).chmod(0o755)
@@ -290,7 +288,12 @@ def cut(line):
 
 
 @pytest.mark.parametrize(
-    ("name", "line"), [(name, line) for name, text in HELP.items() for line in examples_of(name, text)]
+    ("name", "line"),
+    [
+        (name, line)
+        for name, text in HELP.items()
+        for line in [*text.examples, *"\n".join(text.sections.get("EXAMPLES", [])).splitlines()]
+    ],
 )
 def test_an_example_of_the_help_runs(name, line, workplace, execute):
     if name.startswith("plot") and " -o " in line:
@@ -514,7 +517,7 @@ def text_of(picture):
 @pytest.mark.parametrize(("code", "requeued"), [(0, False), (65, False), (75, True)])
 def test_the_job_script_of_train_requeues_a_saved_run(code, requeued, tmp_path):
     """`srun` is a stand-in that exits with the code of train; `scontrol` is one that reports its use."""
-    clusters = manual.text_of("sentkit train", HELP["train"])[1]["CLUSTERS"]
+    clusters = HELP["train"].sections["CLUSTERS"]
     script = next(text for text in clusters if text.startswith("#!"))
     for name, body in {"srun": f"exit {code}", "scontrol": 'echo "$@"'}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
@@ -560,7 +563,7 @@ def test_the_job_array_of_a_sweep_makes_the_runs_of_its_table(workplace, execute
 
 def test_the_job_array_of_report_fills_the_folder_of_results(workplace, execute):
     """`srun` is a stand-in. The last command adds no result, and has the bytes of a report of its own."""
-    clusters = manual.text_of("sentkit report", HELP["report"])[1]["CLUSTERS"]
+    clusters = HELP["report"].sections["CLUSTERS"]
     script = next(text for text in clusters if text.startswith("#!"))
     (workplace / "job.sh").write_text(script)
     (workplace / "srun").write_text('#!/bin/sh\nexec "$@"\n')

@@ -15,8 +15,7 @@ from safetensors.numpy import load_file
 
 from sentkit.reports.suites import published
 from sentkit.training.catalogue import METHODS
-from sentkit.training.recipe import check_widths
-from sentkit.training.settings import build
+from sentkit.training.settings import build, check_widths
 from support import PAIRS, ROOT, SMALL, TEXTS, copy_tokenizer, in_jsonl
 
 EXAMPLES = ROOT / "examples"

@@ -8,7 +8,7 @@ from running import MissingError, run, sentkit
 from systems import ENTRIES, VIEWS
 
 from sentkit.console import Console
-from sentkit.flags.plots import PlotFlags
+from sentkit.flags.options import PlotFlags
 from sentkit.plots.picture import Picture
 from sentkit.reports.suites import find_test_sets
 

@@ -3,17 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from sentkit.console import Console
-from sentkit.flags import options
+from sentkit.flags import Range, options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Range
 
 if TYPE_CHECKING:
     from sentkit.augment.catalogue import RequestedOperation
-    from sentkit.augment.operations import Chain
     from sentkit.formats.rows.block import Row
+    from sentkit.formats.rows.kinds import Sentence, VariantRows
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.formats.rows.variants import Sentence, VariantRows
 
     Others = Callable[[Row], Sequence[str]]  # the texts that may replace a row
 
@@ -34,15 +31,6 @@ def augment(
 ) -> None:
     """Make variants of sentences.
 
-    \b
-    Examples:
-      sentkit augment titles.txt --op delete=0.3
-      sentkit augment titles.txt --op synonym --synonyms thesaurus.jsonl
-      sentkit augment reviews.jsonl --op same-label=label
-      sentkit augment pairs.jsonl --replace --field text=text_a --op swap
-
-    Most used: [FILE]... --op --views --synonyms --replace --seed -o
-
     Flags:
       --op NAME[=VALUE]: An operation; several run one after another.
       --views N: Number of variants of each sentence, one row each.
@@ -55,20 +43,15 @@ def augment(
     from sentkit.augment.catalogue import Materials, check_flags, parse_operations
     from sentkit.augment.operations import Chain
     from sentkit.formats.lexicons.thesaurus import read_synonyms
-    from sentkit.formats.rows.variants import VariantRows
+    from sentkit.formats.rows.kinds import VariantRows
     from sentkit.formats.vectors.store import common_fields
 
     console = run.console("augment")
     operations = parse_operations(op or [])
-    others = {"--synonyms": synonyms or None, "--paraphrases": paraphrases}
-    check_flags(operations, {**others, "--mark": mark, "--key": key}, views)
+    reads = {"--synonyms": synonyms or None, "--paraphrases": paraphrases}
+    check_flags(operations, {**reads, "--mark": mark, "--key": key}, views)
     output.check_rows()
-    with row_flags.open(
-        console,
-        output,
-        known=("text",),
-        reads={"--synonyms": synonyms, "--paraphrases": paraphrases},
-    ) as inputs:
+    with row_flags.open(console, output, known=("text",), reads=reads) as inputs:
         fields = common_fields(inputs)
         rows = VariantRows(fields.get("text", "text"), replace=replace)
         materials = Materials(mark, read_synonyms(synonyms) if synonyms else {})
@@ -80,8 +63,16 @@ def augment(
             found = inputs.read(lambda row: (rows.read(row), texts(row)))
         with output.open() as out:
             for sentence, candidates in found:
-                out.write(vary(sentence, rows, chain, views, candidates))
-    report_totals(chain, rows, console)
+                for view in range(views):
+                    numbers = (*sentence.views, view)
+                    variant, notes = chain.vary(sentence.text, numbers, sentence.operations, candidates)
+                    out.write(rows.line(sentence, variant, {"seed": seed, "view": view, "ops": notes}))
+    for step, left in zip(chain.steps, chain.left, strict=True):
+        if left:
+            console.warn(f"{step.name} did not change {left} of {chain.texts} texts")
+    if rows.with_vectors:
+        warning = f"{rows.with_vectors} rows contain vectors of the original texts"
+        console.warn(f"{warning}; to replace them, use sentkit encode --replace")
 
 
 def other_texts(
@@ -112,25 +103,3 @@ def with_same_label(
         own.setdefault(sentence.text, len(own))
     texts = {name: list(own) for name, own in places.items()}
     return ((sentence, Others(texts[name], places[name][sentence.text])) for sentence, name in found)
-
-
-def vary(
-    sentence: "Sentence", rows: "VariantRows", chain: "Chain", views: int, others: Sequence[str]
-) -> bytes:
-    """The rows of a sentence's variants."""
-    lines = []
-    for view in range(views):
-        variant, notes = chain.vary(sentence.text, (*sentence.views, view), sentence.operations, others)
-        run = {"seed": chain.seed, "view": view, "ops": notes}
-        lines.append(rows.line(sentence, variant, run))
-    return b"".join(lines)
-
-
-def report_totals(chain: "Chain", rows: "VariantRows", console: Console) -> None:
-    """Warn about unchanged texts and outdated vectors, which are hard to see in the output."""
-    for step, left in zip(chain.steps, chain.left, strict=True):
-        if left:
-            console.warn(f"{step.name} did not change {left} of {chain.texts} texts")
-    if rows.with_vectors:
-        warning = f"{rows.with_vectors} rows contain vectors of the original texts"
-        console.warn(f"{warning}; to replace them, use sentkit encode --replace")

@@ -1,5 +1,6 @@
 """`sentkit build-entries`: a vector for every entry of a dictionary."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,14 +12,10 @@ from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
 
 if TYPE_CHECKING:
-    from sentkit.formats.checkpoints.folders import Checkpoint
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.rows.rows import Rejects
-    from sentkit.model.reading import Reading
-    from sentkit.model.text.groups import Done
+    from sentkit.model.encoding import RowGroup
     from sentkit.model.text.tokenizer import OneToken
-    from sentkit.model.transformer.encoder import TransformerEncoder
-    from sentkit.transforms.averages import Averages
 
 
 def build_entries(
@@ -34,50 +31,36 @@ def build_entries(
 ) -> None:
     """Average the vectors of the definitions of each entry.
 
-    \b
-    Examples:
-      sentkit build-entries words.tsv -m BASE --readout cls -o entries.safetensors
-      sentkit build-entries dict.jsonl --field entry=word --words-only -o w.jsonl
-
-    Most used: [FILE]... -m --readout --words-only --field -o
-
-    A row has "entry", a word or a phrase, and "definition". Other fields are dropped.
-    The rows of an entry may be anywhere in the files. The output has one row per entry,
-    in the order of their first rows, with "entry", "definitions" (their number) and
-    "embedding", the average of the vectors of its definitions. Every definition counts
-    the same, regardless of length. --max-length is that of the model by default. The
-    vectors are of the space of `sentkit encode` with the same readout, so the averages
-    can be compared with its vectors.
-
-    The command needs 8 bytes of memory for each number of each entry (0.9 GB for
-    150,000 entries of 768 numbers), regardless of the number of definitions.
-
     Flags:
       --words-only: Leave out entries that are not a single token of the model.
     """
     from sentkit.formats.checkpoints.folders import read_checkpoint
+    from sentkit.formats.files import readable
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.vectors.store import common_fields
-    from sentkit.model.encoding import encode_groups
-    from sentkit.model.text.groups import Tally, prepare
+    from sentkit.model.encoding import Tally, encode_groups, tokenized_groups
+    from sentkit.model.reading import most_tokens, plan_reading
     from sentkit.model.text.tokenizer import OneToken
     from sentkit.model.transformer.encoder import TransformerEncoder
-    from sentkit.transforms.averages import Averages
 
     console = run.console("build-entries")
-    progress, tally = RowProgress(console), Tally()
+    tally = Tally()
     checkpoint = read_checkpoint(model)
-    plan = plan_entries(checkpoint, reading)
+    # The default length is the maximum of the encoder, not that of the checkpoint.
+    length = reading.max_length or most_tokens(checkpoint.config, checkpoint.config_file)
+    plan = plan_reading(checkpoint, replace(reading, max_length=length).options())
+    if len(plan.readouts) > 1:
+        raise UsageError("build-entries accepts only one readout; --readout has several")
     report_loading(checkpoint.name, plan.notes(checkpoint.name), console)
     output.form().check(output.path)
     output.check_creatable()
     with row_flags.open(
         console, output, known=EntryParser.FIELDS, reads={"-m": options.model_paths(model)}
     ) as inputs:
-        progress.share = inputs.meter.share
+        progress = RowProgress(console, inputs=inputs)
         parser = EntryParser(common_fields(inputs))
         rows, words = inputs.blocks(parser), OneToken(plan.tokenizer, parser.entry)
-        groups = prepare(
+        groups = tokenized_groups(
             words.among(rows) if words_only else rows,
             plan.tokenizer,
             inputs.rejects,
@@ -85,45 +68,43 @@ def build_entries(
         )
         encoder = TransformerEncoder(checkpoint, plan, device=machine.device, precision=machine.precision)
         report_spaces(encoder, console)
-        averages = Averages(encoder.width)
+        sums, counts = dict[str, Any](), Counter[str]()
         for group in encode_groups(groups, encoder, encoder.budget):
-            add(group, parser, averages, inputs.rejects)
+            add(group, parser, sums, counts, inputs.rejects)
             progress.skipped = words.left_out
             progress.add(len(group.rows), tally.add(group))
-        if not averages:
+        if not sums:
             warn_left_out(words, console)
             raise NoRowsError(inputs.paths)
-    progress.done()
     warn_left_out(words, console)
     report_work(tally, encoder, progress)
-    write_entries(
-        averages,
-        output,
-        spec_of(encoder, definitions=tally.rows, words_only=words_only),
-    )
+    note = {  # for the training of another model on the entries
+        "definitions": tally.rows,
+        "words_only": words_only,
+        "family": checkpoint.config.get("model_type"),
+        "parents": [readable(name) for name in (checkpoint.name, *checkpoint.parents)],
+    }
+    write_entries(sums, counts, output, {**encoder.specs[0].full, "entries": note})
 
 
-def plan_entries(checkpoint: "Checkpoint", flags: options.ReadoutFlags) -> "Reading":
-    """Plan a single readout. The default length is the maximum of the encoder, not that of the checkpoint."""
-    from sentkit.model.reading import most_tokens, plan_reading
-
-    length = flags.max_length or most_tokens(checkpoint.config, checkpoint.config_file)
-    reading = plan_reading(checkpoint, replace(flags, max_length=length).options())
-    if len(reading.readouts) > 1:
-        raise UsageError("build-entries accepts only one readout; --readout has several")
-    return reading
-
-
-def add(group: "Done", parser: "EntryParser", averages: "Averages", rejects: "Rejects") -> None:
-    """Add the vector of each definition to the average of its entry."""
+def add(
+    group: "RowGroup",
+    parser: "EntryParser",
+    sums: dict[str, Any],
+    counts: Counter[str],
+    rejects: "Rejects",
+) -> None:
+    """Add the vector of each definition to the sum of its entry, in float64."""
     from sentkit.formats.vectors.sinks import refuse_not_finite
 
     [vectors] = group.vectors  # (n, 1, d), of the only readout
     refuse_not_finite(group.rows, vectors)
-    for places in rejects.sift(group.rows):
+    for places in rejects.good_places(group.rows):
         own = group.take(places)
         for row, vector in zip(own.rows, own.vectors[0], strict=True):
-            averages.add(parser.entry(row), vector[0])
+            name = parser.entry(row)
+            sums[name] = sums.get(name, 0.0) + vector[0].astype("f8")
+            counts[name] += 1
 
 
 def warn_left_out(words: "OneToken", console: Console) -> None:
@@ -131,21 +112,13 @@ def warn_left_out(words: "OneToken", console: Console) -> None:
         console.warn(f"{words.left_out} of {words.rows} rows skipped: the entry is not a single token")
 
 
-def spec_of(encoder: "TransformerEncoder", *, definitions: int, words_only: bool) -> dict[str, Any]:
-    """The origin of the entries, for the training of another model on them."""
-    from sentkit.formats.files import readable
-
-    checkpoint = encoder.checkpoint
-    note = {
-        "definitions": definitions,
-        "words_only": words_only,
-        "family": checkpoint.config.get("model_type"),
-        "parents": [readable(name) for name in (checkpoint.name, *checkpoint.parents)],
-    }
-    return {**encoder.specs[0].full, "entries": note}
-
-
-def write_entries(averages: "Averages", output: options.VectorOutputFlags, spec: Mapping[str, Any]) -> None:
+def write_entries(
+    sums: dict[str, Any],
+    counts: Counter[str],
+    output: options.VectorOutputFlags,
+    spec: Mapping[str, Any],
+) -> None:
+    """Write the average of each entry, in the order of first occurrence."""
     import numpy as np
 
     from sentkit.formats.rows.block import made_block
@@ -153,13 +126,14 @@ def write_entries(averages: "Averages", output: options.VectorOutputFlags, spec:
     from sentkit.formats.rows.rows import blocks
     from sentkit.formats.vectors.sinks import open_sinks
 
-    names, width = SENTENCE.vectors, averages.width
+    names, width = SENTENCE.vectors, len(next(iter(sums.values())))
     with open_sinks([output.path], [spec], names, width, output.form()) as [sink]:
         number = 1
-        for part in blocks(averages, 1024):
-            values = [{"entry": name, "definitions": count} for name, count, _ in part]
+        for part in blocks(sums.items(), 1024):
+            values = [{"entry": name, "definitions": counts[name]} for name, _ in part]
             numbers = [*range(number, number + len(part))]
             rows = made_block(values, output.path, numbers, [b""] * len(part))
-            sink.put(rows, np.stack([mean for *_, mean in part])[:, None])
+            means = np.stack([total / counts[name] for name, total in part])
+            sink.put(rows, means.astype(np.float32)[:, None])
             number += len(part)
         sink.flush()

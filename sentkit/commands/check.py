@@ -1,15 +1,13 @@
 """`sentkit check`: the state of a vector folder, or of a vector file."""
 
 from collections import defaultdict
-from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sentkit.console import Console
+from sentkit.console import Console, TaskProgress
 from sentkit.errors import AnswerIsNo, UsageError
-from sentkit.flags import options
-from sentkit.flags.rules import Named, Needs, Range
+from sentkit.flags import Named, Needs, Range, options
 
 if TYPE_CHECKING:
     from sentkit.formats.vectors.folders import Status, VectorFolder
@@ -26,23 +24,6 @@ def check(
 ) -> None:
     """Find missing blocks of a vector folder, or damage of a file.
 
-    \b
-    Examples:
-      sentkit check titles
-      sentkit check titles --shards 8
-      sentkit check titles --deep --remove
-      sentkit check titles.safetensors
-
-    Most used: PATH --shards --deep --json
-
-    The output has the number of complete and missing blocks; rows, truncated rows and
-    skipped rows of the complete blocks (in a folder of chunks, a row is a chunk, except
-    in the numbers of truncated and skipped rows); rows per second of the blocks that
-    encode computed; and temporary files of killed processes, which encode removes if
-    they are of its machine, and you otherwise. With --shards N, "missing_shards" lists
-    the shards with missing blocks as "sbatch --array=" takes them: "encode --shard I/N
-    --resume" with these I writes all missing blocks.
-
     Flags:
       PATH: A vector folder (from encode -o DIR/) or file.
       --shards N: Also list the shards of N with missing blocks.
@@ -50,13 +31,12 @@ def check(
       --remove: Remove damaged blocks, which encode --resume writes again.
     """
     from sentkit.formats.files import is_input_file, readable
+    from sentkit.formats.outputs.uploads import place_at
     from sentkit.formats.urls import is_url
     from sentkit.formats.vectors.folder_check import counts_of, without
     from sentkit.formats.vectors.folders import VectorFolder
 
     console, output = run.console("check"), options.ReportFlags(json=json)
-    if remove and is_url(path):
-        raise UsageError("--remove needs a local folder")
     if is_input_file(path):
         if shards is not None or remove:
             flag = "--remove" if remove else "--shards"
@@ -67,18 +47,17 @@ def check(
     status = folder.status()
     bad = deep_check(folder, status, console) if deep else {}
     damaged = [name for name, texts in bad.items() if texts[0].startswith(f"{folder.file(name)}: damaged: ")]
-    for name in damaged if remove else ():
+    if remove and damaged and is_url(path):
+        place_at(path.rstrip("/")).remove(damaged)
+    for name in damaged if remove and not is_url(path) else ():
         Path(folder.file(name)).unlink(missing_ok=True)
     status = without(folder, status, bad.keys() - {""})
     counts = counts_of(folder, status, shards)
     defects = [text for texts in bad.values() for text in texts]
-    record: dict[str, Any] = {
-        "folder": readable(path),
-        **counts,
-        **({"problems": list(map(readable, defects))} if deep else {}),
-        **({"removed": len(damaged)} if remove else {}),
-    }
-    print_record(record, output)
+    record: dict[str, Any] = {"folder": readable(path), **counts}
+    record |= {"problems": list(map(readable, defects))} if deep else {}
+    record |= {"removed": len(damaged)} if remove else {}
+    output.write(record, [(name, shown(value)) for name, value in record.items()])
     if defects:
         again = "encode --resume writes them again, encode --reuse those of changed inputs"
         command = f"sentkit check {quote(path)} --deep --remove removes damaged blocks"
@@ -101,14 +80,10 @@ def check_file(path: str, output: options.ReportFlags) -> None:
     file = VectorFile(path)
     damage = file.damage()
     record = {"file": readable(path), "rows": file.count, "problems": [] if damage is None else [damage]}
-    print_record(record, output)
+    output.write(record, [(name, shown(value)) for name, value in record.items()])
     if damage is not None:
         advice = None if file.has_digest else "sentkit cat FILE -o NEW.safetensors adds a digest"
         raise AnswerIsNo(f"{path}: {damage}", advice=advice)
-
-
-def print_record(record: Mapping[str, Any], output: options.ReportFlags) -> None:
-    output.write(record, [(name, shown(value)) for name, value in record.items()])
 
 
 def shown(value: Any) -> str:
@@ -123,7 +98,6 @@ def shown(value: Any) -> str:
 
 def deep_check(folder: "VectorFolder", status: "Status", console: Console) -> dict[str, list[str]]:
     """The problems of each damaged block, and with an empty name those of inputs."""
-    from sentkit.console import TaskProgress
     from sentkit.formats.vectors.folder_check import problems
 
     bad = defaultdict[str, list[str]](list)
@@ -134,5 +108,4 @@ def deep_check(folder: "VectorFolder", status: "Status", console: Console) -> di
             bad[name].append(problem)
         if name:
             tasks.add()
-    tasks.done()
     return bad

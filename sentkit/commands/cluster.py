@@ -5,19 +5,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from sentkit.console import follow_tasks, show, slow
+from sentkit.console import TaskProgress, show, slow, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flag_values import numbers
-from sentkit.flags import options
+from sentkit.flags import Excludes, Needs, Range, excludes, options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Excludes, Needs, Range, excludes
 from sentkit.process import limit_threads
 from sentkit.training.settings import ours, parsed
 
 if TYPE_CHECKING:
     from sentkit.labels.clusters.clustering import ClusteringOptions
-    from sentkit.labels.clusters.clustering_run import ClusteringRun
-    from sentkit.labels.clusters.reports import Record
+    from sentkit.labels.clusters.clustering_run import ClusteringRun, Record
     from sentkit.metrics.device import Device
 
 DETERMINISTIC = Excludes("--algorithm agglomerative|hdbscan", ", which is deterministic")
@@ -75,19 +73,6 @@ def cluster(
 ) -> None:
     """Group rows with similar vectors into clusters.
 
-    \b
-    Examples:
-      sentkit cluster news.safetensors -k 2
-      sentkit cluster news.safetensors -k 2 --describe --keywords 5
-      sentkit cluster news.safetensors --truth label --seed 0..9
-      sentkit cluster news.safetensors -k 2..4
-
-    Most used: [FILE]... -k --algorithm --truth --describe --centroids --seed -o
-
-    The command removes the vector of each row and adds "cluster", a number from 0. With
-    hdbscan, -1 means that the row belongs to no cluster; rows with an empty text have
-    it, too. If the output is a vector file, the vectors are kept. All rows are kept in memory.
-
     Flags:
       -k K|A..B: Number of clusters; several give a report. [default: with --truth, the number of classes]
       --algorithm: Clustering algorithm.
@@ -108,9 +93,8 @@ def cluster(
         limit_threads(threads)
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.labels import Watch
-    from sentkit.labels.clusters import reports
+    from sentkit.labels.clusters import clustering_run as runs
     from sentkit.labels.clusters.clustering import ALGORITHMS
-    from sentkit.labels.clusters.clustering_run import ClusteringRun, read_centroids
     from sentkit.transforms.steps import Normalize
 
     console = run.console("cluster")
@@ -126,7 +110,9 @@ def cluster(
     if output.json is not None and not is_report:
         flag = "--json" if output.json else "--table"
         raise UsageError(f"{flag} can be used only with reports; rows are always JSON")
-    check_outputs(output, centroids, rows=not is_report)
+    output.check_rows(vectors=not is_report)
+    if centroids is not None:
+        options.OutputFlags(centroids, output.force).check_rows(vectors=True)
     settings = algorithm_options(set_ or [], algorithm, comparing.find())
     if from_centroids is None and ALGORITHMS[algorithm].counted:
         check_counts(counts, truth, settings.sample)
@@ -139,28 +125,30 @@ def cluster(
         reads={"--from-centroids": from_centroids},
         writes={"--centroids": centroids},
     ) as inputs:
-        work = ClusteringRun(
+        watch_rows(console, inputs)
+        tasks = TaskProgress(console, "clusterings")
+        work = runs.ClusteringRun(
             inputs=inputs,
             warn=console.warn,
             algorithm=algorithm,
             counts=counts or (0,),
             seeds=seeds if from_centroids is None and ALGORITHMS[algorithm].random else (0,),
             options=settings,
-            centroids=None if from_centroids is None else read_centroids(from_centroids),
+            centroids=None if from_centroids is None else runs.read_centroids(from_centroids),
             step=Normalize() if normalize else None,
-            watch=Watch(*follow_tasks(console, "clusterings", inputs), partial(slow, console)),
+            watch=Watch(tasks.begin, tasks.add, partial(slow, console)),
         )
         if truth is not None:
             optional = ["iterations", "inertia", "k"]
-            records = reports.agreement_records(work, row_flags.theirs(truth))
-            report(records, reports.agreement_line, output, texts=["seed"], optional=optional)
+            records = runs.agreement_records(work, row_flags.theirs(truth))
+            report(records, runs.agreement_line, output, texts=["seed"], optional=optional)
         elif form == "counts":
-            report(reports.count_records(work), reports.count_line, output)
+            report(runs.count_records(work), runs.count_line, output)
         else:
             sizes = (keywords, nearest) if describe or centroids is not None else None
             described = label(work, form, sizes, output, centroids, keep=keep_vectors, replace=replace)
             if describe:
-                report(described, reports.description_line, output, texts=["keywords", "nearest"], wrap=True)
+                report(described, runs.description_line, output, texts=["keywords", "nearest"], wrap=True)
 
 
 def label(
@@ -178,8 +166,7 @@ def label(
     `sizes` are the numbers of keywords and rows of a description, which is returned; None if none is needed.
     """
     from sentkit.formats.vectors.store import common_fields, is_store
-    from sentkit.labels.clusters.clustering_run import label_rows, write_centroids, write_rows
-    from sentkit.labels.clusters.reports import descriptions
+    from sentkit.labels.clusters.clustering_run import descriptions, label_rows, write_centroids, write_rows
 
     points, clustering, agreed = label_rows(
         run, form, keep=keep and not is_store(output.path), replace=replace
@@ -232,15 +219,3 @@ def report(
 ) -> None:
     with output.open() as out:
         show(records, lambda record: [line(record)], out, as_table=output.as_table, **layout)
-
-
-def check_outputs(output: options.OutputFlags, centroids: str | None, *, rows: bool) -> None:
-    """Refuse existing outputs and wrong suffixes, before any work."""
-    from sentkit.formats.outputs.outputs import check_creatable
-    from sentkit.formats.vectors.sinks import check_output, check_rows_output
-
-    (check_output if rows else check_rows_output)(output.path)
-    output.check_creatable()
-    if centroids is not None:
-        check_output(centroids)
-        check_creatable(centroids, force=output.force)

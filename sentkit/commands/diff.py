@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sentkit.console import Console, RowProgress, print_table, print_text, show, slow
+from sentkit.digits import significant
 from sentkit.errors import AnswerIsNo, UsageError
-from sentkit.flags import options
+from sentkit.flags import Excludes, Named, Needs, Range, options
 from sentkit.flags.rows import FieldFlags
-from sentkit.flags.rules import Excludes, Named, Needs, Range
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ def diff(
     first: Annotated[str, Named("A")],
     second: Annotated[str | None, Named("[B]"), Excludes("--model")] = None,
     model: str | None = None,
-    machine: Annotated[options.ExactMachineFlags, Needs("--model")],
+    precision: Annotated[Literal["auto", "fp32", "bf16"], Needs("--model")] = "fp32",
+    device: Annotated[str, Needs("--model")] = "auto",
     key: Annotated[str | None, Excludes("--model")] = None,
     top: Annotated[int, Range(min=1)] = 10,
     worst: Annotated[int, Range(min=0)] = 0,
@@ -38,28 +39,11 @@ def diff(
 ) -> None:
     """Compare two encodings of the same texts, or one with a model.
 
-    \b
-    Examples:
-      sentkit diff old.jsonl new.jsonl
-      sentkit diff old.jsonl new.jsonl --worst 3 --fail-under cosine=0.99
-      sentkit diff new.jsonl -m CHECKPOINT
-      sentkit diff a.safetensors b.safetensors --key text_a --json
-
-    Most used: A [B] -m --key --top --worst --fail-under --json
-
-    If the widths are equal, the report has the number of equal vectors, the lowest,
-    1st-percentile and mean cosine of a row, the largest difference of two numbers, and
-    the ratio of the norms, B / A. For any widths, it has the share of the K nearest
-    neighbours that a row keeps, and the rank correlation of the similarities of pairs,
-    both from a random sample of 5,000 rows. With -m, B is what the model gives as
-    declared. If A differs, the report names the cause: another readout, no unit length,
-    a prompt, a length, lower case, positions, precision. A terminal shows a table;
-    otherwise the report is one line of JSON.
-
     Flags:
       A: Vector file or folder, rows with vectors, or .npy; '-' is stdin.
       [B]: The same rows, encoded in another way.
       -m, --model MODEL: Instead of B: the model that should give the vectors of A.
+      --precision: auto: bf16 on a GPU that supports it well, else fp32.
       --key FIELD: Match rows by this field. [default: by their order]
       --top K: Neighbours to compare.
       --worst N: Also list the N rows that differ most.
@@ -89,7 +73,7 @@ def diff(
             if model is None:
                 record, _ = difference(Sides(*inputs), key, **measures)
             else:
-                record = compared_with(model, machine, inputs[0], measures, console)
+                record = compared_with(model, device, precision, inputs[0], measures, console)
         show([record], lines, out, as_table=output.as_table, texts=("measure",))
     if output.as_table:
         if record.get("worst"):
@@ -100,7 +84,8 @@ def diff(
 
 def compared_with(
     name: str,
-    machine: options.ExactMachineFlags,
+    device: str,
+    precision: str,
     inputs: "Inputs",
     measures: Mapping[str, int],
     console: Console,
@@ -111,25 +96,23 @@ def compared_with(
     from sentkit.formats.rows.rows import Rejects
     from sentkit.metrics.differences import SidesOfModel, difference
     from sentkit.model import find_encoder
+    from sentkit.model.encoding import Tally, tokenized_groups
     from sentkit.model.query_encoder import encode_list
     from sentkit.model.reading import ReadingOptions
-    from sentkit.model.text.groups import Tally, prepare
 
-    model = find_encoder(name, ReadingOptions(), device=machine.device, precision=machine.precision)
+    model = find_encoder(name, ReadingOptions(), device=device, precision=precision)
     console.warn(*model.notes)
-    encoder, tally, progress = model.encoder(), Tally(), RowProgress(console)
+    encoder, tally, progress = model.encoder(), Tally(), RowProgress(console, inputs=inputs)
     console.warn(*encoder.notes)
-    progress.share = inputs.meter.share
 
     def encode(rows: "RowBlock") -> Any:
-        groups = prepare([rows], model.tokenizer, Rejects())
+        groups = tokenized_groups([rows], model.tokenizer, Rejects())
         parts = [done.vectors[0] for done in encode_list(groups, encoder, tally, progress.add)]
         return np.concatenate(parts)
 
     sides = SidesOfModel(inputs, name, encode)
     sides.readers[1].emb, sides.readers[1].width = encoder.specs[0].emb, encoder.width
     record, sample = difference(sides, None, **measures, kept=EXPLAINED)
-    progress.done()
     console.warn(*encoder.remarks(tally))
     if sides.blank:
         console.warn(f"{sides.blank} rows with a blank text are left out")
@@ -154,7 +137,8 @@ def explained(
         return {"equal": False, "text": text}
     console.note(f"the vectors differ: encoding {len(sample)} texts under each change, to find the cause")
     found = explain(model, [label["text"] for label in sample.labels], sample.left)
-    text = "nothing explains the difference"
+    widths = f"A has {record['a']['width']} numbers, {model.name} has {record['b']['width']}"
+    text = "nothing explains the difference" + ("" if found.best else f": {widths}")
     if found.best is not None:
         changed = f"{model.name} {found.best.name}"
         text = f"{file} has what {changed} gives" if found.explained else f"{text}: the nearest is {changed}"
@@ -204,36 +188,28 @@ def check_limits(record: Mapping[str, Any], limits: Mapping[str, float]) -> None
 
 
 def number(value: float | None) -> str:
-    from sentkit.digits import significant
-
     return "undefined" if value is None else f"{significant(value)}"
 
 
 def lines(record: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """The lines of the table: measure, value, and the vectors that it describes."""
-
-    def line(measure: str, value: str, source: str = "") -> dict[str, str]:
-        return {"measure": measure, "value": value, "of": source}
-
-    count = f"{record['vectors']} vectors"
-    for side in ("a", "b"):
-        if only := record.get(f"only_{side}"):
-            yield line(f"rows only in {side.upper()}", str(only))
+    cells = [(f"rows only in {side}", f"{record.get(f'only_{side.lower()}', 0)}", "") for side in "AB"]
+    cells = [each for each in cells if each[1] != "0"]
+    count, near, pairs = f"{record['vectors']} vectors", record["neighbours"], record["similarities"]
     if "cosine" in record:
-        yield line("equal to the bit", str(record["equal"]), count)
+        cells.append(("equal to the bit", str(record["equal"]), count))
         for name, label in {"lowest": "lowest", "p1": "1st percentile of the", "mean": "mean"}.items():
-            yield line(f"{label} cosine", number(record["cosine"][name]), count)
-        yield line("largest difference of two numbers", number(record["largest_difference"]), count)
+            cells.append((f"{label} cosine", number(record["cosine"][name]), count))
+        cells.append(("largest difference of two numbers", number(record["largest_difference"]), count))
         for name, value in record["norm_ratio"].items():
-            yield line(f"{name} norm of B / norm of A", number(value), count)
+            cells.append((f"{name} norm of B / norm of A", number(value), count))
     else:
-        yield line("width of A, B", f"{record['a']['width']}, {record['b']['width']}", count)
-    near, pairs = record["neighbours"], record["similarities"]
+        cells.append(("width of A, B", f"{record['a']['width']}, {record['b']['width']}", count))
     for name in ("mean", "lowest"):
-        yield line(
-            f"{name} overlap of {near['top']} neighbours", number(near[name]), f"{near['rows']} sampled"
-        )
-    yield line("rank correlation of similarities", number(pairs["spearman"]), f"{pairs['pairs']} pairs")
+        overlap = f"{name} overlap of {near['top']} neighbours"
+        cells.append((overlap, number(near[name]), f"{near['rows']} sampled"))
+    cells.append(("rank correlation of similarities", number(pairs["spearman"]), f"{pairs['pairs']} pairs"))
+    return (dict(zip(("measure", "value", "of"), each, strict=True)) for each in cells)
 
 
 def print_worst(worst: Sequence[Mapping[str, Any]]) -> None:

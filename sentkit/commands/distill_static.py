@@ -9,17 +9,14 @@ from sentkit.commands.encode import report_loading, report_spaces
 from sentkit.commands.export import NewFolderFlags
 from sentkit.console import RowProgress, TaskProgress
 from sentkit.errors import DataError, UsageError
-from sentkit.flags import options
+from sentkit.flags import Range, options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Range
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from sentkit.formats.checkpoints.folders import Checkpoint
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.model.reading import Reading
     from sentkit.model.text.tokenizer import Tokenizer
     from sentkit.model.transformer.encoder import TransformerEncoder
 
@@ -40,19 +37,6 @@ def distill_static(
 ) -> None:
     """Make a static model from the token vectors of an encoder.
 
-    \b
-    Examples:
-      sentkit distill-static -m CHECKPOINT -o static
-      sentkit distill-static titles.txt --weights sif --dim 64 -o static
-
-    Most used: [FILE]... -m --weights --dim -o
-
-    The model encodes each token of its vocabulary alone, with the special tokens around
-    it, and reads it as the checkpoint declares, but without a last normalization. The
-    vectors are reduced to their K principal components and multiplied by a weight. The
-    vector of a text is the mean of its tokens, of unit length. It needs no transformer
-    and no torch.
-
     Flags:
       --weights: Weights of the tokens: by place in the vocabulary, by frequency in FILE, or none.
       --dim K: Numbers of a vector. [default: 256, or those of the model]
@@ -65,12 +49,20 @@ def distill_static(
     from sentkit.formats.lexicons.model2vec import write_model2vec
     from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.rows.kinds import FIELDS
-    from sentkit.model.static.distillation import sif_weights, token_table, vocabulary_size, zipf_weights
+    from sentkit.model.reading import ReadingOptions, plan_reading
+    from sentkit.model.static.models import sif_weights, token_table, vocabulary_size, zipf_weights
     from sentkit.model.transformer.encoder import TransformerEncoder
 
     console = run.console("distill-static")
     checkpoint = read_checkpoint(model)
-    plan = plan_tokens(checkpoint, readout)
+    plan = plan_reading(checkpoint, ReadingOptions(readout=readout))
+    if plan.tokenizer.template is not None:
+        problem = "the readout prompt needs a text in a template, and distill-static encodes single tokens"
+        raise UsageError(problem, advice="use another --readout")
+    if len(plan.readouts) > 1:
+        raise UsageError("distill-static accepts only one readout; --readout has several")
+    if plan.steps[-1:] == ("normalise",):  # so that vectors keep their lengths
+        plan = replace(plan, steps=plan.steps[:-1])
     report_loading(checkpoint.name, plan.notes(checkpoint.name), console)
     tokenizer, reads = plan.tokenizer, {"-m": options.model_paths(model)}
     record: dict[str, Any] = {"method": "distill-static", "parents": [checkpoint.name, *checkpoint.parents]}
@@ -97,19 +89,6 @@ def distill_static(
         out.write(json_line({"model": readable(output.path), **record}))
 
 
-def plan_tokens(checkpoint: "Checkpoint", readout: str | None) -> "Reading":
-    """Plan a single readout without a last normalization, so that vectors keep their lengths."""
-    from sentkit.model.reading import ReadingOptions, plan_reading
-
-    plan = plan_reading(checkpoint, ReadingOptions(readout=readout))
-    if plan.tokenizer.template is not None:
-        problem = "the readout prompt needs a text in a template, and distill-static encodes single tokens"
-        raise UsageError(problem, advice="use another --readout")
-    if len(plan.readouts) > 1:
-        raise UsageError("distill-static accepts only one readout; --readout has several")
-    return replace(plan, steps=plan.steps[:-1] if plan.steps[-1:] == ("normalise",) else plan.steps)
-
-
 def count_tokens(
     inputs: "Inputs", tokenizer: "Tokenizer", progress: RowProgress
 ) -> "tuple[int, NDArray[np.int64]]":
@@ -120,7 +99,7 @@ def count_tokens(
     from sentkit.formats.rows.kinds import TextParser
     from sentkit.formats.rows.rows import blocks
     from sentkit.formats.vectors.store import common_fields
-    from sentkit.model.static.distillation import vocabulary_size
+    from sentkit.model.static.models import vocabulary_size
 
     rows, size, progress.share = 0, vocabulary_size(tokenizer), inputs.meter.share
     counts = np.zeros(size, np.int64)
@@ -130,7 +109,6 @@ def count_tokens(
         counts += np.bincount(numbers, minlength=size)
         rows += len(block)
         progress.add(len(block), len(numbers))
-    progress.done()
     if not counts.any():
         raise DataError("the texts have no tokens", source=together(inputs.paths))
     return rows, counts
@@ -143,7 +121,7 @@ def encode_vocabulary(
     import numpy as np
 
     from sentkit.model.encoding import finish
-    from sentkit.model.static.distillation import token_batches
+    from sentkit.model.static.models import token_batches
 
     batches = list(token_batches(tokenizer))
     progress.begin(len(batches))
@@ -151,7 +129,6 @@ def encode_vocabulary(
     for arrays in encoder.encode(batches):
         vectors += finish(arrays, encoder.steps)
         progress.add()
-    progress.done()
     whole = np.concatenate(vectors)
     if not np.isfinite(whole).all():
         raise DataError("the vectors of tokens contain NaN or infinity", source=encoder.checkpoint.name)

@@ -1,15 +1,14 @@
 """`sentkit duplicates`: rows of a file that are nearly the same."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 from sentkit.console import RowProgress, reading, show
 from sentkit.errors import UsageError
-from sentkit.flags import options
+from sentkit.flags import Excludes, Named, Needs, excludes, options
 from sentkit.flags.rows import StreamFlags
-from sentkit.flags.rules import Excludes, Named, Needs, excludes
 
 if TYPE_CHECKING:
     from sentkit.metrics.neighbours.duplicates import Comparison, Duplicates
@@ -51,23 +50,6 @@ def duplicates(
 ) -> None:
     """Find rows that are nearly the same.
 
-    \b
-    Examples:
-      sentkit duplicates titles.safetensors --threshold 0.95
-      sentkit duplicates titles.safetensors --json
-      sentkit duplicates q.jsonl --against titles.safetensors --threshold 0.9
-      sentkit duplicates titles.safetensors --threshold 0.95 --unique > few.jsonl
-
-    Most used: [FILE] --threshold --against --groups --unique --show --json -o -v
-
-    The output is all pairs of rows that reach the threshold, in the order of the rows.
-    A pair has the field "text" or "entry" of both rows as text_a and text_b, the numbers
-    of the rows in FILE, and the similarity. With --against, pairs are of a row of FILE
-    and a row of OTHER: test rows in training data, or a new batch in a corpus. The
-    search is exact: each row is compared with all later rows, or with all of OTHER.
-    Similarities are compared in float64, before rounding. On a terminal, the output is
-    a table.
-
     Flags:
       --show NAME: A field to copy from both rows to a pair; repeatable. [default: text or entry]
       --threshold X: Minimum similarity of two rows that are duplicates. Without it, a terminal or --json
@@ -77,9 +59,11 @@ def duplicates(
       --unique: Write only the first row of each group; with --against, rows without a near row.
           To a vector file, with their vectors.
     """
+    import orjson
+
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.neighbours.corpus import NAMING, json_of
+    from sentkit.metrics.neighbours.corpus import NAMING, columns_of_pair, json_of
     from sentkit.metrics.neighbours.duplicates import LEVELS, Comparison, Duplicates, pairs, write_unique
 
     console = run.console("duplicates")
@@ -89,9 +73,13 @@ def duplicates(
             "--threshold is missing",
             advice="for example 0.95; --json without it counts the pairs at 0.8 to 0.99",
         )
+
+    def lines(pair: dict[str, bytes]) -> list[dict[str, str]]:
+        values = {name: orjson.loads(value) for name, value in pair.items()}
+        return [{metric: f"{values['similarity']:.4f}"} | columns_of_pair(values, copied or NAMING)]
+
     check_form(copied or [], "--groups" if groups else "--unique" if unique else None, json=output.json)
     output.check_rows(vectors=unique)
-    output.check_creatable()
     for path in against or []:
         check_input(path)
     device = comparing.find()
@@ -118,10 +106,9 @@ def duplicates(
                 elif groups and isinstance(found, Duplicates):
                     out.writelines(line + b"\n" for line in found.grouped(replace=replace))
                 elif output.as_table:
-                    show_pairs(pairs(found), shown or NAMING, metric, out)
+                    show(pairs(found), lines, out, as_table=True, texts=("a", "b"), pairs=True)
                 else:
                     out.writelines(json_of(pair) + b"\n" for pair in pairs(found))
-        progress.done()
 
 
 def check_form(shown: list[str], form: str | None, *, json: bool) -> None:
@@ -129,19 +116,6 @@ def check_form(shown: list[str], form: str | None, *, json: bool) -> None:
         raise UsageError(f"--json cannot be used with {form}; rows are always JSON")
     if own := next((name for name in shown if name in OWN), None):
         raise UsageError(f"--show {own}: every pair has this field", advice=f"remove --show {quote(own)}")
-
-
-def show_pairs(found: Iterable[dict[str, bytes]], shown: Sequence[str], metric: str, out: BinaryIO) -> None:
-    """Print a line for each pair: the similarity and the two rows."""
-    import orjson
-
-    from sentkit.metrics.neighbours.corpus import columns_of_pair
-
-    def lines(pair: dict[str, bytes]) -> list[dict[str, str]]:
-        values = {name: orjson.loads(value) for name, value in pair.items()}
-        return [{metric: f"{values['similarity']:.4f}"} | columns_of_pair(values, shown)]
-
-    show(found, lines, out, as_table=True, texts=("a", "b"), pairs=True)
 
 
 def show_levels(

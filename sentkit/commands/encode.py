@@ -1,12 +1,12 @@
 """`sentkit encode`: a vector for every row."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sentkit.console import Console, RowProgress
-from sentkit.flags import options
+from sentkit.flags import options, words_of
 from sentkit.flags.encode import FolderFlags, LongTextFlags, ReuseFlags
 from sentkit.flags.rows import TextFlags
 from sentkit.process import limit_threads
@@ -14,8 +14,8 @@ from sentkit.process import limit_threads
 if TYPE_CHECKING:
     from sentkit.formats.rows.kinds import TextParser
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.model.encoding import Encoder, Encoding
-    from sentkit.model.text.groups import Tally
+    from sentkit.model.encoding import Tally, TokenEncoder
+    from sentkit.model.writing import Encoding
 
 GRACE = 10.0  # seconds to finish a block after a signal
 
@@ -38,20 +38,6 @@ def encode(
 ) -> None:
     """Add a vector to every row.
 
-    \b
-    Examples:
-      printf 'a cat\\na dog\\n' | sentkit encode
-      sentkit encode titles.csv --field text=title -o titles.safetensors
-      sentkit encode pairs.jsonl -m CHECKPOINT | sentkit score --gold score
-      sentkit encode titles.txt -o DIR/ --shard 1/4 --resume
-
-    Most used: [FILE]... -m --field -o --shard --resume --reuse --store -n -v
-
-    The command adds "embedding" (for a pair "embedding_a" and "embedding_b") and
-    "_emb", the name of the space, and copies all other fields byte for byte. A
-    terminal shows only the first numbers of a vector. With --on-truncate mark, each
-    row also gets "n_tokens" and "truncated".
-
     Flags:
       --batch-tokens N: Tokens per batch. [default: by device]
       -n, --dry-run: Only count rows; estimate tokens, bytes, time and memory.
@@ -63,8 +49,8 @@ def encode(
     from sentkit.formats.vectors.sinks import output_paths
     from sentkit.formats.vectors.store import Store, common_fields, is_store
     from sentkit.model import find_encoder
-    from sentkit.model.encoding import Encoding
-    from sentkit.model.text.groups import prepare, whole_if_small
+    from sentkit.model.encoding import tokenized_groups, whole_if_small
+    from sentkit.model.writing import Encoding
 
     console = run.console("encode")
     in_folder = folder.applies_to(output)
@@ -101,7 +87,10 @@ def encode(
             )
             old, encoder, tokenizer = reuse.open(text_model, plain_tokenizer, windows, output, console)
             prepared = partial(
-                prepare, tokenizer=tokenizer, rejects=inputs.rejects, refuse_truncation=long_texts.refuses
+                tokenized_groups,
+                tokenizer=tokenizer,
+                rejects=inputs.rejects,
+                refuse_truncation=long_texts.refuses,
             )
             by_others = to_folder or dry_run  # which read the rows themselves
             groups, tokens = iter(()) if by_others else prepared(inputs.blocks(texts)), None
@@ -131,7 +120,8 @@ def encode(
             report_spaces(encoder, console)
             if to_folder:
                 work = output.path, encoding, inputs, batch_tokens, progress, check_stop
-                tally = write_folder(folder, *work, update=reuse.updates(output))
+                command = ["-m", model, *words_of(reading), *words_of(long_texts)]
+                tally = write_folder(folder, *work, row_flags, command, update=reuse.updates(output))
             else:
                 tally = encoding.to_outputs(groups, texts, paths, progress.add, inputs.rejects)
     progress.done()
@@ -153,7 +143,7 @@ def stopping(console: Console, output: options.OutputFlags, *, active: bool) -> 
                 error.add_note("with -o DIR/, complete blocks are kept, and --resume continues")
             raise
         return
-    from sentkit.signals import RESUME, Interrupted, Stopped, handle_signals
+    from sentkit.process import RESUME, Interrupted, Stopped, handle_signals
 
     def check() -> None:
         if stop.requested:
@@ -176,32 +166,39 @@ def write_folder(
     batch_tokens: int | None,
     progress: RowProgress,
     check_stop: Callable[[], None],
+    row_flags: TextFlags,
+    words: Sequence[str],
     *,
     update: bool,
 ) -> "Tally":
     """Write the blocks of a shard, and return the counts of the rows that were written.
 
-    With `update`, the folder exists and gets other inputs.
+    With `update`, the folder exists and gets other inputs. `words` are flags that the card shows.
     """
-    from sentkit.formats.vectors.folder_check import publish_update
-    from sentkit.model.block_writer import open_encoding_folder
+    from sentkit.formats.outputs.uploads import open_outbox
+    from sentkit.formats.vectors.folder_check import publish_update, write_card
+    from sentkit.model.writing import open_encoding_folder
 
     console, shard, name = progress.console, flags.parsed_shard(), path.rstrip("/") or "/"
-    writer = open_encoding_folder(
-        name,
-        encoding,
-        inputs,
-        shard.has,
-        block_bytes=flags.size,
-        batch_tokens=batch_tokens,
-        update=update,
-        resume=flags.resume,
-        shared=flags.shard is not None,
-    )
-    console.warn(*writer.warnings())
-    total, old, folder = writer.count(), encoding.old, writer.folder
-    progress.share = lambda rows: writer.share(total)
-    writer.run(progress.add, check_stop)
+    with open_outbox(name, shard.count) as outbox:
+        writer = open_encoding_folder(
+            name,
+            encoding,
+            inputs,
+            shard.has,
+            block_bytes=flags.size,
+            batch_tokens=batch_tokens,
+            update=update,
+            resume=flags.resume,
+            shared=flags.shard is not None,
+            outbox=outbox,
+        )
+        console.warn(*writer.warnings())
+        if outbox is not None and outbox.is_new:
+            console.report(f"{name} is a new private repository")
+        total, old, folder = writer.count(), encoding.old, writer.folder
+        progress.share = lambda rows: writer.done / total if total else None
+        writer.run(progress.add, check_stop)
     part = f"shard {shard}: " if shard.count > 1 else ""
     copied = "" if old is None else f", copied: {writer.copied}"
     counts = f"blocks written: {writer.written}{copied}, already complete: {writer.kept}"
@@ -210,6 +207,11 @@ def write_folder(
         old.count_unneeded()  # before the old folder is replaced
     if update and folder.path != name and not publish_update(folder, name):
         console.report(f"{name} is replaced by {folder.path} when the other shards are complete")
+    files = row_flags.files or ["-"]
+    fields = [*words_of(row_flags, but=("files", "rejects")), *words_of(flags, but=("resume", "shard"))]
+    command = ["encode", *files[:4], *["..."] * (len(files) > 4), *words, *fields, "-o", path]
+    if outbox is not None and write_card(name, command):
+        console.report(f"{name} is complete")
     return writer.tally
 
 
@@ -244,7 +246,7 @@ def report_loading(name: str, notes: Iterable[str], console: Console) -> None:
     console.warn(*notes)
 
 
-def report_spaces(encoder: "Encoder", console: Console) -> None:
+def report_spaces(encoder: "TokenEncoder", console: Console) -> None:
     console.warn(*encoder.notes)
     spaces = ", ".join(spec.emb for spec in encoder.specs[:3]) + (" ..." if len(encoder.specs) > 3 else "")
     console.note(f"{spaces}: {encoder.width} numbers, {encoder.device}, {encoder.precision}")
@@ -269,7 +271,7 @@ def report_totals(tally: "Tally", encoding: "Encoding", progress: RowProgress) -
         console.report(f"reused rows: {tally.reused:,}, encoded: {encoded:,}{unneeded}")
 
 
-def report_work(tally: "Tally", encoder: "Encoder", progress: RowProgress) -> None:
+def report_work(tally: "Tally", encoder: "TokenEncoder", progress: RowProgress) -> None:
     """Print the remarks of the encoder, and with -v the share of the time in which it worked."""
     progress.console.warn(*encoder.remarks(tally))
     seconds = max(progress.clock() - progress.start, 1e-9)

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sentkit.console import Console
 from sentkit.errors import UsageError
-from sentkit.flags import options
-from sentkit.flags.rules import Named, words_of
+from sentkit.flags import Named, options, words_of
 from sentkit.process import version_of
 
 if TYPE_CHECKING:
@@ -22,6 +21,12 @@ class NewFolderFlags(options.OutputFlags):
 
     path: Annotated[str, Named("--output")] = field()
 
+    def __post_init__(self) -> None:
+        from sentkit.formats.outputs.outputs import refuse_url
+
+        super().__post_init__()
+        refuse_url(self.path)
+
 
 def export(
     *,
@@ -33,28 +38,12 @@ def export(
 ) -> None:
     """Write a checkpoint that declares its readout.
 
-    \b
-    Examples:
-      sentkit export -m BASE --readout mean-last2 -o ckpt
-      sentkit export -m CHECKPOINT --transform whitening.safetensors -o whitened
-      sentkit export --prompt 'query: ' --normalize -o queries
-      sentkit export -m CHECKPOINT --store float16 -o half
-
-    Most used: -m --readout --prompt --normalize --transform --store -o -f
-
-    The weights do not change, except with --store. The output is a Hugging Face folder
-    with sentkit.json and, if possible, with modules of sentence-transformers: averaged
-    layers become WeightedLayerPooling, a pooler or a transform becomes Dense, and unit
-    length becomes Normalize. The head of a language model is then left out. The modules
-    cannot express the readout prompt; in that case modules.json is not written, and the
-    head is kept. The readouts wk and wk-clip are refused.
-
     Flags:
       --store: Numbers of the weights; int8: only the table of a static model. [default: as they are]
     """
     from pathlib import Path
 
-    from sentkit.formats.checkpoints.commands import Command, inputs_of
+    from sentkit.formats.checkpoints.export import Command, inputs_of
     from sentkit.formats.checkpoints.folders import read_checkpoint
 
     console = run.console("export")
@@ -117,13 +106,12 @@ def export_transformer(
     console: Console,
 ) -> None:
     from dataclasses import replace
-    from functools import partial
     from pathlib import Path
 
-    from sentkit.formats.checkpoints.export import export_checkpoint
-    from sentkit.formats.checkpoints.lora import is_adapter
-    from sentkit.model.checkpoint.declaration import declare_encoder
-    from sentkit.model.checkpoint.save_weights import encoder_class, without_language_head, write_weights
+    from sentkit.formats.checkpoints.export import new_folder
+    from sentkit.formats.checkpoints.folders import is_adapter
+    from sentkit.model.checkpoint.export import declare_encoder, write_card, write_folder
+    from sentkit.model.checkpoint.save_weights import encoder_class, without_language_head
     from sentkit.model.reading import plan_reading
     from sentkit.model.transformer.encoder import TransformerEncoder
     from sentkit.model.transformer.weights import read_weights
@@ -145,15 +133,12 @@ def export_transformer(
             checkpoint, config={**checkpoint.config, "architectures": [encoder_class(encoder.body)]}
         )
     rewritten = store is not None or len(kept) < len(tensors)
-    export_checkpoint(
-        checkpoint,
-        Path(output.path),
-        declaration,
-        lineage,
-        force=output.force,
-        store=store,
-        write_weights=partial(write_weights, tensors=kept, store=store) if rewritten else None,
-    )
+    with new_folder(Path(output.path), force=output.force) as part:
+        changed = kept if rewritten else None
+        write_folder(part, checkpoint, declaration, lineage, changed, store, documents=True)
+        if "method" in checkpoint.lineage:  # the card of the base states another readout, prompt or length
+            own = {**checkpoint.lineage, **lineage, "parents": checkpoint.parents, "exported": True}
+            write_card(part, own, declaration)
     if declaration.inexpressible is not None:
         console.warn(
             f"modules.json was not written: {declaration.inexpressible},"

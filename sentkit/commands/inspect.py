@@ -1,13 +1,12 @@
 """`sentkit inspect`: a description of a checkpoint or a vector file."""
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from sentkit.console import print_text
 from sentkit.errors import AnswerIsNo, UsageError
-from sentkit.flags import options
+from sentkit.flags import Excludes, Named, Needs, excludes, options
 from sentkit.flags.rows import FieldFlags
-from sentkit.flags.rules import Excludes, Named, Needs
 
 MAX_LINES = 10
 IMPORTANT = (  # in this order, if present
@@ -18,9 +17,6 @@ IMPORTANT = (  # in this order, if present
     *("tokenizer.tokens", "sentence_transformers"),
 )
 
-if TYPE_CHECKING:
-    from sentkit.metrics.geometry.geometry import Geometry
-
 
 def inspect(
     *,
@@ -29,35 +25,13 @@ def inspect(
     above: Annotated[float | None, Needs("--gold")] = None,
     no_geometry: bool = False,
     replay: Annotated[
-        bool,
-        Excludes("--gold"),
-        Excludes("--above"),
-        Excludes("--no-geometry"),
-        Excludes("--json"),
-        Excludes("--verbose"),
-        Excludes("--field"),
+        bool, excludes("--gold", "--above", "--no-geometry", "--json", "--verbose", "--field")
     ] = False,
     json: bool = False,
     verbose: bool = False,
     field_flags: FieldFlags,
 ) -> None:
     """Describe a checkpoint or a file of vectors.
-
-    \b
-    Examples:
-      sentkit inspect nano
-      sentkit inspect CHECKPOINT --json
-      sentkit export --normalize -o unit && sentkit inspect unit --replay
-      sentkit inspect titles.safetensors
-
-    Most used: PATH --gold --no-geometry --replay --json -v
-
-    For a checkpoint, the output has the architecture, its sizes, the declared readout
-    and the source of the declaration, the tokenizer and the parents. For a static
-    model, it has the number of known words and the width. For vectors (a vector file,
-    rows with vectors, or a transform file), it has the number of vectors, their norms,
-    zeros, duplicates and NaN values, and their origin. A terminal shows the ten most
-    important lines; -v shows all.
 
     Flags:
       PATH: A checkpoint as for -m, or a file of vectors.
@@ -70,9 +44,11 @@ def inspect(
     if replay:
         print_replay(path)
         return
-    geometry = geometry_of(field_flags.theirs(gold), above, leave_out=no_geometry)
-    record = describe(path, field_flags, gold, geometry)
-    refuse_idle(path, record, gold=gold, no_geometry=no_geometry)
+    record = describe(path, field_flags, gold, above, geometry=not no_geometry)
+    if "vectors_per_row" not in record and gold is not None:
+        raise UsageError(f"--gold needs pairs of vectors, but {path} has none")
+    if "vectors_per_row" not in record and no_geometry:
+        raise UsageError(f"--no-geometry needs vectors, but {path} has none")
     options.ReportFlags(json=json).write(record, lines_of(flat(record), verbose=verbose))
 
 
@@ -101,36 +77,22 @@ def lines_of(lines: list[tuple[str, Any]], *, verbose: bool) -> list[tuple[str, 
     return [*pairs[:MAX_LINES], ("...", f"{more} more lines with -v")] if more else pairs
 
 
-def geometry_of(gold: str | None, above: float | None, *, leave_out: bool) -> "Geometry | None":
-    from sentkit.metrics.geometry.geometry import Alignment, Geometry
-
-    if leave_out:
-        return None
-    if gold is None:
-        return Geometry()
-    return Geometry(Alignment(gold) if above is None else Alignment(gold, above))
-
-
-def refuse_idle(path: str, record: dict[str, Any], *, gold: str | None, no_geometry: bool) -> None:
-    """Refuse flags about geometry for a checkpoint or a transform."""
-    if "vectors_per_row" not in record and gold is not None:
-        raise UsageError(f"--gold needs pairs of vectors, but {path} has none")
-    if "vectors_per_row" not in record and no_geometry:
-        raise UsageError(f"--no-geometry needs vectors, but {path} has none")
-
-
-def describe(path: str, flags: FieldFlags, gold: str | None, geometry: "Geometry | None") -> dict[str, Any]:
+def describe(
+    path: str, flags: FieldFlags, gold: str | None, above: float | None, *, geometry: bool
+) -> dict[str, Any]:
     from sentkit.formats.files import is_there
     from sentkit.formats.lexicons.word_vectors import holds_word_vectors
     from sentkit.formats.urls import is_url
     from sentkit.formats.vectors.folders import is_vector_folder
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.geometry.description import describe_vectors
+    from sentkit.metrics.geometry import Alignment, Geometry, describe_vectors
 
     local = is_there(path) and not holds_word_vectors(path)
     if path == "-" or is_url(path) or is_vector_folder(path) or local:
         flags.take_snapshots([path])
-        return describe_vectors(flags.inputs([path], (*VECTOR_FIELDS, gold)), geometry)
+        alignment = None if gold is None else Alignment(flags.theirs(gold), 4.0 if above is None else above)
+        inputs = flags.inputs([path], (*VECTOR_FIELDS, gold))
+        return describe_vectors(inputs, Geometry(alignment) if geometry else None)
     if flags != FieldFlags():
         raise UsageError(f"{path}: is a checkpoint; --field can be used only with vectors")
     from sentkit.model import find_encoder

@@ -1,47 +1,23 @@
 """`sentkit mine`: hard negatives for pairs of texts."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from sentkit.console import Console, RowProgress, reading
-from sentkit.flags import options
+from sentkit.flags import Range, options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Range
 
 if TYPE_CHECKING:
     from sentkit.metrics.neighbours.negatives import Judge, MiningCounts, MiningOptions
 
 
-@dataclass(frozen=True)
-class SelectionFlags:
-    """The selection of negatives.
-
-    --top K: Maximum number of negatives per pair.
-    --skip N: Do not use the N nearest texts below the margin.
-    --margin X: A negative is less similar to the anchor than s - (1 - X) |s|, with s of the positive (X times
-        s, if s > 0); a negative X: than s + X.
-    --judge CROSSENCODER: Drop candidates whose score with the anchor is above the margin of that of the
-        positive.
-    """
-
-    top: Annotated[int, Range(min=1)] = 3
-    skip: Annotated[int, Range(min=0)] = 0
-    margin: float = 0.95
-    judge: str | None = None
-    metric: options.Metric = "cosine"
-
-    def options(self, device: str) -> "MiningOptions":
-        """The selection; without a device that compares vectors, the judge chooses one."""
-        from sentkit.metrics.neighbours.negatives import MiningOptions
-
-        judge = None if self.judge is None else judge_of(self.judge, "auto" if device == "cpu" else device)
-        return MiningOptions(self.top, self.skip, self.margin, self.metric, judge)
-
-
 def mine(
     *,
     corpus: str,
-    selection: SelectionFlags,
+    top: Annotated[int, Range(min=1)] = 3,
+    skip: Annotated[int, Range(min=0)] = 0,
+    margin: float = 0.95,
+    judge: str | None = None,
+    metric: options.Metric = "cosine",
     triplets: bool = False,
     output: options.OutputFlags,
     replace: bool = False,
@@ -51,44 +27,39 @@ def mine(
 ) -> None:
     """Find hard negatives in a corpus for pairs of texts.
 
-    \b
-    Examples:
-      sentkit encode pairs.jsonl | sentkit mine --corpus titles.safetensors
-      sentkit mine a.safetensors --corpus a.safetensors --triplets
-      sentkit mine a.safetensors --corpus b.safetensors --skip 5 --margin 0.9
-
-    Most used: [FILE]... --corpus --top --skip --margin --judge --triplets -o
-
-    Rows have the vectors of two texts: "anchor" and "positive", or "text_a" and "text_b",
-    which the output calls "anchor" and "positive". The command removes the vectors and
-    adds "negatives", the K texts of the corpus with the most similar vectors to the
-    anchor, best first; "sentkit train contrast" reads such rows. Other fields are
-    unchanged. A row with "negative" or "negatives" is an error without --replace.
-
     Flags:
       --corpus FILE: Texts with vectors; rows can also be pairs or triplets.
+      --top K: Maximum number of negatives per pair.
+      --skip N: Do not use the N nearest texts below the margin.
+      --margin X: A negative is less similar to the anchor than s - (1 - X) |s|, with s of the positive (X
+          times s, if s > 0); a negative X: than s + X.
+      --judge CROSSENCODER: Drop candidates whose score with the anchor is above the margin of that of the
+          positive.
       --triplets: Write a row with "negative" for each negative.
     """
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.neighbours.negatives import Candidates, Miner, lines, pair_blocks
+    from sentkit.metrics.neighbours.negatives import Candidates, Miner, MiningOptions, lines, pair_blocks
 
     console = run.console("mine")
     output.check_rows()
-    device, mining = comparing.find(), selection.options(comparing.device)
-    reads = {"--corpus": corpus, "--judge": options.model_paths(selection.judge) if selection.judge else None}
+    device = comparing.find()
+    # Without a device that compares vectors, the judge chooses one.
+    scores = (
+        None if judge is None else judge_of(judge, "auto" if comparing.device == "cpu" else comparing.device)
+    )
+    mining = MiningOptions(top, skip, margin, metric, scores)
+    reads = {"--corpus": corpus, "--judge": options.model_paths(judge) if judge else None}
     with row_flags.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
         with reading(console, stored := inputs.other(corpus)):
             miner = Miner(Candidates(stored), mining, device)
         console.warn(*miner.candidates.left_out)
-        progress = RowProgress(console)
-        progress.share = inputs.meter.share
+        progress = RowProgress(console, inputs=inputs)
         with output.open() as out:
             for block in pair_blocks(inputs, miner.candidates.table, miner.at_once, replace=replace):
                 for pair, negatives in miner.mine(block):
                     out.writelines(lines(pair, negatives, triplets=triplets))
                 out.flush()  # the reader of a slow pipe gets each block immediately
                 progress.add(len(block))
-        progress.done()
     report(miner.counts, mining, console)
 
 
@@ -103,11 +74,11 @@ def report(counts: "MiningCounts", mining: "MiningOptions", console: Console) ->
 
 
 def judge_of(name: str, device: str) -> "Judge":
-    """The scores of a reranker: a sequence classification model with one output."""
+    """The scores of a reranker: a sequence classification model with one output, which may use a GPU."""
     from sentkit.errors import DataError
-    from sentkit.model.classifier import ClassifierModel
+    from sentkit.model.checkpoint_model import ClassifierModel
 
-    model = ClassifierModel(name, device, "auto")
+    model = ClassifierModel(name, "auto" if device == "cpu" else device, "auto")
     if classes := model.answers.classes:
         problem = f"a classifier of {len(classes)} classes; a judge has one output, a score"
         raise DataError(problem, source=name)

@@ -1,13 +1,13 @@
 """`sentkit predict`: the class or the score of every row."""
 
 from collections.abc import Iterator
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from sentkit.console import Console, RowProgress
-from sentkit.errors import UsageError
-from sentkit.flags import options
+from sentkit.errors import NoInputError, UsageError
+from sentkit.flags import Named, options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Named
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
@@ -15,13 +15,10 @@ if TYPE_CHECKING:
 
     from sentkit.formats.rows.kinds import TextParser
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.formats.rows.splice import NewFields
     from sentkit.formats.vectors.vectors import VectorBlock
     from sentkit.labels.probes.saved import VectorClassifier
-    from sentkit.model import Model
-    from sentkit.model.classifier import ClassifierModel
-    from sentkit.model.encoding import Encoder
-    from sentkit.model.query_encoder import Recorded
+    from sentkit.model.checkpoint_model import ClassifierModel
+    from sentkit.model.encoding import TokenEncoder
     from sentkit.model.text.tokens import TextTokenizer
 
 
@@ -38,20 +35,6 @@ def predict(
 ) -> None:
     """Add the class or the score of a classifier to every row.
 
-    \b
-    Examples:
-      sentkit predict titles.txt -m CLASSIFIER
-      sentkit predict pairs.jsonl -m CROSSENCODER --name relevance
-      sentkit probe reviews.safetensors --label label -o ratings.safetensors
-      sentkit predict more.jsonl -m ratings.safetensors --name predicted
-
-    Most used: [FILE]... -m --all --name --field --replace -o
-
-    A row with "text", or with "text_a" and "text_b", gets "label", the most probable
-    class, and "probability". A head with one output gives "score". A file of sentkit
-    probe -o classifies rows with vectors of its space, and their vectors are left out.
-    Rows without vectors are encoded with the model of this space.
-
     Flags:
       --all: Add "probabilities": that of each class, in place of "probability".
       -m, --model CLASSIFIER: A folder or hub name with a classification head, or a file of sentkit probe -o.
@@ -59,8 +42,10 @@ def predict(
     """
     # As in `encode`, each thread computes batches of its own.
     limit_threads(None, of_libraries=1)
+    import numpy as np
+
     from sentkit.formats.rows.kinds import FIELDS
-    from sentkit.formats.vectors.sinks import with_fields
+    from sentkit.formats.vectors.sinks import refuse_existing_fields, with_fields
     from sentkit.formats.vectors.store import is_store
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
 
@@ -68,9 +53,9 @@ def predict(
     options.check_name("--name", name)
     output.check_rows()
     of_vectors = is_store(model)
-    known, progress = VECTOR_FIELDS if of_vectors else FIELDS, RowProgress(console)
+    known = VECTOR_FIELDS if of_vectors else FIELDS
     with row_flags.open(console, output, known=known, reads={"-m": options.model_paths(model)}) as inputs:
-        progress.share = inputs.meter.share
+        progress = RowProgress(console, inputs=inputs)
         groups: Iterator[tuple[VectorBlock, NDArray[Any]]]
         if of_vectors:
             from sentkit.labels.probes.saved import read_classifier
@@ -79,7 +64,7 @@ def predict(
             answers = classifier.answers
             groups = outputs_of_probe(classifier, inputs, machine, console)
         else:
-            from sentkit.model.classifier import ClassifierModel
+            from sentkit.model.checkpoint_model import ClassifierModel
 
             text_model = ClassifierModel(model, machine.device, machine.precision)
             answers, groups = text_model.answers, outputs_of(text_model, inputs, console)
@@ -90,27 +75,15 @@ def predict(
         with output.open() as out:
             for block, outputs in groups:
                 fields = answers.fields(outputs, name, every=every)
-                for places in marked(block, outputs, fields, replace=replace).sift(inputs.rejects):
+                for place in np.flatnonzero(~np.isfinite(outputs).all(axis=1)).tolist():
+                    block.rows.refuse(place, "an output of the classifier is NaN or infinity")
+                refuse_existing_fields(block.rows, [key.decode() for key, _ in fields[0]], replace=replace)
+                for places in block.good_places(inputs.rejects):
                     good = block.rows.take(places).without({*block.names, "_emb"} if block.names else ())
                     new = fields[places] if isinstance(places, slice) else [fields[each] for each in places]
                     out.writelines(line + b"\n" for line in with_fields(good, new))
                 out.flush()  # the reader of the pipe gets each group immediately
                 progress.add(len(block))
-    progress.done()
-
-
-def marked(
-    block: "VectorBlock", outputs: "NDArray[Any]", fields: "list[NewFields]", *, replace: bool
-) -> "VectorBlock":
-    """Mark rows with an output that JSON cannot represent, and rows that have one of the new fields."""
-    import numpy as np
-
-    from sentkit.formats.vectors.sinks import refuse_existing_fields
-
-    for place in np.flatnonzero(~np.isfinite(outputs).all(axis=1)).tolist():
-        block.rows.refuse(place, "an output of the classifier is NaN or infinity")
-    refuse_existing_fields(block.rows, [name.decode() for name, _ in fields[0]], replace=replace)
-    return block
 
 
 def outputs_of(
@@ -118,7 +91,7 @@ def outputs_of(
 ) -> "Iterator[tuple[VectorBlock, NDArray[Any]]]":
     """Yield groups of rows, which have no vectors, and the outputs of the head (n, k)."""
     from sentkit.formats.vectors.store import common_fields
-    from sentkit.model.classifier import RowTexts
+    from sentkit.model.checkpoint_model import RowTexts
 
     console.note(f"loading {text_model.name}")
     classifier = text_model.load()
@@ -136,6 +109,7 @@ def outputs_of_probe(
     from sentkit.formats.rows.rows import with_first_row
     from sentkit.formats.vectors.store import common_fields, is_store
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VECTOR_NAMES, is_array
+    from sentkit.model import find_encoder
     from sentkit.model.query_encoder import Recorded
     from sentkit.transforms.steps import check_fitted
 
@@ -153,7 +127,15 @@ def outputs_of_probe(
             yield from classifier.outputs(begun)
             return
         recorded = Recorded(classifier.path, classifier.spec)
-        model = recorded_model(recorded, machine)
+        command = f"sentkit encode FILE -m MODEL | sentkit predict -m {quote(classifier.path)}"
+        if recorded.model is None:
+            problem = f"{classifier.path} does not name the model of its vectors, and the rows have none"
+            raise NoInputError(problem, advice=command)
+        try:  # without a download, because a data file must not start it
+            model = find_encoder(recorded.model, recorded.options(), **vars(machine), download=False)
+        except NoInputError as error:
+            advice = f"{classifier.path} was fitted on vectors of this model; if it has moved: {command}"
+            raise NoInputError(str(error), advice=advice) from error
         readout = model.readouts[0]
         console.report(f"the rows have no vectors; they are encoded with {model.name}, readout {readout}")
         texts = TextParser(fields, prompts=model.sides)
@@ -161,50 +143,25 @@ def outputs_of_probe(
         check_fitted(classifier.path, encoder.specs[0].emb)
         console.warn(*model.notes)
         for block in encoded_blocks(begun, texts, model.tokenizer, encoder, console):
-            for places in classifier.checked(block).sift(inputs.rejects):
+            for places in classifier.checked(block).good_places(inputs.rejects):
                 good = block.take(places)
                 yield good, classifier.outputs_of(good)
-
-
-def recorded_model(recorded: "Recorded", machine: options.MachineFlags) -> "Model":
-    """The model of the vectors of a probe; it is not downloaded, because a data file must not start it."""
-    from shlex import quote
-
-    from sentkit.errors import NoInputError
-    from sentkit.model import find_encoder
-
-    command = f"sentkit encode FILE -m MODEL | sentkit predict -m {quote(recorded.path)}"
-    if recorded.model is None:
-        problem = f"{recorded.path} does not name the model of its vectors, and the rows have none"
-        raise NoInputError(problem, advice=command)
-    try:
-        return find_encoder(
-            recorded.model,
-            recorded.options(),
-            device=machine.device,
-            precision=machine.precision,
-            download=False,
-        )
-    except NoInputError as error:
-        advice = f"{recorded.path} was fitted on vectors of this model; if it has moved: {command}"
-        raise NoInputError(str(error), advice=advice) from error
 
 
 def encoded_blocks(
     inputs: "Inputs",
     texts: "TextParser",
     tokenizer: "TextTokenizer",
-    encoder: "Encoder",
+    encoder: "TokenEncoder",
     console: Console,
 ) -> "Iterator[VectorBlock]":
     """Yield groups of rows, which have no vectors, with those that the encoder computes."""
     from sentkit.formats.vectors.vectors import VectorBlock
-    from sentkit.model.encoding import encode_groups
-    from sentkit.model.text.groups import Tally, prepare
+    from sentkit.model.encoding import Tally, encode_groups, tokenized_groups
 
     tally = Tally()
     console.warn(*encoder.notes)
-    groups = prepare(inputs.blocks(texts), tokenizer, inputs.rejects)
+    groups = tokenized_groups(inputs.blocks(texts), tokenizer, inputs.rejects)
     for group in encode_groups(groups, encoder, encoder.budget):
         tally.add(group)
         yield VectorBlock(group.rows, group.vectors[0], names=())

@@ -6,11 +6,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-from sentkit.console import Console, follow_tasks, show
+from sentkit.console import Console, TaskProgress, show, watch_rows
 from sentkit.errors import UsageError
-from sentkit.flags import options
+from sentkit.flags import Excludes, Named, Needs, Range, options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Excludes, Named, Needs, Range
 from sentkit.process import threads_of_environment, usable_cpus
 
 if TYPE_CHECKING:
@@ -46,22 +45,6 @@ def probe(
 ) -> None:
     """Train a classifier on frozen vectors and test it.
 
-    \b
-    Examples:
-      sentkit probe reviews.safetensors --label label
-      sentkit encode reviews.jsonl | sentkit probe --label label
-      sentkit probe reviews.safetensors --test more.safetensors --label label
-      sentkit probe reviews.safetensors --label label -o ratings.safetensors
-
-    Most used: [TRAIN]... --label --test --dev --few-shot --head --json -o
-
-    These are the tasks of SentEval (arXiv 1803.05449). The features of a sentence are
-    its vector; the features of a pair are (|u - v|, u * v). The report for each TRAIN
-    has the accuracy x 100, and that of the most frequent class of TRAIN. A terminal
-    shows a table; otherwise each report is one line of JSON. -o FILE.safetensors saves
-    the regression of all TRAIN rows for sentkit predict. All rows are kept in memory.
-    TRAIN, DEV and TEST must be of one space.
-
     Flags:
       --label NAME: The field with the class of a row, as in {"label": "positive"}.
       --test FILE: Test rows.
@@ -74,7 +57,6 @@ def probe(
       --seed N: Random seed.
     """
     from sentkit.formats.files import check_input
-    from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.store import is_store
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.labels import Watch
@@ -87,9 +69,14 @@ def probe(
     values = None if penalties is None else parse_penalties(penalties)
     check_folds(folds, values, test)
     classifier = output.path if is_store(output.path) else None
-    check_classifier(classifier, train.paths, name, few_shot)
+    if classifier and len(train.paths) > 1:
+        raise UsageError(
+            f"-o {classifier}: one TRAIN file makes one classifier; {len(train.paths)} are given"
+        )
+    if classifier and (name != "logreg" or few_shot is not None):
+        raise UsageError(f"-o {classifier}: a classifier needs --head logreg, without --few-shot")
     report = replace(output, path="-") if classifier else output
-    check_rows_output(report.path)
+    report.check_rows()
     probe_options = ProbeOptions(
         label=train.theirs(label),
         head=name,
@@ -110,7 +97,9 @@ def probe(
         report.open() as out,
         output.open() if classifier else nullcontext() as file,
     ):
-        watch = Watch(*follow_tasks(console, "fits", inputs))
+        watch_rows(console, inputs)
+        tasks = TaskProgress(console, "fits")
+        watch = Watch(tasks.begin, tasks.add)
         records = (
             Probe(inputs, path, probe_options, test=test, dev=dev, watch=watch).report(file)
             for path in inputs.paths
@@ -123,16 +112,6 @@ def probe(
             texts=["file", "encoder"],
             optional=["encoder"],
         )
-
-
-def check_classifier(path: str | None, files: list[str], head: str, few_shot: int | None) -> None:
-    """Check that a classifier for -o exists: one regression, fitted to all rows of one file."""
-    if path is None:
-        return
-    if len(files) > 1:
-        raise UsageError(f"-o {path}: one TRAIN file makes one classifier; {len(files)} are given")
-    if head != "logreg" or few_shot is not None:
-        raise UsageError(f"-o {path}: a classifier needs --head logreg, without --few-shot")
 
 
 def check_folds(folds: int | None, penalties: list[float] | None, test: str | None) -> None:

@@ -1,5 +1,6 @@
 """`sentkit report`: values of checkpoints on test sets, beside the tables of papers."""
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -9,13 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from sentkit.console import Console, TaskProgress, terminal_width
 from sentkit.errors import AnswerIsNo, SentkitError, UsageError
 from sentkit.flag_values import numbers
-from sentkit.flags import options
-from sentkit.flags.rules import Named, Needs, Range
+from sentkit.flags import Named, Needs, Range, options
 from sentkit.process import threads_of_command
 
 if TYPE_CHECKING:
-    from sentkit.reports.rows import Row
-    from sentkit.reports.suites import TestSet
+    from sentkit.reports.suites import Row, TestSet
     from sentkit.reports.tables import Table
 
 LARGEST_SEED = 2**32 - 1
@@ -43,23 +42,6 @@ def report(
 ) -> None:
     """Evaluate checkpoints, beside the tables of papers.
 
-    \b
-    Examples:
-      sentkit report nano words:binary --pairs titles=pairs.jsonl
-      sentkit report nano first=nano#cls --data data --baseline nano
-      sentkit report nano --data data --paper sg-bert --table 1
-      sentkit report --paper sg-bert --table 1
-
-    Most used: [ROW]... --data --pairs --paper --table --baseline --format -o -v
-
-    A ROW is one line of the table. Its checkpoints are the seeds of one method, and
-    the line shows their mean and, in parentheses, their standard deviation (of a
-    sample). CHECKPOINT is a folder or a name as for "encode -m"; a pattern such as
-    'runs/seed-*'; or a folder with the folders seed-0, seed-1 and so on. Arguments with
-    the same NAME are seeds of one row, and so are runs/seed-0 and runs/seed-1, which
-    have the name runs. #READOUT selects a readout for this row, and @TRANSFORM a file of
-    "whiten fit" for its vectors, such as a flow.
-
     Flags:
       [ROW]...: [NAME=]CHECKPOINT[#READOUT[@TRANSFORM]]: a row; CHECKPOINT as for -m, a pattern, or a folder
           of seeds.
@@ -71,7 +53,8 @@ def report(
           with files, or those of --table]
       --paper: Add the published tables of this paper.
       --table N: With --paper: only the table with this number, after the rows.
-      --train FILE: Training rows; also report the values without the rows that occur there. Repeatable.
+      --train FILE[:X]: Training rows; also report the values without the rows that occur there; with :0.9, or
+          that have a cosine of at least 0.9 (of static). Repeatable.
       --baseline NAME: Compare all rows with this one, with intervals and p.
       --intervals: For pairs with scores: add 95 % intervals of the values.
       --results DIR: Keep the results in this folder, and use those it already has.
@@ -82,9 +65,15 @@ def report(
     from sentkit.reports import tables
     from sentkit.reports.evaluate import Evaluator, find_models
     from sentkit.reports.measure import Measurement
-    from sentkit.reports.rows import find_baseline, rows_of, seeds_warning
     from sentkit.reports.seen_rows import with_training
-    from sentkit.reports.suites import find_tests, tables_of, unaveraged
+    from sentkit.reports.suites import (
+        find_baseline,
+        find_tests,
+        rows_of,
+        seeds_warning,
+        tables_of,
+        unaveraged,
+    )
 
     console = run.console("report")
     number = None if table is None else str(table)
@@ -105,15 +94,14 @@ def report(
     if style != "json" and paper is not None and not tables.has_task(paper, number, tests):
         problem = f"{data} has no test set of {paper}" + (f", table {number}" if number else "")
         raise UsageError(problem, advice="--format json prints the values without a table")
-    training = list(expanded(train or []))
-    check_paths(console, rows, tests, output, results, training)
+    training = [(path, least) for own, least in map(threshold_of, train or []) for path in expanded([own])]
+    check_paths(console, rows, tests, output, results, [path for path, _ in training])
     models = find_models(rows, **vars(machine))
     console.warn(*(f"not used: {path}" for path in unused), *unaveraged(tests), *seeds_warning(rows))
     progress = TaskProgress(console, "evaluations")
     progress.begin(len(models) * len(tests))
     evaluator.report = lambda rows, tokens: progress.add(0, rows)
     found, failed = evaluator.evaluate_all(models, tests, console.error, progress.add)
-    progress.done()
     if not found:
         raise AnswerIsNo("all evaluations failed")
     measured = Measurement(rows, tests, found, intervals, compared).measure()
@@ -130,6 +118,12 @@ def seeds_of(text: str) -> Sequence[int]:
     if max(found) > LARGEST_SEED:
         raise UsageError(f"--seed {text}: expected numbers up to {LARGEST_SEED}")
     return found
+
+
+def threshold_of(text: str) -> tuple[str, float | None]:
+    """The path and the threshold of FILE[:X]."""
+    found = re.fullmatch(r"(.+):(0?\.\d+|1(?:\.0+)?)", text)
+    return (text, None) if found is None else (found[1], float(found[2]))
 
 
 def bases_of(rows: "Sequence[Row]") -> list[str]:
@@ -161,6 +155,8 @@ def check_paths(
     results: str | None,
     training: Sequence[str],
 ) -> None:
+    from sentkit.formats.outputs.outputs import refuse_url
+
     transforms = [path for row in rows for path in row.transforms if path is not None]
     reads = {"ROW": transforms, "--data": [], "--pairs": [], "--train": [*training]}
     for test in tests:
@@ -168,6 +164,7 @@ def check_paths(
     for name in (name for row in rows for name in row.models):
         paths = options.model_paths(name)
         reads["ROW"] += [paths] if isinstance(paths, str) else paths or []
+    refuse_url(results)
     options.check_paths(console, {"-o": output.path, "--results": results}, reads)
     output.check_creatable()
 

@@ -2,32 +2,80 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from dataclasses import replace as replace_fields
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, islice, takewhile
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 from sentkit.console import Console, show, slow
 from sentkit.errors import AnswerIsNo
-from sentkit.flags import options
-from sentkit.flags.gold import GoldFlags, RetrievalFlags
+from sentkit.flag_values import numbers
+from sentkit.flags import Excludes, Needs, Range, excludes, options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Excludes, Range, excludes
+from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.vectors.vectors import VectorBlock
-    from sentkit.metrics.sts.report import Record
+    from sentkit.metrics.reports import Record
 
 TOP = 10  # pairs, by default
 REPORTS = excludes("--gold", "--label", "--qrels", because=", which writes a report")
 
 
+ALONE = ", as its tests are against all numbers; encode both files with --dim N to compare them at one width"
+
+
+@dataclass(frozen=True)
+class GoldFlags:
+    """Gold scores, labels or judgements of hits, and the comparison with them.
+
+    --gold NAME: Report correlations with this field, a human score.
+    --label NAME: Report average precision, AUC and the threshold of the best F1 for this field, 0 or 1.
+    --precision-at P: With --label: the threshold with the highest recall at a precision of at least P.
+    --group NAME[:HOW]: With --gold: the field that names the group of a row. HOW: all: one correlation of all
+        pairs; mean: mean of the groups; weighted: mean weighted by the pairs of each group. [default: all]
+    --dim N,N: With --gold: also the correlations of the first N numbers, with tests against all numbers.
+    --baseline FILE: The same pairs, encoded by another model, or with --qrels other hits.
+    --fail-under X: Exit code 1 if Spearman, average precision or nDCG@10 (x 100) is below X.
+    --seen ROWS: With --gold: training rows; also report the correlation without the pairs that occur in them.
+        Repeatable.
+    --qrels FILE: For hits of search: report retrieval scores with these judgements (TREC, BEIR or rows).
+    --missing: With --qrels: how a query without hits counts.
+    --per-query PATH: With --qrels: write the scores of each query.
+    """
+
+    gold: str | None = None
+    label: Annotated[str | None, Excludes("--gold")] = None
+    precision_at: Annotated[float | None, Range(min=0, max=1), Needs("--label")] = None
+    group: Annotated[str | None, Needs("--gold")] = None
+    dim: Annotated[str | None, Needs("--gold"), Excludes("--baseline", ALONE)] = None
+    baseline: Annotated[str | None, Needs("--gold or --label or --qrels")] = None
+    fail_under: Annotated[float | None, Needs("--gold or --label or --qrels")] = None
+    seen: Annotated[list[str] | None, Needs("--gold")] = None
+    qrels: Annotated[str | None, Excludes("--gold"), Excludes("--label")] = None
+    missing: Annotated[Literal["error", "zero"], Needs("--qrels")] = "error"
+    per_query: Annotated[str | None, Needs("--qrels")] = None
+
+    @cached_property
+    def seen_paths(self) -> list[str]:
+        """The files of training rows; a pattern becomes the matching files."""
+        from sentkit.formats.files import expanded
+
+        return list(expanded(self.seen or []))
+
+    @property
+    def grouping(self) -> tuple[str | None, str]:
+        """The field of --group, and the aggregate."""
+        field, _, how = (self.group or "").rpartition(":")
+        return (field, how) if field and how in ("all", "mean", "weighted") else (self.group, "all")
+
+
 def score(
     *,
     gold_flags: GoldFlags,
-    retrieval: RetrievalFlags,
     metric: Annotated[options.Metric, Excludes("--qrels")] = "cosine",
     top: Annotated[int | None, Range(min=1), REPORTS] = None,
     threshold: Annotated[float | None, REPORTS] = None,
@@ -42,165 +90,120 @@ def score(
 ) -> None:
     """Score pairs or hits, or find the closest sentences.
 
-    \b
-    Examples:
-      sentkit encode pairs.jsonl | sentkit score
-      sentkit encode pairs.jsonl | sentkit score --label same --precision-at 0.9
-      sentkit score hits.jsonl --qrels qrels.tsv --per-query each.jsonl
-      sentkit score new.jsonl --gold score --baseline old.jsonl --fail-under 80
-
-    Most used: [FILE]... --gold --label --qrels --baseline --fail-under --top --threshold --json
-
-    For pairs, the command adds "similarity" to each row and removes the vectors. Other
-    reports are one line of JSON per FILE, or a table on a terminal, with scores x 100
-    and 95 % intervals of 1000 resamples (above 50,000 pairs 200, or Fisher's z). --gold:
-    the correlations of Spearman and Pearson. --label, for pairs that are the same (1) or
-    not (0): average precision, AUC, and thresholds of the similarity. --qrels, for the
-    hits of search: nDCG@10, recall, MAP and MRR@10.
-
     Flags:
       --top K: For sentences: show the K closest pairs. [default: 10]
       --matrix: For up to 20000 sentences: write all similarities.
       --keep-vectors: For pairs: keep the vectors in the rows.
     """
-    from sentkit.formats.vectors.sinks import check_rows_output
+    if gold_flags.gold or gold_flags.label or gold_flags.qrels:
+        limit_threads(of_libraries=1)  # the products of resamples are too small for several
+    from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.sts import report as sts_report
 
-    console = run.console("score")
+    console, per_query = run.console("score"), gold_flags.per_query
     options.check_threshold(threshold, metric)
-    closest = Closest(metric, top, threshold)
-    for path in filter(None, (output.path, retrieval.per_query)):
-        check_rows_output(path)
+    for path in filter(None, (output.path, per_query)):
+        options.OutputFlags(path, output.force).check_rows()
     reads = {
         "--baseline": gold_flags.baseline,
-        "--qrels": retrieval.qrels,
+        "--qrels": gold_flags.qrels,
         "--seen": gold_flags.seen_paths,
     }
     fields = (*VECTOR_FIELDS, gold_flags.gold, gold_flags.label, gold_flags.grouping[0])
-    names = ("id", "similarity") if retrieval.qrels else fields
+    known = ("id", "similarity") if gold_flags.qrels else fields
+    problem = None
     with (
         row_flags.open(
-            console, output, known=names, reads=reads, writes={"--per-query": retrieval.per_query}
+            console, output, known=known, reads=reads, writes={"--per-query": per_query}
         ) as inputs,
-        retrieval.open_per_query(force=output.force) as queries_out,
+        nullcontext() if per_query is None else open_output(per_query, force=output.force) as queries_out,
         output.open() as out,
     ):
-        problem = None
-        if gold_flags.gold or gold_flags.label or retrieval.qrels:
-            report = report_of(inputs, gold_flags, retrieval, row_flags, metric, queries_out)
-            console.warn(*report.warnings)
-            show(report.records, report.lines, out, as_table=output.as_table, **report.layout)
-            problem = sts_report.below(report.records, *report.measure, gold_flags.fail_under)
+        if gold_flags.gold or gold_flags.label or gold_flags.qrels:
+            table = output.as_table
+            problem = report(inputs, gold_flags, row_flags, metric, console, out, queries_out, as_table=table)
         else:
-            score_rows(
-                inputs,
-                out,
-                console,
-                closest,
-                whole=matrix,
-                keep=keep_vectors,
-                replace=replace,
-                as_table=output.as_table,
-            )
+            forms = {"keep": keep_vectors, "whole": matrix, "replace": replace}
+            score_rows(inputs, out, console, metric, top, threshold, as_table=output.as_table, **forms)
     if problem:
         raise AnswerIsNo(problem)
 
 
-@dataclass(frozen=True, slots=True)
-class FileReports:
-    """The reports of all files, and how they are shown."""
-
-    records: "list[Record]"
-    warnings: Iterable[str]
-    lines: "Callable[[Record], Iterable[dict[str, str]]]"  # of a table
-    layout: dict[str, Any]
-    measure: tuple[str, str]  # the value of --fail-under: its field, and its name in a message
-
-
-def report_of(
+def report(
     inputs: "Inputs",
     flags: GoldFlags,
-    retrieval: RetrievalFlags,
     rows: RowFlags,
     metric: str,
+    console: Console,
+    out: BinaryIO,
     queries_out: BinaryIO | None,
-) -> FileReports:
-    from sentkit.metrics import retrieval as judged
-    from sentkit.metrics.sts import labelled_pairs
-    from sentkit.metrics.sts import report as sts_report
+    *,
+    as_table: bool,
+) -> str | None:
+    """Print the reports of all files; returns a message if one is below --fail-under."""
+    from sentkit.metrics import reports, retrieval
+    from sentkit.metrics.gold_pairs import ScoreOptions
+    from sentkit.metrics.seen import SeenPairs
 
-    if retrieval.qrels is not None:
-        records = report_retrieval(inputs, retrieval, flags.baseline, queries_out)
-        lines = partial(sts_report.measure_lines, measures=judged.MEASURES)
-        return FileReports(records, (), lines, {"texts": ["file"]}, ("ndcg@10", "nDCG@10"))
-    chosen = flags.options(rows, metric)
-    if flags.label is not None:
-        records = list(labelled_pairs.records(inputs, chosen, flags.baseline, flags.precision_at))
-        layout = {"texts": ["file"], "optional": ["interval", "threshold"]}
-        measure = "average_precision", "average precision"
-        return FileReports(
-            records, labelled_pairs.warnings(records), labelled_pairs.table_lines, layout, measure
-        )
-    records = list(sts_report.reports(inputs, chosen, flags.baseline))
-    records += sts_report.average_records(records)
-    layout = {"texts": ["file", "encoder"], "optional": ["encoder"]}
-    measure = "spearman", "spearman"
-    return FileReports(records, sts_report.warnings(records), sts_report.table_lines, layout, measure)
+    lines: Callable[[Record], Iterable[dict[str, str]]]
+    warnings: Iterable[str] = ()
+    layout: dict[str, Any] = {"texts": ["file"]}
+    group, aggregate = flags.grouping
+    scored = ScoreOptions(
+        rows.theirs(flags.gold or flags.label or ""),
+        rows.theirs(group),
+        metric,
+        aggregate,
+        dims=numbers("--dim", flags.dim) if flags.dim else (),
+        seen=SeenPairs(flags.seen_paths) if flags.seen else None,
+        binary=flags.label is not None,
+    )
+    if flags.qrels is not None:
+        records = report_retrieval(inputs, flags.qrels, flags, queries_out)
+        lines = partial(reports.measure_lines, measures=retrieval.MEASURES)
+        measure = "ndcg@10", "nDCG@10"
+    elif flags.label is not None:
+        records = list(reports.label_records(inputs, scored, flags.baseline, flags.precision_at))
+        lines, warnings = reports.label_lines, reports.label_warnings(records)
+        measure, layout["optional"] = ("average_precision", "average precision"), ["interval", "threshold"]
+    else:
+        records = list(reports.reports(inputs, scored, flags.baseline))
+        records += reports.average_records(records)
+        lines, warnings = reports.table_lines, reports.warnings(records)
+        measure, layout = ("spearman", "spearman"), {"texts": ["file", "encoder"], "optional": ["encoder"]}
+    console.warn(*warnings)
+    show(records, lines, out, as_table=as_table, **layout)
+    return reports.below(records, *measure, flags.fail_under)
 
 
 def report_retrieval(
-    inputs: "Inputs", flags: RetrievalFlags, baseline: str | None, queries_out: BinaryIO | None
+    inputs: "Inputs", path: str, flags: GoldFlags, queries_out: BinaryIO | None
 ) -> "list[Record]":
-    """The reports of all files of hits."""
+    """The reports of all files of hits. `path` has the judgements."""
     from sentkit.metrics.retrieval import Judge, RunReader, read_qrels
 
-    assert flags.qrels is not None
-    qrels = read_qrels(inputs, flags.qrels)
+    qrels, baseline = read_qrels(inputs, path), flags.baseline
     base = None if baseline is None else RunReader(inputs.other(baseline), qrels).read(baseline)
-    judge = Judge(flags.qrels, qrels, flags.missing == "zero", base)
+    judge = Judge(path, qrels, flags.missing == "zero", base)
     records = []
-    for path in inputs.paths:
-        run = RunReader(inputs, qrels).read(path)
+    for file in inputs.paths:
+        run = RunReader(inputs, qrels).read(file)
         if not any(run.relevant.values()):
             advice = "do the ids agree? --field id=row uses the numbers of rows"
-            inputs.rejects.warn(f"{path}: no relevant document of {flags.qrels} is a hit; {advice}")
+            inputs.rejects.warn(f"{file}: no relevant document of {path} is a hit; {advice}")
         records.append(judge.record(run))
         if queries_out is not None:
             judge.write_queries(run, queries_out, with_file=len(inputs.paths) > 1)
     return records
 
 
-@dataclass(frozen=True, slots=True)
-class Closest:
-    """The selection of pairs of sentences."""
-
-    metric: str
-    top: int | None
-    threshold: float | None
-
-    @property
-    def requested(self) -> bool:
-        return self.top is not None or self.threshold is not None
-
-    def find(self, inputs: "Inputs", blocks: Iterable["VectorBlock"]) -> Iterator[dict[str, Any]]:
-        from sentkit.metrics.neighbours.closest_pairs import closest_pairs, pairs_reaching, records, whole
-
-        rows, vectors = whole(blocks)
-        if self.threshold is not None and self.top is None:
-            for pairs in pairs_reaching(vectors, self.threshold, self.metric):
-                yield from records(inputs, rows, pairs)
-            return
-        least = -math.inf if self.threshold is None else self.threshold
-        found = records(inputs, rows, closest_pairs(vectors, self.top or TOP, self.metric))
-        yield from takewhile(lambda pair: pair["similarity"] >= least, found)
-
-
 def score_rows(
     inputs: "Inputs",
     out: BinaryIO,
     console: Console,
-    closest: "Closest",
+    metric: str,
+    top: int | None,
+    threshold: float | None,
     *,
     whole: bool,
     keep: bool,
@@ -209,7 +212,9 @@ def score_rows(
 ) -> None:
     """Score pairs or sentences, as the first row determines."""
     from sentkit.formats.vectors.sinks import refuse_existing_fields
-    from sentkit.formats.vectors.vectors import VectorReader
+    from sentkit.formats.vectors.vectors import VectorReader, as_list
+    from sentkit.metrics.neighbours.closest_pairs import matrix
+    from sentkit.metrics.neighbours.corpus import columns_of_pair
 
     reader = VectorReader(inputs)
 
@@ -218,11 +223,14 @@ def score_rows(
         refuse_existing_fields(block.rows, new, replace=replace)
         return block
 
+    def lines(pair: dict[str, Any]) -> list[dict[str, str]]:
+        return [{metric: f"{pair['similarity']:.4f}"} | columns_of_pair(pair)]
+
     blocks = reader.blocks(check)
     first = next(blocks)
     blocks, count, row = chain([first], blocks), first.vectors.shape[1], first.rows.row(0)
-    if count == 2 and not (closest.requested or whole):
-        score_pairs(blocks, out, closest.metric, emb=reader.emb, keep=keep, replace=replace)
+    if count == 2 and top is None and threshold is None and not whole:
+        score_pairs(blocks, out, metric, emb=reader.emb, keep=keep, replace=replace)
     elif count == 2:
         raise row.error("--top, --threshold and --matrix need sentences, but this row is a pair")
     elif count != 1:
@@ -230,12 +238,29 @@ def score_rows(
     elif keep:
         raise row.error("--keep-vectors needs pairs, but this row is one sentence")
     elif whole:
-        write_matrix(blocks, out, closest.metric, replace=replace)
+        for row, similarities in matrix(blocks, metric=metric):
+            out.write(row.add([(b"similarities", as_list(similarities))], replace=replace) + b"\n")
     else:
-        pairs = closest.find(inputs, blocks)
+        pairs = closest(inputs, blocks, metric, top, threshold)
         with slow(console, "reading the vectors and comparing all pairs"):
             best = list(islice(pairs, 1))  # the iterator is lazy: the first pair starts the comparison
-        show_closest(chain(best, pairs), out, closest.metric, as_table=as_table)
+        show(chain(best, pairs), lines, out, as_table=as_table, texts=("a", "b"), pairs=True, flush=False)
+
+
+def closest(
+    inputs: "Inputs", blocks: Iterable["VectorBlock"], metric: str, top: int | None, threshold: float | None
+) -> Iterator[dict[str, Any]]:
+    """The most similar pairs of sentences."""
+    from sentkit.metrics.neighbours.closest_pairs import closest_pairs, pairs_reaching, records, whole
+
+    rows, vectors = whole(blocks)
+    if threshold is not None and top is None:
+        for pairs in pairs_reaching(vectors, threshold, metric):
+            yield from records(inputs, rows, pairs)
+        return
+    least = -math.inf if threshold is None else threshold
+    found = records(inputs, rows, closest_pairs(vectors, top or TOP, metric))
+    yield from takewhile(lambda pair: pair["similarity"] >= least, found)
 
 
 def score_pairs(
@@ -248,33 +273,14 @@ def score_pairs(
     replace: bool,
 ) -> None:
     from sentkit.digits import significant
-    from sentkit.formats.vectors.convert import as_jsonl
-    from sentkit.formats.vectors.sinks import with_fields
-    from sentkit.formats.vectors.vectors import joined, resized
-    from sentkit.metrics.sts.gold_pairs import ROWS_PER_BLOCK, similarities_of
+    from sentkit.formats.vectors.sinks import as_jsonl, with_fields
+    from sentkit.metrics.similarity import SIMILARITIES
 
-    for block in resized(blocks, joined, ROWS_PER_BLOCK):
-        similarities = similarities_of(block.vectors, metric).tolist()
+    for block in blocks:
+        similarities = SIMILARITIES[metric](block.vectors[:, 0], block.vectors[:, 1]).tolist()
         new = [[(b"similarity", repr(significant(each)).encode())] for each in similarities]
         if keep:
             rows = replace_fields(block.rows, lines=as_jsonl(block, emb, None))
         else:
             rows = block.rows.without({*block.names, "_emb"})
         out.write(b"\n".join([*with_fields(rows, new), b""]))
-
-
-def write_matrix(blocks: Iterable["VectorBlock"], out: BinaryIO, metric: str, *, replace: bool) -> None:
-    from sentkit.formats.vectors.vectors import as_list
-    from sentkit.metrics.neighbours.closest_pairs import matrix
-
-    for row, similarities in matrix(blocks, metric=metric):
-        out.write(row.add([(b"similarities", as_list(similarities))], replace=replace) + b"\n")
-
-
-def show_closest(pairs: Iterable[dict[str, Any]], out: BinaryIO, metric: str, *, as_table: bool) -> None:
-    from sentkit.metrics.neighbours.corpus import columns_of_pair
-
-    def lines(pair: dict[str, Any]) -> list[dict[str, str]]:
-        return [{metric: f"{pair['similarity']:.4f}"} | columns_of_pair(pair)]
-
-    show(pairs, lines, out, as_table=as_table, texts=("a", "b"), pairs=True, flush=False)

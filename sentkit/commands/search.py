@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 from sentkit.console import Console, RowProgress, print_table, reading
 from sentkit.errors import UsageError
 from sentkit.flag_values import parse_shard
-from sentkit.flags import options
+from sentkit.flags import Excludes, Named, Needs, Range, excludes, options
 from sentkit.flags.rows import RowFlags, StreamFlags
-from sentkit.flags.rules import Excludes, Named, Needs, Range, excludes
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.outputs import Paths
@@ -22,6 +21,10 @@ if TYPE_CHECKING:
     from sentkit.model.query_encoder import EncodedRows
 
 TOP = 10  # hits, by default
+ONLY_PARTS = excludes(
+    *("--corpus", "--shard", "--top", "--threshold", "--metric", "--flat", "--json", "--replace"),
+    *("--rescore", "--candidates", "--field", "-m", "--precision", "--device"),
+)
 
 
 @dataclass(frozen=True)
@@ -62,123 +65,75 @@ class QueryFlags(StreamFlags):
         return files
 
 
-@dataclass(frozen=True)
-class BinaryFlags:
-    """The second pass over a corpus of sign bits.
-
-    --candidates N: For a binary corpus: rows by Hamming distance per query. [default: 40 x K]
-    --rescore FILE: For a binary corpus: exact vectors of its rows, to compare candidates with.
-    """
-
-    candidates: Annotated[int | None, Range(min=1)] = None
-    rescore: str | None = None
-
-    def check(self, top: int | None) -> None:
-        if top is None and self.candidates is not None:
-            raise UsageError("--candidates has no effect with --threshold without --top")
-        if top is not None and self.candidates is not None and self.candidates < top:
-            raise UsageError(f"--candidates {self.candidates}: expected at least --top, {top}")
-
-
-@dataclass(frozen=True)
-class PartFlags:
-    """A corpus that several processes search.
-
-    --shard I/N|auto: Search only part I of N of the vector folder --corpus.
-    --merge: Join the hits of all parts: each TEXT is an output of --shard.
-    """
-
-    shard: Annotated[str | None, Needs("--corpus"), *excludes("--flat", "--replace", "--rejects")] = None
-    merge: Annotated[
-        bool,
-        Needs("TEXT"),
-        *excludes("--corpus", "--shard", "--top", "--threshold", "--metric", "--flat", "--json", "--replace"),
-        *excludes("--rescore", "--candidates", "--field", "-m", "--precision", "--device"),
-    ] = False
-
-    @property
-    def numbers(self) -> tuple[int, int] | None:
-        """The number of the part and of all parts."""
-        shard = None if self.shard is None else parse_shard(self.shard)
-        return None if shard is None else (shard.number or shard.count, shard.count)
-
-
-@dataclass(frozen=True)
-class SearchMachineFlags:
-    """The model of TEXT, and the device that compares vectors.
-
-    --precision: auto: bf16 on a GPU that supports it well, else fp32. int8: see sentkit-encode(1).
-    --device auto|cpu|cuda[:N]: Device that compares vectors and runs the model of TEXT. [default: cpu; for
-        the model auto]
-    """
-
-    precision: Annotated[Literal["auto", "fp32", "bf16", "int8"], Needs("TEXT")] = "auto"
-    device: str | None = None
-
-
 def search(
     *,
     query: QueryFlags,
-    parts: PartFlags,
+    shard: Annotated[str | None, Needs("--corpus"), excludes("--flat", "--replace", "--rejects")] = None,
+    merge: Annotated[bool, Needs("TEXT"), ONLY_PARTS] = False,
     top: Annotated[int | None, Range(min=1)] = None,
     threshold: float | None = None,
     metric: options.Metric = "cosine",
-    binary: BinaryFlags,
+    candidates: options.Count = None,
+    rescore: str | None = None,
     flat: bool = False,
     output: options.ReportFlags,
     replace: Annotated[bool, Excludes("--flat"), Excludes("TEXT")] = False,
     model: Annotated[str | None, Needs("TEXT")] = None,
-    machine: SearchMachineFlags,
+    precision: Annotated[Literal["auto", "fp32", "bf16", "int8"], Needs("TEXT")] = "auto",
+    device: str | None = None,
     run: options.QuietFlags,
 ) -> None:
     """Find the most similar rows of a corpus for each query.
 
-    \b
-    Examples:
-      echo a dog | sentkit encode | sentkit search --corpus titles.safetensors
-      sentkit search "a dog" "a cat" --corpus titles.safetensors
-      sentkit search "a dog" titles.txt -m nano
-      sentkit search --queries q.jsonl --corpus titles.safetensors --flat
-
-    Most used: [TEXT]... --queries --corpus --top --threshold --flat --json
-
     Flags:
+      --shard I/N|auto: Search only part I of N of the vector folder --corpus.
+      --merge: Join the hits of all parts: each TEXT is an output of --shard.
+      --candidates N: For a binary corpus: rows by Hamming distance per query. [default: 40 x K]
+      --rescore FILE: For a binary corpus: exact vectors of its rows, to compare candidates with.
+      --precision: auto: bf16 on a GPU that supports it well, else fp32. int8: see sentkit-encode(1).
+      --device auto|cpu|cuda[:N]: Device that compares vectors and runs the model of TEXT. [default: cpu; for
+          the model auto]
       --top K: Maximum number of hits per query. [default: 10]
       --flat: Write one row per hit: fields of the query with _a, of the hit with _b, and rank.
       -m, --model MODEL: For TEXT: the model, for files or if the corpus does not name it, or if it has moved.
           [default: as recorded; static for files]
     """
     from sentkit.formats.files import check_input
-    from sentkit.formats.vectors.sinks import check_rows_output
     from sentkit.formats.vectors.store import Store, is_store
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VectorReader
     from sentkit.metrics.neighbours.corpus import read_search_corpus
     from sentkit.metrics.neighbours.queries import Search, SearchOptions
 
     console = run.console("search")
-    if parts.merge:
+    if merge:
         join_parts(query.texts or [], output, console)
         return
     options.check_threshold(threshold, metric)
     if top is None and threshold is None:
         top = TOP
-    binary.check(top)
-    as_rows = not flat and (parts.shard is not None or not output.as_table)
+    if top is None and candidates is not None:
+        raise UsageError("--candidates has no effect with --threshold without --top")
+    if top is not None and candidates is not None and candidates < top:
+        raise UsageError(f"--candidates {candidates}: expected at least --top, {top}")
+    part = None if shard is None else parse_shard(shard)
+    as_rows = not flat and (part is not None or not output.as_table)
     search_options = SearchOptions(
         metric,
         top,
         threshold,
-        rescore=binary.rescore,
-        candidates=binary.candidates,
-        new=["hits", "part"][: 1 + bool(parts.shard)] if as_rows and not replace else [],
-        part=parts.numbers,
-        device=options.find_device(machine.device or "cpu"),
+        rescore=rescore,
+        candidates=candidates,
+        new=["hits", "part"][: 1 + bool(part)] if as_rows and not replace else [],
+        part=(part.number or part.count, part.count) if part else None,
+        device=options.find_device(device or "cpu"),
     )
-    check_rows_output(output.path)
-    reads = {"--corpus": query.corpus, "--rescore": binary.rescore}
-    for path in (*query.files, *filter(None, (query.corpus, binary.rescore))):
+    output.check_rows()
+    reads = {"--corpus": query.corpus, "--rescore": rescore}
+    stored_files = [path for path in reads.values() if path is not None]
+    for path in (*query.files, *stored_files):
         check_input(path)
-    query.take_snapshots([*filter(None, (query.corpus, binary.rescore))])
+    query.take_snapshots(stored_files)
+    machine: dict[str, Any] = {"device": device or "auto", "precision": precision}
     encoded = None
     if query.texts and query.corpus is not None:
         recorded = Store(query.corpus).spec if is_store(query.corpus) else {}
@@ -199,14 +154,13 @@ def search(
             encoded = query_texts((query.texts or [])[:1], model, corpus.path, spec, machine, console)
         else:
             with reading(console, stored := inputs.other(query.corpus)):
-                corpus = read_search_corpus(stored, parts.numbers)
+                corpus = read_search_corpus(stored, search_options.part)
         answered = Search(
             encoded or VectorReader(inputs), corpus, search_options, inputs, source=[*query.paths, "TEXT"][0]
         )
-        progress = RowProgress(console)
-        progress.share, answered.report = inputs.meter.share, progress.add
+        progress = RowProgress(console, inputs=inputs)
+        answered.report = progress.add
         write(answered, out, "flat" if flat else "rows" if as_rows else "table")
-        progress.done()
     console.warn(*corpus.left_out, *(encoded.remarks if encoded else ()))
 
 
@@ -215,7 +169,7 @@ def query_texts(
     model: str | None,
     corpus: str,
     spec: Mapping[str, Any],
-    machine: SearchMachineFlags,
+    machine: Mapping[str, Any],
     console: Console,
 ) -> "EncodedRows":
     """The queries as rows with vectors, which are computed when the search reads them.
@@ -226,9 +180,7 @@ def query_texts(
     from sentkit.model.query_encoder import Recorded, encoded_texts, find_query_encoder
 
     recorded = Recorded(corpus, spec)
-    encoder, declared = find_query_encoder(
-        model, recorded, device=machine.device or "auto", precision=machine.precision
-    )
+    encoder, declared = find_query_encoder(model, recorded, **machine)
     console.note(f"loading {encoder.name}")
     console.warn(*encoder.notes)
     prompt = getattr(encoder.tokenizer, "prompt", "")
@@ -245,7 +197,7 @@ def query_texts(
 
 
 def encoded_corpus(
-    inputs: "Inputs", model: str | None, machine: SearchMachineFlags, console: Console
+    inputs: "Inputs", model: str | None, machine: Mapping[str, Any], console: Console
 ) -> "tuple[SearchCorpus, Mapping[str, Any]]":
     """The rows of files with their vectors, and the record of their space."""
     from sentkit.formats.checkpoints.folders import STATIC
@@ -255,15 +207,10 @@ def encoded_corpus(
     from sentkit.model.reading import ReadingOptions
 
     # static ranks the texts of questions and of a few words better than nano, in less time.
-    device, precision = machine.device or "auto", machine.precision
-    encoder = find_encoder(
-        model or STATIC, ReadingOptions(), device=device, precision=precision, compares=True
-    )
-    progress = RowProgress(console)
-    progress.share = inputs.meter.share
+    encoder = find_encoder(model or STATIC, ReadingOptions(), **machine, compares=True)
+    progress = RowProgress(console, inputs=inputs)
     rows = encoded_files(inputs, encoder, progress.add)
     table = in_memory(inputs, rows.blocks(), lambda: (rows.names, rows.emb), named=True)
-    progress.done()
     console.warn(*encoder.notes, *rows.remarks)
     return SearchCorpus(table, with_id=True), rows.record
 
@@ -276,27 +223,19 @@ def join_parts(paths: list[str], output: options.ReportFlags, console: Console) 
 
 
 def write(search: "Search", out: BinaryIO, form: str) -> None:
-    if form == "table":
-        show_hits(search)
-        return
+    """Write rows, or a table with a line for each hit and the query in the first line of its hits."""
+    table, columns = list[list[str]](), ["query", search.options.metric, "row", "hit"]
     lines = search.flat if form == "flat" else search.nested
     for queries, found in search.blocks():
         for query, hits in zip(queries, found, strict=True):
-            out.writelines(lines(query, hits))
+            if form == "table":
+                cells = [[f"{similarity:.4f}", *search.cells(row)] for row, similarity in hits]
+                names = [search.called(query), *[""] * len(cells)]
+                table += [[name, *own] for name, own in zip(names, cells, strict=False)]
+            else:
+                out.writelines(lines(query, hits))
         out.flush()  # the reader of a slow pipe gets each block immediately
-
-
-def show_hits(search: "Search") -> None:
-    """Print a line for each hit, with the query in the first line; a search in files has only one query."""
-    columns = ["query", search.options.metric, "row", "hit"]
-    rows = []
-    for queries, hits in search.blocks():
-        for query, own in zip(queries, hits, strict=True):
-            name = search.called(query)
-            for row, similarity in own:
-                rows.append([name, f"{similarity:.4f}", *search.cells(row)])
-                name = ""
-    if rows and search.corpus.files:
-        print_table([columns[1], "line", "hit"], [row[1:] for row in rows], texts=["hit"])
-    elif rows:
-        print_table(columns, rows, texts=["query", "hit"])
+    if table and search.corpus.files:  # a search in files has only one query
+        print_table([columns[1], "line", "hit"], [row[1:] for row in table], texts=["hit"])
+    elif table:
+        print_table(columns, table, texts=["query", "hit"])

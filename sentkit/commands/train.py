@@ -1,9 +1,9 @@
 """`sentkit train`: fine-tuning of an encoder on rows."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,15 +12,27 @@ import typer
 
 from sentkit.console import Console, StepProgress, print_described, print_table, print_text, show, watch_rows
 from sentkit.errors import UsageError
-from sentkit.flag_values import numbers
-from sentkit.flags import options
+from sentkit.flag_values import assignment, numbers
+from sentkit.flags import Named, Needs, Range, options, words_of
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Named, Range, words_of
-from sentkit.flags.training import CheckpointFlags, SavingFlags, SettingFlags, StartFlags
 from sentkit.process import check_threads, is_first_process
 
 if TYPE_CHECKING:
-    from sentkit.training.run_folders import RunFolders
+    from sentkit.training.method import Method
+    from sentkit.training.options import RandomInit, RunFolders
+
+
+@dataclass(frozen=True)
+class CheckpointFlags(options.OutputFlags):
+    """The folder of the new checkpoint; the state of the run is in OUT.part.
+
+    -o, --output DIR: The checkpoint folder to create.
+    """
+
+    path: Annotated[str, Named("--output")] = ""
+
+    def __post_init__(self) -> None:
+        options.refuse_long_name(self.path, ".part")
 
 
 def train(
@@ -29,54 +41,57 @@ def train(
     method: Annotated[str | None, Named("METHOD")] = None,
     model: str = "nano",
     output: CheckpointFlags,
-    settings: SettingFlags,
+    set_: list[str] | None = None,
+    preset: str | None = None,
+    epochs: int | None = None,
+    batch: int | None = None,
+    lr: float | None = None,
     dev: str | None = None,
     test: str | None = None,
     entries: str | None = None,
     seed: str = "0",
-    start: StartFlags,
+    init: Annotated[str | None, Needs("--tokenizer")] = None,
+    tokenizer: Annotated[str | None, Needs("--init")] = None,
     device: str = "auto",
     threads: Annotated[int | None, Range(min=1)] = None,
     deterministic: bool = False,
-    saving: SavingFlags,
+    resume: bool = False,
+    save_every: Annotated[int, Range(min=0)] = 0,
+    save_seconds: Annotated[float, Range(min=0)] = 300.0,
     list_: bool = False,
     row_flags: RowFlags,
     run: options.RunFlags,
 ) -> None:
     """Train an encoder.
 
-    \b
-    Examples:
-      sentkit train --list
-      sentkit train simcse --list
-      sentkit train simcse titles.txt -m BASE -o ckpt --epochs 2
-      sentkit train simcse titles.txt -o runs --dev pairs.jsonl --set lr=1e-5,3e-5
-
-    Most used: METHOD [FILE]... -m -o --preset --set --epochs --dev --list -v
-
-    The command reads rows and writes a checkpoint folder, which `encode`, transformers
-    and sentence-transformers can load. With --dev, the folder has the weights of the
-    step with the best score; a warning reports pairs that are also in the training rows.
-    To use several processes, run: torchrun --nproc-per-node N -m sentkit -- train ...
-
     Flags:
       METHOD: A name of --list, or FILE.py:CLASS; see sentkit-method(7).
+      --set NAME=VALUE: Change a setting; repeatable. Of equal names, the last value is used; flags such as
+          --lr have priority. A list, as in lr=1e-5,3e-5, trains a run for each value.
+      --preset NAME: Settings of a published recipe.
+      --epochs N: Same as --set epochs=N.
+      --batch N: Same as --set batch=N.
+      --lr X: Same as --set lr=X.
       --dev ROWS: Pairs with or without scores or triplets, for classify labelled rows, to choose the best
           step.
       --test ROWS: For classify: labelled rows; print their metrics.
       --entries PATH: For defsent-plus: the output of build-entries.
       --seed N|A,B|A..B: Random seed. Several seeds: one run each, in OUT/seed-N.
+      --init CONFIG: Start with random weights for this config.json.
+      --tokenizer PATH: For --init: a tokenizer.json, or its folder.
       --threads N: CPU threads. [default: as in the run to resume, else SENTKIT_THREADS, else all CPUs]
       --deterministic: Also on CUDA, every run writes the same bytes; slower.
+      --resume: Continue the stopped run; if there is none, start one.
+      --save-every N: Also save the state every N steps; 0: only --save-seconds.
+      --save-seconds S: Save the state every S seconds; 0: after every step.
       --list: Show the methods in groups; after METHOD, its settings and presets; with -o, the command of
           each run.
     """
-    from sentkit.formats.checkpoints.commands import METHOD, Command, inputs_of
+    from sentkit.formats.checkpoints.export import METHOD, Command, inputs_of
     from sentkit.formats.outputs.outputs import refuse_url
     from sentkit.formats.rows.kinds import LEARNED
-    from sentkit.signals import handle_signals
+    from sentkit.process import handle_signals
     from sentkit.training.catalogue import METHODS, open_method
-    from sentkit.training.run_folders import folders_of
     from sentkit.training.settings import build, combinations, described
 
     check_threads("--threads", threads)
@@ -97,16 +112,13 @@ def train(
             print_described(described(kind.Settings, kind.presets))
             return
         from sentkit.training.loop.state import Reporter
-        from sentkit.training.options import TrainOptions
+        from sentkit.training.options import TrainOptions, folders_of
         from sentkit.training.runs.command import perform
 
-        given = settings.given(console)
-        check_dev(dev, given)
+        given = given_settings(set_ or [], {"epochs": epochs, "batch": batch, "lr": lr}, dev, console)
         grid = combinations(kind.Settings, given)
         sweep = folders_of(Path(output.path), numbers("--seed", seed), grid)
-        built = [
-            build(kind.Settings, kind.presets, settings.preset, words_for(given | each)) for each in grid
-        ]
+        built = [build(kind.Settings, kind.presets, preset, words_for(given | each)) for each in grid]
         if list_:
             print_text(command_lines(context, given, sweep))
             return
@@ -114,12 +126,12 @@ def train(
             "--dev": dev,
             "--test": test,
             "--entries": entries,
-            "--init": start.init,
-            "--tokenizer": start.tokenizer,
+            "--init": init,
+            "--tokenizer": tokenizer,
             **kind.other_checkpoints(built[0]),  # names of checkpoints are no settings with several values
             METHOD: loaded.file,
         }
-        bases = {} if start.init else {"-m": model}
+        bases = {} if init else {"-m": model}
         flags_of_rows = words_of(row_flags, but=("files", "rejects"))
         train_options = TrainOptions(
             method=loaded.name,
@@ -130,13 +142,15 @@ def train(
             folders=sweep[0],
             model=model,
             entries=entries,
-            init=start.init_of(kind, model_given=is_given(context, "model")),
+            init=random_start(kind, init, tokenizer, model_given=is_given(context, "model")),
             dev=dev,
             test=test,
             device=device,
             threads=threads,
             deterministic=deterministic,
-            **vars(saving),
+            resume=resume,
+            save_every=save_every,
+            save_seconds=save_seconds,
             force=output.force,
             command=Command(
                 ("train", method), inputs_of({"FILE": row_flags.paths, **bases, **reads}), flags_of_rows
@@ -149,7 +163,7 @@ def train(
             console,
             output,
             known=(*LEARNED, "embedding"),
-            reads={"-m": None if start.init else options.model_paths(model), **reads},
+            reads={"-m": None if init else options.model_paths(model), **reads},
             writes={
                 "-o": [*dict.fromkeys(path for each in sweep for path in each.all_folders)],
                 "stdout": "-",
@@ -162,9 +176,47 @@ def train(
                 print_results(sweep, kind.Settings)
 
 
+def given_settings(
+    assignments: Sequence[str], flags: Mapping[str, float | None], dev: str | None, console: Console
+) -> dict[str, str]:
+    """The value of each setting that --set or another flag gives.
+
+    The order of options on the command line is not available here, so a flag always overrides --set.
+    """
+    from sentkit.training.settings import OF_DEV
+
+    given = {name: str(value) for name, value in flags.items() if value is not None}
+    for each in assignments:
+        name, value = assignment(each)
+        if name in given and value != given[name]:
+            console.warn(f"--set {each} has no effect: --{name} {given[name]} overrides it")
+    given = dict(map(assignment, assignments)) | given
+    if dev is None and (idle := next((name for name in given if name in OF_DEV), None)):
+        raise UsageError(f"{idle} has no effect without --dev")
+    return given
+
+
+def random_start(
+    kind: "type[Method]", init: str | None, tokenizer: str | None, *, model_given: bool
+) -> "RandomInit | None":
+    """The start from random weights instead of a checkpoint."""
+    from sentkit.training.catalogue import METHODS
+    from sentkit.training.options import RandomInit
+
+    if init is None or tokenizer is None:
+        return None
+    if model_given:
+        advice = "--init starts with random weights, -m with a checkpoint"
+        raise UsageError("--init and -m cannot be used together", advice=advice)
+    if not kind.needs.random_start:
+        able = ", ".join(name for name, each in METHODS.items() if each.load().needs.random_start)
+        raise UsageError("this method cannot be used with --init", advice=f"these methods can: {able}")
+    return RandomInit(Path(init), Path(tokenizer))
+
+
 def print_results(sweep: "Sequence[RunFolders]", kind: type) -> None:
     """Print the result of each run, or of a sweep the result of each combination of settings."""
-    from sentkit.training.run_folders import best_of, compared, result_line, sweep_line
+    from sentkit.training.options import best_of, compared, result_line, sweep_line
     from sentkit.training.settings import parsed
 
     with (table := options.OutputFlags()).open() as out:
@@ -214,15 +266,6 @@ def command_lines(
         for seed in folders.seeds:
             output = option("-o", str(folders.of_seed(seed)))
             yield shlex.join([*words, *settings, "--seed", str(seed), *output])
-
-
-def check_dev(dev: str | None, given: Iterable[str]) -> None:
-    """Refuse settings that have no effect without --dev."""
-    from sentkit.training.recipe import OF_DEV
-
-    idle = [name for name in given if name in OF_DEV]
-    if dev is None and idle:
-        raise UsageError(f"{idle[0]} has no effect without --dev")
 
 
 def say_stopping(console: Console) -> None:

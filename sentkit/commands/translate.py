@@ -1,31 +1,19 @@
 """`sentkit translate`: the texts of rows, translated by a sequence-to-sequence model."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from sentkit.console import Console, RowProgress
 from sentkit.errors import UsageError
-from sentkit.flags import options
+from sentkit.flags import Needs, Range, options
 from sentkit.flags.rows import RowFlags
-from sentkit.flags.rules import Needs, Range
 from sentkit.training.settings import ours, parsed
 
 if TYPE_CHECKING:
-    from sentkit.formats.rows.kinds import OneText
-    from sentkit.model.translation.options import TranslationOptions
-    from sentkit.model.translation.translate import Counts, Translated, Translator
+    from sentkit.model.encoding import Tally
+    from sentkit.model.translation import Translator
 
 GROUP = 1024  # rows; a translation takes a thousand times as long as a vector
-
-
-@dataclass(frozen=True)
-class TranslatorMachine(options.MachineFlags):
-    """The device and the number format of a translator.
-
-    --precision: auto: bf16 on a GPU that supports it well, else fp32.
-    """
-
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
 
 
 @dataclass(frozen=True)
@@ -41,47 +29,20 @@ class SearchSettings:
 OF_SAMPLES = ("temperature", "top_p")
 
 
-@dataclass(frozen=True)
-class TranslationFlags:
-    """The languages, the search and the lengths of a translation.
-
-    --source-lang CODE: For multilingual models: the language of the input.
-    --target-lang CODE: For multilingual models: the language of the output.
-    --prefix TEXT: Text to add before every input text, for example for T5.
-    --sample: Draw each token at random instead of a beam search.
-    --seed N: With --sample: random seed.
-    --set NAME=VALUE: Change the search; repeatable: beams (as the model declares, else 4; 1 is greedy),
-        max_new_tokens, and with --sample temperature (1) and top_p.
-    """
-
-    source_lang: str | None = None
-    target_lang: str | None = None
-    prefix: str = ""
-    sample: bool = False
-    seed: Annotated[int, Range(min=0), Needs("--sample")] = 0
-    max_length: options.Count = None
-    set_: list[str] | None = None
-
-    def options(self) -> "TranslationOptions":
-        """The flags as a model takes them; raises UsageError if a value is wrong."""
-        from sentkit.model.translation.options import TranslationOptions
-
-        settings = parsed(SearchSettings, self.set_ or [])
-        if self.sample and (settings.get("beams") or 1) > 1:
-            raise UsageError("--sample cannot be used with several beams")
-        if not self.sample and (name := next((name for name in settings if name in OF_SAMPLES), None)):
-            raise UsageError(f"--set {name} needs --sample")
-        flags = {name: value for name, value in vars(self).items() if name != "set_"}
-        return TranslationOptions(**flags, **settings)
-
-
 def translate(
     *,
     model: str,
     keep: str | None = None,
-    translation: TranslationFlags,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    prefix: str = "",
+    sample: bool = False,
+    seed: Annotated[int, Range(min=0), Needs("--sample")] = 0,
+    max_length: options.Count = None,
+    set_: list[str] | None = None,
     on_truncate: options.OnTruncate = "warn",
-    machine: TranslatorMachine,
+    precision: Literal["auto", "fp32", "bf16"] = "auto",
+    device: str = "auto",
     output: options.OutputFlags,
     replace: Annotated[bool, Needs("--keep")] = False,
     row_flags: RowFlags,
@@ -89,50 +50,54 @@ def translate(
 ) -> None:
     """Translate texts with a sequence-to-sequence model.
 
-    \b
-    Examples:
-      sentkit translate titles.txt -m EN-DE --keep text_a -o german.jsonl
-      sentkit translate titles.txt -m EN-DE | sentkit translate -m DE-EN
-      sentkit translate pairs.jsonl -m EN-DE --field text=text_b --sample --seed 7
-
-    Most used: [FILE]... -m --keep --source-lang --target-lang --sample --field -o
-
-    The translation replaces "text". All other fields are copied byte for byte. Two
-    translations in a pipe make a paraphrase (back-translation). If the first one has
-    --keep text_a, the rows are then pairs: sentkit encode --field text_b=text. Each run
-    translates one text of a row; for pairs, --field text=text_b selects it. An empty
-    text stays empty.
-
-    The model is a sequence-to-sequence checkpoint of transformers: Marian (OPUS-MT),
-    T5, M2M100, NLLB, mBART, FSMT and others. sentkit includes none. A translation
-    depends only on its text, so equal texts have equal translations. A sample depends
-    on --seed and on all texts of the input. Each input row gives one output row, in the
-    same order and in constant memory.
-
     Flags:
       -m, --model SEQ2SEQ: A checkpoint folder, a hub name, or pkg:NAME.
       --keep NAME: Field for the original text.
+      --source-lang CODE: For multilingual models: the language of the input.
+      --target-lang CODE: For multilingual models: the language of the output.
+      --prefix TEXT: Text to add before every input text, for example for T5.
+      --sample: Draw each token at random instead of a beam search.
+      --seed N: With --sample: random seed.
+      --set NAME=VALUE: Change the search; repeatable: beams (as the model declares, else 4; 1 is greedy),
+          max_new_tokens, and with --sample temperature (1) and top_p.
+      --precision: auto: bf16 on a GPU that supports it well, else fp32.
     """
     from sentkit.formats.checkpoints.folders import read_checkpoint
-    from sentkit.formats.rows.kinds import OneText
+    from sentkit.formats.rows.kinds import OneText, holds_vectors
     from sentkit.formats.vectors.store import common_fields
-    from sentkit.model.encoding import default_budget
-    from sentkit.model.text.groups import prepare
-    from sentkit.model.translation.translate import Counts, Translator, translate_groups
 
-    console = run.console("translate")
-    translation_options = translation.options()
+    console, settings = run.console("translate"), parsed(SearchSettings, set_ or [])
+    if sample and (settings.get("beams") or 1) > 1:
+        raise UsageError("--sample cannot be used with several beams")
+    if not sample and (name := next((name for name in settings if name in OF_SAMPLES), None)):
+        raise UsageError(f"--set {name} needs --sample")
     options.check_name("--keep", keep)
     output.check_rows()  # before a model is loaded, which can take a minute
     checkpoint = read_checkpoint(model)
+    from sentkit.model.encoding import Tally, default_budget, tokenized_groups
+    from sentkit.model.translation import TranslationOptions, Translator, translate_groups
+
+    translation_options = TranslationOptions(
+        sample=sample,
+        seed=seed,
+        max_length=max_length,
+        source_lang=source_lang,
+        target_lang=target_lang,
+        prefix=prefix,
+        **settings,
+    )
     with row_flags.open(
         console, output, known=OneText.FIELDS, reads={"-m": options.model_paths(model)}
     ) as inputs:
         texts = OneText(common_fields(inputs), keep, replace=replace)
         console.note(f"loading {checkpoint.name}")
-        translator = Translator(checkpoint, translation_options, **vars(machine))
-        report_limits(translator, console)
-        groups = prepare(
+        translator = Translator(checkpoint, translation_options, device=device, precision=precision)
+        console.warn(*translator.notes)
+        limits = translator.limits
+        how = "sampled" if sample else f"{limits.beams} beams"
+        lengths = f"reads {limits.read} tokens, writes {limits.written}"
+        console.note(f"{how}, {lengths}, {translator.device}, {translator.precision}")
+        groups = tokenized_groups(
             inputs.blocks(texts),
             translator.source,
             inputs.rejects,
@@ -140,37 +105,26 @@ def translate(
             largest=GROUP,
         )
         budget = default_budget(translator.device.type)
-        counts, progress = Counts(), RowProgress(console)
-        progress.share = inputs.meter.share
+        tally, progress, full, stale = Tally(), RowProgress(console, inputs=inputs), 0, 0
         with output.open() as out:
-            for group in translate_groups(groups, translator, budget):
-                write(group, texts, out)
-                progress.add(len(group.rows), counts.take(group))
-    progress.done()
-    report_totals(counts, translator, console)
+            for group, translated in translate_groups(groups, translator, budget):
+                for row, made in zip(group.rows, translated, strict=True):
+                    out.write(texts.put(row, None if made is None else made.text) + b"\n")
+                    full += made is not None and made.full
+                    stale += holds_vectors(row)
+                out.flush()  # the reader of the pipe gets each group immediately
+                progress.add(len(group.rows), tally.add(group))
+    report_totals(tally, full, stale, translator, console)
 
 
-def write(group: "Translated", texts: "OneText", out: BinaryIO) -> None:
-    for row, made in zip(group.rows, group.made, strict=True):
-        out.write(texts.put(row, None if made is None else made.text) + b"\n")
-    out.flush()  # the reader of the pipe gets each group immediately
-
-
-def report_limits(translator: "Translator", console: Console) -> None:
-    console.warn(*translator.notes)
-    limits = translator.limits
-    how = "sampled" if translator.options.sample else f"{limits.beams} beams"
-    lengths = f"reads {limits.read} tokens, writes {limits.written}"
-    console.note(f"{how}, {lengths}, {translator.device}, {translator.precision}")
-
-
-def report_totals(counts: "Counts", translator: "Translator", console: Console) -> None:
+def report_totals(counts: "Tally", full: int, stale: int, translator: "Translator", console: Console) -> None:
+    """Warn about rows that were truncated or not translated, and about outdated vectors."""
     rows, limits = counts.rows, translator.limits
     for count, words in (
         (counts.truncated, f"were truncated to {limits.read} tokens (--on-truncate error refuses them)"),
-        (counts.full, f"have a translation truncated to {limits.written} tokens (--set max_new_tokens=N)"),
+        (full, f"have a translation truncated to {limits.written} tokens (--set max_new_tokens=N)"),
         (counts.empty, "have an empty text, which was not translated"),
-        (counts.stale, "have a vector of the original text (use sentkit encode --replace)"),
+        (stale, "have a vector of the original text (use sentkit encode --replace)"),
     ):
         if count:
             console.warn(f"{count} of {rows} rows {words}")

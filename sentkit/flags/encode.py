@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from sentkit.console import Console
 from sentkit.errors import UsageError
 from sentkit.flag_values import Shard, parse_shard, size, window
+from sentkit.flags import Needs
 from sentkit.flags.options import OutputFlags, VectorOutputFlags
-from sentkit.flags.rules import Needs
 from sentkit.process import most_threads
 
 if TYPE_CHECKING:
     from sentkit.model import Model
-    from sentkit.model.encoding import Encoder
+    from sentkit.model.encoding import TokenEncoder
     from sentkit.model.reuse import OldVectors
     from sentkit.model.text.tokens import TextTokenizer
 
@@ -40,8 +40,8 @@ class ReuseFlags:
     def recorded(self, precision: str, products: str | None) -> dict[str, Any]:
         """The precision and the products of the first old vectors, if others are not given or recorded."""
         from sentkit.formats.vectors.folders import VectorFolder, is_vector_folder
-        from sentkit.formats.vectors.safetensors_header import read_note
         from sentkit.formats.vectors.store import is_store
+        from sentkit.formats.vectors.tensors import read_note
 
         path = self.reuse[0] if self.reuse else ""
         if products is None and is_store(path):
@@ -56,7 +56,7 @@ class ReuseFlags:
         windows: Mapping[str, Any],
         output: VectorOutputFlags,
         console: Console,
-    ) -> "tuple[OldVectors | None, Encoder | None, TextTokenizer]":
+    ) -> "tuple[OldVectors | None, TokenEncoder | None, TextTokenizer]":
         """Open the old vectors, the encoder of the new ones, and a tokenizer that finds texts in the old."""
         from sentkit.formats.vectors.folders import VectorFolder, is_vector_folder
         from sentkit.formats.vectors.store import take_snapshot
@@ -105,6 +105,7 @@ class FolderFlags:
 
     def applies_to(self, output: OutputFlags) -> bool:
         """Whether the output is a vector folder. Refuses flags that do not fit."""
+        from sentkit.formats.urls import is_url
         from sentkit.formats.vectors.folders import is_vector_folder
 
         if not output.path.endswith("/") and not is_vector_folder(output.path):
@@ -114,7 +115,8 @@ class FolderFlags:
             return False
         if output.force:
             name = output.path.rstrip("/")
-            advice = f"--resume writes the missing blocks; to start again, remove it: rm -r {quote(name)}"
+            advice = "--resume writes the missing blocks; to start again, remove it"
+            advice += "" if is_url(name) else f": rm -r {quote(name)}"
             raise UsageError(f"--force does not work with a vector folder, {output.path}", advice=advice)
         return True
 
@@ -123,9 +125,10 @@ class FolderFlags:
 
         Other processes repeat what the first one measured, also where other products are faster.
         """
-        from sentkit.formats.files import read_object_if_there
+        from sentkit.formats.files import read_object, run_of
 
-        encoder = read_object_if_there(Path(output.path, "run.json")).get("encoder")
+        run = run_of(output.path)
+        encoder = None if run is None else read_object(run).get("encoder")
         if not isinstance(encoder, dict):
             return None, precision, None
         threads = encoder.get("threads")

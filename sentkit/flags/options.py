@@ -7,11 +7,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 from sentkit.console import Console, print_pairs
 from sentkit.errors import CannotCreateError, UsageError
-from sentkit.flags.rules import MAY_BE_EMPTY, Excludes, Named, Range, Variable
+from sentkit.flags import MAY_BE_EMPTY, Excludes, Named, Range, Variable
 from sentkit.process import may_have_gpu
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from sentkit.formats.vectors.sinks import VectorOutput
     from sentkit.metrics.device import Device
     from sentkit.model.reading import ReadingOptions
+    from sentkit.plots.picture import Picture
 
+HALF, FULL = 84.0, 174.0  # millimetres: the width of a column, and of a page
 Count = Annotated[int | None, Range(min=1)]
 Seed = Annotated[int, Range(min=0)]
 OnTruncate = Literal["warn", "error"]
@@ -113,12 +116,11 @@ class OutputFlags:
         check_creatable(self.path, force=self.force)
 
     def check_rows(self, *, vectors: bool = False) -> None:
-        """Refuse an output that exists or is not a file of rows or, with `vectors`, of vectors."""
-        from sentkit.formats.outputs.outputs import refuse_existing
+        """The same, and refuse an output that is not of rows or, with `vectors`, of rows or vectors."""
         from sentkit.formats.vectors.sinks import check_output, check_rows_output
 
         (check_output if vectors else check_rows_output)(self.path)
-        refuse_existing(self.path, force=self.force)
+        self.check_creatable()
 
     @property
     def on_terminal(self) -> bool:
@@ -179,6 +181,57 @@ class TableFlags(ReportFlags):
     @property
     def as_table(self) -> bool:
         return self.on_terminal if self.json is None else not self.json
+
+
+@dataclass(frozen=True)
+class PlotFlags(OutputFlags):
+    """The file of a picture, and its size.
+
+    -o, --output PATH: A .svg, .png or .pdf picture, or .jsonl. [default: JSON, but not on a terminal]
+    --width MM: Width in millimetres. [default: 84, or 174 for several panels]
+    """
+
+    path: Annotated[str, Named("--output")] = "-"
+    json: bool = False
+    width: Annotated[float | None, Range(min=30, max=1000)] = None
+
+    @property
+    def format(self) -> str:
+        """`svg`, `png`, `pdf` or `jsonl`; empty for standard output."""
+        return "" if self.path == "-" else Path(self.path).suffix.lower()[1:]
+
+    def check(self) -> None:
+        """Refuse an unknown format, and a picture without matplotlib, before any work."""
+        from sentkit.plots.picture import FORMATS, import_matplotlib
+
+        picture = self.format in FORMATS
+        if self.path != "-" and not picture and self.format != "jsonl":
+            problem = f"{self.path}: unknown format of a picture"
+            raise UsageError(problem, advice="use a name with .svg, .png, .pdf or .jsonl")
+        if self.on_terminal and not self.json:
+            advice = "use -o FIGURE.svg, or --json for the numbers of the picture"
+            raise UsageError("a terminal shows no picture", advice=advice)
+        if self.width is not None and not picture:
+            raise UsageError("--width needs a picture", advice="use -o with .svg, .png or .pdf")
+        if self.json and picture:
+            raise UsageError(f"--json cannot be used with -o {self.path}", advice="use a name with .jsonl")
+        if picture:
+            import_matplotlib()
+        self.check_creatable()
+
+    def write(self, picture: "Picture", console: Console) -> None:
+        from sentkit.plots.picture import FORMATS, draw
+
+        if self.format in FORMATS:
+            width = self.width or (FULL if len(picture.panels) > 1 else HALF)
+            with self.open() as out:
+                warnings = draw(picture, out, self.format, width)
+            console.warn(*warnings)
+            return
+        from sentkit.formats.files import json_line
+
+        with self.open() as out:
+            out.writelines(json_line(record) for record in picture.records())
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeVar
 
 from sentkit.console import Console
 from sentkit.errors import NoInputError, NoRowsError, UsageError
 from sentkit.flag_values import size
+from sentkit.flags import Excludes, Named
 from sentkit.flags.options import OutputFlags, check_paths
-from sentkit.flags.rules import Excludes, Named
 
 if TYPE_CHECKING:
     from sentkit.formats.outputs.outputs import Paths
@@ -29,6 +30,7 @@ class FieldFlags:
     --field OURS=THEIRS: Read the field THEIRS as OURS; repeatable.
     """
 
+    partial = False  # read incomplete vector folders
     field: Annotated[list[str] | None, Excludes("--kind merge")] = None
 
     def theirs(self, name: N) -> N:
@@ -41,8 +43,11 @@ class FieldFlags:
         from sentkit.formats.vectors.folders import is_vector_folder
         from sentkit.formats.vectors.store import take_snapshot
 
-        for path in filter(is_vector_folder, paths):
-            take_snapshot(path)
+        folders = list(filter(is_vector_folder, paths))
+        if self.partial and not folders:
+            raise UsageError("--partial needs a vector folder")
+        for path in folders:
+            take_snapshot(path, partial=self.partial)
 
     def inputs(self, paths: Sequence[str], known: Known) -> "Inputs":
         """The rows of `paths`. `known` are the names that --field may map; None is ignored."""
@@ -92,10 +97,10 @@ class StreamFlags(FieldFlags):
         if self.rejects is not None and is_parquet(self.rejects):
             raise UsageError("--rejects cannot be a Parquet file", advice="use a name with .jsonl")
         written = {"-o": output.path, "--rejects": self.rejects, **(writes or {})}
-        check_paths(console, written, {**self.sources(), **(reads or {})})
-        given = filter(None, (reads or {}).values())
-        others = [path for paths in given for path in ([paths] if isinstance(paths, str) else paths)]
-        self.take_snapshots([*self.paths, *others])
+        read = {**self.sources(), **(reads or {})}
+        check_paths(console, written, read)
+        given = ([paths] if isinstance(paths, str) else paths or () for paths in read.values())
+        self.take_snapshots(list(chain.from_iterable(given)))
         policy = Rejects(skip=self.rejects is not None, warn=console.warn, note=console.note)
         meter = Meter(self.paths)
         inputs = replace(self.inputs(self.paths, known), rejects=policy, meter=meter)
@@ -129,17 +134,12 @@ def pipe_of(names: Sequence[str], command: str, known: Known) -> str | None:
     from sentkit.formats.files import exists
     from sentkit.formats.rows.rows import SUFFIXES
 
-    if not all(" " in name and not name.endswith((*SUFFIXES, ".gz", ".zst", "/")) for name in names):
+    suffixes = (*SUFFIXES, ".gz", ".zst", "/")
+    if any(" " not in name or name.endswith(suffixes) or exists(Path(name)) for name in names):
         return None
-    if any(map(exists, map(Path, names))):
-        return None
-    first, *others = [f"sentkit {step}" for step in (["encode"] if "embedding" in known else []) + [command]]
-    if command == "score" and len(names) == 2:
-        import orjson
-
-        names = [orjson.dumps(dict(zip(("text_a", "text_b"), names, strict=True))).decode()]
-    texts = " ".join(map(shlex.quote, names))
-    return "a text is not a FILE; use: " + " | ".join([f"printf '%s\\n' {texts}", first, *others])
+    steps = [f"printf '%s\\n' {' '.join(map(shlex.quote, names))}"]
+    steps += [f"sentkit {step}" for step in (["encode"] if "embedding" in known else []) + [command]]
+    return "a text is not a FILE; use: " + " | ".join(steps)
 
 
 @dataclass(frozen=True)
@@ -149,13 +149,14 @@ class RowFlags(StreamFlags):
     [FILE]...: JSONL, text, TSV, CSV or Parquet, also .gz or .zst. [default: standard input, also '-']
     """
 
+    folders = False  # a folder is its text files
     files: Annotated[list[str] | None, Named("[FILE]...")] = None
 
     @cached_property
     def paths(self) -> list[str]:
         from sentkit.formats.files import expanded
 
-        return list(expanded(self.files or ["-"]))
+        return list(expanded(self.files or ["-"], folders=self.folders))
 
 
 @dataclass(frozen=True)
@@ -166,11 +167,7 @@ class TextFlags(RowFlags):
         input, also '-']
     """
 
-    @cached_property
-    def paths(self) -> list[str]:
-        from sentkit.formats.files import expanded
-
-        return list(expanded(self.files or ["-"], folders=True))
+    folders = True
 
 
 @dataclass(frozen=True)
@@ -205,16 +202,6 @@ class UnusualFlags(RowFlags):
 
     def sources(self) -> "Paths":
         return {"FILE": self.paths, "--files-from": self.files_from}
-
-    def take_snapshots(self, paths: Sequence[str]) -> None:
-        from sentkit.formats.vectors.folders import is_vector_folder
-        from sentkit.formats.vectors.store import take_snapshot
-
-        folders = list(filter(is_vector_folder, paths))
-        if self.partial and not folders:
-            raise UsageError("--partial needs a vector folder")
-        for path in folders:
-            take_snapshot(path, partial=self.partial)
 
     def inputs(self, paths: Sequence[str], known: Known) -> "Inputs":
         inputs = replace(

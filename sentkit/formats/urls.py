@@ -26,6 +26,7 @@ MARKS = frozenset("*?[")  # of a pattern
 COMMIT = re.compile("[0-9a-f]{40}")
 WITH_COMMIT = re.compile("hf://[^@]+@([0-9a-f]{40})/")
 BLOCK, KEPT = 1 << 22, 16  # bytes of a request; blocks of all files in memory
+FIRST = 1 << 16  # bytes of the first request for a file, which can be only for its header
 WAITS = (0.2, 1.0, 4.0, 8.0)  # seconds before a request of http is repeated
 LONGEST_WAIT = 300.0  # seconds that a server can demand
 TIMEOUT = 60.0
@@ -136,7 +137,8 @@ class Reader(io.RawIOBase):
     def readinto(self, room: Any) -> int:
         if self.place >= self.file.size:
             return 0
-        number, start = divmod(self.place, BLOCK)
+        number = 0 if self.place < FIRST else 1 + (self.place - FIRST) // BLOCK
+        start = self.place - (FIRST + (number - 1) * BLOCK if number else 0)
         part = memoryview(block(self.file, number))[start : start + len(room)]
         room[: len(part)] = part
         self.place += len(part)
@@ -145,7 +147,8 @@ class Reader(io.RawIOBase):
 
 @lru_cache(KEPT)
 def block(file: RemoteFile, number: int) -> bytes:
-    start, end = number * BLOCK, min((number + 1) * BLOCK, file.size)
+    start = FIRST + (number - 1) * BLOCK if number else 0
+    end = min(FIRST + number * BLOCK, file.size)
     with explained(file.url):
         content = file.read(start, end)
     if len(content) != end - start:
@@ -338,23 +341,31 @@ def answer(url: str, span: str | None = None) -> Any:
         raise
 
 
-def repeated(request: Callable[[], Any]) -> Any:
+def repeated(request: Callable[[], Any], waits: Sequence[float] = WAITS, busy: Sequence[int] = BUSY) -> Any:
     """Repeat a request after a broken connection, and while the server is busy."""
     from http.client import HTTPException
     from ssl import SSLError
     from urllib.error import URLError
 
-    for wait in WAITS:
+    for wait in waits:
         try:
             return request()
-        except Exception as error:
+        except Exception as failed:
+            error = cause_of(failed)
             broken = isinstance(error, ConnectionError | TimeoutError | HTTPException | URLError | SSLError)
-            if not (broken if (status := status_of(error)) is None else status in BUSY):
+            broken = broken or "TransportError" in [each.__name__ for each in type(error).__mro__]  # of httpx
+            if not (broken if (status := status_of(error)) is None else status in busy):
                 raise
             headers: Any = getattr(getattr(error, "response", error), "headers", {})
             demanded = headers.get("Retry-After", "")
             sleep(max(wait, min(LONGEST_WAIT, float(demanded)) if demanded.isdigit() else 0.0))
     return request()
+
+
+def cause_of(error: Exception) -> Exception:
+    """The error of a request; huggingface_hub puts one of its threads into a RuntimeError."""
+    cause = error.__cause__
+    return cause if type(error) is RuntimeError and isinstance(cause, Exception) else error
 
 
 def status_of(error: Exception) -> int | None:

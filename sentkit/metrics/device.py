@@ -32,7 +32,7 @@ from torch import Tensor
 
 from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.errors import UnavailableError
-from sentkit.formats.vectors.storage import SelectedVectors, StoredVectors
+from sentkit.formats.vectors.store import SelectedVectors, StoredVectors
 from sentkit.metrics.similarity import SMALLEST_NORM, UNDERFLOW
 
 NUMBERS_PER_BLOCK, ROWS_PER_BLOCK = 1 << 25, 1 << 17  # at most, of the rows of a block

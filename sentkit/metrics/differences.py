@@ -23,7 +23,7 @@ from sentkit.formats.vectors.vectors import joined as joined_rows
 from sentkit.metrics.neighbours.corpus import VectorTable, read_table
 from sentkit.metrics.neighbours.search import Searcher
 from sentkit.metrics.similarity import SIMILARITIES, SMALLEST_NORM, exact, lengths
-from sentkit.metrics.sts.correlation import spearman
+from sentkit.metrics.statistics import spearman
 
 SIDES = "left", "right"
 VECTORS_PER_BLOCK, ENCODED_ROWS = 1024, 8192

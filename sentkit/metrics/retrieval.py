@@ -16,14 +16,13 @@ import orjson
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError
 from sentkit.formats.files import json_line, open_input, readable
-from sentkit.formats.rows.block import Row
+from sentkit.formats.rows.block import Row, items_of
 from sentkit.formats.rows.kinds import class_of, scored, wrong_field
 from sentkit.formats.rows.lines import looks_like_json, numbered
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.rows.splice import items_of
+from sentkit.metrics.reports import difference, with_intervals
 from sentkit.metrics.similarity import BLOCKS, SIMILARITIES
-from sentkit.metrics.sts.intervals import percentile_interval, resampled_means, resamples_for
-from sentkit.metrics.sts.report import difference, limits
+from sentkit.metrics.statistics import resampled_means, resamples_for
 
 MEASURES = {"ndcg@10": "nDCG@10", "recall@10": "recall@10", "recall@100": "recall@100", "map": "MAP"}
 MEASURES |= {"mrr@10": "MRR@10"}
@@ -193,7 +192,6 @@ class Judge:
     def record(self, run: Run) -> Record:
         """The report of a run, with 95 % intervals from resamples of the queries."""
         values = self.values(run)
-        means = resampled(values)
         record: Record = {
             "file": readable(run.file),
             "qrels": readable(self.path),
@@ -202,10 +200,7 @@ class Judge:
             "without_relevant": sum(not self.qrels.get(query) for query in {**self.qrels, **run.relevant}),
             "depth": run.depth,
         }
-        for place, name in enumerate(MEASURES):
-            record[name] = float(values[:, place].mean())
-            record[f"{name}_ci95"] = limits(percentile_interval(means[:, place]))
-        record["resamples"] = len(means)
+        record |= with_intervals(MEASURES, values.mean(axis=0), resampled(values))
         if self.baseline is not None:
             differences = values - self.values(self.baseline)
             drawn = resampled(differences)  # the same queries for both runs
@@ -231,13 +226,13 @@ class Judge:
             out.write(json_line(record))
 
 
-def mrr_of_pairs(left: Float32, right: Float32, anchors: Indices, positives: Indices) -> float:
-    """The MRR@10 x 100 of the pairs (left[i], right[i]) by cosine, among the right texts of all pairs.
+def mrr_of_pairs(left: Float32, right: Float32, anchors: Indices, positives: Indices) -> Float64:
+    """For each pair (left[i], right[i]), RR@10 x 100 by cosine among the right texts of all pairs, (n,).
 
     `anchors` and `positives` are the numbers of the texts. Other positives of the same anchor and equal texts
     do not compete. A tie (1e-6) counts as better, so a collapsed encoder has no high score.
     """
-    blocks, total = BLOCKS["cosine"], 0.0
+    blocks, found = BLOCKS["cosine"], list[Float64]()
     corpus = blocks.prepare(right)
     for start in range(0, len(left), PAIRS_PER_BLOCK):
         own = np.arange(start, min(start + PAIRS_PER_BLOCK, len(left)))
@@ -245,11 +240,11 @@ def mrr_of_pairs(left: Float32, right: Float32, anchors: Indices, positives: Ind
         least = cosines[np.arange(len(own)), own] - TIE
         equal = (anchors[own, None] == anchors) | (positives[own, None] == positives)
         ranks = 1 + ((cosines >= least[:, None]) & ~equal).sum(axis=1)
-        total += float((1.0 / ranks[ranks <= CUT]).sum())
-    return 100.0 * total / len(left)
+        found.append(np.where(ranks <= CUT, 100.0 / ranks, 0.0))
+    return np.concatenate(found)
 
 
-def accuracy_of_triplets(anchors: Float32, positives: Float32, negatives: Float32) -> float:
-    """The share x 100 of triplets whose anchor is closer to the positive by cosine; a tie is wrong."""
+def accuracy_of_triplets(anchors: Float32, positives: Float32, negatives: Float32) -> Float64:
+    """100 for each triplet whose anchor is closer to the positive by cosine, else 0; a tie is wrong, (n,)."""
     cosine = SIMILARITIES["cosine"]
-    return 100.0 * float(np.mean(cosine(anchors, positives) > cosine(anchors, negatives)))
+    return np.where(cosine(anchors, positives) > cosine(anchors, negatives), 100.0, 0.0)

@@ -1,15 +1,32 @@
-"""A transformer checkpoint and its reading options, and the summary that `inspect` prints.
+"""A checkpoint and its reading options, without weights: encoders, and models that classify texts and pairs.
 
-Only `encoder` imports torch and loads the weights.
+Only `encoder` and `load` import torch and load the weights.
 """
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sentkit.formats.checkpoints.export import inexpressible
-from sentkit.formats.checkpoints.folders import Checkpoint
-from sentkit.formats.checkpoints.lora import is_adapter, read_lora_config
-from sentkit.formats.files import readable
-from sentkit.formats.vectors.safetensors_header import read_header
+import numpy as np
+
+from sentkit.arrays import Float64
+from sentkit.errors import DataError
+from sentkit.formats.checkpoints.folders import (
+    Checkpoint,
+    checkpoint_in,
+    find_model,
+    is_adapter,
+    is_static,
+    read_lora_config,
+)
+from sentkit.formats.checkpoints.modules import StoredDeclaration, inexpressible
+from sentkit.formats.files import read_json, read_object, read_object_if_there, readable
+from sentkit.formats.rows.block import RowBlock
+from sentkit.formats.rows.kinds import TextParser
+from sentkit.formats.vectors.sinks import Answers
+from sentkit.formats.vectors.tensors import read_header
 from sentkit.model.reading import (
     Reading,
     ReadingOptions,
@@ -19,11 +36,13 @@ from sentkit.model.reading import (
     plan_reading,
     width_of,
 )
-from sentkit.model.text.tokens import WindowOptions, WindowTokenizer
-from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture
+from sentkit.model.text.tokenizer import SegmentTokenizer
+from sentkit.model.text.tokens import TokenBlock, Tokens, WindowOptions, WindowTokenizer
+from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture, read_size
 from sentkit.process import may_have_gpu, precision_of_environment
 
 if TYPE_CHECKING:
+    from sentkit.model.checkpoint.run_head import PackedClassifier, TransformersClassifier
     from sentkit.model.small_encoder import SmallEncoder
     from sentkit.model.transformer.encoder import TransformerEncoder
 
@@ -146,3 +165,163 @@ class CheckpointModel:
 
     def summary(self) -> dict[str, Any]:
         return summarize(self.checkpoint, self.reading)
+
+
+DECLARATION = "config_sentence_transformers.json"
+OLDER = {"sentence_transformers", "sbert_ce_default_activation_function"}  # keys of config.json
+FUNCTIONS = {"Sigmoid": "sigmoid", "Identity": "identity", "Softmax": "softmax", "Tanh": "tanh"}
+
+
+class PairTokenizer:
+    """Tokenizes sentences, and pairs as one sequence of two segments."""
+
+    unit, whole = "tokens", False
+
+    def __init__(self, checkpoint: Checkpoint, max_length: int, types: int) -> None:
+        self.segments, self.types = SegmentTokenizer(checkpoint, max_length), types
+
+    def __call__(self, texts: Sequence[tuple[str, ...]]) -> TokenBlock:
+        """Return the tokens of each row; a row has one text, or each has two."""
+        if not texts:
+            return TokenBlock.of([])
+        columns = self.segments(texts)
+        if len(columns) == 1:
+            return TokenBlock.of(columns[0])
+        typed = self.types > 1 and self.segments.second_type > 0
+        return TokenBlock.of(
+            [
+                Tokens(a.ids + b.ids, a.count + b.count, second=len(a.ids) if typed else None)
+                for a, b in zip(*columns, strict=True)
+            ]
+        )
+
+
+class RowTexts(TextParser):
+    """Finds the texts of sentences and pairs; those of a row are one item."""
+
+    def of_block(self, block: RowBlock) -> None:
+        super().of_block(block)
+        if len(self.names) > 2:
+            block.refuse_all("this row is a triplet; a classifier reads sentences and pairs")
+        block.texts = [(texts,) for texts in block.texts]
+
+
+class ClassifierModel:
+    """A checkpoint with a classification head. The weights are loaded by `load`."""
+
+    def __init__(self, name: str, device: str, precision: str) -> None:
+        self.name, self.device, self.precision = name, device, precision
+        self.checkpoint = classifier_in(name)
+        run = self.checkpoint.lineage.get("run")
+        trained = (
+            run.get("max_length") if isinstance(run, dict) else None
+        )  # by `train`, which uses it for --test
+        max_length = trained if type(trained) is int else None
+        reading = plan_reading(
+            self.checkpoint, ReadingOptions(readout="cls", prompt="", max_length=max_length)
+        )
+        self.reading = replace(reading, steps=(), declared_dim=None)
+        config = self.checkpoint.config
+        try:
+            architecture = read_architecture(config, self.checkpoint.config_file)
+            types, self.packed = architecture.types, architecture.kind.classifies
+        except UnsupportedArchitecture:
+            source = self.checkpoint.config_file
+            types, self.packed = read_size(config, source, "type_vocab_size", default=0, least=0), False
+        self.tokenizer = PairTokenizer(self.checkpoint, reading.tokenizer.max_length, types)
+
+    @cached_property
+    def answers(self) -> Answers:
+        """The classes and the function that config.json and sentence-transformers declare."""
+        config, source = self.checkpoint.config, self.checkpoint.config_file
+        names = config.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})  # the default of transformers
+        if not isinstance(names, dict) or sorted(names) != sorted(map(str, range(len(names)))) or not names:
+            raise DataError('"id2label" is not an object of numbers and labels', source=source)
+        classes = tuple(str(names[str(place)]) for place in range(len(names)))
+        if len({*classes}) < len(classes) or not all(isinstance(each, str | int) for each in names.values()):
+            raise DataError('"id2label" has equal labels, or one that is not a string', source=source)
+        declared = self.declared_function()
+        if len(classes) == 1:
+            usual = "identity" if config.get("problem_type") == "regression" else "sigmoid"
+            return Answers((), declared or usual)
+        several = config.get("problem_type") == "multi_label_classification" or declared == "sigmoid"
+        return Answers(classes, "sigmoid" if several else "softmax")
+
+    def declared_function(self) -> str | None:
+        config = self.checkpoint.config
+        older = config.get("sentence_transformers")
+        name = read_object_if_there(self.checkpoint.folder / DECLARATION).get("activation_fn")
+        name = name or (older.get("activation_fn") if isinstance(older, dict) else None)
+        name = name or config.get("sbert_ce_default_activation_function")
+        if name is None:
+            return None
+        path, _, kind = str(name).rpartition(".")
+        if kind not in FUNCTIONS or not path.startswith("torch."):
+            problem = f'the function "{str(name)[:80]}" of a CrossEncoder is not supported'
+            raise DataError(
+                problem, source=str(self.checkpoint.folder), advice=f"known: {', '.join(FUNCTIONS)}"
+            )
+        return FUNCTIONS[kind]
+
+    def load(self) -> "PackedClassifier | TransformersClassifier":
+        from sentkit.model.checkpoint.run_head import PackedClassifier, TransformersClassifier
+
+        kind = PackedClassifier if self.packed else TransformersClassifier
+        loaded = kind(self.checkpoint, self.reading, device=self.device, precision=self.precision)
+        if loaded.width != max(1, len(self.answers.classes)):
+            problem = (
+                f"the head has {loaded.width} outputs, but config.json names {len(self.answers.classes) or 1}"
+            )
+            raise DataError(problem, source=self.name)
+        return loaded
+
+    def scorer(self) -> Callable[[Sequence[tuple[str, str]]], Float64]:
+        """Return a function from pairs of texts to the score of each one; the model has one output."""
+        from sentkit.model.encoding import encode_texts
+
+        head = self.load()
+
+        def scores(pairs: Sequence[tuple[str, str]]) -> Float64:
+            [outputs] = encode_texts(self.tokenizer(pairs), head, head.budget)
+            values = self.answers.values(outputs.astype(np.float64))[:, 0]
+            if not np.isfinite(values).all():
+                raise DataError("an output of the classifier is NaN or infinity", source=self.name)
+            return values
+
+        return scores
+
+
+def classifier_in(name: str) -> Checkpoint:
+    """Read a checkpoint with a classification head; raise a DataError for other models."""
+    folder = find_model(name)
+    advice = "use one of `sentkit train classify`, a CrossEncoder, or a classifier of `sentkit probe -o`"
+    if folder is not None and is_cross_encoder(folder):
+        config = read_object(folder / "config.json")
+        checkpoint = Checkpoint(name, folder, folder, config, StoredDeclaration(), {})
+    elif folder is None or is_static(folder):
+        raise DataError("a static model has no classification head", source=name, advice=advice)
+    else:
+        checkpoint = checkpoint_in(folder, name)
+    kinds = checkpoint.config.get("architectures")
+    first = str(kinds[0]) if isinstance(kinds, list) and kinds else "no architecture"
+    if not first.endswith("ForSequenceClassification"):
+        raise DataError(f"not a classifier: config.json has {first[:80]}", source=name, advice=advice)
+    return checkpoint
+
+
+def is_cross_encoder(folder: Path) -> bool:
+    """Whether sentence-transformers declares a CrossEncoder; versions before 6 declare it in config.json.
+
+    One with modules after the transformer, or with a prompt before its pairs, is a DataError.
+    """
+    declaration, config = (read_object_if_there(folder / name) for name in (DECLARATION, "config.json"))
+    if declaration.get("model_type") != "CrossEncoder" and not config.keys() & OLDER:
+        return False
+    listing = folder / "modules.json"
+    modules = read_json(listing) if listing.is_file() else []
+    plain = isinstance(modules, list) and all(isinstance(each, dict) for each in modules)
+    if not plain or [each.get("path") for each in modules] not in ([], [""]):
+        raise DataError("a CrossEncoder with several modules is not supported", source=str(listing))
+    if declaration.get("default_prompt_name") is not None:
+        raise DataError("a CrossEncoder with a prompt is not supported", source=str(folder / DECLARATION))
+    return True

@@ -1,15 +1,16 @@
-"""Converts blocks of rows to vectors, in input order and constant memory, and writes both.
+"""Rows become vectors, in input order and constant memory.
 
-Rows are grouped. Each group is deduplicated, and its texts are encoded in batches of similar length. The
-first groups are small, so that output starts early; later groups are large, so that they batch efficiently.
-Groups and batches depend only on the texts, not on time or threads. The windows of a long text can be in
-several batches. `block_writer.py` writes vector folders.
+Blocks of rows are joined to groups. The texts of a group are tokenized, each distinct text once, and encoded
+in batches of similar length. The first groups are small, so that output starts early; later groups are large,
+so that they batch efficiently. Groups and batches depend only on the texts, not on the reads of a pipe, time
+or threads. The windows of a long text can be in several batches.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from itertools import accumulate, chain, islice, pairwise
 from time import monotonic
 from typing import Any, Protocol, TypeVar
@@ -17,24 +18,203 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.errors import DataError
-from sentkit.formats.rows.block import RowBlock
-from sentkit.formats.rows.kinds import EMBEDDED, TextParser
+from sentkit.formats.rows.block import RowBlock, empty_block
 from sentkit.formats.rows.rows import Rejects
-from sentkit.formats.rows.splice import NewFields
 from sentkit.formats.vectors.fingerprint import Spec
-from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
-from sentkit.formats.vectors.store import recorded_fields
 from sentkit.model.reuse import OldVectors
-from sentkit.model.text.groups import Done, RowGroup, Tally
-from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, Tokens
+from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, Tokens, tokenized
 from sentkit.transforms.steps import Step, applied
 
-BUDGETS = {"cpu": 4096, "cuda": 65536}  # tokens in a batch
+T = TypeVar("T")
+U = TypeVar("U")
 Arrays = list[NDArray[np.float32]]  # one for each readout
+Report = Callable[[int, int], None]  # rows and tokens since the last report
+
+FIRST_GROUP, LAST_GROUP = 32, 8192  # rows
+WIDE_GROUP = 128  # rows, for vectors with tens of thousands of numbers
+MAX_GROUP_CHARACTERS = 8_000_000  # limits memory if rows are very long
+BUDGETS = {"cpu": 4096, "cuda": 65536}  # tokens in a batch
+AHEAD = 2  # groups
 
 
-class Encoder(Protocol):
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    rows: RowBlock
+    index: Ints  # (n, k), for each row the numbers of its texts in `tokens`
+    tokens: TokenBlock  # of the distinct texts
+    vectors: Arrays = field(default_factory=list)  # (m, k, d): a vector for each text; [] before encoding
+    owners: Ints | None = None  # (m,), with chunks: the rows of the windows, each of which has a vector
+    seconds: float = 0.0  # in which the model encoded the group
+
+    @property
+    def used(self) -> Ints:
+        """The numbers of the texts in accepted rows, without duplicates."""
+        return np.unique(self.index)
+
+    def take(self, places: Sequence[int] | slice) -> "RowGroup":
+        if isinstance(places, slice) and places == slice(None):
+            return self
+        chosen: Any = places
+        owners = None
+        if self.owners is not None:
+            numbers = np.full(len(self.rows), -1)
+            numbers[places] = np.arange(len(numbers[places]))
+            owners = numbers[self.owners]
+            chosen, owners = owners >= 0, owners[owners >= 0]
+        vectors = [each[chosen] for each in self.vectors]
+        own = replace(self, rows=self.rows.take(places), index=self.index[places])
+        return replace(own, vectors=vectors, owners=owners)
+
+
+def tokenized_groups(
+    blocks: Iterable[RowBlock],
+    tokenizer: TextTokenizer,
+    rejects: Rejects,
+    *,
+    refuse_truncation: bool = False,
+    largest: int = LAST_GROUP,
+) -> Iterator[RowGroup]:
+    """Return groups of rows with the tokens of their distinct texts. Bad rows go to `rejects`."""
+    parts = grouped(blocks, WIDE_GROUP if tokenizer.whole else largest)
+    groups = chain.from_iterable(
+        tokenize_group(rows, tokenizer, rejects, refuse_truncation) for rows in parts
+    )
+    return iter(list(groups)) if tokenizer.whole else groups
+
+
+def whole_if_small(groups: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int | None]:
+    """Return the same groups, and the number of tokens of the whole input, or None.
+
+    None: the first group is full, so the input may have more rows, or texts have windows in token states.
+    """
+    found = list(islice(groups, 1))
+    if not found or len(found[0].rows) < FIRST_GROUP:
+        found += islice(groups, 1)  # waits for input only if the first group had bad or very long rows
+        tokens = [tokens for group in found for tokens in group.tokens.take(group.used)]
+        if len(found) <= 1 and not any(each.windows and each.windows.pooled for each in tokens):
+            return iter(found), sum(len(part.ids) for each in tokens for part in each.parts)
+    return chain(found, groups), None
+
+
+def grouped(blocks: Iterable[RowBlock], largest: int = LAST_GROUP) -> Iterator[RowBlock]:
+    """Group rows into blocks of 32, 128, 512, 2048, 8192, 8192 ... rows, or fewer if the texts are long."""
+    size, room = FIRST_GROUP, MAX_GROUP_CHARACTERS
+    group = empty_block()
+    for block in blocks:
+        start = 0
+        while start < len(block):
+            part = block.take(slice(start, start + size - len(group)))
+            ends = np.cumsum(characters(part))
+            count = min(int(np.searchsorted(ends, room)) + 1, len(part))
+            group.extend(part if count == len(part) else part.take(slice(0, count)))
+            start, room = start + count, room - int(ends[count - 1])
+            if len(group) >= size or room <= 0:
+                yield group
+                group, room, size = empty_block(), MAX_GROUP_CHARACTERS, min(4 * size, largest)
+    if len(group):
+        yield group
+
+
+def characters(block: RowBlock) -> Ints:
+    """(n,), the number of characters of the texts of each row."""
+    texts: Iterable[Any] = chain.from_iterable(block.texts)
+    if not isinstance(block.texts[0][0], str):
+        texts = map("".join, texts)
+    return np.array([*map(len, texts)]).reshape(len(block), -1).sum(axis=1)
+
+
+def tokenize_group(
+    rows: RowBlock, tokenizer: TextTokenizer, rejects: Rejects, refuse_truncation: bool
+) -> Iterator[RowGroup]:
+    """Tokenize the distinct texts of some rows. Rows before one that is an error come first."""
+    places: dict[Any, int] = {}
+    index = [places.setdefault(text, len(places)) for texts in rows.texts for text in texts]
+    tokens = tokenized(tokenizer, list(places))
+    by_row = np.array(index, np.int64).reshape(len(rows), -1)
+    problems = dict(tokens.problems)
+    for place in np.flatnonzero(tokens.truncated).tolist() if refuse_truncation else ():
+        count, most = tokens.counts[place], tokens.lengths[place]
+        problems.setdefault(place, f"text too long: {count} {tokenizer.unit}, maximum {most}")
+    for place, own in enumerate(by_row.tolist()) if problems else ():
+        if problem := next((problems[each] for each in own if each in problems), None):
+            rows.refuse(place, problem)
+    for kept in rejects.good_places(rows):
+        yield RowGroup(rows, by_row, tokens).take(kept)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of rows, texts and tokens for final messages, progress and dry runs."""
+
+    rows: int = 0
+    texts: int = 0  # or windows, if each has its vector
+    tokens: int = 0
+    truncated: int = 0  # rows with a truncated text
+    split: int = 0  # rows with a text of several windows
+    windows: int = 0  # windows of these texts
+    unknown: int = 0  # words or tokens without a vector
+    empty: int = 0  # texts or windows without tokens
+    reused: int = 0  # rows with only old vectors
+    encoded: int = 0  # tokens of texts without an old vector
+    seconds: float = 0.0  # in which the model encoded groups
+    first: str = ""  # the place of the first truncated row
+
+    def add(self, group: RowGroup) -> int:
+        """Add the rows of a group to the counts; return their number of tokens."""
+        tokens, index = group.tokens, group.index
+        total = tokens.column(lambda each: sum(len(part.ids) for part in each.parts), tokens.lengths)
+        none = np.zeros(len(tokens), np.int64)
+        unknown = none if tokens.unknown is None else tokens.unknown
+        unknown = tokens.column(lambda each: sum(part.unknown for part in each.parts), unknown)
+        windows = tokens.column(lambda each: len(each.windows.places) if each.windows else 0, none)[index]
+        empty = tokens.column(lambda each: each.empty, (tokens.lengths == 0).astype(np.int64))
+        new = np.ones(len(tokens), np.int64)
+        new[list(tokens.old)] = 0
+        added = int(total[index].sum())
+        self.rows += len(group.rows)
+        self.texts += int(tokens.column(lambda each: each.vectors, none + 1)[index].sum())
+        self.tokens += added
+        self.encoded += int((total * new)[index].sum())
+        self.reused += int((new[index] == 0).all(axis=1).sum())
+        truncated = np.flatnonzero(tokens.truncated[index].any(axis=1))
+        if len(truncated):
+            self.truncated += len(truncated)
+            first = group.rows.row(int(truncated[0]))
+            self.first = self.first or f"{first.source}:{first.number}"
+        self.split += int((windows > 1).any(axis=1).sum())
+        self.windows += int(windows[windows > 1].sum())
+        self.unknown += int(unknown[index].sum())
+        self.empty += int(empty[index].sum())
+        self.seconds += group.seconds
+        return added
+
+    def truncation(self, limit: int | None, unit: str) -> list[str]:
+        """Return the message about truncated rows, if there are any."""
+        if not self.truncated:
+            return []
+        advice = "encode --on-truncate mark marks each in its row, error refuses them"
+        count = f"{self.truncated} of {self.rows} rows were truncated to {limit} {unit}"
+        return [f"{count}, the first is {self.first} ({advice})"]
+
+    def without_tokens(self, problem: str = "are empty") -> list[str]:
+        """Return the message about texts whose vectors are zero, if there are any."""
+        message = f"{self.empty:,} of {self.texts:,} texts {problem}: their vectors are zero"
+        return [message] if self.empty else []
+
+    def scale(self, factor: float) -> None:
+        """Multiply all counts."""
+        for each in fields(self):
+            if each.name != "first":
+                setattr(self, each.name, round(factor * getattr(self, each.name)))
+
+    def join(self, other: "Tally") -> None:
+        first = self.first or other.first
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        self.first = first
+
+
+class TokenEncoder(Protocol):
     """Converts batches of tokens to arrays of vectors, and records their origin."""
 
     specs: list[Spec]  # one for each readout: the origin of its vectors
@@ -60,11 +240,75 @@ class Encoder(Protocol):
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]: ...  # (b, d), of all windows
 
-    def remarks(self, tally: "Tally") -> list[str]:
+    def remarks(self, tally: Tally) -> list[str]:
         """Return the messages to print after the last row."""
 
 
-def encode_texts(tokens: TokenBlock, encoder: Encoder, budget: int) -> Arrays:
+def encode_groups(
+    groups: Iterator[RowGroup], encoder: TokenEncoder, budget: int, old: OldVectors | None = None
+) -> Iterator[RowGroup]:
+    """Encode each group. Threads may encode the next groups while the caller writes the last one."""
+    return computed_ahead(
+        partial(encode_group, encoder=encoder, budget=budget, old=old), groups, encoder.groups_at_once
+    )
+
+
+def computed_ahead(function: Callable[[T], U], items: Iterator[T], threads: int) -> Iterator[U]:
+    """Yield the results for items in order. A thread reads items ahead; with `threads`, these compute."""
+    if not threads:
+        yield from map(function, ahead(items, AHEAD))
+        return
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for result in ahead((pool.submit(function, item) for item in items), AHEAD):
+            yield result.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def encode_group(group: RowGroup, encoder: TokenEncoder, budget: int, old: OldVectors | None) -> RowGroup:
+    start, used, known = monotonic(), group.used, group.tokens.old
+    if old is not None and known:  # texts with old vectors last
+        has_old = np.isin(used, list(known))
+        new, copied = used[~has_old], used[has_old]
+        vectors, used = encode_texts(group.tokens.take(new), encoder, budget), np.concatenate([new, copied])
+        if len(copied):
+            places = chain.from_iterable(known[place] for place in copied.tolist())
+            vectors = [np.concatenate([*vectors, old.read([*places])])]
+    else:
+        vectors = encode_texts(group.tokens.take(used), encoder, budget)
+    at = np.zeros(len(group.tokens), np.int64)
+    counts = group.tokens.column(lambda each: each.vectors, np.ones(len(at), np.int64))[used]
+    at[used] = np.cumsum(counts) - counts
+    if counts.sum() == len(counts):
+        rows, owners = at[group.index], None
+    else:  # each window has a vector, and rows have one text
+        sizes = np.zeros_like(at)
+        sizes[used] = counts
+        own = sizes[group.index[:, 0]]
+        owners = np.repeat(np.arange(len(own)), own)
+        within = np.arange(len(owners)) - np.repeat(np.cumsum(own) - own, own)
+        rows = (np.repeat(at[group.index[:, 0]], own) + within)[:, None]
+    if rows.shape[1] == 1 and np.array_equal(rows[:, 0], np.arange(len(vectors[0]))):  # all texts differ
+        vectors = [each[:, None] for each in vectors]
+    else:
+        vectors = [each[rows] for each in vectors]
+    return replace(group, vectors=vectors, owners=owners, seconds=monotonic() - start)
+
+
+def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
+    """Yield the same items. A thread computes up to `depth` items in advance."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        pending = deque(pool.submit(next, items, None) for _ in range(depth))
+        while (item := pending.popleft().result()) is not None:
+            pending.append(pool.submit(next, items, None))
+            yield item
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # the thread may wait for input that never arrives
+
+
+def encode_texts(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arrays:
     """Return one (m, d) array for each readout, in the order of the texts and of their windows.
 
     The encoder does not get a text without tokens. Its vector is zero.
@@ -85,7 +329,7 @@ def encode_texts(tokens: TokenBlock, encoder: Encoder, budget: int) -> Arrays:
     return arrays
 
 
-def encode_windows(tokens: Sequence[Tokens], encoder: Encoder, budget: int) -> Arrays:
+def encode_windows(tokens: Sequence[Tokens], encoder: TokenEncoder, budget: int) -> Arrays:
     """Do the same for texts of which some have windows.
 
     The first windows are in the batches that the truncated texts would have. So, if the windows have the
@@ -108,7 +352,7 @@ def encode_windows(tokens: Sequence[Tokens], encoder: Encoder, budget: int) -> A
 
 
 def join_windows(
-    tokens: Sequence[Tokens], rows: Sequence[range], arrays: Arrays, unfinished: Arrays, encoder: Encoder
+    tokens: Sequence[Tokens], rows: Sequence[range], arrays: Arrays, unfinished: Arrays, encoder: TokenEncoder
 ) -> Arrays:
     """Return the vectors in the order of the texts, with means of windows in place of the windows.
 
@@ -188,192 +432,3 @@ def batches(lengths: Ints, budget: int) -> list[Ints]:
 def default_budget(device: str) -> int:
     """Return the default number of tokens in a batch: it fits the caches of a CPU or fills a GPU."""
     return BUDGETS["cuda" if device.startswith("cuda") else "cpu"]
-
-
-T = TypeVar("T")
-
-AHEAD = 2  # groups
-
-
-def encode_groups(
-    prepared: Iterator[RowGroup], encoder: Encoder, budget: int, old: OldVectors | None = None
-) -> Iterator[Done]:
-    """Encode each group. Threads may encode the next groups while the caller writes the last one."""
-    if not encoder.groups_at_once:
-        yield from (encode_group(group, encoder, budget, old) for group in ahead(prepared, AHEAD))
-        return
-    pool = ThreadPoolExecutor(encoder.groups_at_once)
-    started = (pool.submit(encode_group, group, encoder, budget, old) for group in prepared)
-    try:
-        for done in ahead(started, AHEAD):
-            yield done.result()
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def encode_group(group: RowGroup, encoder: Encoder, budget: int, old: OldVectors | None) -> Done:
-    start, used, known = monotonic(), group.used, group.tokens.old
-    if old is not None and known:  # texts with old vectors last
-        has_old = np.isin(used, list(known))
-        new, copied = used[~has_old], used[has_old]
-        vectors, used = encode_texts(group.tokens.take(new), encoder, budget), np.concatenate([new, copied])
-        if len(copied):
-            places = chain.from_iterable(known[place] for place in copied.tolist())
-            vectors = [np.concatenate([*vectors, old.read([*places])])]
-    else:
-        vectors = encode_texts(group.tokens.take(used), encoder, budget)
-    at = np.zeros(len(group.tokens), np.int64)
-    counts = group.tokens.column(lambda each: each.vectors, np.ones(len(at), np.int64))[used]
-    at[used] = np.cumsum(counts) - counts
-    if counts.sum() == len(counts):
-        rows, owners = at[group.index], None
-    else:  # each window has a vector, and rows have one text
-        sizes = np.zeros_like(at)
-        sizes[used] = counts
-        own = sizes[group.index[:, 0]]
-        owners = np.repeat(np.arange(len(own)), own)
-        within = np.arange(len(owners)) - np.repeat(np.cumsum(own) - own, own)
-        rows = (np.repeat(at[group.index[:, 0]], own) + within)[:, None]
-    if rows.shape[1] == 1 and np.array_equal(rows[:, 0], np.arange(len(vectors[0]))):  # all texts differ
-        vectors = [each[:, None] for each in vectors]
-    else:
-        vectors = [each[rows] for each in vectors]
-    return Done(group.rows, group.index, group.tokens, vectors, owners, monotonic() - start)
-
-
-def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
-    """Yield the same items. A thread computes up to `depth` items in advance."""
-    pool = ThreadPoolExecutor(1)
-    try:
-        pending = deque(pool.submit(next, items, None) for _ in range(depth))
-        while (item := pending.popleft().result()) is not None:
-            pending.append(pool.submit(next, items, None))
-            yield item
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # the thread may wait for input that never arrives
-
-
-MARKS = ("n_tokens", "truncated")  # fields that `marks` adds
-CHUNK = ("chunk", "start", "end")  # fields of a window that is a row
-
-Report = Callable[[int, int], None]  # rows and tokens since the last report
-
-
-@dataclass(frozen=True, slots=True)
-class Encoding:
-    """The settings that determine the vectors and the fields of a row."""
-
-    encoder: Encoder
-    tokenizer: TextTokenizer
-    fields: Mapping[str, str]
-    budget: int  # tokens in a batch
-    form: VectorOutput
-    refuse_truncation: bool = False
-    marks: bool = False  # add the fields of MARKS
-    windows: Mapping[str, Any] = field(default_factory=dict)  # recorded settings; empty without windows
-    sides: Mapping[str, str] = field(default_factory=dict)  # the prompt of each side, or none
-    encoded: Set[str] = frozenset()  # the inputs that store `_emb` and the vectors of their rows separately
-    old: OldVectors | None = None  # of --reuse
-
-    @property
-    def chunks(self) -> bool:
-        return bool(self.windows.get("chunks"))
-
-    def texts(self) -> TextParser:
-        return TextParser(self.fields, one_text="a chunk" if self.chunks else None, prompts=self.sides)
-
-    def specs(self, texts: TextParser) -> list[dict[str, Any]]:
-        """The specs of the vector files; the first row has set the names of the texts."""
-        named = {name: self.fields[name] for name in texts.texts if name in self.fields}
-        recorded = {"fields": recorded_fields(named)} if recorded_fields(named) else {}
-        return [{**spec.full, **recorded, **self.windows} for spec in self.encoder.specs]
-
-    def to_outputs(
-        self,
-        groups: Iterator[RowGroup],
-        texts: TextParser,
-        paths: Sequence[str],
-        report: Report,
-        rejects: Rejects,
-    ) -> Tally:
-        """Write all rows, with one output for each readout. Returns their counts."""
-        tally = Tally()
-        done = encode_groups(groups, self.encoder, self.budget, self.old)
-        first = list(islice(done, 1))  # the first row determines the names of the vectors
-        with open_sinks(paths, self.specs(texts), texts.vectors, self.encoder.width, self.form) as sinks:
-            for group in chain(first, done):
-                self.write(group, sinks, texts.vectors, rejects, tally, report)
-        if self.old is not None:
-            self.old.count_unneeded()
-        return tally
-
-    def write(
-        self,
-        group: Done,
-        sinks: Sequence[Sink],
-        names: Sequence[str],
-        rejects: Rejects,
-        tally: Tally,
-        report: Report,
-    ) -> None:
-        """Write a group to all sinks, and count the rows that were written. All sinks get the same rows."""
-        rows = self.without_old(group.rows, names)
-        extra = self.extra(group)
-        lines = rows if group.owners is None else rows.take(group.owners.tolist())
-        lines.bad = dict(rows.bad) if group.owners is None else {}
-        for sink, vectors in zip(sinks, group.vectors, strict=True):
-            sink.check(lines, vectors, [name.decode() for name, _ in extra[0]] if extra else ())
-        for place, error in lines.bad.items():
-            rows.bad.setdefault(place if group.owners is None else int(group.owners[place]), error)
-        for places in rejects.sift(rows):
-            own = group.take(places)
-            kept = own.rows if own.owners is None else own.rows.take(own.owners.tolist())
-            new = self.extra(own) if extra and own is not group else extra
-            for sink, vectors in zip(sinks, own.vectors, strict=True):
-                sink.write(kept, vectors, new)
-            report(len(own.rows), tally.add(own))
-        for sink in sinks:
-            sink.flush()
-
-    def without_old(self, rows: RowBlock, names: Sequence[str]) -> RowBlock:
-        """The rows without the fields of old vectors. Old vectors of other names make a row bad."""
-        others = EMBEDDED.difference(names, ["_emb"])  # vectors that the new `_emb` would not describe
-        stored = not self.encoded.isdisjoint(rows.sources)
-        if not stored and all(map(EMBEDDED.isdisjoint, rows.values)):
-            return rows
-        for place, row in enumerate(rows):
-            try:
-                gone = set[str]()
-                if not others.isdisjoint(row.values):
-                    row.check_absent(sorted(others), replace=self.form.replace)
-                    gone |= others
-                if "_emb" in row.values or row.source in self.encoded:
-                    # The fields that `encode` added describe the old vectors.
-                    gone |= {*MARKS, *(CHUNK if row.values.keys() >= set(CHUNK) else ())}
-                if not gone.isdisjoint(row.values):
-                    left = row.without(gone)
-                    rows.lines[place], rows.values[place] = left.line, left.values
-            except DataError as error:
-                rows.bad[place] = error
-        return rows
-
-    def extra(self, group: Done) -> list[NewFields]:
-        """The new fields of each row to write besides the vectors; [] if there are none."""
-        if not self.chunks:
-            return [token_marks(group.tokens, own) for own in group.index.tolist()] if self.marks else []
-        extra: list[NewFields] = []
-        for place in group.index[:, 0].tolist():
-            for number, (start, end) in enumerate(group.tokens.windows[place].places):
-                values = zip(CHUNK, (number, start, end), strict=True)
-                extra.append([(name.encode(), b"%d" % value) for name, value in values])
-        return extra
-
-
-def token_marks(tokens: TokenBlock, places: Sequence[int]) -> NewFields:
-    """The fields of MARKS; lists for a pair."""
-    texts = (
-        [str(tokens.counts[place]) for place in places],
-        ["true" if tokens.truncated[place] else "false" for place in places],
-    )
-    values = [f"[{','.join(each)}]" if len(each) > 1 else each[0] for each in texts]
-    return [(name.encode(), value.encode()) for name, value in zip(MARKS, values, strict=True)]

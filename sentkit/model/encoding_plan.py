@@ -17,15 +17,22 @@ import numpy as np
 from sentkit.formats.files import COMPRESSED, is_parquet
 from sentkit.formats.rows.block import RowBlock, empty_block
 from sentkit.formats.rows.kinds import TextParser
-from sentkit.formats.rows.parts import row_ranges
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.folder_settings import describe_input
+from sentkit.formats.vectors.folder_check import describe_input
 from sentkit.formats.vectors.folders import BLOCK_BYTES, Block, VectorFolder, is_vector_folder
-from sentkit.formats.vectors.storage import Storage
 from sentkit.formats.vectors.store import is_store
+from sentkit.formats.vectors.tensors import Storage
 from sentkit.formats.vectors.vectors import ENCODINGS
-from sentkit.model.encoding import AHEAD, Encoding, Report, batches_of, encode_groups
-from sentkit.model.text.groups import LAST_GROUP, RowGroup, Tally
+from sentkit.model.encoding import (
+    AHEAD,
+    LAST_GROUP,
+    Report,
+    RowGroup,
+    Tally,
+    batches_of,
+    encode_groups,
+)
+from sentkit.model.writing import Encoding
 
 MEASURED = 32  # rows of each group that are measured
 SECONDS = 5.0  # of the measurement
@@ -175,14 +182,7 @@ def rows_of_blocks(
 
     def rows() -> Iterator[RowBlock]:
         for number, each in enumerate(inputs.paths):
-            if folder.length(number) is None:
-                ranges = row_ranges(inputs, each, folder.block_rows, by_line=True)
-                parts = (
-                    (folder.block_at(number, part.start, part.stop - part.start), part) for part in ranges
-                )
-            else:
-                parts = ((block, folder.part(block, each)) for block in folder.blocks(number))  # type: ignore
-            for block, part in parts:
+            for block, part in folder.parts(inputs, number, each):
                 if has(block.index) and block.name not in done:
                     blocks.append(block)
                     yield from chain.from_iterable(inputs.parsed(rows, texts) for rows in part.blocks(inputs))

@@ -14,9 +14,17 @@ from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.sinks import refuse_not_finite
 from sentkit.formats.vectors.vectors import VectorBlock
 from sentkit.model import Model, find_encoder
-from sentkit.model.encoding import Encoder, Report, TextTokenizer, encode_groups
+from sentkit.model.encoding import (
+    Report,
+    RowGroup,
+    Tally,
+    TextTokenizer,
+    TokenEncoder,
+    encode_groups,
+    tokenized_groups,
+    whole_if_small,
+)
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.groups import Done, RowGroup, Tally, prepare, whole_if_small
 
 T = TypeVar("T")
 
@@ -131,15 +139,15 @@ class EncodedRows:
     def blocks(
         self, check: Callable[[VectorBlock], VectorBlock] = lambda block: block
     ) -> Iterator[VectorBlock]:
-        groups, tokens = whole_if_small(prepare(self.rows(), self.model.tokenizer, Rejects()))
+        groups, tokens = whole_if_small(tokenized_groups(self.rows(), self.model.tokenizer, Rejects()))
         encoder = self.model.encoder(tokens)
         if self.declared is not None and encoder.specs[0].record.get("weights") != self.weights:
-            groups, tokens = whole_if_small(prepare(self.rows(), self.declared.tokenizer, Rejects()))
+            groups, tokens = whole_if_small(tokenized_groups(self.rows(), self.declared.tokenizer, Rejects()))
             encoder = self.declared.encoder(tokens)
         self.emb, self.record = encoder.specs[0].emb, encoder.specs[0].record
         for done in encode_list(groups, encoder, self.tally, self.report):
             block = check(VectorBlock(done.rows, done.vectors[0], self.names))
-            for places in block.sift(Rejects()):
+            for places in block.good_places(Rejects()):
                 yield block.take(places)
         self.remarks = [*encoder.notes, *encoder.remarks(self.tally)]
 
@@ -181,19 +189,19 @@ def is_utf8(text: str) -> bool:
 
 
 def prepare_list(texts: Sequence[str], tokenizer: TextTokenizer) -> Iterator[RowGroup]:
-    return prepare(text_rows(texts), tokenizer, Rejects())
+    return tokenized_groups(text_rows(texts), tokenizer, Rejects())
 
 
 def encode_list(
     groups: Iterator[RowGroup],
-    encoder: Encoder,
+    encoder: TokenEncoder,
     tally: Tally,
     report: Report = lambda rows, tokens: None,
-) -> Iterator[Done]:
+) -> Iterator[RowGroup]:
     """Yield groups of rows with their vectors, as the command `encode` computes them."""
     for done in encode_groups(groups, encoder, encoder.budget):
         report(len(done.rows), tally.add(done))
         for vectors in done.vectors:
             refuse_not_finite(done.rows, vectors)
-        for _ in Rejects().sift(done.rows):
+        for _ in Rejects().good_places(done.rows):
             yield done

@@ -21,8 +21,7 @@ from sentkit.formats.rows.kinds import KINDS, prompts_of_sides, string_in
 from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.fingerprint import space_of, spec_of_signs
 from sentkit.formats.vectors.folders import shown
-from sentkit.formats.vectors.storage import OPEN_MAPS
-from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.store import OPEN_MAPS, Store, is_store
 from sentkit.formats.vectors.vector_file import damaged
 from sentkit.model.text.tokens import OuterTokenizer, TextTokenizer, TokenBlock, tokenized
 
@@ -99,8 +98,6 @@ class OldVectors:
 
     def open(self, path: str, first: int) -> tuple[Source | None, str | None]:
         """Open a file or folder, or return the reason why nothing or only blocks of it can be copied."""
-        if is_url(path):
-            raise UsageError(f"--reuse {path}: a URL; copy it to a local file or folder first")
         if path == "-" or not is_store(path):
             if path != "-":
                 open_file(path).close()
@@ -164,8 +161,13 @@ class OldVectors:
             numbers = np.dtype(file.storage.dtype)
             size = numbers.itemsize * file.storage.columns
             at = file.header.entries["embeddings"].start + (place - source.place(number)) * size
-            opened = self.open_file(file.path)  # this name keeps the file open, also if a thread opens others
-            raw = os.pread(opened.fileno(), size, at)
+            if is_url(file.path):
+                with open_file(file.path) as far:
+                    far.seek(at)
+                    raw = far.read(size)
+            else:
+                opened = self.open_file(file.path)  # it stays open under this name, if a thread opens others
+                raw = os.pread(opened.fileno(), size, at)
             vectors[row] = file.storage.decode(np.frombuffer(raw, numbers))
         return vectors
 

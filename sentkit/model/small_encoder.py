@@ -14,14 +14,11 @@ from numpy.typing import NDArray
 
 from sentkit.arrays import Float32
 from sentkit.errors import DataError
-from sentkit.formats.checkpoints.folders import Checkpoint
-from sentkit.formats.checkpoints.lora import is_adapter
+from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.checkpoints.readout import PLAIN, POOLED, Readout
-from sentkit.formats.vectors.safetensors_header import NUMPY, Entry, read_header
-from sentkit.model.encoding import Arrays
-from sentkit.model.reading import Reading
-from sentkit.model.spaces import hash_of_weights, spec_of_readout, steps_of_checkpoint, width_behind
-from sentkit.model.text.groups import Tally
+from sentkit.formats.vectors.tensors import NUMPY, Entry, read_header
+from sentkit.model.encoding import Arrays, Tally
+from sentkit.model.reading import Reading, hash_of_weights, spec_of_readout, steps_of_checkpoint, width_behind
 from sentkit.model.text.tokens import TokenBlock, Tokens, check_ids
 from sentkit.model.transformer.architecture import (
     BUCKETS,
@@ -251,10 +248,7 @@ REDUCTIONS: Mapping[str, Callable[[Float32, int], Float32]] = {  # states (t, d)
 
 
 def open_small_encoder(checkpoint: Checkpoint, reading: Reading, tokens: int) -> "SmallEncoder | None":
-    """Return an encoder for a whole input of this number of tokens, or None if torch is faster or necessary.
-
-    The result for a wrong checkpoint is also None, so that the encoder with torch raises the error.
-    """
+    """Return an encoder for an input of so many tokens; None: torch is faster, needed, or has the error."""
     try:
         architecture = architecture_of(checkpoint)
     except UnsupportedArchitecture:

@@ -13,8 +13,7 @@ import numpy as np
 
 from sentkit.console import Console
 from sentkit.errors import SentkitError
-from sentkit.flags.options import check_paths
-from sentkit.flags.plots import PlotFlags
+from sentkit.flags.options import PlotFlags, check_paths
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import rows_in
 from sentkit.plots.picture import Picture

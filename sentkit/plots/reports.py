@@ -1,22 +1,36 @@
-"""What pictures read: reports of `sentkit score`, tables of the examples, samples of rows, and titles."""
+"""Reports of `sentkit score` by layer and readout, logs of training runs, and tables of the examples."""
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from sentkit.formats.files import readable
+from sentkit.digits import natural
+from sentkit.errors import DataError, NoInputError
+from sentkit.formats.files import read_object_if_there, readable, together
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import scored, wrong_field
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import emb_problem, label_of
+from sentkit.plots.picture import Axis, Panel, Picture, Series
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 MISSING = (None, "", "-")  # values of a table that mean that there is none
-LABELS = {"spearman": "Spearman x 100", "pearson": "Pearson x 100"}
+LABELS = {
+    "spearman": "Spearman x 100",
+    "pearson": "Pearson x 100",
+    "lr": "learning rate",
+    "norm": "norm of the gradient",
+    "dev": "Spearman x 100 on --dev",
+}
+LAYER = re.compile(r"L(?P<layer>\d+):(?P<readout>.+)")
+LOG = "steps.jsonl"  # the log of a run, in its folder
+MEASURED = ("loss", "norm")  # fields of every step
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,29 +100,6 @@ def by_name(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     return groups
 
 
-T = TypeVar("T")
-
-
-class Sample(Generic[T]):
-    """A uniform random sample of at most `most` items of a stream (algorithm R), in their order."""
-
-    def __init__(self, most: int, seed: int) -> None:
-        self.most, self.seen = most, 0
-        self.random = np.random.Generator(np.random.Philox(seed))
-        self._kept: list[tuple[int, T]] = []
-
-    def add(self, item: T) -> None:
-        self.seen += 1
-        if self.seen <= self.most:
-            self._kept.append((self.seen, item))
-        elif (place := int(self.random.integers(0, self.seen))) < self.most:
-            self._kept[place] = self.seen, item
-
-    @property
-    def items(self) -> list[T]:
-        return [item for _, item in sorted(self._kept, key=lambda kept: kept[0])]
-
-
 def titles(paths: Sequence[str]) -> list[str]:
     """The title of each file: its name without suffix, or its path if two names are equal; none for one."""
     if len(paths) < 2:
@@ -117,3 +108,147 @@ def titles(paths: Sequence[str]) -> list[str]:
     return [
         readable(name if names.count(name) == 1 else path) for name, path in zip(names, paths, strict=True)
     ]
+
+
+def sweep(inputs: Inputs, name: str) -> Picture:
+    """Figure 1 of SG-BERT: one panel per model, one line per readout.
+
+    A report without a layer, of the last one or of several, is a level.
+    """
+    scores: list[tuple[str, tuple[tuple[str, int | None], Value]]] = []  # model, readout and layer, value
+    for label, value in filter(None, inputs.read(lambda row: report_of(row, name))):
+        model, _, readout = label.partition("/")
+        match = LAYER.fullmatch(readout)
+        key = (match["readout"], int(match["layer"])) if match else (readout or model, None)
+        scores.append((model, (key, value)))
+    layered = {readout for _, ((readout, layer), _) in scores if layer is not None}
+    if not layered:
+        advice = "sentkit encode --readout 'L*:cls,L*:mean' makes one file for each layer"
+        raise DataError("no report has one layer", source=together(inputs.paths), advice=advice)
+    models = by_name(scores)
+    panels = [lines_of(model, own, name, layered, several=len(models) > 1) for model, own in models.items()]
+    return Picture(tuple(panels))
+
+
+def lines_of(
+    model: str,
+    scores: list[tuple[tuple[str, int | None], Value]],
+    name: str,
+    layered: set[str],
+    *,
+    several: bool,
+) -> Panel:
+    """The lines of a model. Several reports of one layer and readout are those of several data sets.
+
+    A readout in `layered` is a line in one of the panels, so a level of this readout has another name.
+    """
+    groups = by_name(scores)
+    means = means_of_sets(
+        groups, lambda key: f"{model}/{key[0] if key[1] is None else f'L{key[1]}:{key[0]}'}"
+    )
+    series = []
+    for readout in dict.fromkeys(readout for readout, _ in groups):
+        layers = {at: value for (each, at), value in means.items() if each == readout and at is not None}
+        values = [layers[layer] for layer in sorted(layers)]
+        if values:
+            x, y = np.array(sorted(layers), np.float64), np.array([each.value for each in values])
+            series.append(Series(readout, x, y, "line", **intervals(values)))
+        if (readout, None) in means:
+            level = means[readout, None].value
+            title = f"{readout} (last layer)" if readout in layered else readout
+            series.append(Series(title, np.zeros(1), np.array([level]), "level"))
+    axes = Axis("layer", "layer", whole=True), Axis(name, LABELS.get(name, name))
+    return Panel(*axes, tuple(series), title=model if several else "")
+
+
+def logs_of(path: str) -> list[str]:
+    """The log in a folder of sentkit train, or those of its seeds; other paths are files."""
+    for folder in (Path(path), Path(f"{path.rstrip('/')}.part")):
+        if (folder / LOG).is_file():
+            return [str(folder / LOG)]
+        if found := sorted(folder.glob(f"seed-*/{LOG}"), key=lambda log: natural(log.parent.stem)):
+            return list(map(str, found))
+    if Path(path).is_dir():
+        raise NoInputError(f"{readable(path)}: no {LOG}", advice="give a folder of sentkit train")
+    return [path]
+
+
+@dataclass(slots=True)
+class Log:
+    """The values of a run by name, each with its step."""
+
+    name: str
+    values: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    terms: dict[str, None] = field(default_factory=dict)
+    kept: float | None = None  # the step whose weights are kept
+
+    def add(self, row: Row) -> None:
+        row.refuse_duplicates()
+        step = scored(row, "step")
+        if step is None:
+            raise wrong_field(row, "step", "a number")
+        terms, rates = row.values.get("terms"), row.values.get("lr")
+        if terms is None and "dev" in row.values:
+            self.put("dev", step, scored(row, "dev"))
+            self.kept = step if row.values.get("best") is True else self.kept
+            return
+        if not isinstance(terms, dict):
+            raise wrong_field(row, "terms", "the terms of a loss, as in a log of sentkit train")
+        for name in MEASURED:
+            if name in row.values:
+                self.put(name, step, scored(row, name))
+        for name, value in terms.items():
+            if not isinstance(value, int | float):
+                raise row.error(f'the term "{name}" is not a number')
+            self.terms[name] = None
+            self.put(name, step, float(value))
+        if isinstance(rates, list) and rates and isinstance(rates[-1], int | float):
+            self.put("lr", step, float(max(rates)))
+
+    def put(self, name: str, step: float, value: float | None) -> None:
+        """Add a value; null is an undefined value."""
+        self.values.setdefault(name, []).append((step, np.nan if value is None else value))
+
+
+def curve(inputs: Inputs, shown: Sequence[str], points: int) -> Picture:
+    """One panel for each name of `shown`; without names, all but the norm of the gradient."""
+    names = titles([path.removesuffix(f"/{LOG}") for path in inputs.paths])
+    names = names if len(names) > 1 else ["run"]
+    logs = [Log(name) for name in names]
+    for path, log in zip(inputs.paths, logs, strict=True):
+        for _ in inputs.read_file(path, log.add):
+            pass
+        if Path(path).name == LOG:  # with --set final=last, it is not the best step
+            log.kept = read_object_if_there(Path(path).parent / "sentkit.json").get("step", log.kept)
+        if not log.values:
+            raise DataError("no steps", source=readable(path))
+    available = dict.fromkeys(name for log in logs for name in log.values)
+    for name in shown:
+        if name not in available:
+            source, advice = readable(inputs.paths[0]), f"available: {', '.join(available)}"
+            raise DataError(f"no run has {name}", source=source, advice=advice)
+    if not shown:
+        terms = dict.fromkeys(name for log in logs for name in log.terms)
+        every = dict.fromkeys(["loss", *(terms if len(terms) > 1 else ()), "lr", "dev"])
+        shown = [name for name in every if name in available]
+    panels = []
+    for name in shown:
+        lines = tuple(line_of(log, points, name) for log in logs if name in log.values)
+        label = LABELS.get(name, name if name == "loss" else f"loss: {name}")
+        panels.append(Panel(Axis("step", "step", whole=True), Axis(name, label), lines))
+    return Picture(tuple(panels), height=0.62)
+
+
+def line_of(log: Log, points: int, name: str) -> Series:
+    """The values by step; of a long run, means of consecutive steps. Scores on --dev are never averaged.
+
+    The score of the kept step is marked.
+    """
+    array = np.array(sorted(log.values[name]), np.float64)  # (n, 2)
+    kept = (array[:, 0] == log.kept) & np.isfinite(array[:, 1]) & (name == "dev")
+    if name != "dev" and len(array) > points:
+        array = np.array([part.mean(axis=0) for part in np.array_split(array, points)])
+    series = Series(log.name, array[:, 0], array[:, 1], "line")
+    if not kept.any():
+        return series
+    return replace(series, marks=tuple(np.where(kept, "kept", "")), fields={"kept": kept.tolist()})

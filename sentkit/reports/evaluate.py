@@ -23,21 +23,20 @@ from sentkit.formats.vectors.fingerprint import digest, label_of
 from sentkit.formats.vectors.sinks import VectorOutput
 from sentkit.formats.vectors.store import rows_in
 from sentkit.formats.vectors.vectors import VectorReader
-from sentkit.labels.clusters.clustering_run import ClusteringRun
-from sentkit.labels.clusters.reports import agreement_records
+from sentkit.labels.clusters.clustering_run import ClusteringRun, agreement_records
 from sentkit.labels.probes.probing import Probe, ProbeOptions
+from sentkit.metrics.gold_pairs import ScoreOptions, read_gold_pairs
 from sentkit.metrics.neighbours.corpus import read_search_corpus
 from sentkit.metrics.neighbours.queries import Search, SearchOptions
+from sentkit.metrics.reports import defined
 from sentkit.metrics.retrieval import Run, RunReader, read_qrels, values_of
-from sentkit.metrics.sts.correlation import pearson, spearman
-from sentkit.metrics.sts.gold_pairs import ScoreOptions, read_gold_pairs
-from sentkit.metrics.sts.report import defined
+from sentkit.metrics.statistics import pearson, spearman
 from sentkit.model import Model, find_encoder
-from sentkit.model.encoding import Encoder, Encoding, Report
+from sentkit.model.encoding import Report, TokenEncoder, tokenized_groups
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.groups import prepare
-from sentkit.reports.rows import Row as ReportRow
+from sentkit.model.writing import Encoding
 from sentkit.reports.suites import SUITES, TestSet
+from sentkit.reports.suites import Row as ReportRow
 
 GOLD, LABEL = "score", "label"  # fields of the test sets
 SEEDS = range(10)  # of k-means, as in PairSupCon
@@ -77,7 +76,7 @@ class Evaluator:
     digests: dict[str, str] = field(default_factory=dict)  # of files
     report: Report = lambda rows, tokens: None  # of the encoding
 
-    def evaluate(self, encoder: Encoder | None, model: Model, test: TestSet, find: FindModel) -> Result:
+    def evaluate(self, encoder: TokenEncoder | None, model: Model, test: TestSet, find: FindModel) -> Result:
         """The result from the folder, if it has one of the same vectors, rows and settings.
 
         `encoder` is None if the space depends on the texts. `find` returns the model with a declared prompt.
@@ -115,7 +114,7 @@ class Evaluator:
                 done()
         return found, len(models) * len(tests) - len(found)
 
-    def key(self, encoder: Encoder, test: TestSet, prompts: Mapping[str, str]) -> str:
+    def key(self, encoder: TokenEncoder, test: TestSet, prompts: Mapping[str, str]) -> str:
         """The number of threads changes only the last bits of a vector, so it is not a part of the key."""
         record = encoder.specs[0].full
         source = {name: value for name, value in record.items() if name not in ("model", "threads")}
@@ -140,7 +139,7 @@ class Evaluator:
             self.digests[path] = whole.hexdigest()
         return self.digests[path]
 
-    def compute(self, encoder: Encoder | None, model: Model, test: TestSet, find: FindModel) -> Result:
+    def compute(self, encoder: TokenEncoder | None, model: Model, test: TestSet, find: FindModel) -> Result:
         with TemporaryDirectory(prefix="sentkit-report-") as folder:
             files = [path for path in test.files if path != test.parts.get("qrels")]
             made = {path: f"{folder}/{place}.safetensors" for place, path in enumerate(files)}
@@ -158,7 +157,9 @@ class Evaluator:
             with named_after(test.path):
                 return self.score(made, test, labels[0])
 
-    def encode(self, encoder: Encoder | None, model: Model, source: str, path: str, test: TestSet) -> str:
+    def encode(
+        self, encoder: TokenEncoder | None, model: Model, source: str, path: str, test: TestSet
+    ) -> str:
         """Write a vector file of the rows, after a check of their scores or classes. Return its label."""
         inputs = Inputs([source], fields=test.fields, vector_file=rows_in)
         texts = TextParser(test.fields)
@@ -173,7 +174,7 @@ class Evaluator:
             title = row.values.get("title") if test.suite == "retrieval" else None
             return row, (f"{title} {found[0]}".strip(), *found[1:]) if title else found
 
-        groups = prepare(inputs.blocks(parse), model.tokenizer, inputs.rejects)
+        groups = tokenized_groups(inputs.blocks(parse), model.tokenizer, inputs.rejects)
         encoder = encoder or model.encoder()
         encoding = Encoding(encoder, model.tokenizer, test.fields, encoder.budget, VectorOutput(replace=True))
         with published_together():

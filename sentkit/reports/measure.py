@@ -2,28 +2,27 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sentkit.arrays import Float64
-from sentkit.labels.clusters.reports import mean_if_known
-from sentkit.metrics.sts.intervals import (
+from sentkit.labels.clusters.clustering_run import mean_if_known
+from sentkit.metrics.reports import defined, limits
+from sentkit.metrics.statistics import (
     BOOTSTRAP_LIMIT,
     Interval,
-    Seed,
     fisher_interval,
     percentile_interval,
     resampled_mean,
     resamples_for,
     two_sided_p,
 )
-from sentkit.metrics.sts.report import defined, limits
 from sentkit.reports.evaluate import FOLDS, Result
-from sentkit.reports.rows import Row
-from sentkit.reports.suites import MULTILINGUAL, STS, SUITES, TestSet, task_names
+from sentkit.reports.suites import MULTILINGUAL, STS, SUITES, Row, TestSet, task_names
 
 Task = tuple[str, str]  # suite and key of a task
 PLACES = {name: place for place, name in enumerate((*STS, *MULTILINGUAL))}
@@ -52,6 +51,7 @@ class Measured:
     interval: Interval | None = None
     difference: Difference | None = None
     seen: int | None = None  # rows that occur in training files; None for an average
+    near: int | None = None  # these and the rows that nearly occur; None without a threshold
     without: float | None = None  # the value without these rows
 
     @property
@@ -74,7 +74,8 @@ class Measured:
         if any(self.row.transforms):
             record["transforms"] = list(self.row.transforms)
         if self.seen is not None or self.without is not None:
-            record["train"] = {"seen": self.seen, "value": self.without}
+            near = {} if self.near is None else {"near": self.near}
+            record["train"] = {"seen": self.seen, **near, "value": self.without}
         if self.interval is not None:
             record["ci95"] = limits(self.interval)
         if self.difference is not None and baseline is not None:
@@ -99,21 +100,6 @@ def deviations_of(values: Sequence[float | None], results: Sequence[Result]) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """The similarities of the same pairs by each seed of a row."""
-
-    columns: Sequence[Float64]
-    gold: Float64
-    kind: str  # of the correlation
-    place: int  # of the test set among those of the averages
-
-    def resamples(self, seed: Seed) -> Float64:
-        """The mean of the correlations in each resample; with seed 0, those of `sentkit score`."""
-        count = resamples_for(len(self.gold))
-        return resampled_mean(self.columns, self.gold, self.kind, count=count, seed=seed)
-
-
-@dataclass(frozen=True, slots=True)
 class Measurement:
     """`results` has a result for each row, checkpoint and test set that did not fail."""
 
@@ -123,8 +109,9 @@ class Measurement:
     results: Mapping[tuple[str, int, str, str], Result]
     intervals: bool = False
     baseline: Row | None = None
-    # By label of the row: the pairs, and their resamples.
-    scored: dict[tuple[str, Task], "Scored"] = field(default_factory=dict)
+    # By label of the row: a function from a seed to the mean correlation of all seeds in each resample of the
+    # pairs, with the place of the test set among those of the averages; and the resamples of `sentkit score`.
+    scored: dict[tuple[str, Task], tuple[Callable[..., Float64], int]] = field(default_factory=dict)
     drawn: dict[tuple[str, Task], Float64] = field(default_factory=dict)
 
     def measure(self) -> list[Measured]:
@@ -149,9 +136,10 @@ class Measurement:
             yield Measured(row, task, name, values, deviations, " ".join(readouts), results[0].n)
             if (self.intervals or self.baseline is not None) and results[0].gold is not None:
                 columns = [result.similarities for result in results if result.similarities is not None]
-                scored = Scored(columns, results[0].gold, SUITES[suite].value, PLACES.get(test.name, 0))
-                self.scored[row.label, task] = scored
-                self.drawn[row.label, task] = scored.resamples(0)
+                gold, kind = results[0].gold, SUITES[suite].value
+                draw = partial(resampled_mean, columns, gold, kind, count=resamples_for(len(gold)))
+                self.scored[row.label, task] = draw, PLACES.get(test.name, 0)
+                self.drawn[row.label, task] = draw(seed=0)
 
     def average(self, row: Row, suite: str, tasks: Sequence[Measured]) -> Iterator[Measured]:
         """The mean over the tasks of the papers, if all of them are present."""
@@ -164,7 +152,7 @@ class Measurement:
         keys = [(row.label, each.task) for each in present]
         if parts := [self.scored[key] for key in keys if key in self.scored]:
             # Independent for different test sets, and the same pairs for all rows.
-            arrays = [part.resamples((0, part.place)) for part in parts]
+            arrays = [draw(seed=(0, place)) for draw, place in parts]
             self.drawn[row.label, (suite, "avg")] = np.mean(arrays, axis=0)
 
     def with_resamples(self, each: Measured, found: Sequence[Measured]) -> Measured:
@@ -179,7 +167,9 @@ class Measurement:
             difference = Difference(value, percentile_interval(resampled), two_sided_p(resampled))
         if not self.intervals:
             return replace(each, difference=difference)
-        interval, scored = percentile_interval(own), self.scored.get((each.row.label, each.task))
-        if scored is not None and len(scored.columns) == 1 and len(scored.gold) > BOOTSTRAP_LIMIT:
-            interval = fisher_interval(scored.kind, (each.value or math.nan) / 100.0, len(scored.gold))
+        interval, count = percentile_interval(own), each.n or 0
+        is_single = (each.row.label, each.task) in self.scored and len(each.values) == 1
+        if is_single and count > BOOTSTRAP_LIMIT:
+            kind = SUITES[each.task[0]].value
+            interval = fisher_interval(kind, (each.value or math.nan) / 100.0, count)
         return replace(each, interval=interval, difference=difference)

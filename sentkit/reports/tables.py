@@ -12,15 +12,15 @@ from sentkit.escaping import columns_of, escape, fit
 from sentkit.formats.files import bare_suffix
 from sentkit.formats.outputs.outputs import is_special
 from sentkit.formats.vectors.sinks import JSONL, check_rows_output
-from sentkit.metrics.sts.intervals import Interval
+from sentkit.metrics.statistics import Interval
 from sentkit.reports.measure import Measured, Task
-from sentkit.reports.rows import Row
 from sentkit.reports.suites import (
     IN_FOLDERS,
     INFERRED,
     SUITES,
     UNITS,
     PaperTable,
+    Row,
     TestSet,
     missing_tasks,
     same_base,
@@ -144,12 +144,10 @@ def lines_of_n(
     sources: Sequence[Task], measured: Sequence[Measured]
 ) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
     """The number of rows or queries of each task, and of those that occur in the training files."""
-    counts = {each.task: str(each.n) for each in measured if each.n is not None}
-    if counts:
-        yield "n", "", "", tuple(counts.get(source, "") for source in sources)
-    seen = {each.task: str(each.seen) for each in measured if each.seen is not None}
-    if seen:
-        yield "n in --train", "", "", tuple(seen.get(source, "") for source in sources)
+    for name, field in (("n", "n"), ("n in --train", "seen"), ("n near --train", "near")):
+        counts = {each.task: str(value) for each in measured if (value := getattr(each, field)) is not None}
+        if counts:
+            yield name, "", "", tuple(counts.get(source, "") for source in sources)
 
 
 def lines_of(

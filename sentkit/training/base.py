@@ -1,11 +1,19 @@
-"""The base of a run: tensors and tokenizer of a checkpoint, encoders built from them, and entries."""
+"""The base of a run: tensors and tokenizer of a checkpoint, encoders built from them, and entries.
 
-from collections.abc import Mapping
+An encoder of the base is a copy of its transformer, also with low-rank updates (LoRA), or its table of token
+vectors. LoRA (arXiv 2106.09685) trains low-rank updates of linear layers and no other weights of the encoder.
+The weight of a layer is W + scale * B A. W is constant, and B is 0 at the start. The checkpoint contains the
+sums, so it is an ordinary checkpoint.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from torch import Tensor
+import numpy as np
+import torch
+from torch import Tensor, nn
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import (
@@ -14,7 +22,6 @@ from sentkit.formats.checkpoints.folders import (
     find_model,
     is_static,
     read_checkpoint,
-    static_checkpoint,
 )
 from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.lexicons.model2vec import Table
@@ -23,37 +30,173 @@ from sentkit.model.reading import ReadingOptions, most_tokens, plan_reading
 from sentkit.model.static.models import WordTable, read_folder
 from sentkit.model.static.tokenizers import WordPieces
 from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.text.tokens import TokenBlock
 from sentkit.model.transformer.architecture import (
     WITH_POOLER,
     Architecture,
     UnsupportedArchitecture,
     architecture_of,
 )
-from sentkit.model.transformer.bert import Bert, load_bert
-from sentkit.model.transformer.encoder import add_convolution, read_weights_of, rules_of
+from sentkit.model.transformer.bert import FUSED, Bert, load_bert
+from sentkit.model.transformer.encoder import add_convolution, rules_of
+from sentkit.model.transformer.packed import Packed
+from sentkit.model.transformer.readouts import Convolution, Disturb, mean
 from sentkit.model.transformer.transformers_model import TransformersModel, load_transformers_model
-from sentkit.model.transformer.weights import canonical, fit, read_weights, weights_hash
-from sentkit.training.lora import add_lora
-from sentkit.training.recipe import Recipe
-from sentkit.training.token_table import KnownTexts, TokenTable
+from sentkit.model.transformer.weights import as_float32, canonical, fit, read_weights, weights_hash
+from sentkit.training.settings import LORA_LAYERS, Recipe
 from sentkit.transforms.steps import Normalize, Truncate
 
-Body = Bert | TransformersModel | TokenTable
+TRAINED = ("lora_a", "lora_b")
 
 
-class Entries(Protocol):
-    """What a method reads from the file of --entries."""
+class LowRank(nn.Module):
+    """A linear layer with low-rank updates of some of the equal parts of its output.
+
+    Axes: p updated parts, r the rank, i inputs, o outputs of a part.
+    """
+
+    def __init__(self, layer: nn.Linear, rank: int, scale: float, parts: Sequence[int], of: int) -> None:
+        super().__init__()
+        self.constant, self.bias = layer.weight, layer.bias
+        self.scale, self.of = scale, of
+        self.lora_a = nn.Parameter(torch.empty(len(parts), rank, layer.in_features))  # (p, r, i)
+        self.lora_b = nn.Parameter(torch.zeros(len(parts), layer.out_features // of, rank))  # (p, o, r)
+        self.register_buffer("parts", torch.tensor(parts), persistent=False)
+        limit = layer.in_features**-0.5  # as in the released code
+        nn.init.uniform_(self.lora_a, -limit, limit)
+
+    @property
+    def weight(self) -> Tensor:
+        with torch.autocast(self.lora_a.device.type, enabled=False):  # the checkpoint has the exact sum
+            change = self.scale * (self.lora_b @ self.lora_a)
+        rows = self.constant.unflatten(0, (self.of, -1))
+        return rows.index_add(0, self.get_buffer("parts"), change).flatten(0, 1)
+
+    def forward(self, states: Tensor) -> Tensor:
+        return nn.functional.linear(states, self.weight, self.bias)
+
+
+def add_lora(body: Bert, settings: Recipe) -> None:
+    """Freeze the weights of an encoder and add low-rank updates to the layers of the settings."""
+    assert settings.lora is not None, "only called with lora"
+    body.requires_grad_(False)
+    rank = settings.lora
+    scale = (rank if settings.lora_alpha is None else settings.lora_alpha) / rank
+    names = LORA_LAYERS[settings.lora_layers]
+    fused = [place for place, name in enumerate(FUSED) if name in names]
+    places = {"qkv": fused} | {name: [0] for name in names if name not in FUSED}
+    for block in body.blocks:
+        for name, parts in places.items():
+            layer = getattr(block, name)
+            of = len(FUSED) if name == "qkv" else 1
+            setattr(block, name, LowRank(layer, rank, scale, parts, of))
+
+
+def constant_tensors(module: nn.Module) -> set[str]:
+    """Return the names of all tensors of encoders with LoRA that training does not change."""
+    names = set[str]()
+    for prefix, part in module.named_modules():
+        if isinstance(part, Bert) and any(isinstance(each, LowRank) for each in part.modules()):
+            names |= {
+                f"{prefix}.{name}"
+                for name in part.state_dict()
+                if not (name.endswith(TRAINED) or name.startswith("convolution."))
+            }
+    return names
+
+
+EMPTY = "the text has no known tokens"
+
+
+class TokenTable(nn.Module):
+    """Returns the vector of each token, with the interface of `Bert`. It has no layers after X(0).
+
+    With `normalize`, the vectors of a text are divided by the length of their mean. The readout `mean` is
+    then the vector of unit length that `encode` writes.
+    """
+
+    depth = 0
+    has_pooler = False
+    convolution: Convolution | None = None
+
+    def __init__(self, table: Table, *, normalize: bool) -> None:
+        super().__init__()
+        rows = scaled(table) if normalize else table.rows
+        weights, places = table.weights, table.places
+        self.width, self.normalize = rows.shape[1], normalize
+        self.rows = nn.Parameter(torch.tensor(rows))
+        self.weights = None if weights is None else nn.Parameter(torch.tensor(weights))
+        self.register_buffer("places", None if places is None else torch.tensor(places), persistent=False)
+
+    def states(
+        self,
+        packed: Packed,
+        *,
+        deepest: int | None = None,
+        disturb: Disturb | None = None,
+        only: Tensor | None = None,
+    ) -> Iterator[Tensor]:
+        """Yield X(0), (n, d)."""
+        assert disturb is None, "no method for static models changes X(0)"
+        assert only is None, "no readout of X(0) reads single rows"
+        places = self.get_buffer("places") if self.places is not None else None
+        vectors = nn.functional.embedding(packed.ids if places is None else places[packed.ids], self.rows)
+        if self.weights is not None:
+            vectors = vectors * self.weights[packed.ids, None]
+        if self.normalize:
+            lengths = torch.linalg.vector_norm(mean(vectors, packed), dim=1)  # (b,)
+            lengths = torch.where(lengths == 0, 1.0, lengths)
+            vectors = vectors / lengths.repeat_interleave(packed.counts)[:, None]
+        yield vectors
+
+    def pooled(self, vectors: Tensor) -> Tensor:
+        raise AssertionError("a static model has no pooler")
+
+    def table(self) -> Table:
+        """Return the trained table, in float32."""
+        weights = None if self.weights is None else as_float32(self.weights)
+        places = None if self.places is None else self.get_buffer("places").cpu().numpy()
+        return Table(as_float32(self.rows), places, weights)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTexts:
+    """The tokenizer of a static model. A text without known tokens is a problem: its vector is always 0."""
+
+    pieces: WordPieces
+    unit = "tokens"
+    whole = False
 
     @property
     def hash(self) -> str:
-        """The hash that must be equal to resume a run."""
+        return self.pieces.hash
 
     @property
-    def lineage(self) -> dict[str, Any]:
-        """The origin, for the record of the checkpoint."""
+    def max_length(self) -> int | None:
+        return self.pieces.max_length
 
-    def mismatch(self, tokenizer: str, family: object) -> str:
-        """Return why they probably belong to a different kind of model, or an empty string."""
+    def with_prompt(self, prompt: str) -> "KnownTexts":
+        return KnownTexts(self.pieces.with_prompt(prompt))
+
+    def __call__(self, texts: Sequence[str]) -> TokenBlock:
+        tokens = self.pieces(texts)
+        return replace(tokens, problems=dict.fromkeys(np.flatnonzero(tokens.lengths == 0).tolist(), EMPTY))
+
+
+def scaled(table: Table) -> np.ndarray:
+    """Return the rows divided by a power of two, so that the vectors of tokens have a length of about 1.
+
+    This changes no vector of unit length, not even its last bit. Tables of different models have lengths from
+    0.1 to 1000, and a learning rate is then right for all of them.
+    """
+    vectors = table.rows if table.places is None else table.rows[table.places]
+    if table.weights is not None:
+        vectors = vectors * table.weights[:, None]
+    length = np.sqrt(np.mean(np.square(vectors, dtype=np.float64).sum(1)))
+    return np.ldexp(table.rows, -round(np.log2(length))) if length else table.rows
+
+
+Body = Bert | TransformersModel | TokenTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +211,9 @@ class Base:
     sides: Mapping[str, str]  # the prompt of each side; empty: all texts have that of the tokenizers
     dropped_steps: str  # declared steps after the readout; the new checkpoint does not have them
     parents: tuple[str, ...]  # this checkpoint and its ancestors; empty for random weights
-    entries: Entries | None = None  # prediction targets, for methods that read --entries
+    # Prediction targets, as `needs.entries` of the method reads them: with the hash that must be equal to
+    # resume a run, the lineage for the checkpoint, and `mismatch(tokenizer, family)`, a warning or "".
+    entries: Any = None
     labels: tuple[str, ...] = ()  # prediction targets, for methods that classify by the labels of the rows
 
     @property
@@ -166,8 +311,8 @@ def open_base(
         rules = [*architecture.rules, architecture.dropout, architecture.attention_dropout]
         rules.append(architecture.pooler_activation)
     parts = [weights, training.hash, rules]
-    if checkpoint.declared.convolution is not None:
-        parts.append(weights_hash(read_weights_of(checkpoint.declared.convolution), with_pooler=True))
+    if (place := checkpoint.declared.convolution) is not None:
+        parts.append(weights_hash(read_weights(place, str(place)), with_pooler=True))
     hash = digest(parts)
     parents = (checkpoint.name, *checkpoint.parents)
     steps = ", ".join(checkpoint.declared.steps)
@@ -214,7 +359,7 @@ def open_static(folder: Path, name: str, max_length: int) -> StaticBase:
     if any(isinstance(step, Truncate) for step in finished.steps):
         raise UsageError(f"{name}: training does not support a static model that declares truncate_dim")
     normalize = any(isinstance(step, Normalize) for step in finished.steps)
-    checkpoint = static_checkpoint(folder, name)
+    checkpoint = read_checkpoint(name, static=True)
     return StaticBase(
         checkpoint=checkpoint,
         stored={},

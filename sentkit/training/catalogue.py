@@ -1,26 +1,44 @@
 """The methods of `sentkit train`: those of the papers, general ones, and those of users.
 
-`./mine.py:MyMethod` is a class in a file, `package.module:MyMethod` one of a package. Importing this module
+`./mine.py:MyMethod` is a class in a file, `package.module:MyMethod` one of a package. The class, its settings
+and the values of its hooks are checked; a fault is a DataError with its file and line. Importing this module
 does not import torch.
 """
 
-from collections.abc import Iterator
+import hashlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields, make_dataclass
+from functools import wraps
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from itertools import chain
+from numbers import Integral, Real
 from pathlib import Path
 from shlex import quote
+from types import FunctionType, ModuleType, NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Self, Union, get_args, get_origin, get_type_hints
 
-from sentkit.errors import UsageError
+import orjson
+
+from sentkit.errors import DataError, NoInputError, SentkitError, UsageError
 from sentkit.flag_values import suggestion
+from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.papers import PAPERS
+from sentkit.process import Interrupted, raised_signal
 from sentkit.training.methods import recipes
-from sentkit.training.recipe import Listing
-from sentkit.training.user_methods import LoadedMethod, errors_in, load_user_method
+from sentkit.training.settings import KINDS, Listing, Recipe, notes, readout
+
+if TYPE_CHECKING:
+    from sentkit.training.method import Method
 
 
 def general(summary: str, place: str, cite: str = "", note: str = "") -> Listing:
     settings = getattr(recipes, place.partition(":")[2])
-    return Listing(summary, f"sentkit.training.methods.{place}", cite, note, settings, settings.presets)
+    return Listing(summary, f"sentkit.training.methods.{place}", cite, note, settings)
 
 
 GENERAL = {
@@ -34,7 +52,7 @@ GENERAL = {
     ),
     "esimcse": general(
         "SimCSE with repeated tokens and a queue",
-        "esimcse:ESimCSE",
+        "simcse:ESimCSE",
         "2109.04380",
         "The momentum encoder starts as a copy of the base. In the released code it starts with random "
         "weights, because it is copied before the weights are loaded.",
@@ -50,26 +68,26 @@ GENERAL = {
     ),
     "ct": general(
         "contrast the products of two encoders",
-        "ct:ContrastiveTension",
+        "products:ContrastiveTension",
         note="As in the text of the paper, all pairs of a row have the same first sentence. The released "
         "code draws both sentences of a negative pair. The loss is that of the released code.",
     ),
     "is-bert": general(
         "match a sentence with its n-grams",
-        "is_bert:ISBERT",
+        "products:ISBERT",
         "2009.12061",
         "As in the released code, no activation follows the convolution. Reviews of the paper have a ReLU.",
     ),
     "tsdae": general(
         "restore a sentence from its vector",
-        "tsdae:TSDAE",
+        "mlm:TSDAE",
         "2104.06979",
         "The cross-attention has one key, so its weight is 1. The released code applies dropout to it; "
         "this method does not.",
     ),
     "rank-encoder": general(
         "SimCSE, and ranks by a frozen encoder",
-        "rank_encoder:RankEncoder",
+        "simcse:RankEncoder",
         "2209.04333",
         "The paper ranks 100,000 sentences, as the preset does; the released script ranks 10,000. The script "
         "selects the step by the mean of STS-B and SICK-R dev; here --dev does.",
@@ -77,7 +95,7 @@ GENERAL = {
     # pairs and triplets
     "contrast": general("contrast pairs, with any number of negatives", "contrast:Contrast", "1807.03748"),
     "simcse-sup": general("contrast triplets", "simcse:SupervisedSimCSE", "2104.08821"),
-    "clear": general("contrast two variants; predict masked tokens", "clear:CLEAR", "2012.15466"),
+    "clear": general("contrast two variants; predict masked tokens", "mlm:CLEAR", "2012.15466"),
     "sncse": general(
         "PromptBERT, with negations",
         "promptbert:SNCSE",
@@ -87,19 +105,19 @@ GENERAL = {
     # labels and scores
     "sbert": general(
         "learn labels or scores of pairs, or triplets",
-        "sbert:SBERT",
+        "pairs:SBERT",
         "1908.10084",
         "The library of the paper has AdamW without bias correction, as --set optimizer=adamw-bert.",
     ),
     "cosent": general(
         "rank the cosines of pairs by their scores",
-        "cosent:CoSENT",
+        "pairs:CoSENT",
         note="Batch and learning rate are those of the released code. Its 5 epochs, constant rate, length 64 "
         "and [CLS] are not followed.",
     ),
     "angle": general(
         "rank pairs by angle; contrast positives",
-        "cosent:AnglE",
+        "pairs:AnglE",
         "2309.12871",
         "The weights are those of the README of the released code; the code of later releases has "
         "cosine_weight=0. The contrast is divided by all rows of both columns, as in the code. Batch, "
@@ -107,18 +125,31 @@ GENERAL = {
     ),
     "classify": general(
         "predict labels or scores of texts or pairs",
-        "classify:Classify",
+        "targets:Classify",
         "1810.04805",
         "The released code has AdamW without bias correction and epsilon 1e-6: --set optimizer=adamw-bert.",
     ),
     # teachers
-    "distill": general("learn the vectors of a teacher", "distill:Distill"),
+    "distill": general("learn the vectors of a teacher", "targets:Distill"),
 }
 GROUPS = {  # of --list; the other methods are those of single papers
     "for products": ("contrast", "distill", "classify", "sbert", "cosent", "angle"),
     "without labels": ("simcse", "tsdae", "mlm", "esimcse", "promptbert", "ct", "is-bert", "rank-encoder"),
 }
 METHODS = {name: listing for paper in PAPERS.values() for name, listing in paper.methods.items()} | GENERAL
+NEEDED = ("encode", "loss", "reads")  # a method must define these
+MANUAL = "see: man 7 sentkit-method"
+NUMBERS = {float: Real, int: Integral}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedMethod:
+    kind: "type[Method]"
+    name: str  # for a method of a user: the file without its folder, and the class
+    file: str | None = None  # of a user
+    digest: str | None = None  # of this file
+    line: int | None = None  # of the class
+    code: bytes | None = None  # this file, unless it is part of a package
 
 
 def load(name: str) -> LoadedMethod:
@@ -143,4 +174,248 @@ def open_method(name: str) -> Iterator[LoadedMethod]:
 def names_of(method: str) -> tuple[list[str], list[str]]:
     """Return the settings and presets of a method, without torch."""
     listing = METHODS[method]
-    return [each.name for each in fields(listing.settings)], list(listing.presets or {})
+    return [each.name for each in fields(listing.settings)], list(listing.settings.presets)
+
+
+# Methods of users.
+
+
+def load_user_method(name: str) -> LoadedMethod:
+    """Import the file or module and return the class. This imports torch."""
+    from sentkit.training.method import Method
+
+    place, _, kind_name = name.rpartition(":")
+    path = place if place.endswith(".py") else ""
+    if path and not Path(path).is_file():
+        raise NoInputError(f"{path}: no such file")
+    advice = "give a file, such as ./mine.py:MyMethod, or install the package"
+    if not path and not all(part.isidentifier() for part in place.split(".")):
+        raise UsageError(f'{name}: "{place}" is neither a file *.py nor a module', advice=advice)
+    with errors_in(path):
+        try:
+            module = module_of(path) if path else import_module(place)
+        except ModuleNotFoundError as error:
+            if path or not f"{place}.".startswith(f"{error.name}."):
+                raise
+            raise UsageError(f"{name}: no module {error.name}", advice=advice) from error
+        kind = getattr(module, kind_name, None)
+    if not (isinstance(kind, type) and issubclass(kind, Method)):
+        advice = f"write class MyMethod(Method); {MANUAL}"
+        raise UsageError(f'{name}: "{kind_name}" is not a subclass of Method', advice=advice)
+    for each in NEEDED:
+        if getattr(getattr(kind, each), "__isabstractmethod__", False):
+            raise UsageError(f"{name}: the class does not define {each}", advice=MANUAL)
+    file, line = path or str(module.__file__), inspect.getsourcelines(kind)[1]
+    code = Path(file).read_bytes()
+    digest = hashlib.sha256(code).hexdigest()[:16]
+    with errors_in(file, line):
+        fault = next(faults_of_class(kind), None)
+    if fault:
+        raise DataError(fault, source=file, line=line, advice=MANUAL)
+    own = checked(kind, file, line), f"{Path(file).name}:{kind_name}", file, digest, line
+    return LoadedMethod(*own, code if path else None)
+
+
+def module_of(path: str) -> ModuleType:
+    name = f"sentkit_user_{Path(path).stem}"
+    spec = spec_from_file_location(name, path)
+    assert spec is not None, path
+    assert spec.loader is not None, path
+    if b"\0" in (before := Path(path).read_bytes().partition(b"\0"))[1]:  # Python's error has no line
+        raise DataError("contains a NUL byte", source=path, line=before[0].count(b"\n") + 1)
+    module = sys.modules[name] = module_from_spec(spec)  # dataclasses look up their module
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def errors_in(path: str | None, line: int | None = None) -> Iterator[None]:
+    """Turn an error that passes through this file into a message with its line; also `sys.exit`.
+
+    Without a path, errors pass unchanged. With an empty path, the file is the last one outside of sentkit.
+    With a line, other errors have it, because a fault of a method can show later, such as in a gradient.
+    """
+    try:
+        yield
+    except (SentkitError, Interrupted, KeyboardInterrupt, GeneratorExit, MemoryError):
+        raise
+    except BaseException as error:
+        if path is None or (isinstance(error, SystemExit) and raised_signal() is not None):
+            raise
+        places, advice = places_in(path, error), None
+        if not places:
+            if line is None or isinstance(error, OSError):
+                raise
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            places, advice = [(path, line)], f"raised in {last.filename}:{last.lineno}"
+        problem = f"{type(error).__name__}: {error}".partition("\n")[0]
+        if isinstance(error, SystemExit):
+            problem = "the method ends the program (SystemExit); raise another error instead"
+        raise DataError(problem, source=places[-1][0], line=places[-1][1], advice=advice) from error
+
+
+def places_in(path: str, error: BaseException) -> list[tuple[str, int | None]]:
+    """Return the places in the file that the error passes through; those of a syntax error are last."""
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename:
+        frames.append((error.filename, error.lineno))
+    if path:
+        return [(path, line) for name, line in frames if Path(name).resolve() == Path(path).resolve()]
+    return [place for place in frames if not place[0].startswith("<") and not of_sentkit(place[0])]
+
+
+def of_sentkit(file: str) -> bool:
+    return Path(file).is_relative_to(Path(__file__).parents[1])
+
+
+# Checks of a class, and of the values of its hooks. They yield faults, of which the first one is reported.
+
+
+def faults_of_class(kind: "type[Method]") -> Iterator[str]:
+    """Check the attributes of a class. Add the setting `readout` if it has only the default readouts."""
+    from sentkit.training.method import Method, Needs
+
+    yield from mismatch(kind.needs, Needs, "needs")
+    yield from mismatch(kind.presets, Mapping, "presets")
+    for name, original in hooks_of(Method):  # type: ignore[type-abstract]
+        hook = inspect.getattr_static(kind, name)
+        if not callable(getattr(kind, name)):
+            yield f"{name} is not a function"
+        if isinstance(original, classmethod) and isinstance(hook, FunctionType):
+            yield f"{name} is a method of the class; write @classmethod before it"
+    settings = kind.Settings
+    if not (isinstance(settings, type) and issubclass(settings, Recipe)):
+        yield "Settings is not a subclass of Recipe"
+    if vars(settings).get("__annotations__") and "__dataclass_params__" not in vars(settings):
+        yield "Settings is not a dataclass; write @dataclass(frozen=True, kw_only=True) before it"
+    of_readouts = inspect.getattr_static(kind, "readouts")
+    if "readout" not in settings.__dataclass_fields__ and of_readouts is vars(Method)["readouts"]:
+        field = ("readout", str, readout("mean", of_paper=False))
+        kind.Settings = make_dataclass("Settings", [field], bases=(settings,), frozen=True, kw_only=True)
+    yield from faults_of_settings(kind)
+
+
+def faults_of_settings(kind: "type[Method]") -> Iterator[str]:
+    """Check the types, sources and limits of the settings, and the values of presets."""
+    hints = get_type_hints(kind.Settings)
+    for each in fields(kind.Settings):
+        each.type = hints[each.name]  # annotations can be strings
+        if "note" not in each.metadata or not set(get_args(each.type) or (each.type,)) <= {*KINDS, NoneType}:
+            how = f'{each.name}: float = ours(1.0, "meaning")'
+            yield f"the setting {each.name} has no source or an unknown type; write it as {how}"
+    try:
+        rules = notes(kind.Settings)
+    except KeyError as error:
+        yield f"the setting {error.args[0]} has no meaning"
+    defaults = {each.name: each.default for each in fields(kind.Settings)}
+    for where, values in {"Settings": defaults, **kind.presets}.items():
+        for name, value in values.items():
+            if name not in rules:
+                yield f'the preset "{where}" has the unknown setting "{name}"'
+            yield from mismatch(value, hints[name], f"{where}: {name}")
+            if value is not None and (refusal := rules[name].refusal(value)):
+                yield f"{where}: {name}={value}: {refusal}"
+
+
+def mismatch(value: Any, expected: Any, name: str) -> Iterator[str]:
+    """Compare the type of a value with an annotation, but not those of its parts."""
+    union = get_origin(expected) in (Union, UnionType)
+    kinds = get_args(expected) if union else (get_origin(expected) or expected,)
+    if not isinstance(value, tuple(NUMBERS.get(kind, kind) for kind in kinds)):
+        has = "None" if value is None else f"of the type {type(value).__name__}"
+        yield f"{name} is {has}, expected {kinds[0].__name__}"
+
+
+def hooks_of(method: "type[Method]") -> list[tuple[str, Any]]:
+    """Return the functions that a user can override."""
+    found = [each for each in vars(method).items() if isinstance(each[1], FunctionType | classmethod)]
+    return [each for each in found if not each[0].startswith("_") or each[0] == "__init__"]
+
+
+def checked(kind: "type[Method]", file: str, line: int) -> "type[Method]":
+    """Return a subclass that checks the values of the hooks of the user."""
+    from sentkit.training.method import Method
+
+    own: dict[str, Any] = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    for name, original in hooks_of(Method):  # type: ignore[type-abstract]
+        hook = inspect.getattr_static(kind, name)
+        if hook is original and name != "build":
+            continue
+        function = getattr(hook, "__func__", hook)
+        place, code = (file, line), getattr(inspect.unwrap(function), "__code__", None)
+        if code is not None and not of_sentkit(code.co_filename):
+            same = Path(code.co_filename).resolve() == Path(file).resolve()
+            place = (file if same else code.co_filename), code.co_firstlineno
+        expected = get_type_hints(getattr(Method, name)).get("return")
+        call = checking(name, function, place, Method if expected is Self else expected)
+        own[name] = type(hook)(call) if isinstance(hook, classmethod | staticmethod) else call
+    return type(kind.__name__, (kind,), own)
+
+
+def checking(name: str, hook: Callable[..., Any], place: tuple[str, int], expected: Any) -> Any:
+    @wraps(hook)
+    def call(*given: Any, **named: Any) -> Any:
+        with errors_in(*place):
+            value = hook(*given, **named)
+            # Other faults raise an error in sentkit, which has the line of the class.
+            faults = [] if expected is NoneType else [mismatch(value, expected, f"{name}()")]
+            faults.append(faults_of_names(name, value))
+            if name in ("draw", "encode"):
+                faults.append(faults_of_rows(name, value, len(given[1])))
+            if name in ("loss", "penalty"):
+                faults.append(faults_of_terms(name, value, given[0]))
+            fault = next(chain(*faults), None)
+        if fault:
+            raise DataError(fault, source=place[0], line=place[1], advice=MANUAL)
+        return value
+
+    return call
+
+
+def faults_of_names(hook: str, value: Any) -> Iterator[str]:
+    if hook in ("reads", "readouts") and not (value.kinds if hook == "reads" else value):
+        yield f"{hook}() is empty"
+    if hook == "groups" and not any(len(each["params"]) for each in value if each["lr"]):
+        yield "groups() has no weights with a learning rate"
+    if hook in ("readouts", "dev_readout"):
+        try:
+            list(map(parse_readout, [value] if isinstance(value, str) else value))
+        except UsageError as error:
+            yield str(error)
+    if hook == "identity" and orjson.loads(orjson.dumps(value, default=str)) != value:
+        yield "identity() cannot be saved as JSON: use strings, numbers and lists"
+
+
+def faults_of_rows(hook: str, value: Any, rows: int) -> Iterator[str]:
+    for name, each in value.items():
+        if hook == "draw" and len(each) != rows:
+            yield f'draw()["{name}"] has {len(each)} values, expected {rows}'
+        if hook == "encode" and each.shape[:1] != (rows,):
+            yield f'encode()["{name}"] has the shape {tuple(each.shape)}, expected {rows} rows'
+    if hook == "encode":
+        yield from without_gradient(hook, value)
+
+
+def faults_of_terms(hook: str, value: Any, method: "Method") -> Iterator[str]:
+    from sentkit.training.method import Term
+
+    for name, term in value.items() if hook == "loss" else ():
+        yield from mismatch(term, Term, f'loss()["{name}"]')
+        yield from mismatch(term.weight, float, f'loss()["{name}"].weight')
+    sums = {name: term.sum for name, term in value.items()} if hook == "loss" else value
+    for name, each in sums.items():
+        if each.dim():
+            yield f'{hook}()["{name}"] has the shape {tuple(each.shape)}, expected one number'
+    if sums or hook == "loss":
+        yield from without_gradient(hook, sums)
+    if hook == "loss" and method.needs.row_wise and len({term.weight for term in value.values()}) > 1:
+        yield "loss() has terms of different weights, but needs.row_wise divides them by one"
+
+
+def without_gradient(hook: str, values: Mapping[str, Any]) -> Iterator[str]:
+    from sentkit.training.method import has_gradient
+
+    if not values:
+        yield f"{hook}() is empty"
+    if not has_gradient(values.values()):
+        yield f"{hook}() has no gradient: it does not depend on the trained weights"

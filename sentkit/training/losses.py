@@ -181,12 +181,23 @@ class Filter:
     """Which candidates are no negatives, although they belong to another row or another text."""
 
     equal_texts: bool = True  # leave out candidates with the text of the anchor or of its positive
-    margin: float = 0.0
+    margin: float = 0.0  # of the cosine of the pair by the guide, above which a candidate is left out
     relative: bool = False
 
-    def limit(self, own: Tensor) -> Tensor:
-        """The highest cosine of a negative by the guide, for the cosines of the positives."""
-        return own - self.margin * own.abs() if self.relative else own - self.margin
+
+def false_negatives(pair: tuple[Texts, Texts], one: Texts, others: Texts, drop: Filter) -> Tensor:
+    """Return which of the other texts are no negatives of a side of these pairs, (n, m)."""
+    left, right = pair
+    hidden = torch.zeros(len(left.ids), len(others.ids), dtype=torch.bool, device=left.ids.device)
+    if drop.equal_texts:
+        hidden |= (left.ids[:, None] == others.ids) | (right.ids[:, None] == others.ids)
+    if one.guide is not None and others.guide is not None:
+        assert left.guide is not None, "all texts have a guide, or none"
+        assert right.guide is not None, "all texts have a guide, or none"
+        own = cosines(left.guide, right.guide).diagonal()
+        margin = drop.margin * own.abs() if drop.relative else drop.margin
+        hidden |= cosines(one.guide, others.guide) > (own - margin)[:, None]
+    return hidden
 
 
 def candidate_contrast(
@@ -202,64 +213,37 @@ def candidate_contrast(
     memory has those of one span only.
     """
     candidates = positives if negatives is None else positives.joined(negatives)
+    at_once = max(1, MAX_COSINES // max(1, len(candidates.ids)))
+    count = len(anchors.ids)
 
     def of_span(start: int, stop: int) -> Tensor:
-        contrast = SpanContrast(anchors, positives, start, stop, temperature, drop)
-        return contrast.values(candidates, form)
+        rows = torch.arange(start, stop, device=anchors.ids.device)
+        left, right = pair = anchors.part(start, stop), positives.part(start, stop)
 
-    rows = max(1, MAX_COSINES // max(1, len(candidates.ids)))
-    count = len(anchors.ids)
-    if count <= rows:
+        def logits(one: Texts, others: Texts, hidden: Tensor) -> Tensor:
+            return (cosines(one.vectors, others.vectors) / temperature).masked_fill(hidden, -torch.inf)
+
+        def own_pairs(columns: int) -> Tensor:
+            return rows[:, None] == torch.arange(columns, device=rows.device)
+
+        def cross_entropy(values: Tensor) -> Tensor:
+            return F.cross_entropy(values, rows, reduction="none")
+
+        across = false_negatives(pair, left, candidates, drop)
+        forward = logits(left, candidates, across & ~own_pairs(len(candidates.ids)))
+        if form == "one-way":
+            return cross_entropy(forward)
+        back = false_negatives(pair, right, anchors, drop)
+        backward = logits(right, anchors, back & ~own_pairs(count))
+        if form == "symmetric":
+            return (cross_entropy(forward) + cross_entropy(backward)) / 2
+        among = false_negatives(pair, left, anchors, drop) | own_pairs(count)
+        between = false_negatives(pair, right, candidates, drop) | (right.rows[:, None] == candidates.rows)
+        others = [logits(left, anchors, among), backward, logits(right, candidates, between)]
+        return cross_entropy(torch.cat([forward, *others], 1))
+
+    if count <= at_once:
         return of_span(0, count)
-    spans = [(start, min(start + rows, count)) for start in range(0, count, rows)]
+    spans = [(start, min(start + at_once, count)) for start in range(0, count, at_once)]
     values = [checkpoint(of_span, *span, use_reentrant=False, preserve_rng_state=False) for span in spans]
     return torch.cat(values)
-
-
-class SpanContrast:
-    """The contrast of the anchors of some rows of a batch with all candidates."""
-
-    def __init__(
-        self, anchors: Texts, positives: Texts, start: int, stop: int, temperature: float, drop: Filter
-    ) -> None:
-        self.anchors, self.temperature, self.drop = anchors, temperature, drop
-        self.rows = torch.arange(start, stop, device=anchors.ids.device)
-        self.left, self.right = anchors.part(start, stop), positives.part(start, stop)
-
-    def values(self, candidates: Texts, form: str) -> Tensor:
-        left, right = self.left, self.right
-        across = self.false_negatives(left, candidates)
-        forward = self.logits(left, candidates, across & ~self.own(across))
-        if form == "one-way":
-            return self.cross_entropy(forward)
-        back = self.false_negatives(right, self.anchors)
-        backward = self.logits(right, self.anchors, back & ~self.own(back))
-        if form == "symmetric":
-            return (self.cross_entropy(forward) + self.cross_entropy(backward)) / 2
-        among = self.false_negatives(left, self.anchors) | self.own(back)
-        same_row = right.rows[:, None] == candidates.rows
-        between = self.false_negatives(right, candidates) | same_row
-        others = [self.logits(left, self.anchors, among), backward, self.logits(right, candidates, between)]
-        return self.cross_entropy(torch.cat([forward, *others], 1))
-
-    def logits(self, left: Texts, right: Texts, hidden: Tensor) -> Tensor:
-        return (cosines(left.vectors, right.vectors) / self.temperature).masked_fill(hidden, -torch.inf)
-
-    def false_negatives(self, left: Texts, right: Texts) -> Tensor:
-        hidden = torch.zeros(len(left.ids), len(right.ids), dtype=torch.bool, device=left.ids.device)
-        if self.drop.equal_texts:
-            for texts in (self.left, self.right):
-                hidden |= texts.ids[:, None] == right.ids
-        if self.left.guide is not None and self.right.guide is not None:
-            own = cosines(self.left.guide, self.right.guide).diagonal()
-            assert left.guide is not None, "all texts have a guide, or none"
-            assert right.guide is not None, "all texts have a guide, or none"
-            hidden |= cosines(left.guide, right.guide) > self.drop.limit(own)[:, None]
-        return hidden
-
-    def own(self, mask: Tensor) -> Tensor:
-        """The columns of the own pairs of these rows."""
-        return self.rows[:, None] == torch.arange(mask.shape[1], device=mask.device)
-
-    def cross_entropy(self, logits: Tensor) -> Tensor:
-        return F.cross_entropy(logits, self.rows, reduction="none")

@@ -12,7 +12,7 @@ loss. It has no code for any particular method.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -27,14 +27,11 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import apply_readouts
-from sentkit.training.base import Base, Body, Entries
-from sentkit.training.data.batches import Batch
-from sentkit.training.data.corpus import Corpus
+from sentkit.training.base import Base, Body, constant_tensors
+from sentkit.training.data.corpus import Batch, Corpus
 from sentkit.training.data.examples import Reads
 from sentkit.training.loop.optimizers import NamedGroup
-from sentkit.training.lora import constant_tensors
-from sentkit.training.recipe import Recipe, check_widths, widths_of
-from sentkit.training.settings import chosen_readout
+from sentkit.training.settings import Recipe, check_widths, chosen_readout, widths_of
 from sentkit.transforms.steps import Step
 
 Outputs = dict[str, Tensor]  # each (b, ...)
@@ -71,7 +68,7 @@ class Needs:
     row_wise: bool = False  # each row has a separate loss: one term, nothing is gathered
     static: bool = False  # needs only the vectors of texts, so it can train a static model
     random_start: bool = False  # can train an encoder with random weights
-    entries: Callable[[str], Entries] | None = None  # reads the file of --entries
+    entries: Callable[[str], Any] | None = None  # reads the file of --entries
     labels: bool = False  # --dev and --test are rows with the target of training, not STS pairs
     vectors: tuple[str, ...] = ()  # outputs (b, ..., d) that the setting `dims` truncates
     constant: tuple[str, ...] = ()  # prefixes of constant modules: not saved, built again
@@ -92,9 +89,14 @@ class Finished:
 
 class Method(nn.Module):
     Settings: ClassVar[type[Recipe]] = Recipe
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # by default those of `Settings`
     needs: ClassVar[Needs] = Needs()
     body: Body
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "Settings" in vars(cls) and "presets" not in vars(cls):
+            cls.presets = cls.Settings.presets
 
     def __init__(self, body: Body, settings: Any) -> None:
         super().__init__()
@@ -263,6 +265,11 @@ def terms_of(method: Method, outputs: Outputs) -> dict[str, Term]:
 
 def trained(method: Method, prefix: str = "") -> Iterator[tuple[str, nn.Parameter]]:
     return ((n, p) for n, p in method.named_parameters() if p.requires_grad and n.startswith(prefix))
+
+
+def has_gradient(values: Iterable[Tensor]) -> bool:
+    """Return true if one of the tensors depends on trained weights, or if none can, as without gradients."""
+    return not torch.is_grad_enabled() or any(value.requires_grad for value in values)
 
 
 def own_tensors(method: Method, prefix: str = "") -> dict[str, Tensor]:

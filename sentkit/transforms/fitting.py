@@ -1,12 +1,14 @@
-"""Transforms fitted to a stream of vectors, or merged from fits to shards: input, fit and file.
+"""Transforms of rows: fitted to a stream of vectors, or merged from fits to shards, and applied to vectors.
 
-The moments of the shards are added. The result is the transform that one fit to all vectors would give.
+The moments of the shards are added. The result is the transform that one fit to all vectors would give. An
+application replaces the vectors, renames their space, and keeps other fields.
 """
 
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,43 +18,52 @@ import orjson
 from sentkit.arrays import Float32
 from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.files import readable, together
-from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.fingerprint import space_of
-from sentkit.formats.vectors.safetensors_header import put_arrays, read_array, read_header
-from sentkit.formats.vectors.vectors import VectorReader
+from sentkit.formats.rows.kinds import VECTORS
+from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
+from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, space_of
+from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
+from sentkit.formats.vectors.store import Store, common_spec, is_store, with_fields
+from sentkit.formats.vectors.tensors import put_arrays, read_array, read_header
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.transforms.flow import PARAMETERS, FlowFit, FlowOptions, fit_parameters
-from sentkit.transforms.ica import IcaOptions, ica
-from sentkit.transforms.kinds import KINDS, MAX_SCATTER_WIDTH, MOMENTS, Fit, FitOptions, Moments, moments_of
-from sentkit.transforms.steps import dense_layer, named, read_fit_note
+from sentkit.transforms.kinds import (
+    KINDS,
+    MAX_SCATTER_WIDTH,
+    MOMENTS,
+    Fit,
+    FitOptions,
+    IcaOptions,
+    Moments,
+    ica,
+    moments_of,
+)
+from sentkit.transforms.steps import (
+    Step,
+    applied,
+    check_fitted,
+    dense_layer,
+    named,
+    read_fit_note,
+    read_transform,
+)
 
-ROWS_PER_BLOCK = 1024  # rows read at once
-
-
-@dataclass(frozen=True, slots=True)
-class InputFile:
-    """A file that a transform was fitted to; only files from elsewhere lack a name or a hash."""
-
-    file: str | None
-    rows: int
-    blake2b: str | None  # of the vectors
+ROWS_PER_BLOCK = 1024  # rows that are read at once
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     moments: Moments
     emb: str | None
-    inputs: list[InputFile]
-
-    @property
-    def rows(self) -> int:
-        return sum(each.rows for each in self.inputs)
+    inputs: list[
+        dict[str, Any]
+    ]  # name, rows and hash of each file; files from elsewhere can lack two of them
 
     @property
     def warnings(self) -> list[str]:
         """Warnings about vectors that occur in two files or shards, which is usually a mistake."""
-        inputs = [each for each in self.inputs if each.rows]
-        counts = Counter(each.blake2b for each in inputs)
-        names = {each.blake2b: each.file for each in inputs}
+        inputs = [each for each in self.inputs if each["rows"]]
+        counts = Counter(each["blake2b"] for each in inputs)
+        names = {each["blake2b"]: each["file"] for each in inputs}
         repeated = [(names[digest], count) for digest, count in counts.items() if count > 1]
         return [f"the vectors of {name} are counted {count} times" for name, count in repeated]
 
@@ -60,32 +71,24 @@ class Sample:
 def read_sample(inputs: Inputs, keep: Callable[[Float32], None]) -> Sample:
     """Read the rows once. `keep` receives every block (n, d); the vectors of one row are adjacent."""
     reader = VectorReader(inputs)
-    total: Moments | None = None
-    inputs_read: list[InputFile] = []
+    total, files = None, []
     for path in inputs.paths:
-        own, file = read_one(reader, path, keep)
-        inputs_read.append(file)
-        if own is not None:  # per file, so that `merge` gives the same bits
-            total = own if total is None else total + own
+        hashed, moments, rows = hashlib.blake2b(digest_size=16), None, 0
+        for block in reader.arrays(path, ROWS_PER_BLOCK):
+            check_width(reader.width, path)
+            rows += len(block)
+            vectors = block.reshape(-1, reader.width)
+            hashed.update(vectors.astype("<f4", copy=False).data)
+            own = moments_of(vectors)
+            moments = own if moments is None else moments + own
+            keep(vectors)
+        name = path if path == "-" else readable(Path(path).name)
+        files.append({"file": name, "rows": rows, "blake2b": hashed.hexdigest()})
+        if moments is not None:  # per file, so that `merge` gives the same bits
+            total = moments if total is None else total + moments
     if total is None:
         raise NoRowsError(inputs.paths)
-    return Sample(total, reader.emb, inputs_read)
-
-
-def read_one(
-    reader: VectorReader, path: str, keep: Callable[[Float32], None]
-) -> tuple[Moments | None, InputFile]:
-    hashed, moments, rows = hashlib.blake2b(digest_size=16), None, 0
-    for block in reader.arrays(path, ROWS_PER_BLOCK):
-        check_width(reader.width, path)
-        rows += len(block)
-        vectors = block.reshape(-1, reader.width)
-        hashed.update(vectors.astype("<f4", copy=False).data)
-        own = moments_of(vectors)
-        moments = own if moments is None else moments + own
-        keep(vectors)
-    name = path if path == "-" else readable(Path(path).name)
-    return moments, InputFile(name, rows, hashed.hexdigest())
+    return Sample(total, reader.emb, files)
 
 
 def check_width(width: int, path: str) -> None:
@@ -102,7 +105,6 @@ class Fitted:
     kind: str
     sample: Sample
     fit: Fit | FlowFit
-    mergeable: bool = True
 
     @property
     def note(self) -> dict[str, Any]:
@@ -111,12 +113,12 @@ class Fitted:
         return {
             "kind": self.kind,
             "_emb": self.sample.emb,
-            "rows": self.sample.rows,
+            "rows": sum(each["rows"] for each in self.sample.inputs),
             "vectors": self.sample.moments.count,
             "width": width,
             "kept": self.fit.kernel.shape[1] if isinstance(self.fit, Fit) else width,
             **self.fit.record,
-            "inputs": [asdict(each) for each in self.sample.inputs],
+            "inputs": self.sample.inputs,
         }
 
     def write(self, file: BinaryIO, source: str) -> None:
@@ -128,34 +130,29 @@ class Fitted:
             bias = 0.0 - self.fit.mean
             dense_layer(self.fit.kernel, bias, kind=self.kind, source=source)  # raises if not finite
             arrays = {"kernel": self.fit.kernel, "bias": bias[np.newaxis]}
-        if self.mergeable:
+        if self.kind in KINDS:  # which can be merged
             count = np.array([moments.count], np.float64)
             arrays |= {"count": count, "mean": moments.mean, "scatter": moments.scatter}
         put_arrays(file, arrays, {"sentkit": orjson.dumps(self.note).decode()})
 
 
-def fit_moments(inputs: Inputs, kind: str, options: FitOptions) -> Fitted:
-    """Fit in one pass and constant memory."""
-    sample = read_sample(inputs, lambda block: None)
+def fit_transform(
+    inputs: Inputs,
+    kind: str,
+    options: FitOptions,
+    ica_options: IcaOptions,
+    flow_options: FlowOptions,
+) -> Fitted:
+    """Fit in one pass and constant memory; for ica and flow, all vectors are held in memory."""
+    held: list[Float32] = []
+    sample = read_sample(inputs, (lambda block: None) if kind in KINDS else held.append)
     check_varied(kind, sample, inputs.paths)
+    if kind == "flow":
+        fit = fit_parameters(np.concatenate(held), flow_options, together(inputs.paths))
+        return Fitted(kind, sample, fit)
+    if kind == "ica":
+        return Fitted(kind, sample, ica(held, sample.moments, options, ica_options))
     return Fitted(kind, sample, KINDS[kind](sample.moments, options))
-
-
-def fit_ica(inputs: Inputs, options: FitOptions, ica_options: IcaOptions) -> Fitted:
-    """Fit ICA; all vectors are held in memory."""
-    held: list[Float32] = []
-    sample = read_sample(inputs, held.append)
-    check_varied("ica", sample, inputs.paths)
-    return Fitted("ica", sample, ica(held, sample.moments, options, ica_options), mergeable=False)
-
-
-def fit_flow(inputs: Inputs, options: FlowOptions) -> Fitted:
-    """Fit a flow; all vectors are held in memory."""
-    held: list[Float32] = []
-    sample = read_sample(inputs, held.append)
-    check_varied("flow", sample, inputs.paths)
-    fit = fit_parameters(np.concatenate(held), options, together(inputs.paths))
-    return Fitted("flow", sample, fit, mergeable=False)
 
 
 def check_varied(kind: str, sample: Sample, paths: Sequence[str]) -> None:
@@ -172,27 +169,18 @@ def check_varied(kind: str, sample: Sample, paths: Sequence[str]) -> None:
 ALIKE = ("kind", "dim", "remove", "width")  # transforms can be merged only if these fields are equal
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    path: str
-    note: Mapping[str, Any]
-    sample: Sample
-
-
 def merge_transforms(paths: Sequence[str]) -> Fitted:
-    first, *others = [read_part(path) for path in paths]
-    sample = first.sample
-    for part in others:
-        check_alike(part, first)
-        both = sample.moments + part.sample.moments
-        sample = Sample(both, sample.emb, sample.inputs + part.sample.inputs)
-    kind, dim, remove = (first.note.get(name) for name in ALIKE[:3])
-    check_varied(str(kind), sample, paths)
-    fit = KINDS[str(kind)](sample.moments, FitOptions(dim, remove))
-    return Fitted(str(kind), sample, fit)
+    (note, sample), *others = map(read_part, paths)
+    for path, (theirs, other) in zip(paths[1:], others, strict=True):
+        check_alike(path, theirs, paths[0], note)
+        sample = Sample(sample.moments + other.moments, sample.emb, sample.inputs + other.inputs)
+    check_varied(note["kind"], sample, paths)
+    fit = KINDS[note["kind"]](sample.moments, FitOptions(note.get("dim"), note.get("remove")))
+    return Fitted(note["kind"], sample, fit)
 
 
-def read_part(path: str) -> Part:
+def read_part(path: str) -> tuple[Mapping[str, Any], Sample]:
+    """The note of a transform, and the moments that it was fitted to."""
     note = read_fit_note(path)
     kind = note.get("kind")
     if kind in ("ica", "flow"):
@@ -209,8 +197,9 @@ def read_part(path: str) -> Part:
     if number < 1 or not number.is_integer() or not np.isfinite(mean).all() or not np.isfinite(scatter).all():
         raise DataError("the moments contain NaN or infinity, or are of 0 vectors", source=path)
     moments = Moments(int(number), mean, scatter)
-    inputs = [InputFile(each.get("file"), each["rows"], each.get("blake2b")) for each in note["inputs"]]
-    return Part(path, note, Sample(moments, note["_emb"], inputs))
+    names = ("file", "rows", "blake2b")
+    inputs = [{name: each.get(name) for name in names} for each in note["inputs"]]
+    return note, Sample(moments, note["_emb"], inputs)
 
 
 def is_complete(note: Mapping[str, Any]) -> bool:
@@ -232,19 +221,79 @@ def is_input(value: object) -> bool:
     return all(isinstance(value.get(name), str | None) for name in ("file", "blake2b"))
 
 
-def check_alike(part: Part, first: Part) -> None:
+def check_alike(path: str, note: Mapping[str, Any], first: str, wanted: Mapping[str, Any]) -> None:
+    """Refuse a transform whose note has other settings or another space than that of the first one."""
     for name in ALIKE:
-        ours, theirs = part.note.get(name), first.note.get(name)
+        ours, theirs = ("missing" if each.get(name) is None else each[name] for each in (note, wanted))
         if ours != theirs:
-            raise DataError(
-                f"{name} is {format_setting(ours)}, but {format_setting(theirs)} in {first.path}",
-                source=part.path,
-                advice="merge only files with the same kind, width and settings",
-            )
-    one, other = part.sample.emb, first.sample.emb
+            advice = "merge only files with the same kind, width and settings"
+            raise DataError(f"{name} is {ours}, but {theirs} in {first}", source=path, advice=advice)
+    one, other = note["_emb"], wanted["_emb"]
     if one != other and (one is None or other is None or space_of(one) != space_of(other)):
-        raise DataError(f"fitted on {named(one)}, {first.path} on {named(other)}", source=part.path)
+        raise DataError(f"fitted on {named(one)}, {first} on {named(other)}", source=path)
 
 
-def format_setting(setting: object) -> str:
-    return "missing" if setting is None else str(setting)
+BARE = {"_emb", "vectors", "fields"}  # the metadata of a vector file made from JSONL
+
+
+def apply_transform(inputs: Inputs, transform: str, output: str, form: VectorOutput) -> None:
+    form.check(output)
+    step = read_transform(transform)
+    reader = VectorReader(inputs)
+    blocks = resized(reader.blocks(), joined, ROWS_PER_BLOCK, FIRST_BLOCK)
+    first = next(blocks)
+    check_fitted(transform, reader.emb)
+    if reader.width != step.takes:
+        problem = f"takes vectors of {step.takes} numbers, these have {reader.width}"
+        raise DataError(problem, source=transform)
+    spec = moved_spec(inputs, reader.emb, step, transform)
+    spec = with_fields(spec, inputs) if is_store(output) else spec
+    names = reader.names if is_store(output) else reader.theirs
+    width = step.width(step.takes)
+    with open_sinks([output], [spec], names, width, form) as [sink]:
+        for block in chain([first], blocks):
+            write(block, step, sink, inputs, apart=is_store(output))
+
+
+def write(block: VectorBlock, step: Step, sink: Sink, inputs: Inputs, *, apart: bool) -> None:
+    """Write rows. A non-finite result is a bad row.
+
+    `apart`: the output stores vectors separately from the rows.
+    """
+    others = {*VECTORS}.difference(inputs.fields, block.names)
+    vectors = block.vectors
+    with np.errstate(all="ignore"):  # non-finite results become bad rows
+        moved = applied(step, vectors.reshape(-1, vectors.shape[-1])).reshape(*vectors.shape[:-1], -1)
+    for place, values in enumerate(block.rows.values):
+        if not others.isdisjoint(values):  # its vector would have the name of the new space
+            other = next(name for name in VECTORS if name in values and name in others)
+            problem = f'"{other}" is another vector, and it is not transformed'
+            block.rows.refuse(place, problem, advice="remove it")
+    sink.check(block.rows.without(block.names) if apart else block.rows, moved)
+    for places in block.good_places(inputs.rejects):
+        rows = block.rows.take(places)
+        sink.write(rows.without(block.names) if apart else rows, moved[places])
+    sink.flush()
+
+
+def moved_spec(inputs: Inputs, emb: str | None, step: Step, transform: str) -> dict[str, Any]:
+    """The output spec: the common fields of all vector files, plus this step; for JSONL only `_emb`."""
+    record = {name: value for name, value in common_spec(inputs).items() if name not in BARE}
+    steps = steps_before(inputs)
+    label, _, space = (emb or UNNAMED.emb).rpartition(":")
+    full = Spec(label, space, {**record, "steps": steps or ()}).after(step.suffix, step.hash).full
+    if steps is None:
+        del full["steps"]  # unknown earlier steps: a list of only this step would be wrong
+    elif full.pop("transform", None) is None:  # no record can name two
+        full["transform"] = readable(transform)
+    return full
+
+
+def steps_before(inputs: Inputs) -> list[str] | None:
+    """The steps that all vector files record; None if they are unknown or differ."""
+    if not all(map(is_store, inputs.paths)):
+        return None
+    specs = [Store(path).spec for path in inputs.paths]
+    first = specs[0].get("steps", [])
+    known = all(spec.keys() - BARE and spec.get("steps", []) == first for spec in specs)
+    return first if known and isinstance(first, list) else None

@@ -16,7 +16,7 @@ import numpy as np
 from sentkit.arrays import Float32, Float64
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.vectors.fingerprint import digest
-from sentkit.formats.vectors.safetensors_header import read_array
+from sentkit.formats.vectors.tensors import read_array
 
 LEVELS, DEPTH, HIDDEN = 3, 3, 32
 SCALE = 3.0  # factor of the logarithm of each scale, which multiplies its learning rate

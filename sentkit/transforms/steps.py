@@ -15,7 +15,7 @@ import numpy as np
 from sentkit.arrays import Float32, Float64
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.vectors.fingerprint import digest, edition_advice, emb_problem, short_label, space_of
-from sentkit.formats.vectors.safetensors_header import read_array, read_note
+from sentkit.formats.vectors.tensors import read_array, read_note
 from sentkit.transforms.flow import Flow, read_flow
 
 NORM_EPSILON = 1e-5  # the default of torch; checkpoints of sentence-transformers do not change it

@@ -38,8 +38,7 @@ from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.state import Keeper
 from sentkit.training.loop.trainer import Trainer
-from sentkit.training.options import Run, TrainOptions
-from sentkit.training.run_folders import RunFolders
+from sentkit.training.options import Run, RunFolders, TrainOptions
 from sentkit.training.settings import build
 
 SIZES = {"base": (12, 768, 12, 3072), "tiny": (2, 32, 2, 64)}  # layers, width, heads, inner width

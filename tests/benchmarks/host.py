@@ -23,8 +23,8 @@ from timing import print_table
 
 from sentkit.cli import status
 from sentkit.model import find_encoder
+from sentkit.model.encoding import LAST_GROUP
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.text.groups import LAST_GROUP
 from sentkit.model.transformer.encoder import TransformerEncoder
 
 FEW, ALL, ROUNDS = 8_192, 32_768, 5

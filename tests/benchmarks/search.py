@@ -13,7 +13,8 @@ from types import SimpleNamespace
 import numpy as np
 from timing import rounds_of
 
-from sentkit.formats.vectors.storage import Storage, StoredVectors
+from sentkit.formats.vectors.store import StoredVectors
+from sentkit.formats.vectors.tensors import Storage
 from sentkit.metrics.neighbours.search import Searcher
 
 QUERIES, ROWS, WIDTH, TOP = 1000, 50_000, 384, 10

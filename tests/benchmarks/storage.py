@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import numpy as np
 from timing import rounds_of
 
-from sentkit.formats.vectors.storage import STORES, Storage, StoredVectors, scales_of
-from sentkit.formats.vectors.store import Store
+from sentkit.formats.vectors.store import Store, StoredVectors
+from sentkit.formats.vectors.tensors import STORES, Storage, scales_of
 from sentkit.metrics.neighbours.search import Searcher, SignSearcher
 
 QUERIES, TOP = 1000, 10

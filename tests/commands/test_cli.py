@@ -8,8 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from sentkit import cli, process
-from sentkit.console import Console, RowProgress, StepProgress, slow
-from sentkit.console.progress import INTERVAL
+from sentkit.console import INTERVAL, Console, RowProgress, StepProgress, slow
 from support import in_jsonl
 
 NAMES = (
@@ -71,6 +70,21 @@ def test_versions_are_shown(sentkit):
     assert second.split()[::2] == ["torch", "transformers", "tokenizers"]
 
 
+@pytest.mark.parametrize(
+    ("command", "flag", "reader"),
+    [
+        ("encode", "--from", "encode"),
+        ("search x", "--from", "search TEXT -"),
+        ("train simcse", "--quoting", "train"),
+    ],
+)
+def test_a_flag_for_unusual_input_is_that_of_cat(sentkit, command, flag, reader):
+    done, name = sentkit(*command.split(), flag, "csv"), command.split()[0]
+    right = f"use sentkit cat FILE {flag} ... | sentkit {reader}"
+
+    assert (done.code, done.told[0]) == (2, f"sentkit {name}: no such option: {flag}; {right}")
+
+
 MORE_FILES = "raise the limit of open files, for example: ulimit -n 4096"
 
 
@@ -114,7 +128,7 @@ def test_an_error_in_place_of_a_signal_is_no_bug(number, code, told, capsys, mon
 def now(monkeypatch):
     """Lines of a log have this time, and the intervals of users between them."""
     monkeypatch.setattr("time.strftime", lambda form: "2026-01-02 03:04:05")
-    monkeypatch.setattr("sentkit.console.progress.INTERVAL", INTERVAL)
+    monkeypatch.setattr("sentkit.console.INTERVAL", INTERVAL)
 
 
 class Clock:
@@ -140,7 +154,7 @@ LOG = "2026-01-02 03:04:05  "  # before the text of a line
 @pytest.fixture(params=["bar", "log"])
 def form(request, monkeypatch):
     """A bar on a terminal, a line per minute without one."""
-    monkeypatch.setattr("sentkit.console.progress.on_terminal", lambda: request.param == "bar")
+    monkeypatch.setattr("sentkit.console.on_terminal", lambda: request.param == "bar")
     return request.param
 
 
@@ -182,7 +196,7 @@ def test_a_known_share_gives_the_time_left(form, clock, capsys, share, added, pa
 
 def test_a_message_erases_the_bar(capsys, monkeypatch):
     """The bar's line is wiped first."""
-    monkeypatch.setattr("sentkit.console.progress.on_terminal", lambda: True)
+    monkeypatch.setattr("sentkit.console.on_terminal", lambda: True)
     console = Console("encode")
     progress = RowProgress(console, Clock())
     progress.add(1, 4)
@@ -222,7 +236,7 @@ def test_steps_name_the_seed_and_the_time_left(seed, clock, capsys):
 def test_a_narrow_bar_keeps_the_time_left_and_the_score(clock, capsys, monkeypatch):
     """Of three terms of a loss, as many as fit into 60 columns."""
     monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setattr("sentkit.console.progress.on_terminal", lambda: True)
+    monkeypatch.setattr("sentkit.console.on_terminal", lambda: True)
     progress = StepProgress(Console("train"), clock)
     step = {**STEP, "terms": {"contrast": 0.5, "classification": 0.25, "mlm": 2}}
     progress.take({**step, "step": 1})
@@ -239,7 +253,7 @@ def test_slow_work_is_named_only_on_a_terminal(capsys, monkeypatch):
     timer = Mock()
     with slow(Console("cluster"), "clustering 9 rows", timer):
         timer.assert_not_called()
-    monkeypatch.setattr("sentkit.console.progress.on_terminal", lambda: True)
+    monkeypatch.setattr("sentkit.console.on_terminal", lambda: True)
     with slow(Console("cluster"), "clustering 9 rows", timer):
         seconds, function, arguments = timer.call_args.args
         function(*arguments)
@@ -269,7 +283,7 @@ READ = [1, 12]  # of twelve rows: the first alone, because it determines what th
 def test_long_commands_report_rows_tasks_and_steps(sentkit, tiny, monkeypatch, command, counts, parts):
     """With a clock that advances a minute at each call, each possible line is written, and with -q none."""
     for kind in ("ProgressWriter", "RowProgress", "TaskProgress"):
-        monkeypatch.setattr(f"sentkit.console.progress.{kind}.__init__.__defaults__", (Clock(60),))
+        monkeypatch.setattr(f"sentkit.console.{kind}.__init__.__defaults__", (Clock(60),))
     numbers = [{"embedding": [1 + n % 2, n * n % 7], "c": "ab"[n % 2], "text": f"cat {n}"} for n in range(12)]
     both = [{f"embedding_{name}": row["embedding"] for name in "ab"} for row in numbers]
     texts = [{"text_a": f"cat {n}", "text_b": f"dog {n % 5}"} for n in range(12)]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sentkit.formats.vectors.safetensors_header import write_arrays
+from sentkit.formats.vectors.tensors import write_arrays
 
 
 @pytest.fixture

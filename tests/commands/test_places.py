@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from sentkit.cli import every_command, status
-from sentkit.flags import options
+from sentkit.flags import expand_flags, options
 from sentkit.flags import rows as row_flags
-from sentkit.flags.rules import expand_flags
 from sentkit.model import find_encoder
 from sentkit.model.reading import ReadingOptions
 from support import NANO

@@ -11,8 +11,8 @@ import torch
 from sentkit import Encoder
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.vectors.fingerprint import digest, target_space
-from sentkit.formats.vectors.safetensors_header import read_array
 from sentkit.formats.vectors.store import Store
+from sentkit.formats.vectors.tensors import read_array
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.text.tokens import TokenBlock
 from sentkit.model.transformer.encoder import TransformerEncoder

@@ -171,6 +171,15 @@ def test_too_few_rows_or_classes_are_refused(sentkit, held, count, names, flags,
     assert (done.code, done.told[0]) == (65, f"sentkit probe: a.jsonl: {problem}")
 
 
+@pytest.mark.parametrize(
+    ("count", "advice"), [(19, "use --folds 9"), (5, "add rows of this class, or leave it out")]
+)
+def test_the_number_of_folds_that_the_classes_allow(sentkit, held, count, advice):
+    held("a.jsonl", 1, count, ("no", "yes"))
+
+    assert sentkit("probe", "a.jsonl", *LABEL).told[1] == f"  {advice}"
+
+
 def test_ctrl_c_ends_the_command(held, tmp_path):
     """One line of message, although fits are running."""
     held("a.jsonl", 1, 600)

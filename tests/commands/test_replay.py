@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from sentkit.formats.checkpoints.commands import Command, Input
+from sentkit.formats.checkpoints.export import Command, Input
 from sentkit.training.catalogue import METHODS
 from sentkit.training.runs.replay import Record
 from sentkit.training.settings import build, parsed

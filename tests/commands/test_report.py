@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sentkit.metrics.sts.intervals import resample
+from sentkit.metrics.statistics import resample
 from sentkit.reports import tables
-from sentkit.reports.rows import rows_of
-from sentkit.reports.suites import STS, SUITES, published
+from sentkit.reports.suites import STS, SUITES, published, rows_of
 from sentkit.reports.tables import Line, Table
 from support import in_jsonl
 
@@ -239,7 +238,7 @@ def test_report_and_score_have_the_same_intervals(sentkit, tmp_path, monkeypatch
             rows = folder / f"{name}.jsonl"
             sentkit("encode", rows, "-m", model, "-o", f"{name}.{model}.safetensors", *FLAGS)
     for limit in (50_000, 5):
-        monkeypatch.setattr("sentkit.metrics.sts.intervals.BOOTSTRAP_LIMIT", limit)
+        monkeypatch.setattr("sentkit.metrics.statistics.BOOTSTRAP_LIMIT", limit)
         monkeypatch.setattr("sentkit.reports.measure.BOOTSTRAP_LIMIT", limit)
         given = ("report", "nano", "w=words:binary", "--data", "data", "--baseline", "w", "--intervals")
         found = [row for row in sentkit(*given, *FLAGS).rows if row["row"] == "nano"]
@@ -284,6 +283,39 @@ def test_values_without_rows_that_occur_in_training_files(sentkit, data, tmp_pat
     for row, other in zip(found, without, strict=True):
         assert row["train"] == {"seen": seen[row["task"]], "value": other["value"]}
         assert row["n"] - row["train"]["seen"] == other["n"]
+
+
+def test_rows_that_are_near_texts_of_training_files(sentkit, data, tmp_path, on_terminal):
+    """Each text is compared with the training texts by its cosine under static; equal texts always occur."""
+    training = ["A CAT SAT.", "the cats  sat", "dogs play"]
+    (tmp_path / "train.txt").write_text("".join(f"{text}\n" for text in training))
+    encoded = {
+        row["text"]: np.array(row["embedding"])
+        for row in sentkit(
+            "encode", "-m", "static",
+            stdin=in_jsonl(*({"text": each} for p in PAIRS for each in (p["text_a"], p["text_b"]))),
+        ).rows
+    }  # fmt: skip
+    known = [np.array(row["embedding"]) for row in sentkit("encode", "train.txt", "-m", "static").rows]
+    best = {
+        text: 1.0 if text == "a cat sat" else max(float(vector @ other) for other in known)
+        for text, vector in encoded.items()
+    }
+    rows = [min(best[p["text_a"]], best[p["text_b"]]) for p in PAIRS]
+    limit = round(sum(sorted(rows)[-4:-2]) / 2, 3)  # between the second and the third row
+    assert sorted(rows)[-4] < limit < sorted(rows)[-3]
+    (tmp_path / "p.jsonl").write_text(in_jsonl(*PAIRS))
+    (tmp_path / "rest.jsonl").write_text(
+        in_jsonl(*(p for p, own in zip(PAIRS, rows, strict=True) if own < limit))
+    )
+    given = ("report", "nano", *FLAGS, "--pairs")
+    [found] = sentkit(*given, "own=p.jsonl", "--train", f"train.txt:{limit}").rows
+    [rest] = sentkit(*given, "own=rest.jsonl").rows
+    lines = on_terminal(*given, "own=p.jsonl", "--train", f"train.txt:{limit}")
+
+    assert found["train"] == {"seen": 0, "near": 3, "value": rest["value"]}
+    assert rest["n"] == found["n"] - 3
+    assert ["n", "near", "--train", "3"] in [line.split() for line in lines]
 
 
 def test_kept_results_are_used_again(sentkit, data, monkeypatch):
@@ -432,3 +464,21 @@ def test_retrieval_is_the_score_of_a_search(sentkit, data, retrieval, tiny, tmp_
     assert row["value"] == pytest.approx(expected["ndcg@10"], rel=1e-6)
     assert again.out == done.out
     assert f"sentkit report: warning: not used: {data}/retrieval/half" in done.told
+
+
+def test_queries_that_occur_in_training_files(sentkit, data, retrieval, tmp_path):
+    """Their judgements are left out; the corpus stays. A query without judgements does not count."""
+    texts = [retrieval[1][0]["text"].upper(), retrieval[1][4]["text"], "unjudged"]
+    (tmp_path / "train.txt").write_text("".join(f"{text}\n" for text in texts))
+    folder = data / "retrieval/pairs"
+    with (folder / "queries.jsonl").open("a") as file:
+        file.write(in_jsonl({"_id": "other", "text": "unjudged"}))
+    flags = ("report", "static", "--data", data, "--suites", "retrieval", *FLAGS)
+    [found] = [row for row in sentkit(*flags, "--train", "train.txt").rows if row["task"] == "pairs"]
+    gone = {row["_id"] for row in retrieval[1] if row["text"] in (texts[1], retrieval[1][0]["text"])}
+    lines = (folder / "qrels.tsv").read_text().splitlines(keepends=True)
+    (folder / "qrels.tsv").write_text("".join(line for line in lines if line.split("\t")[0] not in gone))
+    [rest] = [row for row in sentkit(*flags).rows if row["task"] == "pairs"]
+
+    assert found["train"] == {"seen": len(gone), "value": rest["value"]}
+    assert rest["n"] == found["n"] - len(gone)

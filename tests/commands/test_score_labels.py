@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
 
-from sentkit.metrics.sts.gold_pairs import GoldPairs
-from sentkit.metrics.sts.labelled_pairs import Ranking
+from sentkit.metrics.gold_pairs import GoldPairs
+from sentkit.metrics.reports import Ranking
 from support import in_jsonl
 
 

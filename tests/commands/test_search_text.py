@@ -120,3 +120,16 @@ def test_two_editions_of_a_model_have_advice(sentkit, encode, tiny, other, copy_
         done = sentkit(*command, stdin=rows)
         assert done.code == 65
         assert done.told[-1].startswith(f"  these are two editions of {tiny.name}: encode all rows with one")
+
+
+def test_paragraphs_of_text_files_come_from_cat(sentkit, tmp_path):
+    """Each is one row, with its file; without cat, each line is a row."""
+    (tmp_path / "a.txt").write_text("the night train\nto Rome\n\nan espresso\n")
+    (tmp_path / "b.txt").write_text("a cat\nsleeps\n")
+    rows = sentkit("cat", "a.txt", "b.txt", "--from", "paragraphs", "--name-field", "file").out
+    hits = sentkit("search", "rain", "-", "--flat", stdin=rows).rows
+    lines = sentkit("search", "rain", "a.txt", "b.txt").rows[0]["hits"]
+
+    paragraphs = {("a.txt", "the night train to Rome"), ("a.txt", "an espresso"), ("b.txt", "a cat sleeps")}
+    assert {(hit["file_b"], hit["text_b"]) for hit in hits} == paragraphs
+    assert len(lines) == 5

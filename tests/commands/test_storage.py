@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from sentkit.formats.vectors.safetensors_header import read_header
+from sentkit.formats.vectors.tensors import read_header
 from support import READERS, read_alike
 
 KINDS = ("float16", "int8", "binary")

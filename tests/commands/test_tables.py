@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sentkit.console.tables import shortened
+from sentkit.console import shortened
 
 LONG = "a-file-with-a-name-that-is-too-long-for-any-terminal.jsonl"
 INTERVAL = "[a, b]: 95 % interval"

@@ -18,9 +18,9 @@ import zstandard
 from pyarrow import parquet
 
 from sentkit.formats import urls
-from sentkit.formats.checkpoints.commands import Command, inputs_of
+from sentkit.formats.checkpoints.export import Command, inputs_of
 from support import in_jsonl
-from web import web_server
+from web import forget, web_server
 
 ROWS = [{"text": f"row {number}"} for number in range(40)]
 CONTENT = in_jsonl(*ROWS).encode()
@@ -44,18 +44,12 @@ FORMS = {
 }
 
 
-def forget():
-    for cached in (urls.remote_file, urls.info_of, urls.filesystem, urls.block):
-        cached.cache_clear()
-    urls._commits.clear()
-    urls._at_commit.clear()
-
-
 @pytest.fixture(autouse=True)
 def first_look(monkeypatch):
     """As in a new process: nothing of a URL is known, and blocks are small, so that a file has several."""
     forget()
     monkeypatch.setattr(urls, "BLOCK", 100)
+    monkeypatch.setattr(urls, "FIRST", 100)
     monkeypatch.setattr(urls, "sleep", lambda seconds: None)
 
 
@@ -162,6 +156,7 @@ def test_the_commit_is_printed_and_recorded(sentkit, hub):
 def test_a_broken_connection_is_resumed(web, monkeypatch, kind):
     """Each of two answers ends after half of its bytes; the third one has the rest."""
     monkeypatch.setattr(urls, "BLOCK", 1 << 20)
+    monkeypatch.setattr(urls, "FIRST", 1 << 20)
     web.ranges = kind == "http"
     web.files["/rows.jsonl"], web.broken = CONTENT, 2
 
@@ -295,21 +290,19 @@ def test_a_local_file_with_the_name_of_a_url_is_read(sentkit):
     assert sentkit("cat", "memory://rows.jsonl").rows == ROWS
 
 
-def test_an_output_at_a_url_is_refused(sentkit):
-    """Of files and folders; a folder with the name of the scheme would be a surprise."""
-    Path("words.txt").write_text("row 1 0\n")
+def test_a_folder_at_a_url_is_refused(sentkit):
+    """A local folder with the name of the scheme would be a surprise."""
     Path("rows.jsonl").write_bytes(CONTENT)
-    for command in (["cat"], ["encode", "-m", "words.txt"], ["train", "simcse", "rows.jsonl"]):
-        done = sentkit(*command, "-o", "memory://rows/", stdin=CONTENT)
-        told = [f"sentkit {command[0]}: memory://rows/: an output cannot be a URL"]
-        assert (done.code, done.told[:1], {*map(str, Path().iterdir())}) == (
-            73, told, {"words.txt", "rows.jsonl"},
-        )  # fmt: skip
+    for command in (["train", "simcse", "rows.jsonl"], ["export"], ["distill-static", "rows.jsonl"]):
+        done = sentkit(*command, "-o", "memory://rows/")
+        told = [f"sentkit {command[0]}: memory://rows/: this output cannot be at a URL"]
+        assert (done.code, done.told[:1], {*map(str, Path().iterdir())}) == (73, told, {"rows.jsonl"})
 
 
 def test_blocks_of_two_commits_do_not_mix(sentkit, hub, monkeypatch):
     """Both contents have the same size and the same ends. The advice names the first commit, which works."""
     monkeypatch.setattr(urls, "BLOCK", 1 << 20)
+    monkeypatch.setattr(urls, "FIRST", 1 << 20)
     Path("words.txt").write_text("row 1 0\n")
     rows = in_jsonl(*({"text": f"row {number:0100}"} for number in range(4000))).encode()
     hub.commit("org/name", FIRST, {"rows.jsonl": rows})
@@ -444,17 +437,34 @@ def test_damage_and_missing_blocks_are_found_at_a_url(sentkit, memory, vectors, 
 
     assert (check.code, "damaged" in check.err or "digest" in check.err) == (1, True), check.err
     if "/" in name:
-        assert sentkit("check", place, "--deep", "--remove").code == 2
-        memory.rm(f"/bucket/{name}")
+        removed = sentkit("check", place, "--deep", "--remove", "--json")
+        assert (removed.code, removed.rows[0]["removed"], memory.exists(f"/bucket/{name}")) == (1, 1, False)
         missing = sentkit("cat", place)
         assert (missing.code, "missing blocks: 1" in missing.err) == (65, True), missing.err
         assert len(sentkit("cat", "--partial", place).rows) < len(ROWS)
 
 
-def test_old_vectors_at_a_url_are_not_reused(sentkit, memory, vectors):
-    memory.pipe("/bucket/old.safetensors", Path("float32.safetensors").read_bytes())
-    reuse = ["--reuse", "memory://bucket/old.safetensors"]
-    done = sentkit("encode", "-m", "words.txt", "rows.jsonl", "-o", "new.safetensors", *reuse)
+@pytest.mark.parametrize("old", ["folder", "float32.safetensors", "int8.safetensors"])
+@pytest.mark.parametrize("output", ["new/", "new.safetensors"])
+def test_old_vectors_at_a_url_are_reused(sentkit, hub, memory, vectors, old, output):
+    """Vectors and blocks are copied, and the outputs are those of the local old vectors."""
+    place = "hf://datasets/org/name" if old == "folder" else "memory://bucket"
+    for path in filter(Path.is_file, Path().rglob("*")):
+        memory.pipe(f"/bucket/{path}", path.read_bytes())
+    hub.commit("org/name", FIRST, {str(path): path.read_bytes() for path in Path("folder").iterdir()})
+    kind = "int8" if "int8" in old else "float32"
+    more = ["--block-bytes", "200"] if output == "new/" else []
+    encode = ["encode", "-m", "words.txt", "rows.jsonl", "--store", kind, *more]
+    runs = [
+        sentkit(*encode, "--reuse", f"{root}{old}", "-o", f"{end}{output}")
+        for root, end in (("", "near-"), (f"{place}/", "far-"))
+    ]
 
-    assert done.code == 2
-    assert done.told[0].endswith(": a URL; copy it to a local file or folder first")
+    assert [run.code for run in runs] == [0, 0], runs
+    assert runs[1].err.replace(f"{place}/", "") == runs[0].err
+    for near, far in zip(files_of(f"near-{output}"), files_of(f"far-{output}"), strict=True):
+        assert near.read_bytes() == far.read_bytes()
+
+
+def files_of(path):
+    return sorted(Path(path).glob("*.safetensors")) or [Path(path)]

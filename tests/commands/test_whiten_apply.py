@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from sentkit import Encoder
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.vectors.fingerprint import digest
-from sentkit.formats.vectors.safetensors_header import write_arrays
+from sentkit.formats.vectors.tensors import write_arrays
 from support import write_affine
 
 CLOSE = 1e-5

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from sentkit.cli import every_command, program
 from sentkit.completion import SHELLS
 from sentkit.errors import CannotCreateError, UsageError
+from sentkit.flags import Named, Range, expand_flags
 from sentkit.flags.options import OutputFlags
 from sentkit.flags.rows import FieldFlags
-from sentkit.flags.rules import Named, Range, expand_flags
-from sentkit.formats.checkpoints.templates import FULL_STOPS
+from sentkit.formats.checkpoints.readout import FULL_STOPS
 from sentkit.formats.rows.rows import PARAGRAPHS, SUFFIXES
 from sentkit.formats.vectors.vectors import ENCODINGS
 from sentkit.labels.clusters.clustering import ALGORITHMS

@@ -8,16 +8,7 @@ import pytest
 
 from sentkit.cli import every_command
 from sentkit.errors import UsageError
-from sentkit.flags.rules import (
-    MAY_BE_EMPTY,
-    Excludes,
-    Flags,
-    Needs,
-    expand_flags,
-    name_of,
-    notes_of,
-    rules_of,
-)
+from sentkit.flags import MAY_BE_EMPTY, Excludes, Flags, Needs, expand_flags, name_of, notes_of, rules_of
 
 COMMANDS = {
     name: list(inspect.signature(expand_flags(command)).parameters.values())

@@ -18,12 +18,11 @@ from hostile import ODD, is_read_or_bad_data, mutated, places, replaced, some, s
 from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.rows import Inputs, Rejects
-from sentkit.formats.vectors.convert import convert
-from sentkit.formats.vectors.safetensors_header import read_array, read_header
-from sentkit.formats.vectors.sinks import VectorOutput
+from sentkit.formats.vectors.sinks import VectorOutput, convert
 from sentkit.formats.vectors.store import Store
+from sentkit.formats.vectors.tensors import read_array, read_header
 from sentkit.formats.vectors.vectors import VectorReader
-from sentkit.metrics.geometry.description import describe_transform
+from sentkit.metrics.geometry import describe_transform
 from sentkit.transforms.fitting import merge_transforms
 from sentkit.transforms.steps import check_fitted, read_affine
 from support import stored_rows

@@ -63,7 +63,7 @@ def test_the_share_counts_rows_of_a_vector_file(tmp_path, monkeypatch):
         for _ in range(20):
             writer.write([b"{}"], np.ones((1, 1, 2), np.float32))
     found = inputs(path)
-    rows = (row for block in VectorReader(found).blocks() for row in block)
+    rows = (row for block in VectorReader(found).blocks() for row in block.rows)
     take(rows, 5)
 
     assert found.meter.share(4) == pytest.approx(4 / 5 * 4 / 20, abs=0.01)

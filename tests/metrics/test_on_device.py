@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import UnavailableError
-from sentkit.formats.vectors.storage import SelectedVectors, Storage, StoredVectors, scales_of
+from sentkit.formats.vectors.store import SelectedVectors, StoredVectors
+from sentkit.formats.vectors.tensors import Storage, scales_of
 from sentkit.labels.clusters import clustering
 from sentkit.labels.clusters.clustering import ClusteringOptions, Nearest, kmeans
 from sentkit.metrics import device as module

@@ -1,18 +1,16 @@
 """Tiny transformers of every family, random weights and odd settings, made by transformers itself."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from sentkit.model.transformer.architecture import read_architecture
-from sentkit.model.transformer.bert import Bert, load_bert
+from sentkit.model.transformer.bert import load_bert
 from sentkit.model.transformer.weights import canonical, fit, read_tensors
 
-USUAL: dict[str, dict[str, Any]] = {
+USUAL = {
     "bert": {},
     "roberta": {"max_position_embeddings": 66, "pad_token_id": 1},
     "xlm-roberta": {"max_position_embeddings": 66, "pad_token_id": 1},
@@ -22,7 +20,7 @@ USUAL: dict[str, dict[str, Any]] = {
     "mpnet": {"max_position_embeddings": 66},
     "modernbert": {"local_attention": 8, "pad_token_id": 0},
 }
-ODD: dict[str, dict[str, Any]] = {
+ODD = {
     "bert": {
         "vocab_size": 211,
         "hidden_size": 42,
@@ -70,7 +68,7 @@ SMALL = {
 }
 
 
-def tiny_config(family: str, **settings: Any) -> Any:
+def tiny_config(family, **settings):
     import transformers
 
     if family == "distilbert":
@@ -82,7 +80,7 @@ def tiny_config(family: str, **settings: Any) -> Any:
     return transformers.AutoConfig.for_model(family, **(small | USUAL.get(family, {}) | settings))
 
 
-def scatter_weights(model: Any, seed: int = 0) -> None:
+def scatter_weights(model, seed=0):
     """Larger weights than in a new model; norms differ from 1 and biases from 0, so each term matters."""
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -93,7 +91,7 @@ def scatter_weights(model: Any, seed: int = 0) -> None:
             weight.copy_(start + noise * scale)
 
 
-def make_model(family: str, head: str = "Model", seed: int = 0, **settings: Any) -> Any:
+def make_model(family, head="Model", seed=0, **settings):
     """A model of transformers in evaluation mode, such as BertModel or DistilBertForMaskedLM."""
     import transformers
 
@@ -104,7 +102,7 @@ def make_model(family: str, head: str = "Model", seed: int = 0, **settings: Any)
     return model.eval()
 
 
-def load_folder(folder: Path) -> Bert:
+def load_folder(folder):
     """What `save_pretrained` wrote, read by sentkit."""
     files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
     architecture = read_architecture(json.loads((folder / "config.json").read_text()), "config.json")
@@ -113,14 +111,14 @@ def load_folder(folder: Path) -> Bert:
     return load_bert(tensors, architecture)
 
 
-def random_sentences(lengths: list[int], vocabulary: int = 97, seed: int = 0) -> list[np.ndarray]:
+def random_sentences(lengths, vocabulary=97, seed=0):
     """Random ids, none of which is a padding id (they are below 5)."""
     random = np.random.default_rng(seed)
     return [random.integers(5, vocabulary, length) for length in lengths]
 
 
 @torch.no_grad()
-def hidden_states(model: Any, batch: list[np.ndarray]) -> list[torch.Tensor]:
+def hidden_states(model, batch):
     """transformers' hidden states, (n, d) a layer: one sentence at a time, and so without padding."""
     runs = [model(torch.from_numpy(ids)[None], output_hidden_states=True) for ids in batch]
     layers = zip(*(run.hidden_states for run in runs), strict=True)
@@ -128,7 +126,7 @@ def hidden_states(model: Any, batch: list[np.ndarray]) -> list[torch.Tensor]:
 
 
 @pytest.fixture
-def bert(tmp_path: Path) -> Bert:
+def bert(tmp_path):
     """Three blocks of width 32, with a pooler."""
     make_model("bert").save_pretrained(tmp_path / "bert")
     return load_folder(tmp_path / "bert")
@@ -149,7 +147,7 @@ oracle = pytest.fixture(lambda: hidden_states, name="oracle")
     ],
     ids="-".join,
 )
-def checkpoint(request: pytest.FixtureRequest) -> Any:
+def checkpoint(request):
     """Each family with odd settings, and five with their usual ones: a model of transformers."""
     family, kind = request.param
     return make_model(family, **(ODD[family] if kind == "odd" else {}))

@@ -2,27 +2,23 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
-from sentkit.model.reading import LONGEST, Reading, ReadingOptions, depth_of, most_tokens, plan_reading
+from sentkit.model.reading import LONGEST, ReadingOptions, depth_of, most_tokens, plan_reading
 from support import SMALL, write_affine
 
 BERT = {"model_type": "bert"} | SMALL | {"num_hidden_layers": 4, "max_position_embeddings": 64}
-Read = Callable[..., Reading]
 
 
 @pytest.fixture
-def read(tmp_path: Path) -> Read:
+def read(tmp_path):
     """A checkpoint with nano's tokenizer that declares what `own` says, read as `options` say."""
 
-    def reading(own: Any = None, config: Any = None, modules: Any = None, **options: Any) -> Reading:
+    def reading(own=None, config=None, modules=None, **options):
         shutil.copyfile(find_model("nano") / "tokenizer.json", tmp_path / "tokenizer.json")
         (tmp_path / "config.json").write_text(json.dumps(BERT if config is None else config))
         if own is not None:
@@ -35,21 +31,20 @@ def read(tmp_path: Path) -> Read:
     return reading
 
 
-def names(reading: Reading) -> list[str]:
+def names(reading):
     return [readout.name for readout in reading.readouts]
 
 
-def whole(reading: Reading, text: str) -> str:
+def whole(reading, text):
     """The text as the tokenizer sees it through its template."""
     template = reading.tokenizer.template
-    assert template is not None
     return template.around(text)
 
 
 # Readouts and steps
 
 
-def test_the_declaration_is_used_and_else_the_mean(read: Read) -> None:
+def test_the_declaration_is_used_and_else_the_mean(read):
     plain, reading = read(), read({"readout": "mean-last2", "steps": ["normalise", "2_Dense"]})
 
     assert (names(plain), plain.declared) == (["mean"], False)
@@ -57,7 +52,7 @@ def test_the_declaration_is_used_and_else_the_mean(read: Read) -> None:
     assert reading.steps == ("normalise", "2_Dense")
 
 
-def test_another_readout_drops_the_declared_steps(read: Read) -> None:
+def test_another_readout_drops_the_declared_steps(read):
     """They were made for the vectors of the other."""
     own = {"readout": "mean", "steps": ["normalise"]}
 
@@ -68,7 +63,7 @@ def test_another_readout_drops_the_declared_steps(read: Read) -> None:
     assert read(own, readout="cls").declared
 
 
-def test_steps_of_the_flags_are_kept(read: Read, tmp_path: Path) -> None:
+def test_steps_of_the_flags_are_kept(read, tmp_path):
     affine = tmp_path / "a.safetensors"
     write_affine(affine, np.eye(3, dtype=np.float32), np.zeros(3, np.float32), {})
     options = read(normalize=True, dim=3, transform=str(affine)).options
@@ -93,9 +88,7 @@ def test_steps_of_the_flags_are_kept(read: Read, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_the_length_is_that_of_the_flag_or_declared_within_the_positions(
-    read: Read, own: Any, config: Any, wish: int | None, length: int
-) -> None:
+def test_the_length_is_that_of_the_flag_or_declared_within_the_positions(read, own, config, wish, length):
     """If the number of positions is unknown, there is a default."""
     assert read(own, config, max_length=wish).tokenizer.max_length == length
 
@@ -112,11 +105,11 @@ def test_the_length_is_that_of_the_flag_or_declared_within_the_positions(
         ({"model_type": "x", "max_position_embeddings": 0}, None),
     ],
 )
-def test_the_number_of_positions_comes_from_the_config(config: dict[str, Any], most: int | None) -> None:
+def test_the_number_of_positions_comes_from_the_config(config, most):
     assert most_tokens(config, "config.json") == most
 
 
-def test_a_wrong_config_is_an_error_that_names_its_folder(read: Read, tmp_path: Path) -> None:
+def test_a_wrong_config_is_an_error_that_names_its_folder(read, tmp_path):
     incomplete = {name: value for name, value in BERT.items() if name != "hidden_size"}
     with pytest.raises(DataError) as missing:
         read(config=incomplete)
@@ -137,14 +130,14 @@ def test_a_wrong_config_is_an_error_that_names_its_folder(read: Read, tmp_path: 
         ({"num_hidden_layers": 10**18}, 0),  # every layer of these would fill memory before any is read
     ],
 )
-def test_the_depth_has_several_names(config: dict[str, Any], depth: int) -> None:
+def test_the_depth_has_several_names(config, depth):
     assert depth_of(config) == depth
 
 
 # Prefix and case
 
 
-def test_the_prompt_flag_overrides_the_declared_prompt(read: Read) -> None:
+def test_the_prompt_flag_overrides_the_declared_prompt(read):
     own = {"readout": "cls", "prompt": "query: ", "lowercase": True}
 
     assert read(own).tokenizer.prompt == "query: "
@@ -153,7 +146,7 @@ def test_the_prompt_flag_overrides_the_declared_prompt(read: Read) -> None:
     assert read(own).tokenizer.lowercase
 
 
-def test_a_declared_prompt_is_selected_by_its_name(read: Read) -> None:
+def test_a_declared_prompt_is_selected_by_its_name(read):
     own = {"readout": "cls", "prompt": "a ", "prompts": {"query": "query: ", "document": ""}}
 
     assert read(own).tokenizer.prompt == "a "
@@ -169,8 +162,8 @@ def test_a_declared_prompt_is_selected_by_its_name(read: Read) -> None:
     assert error.value.advice == "give the text of a prompt"
 
 
-def test_tokens_of_an_excluded_prompt_are_counted(read: Read) -> None:
-    modules: dict[str, Any] = {
+def test_tokens_of_an_excluded_prompt_are_counted(read):
+    modules = {
         "modules.json": [{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}],
         "1_Pooling/config.json": {"pooling_mode": "mean", "include_prompt": False},
     }
@@ -189,14 +182,14 @@ def test_tokens_of_an_excluded_prompt_are_counted(read: Read) -> None:
 PROMPT = {"readout": "prompt", "template": "[X] is [MASK]", "full_stop": "sncse"}
 
 
-def test_a_declared_template_has_its_declared_full_stop(read: Read) -> None:
+def test_a_declared_template_has_its_declared_full_stop(read):
     """Other readouts have no template."""
     assert read(PROMPT, readout="cls").tokenizer.template is None
     assert whole(read(PROMPT), "a cat") == "a cat . is [MASK]"
     assert whole(read(PROMPT, full_stop="none"), "a cat") == "a cat is [MASK]"
 
 
-def test_a_named_template_has_the_full_stop_of_its_paper(read: Read) -> None:
+def test_a_named_template_has_the_full_stop_of_its_paper(read):
     """On a checkpoint that declares nothing, and on one that declares another template."""
     for own in (None, PROMPT, {"readout": "mean", "full_stop": "none"}):
         reading = read(own, readout="prompt", template="promptbert")
@@ -216,7 +209,7 @@ ONLY_PROMPT = "a template and its full stops can be used only with the readout p
         ({"readout": "prompt", "template": ""}, 'template "" needs [X] once and [MASK] once'),
     ],
 )
-def test_conflicting_options_are_refused(read: Read, options: dict[str, Any], problem: str) -> None:
+def test_conflicting_options_are_refused(read, options, problem):
     with pytest.raises(UsageError) as caught:
         read(**options)
 

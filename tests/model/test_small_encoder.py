@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 from sentkit.formats.checkpoints.folders import checkpoint_in
+from sentkit.model.reading import hash_of_weights
 from sentkit.model.small_encoder import ACTIVATIONS, SmallBert, read_arrays
-from sentkit.model.spaces import hash_of_weights
 from sentkit.model.transformer import bert
 from sentkit.model.transformer.architecture import architecture_of
 from sentkit.model.transformer.weights import canonical, read_tensors, weights_hash

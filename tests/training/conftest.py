@@ -13,7 +13,7 @@ import torch
 from sentkit.formats.lexicons.model2vec import write_model2vec
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vector_file import create_vector_file
-from sentkit.papers.defsent.entries import read_entries
+from sentkit.papers.defsent.plus import read_entries
 from sentkit.training.base import Base, open_named
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.corpus import Corpus, map_corpus, write_corpus
@@ -23,8 +23,7 @@ from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.state import Keeper
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.method import Method
-from sentkit.training.options import Run, TrainOptions
-from sentkit.training.run_folders import RunFolders
+from sentkit.training.options import Run, RunFolders, TrainOptions
 from sentkit.training.settings import build
 from support import SMALL, write_small_tokenizer
 

@@ -12,12 +12,11 @@ import torch
 import torch.distributed as dist
 
 from sentkit.training.loop.gradient import tokens_that_fit
-from sentkit.training.loop.processes import Processes
+from sentkit.training.loop.processes import SUM, Processes
 from sentkit.training.loop.trainer import BEHIND
 from sentkit.training.method import trained
-from sentkit.training.methods.esimcse import ESimCSE
-from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.methods.tsdae import TSDAE
+from sentkit.training.methods.mlm import TSDAE
+from sentkit.training.methods.simcse import ESimCSE, SimCSE
 from support import ROOT
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
@@ -239,9 +238,9 @@ def test_nccl_has_the_tensors_of_a_gpu_and_gloo_those_of_the_host(tmp_path):
         for device in ("cuda", "cpu"):
             values = torch.arange(6.0).view(3, 2).to(device)
             assert torch.equal(processes._gathered(values, [slice(0, 3)]), values)
-            assert torch.equal(processes.total_on_device(values.clone()), values)
+            assert torch.equal(processes.reduced(values.clone(), SUM), values)
         assert processes.any([True, False]) == [True, False]
-        assert processes.total([0.5, 2.0]) == [0.5, 2.0]
+        assert processes.on_host([0.5, 2.0], SUM) == [0.5, 2.0]
         weights = [torch.nn.Parameter(torch.ones(2, device="cuda")) for _ in range(2)]
         weights[0].grad = torch.full((2,), 3.0, device="cuda")
         processes.sum_gradients(weights)

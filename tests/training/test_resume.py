@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sentkit.signals import Stopped
+from sentkit.process import Stopped
 from sentkit.training.catalogue import METHODS
 from sentkit.training.method import changing
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from sentkit.formats.rows.rows import Inputs
-from sentkit.papers.defsent.entries import read_entries
+from sentkit.papers.defsent.plus import read_entries
 from sentkit.training.base import open_named
 from sentkit.training.catalogue import load
 from sentkit.training.data.corpus import map_corpus, write_corpus
@@ -26,8 +26,7 @@ from sentkit.training.loop.processes import open_processes
 from sentkit.training.loop.state import Keeper
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.method import changing
-from sentkit.training.options import Run, TrainOptions
-from sentkit.training.run_folders import RunFolders
+from sentkit.training.options import Run, RunFolders, TrainOptions
 from sentkit.training.settings import build
 
 WORDS = ("man", "plays", "guitar", "music", "cat", "sleeps", "dog", "runs", "river", "rain", "birds", "book")

@@ -1,4 +1,4 @@
-"""Each kind of transform against hand arithmetic, loops, and scikit-learn."""
+"""Moments, and each kind of transform, against hand arithmetic, loops, and scikit-learn."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sentkit.errors import UsageError
-from sentkit.transforms.kinds import KINDS, Fit, FitOptions, moments_of
+from sentkit.transforms.kinds import KINDS, Fit, FitOptions, IcaOptions, Moments, ica, moments_of
 from support import dot
 
 FOUR = np.array([[2, 1], [0, 1], [1, 3], [3, 0]], dtype=np.float32)
@@ -175,3 +175,146 @@ def test_a_mean_far_from_zero_costs_nothing() -> None:
 def test_more_numbers_than_there_are_are_refused(kind: str) -> None:
     with pytest.raises(UsageError, match="--dim 3: the vectors have only 2 numbers"):
         fit(kind, FOUR, dim=3)
+
+
+def added(parts: list[Any], **how: bool) -> Moments:
+    first, *others = (moments_of(part, **how) for part in parts)
+    for other in others:
+        first = first + other
+    return first
+
+
+@pytest.mark.parametrize("value", [0.1, 1e-30, -12345.678, 3e38])
+def test_a_constant_number_has_deviation_zero(value: float) -> None:
+    """The mean of equal numbers need not be that number, in floating point."""
+    vectors = np.full((100_003, 1), value, dtype=np.float32)
+
+    assert added(np.array_split(vectors, 97)).deviations.tolist() == [0]
+
+
+def test_a_number_that_changes_once_in_its_last_bit_has_one() -> None:
+    vectors = np.full((100_000, 1), 1.0, dtype=np.float32)
+    vectors[777] = np.nextafter(np.float32(1), np.float32(2))
+
+    assert moments_of(vectors).deviations[0] == pytest.approx(2**-23 * (1e-5 * (1 - 1e-5)) ** 0.5, rel=1e-3)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+@pytest.mark.parametrize("cuts", [[1], [1000], [500, 501, 502], list(range(100, 2000, 100))])
+def test_moments_of_parts_add_up_to_those_of_all(cuts: Any, offset: float) -> None:
+    """Also where the mean is far from zero: sums of plain squares would lose eight digits there."""
+    vectors = (np.random.default_rng(0).normal(size=(2000, 5)) + offset).astype(np.float32)
+    exact = vectors.astype(np.longdouble)
+    centred = exact - exact.mean(axis=0)
+    total = added(np.split(vectors, cuts))
+
+    assert total.count == 2000
+    assert np.allclose(total.mean, np.asarray(exact.mean(axis=0), np.float64), rtol=1e-14)
+    assert np.allclose(total.scatter, np.asarray(centred.T @ centred, np.float64), rtol=1e-11, atol=1e-7)
+
+
+def test_the_diagonal_alone_is_that_of_the_scatter() -> None:
+    """In parts too."""
+    vectors = np.random.default_rng(1).normal(size=(50, 4))
+    whole = moments_of(vectors)
+    found = added(np.split(vectors, [7]), diagonal=True)
+
+    assert found.scatter.shape == (4,)
+    assert found.squares == pytest.approx(np.diag(whole.scatter), rel=1e-12)
+    assert found.deviations == pytest.approx(whole.deviations, rel=1e-12)
+
+
+def fit_ica(vectors: Any, dim: int | None = None, **ica_options: Any) -> Fit:
+    """In blocks of 300, as a stream comes."""
+    blocks = [vectors[first : first + 300] for first in range(0, len(vectors), 300)]
+    return ica(blocks, moments_of(vectors), FitOptions(dim), IcaOptions(**ica_options))
+
+
+@pytest.fixture(scope="module")
+def sources() -> Any:
+    """2000 rows of 8 independent sources: peaked, as components of embeddings are."""
+    return np.random.default_rng(5).laplace(size=(2000, 8))
+
+
+@pytest.fixture(scope="module")
+def mixed(sources: Any) -> Any:
+    random = np.random.default_rng(6)
+    return (sources @ random.normal(size=(8, 8)) + 3 * random.normal(size=8)).astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+@pytest.mark.parametrize("dim", [8, 3])
+@pytest.mark.parametrize("tolerance", [1e-4, 1e-10])
+def test_it_is_that_of_scikit_learn_up_to_signs(mixed: Any, seed: int, dim: int, tolerance: float) -> None:
+    """The same start, so the same components in the same order after as many iterations.
+
+    The signs are the same too if they are kept.
+    """
+    from sklearn.decomposition import FastICA
+
+    stock = FastICA(
+        dim, whiten="unit-variance", whiten_solver="eigh", random_state=seed, max_iter=1000, tol=tolerance
+    )
+    theirs = stock.fit_transform(mixed.astype(np.float64))
+    kept, flipped = (
+        fit_ica(mixed, dim, seed=seed, tolerance=tolerance, keep_signs=keep) for keep in (True, False)
+    )
+    ours = applied(flipped, mixed)
+
+    assert (flipped.record["iterations"], flipped.record["converged"]) == (stock.n_iter_, True)
+    assert ours * np.sign((ours * theirs).sum(axis=0)) == pytest.approx(theirs, abs=1e-8)
+    assert applied(kept, mixed) == pytest.approx(theirs, abs=1e-8)
+    assert np.abs(kept.kernel).tolist() == np.abs(flipped.kernel).tolist()
+    assert [found.record.get("keep_signs") for found in (kept, flipped)] == [True, None]
+
+
+@pytest.mark.parametrize(
+    ("options", "deviation"),
+    [
+        ({"scale": 100.0, "variance": "arbitrary"}, 2.236068),  # 100 / sqrt(2000)
+        ({"scale": 100.0, "variance": "unit"}, 100.0),
+        ({"scale": 100.0}, 100.0),
+        ({"variance": "arbitrary"}, 0.02236068),
+        ({}, 1.0),
+    ],
+)
+def test_scale_sets_the_deviation(mixed: Any, options: Any, deviation: float) -> None:
+    """The deviation of each axis."""
+    assert applied(fit_ica(mixed, **options), mixed).std(axis=0) == pytest.approx(
+        np.full(8, deviation), rel=1e-6
+    )
+
+
+def test_scale_auto_is_as_wide_as_the_vectors_were(mixed: Any) -> None:
+    expected = mixed.astype(np.float64).std(axis=0).mean()
+
+    assert applied(fit_ica(mixed, scale="auto"), mixed).std(axis=0) == pytest.approx(np.full(8, expected))
+
+
+def test_components_are_skewed_to_the_positive_side(sources: Any) -> None:
+    """Sources with negative skewness become positive, unless their signs are kept."""
+    vectors = -np.exp(sources[:, :4] / 3).astype(np.float32)
+    found, kept = (applied(fit_ica(vectors, keep_signs=keep), vectors) for keep in (False, True))
+
+    assert ((found**3).mean(axis=0) > 0.5).all()
+    assert ((kept**3).mean(axis=0) < -0.5).any()
+
+
+def test_fewer_vectors_than_numbers_have_fewer_components_or_zeros(mixed: Any) -> None:
+    """Zeros are for what takes vectors of one width alone; the first components are the same."""
+    fewer, found = (fit_ica(mixed[:5], keep_width=keep) for keep in (False, True))
+    told = "5 vectors of 8 numbers have only 4 independent directions after centering: 4 of 8 are kept"
+
+    assert (fewer.kernel.shape, found.kernel.shape) == ((8, 4), (8, 8))
+    assert (fewer.warnings[0], found.warnings[0]) == (told, told + ", and the rest are 0")
+    assert found.kernel[:, :4].tolist() == fewer.kernel.tolist()
+    assert not found.kernel[:, 4:].any()
+
+
+def test_one_seed_is_one_result_and_another_seed_is_the_same_but_for_the_order(mixed: Any) -> None:
+    first, again, other = (fit_ica(mixed, seed=seed, tolerance=1e-12).kernel for seed in (1, 1, 2))
+    likeness = np.abs(np.corrcoef(applied(fit_ica(mixed, seed=1), mixed).T, (mixed @ other).T)[:8, 8:])
+
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert likeness.max(axis=1) == pytest.approx(np.ones(8), abs=1e-3)

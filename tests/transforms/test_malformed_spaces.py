@@ -17,9 +17,9 @@ from sentkit.formats.vectors.store import Store
 from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.labels.clusters.clustering_run import read_centroids
-from sentkit.metrics.geometry.description import describe_transform, describe_vectors
+from sentkit.metrics.geometry import describe_transform, describe_vectors
 from sentkit.metrics.neighbours.corpus import read_search_corpus
-from sentkit.papers.defsent.entries import read_entries
+from sentkit.papers.defsent.plus import read_entries
 from sentkit.transforms.fitting import read_part
 from sentkit.transforms.steps import check_fitted, read_affine
 from support import write_affine

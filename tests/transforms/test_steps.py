@@ -1,15 +1,18 @@
-"""Steps against their formulas written as loops, and the hashes that name where they lead."""
+"""Steps against their formulas written as loops, their hashes, and affine files: (x + bias) @ kernel."""
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
-from sentkit.errors import UsageError
+from sentkit.errors import DataError, NoInputError, UsageError
 from sentkit.formats.vectors.fingerprint import digest
-from sentkit.transforms.steps import Linear, Normalize, Truncate
-from support import dot
+from sentkit.transforms.steps import Linear, Normalize, Truncate, read_affine
+from support import dot, write_affine
 
 VECTORS = np.array([[3, 4, 0], [0, 0, 0], [-1, 2, -2], [1e-3, 0, 0]], dtype=np.float32)
 
@@ -95,3 +98,127 @@ def test_the_hash_of_a_layer_is_of_its_numbers_and_not_of_its_name_or_memory() -
 
     assert len({layer.hash for layer in same}) == 1
     assert Linear(weight.T, bias).hash != same[0].hash
+
+
+def save(path: Path, kernel: Any, bias: Any, note: Any = None) -> str:
+    metadata = None if note is None else {"sentkit": note if isinstance(note, str) else json.dumps(note)}
+    safetensors.numpy.save_file({"kernel": np.asarray(kernel), "bias": np.asarray(bias)}, path, metadata)
+    return str(path)
+
+
+def test_a_transform_adds_its_bias_and_then_multiplies(tmp_path: Path) -> None:
+    kernel = np.array([[1, 2, 0.5], [-1, 0.25, 3]], np.float32)
+    bias = np.array([[0.5, -2]], np.float32)
+    vectors = np.array([[1, 1], [0, -3]], np.float32)
+
+    layer, fitted = read_affine(save(tmp_path / "a.safetensors", kernel, bias))
+
+    for vector, found in zip(vectors, layer(vectors), strict=True):
+        moved = [x + b for x, b in zip(vector, bias[0], strict=True)]
+        expected = [sum(moved[i] * kernel[i][j] for i in range(2)) for j in range(3)]
+        assert found.tolist() == pytest.approx(expected, rel=1e-6)
+    assert fitted is None
+    assert layer.suffix == "+affine"
+
+
+def test_a_mean_far_from_zero_costs_no_digits(tmp_path: Path) -> None:
+    """The bias of the dense layer is computed in float64, and rounded once."""
+    kernel = np.array([[1.0], [1.0]], np.float64)
+    bias = np.array([[1e8, -1e8 + 0.25]], np.float64)
+
+    layer, _ = read_affine(save(tmp_path / "a.safetensors", kernel, bias))
+
+    assert layer.bias.tolist() == [0.25]
+
+
+def test_its_hash_is_that_of_the_equal_dense_layer(tmp_path: Path) -> None:
+    kernel = np.array([[1, 2, 4], [8, 16, 32]], np.float32)
+    bias = np.array([[0.5, 0.25]], np.float32)
+
+    layer, _ = read_affine(save(tmp_path / "a.safetensors", kernel, bias, {"kind": "whitening"}))
+
+    dense = Linear(kernel.T.copy(), np.array([2.5, 5, 10], np.float32))  # .5 * (1, 2, 4) + .25 * (8, 16, 32)
+    assert layer.hash == dense.hash
+    assert layer.suffix == "+whitening"
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(2,), (1, 2), (2, 1)])
+def test_any_float_and_any_shape_of_the_bias_will_do(tmp_path: Path, dtype: Any, shape: Any) -> None:
+    path = save(tmp_path / "a.safetensors", np.eye(2, dtype=dtype), np.array([1, 2], dtype).reshape(shape))
+
+    layer, _ = read_affine(path)
+
+    assert (layer.weight.dtype, layer.weight.tolist()) == (np.float32, [[1, 0], [0, 1]])
+    assert layer.bias.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_write_and_read(tmp_path: Path, dtype: Any) -> None:
+    kernel = np.array([[1, 2], [3, 4]], dtype)
+    bias = np.array([[1, -1]], dtype)
+    write_affine(tmp_path / "a.safetensors", kernel, bias, {"kind": "pca", "_emb": "m/cls:010000000000"})
+
+    layer, fitted = read_affine(str(tmp_path / "a.safetensors"))
+
+    assert layer.weight.tolist() == [[1, 3], [2, 4]]
+    assert layer.bias.tolist() == [-2, -2]
+    assert (layer.kind, fitted) == ("pca", "m/cls:010000000000")
+    found = safetensors.numpy.load_file(tmp_path / "a.safetensors")
+    assert (found["kernel"].dtype, found["kernel"].tolist()) == (dtype, kernel.tolist())
+
+
+@pytest.mark.parametrize(
+    ("note", "kind", "fitted"),
+    [
+        (None, "affine", None),
+        ({"kind": "no word"}, "affine", None),
+        ({"kind": "weiß"}, "affine", None),
+        ({"kind": ["pca"]}, "affine", None),
+        ({"kind": "pca", "_emb": None}, "pca", None),
+        ([], "affine", None),
+    ],
+)
+def test_unknown_metadata_is_ignored(tmp_path: Path, note: Any, kind: str, fitted: str | None) -> None:
+    path = save(tmp_path / "a.safetensors", np.eye(2, dtype=np.float32), np.zeros(2, np.float32), note)
+
+    layer, found = read_affine(path)
+
+    assert (layer.kind, found) == (kind, fitted)
+
+
+ONE, ZERO = np.eye(2, dtype=np.float32), np.zeros(2, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "bias", "problem"),
+    [
+        (ONE, np.zeros(3, np.float32), "the shapes of kernel and bias do not match"),
+        (np.zeros(2, np.float32), ZERO, "the shapes of kernel and bias do not match"),
+        (np.zeros((0, 2), np.float32), np.zeros(0, np.float32), "the shapes of kernel and bias do not match"),
+        (ONE * np.nan, ZERO, "the kernel or the bias contains NaN or infinity"),
+        (ONE, np.array([np.inf, 0], np.float32), "the kernel or the bias contains NaN or infinity"),
+        (ONE * np.float32(1e30), ZERO + np.float32(1e30), "the kernel or the bias contains NaN or infinity"),
+        (ONE.astype(bool), ZERO, 'no tensor "kernel" of a supported type'),
+    ],
+)
+def test_a_transform_that_cannot_be_applied_is_refused(
+    tmp_path: Path, kernel: Any, bias: Any, problem: str
+) -> None:
+    path = save(tmp_path / "a.safetensors", kernel, bias)
+
+    with pytest.raises(DataError) as caught:
+        read_affine(path)
+
+    assert str(caught.value) == f"{path}: {problem}"
+
+
+def test_metadata_without_json_a_file_without_a_kernel_and_a_missing_file_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match='"sentkit" in the metadata is not JSON'):
+        read_affine(save(tmp_path / "a.safetensors", ONE, ZERO, "{"))
+    safetensors.numpy.save_file({"bias": ZERO}, tmp_path / "a.safetensors")
+
+    with pytest.raises(DataError, match='no tensor "kernel"'):
+        read_affine(str(tmp_path / "a.safetensors"))
+    with pytest.raises(NoInputError, match="no such file"):
+        read_affine(str(tmp_path / "b.safetensors"))

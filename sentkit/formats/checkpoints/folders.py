@@ -4,6 +4,7 @@ A model is the bundled model, a path, an installed package or a hub name. Tensor
 needs torch.
 """
 
+import math
 import os
 import re
 from dataclasses import dataclass, replace
@@ -13,7 +14,6 @@ from shlex import quote
 from typing import Any
 
 from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
-from sentkit.formats.checkpoints.lora import adapter_alone, is_adapter
 from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules, read_sentkit_json
 from sentkit.formats.checkpoints.readout import NAMED
 from sentkit.formats.files import exists, is_folder, is_there, read_object, read_object_if_there
@@ -45,12 +45,16 @@ def find_model(name: str, *, download: bool = True) -> Path:
 def _with_config(folder: Path, name: str) -> Path:
     """Check that a folder is a checkpoint. Its transformer can be in a subfolder, or absent."""
     if not any(
-        is_there(folder / name) for name in ("config.json", "modules.json", "0_Transformer/config.json")
+        is_there(folder / file) for file in ("config.json", "modules.json", "0_Transformer/config.json")
     ):
-        if is_adapter(folder):
-            raise adapter_alone(folder, name)
-        raise NoInputError(f"{name}: is not a checkpoint: it has no config.json")
+        raise without_config(folder, name)
     return folder
+
+
+def without_config(folder: Path, name: str) -> NoInputError:
+    if is_adapter(folder):
+        return adapter_alone(folder, name)
+    return NoInputError(f"{name}: is not a checkpoint: it has no config.json")
 
 
 def _in_package(package: str) -> Path:
@@ -175,18 +179,14 @@ def read_checkpoint(name: str, *, static: bool = False) -> Checkpoint:
     if folder is not None and not is_static(folder):
         return checkpoint_in(folder, name)
     if folder is not None and static:
-        return static_checkpoint(folder, name)
+        place, declared = (folder, StoredDeclaration()) if is_model2vec(folder) else read_modules(folder)
+        declared = replace(declared, static=True, readout=NAMED["mean"])
+        own = read_object_if_there(folder / "sentkit.json")
+        return Checkpoint(name, folder, place, read_object_if_there(place / "config.json"), declared, own)
     others = "" if folder is None else ", and train -m"
     raise UsageError(
         f"{name}: is a static model, which only encode, search, report and inspect support{others}"
     )
-
-
-def static_checkpoint(folder: Path, name: str) -> Checkpoint:
-    place, declared = (folder, StoredDeclaration()) if is_model2vec(folder) else read_modules(folder)
-    declared = replace(declared, static=True, readout=NAMED["mean"])
-    own = read_object_if_there(folder / "sentkit.json")
-    return Checkpoint(name, folder, place, read_object_if_there(place / "config.json"), declared, own)
 
 
 def is_static(folder: Path) -> bool:
@@ -201,7 +201,118 @@ def checkpoint_in(folder: Path, name: str) -> Checkpoint:
     if "readout" in own:
         declared = read_sentkit_json(own, folder / "sentkit.json", declared)
     if not is_there(transformer / "config.json"):
-        if is_adapter(transformer):
-            raise adapter_alone(transformer, name)
-        raise NoInputError(f"{name}: is not a checkpoint: it has no config.json")
+        raise without_config(transformer, name)
     return Checkpoint(name, folder, transformer, read_object(transformer / "config.json"), declared, own)
+
+
+ADAPTER = "adapter_config.json"
+ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+# Options that change the result, with their values that do not change it.
+IDLE: dict[str, tuple[Any, ...]] = {
+    "bias": ("none", None),
+    "init_lora_weights": (True, False, "gaussian", None),  # other values also change the base weights
+}
+# Options with any value: they affect training only, name the base, or select layers that the tensors show.
+HARMLESS = {
+    *("peft_type", "r", "lora_alpha", "use_rslora", "lora_dropout", "inference_mode", "task_type"),
+    *("base_model_name_or_path", "revision", "auto_mapping", "peft_version", "fan_in_fan_out"),
+    *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "ensure_weight_tying"),
+    *("loftq_config", "eva_config", "corda_config", "runtime_config", "megatron_config", "megatron_core"),
+    *("qalora_group_size", "lora_ga_config", "arrow_config"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoraConfig:
+    file: Path  # contains the tensors
+    alpha: float
+    rank_stabilised: bool
+    transposed: bool  # the weights are stored so, in a Conv1D of transformers
+
+    def scale(self, rank: int) -> float:
+        return self.alpha / (math.sqrt(rank) if self.rank_stabilised else rank)
+
+
+def is_adapter(folder: Path) -> bool:
+    return is_there(folder / ADAPTER)
+
+
+def adapter_alone(folder: Path, name: str) -> NoInputError:
+    """The error for an adapter without the weights of its base."""
+    base = read_object(folder / ADAPTER).get("base_model_name_or_path")
+    target = f"{base:.200}" if isinstance(base, str) and base else "its base"
+    problem = f"{name}: contains only an adapter; config.json and the weights of its base are missing"
+    return NoInputError(problem, advice=f"copy the files of the adapter into the folder of {target}")
+
+
+def read_lora_config(folder: Path) -> LoraConfig:
+    path = folder / ADAPTER
+    config: dict[str, Any] = read_object(path)
+    kind = config.get("peft_type")
+    if kind != "LORA":
+        raise DataError(f"an adapter of type {kind!s:.40} is not supported", source=str(path))
+    for option, value in config.items():
+        harmless = option in HARMLESS or (option in IDLE and value in IDLE[option])
+        if not harmless and value not in (None, False, {}, []):
+            raise DataError(f"an adapter with {option:.40} is not supported", source=str(path))
+    alpha: Any = config.get("lora_alpha")
+    stabilised = config.get("use_rslora", False)
+    is_number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
+    if not is_number or not math.isfinite(alpha) or not isinstance(stabilised, bool):
+        raise DataError(f'"lora_alpha" is {alpha!r:.40}, expected a number', source=str(path))
+    file = next((folder / name for name in ADAPTER_WEIGHTS if is_there(folder / name)), None)
+    if file is None:
+        raise NoInputError(f"{folder}: {ADAPTER_WEIGHTS[0]} is missing")
+    return LoraConfig(file, float(alpha), stabilised, config.get("fan_in_fan_out") is True)
+
+
+# The tokenizer classes for which transformers 4 uses add_eos_token.
+CLASSES = ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer")
+ENDS = ("BertProcessing", "RobertaProcessing")  # post-processors that always add an end token
+
+
+def with_end_token(rules: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the rules of tokenizer.json, changed only if an end token is required and missing."""
+    path = folder / "tokenizer_config.json"
+    config = read_object_if_there(path)
+    kind = config.get("tokenizer_class")
+    if config.get("add_eos_token") is not True or str(kind).removesuffix("Fast") not in CLASSES:
+        return rules
+    token = (read_object_if_there(folder / "special_tokens_map.json") | config).get("eos_token")
+    token = token.get("content") if isinstance(token, dict) else token
+    ids = [added["id"] for added in rules.get("added_tokens") or () if added.get("content") == token]
+    if not isinstance(token, str) or not ids:
+        raise DataError('"add_eos_token" is true, but the tokenizer has no such token', source=str(path))
+    processor = rules.get("post_processor")
+    changed = _ending(processor, token, ids[0])
+    return rules if changed == processor else {**rules, "post_processor": changed}
+
+
+def _ending(processor: Any, token: str, number: int) -> Any:
+    """Return the post-processor with the end token after each text."""
+    kind = processor.get("type") if isinstance(processor, dict) else None
+    if kind in ENDS:
+        return processor
+    if kind == "Sequence" and processor["processors"]:
+        *before, last = processor["processors"]
+        changed = _ending(last, token, number)
+        parts = changed["processors"] if changed["type"] == "Sequence" else [changed]
+        return {**processor, "processors": [*before, *parts]}
+    if kind != "TemplateProcessing":
+        texts = [{"Sequence": {"id": name, "type_id": place}} for place, name in enumerate("AB")]
+        template = {"type": "TemplateProcessing", "single": texts[:1], "pair": texts, "special_tokens": {}}
+        template = _ending(template, token, number)
+        return template if kind is None else {"type": "Sequence", "processors": [processor, template]}
+    if any(piece.get("SpecialToken", {}).get("id") == token for piece in processor["single"]):
+        return processor
+    templates = {}
+    for form in ("single", "pair"):
+        pieces = []
+        for piece in processor[form]:
+            pieces.append(piece)
+            if "Sequence" in piece:
+                end = {"id": token, "type_id": piece["Sequence"]["type_id"]}
+                pieces.append({"SpecialToken": end})
+        templates[form] = pieces
+    known = {**processor["special_tokens"], token: {"id": token, "ids": [number], "tokens": [token]}}
+    return {**processor, **templates, "special_tokens": known}

@@ -11,26 +11,28 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import DataError, declared_in
-from sentkit.formats.checkpoints.readout import CONCAT, CONV, NAMED, Readout, parse_readout
+from sentkit.formats.checkpoints.readout import CONCAT, CONV, NAMED, WK, Readout, parse_readout
 from sentkit.formats.files import read_json, read_object, read_object_if_there
 from sentkit.formats.vectors.fingerprint import is_space
-from sentkit.formats.vectors.safetensors_header import read_array
+from sentkit.formats.vectors.tensors import read_array
 
-# Key of the old schema -> word of the new schema.
+# Readout -> its word in the new schema of a Pooling module, and its key in the old one.
 POOLING = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
+    "cls": ("cls", "pooling_mode_cls_token"),
+    "mean": ("mean", "pooling_mode_mean_tokens"),
+    "max": ("max", "pooling_mode_max_tokens"),
+    "mean-sqrt": ("mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens"),
+    "weighted-mean": ("weightedmean", "pooling_mode_weightedmean_tokens"),
+    "last": ("lasttoken", "pooling_mode_lasttoken"),
 }
-# The order in which the old schema joins the vectors of several modes.
-JOINED = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
-READOUTS = {
-    **{word: word for word in ("cls", "mean", "max")},
-    **{"mean_sqrt_len_tokens": "mean-sqrt", "weightedmean": "weighted-mean", "lasttoken": "last"},
-}
+JOINED = (
+    "cls",
+    "max",
+    "mean",
+    "mean-sqrt",
+    "weighted-mean",
+    "last",
+)  # the order in which the old schema joins
 # Activations of a dense layer: name in sentkit -> class name in the checkpoint.
 DENSE_ACTIVATIONS = {
     "identity": "torch.nn.modules.linear.Identity",
@@ -102,8 +104,8 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
                 declared = replace(declared, convolution=place)
             case "Pooling" if declared.readout is None:
                 pooling = read_object(place / "config.json")
-                readout, is_read = _readout(pooling, layers, place), pooling.get("include_prompt", True)
-                readout = readout if declared.convolution is None else _of_convolution(readout, place)
+                readout = _readout(pooling, layers, place, of_convolution=declared.convolution is not None)
+                is_read = pooling.get("include_prompt", True)
                 declared = replace(declared, readout=readout, prompt_is_read=is_read is not False)
             case "Dense" | "Normalize" | "LayerNorm" if declared.readout and _maps_sentences(place):
                 step = "normalise" if kind == "Normalize" else path
@@ -149,32 +151,31 @@ def _maps_sentences(place: Path) -> bool:
     return names == [usual, usual] and not config.get("use_residual")
 
 
-def _readout(config: Mapping[str, Any], layers: Sequence[int] | None, place: Path) -> Readout:
+def _readout(
+    config: Mapping[str, Any], layers: Sequence[int] | None, place: Path, *, of_convolution: bool
+) -> Readout:
     """The readout of a Pooling module that receives the average of `layers`; None is the last layer."""
-    chosen = {word for key, word in POOLING.items() if config.get(key)} or {"mean"}
-    modes = config.get("pooling_mode", [word for word in JOINED if word in chosen])
-    modes = modes if isinstance(modes, list) else [modes]
-    known = all(isinstance(mode, str) and mode in READOUTS for mode in modes)
-    if not known or not 1 <= len(modes) <= (len(READOUTS) if layers is None else 1):
+    chosen = [name for name in JOINED if config.get(POOLING[name][1])] or ["mean"]
+    given = config.get("pooling_mode", [POOLING[name][0] for name in chosen])
+    modes, by_word = (
+        given if isinstance(given, list) else [given],
+        {word: n for n, (word, _) in POOLING.items()},
+    )
+    known = all(isinstance(mode, str) and mode in by_word for mode in modes)
+    if not known or not 1 <= len(modes) <= (len(POOLING) if layers is None else 1):
         averaged = "" if layers is None or not known else " of averaged layers"
         problem = f"pooling {' + '.join(map(str, modes))}{averaged} is not supported"
         raise DataError(problem, source=str(place))
-    names = [READOUTS[mode] for mode in modes]
-    readout = NAMED[names[0]] if len(names) == 1 else parse_readout(":".join([CONCAT, *names]))
+    readout = parse_readout(":".join([CONCAT] * (len(modes) > 1) + [by_word[mode] for mode in modes]))
+    if of_convolution and readout != NAMED["mean"]:
+        problem = f"pooling {readout.reduction} of a convolution is not supported: only mean"
+        raise DataError(problem, source=str(place))
     if layers is None:
-        return readout
+        return NAMED[CONV] if of_convolution else readout
     if readout.reduction == "max" and len(layers) > 1:
         raise DataError("the maximum over averaged layers is not supported", source=str(place))
     name = "+".join(f"L{k}" for k in layers) + f":{readout.reduction}"
     return Readout(name, tuple(layers), readout.reduction)
-
-
-def _of_convolution(readout: Readout, place: Path) -> Readout:
-    """The readout of a Pooling module that receives the features of a convolution."""
-    if readout != NAMED["mean"]:
-        problem = f"pooling {readout.reduction} of a convolution is not supported: only mean"
-        raise DataError(problem, source=str(place))
-    return NAMED[CONV]
 
 
 def _averaged_layers(place: Path, transformer: Path) -> list[int]:
@@ -277,21 +278,10 @@ def read_sentkit_json(
     check_prompts(values.get("prompts", {}), path)
     with declared_in(str(path)):
         readout = parse_readout(values["readout"])
-    return replace(
-        declared,
-        source="sentkit.json",
-        readout=readout,
-        steps=tuple(steps),
-        max_length=values.get("max_length", declared.max_length),
-        lowercase=values.get("lowercase", declared.lowercase),
-        prompt=values.get("prompt", declared.prompt),
-        prompts=values.get("prompts", declared.prompts),
-        prompt_is_read=values.get("prompt_is_read", declared.prompt_is_read),
-        dim=values.get("dim"),
-        template=values.get("template"),
-        full_stop=values.get("full_stop"),
-        pooler=_pooler(values.get("pooler", {}), path),
-    )
+    given = {name: values[name] for name in SENTKIT_JSON_TYPES if name in values}
+    pooler = _pooler(values.get("pooler", {}), path)
+    own = {"dim": None, **given, "readout": readout, "steps": tuple(steps), "pooler": pooler}
+    return replace(declared, source="sentkit.json", **own)
 
 
 def _pooler(values: object, path: Path) -> Pooler:
@@ -304,3 +294,13 @@ def _pooler(values: object, path: Path) -> Pooler:
     if pooler.lands_in and not (pooler.readout and is_space(pooler.lands_in)):
         raise DataError(f'a pooler with the target space "{pooler.lands_in:.40}"', source=str(path))
     return pooler
+
+
+def inexpressible(readout: Readout) -> str | None:
+    """The reason why stock modules cannot express this readout; None if they can."""
+    if readout.reduction in WK:
+        return "the readout weights the layers of each token"
+    parts = [part.reduction for part in readout.parts]
+    if len(parts) > 1 and parts != [name for name in JOINED if name in parts]:
+        return "the readout joins vectors in another order than a Pooling module"
+    return "the readout uses the mask token of a template" if readout.reduction == "token" else None

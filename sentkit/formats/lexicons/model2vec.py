@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError, NoInputError
 from sentkit.formats.files import is_there, read_object, read_object_if_there, write_json
-from sentkit.formats.vectors.safetensors_header import Entry, read_array, read_header, write_arrays
+from sentkit.formats.vectors.tensors import Entry, read_array, read_header, write_arrays
 
 LENGTH = 512  # maximum tokens of a text in model2vec, if the config has no value
 NUMBERS = {"I8", "F16", "F32", "F64"}

@@ -23,7 +23,8 @@ from sentkit.errors import AnswerIsNo, CannotCreateError, NoRowsError, UsageErro
 from sentkit.escaping import escape_json
 from sentkit.formats.files import compressed, exists, is_folder, is_parquet, is_there
 from sentkit.formats.outputs.temporary import Draft, NamedFile, leftovers
-from sentkit.formats.rows import splice
+from sentkit.formats.outputs.uploads import Upload, is_written
+from sentkit.formats.rows.block import DuplicateName, spans_of
 from sentkit.formats.urls import is_url
 
 STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
@@ -82,7 +83,7 @@ def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
         with published_together(), open_output(path, force=force) as plain:
             yield plain
         return
-    draft = Draft(target_of(path), force=force, name=path)
+    draft = Upload(path, force=force) if is_url(path) else Draft(target_of(path), force=force, name=path)
     waiting.append(draft)  # before writing, because outputs are published in the order of opening
     try:
         if is_parquet(path):
@@ -104,6 +105,7 @@ def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
 @contextmanager
 def open_appended(path: str) -> Iterator[BinaryIO]:
     """Yield a file that several processes can append to; each `write` is one piece of it."""
+    refuse_url(path)
     special = open_special(path)
     try:
         out = special or cast(BinaryIO, Path(path).open("ab", buffering=0))  # noqa: SIM115
@@ -133,7 +135,9 @@ def target_of(path: str) -> Path:
 
 def refuse_existing(path: str, *, force: bool) -> None:
     """Raise an error if an output exists and `force` is false."""
-    if path != "-" and not is_special(path) and target_of(path).exists() and not force:
+    if path == "-" or is_special(path):
+        return
+    if (is_written(path) if is_url(path) else target_of(path).exists()) and not force:
         raise CannotCreateError(f"{path}: already exists", advice="use -f to overwrite it")
 
 
@@ -142,7 +146,7 @@ def check_creatable(path: str, *, force: bool) -> None:
     refuse_existing(path, force=force)
     if path == "-":
         _standard_output()
-    elif not is_special(path):
+    elif not is_special(path) and not is_url(path):
         Draft(target_of(path), force=force, name=path).discard()
 
 
@@ -208,8 +212,8 @@ def shortened(line: bytes) -> bytes:
     """`{"text":"a cat","embedding":[0.12, 0.34, 0.56, ... 256 numbers]}`"""
     try:
         values = orjson.loads(line)
-        spans = splice.spans_of(line) if isinstance(values, dict) else {}
-    except (ValueError, splice.DuplicateName):
+        spans = spans_of(line) if isinstance(values, dict) else {}
+    except (ValueError, DuplicateName):
         return line
     for name, span in sorted(spans.items(), key=lambda item: -item[1].start):
         short = _short(name, values[name])
@@ -269,11 +273,13 @@ def check_places(writes: Paths, reads: Paths) -> None:
     if len(flags) > 1 and {*flags} != {"FILE"}:
         raise UsageError("standard input can be read only once", advice="name a file for the other input")
     for output in outputs:
-        refuse_url(output.path)
         what = output.called if output.path == "-" else f"{output.flag} {output.path}"
         for source in inputs:
             overwrites = source.holds(output) and output.status is not None
-            if source.status is not None and (output.is_same(source) or output.holds(source) or overwrites):
+            local = source.status is not None and (
+                output.is_same(source) or output.holds(source) or overwrites
+            )
+            if local or (is_url(output.path) and output.real == source.real):
                 problem = f"{what}: would overwrite the input {source.called}"
                 raise UsageError(problem, advice="choose another output")
     for place, output in enumerate(outputs):
@@ -285,10 +291,11 @@ def check_places(writes: Paths, reads: Paths) -> None:
                 raise UsageError(problem, advice="choose another path for one of them")
 
 
-def refuse_url(output: str) -> None:
-    if is_url(output):
+def refuse_url(output: str | None) -> None:
+    """Refuse a URL for an output that is a folder, or that several processes append to."""
+    if output is not None and is_url(output):
         advice = "write a local file or folder, then upload it, for example with hf upload"
-        raise CannotCreateError(f"{output}: an output cannot be a URL", advice=advice)
+        raise CannotCreateError(f"{output}: this output cannot be at a URL", advice=advice)
 
 
 def places(paths: Paths, stream: int) -> list[Place]:

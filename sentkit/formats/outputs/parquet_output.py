@@ -18,7 +18,7 @@ import pybase64
 
 from sentkit.errors import DataError
 from sentkit.formats.files import import_pyarrow
-from sentkit.formats.rows import splice
+from sentkit.formats.rows.block import DuplicateName, is_plain
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.lines import json_type
 
@@ -62,7 +62,7 @@ def unique(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(fields)
     if len(values) < len(fields):
         names = [name for name, _ in fields]
-        raise splice.DuplicateName(max(names, key=names.count))
+        raise DuplicateName(max(names, key=names.count))
     return values
 
 
@@ -130,7 +130,7 @@ class ParquetOutput:
             raise self._error(self.count, f"the row is {json_type(values)}, a Parquet file needs objects")
         if line.count(b"[") + line.count(b"{") > LEVELS // 2 and levels(values) > LEVELS:
             raise self._error(self.count, "lists and objects are nested too deeply for a Parquet file")
-        if not splice.is_plain(line, values) or LONG.search(line):
+        if not is_plain(line, values) or LONG.search(line):
             self._check(line)
         for name in VECTORS:
             if name in values:
@@ -145,7 +145,7 @@ class ParquetOutput:
         """Refuse what the parsed values of a line have lost: a field with a duplicate name, or digits."""
         try:
             exact = json.loads(line, parse_float=Decimal, object_pairs_hook=unique)
-        except splice.DuplicateName as error:
+        except DuplicateName as error:
             raise self._error(self.count, f'duplicate field "{error}"') from error
         for name, value in exact.items():
             for test, problem in PROBLEMS.items():

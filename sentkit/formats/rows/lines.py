@@ -265,7 +265,10 @@ def decoded(line: bytes) -> str:
     try:
         return line.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        raise BadLine(f"not UTF-8 (byte {error.start + 1} of the line)") from error
+        problem = (
+            f"not UTF-8 (byte {error.start + 1} of the line); for Latin-1: iconv -f latin1 -t utf-8 FILE"
+        )
+        raise BadLine(problem) from error
 
 
 def json_type(value: object) -> str:

@@ -4,6 +4,7 @@ A parser (`kinds.py`, `vectors.py`) checks the fields of rows. `Inputs` calls it
 handled in the same way.
 """
 
+import hashlib
 import os
 import stat
 import sys
@@ -15,9 +16,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 from sentkit.errors import DataError, NoRowsError, UsageError
-from sentkit.formats.files import bare_suffix, json_line, open_input, readable, starts_as_parquet
+from sentkit.formats.files import bare_suffix, json_line, open_file, open_input, readable, starts_as_parquet
 from sentkit.formats.rows import lines, parquet, tables
-from sentkit.formats.rows.block import Row, RowBlock, Texts
+from sentkit.formats.rows.block import Row, RowBlock, Texts, empty_block
+from sentkit.formats.rows.lines import EXCERPT
 from sentkit.formats.urls import is_folder_at, is_url, size_of_url
 
 T = TypeVar("T")
@@ -133,13 +135,13 @@ class Rejects:
     count: int = 0
     first: DataError | None = None
 
-    def take(self, block: RowBlock) -> Iterator[RowBlock]:
+    def good_rows(self, block: RowBlock) -> Iterator[RowBlock]:
         """Yield the good rows of a block. If a bad row is an error, the rows before it come first."""
-        for places in self.sift(block):
+        for places in self.good_places(block):
             yield block.take(places) if block.bad else block
 
-    def sift(self, block: RowBlock) -> Iterator[Sequence[int] | slice]:
-        """Yield the places of the good rows of a block, as `take` does."""
+    def good_places(self, block: RowBlock) -> Iterator[Sequence[int] | slice]:
+        """Yield the places of the good rows of a block, as `good_rows` does."""
         places = sorted(block.bad)
         if not self.skip and places:
             if places[0]:
@@ -244,7 +246,7 @@ class Inputs:
                     block.bad[place] = error
                 block.texts.append(texts)
         self.meter.bad += len(block.bad)
-        for good in self.rejects.take(block):
+        for good in self.rejects.good_rows(block):
             self.meter.took(len(good))
             yield good
 
@@ -359,3 +361,94 @@ def growing(items: Iterable[T], most: int, first: int = FIRST_BLOCK) -> Iterator
     while block := list(islice(rest, size)):
         yield block
         size = min(4 * size, most)
+
+
+class LinesInRange:
+    """A file that has only the lines whose first byte is in a range. The last can end after it."""
+
+    def __init__(self, file: BinaryIO, start: int, stop: int) -> None:
+        self.file, self.stop, self.position = file, stop, start
+        self.hashed = hashlib.sha256()
+        self.at_start = True  # of a line
+        if start:  # skip the rest of the line that contains the byte before the range
+            self.position = file.seek(start - 1)
+            rest = b""
+            while not rest.endswith(b"\n") and self.position < stop and (rest := file.readline(EXCERPT)):
+                self.position += len(rest)
+
+    def read1(self, size: int = -1) -> bytes:
+        if self.position < self.stop:
+            part = self.file.read(min(size, self.stop - self.position))
+        else:
+            part = b"" if self.at_start else self.file.readline(EXCERPT)
+        self.position += len(part)
+        self.at_start = part.endswith(b"\n")
+        self.hashed.update(part)
+        return part
+
+
+@dataclass(slots=True)
+class Part:
+    """Consecutive rows of an input: the lines that start in a byte range, records of Parquet, or rows.
+
+    A part reads the same rows and the same bytes in every process, so its digest detects a changed input.
+    Errors count lines from the start of a byte range.
+    """
+
+    path: str
+    start: int
+    stop: int
+    last: bool  # whether this is the last part of its input
+    format: str = "parquet"  # or a key of LINES, for a byte range
+    rows: RowBlock | None = None  # of a stream, which has no positions
+    digest: str = ""  # of what was read, after the last row
+
+    def blocks(self, inputs: Inputs) -> Iterator[RowBlock]:
+        if self.rows is not None:
+            yield self.rows.part(0, len(self.rows))  # a reader marks its bad rows
+        elif self.format in LINES:
+            with open_file(self.path) as file:
+                own = LinesInRange(file, self.start, self.stop)
+                source = f"{self.path} (from byte {own.position + 1})" if self.start else self.path
+                lines_in_range = lines.line_blocks(own, inputs.longest, is_start=not self.start)
+                yield from LINES[self.format](source, lines_in_range, inputs.longest)
+            self.digest = own.hashed.hexdigest()
+        else:
+            hashed = hashlib.sha256()
+            with parquet.open_parquet(self.path) as table:
+                for block in table.blocks(self.start, self.stop, longest=inputs.longest):
+                    hashed.update(b"".join([raw + b"\n" for raw in block.raws]))
+                    yield block
+            self.digest = hashed.hexdigest()
+
+
+def row_ranges(inputs: Inputs, path: str, size: int, *, by_line: bool) -> Iterator[Part]:
+    """Split an input into ranges of `size` rows. An empty input has one empty range."""
+    with inputs.raw_blocks(path) as blocks:
+        start, held = 0, empty_block()
+        for block in blocks:
+            held.extend(block)
+            while len(held) > size:  # more than one range, so this is not the last
+                own, held = held.part(0, size), held.part(size, len(held))
+                yield part_of_rows(path, own, start, last=False, by_line=by_line)
+                start += size
+        yield part_of_rows(path, held, start, last=True, by_line=by_line)
+
+
+def part_of_rows(path: str, rows: RowBlock, start: int, *, last: bool, by_line: bool) -> Part:
+    """A part with the digest of its rows as JSON: a header or the first line of the input changes them.
+
+    `by_line`: the digest of the lines of the input, as in older folders.
+    """
+    read = [*rows.raws] if by_line else [*rows.lines]
+    for place in rows.bad:
+        read[place] = rows.raws[place]
+    digest = hashlib.sha256(b"".join([line + b"\n" for line in read])).hexdigest()
+    return Part(path, start, start + len(rows), last, rows=rows, digest=digest)
+
+
+def digest_of_part(part: Part, inputs: Inputs) -> str:
+    """The digest of the bytes or rows of a part. Bad rows are not reported."""
+    for _ in () if part.digest else part.blocks(inputs):
+        pass
+    return part.digest

@@ -13,8 +13,7 @@ from itertools import chain, islice
 from typing import BinaryIO
 
 from sentkit.errors import DataError
-from sentkit.formats.rows import splice
-from sentkit.formats.rows.block import Row, RowBlock, made_block
+from sentkit.formats.rows.block import Row, RowBlock, Span, made_block
 from sentkit.formats.rows.lines import (
     BOM,
     EXCERPT,
@@ -124,7 +123,8 @@ def csv_cells(records: list[str], delimiter: str) -> list[list[str]]:
     try:
         rows = list(csv.reader(records, strict=True, delimiter=delimiter))
     except csv.Error as error:  # an unclosed quote, or text after a closing quote
-        raise BadLine(f"not CSV: {error}") from error
+        problem = "a quote is not closed" if "end of data" in str(error) else error
+        raise BadLine(f"not CSV: {problem} (sentkit cat --quoting none reads quotes as text)") from error
     return [row or [""] for row in rows]  # an empty line is one empty field
 
 
@@ -253,7 +253,7 @@ class TableWriter:
         if extra := next((name for name in values if name not in columns), None):
             raise row.error(f'"{extra}" is not a column of the first row')
         simple = all(isinstance(value, str) or value is None for value in values.values())
-        spans: Mapping[str, splice.Span] = {} if simple else row.spans()
+        spans: Mapping[str, Span] = {} if simple else row.spans()
 
         def cell(name: str) -> str:
             value = values.get(name)

@@ -3,38 +3,63 @@
 A folder of changed inputs is updated by a new one, which is beside it until it is complete.
 """
 
+import hashlib
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from typing import Any
 
+import orjson
+
 from sentkit.errors import CannotCreateError, DataError, SentkitError
-from sentkit.formats.files import read_object_if_there, readable
-from sentkit.formats.outputs.temporary import lock, publish_folder
-from sentkit.formats.rows.parts import digest_of_part, row_ranges
-from sentkit.formats.rows.rows import Inputs, Meter, Rejects
-from sentkit.formats.urls import is_url
-from sentkit.formats.vectors.folder_settings import compare, describe_input, input_change
+from sentkit.formats.files import (
+    COMPRESSED,
+    inside,
+    is_input_file,
+    name_of,
+    open_file,
+    read_object_if_there,
+    readable,
+    suffix_of,
+    together,
+)
+from sentkit.formats.outputs.outputs import open_output, published_together
+from sentkit.formats.outputs.temporary import Draft, lock, publish_folder
+from sentkit.formats.outputs.uploads import is_written, newest
+from sentkit.formats.rows.parquet import open_parquet
+from sentkit.formats.rows.rows import LINES, Inputs, Meter, Rejects, digest_of_part
+from sentkit.formats.urls import commit_in, is_at, is_url, open_url
+from sentkit.formats.vectors.fingerprint import without_machine
 from sentkit.formats.vectors.folders import (
+    FORMAT,
     RUN_NAME,
+    VERSION,
     Settings,
     Status,
     VectorFolder,
     as_now,
     is_vector_folder,
+    shown,
 )
 from sentkit.formats.vectors.store import rows_in
 from sentkit.formats.vectors.vector_file import VectorFile
 
+CARD, WRITTEN = "README.md", "<!-- of sentkit encode -->"
+START = f"---\nviewer: false\ntags: [sentence-embeddings]\n---\n{WRITTEN}\n# Sentence embeddings\n"
+REQUESTS = 8  # headers of blocks at a URL that are read at the same time
+
 
 def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[str, Any]:
     """The report of a folder. `missing` is None if the length of an input is unknown."""
-    records = [folder.record(name) for name in status.done]
     local = not is_url(folder.path)
+    with ThreadPoolExecutor(1 if local else REQUESTS) as pool:
+        records = list(pool.map(folder.record, status.done))
     times = [Path(folder.file(name)).stat().st_mtime if local else 0.0 for name in status.done]
     rows = [record["rows"] for record in records]
     created = Path(folder.source).stat().st_mtime if local else 0.0  # blocks that --reuse copied are older
@@ -53,6 +78,40 @@ def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[
         **({"missing_shards": indices} if indices else {}),  # in the syntax of `sbatch --array=`
         "leftovers": [readable(str(path)) for path in status.leftovers],
     }
+
+
+def write_card(path: str, command: Sequence[str]) -> bool:
+    """Write the card of a folder at a URL, unless a person wrote one; false if blocks are missing."""
+    folder = VectorFolder(newest(path))
+    status = folder.status()
+    if not status.complete:
+        return False
+    card = inside(folder.path, CARD)
+    if not is_at(card) or WRITTEN.encode() in open_url(card).read():
+        with published_together(), open_output(inside(path, CARD), force=True) as out:
+            out.write(card_of(folder, status, command, path).encode())
+    return True
+
+
+def card_of(folder: VectorFolder, status: Status, command: Sequence[str], path: str) -> str:
+    """The card: model, space, counts and commands."""
+    encoder, counts = folder.settings["encoder"], counts_of(folder, status, None)
+    table = {
+        "model": encoder.get("model"),
+        "space": encoder["_emb"],
+        **{name: encoder.get(name) for name in ("readout", "prompt", "max_length", "precision")},
+        "store": folder.store,
+        **{name: counts[name] for name in ("rows", "truncated", "skipped", "blocks")},
+        "inputs": together([each["name"] for each in folder.inputs]),
+    }
+    shown = {
+        name: orjson.dumps(value).decode().strip('"') for name, value in table.items() if value is not None
+    }
+    cells = [(name, readable(text).replace("|", r"\|")) for name, text in shown.items() if text]
+    rows = [f"| {name} | `{text}` |" for name, text in cells]
+    commands = [command, ["search", "a text", "--corpus", path], ["check", path]]
+    lines = [f"    {readable(join(['sentkit', *each]))}" for each in commands]
+    return "\n".join([START, "| | |", "|---|---|", *rows, "", *lines, ""])
 
 
 def missing_shards(status: Status, count: int) -> set[int]:
@@ -142,13 +201,8 @@ def source_digests(folder: VectorFolder, paths: Sequence[str | None]) -> dict[st
         if path is None:
             continue
         inputs = inputs_of(folder, number, path)
-        if folder.length(number) is None:
-            for rows in row_ranges(inputs, path, folder.block_rows, by_line=folder.by_line):
-                block = folder.block_at(number, rows.start, rows.stop - rows.start)
-                digests[block.name] = rows.digest
-        else:
-            for block in folder.blocks(number):
-                digests[block.name] = digest_of_part(folder.part(block, path), inputs)
+        for block, part in folder.parts(inputs, number, path):
+            digests[block.name] = digest_of_part(part, inputs)
     return digests
 
 
@@ -207,3 +261,146 @@ def publish_update(new: VectorFolder, path: str) -> bool:
         shutil.copymode(target, run.parent)
         publish_folder(run.parent, target, force=True, name=path)
     return True
+
+
+AGAIN = "repeat the first command with --resume, or name another folder"
+EDGE = 1 << 16  # bytes at both ends of an input that run.json identifies
+
+
+def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
+    """What run.json records about an input. A grid of rows is for inputs that cannot be split at a byte.
+
+    `rows` is the number of rows of a Parquet file, and null for other inputs.
+    """
+    name, full = readable(name_of(path).name), path if is_url(path) else os.path.realpath(path)
+    record: dict[str, Any] = {"name": name, "path": None, "grid": "rows", "rows": None}
+    unknown = {"size": None, "head": None, "tail": None}
+    if path != "-" and is_vector_folder(path):
+        return {**record, "path": readable(full), "format": "", **unknown}
+    if path == "-" or not is_input_file(path):
+        return {**record, "format": inputs.format_of(path), **unknown}
+    record |= {"path": readable(full), "format": inputs.format_of(path)}
+    packed = suffix_of(path) in COMPRESSED or inputs.vector_file(path) is not None
+    if record["format"] == "parquet":
+        with open_parquet(path) as table:
+            record["rows"] = table.count
+    elif not packed and record["format"] in LINES:
+        record |= {"grid": "bytes", "format": inputs.detected_format(path)}
+    with open_file(path) as file:
+        record["size"] = file.seek(0, os.SEEK_END)
+        for name, place in (("head", 0), ("tail", max(0, record["size"] - EDGE))):
+            file.seek(place)
+            record[name] = hashlib.sha256(file.read(EDGE)).hexdigest()
+    return record
+
+
+def open_folder(path: str, settings: Settings, defaults: Settings) -> tuple[VectorFolder, bool]:
+    """Create run.json, or compare these settings with it. Also returns whether this process created it.
+
+    A setting with the value None has the value that run.json has; `defaults` are for a new run.json.
+    """
+    new = {name: defaults.get(name) if value is None else value for name, value in settings.items()}
+    content = orjson.dumps({"format": FORMAT, "version": VERSION, **new}, option=OPTIONS)
+    if is_url(path):
+        created = create_at(f"{path}/{RUN_NAME}", content)
+        folder = VectorFolder(newest(path))
+        if not created:
+            compare(folder, settings)
+        return folder, created
+    target = Path(os.path.realpath(path), RUN_NAME)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        trouble = (error.strerror or str(error)).lower()
+        raise CannotCreateError(f"{path}: cannot be created: {trouble}") from error
+    if not target.exists():
+        draft = Draft(target, force=False, name=str(Path(path, RUN_NAME)))
+        try:
+            draft.file.write(content)
+            draft.finish()
+            draft.publish()
+            return VectorFolder(path), True
+        except CannotCreateError:  # another process created it
+            if not target.exists():
+                raise
+        finally:
+            draft.discard()
+    folder = VectorFolder(path)
+    compare(folder, settings)
+    return folder, False
+
+
+def create_at(url: str, content: bytes) -> bool:
+    """Write a file at a URL; false if there is one, also from another process."""
+    try:
+        with published_together(), open_output(url, force=False) as out:
+            out.write(content)
+    except CannotCreateError:
+        if not is_written(url):
+            raise
+        return False
+    return True
+
+
+OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+
+
+def compare(folder: VectorFolder, settings: Settings) -> None:
+    """Refuse a setting that differs from run.json."""
+    for name, value in settings.items():
+        if name not in ("inputs", "encoder") and value is not None and folder.settings.get(name) != value:
+            raise different(folder, name, folder.settings.get(name), value)
+    encoder, own = without_machine(folder.settings.get("encoder", {})), without_machine(settings["encoder"])
+    for name in dict.fromkeys([*own, *encoder]):
+        if encoder.get(name) != own.get(name):
+            raise different(folder, name, encoder.get(name), own.get(name))
+    if (change := input_change(folder, settings["inputs"])) is not None:
+        raise change
+
+
+def input_change(folder: VectorFolder, inputs: Sequence[Mapping[str, Any]]) -> DataError | None:
+    """The error for inputs that differ from those of run.json; None if they are the same."""
+    names = [each["name"] for each in folder.inputs], [each["name"] for each in inputs]
+    advice = f"restore the input, or update the folder with --reuse {quote(folder.path)}"
+    if names[0] != names[1]:
+        return DataError(f"other inputs: {first_difference(*names)}", source=folder.source, advice=advice)
+    for before, now in zip(folder.inputs, inputs, strict=True):
+        commits = commit_in(before["path"]), commit_in(now["path"])
+        if None not in commits and commits[0] != commits[1]:
+            problem = (
+                f"{now['name']} is at the commit {commits[1]}, for the first block it was at {commits[0]}"
+            )
+            again = f"name the commit of the first block: {before['path']}; or {advice.partition('or ')[2]}"
+            return DataError(problem, source=folder.source, advice=again)
+        for name in dict.fromkeys([*before, *now]):
+            if name != "path" and before.get(name) != now.get(name):
+                if name in ("name", "format"):
+                    return different(folder, f"{now['name']}: {name}", before.get(name), now.get(name))
+                return DataError(changed_input(before, now, name), source=folder.source, advice=advice)
+    return None
+
+
+def first_difference(before: Sequence[str], now: Sequence[str]) -> str:
+    """The first input that differs between run.json and this command."""
+    for place, names in enumerate(zip_longest(before, now), 1):
+        if names[0] != names[1]:
+            old, new = (shown(name) if name is not None else "missing" for name in names)
+            return f"input {place} of {len(before)} is {old}, in this command of {len(now)} inputs {new}"
+    raise AssertionError("the lists are equal")
+
+
+def changed_input(before: Mapping[str, Any], now: Mapping[str, Any], name: str) -> str:
+    """How the content of an input differs from run.json."""
+    if None not in (before["size"], now["size"]) and before["size"] != now["size"]:
+        difference = f"it had {before['size']:,} bytes, it has {now['size']:,}"
+    elif name in ("head", "tail"):
+        end = "first" if name == "head" else "last"
+        difference = f"the same size, but other bytes in the {end} {EDGE >> 10} KiB"
+    else:
+        difference = f'"{name}" was {shown(before.get(name))}, it is {shown(now.get(name))}'
+    return f"{now['name']} has changed since the first block: {difference}"
+
+
+def different(folder: VectorFolder, name: str, before: object, now: object) -> DataError:
+    problem = f'"{name}" is {shown(before)}, this command has {shown(now)}'
+    return DataError(problem, source=folder.source, advice=AGAIN)

@@ -23,12 +23,10 @@ import orjson
 from sentkit.errors import DataError, NoInputError
 from sentkit.formats.files import inside, read_object, run_of
 from sentkit.formats.outputs.temporary import MARK, is_abandoned
-from sentkit.formats.rows.parts import ByteRange, Part, RecordRange
-from sentkit.formats.rows.rows import LINES, SUFFIXES
+from sentkit.formats.rows.rows import LINES, SUFFIXES, Inputs, Part, row_ranges
 from sentkit.formats.urls import files_in, is_url
 from sentkit.formats.vectors.fingerprint import INT8_LOSS, emb_problem, spec_of_signs, without_machine
-from sentkit.formats.vectors.safetensors_header import Header, read_header
-from sentkit.formats.vectors.storage import STORES
+from sentkit.formats.vectors.tensors import STORES, Header, read_header
 from sentkit.formats.vectors.vector_file import VectorFile
 
 RUN_NAME, FORMAT, VERSION = "run.json", "sentkit vector folder", 3
@@ -122,7 +120,7 @@ class VectorFolder:
     def planned(cls, path: str, inputs: Sequence[Mapping[str, Any]], block_bytes: int) -> "VectorFolder":
         """The grid of a folder that does not exist."""
         folder = cls.__new__(cls)
-        folder.path, folder.inputs, folder.block_bytes = path, inputs, block_bytes
+        folder.path, folder.inputs, folder.block_bytes, folder.by_line = path, inputs, block_bytes, False
         folder.block_rows = max(1, block_bytes // ROW_BYTES)
         return folder
 
@@ -163,10 +161,16 @@ class VectorFolder:
 
     def part(self, block: Block, path: str) -> Part:
         """The rows of a block of an input of known length, which is at `path`."""
-        record, last = self.inputs[block.input], block.stop == self.length(block.input)
-        if record["grid"] == "bytes":
-            return ByteRange(path, record["format"], block.start, block.stop, last)
-        return RecordRange(path, block.start, block.stop, last)
+        last = block.stop == self.length(block.input)
+        return Part(path, block.start, block.stop, last, self.inputs[block.input]["format"])
+
+    def parts(self, inputs: Inputs, number: int, path: str) -> Iterator[tuple[Block, Part]]:
+        """The blocks of an input at `path`, with their rows."""
+        if self.length(number) is not None:
+            yield from ((block, self.part(block, path)) for block in self.blocks(number))
+            return
+        for part in row_ranges(inputs, path, self.block_rows, by_line=self.by_line):
+            yield self.block_at(number, part.start, part.stop - part.start), part
 
     def existing(self) -> tuple[set[str], list[Path]]:
         """The names of the blocks, and the temporary files of killed processes."""

@@ -1,9 +1,10 @@
-"""Write rows with vectors as JSONL, Parquet or a vector file. The output name determines the format."""
+"""Write rows with vectors as JSONL, Parquet, a table or a vector file, by the name of the output."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -11,16 +12,21 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from sentkit.errors import UsageError
-from sentkit.formats.files import COMPRESSED, bare_suffix, import_pyarrow, is_parquet
+from sentkit.arrays import Float64, Floats
+from sentkit.digits import significant
+from sentkit.errors import DataError, UsageError
+from sentkit.formats.files import COMPRESSED, bare_suffix, import_pyarrow, inside, is_parquet, readable
 from sentkit.formats.outputs.outputs import is_special, open_output, refuse_existing
-from sentkit.formats.rows.block import RowBlock
-from sentkit.formats.rows.splice import NewFields
+from sentkit.formats.rows.block import NewFields, Row, RowBlock
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.rows.tables import TableWriter
+from sentkit.formats.urls import is_url
+from sentkit.formats.vectors import store
 from sentkit.formats.vectors.folders import SUFFIX
-from sentkit.formats.vectors.storage import FLOAT16_MAX
-from sentkit.formats.vectors.store import is_store
+from sentkit.formats.vectors.store import common_spec, is_store, recorded
+from sentkit.formats.vectors.tensors import FLOAT16_MAX
 from sentkit.formats.vectors.vector_file import VectorFileWriter, create_vector_file
-from sentkit.formats.vectors.vectors import ENCODINGS, NOT_FINITE
+from sentkit.formats.vectors.vectors import ENCODINGS, NOT_FINITE, VectorBlock, VectorReader
 
 JSONL = {".jsonl", ".ndjson", ".json"}  # the same suffixes as for inputs
 NO_FORMAT = re.compile(r".*\.v?\d+(\.gz|\.zst)?|tmp\.[A-Za-z0-9]{10}")  # version, shard, mktemp
@@ -185,7 +191,7 @@ def output_paths(output: str, readouts: Sequence[str], form: VectorOutput, *, fo
     elif output == "-" or Path(output).is_file() or is_file_name(output):
         raise UsageError("several readouts need an output folder", advice="use -o DIR")
     else:
-        paths = [str(Path(output) / f"{file_name(readout)}{SUFFIX}") for readout in readouts]
+        paths = [inside(output, f"{file_name(readout)}{SUFFIX}") for readout in readouts]
     for path in paths:
         form.check(path)
         refuse_existing(path, force=force)
@@ -213,7 +219,7 @@ def open_sinks(
     for path in paths:
         form.check(path)
     folder = Path(paths[0]).parent
-    is_new = len(paths) > 1 and not folder.exists()
+    is_new = len(paths) > 1 and not is_url(paths[0]) and not folder.exists()
     if is_new:
         folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -233,3 +239,160 @@ def open_sinks(
             with suppress(OSError):
                 folder.rmdir()
         raise
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The meaning of the outputs of a classifier."""
+
+    classes: tuple[str, ...]  # empty: the output is one score
+    function: str  # of the outputs: sigmoid, identity, softmax or tanh
+
+    def fields(self, outputs: Floats, name: str | None, *, every: bool) -> list[NewFields]:
+        """The new fields of each row, from the outputs (n, k)."""
+        values = self.values(outputs.astype(np.float64))
+        if not self.classes:
+            key = (name or "score").encode()
+            return [[(key, number(value))] for value in values[:, 0].tolist()]
+        key, labels = (name or "label").encode(), [orjson.dumps(each) for each in self.classes]
+        best = values.argmax(1).tolist()
+        if not every:
+            return [
+                [(key, labels[place]), (b"probability", number(row[place]))]
+                for place, row in zip(best, values.tolist(), strict=True)
+            ]
+        return [
+            [(key, labels[place]), (b"probabilities", b"{%b}" % b",".join(map(member, labels, row)))]
+            for place, row in zip(best, values.tolist(), strict=True)
+        ]
+
+    def values(self, outputs: Float64) -> Float64:
+        """The probability of each class, or the score; NaN for outputs that are not finite."""
+        if self.function == "sigmoid":
+            return 1 / (1 + np.exp(-outputs))
+        if self.function != "softmax":
+            return np.tanh(outputs) if self.function == "tanh" else outputs
+        powers = np.exp(outputs - outputs.max(1, keepdims=True))
+        return powers / powers.sum(1, keepdims=True)
+
+
+def number(value: float) -> bytes:
+    return repr(significant(value)).encode()
+
+
+def member(label: bytes, value: float) -> bytes:
+    return label + b":" + number(value)
+
+
+TABLES = (".csv", ".tsv")
+
+
+def convert(
+    inputs: Inputs,
+    output: str,
+    form: VectorOutput,
+    *,
+    head: int | None,
+    encoding: str | None,
+    name_field: str | None = None,
+) -> int:
+    """Write the rows to `output`, with our names for the fields of `inputs`. Returns the number of rows.
+
+    Without an `encoding`, vectors in JSONL are written as in the input. `name_field` gets the file.
+    """
+    suffix = bare_suffix(output)
+    if suffix not in TABLES or form.store is not None:
+        form.check(output)
+    reader = VectorReader(inputs, optional=True)
+    reader.verifies = head is None  # the first rows alone are read without a look at the whole file
+    count = 0
+
+    def ours(block: VectorBlock) -> VectorBlock:
+        refuse_kind(block.rows, block.vectors, form.store)
+        return renamed(inputs.fields, name_field, block)
+
+    if suffix in TABLES:
+        return write_table(reader, ours, output, suffix, head, force=form.force)
+    blocks = reader.blocks(ours, head)
+    if not store.is_store(output):
+        with open_output(output, force=form.force) as out:
+            for block in blocks:
+                out.write(b"\n".join([*as_jsonl(block, reader.emb, encoding), b""]))
+                count += len(block)
+        return count
+    first = list(islice(blocks, 1))
+    if first and not first[0].names:
+        problem = "this row has no vector; in a vector file every row needs a vector"
+        raise first[0].rows.row(0).error(problem)
+    spec = {**common_spec(inputs, form.store), **({"_emb": reader.emb} if reader.emb else {})}
+    names = reader.names or ("embedding",)
+    kept = recorded(inputs)
+    spec |= {"fields": kept} if kept else {}
+    with open_sinks([output], [spec], names, reader.width, form) as [sink]:
+        for block in chain(first, blocks):
+            sink.put(block.rows.without(block.names), block.vectors)
+            count += len(block)
+    return count
+
+
+def renamed(fields: Mapping[str, str], name_field: str | None, block: VectorBlock) -> VectorBlock:
+    """The rows with our names for their fields, and with the field `name_field` for their files."""
+    rows, ours = block.rows, {theirs: name for name, theirs in fields.items()}
+    for place, row in enumerate(rows) if fields or name_field is not None else ():
+        try:
+            row = row.renamed(fields) if fields else row
+            if name_field is not None:
+                file = readable(row.source)
+                line = row.add([(name_field.encode(), orjson.dumps(file))], replace=False)
+                row = Row(line, {**row.values, name_field: file}, row.source, row.number)
+        except DataError as error:
+            rows.bad.setdefault(place, error)
+        else:
+            rows.lines[place], rows.values[place] = row.line, row.values
+    return replace(block, names=tuple(ours.get(name, name) for name in block.names))
+
+
+def write_table(
+    reader: VectorReader,
+    ours: Callable[[VectorBlock], VectorBlock],
+    output: str,
+    suffix: str,
+    head: int | None,
+    *,
+    force: bool,
+) -> int:
+    """Write TSV or CSV, without vectors. Returns the number of rows."""
+    count = vectors = 0
+    with open_output(output, force=force) as out:
+        table = TableWriter(out, suffix)
+
+        def write(block: VectorBlock) -> VectorBlock:
+            block = ours(block)
+            for place, row in enumerate(block.rows.without({*block.names, "_emb"} if block.names else ())):
+                try:
+                    if place not in block.rows.bad:
+                        table.write(row)
+                except DataError as error:
+                    block.rows.bad[place] = error
+            return block
+
+        for block in reader.blocks(write, head):
+            count, vectors = count + len(block), vectors + len(block) * bool(block.names)
+    if vectors:
+        reader.inputs.rejects.warn(f"{output}: a table has no vectors; those of {vectors} rows are left out")
+    return count
+
+
+def as_jsonl(block: VectorBlock, emb: str | None, encoding: str | None) -> list[bytes]:
+    """The lines with their vectors in `encoding`. With None, vectors in the lines are unchanged."""
+    rows = block.rows
+    if not block.names or (encoding is None and all(block.names[0] in values for values in rows.values)):
+        return rows.lines
+    encode = ENCODINGS[encoding or "list"]
+    space = [] if emb is None else [(b"_emb", orjson.dumps(emb))]
+    lines = rows.lines.copy()
+    for place, (row, vectors) in enumerate(zip(rows, block.vectors, strict=True)):
+        if encoding is not None or block.names[0] not in row.values:
+            new = [(name.encode(), encode(each)) for name, each in zip(block.names, vectors, strict=True)]
+            lines[place] = row.add([*([] if "_emb" in row.values else space), *new], replace=True)
+    return lines

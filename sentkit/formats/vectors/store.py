@@ -1,12 +1,13 @@
-"""Read a vector file, or all blocks of a vector folder as one file."""
+"""Read a vector file, or all blocks of a vector folder as one file; select stored vectors without a copy."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from shlex import quote
 from tempfile import gettempdir
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,11 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, again, is_vector_folder
-from sentkit.formats.vectors.storage import OPEN_MAPS, StoredVectors, Vectors
+from sentkit.formats.vectors.tensors import ONE
 from sentkit.formats.vectors.vector_file import RECORDED_FIELDS, VectorFile
+
+if TYPE_CHECKING:
+    from sentkit.formats.vectors.vector_file import VectorFile
 
 
 def is_store(path: str) -> bool:
@@ -62,7 +66,7 @@ class Store:
         for file in self.files:
             yield from file.blocks()
 
-    def vectors(self) -> Vectors:
+    def vectors(self) -> "Vectors":
         """All vectors (n, k, d), memory-mapped and decoded when rows are selected."""
         files = [file for file in self.files if file.count]
         if is_url(self.path) or (len(files) < 2 and self.kind == "float32"):
@@ -185,3 +189,162 @@ def common_fields(inputs: Inputs) -> dict[str, str]:
                 advice=f"to use one field for all files, add --field {quote(f'{ours}={other}')}",
             )
     return first[1]
+
+
+OPEN_MAPS = 32  # files of a vector folder that are memory-mapped at a time
+
+
+class StoredVectors:
+    """The vectors of one or more files, (n, ..., d), decoded to float32 when rows are selected.
+
+    A memory map keeps its file open, so only the last OPEN_MAPS files that were read are mapped.
+    """
+
+    def __init__(
+        self,
+        parts: "Sequence[VectorFile]",
+        select: Callable[[NDArray[Any]], NDArray[Any]] = lambda codes: codes,
+        per_row: int = 1,
+    ) -> None:
+        """`select` changes the codes (count, k, columns) of a file to (count * per_row, ..., columns)."""
+        self.parts = parts
+        self.starts = np.cumsum([0, *(part.count * per_row for part in parts)])
+        self.codes_of = lru_cache(OPEN_MAPS)(lambda number: select(parts[number].codes()))
+        self.kind = parts[0].storage.kind
+        self.shape = int(self.starts[-1]), *self.codes_of(0).shape[1:-1], parts[0].storage.width
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[np.float32]:
+        if isinstance(rows, slice):
+            return self._joined(rows, lambda number, codes: self.parts[number].storage.decode(codes))
+        vectors = np.empty((len(rows), *self.shape[1:]), np.float32)
+        owner = np.searchsorted(self.starts, rows, side="right") - 1
+        for number in np.unique(owner).tolist():
+            own = owner == number
+            codes, storage = self.codes_of(number), self.parts[number].storage
+            vectors[own] = storage.decode(codes[rows[own] - self.starts[number]])
+        return vectors
+
+    def codes(self, rows: slice) -> NDArray[Any]:
+        """The codes of a span of rows, (n', ..., columns)."""
+        return self._joined(rows, lambda number, codes: codes)
+
+    def unscaled(self, rows: slice) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Numbers and factors as in `Storage.unscaled`; several files of int8 have several factors."""
+        if self.kind == "int8" and len(self.parts) > 1:
+            return self[rows], ONE
+        return self.parts[0].storage.unscaled(self.codes(rows))
+
+    def pieces(self, rows: slice) -> Iterator[tuple[NDArray[Any], NDArray[np.float32] | None]]:
+        """The codes of a span of rows, and the scales of int8, from one file after the other."""
+        return ((codes, self.parts[number].storage.scales) for number, codes in self._codes(rows))
+
+    def _codes(self, rows: slice) -> Iterator[tuple[int, NDArray[Any]]]:
+        """The numbers of the parts of a span, and their codes."""
+        start, stop, _ = rows.indices(len(self))
+        first = min(int(np.searchsorted(self.starts, start, side="right")), len(self.parts)) - 1
+        last = max(int(np.searchsorted(self.starts, stop, side="left")), first + 1)
+        for number in range(first, last):
+            begin = int(self.starts[number])
+            yield number, self.codes_of(number)[max(0, start - begin) : max(0, stop - begin)]
+
+    def _joined(self, rows: slice, read: Callable[[int, NDArray[Any]], NDArray[Any]]) -> NDArray[Any]:
+        """The joined results of `read`, which gets the number of a part and its codes of the span."""
+        parts = self._codes(rows)
+        first = read(*next(parts))
+        # Each part is copied before the next one is mapped.
+        others = [read(*part).copy() for part in parts]
+        return np.concatenate([first, *others]) if others else first
+
+
+Vectors = NDArray[np.float32] | StoredVectors
+
+
+ZERO_ROWS = 4096  # rows that are compared with zero at a time
+
+
+FEWEST_SIGNS = 64  # numbers of a vector that surely has one above zero
+
+
+class SelectedVectors:
+    """The vectors (n, d) at some places, in order, without a copy of all of them."""
+
+    def __init__(self, vectors: Vectors, places: NDArray[np.intp]) -> None:
+        self.vectors, self.places = vectors, places
+        self.shape = len(places), vectors.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, rows: slice | NDArray[np.intp], /) -> NDArray[np.float32]:
+        return self.vectors[self.places[rows]]
+
+    def codes(self, rows: slice) -> NDArray[Any]:
+        """The codes of a span of rows, as of `StoredVectors`."""
+        assert isinstance(self.vectors, StoredVectors), "only stored vectors have codes"
+        places = self.places[rows]
+        start = places[0] if len(places) else 0
+        return self.vectors.codes(slice(start, places[-1] + 1 if len(places) else 0))[places - start]
+
+
+def places_of_texts(vectors: Vectors) -> NDArray[np.intp] | None:
+    """The places of the vectors (n, d) that are not zero, as those of texts without tokens; None for all.
+
+    Sign bits have no zero: there, all numbers of such a vector are negative.
+    """
+    codes = vectors.codes if isinstance(vectors, StoredVectors) else vectors.__getitem__
+    if getattr(vectors, "kind", None) == "binary" and vectors.shape[1] < FEWEST_SIGNS:
+        return None
+    zero = np.zeros(len(vectors), bool)
+    for start in range(0, len(vectors), ZERO_ROWS):
+        span = slice(start, start + ZERO_ROWS)
+        block = codes(span)
+        maybe = np.flatnonzero(block[:, 0] == 0)  # of most rows, one number is enough
+        zero[start + maybe] = ~block[maybe].any(axis=1)
+    return np.flatnonzero(~zero) if zero.any() else None
+
+
+def first_vectors(vectors: Vectors) -> Vectors:
+    """The first vector of each row, (n, k, d) -> (n, d)."""
+    if isinstance(vectors, StoredVectors):
+        return StoredVectors(vectors.parts, lambda codes: codes[:, 0])
+    return vectors[:, 0]
+
+
+def every_vector(vectors: Vectors) -> Vectors:
+    """All vectors of all rows, (n, k, d) -> (n * k, d)."""
+    if isinstance(vectors, StoredVectors):
+        k = vectors.shape[1]
+        return StoredVectors(vectors.parts, lambda codes: codes.reshape(-1, codes.shape[-1]), k)
+    return vectors.reshape(-1, vectors.shape[-1])
+
+
+def recorded(inputs: Inputs) -> dict[str, str]:
+    """The field names that the vector files record, without those that `cat` replaces by ours."""
+    names = recorded_fields(common_fields(inputs))
+    return {ours: theirs for ours, theirs in names.items() if ours not in inputs.fields}
+
+
+def common_spec(inputs: Inputs, kind: str | None = None) -> dict[str, Any]:
+    """The part of the spec that is equal in all input files. Empty if one input is not a vector file.
+
+    "rounded" has the kind of an input whose numbers an output of this kind stores in another form.
+    """
+    if not all(is_store(path) for path in inputs.paths):
+        return {}
+    stores = [Store(path) for path in inputs.paths]
+    first, *others = (each.spec for each in stores)
+    common = {n: value for n, value in first.items() if all(other.get(n) == value for other in others)}
+    common.pop("fields", None)
+    common.pop("rounded", None)
+    kinds = {each.kind for each in stores} | {str(each.spec.get("rounded")) for each in stores}
+    rounded = kinds & {"float16", "int8"} - {kind}
+    return {**common, "rounded": min(rounded)} if rounded else common
+
+
+def with_fields(spec: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
+    """The spec with the recorded field names of the inputs, which must agree."""
+    fields = recorded_fields(common_fields(inputs))
+    return {**spec, "fields": fields} if fields else dict(spec)

@@ -14,6 +14,7 @@ from itertools import pairwise
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from struct import unpack
+from tempfile import gettempdir
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -29,14 +30,17 @@ from sentkit.formats.rows.kinds import FIELDS, KINDS
 from sentkit.formats.rows.lines import BadLine, json_object
 from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.fingerprint import emb_problem, spec_of_signs, without_machine
-from sentkit.formats.vectors.safetensors_header import (
+from sentkit.formats.vectors.tensors import (
+    DTYPES,
     ITEM_SIZES,
+    STORES,
     Header,
+    Storage,
     header_bytes,
     read_array,
     read_header,
+    scales_of,
 )
-from sentkit.formats.vectors.storage import DTYPES, STORES, Storage, scales_of
 
 BLOCK, BLOCK_BYTES = 4096, 1 << 23  # rows and bytes of rows per read
 RECORDED_FIELDS = (*FIELDS, "entry", "definition")  # fields with a name that a vector file records
@@ -381,7 +385,7 @@ def create_vector_file(
 
     `record` makes the file a block of a vector folder. `kind` is the storage of the vectors.
     """
-    folder = Path(os.path.realpath(path)).parent
+    folder = Path(gettempdir() if is_url(path) else Path(os.path.realpath(path)).parent)
     with ExitStack() as stack:
         files = [stack.enter_context(open_output(path, force=force))]
         for _ in range(3 if kind == "int8" else 2):

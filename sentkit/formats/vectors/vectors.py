@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from tokenize import TokenError
@@ -14,11 +15,10 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import open_file
-from sentkit.formats.rows.block import Row, RowBlock, block_of, empty_block
+from sentkit.formats.rows.block import Row, RowBlock, append_fields, block_of, empty_block
 from sentkit.formats.rows.kinds import FIELDS, VECTOR_NAMES, VECTORS, wrong_field
 from sentkit.formats.rows.lines import json_type
 from sentkit.formats.rows.rows import Inputs, Rejects
-from sentkit.formats.rows.splice import append
 from sentkit.formats.vectors import store
 from sentkit.formats.vectors.fingerprint import edition_advice, emb_problem, short_label, space_of
 
@@ -31,31 +31,11 @@ NOT_FINITE = "a vector contains NaN or infinity"
 
 
 @dataclass(frozen=True, slots=True)
-class VectorRow:
-    row: Row
-    vectors: NDArray[np.float32]  # (k, d): k is 1 for a sentence, 2 for a pair, 3 for a triplet
-    names: tuple[str, ...]  # names of the vector fields in these rows
-    emb: str | None = None
-    apart: bool = False  # a file has the vectors separately from the row
-
-    @property
-    def input_line(self) -> bytes:
-        """The line that was read, with the vectors and `_emb` of a file that has them separately."""
-        line = self.row.input_line
-        if not self.apart:
-            return line
-        encode = as_list if np.isfinite(self.vectors).all() else as_base64
-        new = [(b"_emb", orjson.dumps(self.emb))] if self.emb and "_emb" not in self.row.values else []
-        new += [(name.encode(), encode(each)) for name, each in zip(self.names, self.vectors, strict=True)]
-        return append(line, new, empty=not self.row.values)
-
-
-@dataclass(frozen=True, slots=True)
 class VectorBlock:
     """Rows with their vectors. A bad row has any vectors."""
 
     rows: RowBlock
-    vectors: NDArray[np.float32]  # (n, k, d)
+    vectors: Vector  # (n, k, d)
     names: tuple[str, ...]
     emb: str | None = None
     apart: bool = False  # a file has the vectors separately from the rows
@@ -63,25 +43,24 @@ class VectorBlock:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __iter__(self) -> Iterator[VectorRow]:
-        pairs = zip(self.rows, self.vectors, strict=True)
-        return (VectorRow(*pair, self.names, self.emb, self.apart) for pair in pairs)
-
     def __getitem__(self, rows: slice) -> "VectorBlock":
         return self.take(rows)
 
     def take(self, places: Sequence[int] | slice) -> "VectorBlock":
         return replace(self, rows=self.rows.take(places), vectors=self.vectors[places])
 
-    def sift(self, rejects: Rejects) -> Iterator[Sequence[int] | slice]:
-        """Yield the places of the good rows. The others go to the rejects with their vectors."""
+    def good_places(self, rejects: Rejects) -> Iterator[Sequence[int] | slice]:
+        """Yield the places of the good rows. The others go to the rejects with their vectors and `_emb`."""
         for place in self.rows.bad if self.apart else ():
-            row = VectorRow(self.rows.row(place), self.vectors[place], self.names, self.emb, apart=True)
-            self.rows.raws[place] = row.input_line
-        yield from rejects.sift(self.rows)
+            values, vectors = self.rows.values[place], self.vectors[place]
+            encode = as_list if np.isfinite(vectors).all() else as_base64
+            new = [(b"_emb", orjson.dumps(self.emb))] if self.emb and "_emb" not in values else []
+            new += [(name.encode(), encode(each)) for name, each in zip(self.names, vectors, strict=True)]
+            self.rows.raws[place] = append_fields(self.rows.raws[place], new, empty=not values)
+        yield from rejects.good_places(self.rows)
 
 
-Parser = Callable[[slice], VectorBlock]  # parses some rows, and marks bad ones
+Read = tuple[RowBlock, Vector | None, tuple[str, ...], str | None]  # rows; vectors, names, _emb if apart
 
 
 class VectorReader:
@@ -91,8 +70,9 @@ class VectorReader:
     that differs is a DataError, also in another file, because different spaces are not comparable.
     """
 
-    def __init__(self, inputs: Inputs) -> None:
-        self.inputs = inputs
+    def __init__(self, inputs: Inputs, *, optional: bool = False) -> None:
+        """`optional`: all rows have vectors, or none has."""
+        self.inputs, self.optional = inputs, optional
         self.begun = False  # whether a row was accepted
         self.names: tuple[str, ...] = ()  # standard names: embedding, or embedding_a and embedding_b, ...
         self.theirs: tuple[str, ...] = ()  # names in these rows
@@ -118,116 +98,141 @@ class VectorReader:
         """Do the same for one file."""
         if most == 0:
             return
-        for rows, parse in self.raw_blocks(path):
-            for part in self.parts(rows, alone=most is not None):
-                before = vars(self).copy()
-                block = check(parse(part))
+        for rows, vectors, names, emb in self.read(path):
+            start = 0
+            while start < len(rows):
+                # Before a row is accepted, one after the other, because a bad one determines nothing.
+                stop = len(rows) if self.begun and most is None else start + 1
+                before, own = vars(self).copy(), rows.part(start, stop)
+                if vectors is None:
+                    block = check(self.parsed(own))
+                else:
+                    embs = [emb] * len(own)
+                    stored = self.admitted(own, vectors[start:stop], names, embs)
+                    block = check(replace(stored, apart=True))
                 if not self.begun and block.rows.bad:  # of one row
                     vars(self).update(before)
                 self.begun = self.begun or not block.rows.bad
                 self.inputs.meter.bad += len(block.rows.bad)
-                for places in block.sift(self.inputs.rejects):
+                for places in block.good_places(self.inputs.rejects):
                     good = block.take(places)
                     self.inputs.meter.took(len(good))
                     most = None if most is None else most - len(good)
                     yield good
                 if most == 0:
                     return
+                start = stop
 
-    def parts(self, rows: RowBlock, *, alone: bool = False) -> Iterator[slice]:
-        """All rows; before one is accepted, one after the other, because a bad one determines nothing.
-
-        `alone`: all of them one after the other.
-        """
-        start = 0
-        while start < len(rows):
-            stop = len(rows) if self.begun and not alone else start + 1
-            yield slice(start, stop)
-            start = stop
-
-    def raw_blocks(self, path: str) -> Iterator[tuple[RowBlock, Parser]]:
-        """The rows of a file, and a function that parses a part of them."""
+    def read(self, path: str) -> Iterator[Read]:
+        """The rows of a file, and their vectors if a file has them apart."""
         if is_array(path):
-            count = len(read_array_file(path))
-            for rows, vectors in self.inputs.meter.counted(path, array_blocks(path, count), count):
-                yield rows, self.admitter(rows, vectors, VECTOR_NAMES[-1], None)
+            count, names, emb = len(read_array_file(path)), VECTOR_NAMES[-1], None
+            blocks = array_blocks(path, count)
         elif store.is_store(path):
             refuse_renamed_vectors(self.inputs, path)
             file = store.Store(path)
+            count, names, emb = file.count, file.names, file.emb
             blocks = file.row_blocks_with_vectors(verify=self.verifies)
-            for rows, vectors in self.inputs.meter.counted(path, blocks, file.count):
-                yield rows, self.admitter(rows, vectors, file.names, file.emb)
         else:
             with self.inputs.raw_blocks(path) as raw:
-                for rows in raw:
-                    yield rows, self.parser(rows)
-
-    def admitter(
-        self, rows: RowBlock, vectors: NDArray[np.float32], names: tuple[str, ...], emb: str | None
-    ) -> Parser:
-        def parse(part: slice) -> VectorBlock:
-            own = rows.part(*part.indices(len(rows))[:2])
-            return replace(self.admitted(own, vectors[part], names, [emb] * len(own)), apart=True)
-
-        return parse
-
-    def parser(self, rows: RowBlock) -> Parser:
-        return lambda part: self.parsed(rows.part(*part.indices(len(rows))[:2]))
+                yield from ((rows, None, (), None) for rows in raw)
+            return
+        for rows, vectors in self.inputs.meter.counted(path, blocks, count):
+            yield rows, vectors, names, emb
 
     def parsed(self, rows: RowBlock) -> VectorBlock:
         """The rows with the vectors in their fields."""
+        if self.optional and not self.names and all(map(self._all_theirs.isdisjoint, rows.values)):
+            return VectorBlock(rows, np.zeros((len(rows), 0, 0), np.float32), ())
         vectors = None
-        try:
+        with suppress(DataError):  # of the first row; the loop marks it
             names = self.names or self._names_in(rows.row(0))
-            theirs = [self.inputs.fields.get(each, each) for each in names]
-            vectors = None if rows.bad else vectors_in(rows, theirs)
-        except DataError:
-            pass  # of the first row; the loop marks it
+            vectors = None if rows.bad else vectors_in(rows, self._names_there(names))
         embs = [values.get("_emb") for values in rows.values]
         if vectors is not None and not any(map(emb_problem, {*embs} if all_hashable(embs) else [0])):
             rows.refuse_duplicates()
             if not rows.bad:
                 return self.admitted(rows, vectors, names, embs)
-        return self.one_by_one(rows, lambda place: self.parse(rows.row(place)))
+        good = dict[int, Vector]()
+        for place, row in enumerate(rows):
+            if place not in rows.bad:
+                try:
+                    good[place] = self.parse(row)
+                except DataError as error:
+                    rows.bad[place] = error
+        first = next(iter(good), 0)
+        vectors = np.zeros((len(rows), *good.get(first, np.zeros((1, 1))).shape), np.float32)
+        for place, own in good.items():
+            vectors[place] = own
+        return VectorBlock(rows, vectors, self.theirs, embs[first] if good else None)
+
+    def parse(self, row: Row) -> Vector:
+        """The vectors of a row (k, d)."""
+        if self.optional and not self.names and not self._all_theirs & row.values.keys():
+            return np.empty((0, 0), np.float32)
+        names, emb = self.names or self._names_in(row), row.values.get("_emb")
+        row.refuse_duplicates()
+        vectors = parse_vectors(row, self._names_there(names))
+        if problem := emb_problem(emb):
+            raise row.error(problem)
+        self.admit(row, names, vectors, emb)
+        return vectors
+
+    @property
+    def _all_theirs(self) -> set[str]:
+        """The names in these rows of all fields that can have a vector."""
+        return {*self._names_there(VECTORS)}
+
+    def _names_there(self, names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(self.inputs.fields.get(name, name) for name in names)
+
+    def _names_in(self, row: Row) -> tuple[str, ...]:
+        for names in VECTOR_NAMES:
+            if all(name in row.values for name in self._names_there(names)):
+                return names
+        file = None if row.source == "-" else shlex.quote(row.source)
+        command = f"sentkit encode {file} -o vectors.safetensors" if file else "... | sentkit encode | ..."
+        advice = f"encode the texts first: {command}"
+        if "hits" in row.values:
+            advice = "these are hits of sentkit search: sentkit score --qrels FILE judges them"
+        elif "cluster" in row.values:
+            advice = "add --keep-vectors to sentkit cluster, which leaves out the vectors of its rows"
+        raise row.error("this row has no vector", advice=advice)
 
     def admitted(
-        self, rows: RowBlock, vectors: NDArray[np.float32], names: tuple[str, ...], embs: list[str | None]
+        self, rows: RowBlock, vectors: Vector, names: tuple[str, ...], embs: list[str | None]
     ) -> VectorBlock:
         """Check the rows as `admit` does."""
-        theirs = tuple(self.inputs.fields.get(name, name) for name in names)
-        if rows.bad or len({*embs}) > 1 or not self.admits(rows.row(0), names, vectors, embs[0]):
-            for place in range(len(rows)):
-                if place not in rows.bad:
-                    try:
-                        self.admit(rows.row(place), names, vectors[place], embs[place])
-                    except DataError as error:
-                        rows.bad[place] = error
-        return VectorBlock(rows, vectors, theirs, embs[0])
-
-    def admits(self, row: Row, names: tuple[str, ...], vectors: Vector, emb: str | None) -> bool:
-        """Whether all rows pass `admit`, of which the first is `row`; they have one `_emb`."""
-        try:
-            self.admit(row, names, vectors[0], emb)
-        except DataError:
-            return False
-        return bool(np.isfinite(vectors).all())
-
-    def one_by_one(self, rows: RowBlock, parse: Callable[[int], VectorRow]) -> VectorBlock:
-        """Parse each row by its place, and mark those with a DataError."""
-        good: dict[int, VectorRow] = {}
+        alike = not rows.bad and len({*embs}) == 1 and bool(np.isfinite(vectors).all())
         for place in range(len(rows)):
             if place not in rows.bad:
                 try:
-                    good[place] = parse(place)
+                    self.admit(rows.row(place), names, vectors[place], embs[place])
                 except DataError as error:
                     rows.bad[place] = error
-        first = next(iter(good.values()), VectorRow(rows.row(0), np.zeros((1, 1), np.float32), self.theirs))
-        vectors = np.zeros((len(rows), *first.vectors.shape), np.float32)
-        for place, each in good.items():
-            vectors[place] = each.vectors
-        return VectorBlock(rows, vectors, first.names, first.emb)
+            if alike and not rows.bad:
+                break  # the others are like the first
+        return VectorBlock(rows, vectors, self._names_there(names), embs[0])
 
-    def arrays(self, path: str, size: int) -> Iterator[NDArray[np.float32]]:
+    def admit(self, row: Row, names: tuple[str, ...], vectors: Vector, emb: str | None) -> None:
+        """Check the vectors of a row, and compare their names, space and length with the first row."""
+        if self.optional and self.begun and not self.names:
+            raise row.error("this row has a vector, the first row has none")
+        check_finite(row, vectors)
+        if not self.names:
+            self.names, self.width, self.emb = names, vectors.shape[1], emb
+            self.theirs = self._names_there(names)
+        if names != self.names:
+            raise row.error(f"this row has {', '.join(names)}, the first row has {', '.join(self.names)}")
+        if emb != self.emb and (emb is None or self.emb is None or space_of(emb) != space_of(self.emb)):
+            ours, first = short_label(emb), short_label(self.emb)
+            problem = f"the vectors of this row are {ours}, the vectors of the first row are {first}"
+            raise row.error(problem, advice=edition_advice(emb, self.emb))
+        if vectors.shape[1] != self.width:
+            width = vectors.shape[1]
+            raise row.error(f"this vector has {width} numbers, the vector of the first row has {self.width}")
+
+    def arrays(self, path: str, size: int) -> Iterator[Vector]:
         """Yield the vectors (n, k, d) of `size` rows at a time; the last block can be smaller.
 
         The rows of a vector file are not parsed, unless bad rows are skipped.
@@ -240,56 +245,10 @@ class VectorReader:
         for vectors in resized(file.blocks(), np.concatenate, size):
             if not count:
                 self.admit(file.row(0), file.names, vectors[0], file.emb)
-            bad = np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2)))
-            if len(bad):
-                self.check(file.row(count + int(bad[0])), vectors[bad[0]])
+            for place in np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2))).tolist():
+                raise file.row(count + place).error(NOT_FINITE)
             yield vectors
             count += len(vectors)
-
-    def parse(self, row: Row) -> VectorRow:
-        names = self.names or self._names_in(row)
-        theirs = self.theirs or [self.inputs.fields.get(name, name) for name in names]
-        row.refuse_duplicates()
-        vectors = parse_vectors(row, theirs)
-        emb = row.values.get("_emb")
-        if problem := emb_problem(emb):
-            raise row.error(problem)
-        return self.admit(row, names, vectors, emb)
-
-    def _names_in(self, row: Row) -> tuple[str, ...]:
-        for names in VECTOR_NAMES:
-            if all(self.inputs.fields.get(name, name) in row.values for name in names):
-                return names
-        file = None if row.source == "-" else shlex.quote(row.source)
-        command = f"sentkit encode {file} -o vectors.safetensors" if file else "... | sentkit encode | ..."
-        advice = f"encode the texts first: {command}"
-        if "hits" in row.values:
-            advice = "these are hits of sentkit search: sentkit score --qrels FILE judges them"
-        elif "cluster" in row.values:
-            advice = "these are rows of sentkit cluster, which keeps the vectors with --keep-vectors"
-        raise row.error("this row has no vector", advice=advice)
-
-    def admit(
-        self, row: Row, names: tuple[str, ...], vectors: NDArray[np.float32], emb: str | None
-    ) -> VectorRow:
-        """Call `check` for a row, and compare its vector names, space and length with the first row."""
-        self.check(row, vectors)
-        if not self.names:
-            self.names, self.width, self.emb = names, vectors.shape[1], emb
-            self.theirs = tuple(self.inputs.fields.get(name, name) for name in names)
-        if names != self.names:
-            raise row.error(f"this row has {', '.join(names)}, the first row has {', '.join(self.names)}")
-        if emb != self.emb and (emb is None or self.emb is None or space_of(emb) != space_of(self.emb)):
-            ours, first = short_label(emb), short_label(self.emb)
-            problem = f"the vectors of this row are {ours}, the vectors of the first row are {first}"
-            raise row.error(problem, advice=edition_advice(emb, self.emb))
-        if vectors.shape[1] != self.width:
-            width = vectors.shape[1]
-            raise row.error(f"this vector has {width} numbers, the vector of the first row has {self.width}")
-        return VectorRow(row, vectors, self.theirs, emb)
-
-    def check(self, row: Row, vectors: NDArray[np.float32]) -> None:
-        check_finite(row, vectors)
 
 
 def one_vector(block: VectorBlock) -> VectorBlock:
@@ -317,7 +276,7 @@ def read_array_file(path: str) -> NDArray[Any]:
     return array
 
 
-def array_blocks(path: str, count: int) -> Iterator[tuple[RowBlock, NDArray[np.float32]]]:
+def array_blocks(path: str, count: int) -> Iterator[tuple[RowBlock, Vector]]:
     """Empty rows with their vectors (n, 1, d) as float32."""
     for start in range(0, count, ARRAY_ROWS):
         with np.errstate(over="ignore"):  # one map of the whole file would keep all its pages in memory
@@ -368,12 +327,12 @@ def refuse_renamed_vectors(inputs: Inputs, path: str) -> None:
         raise UsageError(f"{path}: --field {named[0]} cannot rename the vectors of a vector file")
 
 
-def check_finite(row: Row, vectors: NDArray[np.float32]) -> None:
+def check_finite(row: Row, vectors: Vector) -> None:
     if not np.isfinite(vectors).all():
         raise row.error(NOT_FINITE)
 
 
-def parse_vectors(row: Row, names: Sequence[str]) -> NDArray[np.float32]:
+def parse_vectors(row: Row, names: Sequence[str]) -> Vector:
     """The vectors of a row (k, d). Different lengths are an error."""
     raw = [raw_vector(row, name) for name in names]
     if len(set(map(len, raw))) > 1:
@@ -381,7 +340,7 @@ def parse_vectors(row: Row, names: Sequence[str]) -> NDArray[np.float32]:
     return np.frombuffer(b"".join(raw), dtype="<f4").reshape(len(names), -1)
 
 
-def vectors_in(rows: RowBlock, names: Sequence[str]) -> NDArray[np.float32] | None:
+def vectors_in(rows: RowBlock, names: Sequence[str]) -> Vector | None:
     """The vectors of all rows (n, k, d); None if they must be parsed one by one for an error."""
     columns = []
     for name in names:

@@ -17,8 +17,8 @@ from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.convert import common_spec
 from sentkit.formats.vectors.fingerprint import label_of
+from sentkit.formats.vectors.store import common_spec
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.labels import UNWATCHED, Watch
 from sentkit.labels.probes.classifiers import Data, Fit, Head, Network, Outcome, in_order, logreg, weights_of
@@ -28,7 +28,7 @@ from sentkit.labels.probes.saved import (
     refuse_without_features,
     write_classifier,
 )
-from sentkit.metrics.classification import f1
+from sentkit.metrics.statistics import f1
 
 Record = dict[str, Any]  # a JSON object
 CLASSES_SHOWN = 8  # unknown classes in a message
@@ -278,7 +278,8 @@ class Probe:
                 raise DataError(problem, source=path, advice="use a smaller number or --test")
         elif dev is None and (test is None or self.chooses):
             if fewest < folds:
-                raise DataError(f"{problem} --folds {folds}", source=path)
+                advice = f"use --folds {fewest}" if fewest > 2 else "add rows of this class, or leave it out"
+                raise DataError(f"{problem} --folds {folds}", source=path, advice=advice)
             # A fold may remove two rows of each class from the folds within it.
             if test is None and self.chooses and max(self.counts.values()) < folds + 2:
                 problem = f"--folds {folds}: no class has {folds + 2} rows or more"

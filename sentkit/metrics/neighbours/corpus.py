@@ -30,16 +30,17 @@ from sentkit.formats.vectors.fingerprint import (
 )
 from sentkit.formats.vectors.folders import is_vector_folder
 from sentkit.formats.vectors.sinks import refuse_not_finite
-from sentkit.formats.vectors.storage import (
-    FLOATS,
+from sentkit.formats.vectors.store import (
     SelectedVectors,
+    Store,
     StoredVectors,
     Vectors,
-    finite_halves,
+    fields_of,
     first_vectors,
+    is_store,
     places_of_texts,
 )
-from sentkit.formats.vectors.store import Store, fields_of, is_store
+from sentkit.formats.vectors.tensors import FLOATS, finite_halves
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, one_vector, refuse_renamed_vectors
 
 IDS = ("id", "_id")  # the field that identifies a row: the first of these that it has
@@ -109,7 +110,7 @@ def read_table(
     vectors, numbers = store.vectors(), range(store.before + 1, store.before + store.count + 1)
     if not len(vectors):
         raise NoRowsError([path])
-    for _ in check(VectorBlock(block_of([store.row(0)]), vectors[:1], store.names)).sift(Rejects()):
+    for _ in check(VectorBlock(block_of([store.row(0)]), vectors[:1], store.names)).good_places(Rejects()):
         pass
     check_numbers(store, vectors)
     fields, origin = fields_of(inputs, path), origin_of(store)

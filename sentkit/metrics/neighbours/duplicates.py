@@ -14,9 +14,8 @@ from sentkit.formats.files import readable
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.block import block_of
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.convert import common_spec, with_fields
 from sentkit.formats.vectors.sinks import VectorOutput, open_sinks, refuse_existing_fields
-from sentkit.formats.vectors.store import is_store
+from sentkit.formats.vectors.store import common_spec, is_store, with_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
 from sentkit.metrics.neighbours.closest_pairs import ROWS_PER_SEARCH, pairs_reaching
 from sentkit.metrics.neighbours.corpus import SearchCorpus, read_table, shown_fields

@@ -10,12 +10,10 @@ import numpy as np
 import orjson
 
 from sentkit.arrays import Float64, Rows
-from sentkit.formats.rows import splice
-from sentkit.formats.rows.block import Row
+from sentkit.formats.rows.block import Row, append_fields, rename_fields
 from sentkit.formats.rows.kinds import KINDS, NEGATIVES, PAIR, SENTENCE, TRIPLET, string_in
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
-from sentkit.formats.vectors.storage import SelectedVectors, every_vector, places_of_texts
-from sentkit.formats.vectors.store import common_fields
+from sentkit.formats.vectors.store import SelectedVectors, common_fields, every_vector, places_of_texts
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.metrics.neighbours.corpus import NAMING, VectorTable, left_out, read_table
 from sentkit.metrics.neighbours.search import Best, Searcher
@@ -63,7 +61,7 @@ class PairCheck:
             anchor, positive = (string_in(row, name) for name in names)
             row.check_absent(taken, replace=self.replace)
             left = row.without({*block.names, "_emb", *taken})
-            return Pair(splice.rename(left.line, ours, left.spans()), anchor, positive)
+            return Pair(rename_fields(left.line, ours, left.spans()), anchor, positive)
 
         block.rows.parse(parse)
         return block
@@ -76,7 +74,7 @@ def lines(pair: Pair, negatives: Sequence[str], *, triplets: bool) -> Iterator[b
     else:
         fields = [(b"negatives", orjson.dumps(negatives))]
     for field in fields:
-        yield splice.append(pair.line, [field], empty=False) + b"\n"
+        yield append_fields(pair.line, [field], empty=False) + b"\n"
 
 
 OWN_TEXTS = 2  # corpus texts that can be those of a pair

@@ -7,10 +7,9 @@ from typing import Any
 
 from sentkit.digits import significant
 from sentkit.errors import DataError
-from sentkit.formats.rows.block import Row
+from sentkit.formats.rows.block import Row, items_of
 from sentkit.formats.rows.kinds import wrong_field
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.rows.splice import items_of
 from sentkit.formats.vectors.folders import TEXT, Kind, check_fields, number, or_null, shown
 
 HITS, PART = "hits", "part"  # fields of a row of a part

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.arrays import Float32, Float64, Indices, Rows
-from sentkit.formats.vectors.storage import ONE, SelectedVectors, StoredVectors, sign_bits
+from sentkit.formats.vectors.store import SelectedVectors, StoredVectors
+from sentkit.formats.vectors.tensors import ONE, sign_bits
 from sentkit.metrics.neighbours.bounds import DENSE, LOST, Bounds, find_bounds
 from sentkit.metrics.similarity import BLOCKS, MAGNITUDES, SMALLEST_NORM, UNDERFLOW, exact, lengths, margins
 

@@ -10,9 +10,8 @@ import torch
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, weight_files
 from sentkit.model.checkpoint.heads import LAYOUTS
-from sentkit.model.encoding import Arrays, default_budget
+from sentkit.model.encoding import Arrays, Tally, default_budget
 from sentkit.model.reading import Reading
-from sentkit.model.text.groups import Tally
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import Architecture, read_architecture
 from sentkit.model.transformer.device import halve_to_fit_memory, padded_parts, pick_device, pick_precision

@@ -14,7 +14,7 @@ from sentkit.errors import DataError, NoInputError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.files import is_there, read_object, write_json
 from sentkit.formats.outputs.temporary import create
-from sentkit.formats.vectors.safetensors_header import OF_WEIGHTS, put_arrays
+from sentkit.formats.vectors.tensors import OF_WEIGHTS, put_arrays
 from sentkit.model.checkpoint.heads import HEADS
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import (
@@ -58,10 +58,7 @@ def merged(
 
 
 def remove_tied(tensors: dict[str, Tensor], words: str, architecture: Architecture) -> None:
-    """Remove tied copies in the head: they would keep old values, and transformers ties them again.
-
-    A decoder with values different from the word table is not tied and stays.
-    """
+    """Remove copies of the words in the head, which transformers ties again; another decoder stays."""
     head = HEADS[architecture.family]
     weight, bias = f"{head.decoder}.weight", f"{head.decoder}.bias"
     if weight in tensors and torch.equal(tensors[weight].float(), tensors[words].float()):

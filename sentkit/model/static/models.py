@@ -1,11 +1,14 @@
 """Static models combine the word vectors of a text into one vector, with numpy and without torch.
 
 They are folders of model2vec and of StaticEmbedding, word-vector files, and the word sets of the input rows.
+The last functions make a table of token vectors from an encoder.
+Axes: v tokens, d numbers of the encoder's vectors, k numbers of the table.
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +19,15 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import WORD_SETS
 from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules
 from sentkit.formats.files import readable
-from sentkit.formats.lexicons.model2vec import Model2Vec, Table, is_model2vec, read_embedding, read_model2vec
+from sentkit.formats.lexicons.model2vec import Table, is_model2vec, read_embedding, read_model2vec
 from sentkit.formats.lexicons.word_vectors import ARRAY, read_word_array, read_word_vectors
 from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
-from sentkit.model.reading import ReadingOptions, prompts_of
-from sentkit.model.spaces import all_steps, spec_behind, width_behind
+from sentkit.model.encoding import Tally
+from sentkit.model.reading import ReadingOptions, all_steps, prompts_of, spec_behind, width_behind
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, WordPieces
-from sentkit.model.text.groups import Tally
-from sentkit.model.text.tokens import LongTextTokenizer, TokenBlock, WindowOptions, WindowTokenizer
+from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.text.tokens import LongTextTokenizer, TokenBlock, Tokens, WindowOptions, WindowTokenizer
+from sentkit.transforms.kinds import FitOptions, moments_of, pca
 from sentkit.transforms.steps import Normalize, Step, Truncate
 
 BUDGET = 65_536  # tokens in a batch
@@ -97,13 +101,13 @@ class StaticModel:
 
     name: str
     tokenizer: StaticTokenizer
+    sides: Mapping[str, str]  # the prompt of each side, or none
     readouts: Sequence[str]
     steps: Sequence[Step]
     transform: str | None
     open_vectors: Callable[[], WordTable | WordSets]
     table: Mapping[str, Any]  # properties of the word vectors for `inspect`
-    notes: Sequence[str] = field(default=())
-    sides: Mapping[str, str] = field(default_factory=dict)  # the prompt of each side, or none
+    notes: Sequence[str] = ()
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
         if not isinstance(self.tokenizer, LongTextTokenizer):
@@ -178,22 +182,14 @@ def read_sets(options: ReadingOptions) -> StaticModel:
             raise UsageError(f"{flag} cannot be used with {WORD_SETS}")
     prompt, sides = prompts_of(StoredDeclaration(), options)
     words = CollectedWords(max_length=options.max_length, prompt=prompt)
-    return StaticModel(
-        WORD_SETS,
-        words,
-        ["set"],
-        steps_of(options, []),
-        options.transform,
-        lambda: WordSets(words.indexes),
-        {"kind": "the set of a text's words, in lower case", "words": "those of the rows"},
-        sides=sides,
-    )
+    table = {"kind": "the set of a text's words, in lower case", "words": "those of the rows"}
+    steps, vectors = steps_of(options, []), lambda: WordSets(words.indexes)
+    return StaticModel(WORD_SETS, words, sides, ["set"], steps, options.transform, vectors, table)
 
 
 def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
     """Read word vectors: a text file into memory, or an array file with its words beside it."""
-    readouts = readouts_of(options.readout)
-    is_array = path.endswith(ARRAY)
+    readouts, is_array = readouts_of(options.readout), path.endswith(ARRAY)
     file = read_word_array(path) if is_array else read_word_vectors(path)
     prompt, sides = prompts_of(StoredDeclaration(), options)
     count, width = file.rows.shape
@@ -202,70 +198,50 @@ def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
         notes.append(f"{path}: {file.repeated:,} repeated words: the first vector of each is used")
     if file.unreadable:
         notes.append(f"{path}: {file.unreadable:,} words that are not UTF-8 are ignored")
-    return StaticModel(
-        path,
-        WordLookup(file.words, max_length=options.max_length, prompt=prompt),
-        readouts,
-        steps_of(options, [], width),
-        options.transform,
-        lambda: WordTable(Table(file.rows), readouts),
-        {"kind": f"word vectors in {'an array' if is_array else 'text'}", "words": count, "width": width},
-        notes,
-        sides=sides,
-    )
+    words = WordLookup(file.words, max_length=options.max_length, prompt=prompt)
+    kind = f"word vectors in {'an array' if is_array else 'text'}"
+    table = {"kind": kind, "words": count, "width": width}
+    steps, vectors = steps_of(options, [], width), lambda: WordTable(Table(file.rows), readouts)
+    return StaticModel(path, words, sides, readouts, steps, options.transform, vectors, table, notes)
 
 
 def read_folder(folder: Path, name: str, options: ReadingOptions) -> StaticModel:
     """Read a folder of model2vec, or of sentence-transformers that starts with a StaticEmbedding module."""
-    if is_model2vec(folder):
-        pieces = WordPieces(folder, prompt=prompts_of(StoredDeclaration(), options)[0])
-        table = read_model2vec(folder, pieces.count)
-        pieces.max_length = options.max_length or table.max_length
-        return table_model(table, pieces, name, options, "model2vec")
-    place, declared = read_modules(folder)
+    of_model2vec = is_model2vec(folder)
+    place, declared = (folder, StoredDeclaration()) if of_model2vec else read_modules(folder)
     unknown = next((step for step in declared.steps if step != "normalise"), None)
     if unknown is not None:
         raise DataError(
             f'sentkit cannot run the module "{unknown}" after a StaticEmbedding', source=str(folder)
         )
-    pieces = WordPieces(place, prompt=prompts_of(declared, options)[0], keep_unknown=True)
-    pieces.max_length = options.max_length or pieces.max_length
-    table = read_embedding(place, pieces.count, pieces.max_length, normalize=bool(declared.steps))
-    kind = "StaticEmbedding of sentence-transformers"
-    return table_model(table, pieces, name, options, kind, declared)
-
-
-def table_model(
-    table: Model2Vec,
-    pieces: WordPieces,
-    name: str,
-    options: ReadingOptions,
-    kind: str,
-    declared: StoredDeclaration | None = None,
-) -> StaticModel:
-    readouts, stored = readouts_of(options.readout), table.entries["embeddings"]
-    steps: list[Step] = [Normalize()] if table.normalize else []
-    if declared is not None and declared.dim is not None and options.dim is None:
+    prompt, sides = prompts_of(declared, options)
+    pieces = WordPieces(place, prompt=prompt, keep_unknown=not of_model2vec)
+    if of_model2vec:
+        found = read_model2vec(folder, pieces.count)
+        pieces.max_length = options.max_length or found.max_length
+    else:
+        pieces.max_length = options.max_length or pieces.max_length
+        found = read_embedding(place, pieces.count, pieces.max_length, normalize=bool(declared.steps))
+    readouts, stored = readouts_of(options.readout), found.entries["embeddings"]
+    steps: list[Step] = [Normalize()] if found.normalize else []
+    if declared.dim is not None and options.dim is None:
         steps.append(Truncate(declared.dim))
-    return StaticModel(
-        name,
-        pieces,
-        readouts,
-        steps_of(options, steps, table.width),
-        options.transform,
-        lambda: WordTable(table.read(), readouts),
-        {
-            "kind": kind,
-            "folder": readable(str(table.folder)),
-            "tokens": pieces.count,
-            "width": table.width,
-            "rows": stored.shape[0],
-            "stored_as": stored.dtype,
-            "tensors": list(table.entries),
-            **({} if declared is None else {"prompts": declared.prompts}),
-        },
-        sides=prompts_of(declared or StoredDeclaration(), options)[1],
-    )
+    steps = steps_of(options, steps, found.width)
+    table = {
+        "kind": "model2vec" if of_model2vec else "StaticEmbedding of sentence-transformers",
+        "folder": readable(str(found.folder)),
+        "tokens": pieces.count,
+        "width": found.width,
+        "rows": stored.shape[0],
+        "stored_as": stored.dtype,
+        "tensors": list(found.entries),
+        **({} if of_model2vec else {"prompts": declared.prompts}),
+    }
+
+    def vectors() -> WordTable:
+        return WordTable(found.read(), readouts)
+
+    return StaticModel(name, pieces, sides, readouts, steps, options.transform, vectors, table)
 
 
 def check_machine(device: str, precision: str) -> None:
@@ -293,3 +269,61 @@ def steps_of(options: ReadingOptions, declared: Sequence[Step], width: int | Non
     if width is not None:
         width_behind(steps, width)
     return steps
+
+
+SIF_A = 1e-4
+UNUSED = 10_000  # numbers without a token, at most
+AT_ONCE = 1024  # tokens encoded together
+BRACKETS = re.compile(r"\[.+\]|<.+>")
+MARKS = ("##", "Ġ", "▁")  # of a token inside a word, or after a space
+
+
+def token_batches(tokenizer: Tokenizer) -> Iterator[TokenBlock]:
+    """Yield every number of the vocabulary as a text of one token, with the special tokens around it."""
+    [whole], [own] = tokenizer(["a"]), tokenizer.alone(["a"])
+    end = len(whole.ids) - tokenizer.after
+    before, after = whole.ids[: end - len(own)], whole.ids[end:]
+    size = vocabulary_size(tokenizer)
+    for start in range(0, size, AT_ONCE):
+        texts = [[*before, number, *after] for number in range(start, min(start + AT_ONCE, size))]
+        yield TokenBlock.of([Tokens(ids, len(ids)) for ids in texts])
+
+
+def vocabulary_size(tokenizer: Tokenizer) -> int:
+    """The number of rows of a table: the highest token number, plus one. A few numbers can be unused."""
+    tokens = tokenizer.backend.get_vocab()
+    size = max(tokens.values()) + 1
+    if size > 2 * len(tokens) + UNUSED:
+        problem = f"a token has the number {size - 1}, but there are only {len(tokens)} tokens"
+        raise DataError(problem, source=tokenizer.source)
+    return size
+
+
+def token_table(
+    vectors: NDArray[np.float32], weights: NDArray[np.float64], dim: int
+) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+    """Return the principal components times the weights, (v, k), and warnings. Takes (v, d) and (v,)."""
+    fit = pca(moments_of(vectors), FitOptions(dim=dim))
+    table = (vectors - fit.mean) @ fit.kernel * weights[:, None]
+    return table.astype(np.float32), fit.warnings
+
+
+def zipf_weights(tokenizer: Tokenizer) -> NDArray[np.float64]:
+    """Return log(1 + rank) of each token, (v,). The rank is the place in the vocabulary.
+
+    Vocabularies list tokens by frequency, after single characters and reserved tokens, such as [unused1].
+    These and the special tokens have rank 1, the same as the most frequent word.
+    """
+    ranked = np.zeros(vocabulary_size(tokenizer), np.bool_)
+    for token, number in tokenizer.backend.get_vocab().items():
+        for mark in MARKS:
+            token = token.removeprefix(mark)
+        special = number in tokenizer.wordless or BRACKETS.fullmatch(token) is not None
+        ranked[number] = len(token) > 1 and not special
+    ranks = np.where(ranked, np.cumsum(ranked), 1)
+    return np.log1p(ranks)
+
+
+def sif_weights(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return a / (a + frequency) of each token, (v,), as in SIF (ICLR 2017)."""
+    return SIF_A / (SIF_A + counts / counts.sum())

@@ -24,6 +24,7 @@ from sentkit.model.text.tokens import (
     flat,
     places_in,
 )
+from sentkit.model.text.words import WordIds, reads_words_alone
 
 # Punctuation and symbols: ASCII, Latin-1, Arabic, Indic, East Asian, typographic and full-width characters.
 # Accents are not included, even as separate characters.
@@ -45,10 +46,7 @@ def words_of(text: str) -> list[str]:
 
 
 def known_tokens(ids: NDArray[np.int32], counts: Ints, max_length: int | None, unknown: int) -> TokenBlock:
-    """Remove unknown words, then truncate: only known words count towards the limit, as in model2vec.
-
-    The ids of all texts are in one array; `counts` has their numbers.
-    """
+    """Remove unknown words of flat ids, then truncate: only known words count, as in model2vec."""
     owners = np.repeat(np.arange(len(counts)), counts)
     known, without = ids != unknown, None
     if not known.all():
@@ -181,6 +179,7 @@ class WordPieces(KnownWords):
         self.count = max(vocabulary.values()) + 1
         unknown = [] if keep_unknown else unknown_ids(self._rules["model"], self.backend)
         self.unknown = next(iter(unknown), UNKNOWN)
+        self.words = WordIds(self._ids, self._rules) if reads_words_alone(self._rules) else None
 
     @cached_property
     def hash(self) -> str:
@@ -189,13 +188,17 @@ class WordPieces(KnownWords):
 
     def __call__(self, texts: Sequence[str]) -> TokenBlock:
         whole = [self.prompt + text for text in texts] if self.prompt else list(texts)
+        ids, counts = flat(self._ids(whole)) if self.words is None else self.words(whole)
+        return known_tokens(ids, counts, self.max_length, self.unknown)
+
+    def _ids(self, texts: list[str]) -> list[list[int]]:
         ids: list[list[int]] = []
-        for start in range(0, len(whole), TEXTS_PER_CALL):
+        for start in range(0, len(texts), TEXTS_PER_CALL):
             with library_errors(self.source):
-                part = whole[start : start + TEXTS_PER_CALL]
+                part = texts[start : start + TEXTS_PER_CALL]
                 encodings = self.backend.encode_batch_fast(part, add_special_tokens=False)
             ids += [each.ids for each in encodings]
-        return known_tokens(*flat(ids), self.max_length, self.unknown)
+        return ids
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
         """Return all tokens of each text, with their places in the text."""

@@ -7,15 +7,15 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import orjson
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.checkpoints.end_token import with_end_token
-from sentkit.formats.checkpoints.folders import Checkpoint
-from sentkit.formats.checkpoints.templates import Template, find_template
+from sentkit.formats.checkpoints.folders import Checkpoint, with_end_token
+from sentkit.formats.checkpoints.readout import Template, find_template
 from sentkit.formats.files import read_object, read_object_if_there
 from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.model.text.tokens import (
@@ -28,6 +28,7 @@ from sentkit.model.text.tokens import (
     places_in,
     truncate,
 )
+from sentkit.model.text.words import WordIds, reads_words_alone
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -77,6 +78,10 @@ class Tokenizer(Prompted):
         with library_errors(self.source):
             special = _special(self.backend)
         self.before, self.after = (special.index(0), special[::-1].index(0)) if 0 in special else (0, 0)
+        own = self.backend.encode("").ids  # special tokens
+        self.first, self.last = own[: self.before], own[self.before :]
+        alone = reads_words_alone(self._rules) and len(own) == self.before + self.after
+        self.words = WordIds(self._plain_ids, self._rules) if alone else None
         self.truncates_start = truncates_start(checkpoint, self._rules)
         self.counts_all = False  # whether `count` is exact for truncated texts too, which takes time
         self.head = CHARACTERS * max_length if splits_at_spaces(self._rules) else None
@@ -105,7 +110,9 @@ class Tokenizer(Prompted):
 
     def alone(self, words: Sequence[str]) -> list[list[int]]:
         """Return the ids of each word, without special tokens, prompt or template."""
-        texts = [word.lower() for word in words] if self.lowercase else list(words)
+        return self._plain_ids([word.lower() for word in words] if self.lowercase else list(words))
+
+    def _plain_ids(self, texts: list[str]) -> list[list[int]]:
         with library_errors(self.source):
             encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
@@ -171,8 +178,12 @@ class Tokenizer(Prompted):
         return self._truncated(ids)
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        with library_errors(self.source):
-            return [encoding.ids for encoding in self.backend.encode_batch_fast(texts)]
+        if self.words is None:
+            with library_errors(self.source):
+                return [encoding.ids for encoding in self.backend.encode_batch_fast(texts)]
+        ids, counts = self.words(texts)
+        own, ends = ids.tolist(), np.cumsum(counts).tolist()
+        return [[*self.first, *own[start:end], *self.last] for start, end in pairwise([0, *ends])]
 
     def tokens_of(self, ids: list[int]) -> Tokens:
         """Return these ids of a text or of a window, without truncation."""
@@ -388,10 +399,7 @@ class SegmentTokenizer:
         return [*zip(*map(self.segments, encodings), strict=True)]
 
     def segments(self, encoding: "Encoding") -> tuple[Tokens, Tokens]:
-        """Truncate both texts to the maximum length and split the sequence before the second text.
-
-        The texts lose their last tokens, or their first tokens if the tokenizer truncates at the start.
-        """
+        """Truncate both texts, the longer one first, and split the sequence before the second text."""
         owners = encoding.sequence_ids  # 0 or 1; None for special tokens
         counts = owners.count(0), owners.count(1)
         special = len(owners) - sum(counts)
@@ -400,18 +408,13 @@ class SegmentTokenizer:
                 f"a maximum length of {self.plain.max_length} tokens leaves no room for two texts"
             )
         kept = longest_first(*counts, self.plain.max_length - special)
-        lost = [count - keep for count, keep in zip(counts, kept, strict=True)]
-        starts = lost if self.plain.truncates_start else [0, 0]
         second = owners.index(1) if counts[1] else len(owners) - 1
-        parts: tuple[list[int], list[int]] = [], []
-        used = [0, 0]
-        for place, (number, owner) in enumerate(zip(encoding.ids, owners, strict=True)):
-            if owner is not None:
-                used[owner] += 1
-                if not starts[owner] < used[owner] <= starts[owner] + kept[owner]:
-                    continue
-            parts[place >= second].append(number)
-        return Tokens(parts[0], second), Tokens(parts[1], len(owners) - second)
+        parts = []
+        for owner, part in enumerate((slice(0, second), slice(second, None))):
+            ids, start = encoding.ids[part], owners[part].index(owner) if counts[owner] else 0
+            most, own = len(ids) - counts[owner] + kept[owner], (start, start + counts[owner])
+            parts.append(truncate(ids, most, own, at_start=self.plain.truncates_start))
+        return parts[0], parts[1]
 
 
 def longest_first(first: int, second: int, room: int) -> tuple[int, int]:

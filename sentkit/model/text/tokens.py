@@ -96,6 +96,14 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
             {place: each.windows for place, each in enumerate(texts) if each.windows is not None},
         )
 
+    @property
+    def columns(self) -> "tuple[Ints | None, ...]":
+        return self.at, self.unknown, self.second, self.skip
+
+    @property
+    def by_text(self) -> tuple[Mapping[int, Any], ...]:
+        return self.problems, self.windows, self.old
+
     @cached_property
     def starts(self) -> Ints:
         """(n,), the places of the first ids."""
@@ -132,17 +140,13 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         """The texts with these numbers."""
         places = np.asarray(places, np.int64)
         lengths = self.lengths[places]
-        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        columns: Any = [
-            None if column is None else column[places]
-            for column in (self.at, self.unknown, self.second, self.skip)
-        ]
-        numbers = places.tolist() if self.problems or self.windows or self.old else []
+        columns: Any = [None if column is None else column[places] for column in self.columns]
+        numbers = places.tolist() if any(self.by_text) else []
         by_text: Any = [
             {place: each[number] for place, number in enumerate(numbers) if number in each}
-            for each in (self.problems, self.windows, self.old)
+            for each in self.by_text
         ]
-        ids = self.ids[within + np.repeat(self.starts[places], lengths)]
+        ids = self.ids[places_of_parts(self.starts[places], lengths)]
         return TokenBlock(ids, lengths, self.counts[places], *columns, *by_text)
 
     def spread(self, places: Sequence[int], count: int) -> "TokenBlock":
@@ -153,14 +157,8 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
             values[places] = column
             return values
 
-        columns: Any = [
-            None if column is None else spread(column)
-            for column in (self.at, self.unknown, self.second, self.skip)
-        ]
-        by_text: Any = [
-            {places[number]: value for number, value in each.items()}
-            for each in (self.problems, self.windows, self.old)
-        ]
+        columns: Any = [None if column is None else spread(column) for column in self.columns]
+        by_text: Any = [{places[number]: value for number, value in each.items()} for each in self.by_text]
         return TokenBlock(self.ids, spread(self.lengths), spread(self.counts), *columns, *by_text)
 
     @cached_property
@@ -190,6 +188,11 @@ def flat(ids: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], Ints]:
     """The ids of all texts in one array, and their numbers."""
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     return np.fromiter(chain.from_iterable(ids), np.int32, int(lengths.sum())), lengths
+
+
+def places_of_parts(starts: Ints, lengths: Ints) -> Ints:
+    """The places of parts of an array, one part after the other."""
+    return np.arange(lengths.sum()) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,10 +428,7 @@ def shares(ranges: Sequence[Range], counted: np.ndarray) -> tuple[float, ...]:
 
 
 def places_of(ranges: Sequence[Range], places: Sequence[Range], length: int) -> tuple[Range, ...]:
-    """Return the characters of each window, from the first to the last character of the text.
-
-    Between two windows are only blanks, and for word vectors also marks without a vector.
-    """
+    """Return the characters of each window. Between windows are only blanks, or marks without a vector."""
     found = []
     for start, end in ranges:
         inside = [place for place in places[start:end] if place[0] < place[1]] or places[start:end]

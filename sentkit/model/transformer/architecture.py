@@ -54,6 +54,7 @@ MODERNBERT_KEYS: dict[str, Key] = {
     **{"padding_id": ("pad_token_id", 50283), "window": ("local_attention", 128)},
     **{"dropout": ("mlp_dropout", 0.0), "attention_dropout": ("attention_dropout", 0.0)},
 }
+SIZES = ("vocabulary", "width", "heads", "inner", "positions", "types", "embedding_width", "buckets")
 TABLES = {  # in a file
     "words": "embeddings.word_embeddings",
     "positions": "embeddings.position_embeddings",
@@ -204,10 +205,7 @@ class Architecture:
 
 
 def read_architecture(config: Mapping[str, object], source: str) -> Architecture:
-    """Return the architecture of a parsed `config.json`.
-
-    `source` is the path of the file, for errors.
-    """
+    """Return the architecture of a parsed `config.json`; `source` is its path, for errors."""
     name = config.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
         raise UnsupportedArchitecture(f'model type "{name}"')
@@ -226,23 +224,15 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
         return read_fraction(config, source, key, default) if key else float(default)
 
     padding_id = size("padding_id", least=0)
+    numbers: dict[str, Any] = {name: size(name) for name in SIZES}
+    numbers |= {name: fraction(name) for name in ("norm_epsilon", "dropout", "attention_dropout")}
     architecture = Architecture(
         family=name,
-        vocabulary=size("vocabulary"),
-        width=size("width"),
         depth=size("depth", most=DEEPEST),
-        heads=size("heads"),
-        inner=size("inner"),
         activation=activation(config, *keys["activation"]),
-        norm_epsilon=fraction("norm_epsilon"),
-        positions=size("positions"),
         position_offset=padding_id + 1 if family.first_position is None else family.first_position,
-        types=size("types"),
-        embedding_width=size("embedding_width"),
         padding_id=padding_id,
-        dropout=fraction("dropout"),
-        attention_dropout=fraction("attention_dropout"),
-        buckets=size("buckets"),
+        **numbers,
     )
     if family.rotary:
         architecture = with_rotary(architecture, config, size("window"), source)

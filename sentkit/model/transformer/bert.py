@@ -69,10 +69,7 @@ def make_norm(architecture: Architecture, width: int) -> nn.LayerNorm:
 
 
 class Block(nn.Module):
-    """Self-attention and two dense layers, each with a residual connection, and the norms of the family.
-
-    A norm is before a layer or after its residual connection; those that a family lacks do nothing.
-    """
+    """Self-attention and two dense layers, each with a residual connection, and the norms of the family."""
 
     def __init__(self, architecture: Architecture, number: int = 0) -> None:
         super().__init__()

@@ -28,10 +28,7 @@ PRECISIONS = ("fp32", "bf16", "auto")
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device for cpu, cuda, cuda:<n> or auto; auto selects cuda if it is available.
-
-    auto:<n> is for process n of a machine: it selects a CUDA device in turn.
-    """
+    """Return the device of this name. auto:<n> is for process n of a machine: a CUDA device in turn."""
     if re.fullmatch(r"cpu|auto(:\d{1,4})?|cuda(:\d{1,2})?", name) is None:
         raise UsageError(f'unknown device "{name}"', advice="available: cpu, cuda, cuda:<n>, auto")
     if name.startswith("auto"):
@@ -148,10 +145,7 @@ def padded_parts(batch: TokenBlock, device: torch.device) -> list[TokenBlock]:
 def halve_to_fit_memory(
     run: Callable[[TokenBlock], Output], batch: TokenBlock, *, advice: str
 ) -> list[Output]:
-    """Return the output of `run` for each part of the batch, in order.
-
-    There is one part unless the memory of the device is too small. Each halving adds one part.
-    """
+    """Return the output of `run` for each part of the batch, in order: one part if it fits into memory."""
     try:
         return [run(batch)]
     except torch.cuda.OutOfMemoryError as error:

@@ -16,17 +16,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sentkit.errors import DataError, NoInputError, UsageError, declared_in
-from sentkit.formats.checkpoints.folders import Checkpoint
-from sentkit.formats.checkpoints.lora import is_adapter
+from sentkit.errors import DataError, UsageError, declared_in
+from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS
 from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.files import read_object
 from sentkit.formats.vectors.fingerprint import INT8_LOSS, Spec
-from sentkit.model.encoding import Arrays, default_budget, encode_texts
-from sentkit.model.reading import Reading
-from sentkit.model.spaces import place_of_declaration, spec_of_readout, steps_of_checkpoint, width_behind
-from sentkit.model.text.groups import Tally
+from sentkit.model.encoding import Arrays, Tally, default_budget, encode_texts
+from sentkit.model.reading import (
+    Reading,
+    place_of_declaration,
+    spec_of_readout,
+    steps_of_checkpoint,
+    width_behind,
+)
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.bert import Bert, load_bert
@@ -40,30 +43,30 @@ from sentkit.model.transformer.device import (
     to_host,
 )
 from sentkit.model.transformer.inference import (
-    gain_of_plain_products,
-    plain_is_faster,
-    prepare_for_cpu,
-    prepare_for_cuda,
-)
-from sentkit.model.transformer.int8 import (
-    FASTER_INT8,
-    LARGEST_WEIGHTS,
     WARN_BELOW,
     calibrate,
     check_finite,
-    gain_of_int8,
-    largest_weight,
     losses,
+    prepare_for_cpu,
+    prepare_for_cuda,
     usable,
 )
 from sentkit.model.transformer.packed import TILE, Packed, filler, pack_ids, spare_tokens
+from sentkit.model.transformer.products import (
+    FASTER_INT8,
+    LARGEST_WEIGHTS,
+    gain_of_int8,
+    gain_of_plain_products,
+    largest_weight,
+    plain_is_faster,
+)
 from sentkit.model.transformer.readouts import Convolution, apply_readouts, check_layers, width_of_vectors
 from sentkit.model.transformer.transformers_model import (
     ENCODER_HALVES,
     TransformersModel,
     load_transformers_model,
 )
-from sentkit.model.transformer.weights import canonical, fit, read_tensors, read_weights, weights_hash
+from sentkit.model.transformer.weights import canonical, fit, read_weights, weights_hash
 from sentkit.process import threads_of_command
 from sentkit.transforms.steps import Linear, Norm
 
@@ -71,7 +74,11 @@ ACTIVATION_NAMES = {path.rpartition(".")[2]: word for word, path in DENSE_ACTIVA
 
 
 def read_layer(folder: Path) -> Linear | Norm:
-    config, tensors, source = read_object(folder / "config.json"), read_weights_of(folder), str(folder)
+    config, tensors, source = (
+        read_object(folder / "config.json"),
+        read_weights(folder, str(folder)),
+        str(folder),
+    )
     if tensors.keys() == {"norm.weight", "norm.bias"}:
         return Norm(*layer_arrays(tensors, "norm", 1, source))
     name = str(config.get("activation_function", DENSE_ACTIVATIONS["tanh"]))  # default of the library
@@ -103,19 +110,16 @@ def check_layer(fits: bool, tensors: Iterable[Tensor], source: str) -> None:
         raise DataError("the weight or the bias has another type than floating point", source=source)
 
 
-def read_weights_of(folder: Path) -> dict[str, Tensor]:
-    files = [path for path in (folder / "model.safetensors", folder / "pytorch_model.bin") if path.is_file()]
-    if not files:
-        raise NoInputError(f"{folder}: has no model.safetensors and no pytorch_model.bin")
-    return read_tensors(files[:1])
-
-
 def add_convolution(body: Bert | TransformersModel, checkpoint: Checkpoint) -> None:
     """Give an encoder the convolution of its checkpoint, if the checkpoint has one."""
     folder = checkpoint.declared.convolution
     if folder is None:
         return
-    config, tensors, source = read_object(folder / "cnn_config.json"), read_weights_of(folder), str(folder)
+    config, tensors, source = (
+        read_object(folder / "cnn_config.json"),
+        read_weights(folder, str(folder)),
+        str(folder),
+    )
     numbers = range(len(tensors) // 2)
     if not tensors or tensors.keys() != {f"convs.{k}.{name}" for k in numbers for name in ("weight", "bias")}:
         raise DataError("these are not the tensors of a convolution", source=source)
@@ -314,10 +318,7 @@ class TransformerEncoder:
         return self.body
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
-        """Yield the token states of each batch, reduced to one array for each readout.
-
-        A GPU gets the next batch before this function waits for the vectors of the current one.
-        """
+        """Yield the vectors of each batch. A GPU gets the next batch before this waits for the last one."""
         if self.threads:
             yield from self._divide(list(batches))
             return

@@ -1,26 +1,40 @@
 """Blocks of `Bert` for encoding: the same states as `Block`, without gradients and padding, in less time.
 
 - On a CPU, attention runs over consecutive sentences of equal length. Batches are sorted by length and
-  contain few such runs. Its products are small; they use float32.
-- On a CPU, fused products use weights in the memory layout of oneDNN, with the bias, the activation and the
-  residual in the same operation. These operations of torch are private: if one is absent or fails, or is
-  slower on this CPU, plain products run.
+  contain few such runs. Its products are small; they use float32. Those of layers are in `products.py`.
 - On a GPU in bfloat16, one kernel of torch computes the attention of all sentences, see `gpu_kernels.py`. If
   it is absent or fails, `Block` runs. Norms of sums are one kernel.
+- With integers, the inputs of a product are multiplied by factors that differ between the columns, and the
+  weights are divided by them. So columns with large values do not determine the rounding of the others
+  (SmoothQuant, arXiv 2211.10438). After the activation of the inner layer, few columns have much larger
+  values than the others and cause most of the error. They stay in floating point, in their own products. The
+  scales, and the loss of vectors, come from the texts of the package. These are always the same, so a
+  checkpoint always has the same scales. They differ in length, subject, style and language, and none of them
+  is from a data set.
 
-Axes: n tokens, c sentences of t tokens in a run, h heads, d the width, e = d / h.
+Axes: n tokens, c sentences of t tokens in a run, h heads, d the width, e = d / h; k inputs of a product.
 """
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from pathlib import Path
+from typing import cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sentkit.model.transformer.bert import ACTIVATIONS, Bert, Block, rotated, windowed, with_bias
-from sentkit.model.transformer.device import speed_ratio
+from sentkit.errors import DataError
+from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.model.encoding import Arrays
+from sentkit.model.reading import max_length
+from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.text.tokens import TokenBlock
+from sentkit.model.transformer.bert import Bert, Block, ends_of, rotated, windowed, with_bias
 from sentkit.model.transformer.gpu_kernels import (
     HALF,
     AddNorm,
@@ -30,57 +44,21 @@ from sentkit.model.transformer.gpu_kernels import (
     kernel_for_encoding,
     packed_attention,
 )
-from sentkit.model.transformer.packed import Packed
-from sentkit.model.transformer.weights import aligned
+from sentkit.model.transformer.packed import Packed, pack
+from sentkit.model.transformer.products import (
+    LARGEST,
+    Int8Product,
+    Product,
+    centered,
+    detached,
+    fused_product,
+    fused_products_work,
+    plain_product,
+)
 
-FUSED_ACTIVATIONS = {  # name and algorithm of the activation in oneDNN
-    "gelu": ("gelu", "none"),
-    "gelu_tanh": ("gelu", "tanh"),
-    "relu": ("relu", ""),
-    "silu": ("swish", ""),
-    "none": ("none", ""),
-}
 LONGEST_RUN = 256  # tokens; longer sentences use the blockwise attention of torch, which stores no scores
 # Of exponentials. Below the first, float32 has lost digits; above the second, products with values overflow.
 SMALLEST_SUM, LARGEST_SUM = 1e-30, 1e30
-
-Product = Callable[[Tensor, Tensor | None], Tensor]  # (n, in) and optional residual (n, out) -> (n, out)
-
-
-CLEAR = 1.5  # a ratio of two times that is not noise
-MEASURED = 1 << 16  # weights; products of fewer weights are too short to be measured
-ROWS = 96  # of a measured product
-
-
-def gain_of_plain_products(bert: Bert) -> float:
-    """Return how many times as fast plain products are as fused ones, for the shapes of this encoder.
-
-    It is 0 where the blocks are too small, and infinite where fused products do not work.
-    """
-    dtype, block = bert.words.weight.dtype, bert.blocks[0]
-    assert isinstance(block, Block), "the blocks are not replaced yet"
-    if not fused_products_work(dtype):
-        return float("inf")
-    if block.up.weight.numel() < MEASURED:
-        return 0.0
-    values = torch.ones(ROWS, bert.width, dtype=dtype)
-
-    def both(make: Callable[..., Product]) -> Callable[[], Tensor]:
-        up = make(*divided(block.up, block.down.in_features)[0], bert.architecture.activation)
-        down = make(*detached(block.down))
-        return lambda: down(up(values, None), values)
-
-    return speed_ratio(both(plain_product), both(fused_product))
-
-
-def plain_is_faster(gain: float) -> bool:
-    """Choose plain products if they are `gain` times as fast as fused ones; noise does not change the choice.
-
-    The last bits of vectors depend on the choice. Measured are gains of 0.7 to 0.95 with AVX512, 0.93 to 1.25
-    with AVX2 only, and 2.5 with SSE only, so only a clear result overrides the instruction set.
-    """
-    fused_are_usual = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    return gain > (CLEAR if fused_are_usual else 1 / CLEAR)
 
 
 def prepare_for_cpu(bert: Bert, products: str | None = None) -> Bert:
@@ -94,10 +72,7 @@ def prepare_for_cpu(bert: Bert, products: str | None = None) -> Bert:
 
 
 def prepare_for_cuda(bert: Bert) -> Bert:
-    """Replace the blocks of an encoder that is only read, on a GPU in bfloat16, if its kernel works there.
-
-    The kernel adds no bias of relative positions.
-    """
+    """Replace the blocks of an encoder that is only read, on a GPU in bfloat16, if its kernel works there."""
     shape, device = bert.architecture, bert.words.weight.device
     if bert.words.weight.dtype not in HALF or shape.buckets:
         return bert
@@ -113,10 +88,11 @@ def prepare_for_cuda(bert: Bert) -> Bert:
 class InferenceBlock(nn.Module):
     def __init__(self, block: Block, activation: str, make: Callable[..., Product]) -> None:
         super().__init__()
-        (self.query, self.key_value) = (make(*each) for each in divided(block.qkv, block.mix.out_features))
+        ends = ends_of(*detached(block.qkv), block.mix.out_features)
+        self.query, self.key_value = (make(*each) for each in ends)
         self.mix = make(*detached(block.mix))
-        up, *gates = divided(block.up, block.down.in_features)
-        self.up, self.gates = make(*up, activation), [make(*each) for each in gates]
+        up, gates = ends_of(*detached(block.up), block.down.in_features)
+        self.up, self.gates = make(*up, activation), [make(*gates)] if len(gates[0]) else []
         self.down = make(*detached(block.down))
         self.take(block)
 
@@ -164,10 +140,7 @@ class InferenceBlock(nn.Module):
 
 
 class CudaBlock(InferenceBlock):
-    """One product for the queries, keys and values of all rows, and one kernel for their attention.
-
-    Another kernel adds a residual and computes the norm of the sum, in families with norms there.
-    """
+    """One product for queries, keys and values, a kernel for attention, and one for the norm of a sum."""
 
     def __init__(self, block: Block, activation: str, kernel: Kernel, add_norm: AddNorm | None) -> None:
         super().__init__(block, activation, plain_product)
@@ -251,52 +224,156 @@ def short_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
     return scores.softmax(-1) @ value
 
 
-def detached(layer: nn.Linear) -> tuple[Tensor, Tensor | None]:
-    return layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
+STATES, MIXED = 0.8, 0.5  # parts of the ranges of states and of attended values that weights take over
+# A part of the largest range: columns that are nearly 0 in the calibration texts can be larger elsewhere.
+LEAST = 1e-3
+HEADROOM = 1.4  # inner values can be larger than those of the calibration texts
+APART = 128  # inner columns in floating point, for each 1,536 columns
+LEVELS = 255  # the largest unsigned integer
 
 
-def divided(layer: nn.Linear, outputs: int) -> list[tuple[Tensor, Tensor | None]]:
-    """Return weight and bias of the first outputs, and of the others if there are any."""
-    weight, bias = detached(layer)
-    ends = [(0, outputs), (outputs, len(weight))]
-    return [(weight[a:b], None if bias is None else bias[a:b]) for a, b in ends if a < b]
+class Recorder:
+    """A product in floating point that records the range of each of its inputs."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, activation: str = "none") -> None:
+        self.weight, self.bias, self.activation = weight, bias, activation
+        self.product = plain_product(weight, bias, activation)
+        self.least, self.most = torch.zeros(weight.shape[1]), torch.zeros(weight.shape[1])
+
+    def __call__(self, values: Tensor, residual: Tensor | None) -> Tensor:
+        self.least, self.most = self.least.minimum(values.amin(0)), self.most.maximum(values.amax(0))
+        return self.product(values, residual)
+
+    @property
+    def largest(self) -> Tensor:
+        return self.most.maximum(-self.least)
 
 
-def plain_product(weight: Tensor, bias: Tensor | None, activation: str = "none") -> Product:
-    weight, function = aligned(weight), ACTIVATIONS.get(activation)
+class Int8Block(InferenceBlock):
+    def __init__(self, recorded: InferenceBlock, make: Callable[[Tensor, Tensor | None], Product]) -> None:
+        nn.Module.__init__(self)  # that of `InferenceBlock` would order all weights in floating point
+        query, pairs, mix, up, down = (
+            cast(Recorder, each)
+            for each in (recorded.query, recorded.key_value, recorded.mix, recorded.up, recorded.down)
+        )
+        self.take(recorded)
+        weight = torch.cat([query.weight, pairs.weight])
+        self.factors = factors_of(pairs.largest, weight, STATES)
+        self.queries = Int8Product(query.weight / self.factors, query.bias)
+        self.pairs = Int8Product(pairs.weight / self.factors, pairs.bias)
+        self.mix_factors = factors_of(mix.largest, mix.weight, MIXED)
+        self.mixed = Int8Product(mix.weight / self.mix_factors, mix.bias)
+        self.up_factors = factors_of(up.largest, up.weight, STATES)
+        count = large_columns(len(up.weight))
+        order = down.largest.argsort(descending=True, stable=True)
+        large, rest = order[:count].sort().values, order[count:].sort().values
+        self.parts = [  # the inner values and their gates, each as those of few large columns and the rest
+            [
+                Int8Product(each.weight[c] / self.up_factors, taken(each.bias, c), each.activation)
+                for c in (rest, large)
+            ]
+            for each in (up, *cast(list[Recorder], recorded.gates))
+        ]
+        self.down_large = make(down.weight[:, large], down.bias)
+        if recorded.gates:  # integers only for the products of values and gates, which are floating point
+            self.down_factors = factors_of(down.largest[rest], down.weight[:, rest], MIXED)
+            self.down_rest = Int8Product(down.weight[:, rest] / self.down_factors, None)
+        else:
+            self.scale, self.zero = unsigned_scale(down.least[rest], down.most[rest])
+            self.down_rest = Int8Product(down.weight[:, rest], None)
 
-    def product(values: Tensor, residual: Tensor | None) -> Tensor:
-        result = F.linear(values, weight, bias)
-        if function is not None:
-            result = function(result)
-        return result if residual is None else result.add_(residual)
+    def project(self, states: Tensor, rows: Tensor, only: Tensor | None) -> tuple[Tensor, Tensor]:
+        inputs = centered(states, self.factors)
+        chosen = inputs if only is None else replace(inputs, values=inputs.values[only])
+        return self.queries.to_float(chosen, states.dtype), self.pairs.to_float(inputs, states.dtype)
 
-    return product
+    def mix_in(self, attended: Tensor, rows: Tensor) -> Tensor:
+        return self.mixed.to_float(centered(attended, self.mix_factors), rows.dtype, rows)
+
+    def add_inner(self, inputs: Tensor, rows: Tensor) -> Tensor:
+        integers = centered(inputs, self.up_factors)
+        [(up_rest, up_large), *gates] = self.parts
+        large = up_large.to_float(integers, rows.dtype)
+        if gates:
+            [(gate_rest, gate_large)] = gates
+            large.mul_(gate_large.to_float(integers, rows.dtype))
+            values = up_rest.to_float(integers, rows.dtype).mul_(gate_rest.to_float(integers, rows.dtype))
+            rest = centered(values, self.down_factors)
+        else:
+            rest = up_rest.to_integers(integers, self.scale, self.zero)
+        return self.down_rest.to_float(rest, rows.dtype, self.down_large(large, rows))
 
 
-def fused_product(weight: Tensor, bias: Tensor | None, activation: str = "none") -> Product:
-    name, algorithm = FUSED_ACTIVATIONS[activation]
-    linear: Any = torch.ops.mkldnn._linear_pointwise
-    ordered = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
-
-    def product(values: Tensor, residual: Tensor | None) -> Tensor:
-        if residual is not None:
-            return linear.binary(values, residual, ordered, bias, "add")
-        return linear(values, ordered, bias, name, [], algorithm)
-
-    return product
+def large_columns(inner: int) -> int:
+    """Return how many inner columns stay in floating point."""
+    return min(APART * math.ceil(inner / 1536), inner // 2)
 
 
-def fused_products_work(dtype: torch.dtype) -> bool:
-    """Return true if the private operations exist here and give the result of plain products."""
-    generator = torch.Generator().manual_seed(0)
-    weight, values, bias = (torch.randn(s, generator=generator).to(dtype) for s in [(8, 16), (3, 16), (8,)])
-    try:
-        for activation, residual in (("gelu", None), ("none", torch.ones(3, 8, dtype=dtype))):
-            fused = fused_product(weight, bias, activation)(values, residual)
-            plain = plain_product(weight, bias, activation)(values, residual)
-            if not torch.allclose(fused, plain, rtol=0.02, atol=0.02):
-                return False
-    except (AttributeError, RuntimeError, TypeError, NotImplementedError):
-        return False
-    return True
+def taken(bias: Tensor | None, rows: Tensor) -> Tensor | None:
+    return None if bias is None else bias[rows]
+
+
+def factors_of(largest: Tensor, weight: Tensor, share: float) -> Tensor:
+    """Return the factors (k,) of inputs: the largest absolute input becomes LARGEST.
+
+    `largest` (k,) are the largest absolute inputs, and `weight` is (m, k). With a share of 0 the factors
+    make the ranges of the weights equal, with 1 those of the inputs.
+    """
+    columns = weight.abs().amax(0)
+    largest, columns = (each.clamp_min(LEAST * each.max() + 1e-30) for each in (largest, columns))
+    factors = columns ** (1 - share) / largest**share
+    factors *= LARGEST / (factors * largest).max()
+    return factors
+
+
+def unsigned_scale(least: Tensor, most: Tensor) -> tuple[float, int]:
+    """Return the scale and the zero point of unsigned integers for values in these ranges."""
+    low, high = HEADROOM * float(least.min()), HEADROOM * float(most.max())
+    scale = max((high - low) / LEVELS, 1e-30)
+    return scale, round(-low / scale)
+
+
+WARN_BELOW = 0.99  # the lowest cosine
+
+
+def usable(tokenizer: Tokenizer) -> TokenBlock:
+    """Return the tokens of the texts of the package, except those that this tokenizer cannot read."""
+    tokens = tokenizer(Path(__file__).with_name("int8_texts.txt").read_text(encoding="utf-8").splitlines())
+    return tokens.take([place for place in range(len(tokens)) if place not in tokens.problems])
+
+
+def calibrate(bert: Bert, checkpoint: Checkpoint) -> None:
+    """Replace the blocks of an encoder in float32. Only the checkpoint determines the scales."""
+    limit, lowercase = max_length(checkpoint, None), checkpoint.declared.lowercase
+    tokens = usable(Tokenizer(checkpoint, max_length=limit, lowercase=lowercase))
+    use_integers(bert, pack(sorted((each.ids for each in tokens), key=len)), checkpoint.name)
+
+
+def use_integers(bert: Bert, packed: Packed, name: str) -> None:
+    """Replace the blocks by those with the ranges of this batch; all other operations are in float32."""
+    for number, block in enumerate(bert.blocks):
+        bert.blocks[number] = InferenceBlock(cast(Block, block), bert.architecture.activation, Recorder)
+    with torch.inference_mode():
+        *_, last = bert.states(packed)
+        check_finite([last], name)
+    make = fused_product if fused_products_work(torch.float32) else plain_product
+    for number, block in enumerate(bert.blocks):
+        bert.blocks[number] = Int8Block(cast(InferenceBlock, block), make)
+
+
+def check_finite(values: Sequence[Tensor], name: str) -> None:
+    if not values or not all(bool(each.isfinite().all()) for each in values):
+        problem = "the model has no finite vectors for the texts of the package, which int8 needs"
+        raise DataError(problem, source=name, advice="use --precision fp32")
+
+
+def losses(exact: Arrays, found: Arrays) -> list[dict[str, float]]:
+    """Return the lowest and the mean cosine between two versions of vectors, for each array."""
+    cosines = [cosine(*pair) for pair in zip(exact, found, strict=True)]
+    return [{"lowest": round(float(c.min()), 4), "mean": round(float(c.mean()), 4)} for c in cosines]
+
+
+def cosine(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float64]:
+    left, right = left.astype(np.float64), right.astype(np.float64)
+    norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    return (left * right).sum(1) / np.where(norms == 0, 1.0, norms)

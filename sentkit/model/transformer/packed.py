@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -229,22 +230,11 @@ def sizes_of_groups(lengths: Sequence[int]) -> list[int]:
 
 
 def pack(
-    sequences: Sequence[Sequence[int] | np.ndarray],
-    device: torch.device | str = "cpu",
-    *,
-    at: Sequence[int] | np.ndarray | None = None,
-    skip: int = 0,
-    second: Sequence[int] | np.ndarray | None = None,
-    pooled: Sequence[Sequence[tuple[int, int]]] = (),
+    sequences: Sequence[Sequence[int] | np.ndarray], device: torch.device | str = "cpu", **more: Any
 ) -> Packed:
-    """Return the batch of these token ids. Sentences are never empty, because they contain special tokens.
-
-    `second` is the index of the first token of the second segment in each sequence. `pooled` has the ranges
-    of each sequence that readouts reduce, one after the other; a sequence without ranges is one range.
-    """
-    lengths = [len(sequence) for sequence in sequences]
+    """Return the batch of these token ids. Sentences are never empty, because they contain special tokens."""
     ids = np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences])
-    return pack_ids(ids, lengths, device, at=at, skip=skip, second=second, pooled=pooled)
+    return pack_ids(ids, [*map(len, sequences)], device, **more)
 
 
 def pack_ids(
@@ -257,7 +247,11 @@ def pack_ids(
     second: Sequence[int] | np.ndarray | None = None,
     pooled: Sequence[Sequence[tuple[int, int]]] = (),
 ) -> Packed:
-    """Do the same for the ids of all sequences in one array; `sizes` are their numbers."""
+    """Return the batch of the ids of all sequences in one array; `sizes` are their numbers.
+
+    `second` is the index of the first token of the second segment in each sequence. `pooled` has the ranges
+    of each sequence that readouts reduce, one after the other; a sequence without ranges is one range.
+    """
     device, lengths = torch.device(device), tuple(sizes)
     assert lengths, "an empty batch"
     assert min(lengths) > skip, "a sentence without tokens to read"

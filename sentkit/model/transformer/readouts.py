@@ -4,6 +4,7 @@ Axes: b sentences, n tokens, d the width.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -65,14 +66,6 @@ class TokenModel(Protocol):
     def pooled(self, vectors: Tensor) -> Tensor: ...
 
 
-def cls(states: Tensor, packed: Packed) -> Tensor:
-    return widened(states[packed.starts])
-
-
-def token(states: Tensor, packed: Packed) -> Tensor:
-    return widened(states[packed.read_rows])
-
-
 # Mean and max reduce the padded axis. The order of additions in a scatter is random on CUDA.
 
 
@@ -93,10 +86,6 @@ def weighted_mean(states: Tensor, packed: Packed) -> Tensor:
     weights = places + packed.skipped
     totals = counts * (counts + 1 + 2 * packed.skipped) // 2  # (b,); `cumsum` is not deterministic on CUDA
     return (padded * weights[:, None]).sum(1) / totals.to(padded.dtype)[:, None]
-
-
-def last(states: Tensor, packed: Packed) -> Tensor:
-    return widened(states[last_rows(packed)])
 
 
 def maximum(states: Tensor, packed: Packed) -> Tensor:
@@ -168,42 +157,37 @@ def widened(values: Tensor) -> Tensor:
     return values.to(wide(values.dtype))
 
 
-REDUCTIONS: dict[str, Reduction] = {
-    "cls": cls,
-    "mean": mean,
-    "max": maximum,
-    "mean-sqrt": mean_sqrt,
-    "weighted-mean": weighted_mean,
-    "last": last,
-    "token": token,
-    CONV: mean,  # of the features of the convolution
-}
-
-
 def first_rows(packed: Packed) -> Tensor:
     return packed.starts + packed.skip
 
 
-def last_rows(packed: Packed) -> Tensor:
-    return packed.starts + packed.counts - 1
-
-
-# Reductions that read one row of each sentence. The last block then skips the other rows.
+# The row of each sentence, (b,), of reductions that read only one. The last block then skips the other rows.
 ROWS: dict[str, Callable[[Packed], Tensor]] = {
     "cls": first_rows,
     "pooler": first_rows,
     "token": lambda packed: packed.read_rows,
-    "last": last_rows,
+    "last": lambda packed: packed.starts + packed.counts - 1,
+}
+
+
+def row(of: Callable[[Packed], Tensor], states: Tensor, packed: Packed) -> Tensor:
+    return widened(states[of(packed)])
+
+
+REDUCTIONS: dict[str, Reduction] = {
+    **{name: partial(row, of) for name, of in ROWS.items()},
+    "mean": mean,
+    "max": maximum,
+    "mean-sqrt": mean_sqrt,
+    "weighted-mean": weighted_mean,
+    CONV: mean,  # of the features of the convolution
 }
 
 
 def apply_readouts(
     encoder: TokenModel, packed: Packed, readouts: Sequence[Readout], *, disturb: Disturb | None = None
 ) -> list[Tensor]:
-    """Return one (b, d) for each readout, from one pass that stops at the deepest required layer.
-
-    `disturb` changes X(0) before the first use.
-    """
+    """Return one (b, d) for each readout, from one pass to the deepest layer. `disturb` changes X(0)."""
     if any(len(readout.parts) > 1 for readout in readouts):
         every = [part for readout in readouts for part in readout.parts]
         separate = iter(apply_readouts(encoder, packed, every, disturb=disturb))
@@ -246,10 +230,7 @@ def reduce_layers(
     *,
     disturb: Disturb | None = None,
 ) -> dict[tuple[int, str], Tensor]:
-    """Return (b, d) by layer and reduction. Layers are reduced one by one, to save memory.
-
-    WK needs the token states of all layers, so each of its layers is (n, d).
-    """
+    """Return (b, d) by layer and reduction, one after the other to save memory; (n, d) for WK."""
     deepest = max(wanted)
     only = rows_read(wanted[deepest], packed) if deepest else None
     outputs = {}

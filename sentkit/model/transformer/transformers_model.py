@@ -18,13 +18,12 @@ from torch import Tensor, nn
 from torch.nn.modules import module as registration
 
 from sentkit.errors import DataError, SentkitError, UsageError
-from sentkit.formats.checkpoints.folders import weight_files
-from sentkit.formats.checkpoints.lora import is_adapter
+from sentkit.formats.checkpoints.folders import is_adapter
 from sentkit.formats.files import read_object
 from sentkit.model.transformer.architecture import DEEPEST, LARGEST, invalid_value
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import Convolution
-from sentkit.model.transformer.weights import add_adapter, aligned, read_tensors, refuse_missing
+from sentkit.model.transformer.weights import aligned, read_weights, refuse_missing
 
 # Largest value of a key that matches a pattern; the first match applies.
 NOT_SIZES = re.compile(r"theta|seed|base|scale")
@@ -58,31 +57,22 @@ def built_from(shapes: Sequence[tuple[int, ...]], source: str) -> Iterator[None]
     """Build models without memory; raise an error if a model is larger than the stored tensors."""
     most_tensors = 2 * len(shapes) + UNSTORED_TENSORS
     most_numbers = 2 * sum(map(prod, shapes)) + UNSTORED_NUMBERS
-    modules = tensors = 0
+    counts = {"modules": 0, "tensors": 0}
     sizes: dict[int, int] = {}  # by tensor id, because a tied tensor has several names
 
-    def check() -> None:
-        if tensors > most_tensors or modules > MODULES_A_TENSOR * most_tensors:
+    def count(module: nn.Module, name: str, added: nn.Module | Tensor | None) -> None:
+        counts["tensors" if isinstance(added, Tensor) else "modules"] += added is not None
+        if isinstance(added, Tensor):
+            sizes[id(added)] = added.numel()
+        if counts["tensors"] > most_tensors or counts["modules"] > MODULES_A_TENSOR * most_tensors:
             problem = f"config.json: the model is larger than the stored weights ({len(shapes)} tensors)"
             raise DataError(problem, source=source)
         if sum(sizes.values()) > most_numbers:
             raise DataError("config.json: the tensors are larger than the stored tensors", source=source)
 
-    def count_tensor(module: nn.Module, name: str, tensor: Tensor | None) -> None:
-        nonlocal tensors
-        if tensor is not None:
-            tensors += 1
-            sizes[id(tensor)] = tensor.numel()
-            check()
-
-    def count_module(module: nn.Module, name: str, inner: nn.Module | None) -> None:
-        nonlocal modules
-        modules += 1
-        check()
-
     hooks = [
-        registration.register_module_parameter_registration_hook(count_tensor),
-        registration.register_module_module_registration_hook(count_module),
+        registration.register_module_parameter_registration_hook(count),
+        registration.register_module_module_registration_hook(count),
     ]
     try:
         with torch.device("meta"):
@@ -156,7 +146,6 @@ def load_transformers_model(folder: Path) -> TransformersModel:
     """Return the encoder of a Hugging Face folder, in float32 and evaluation mode."""
     model, report = load_model(folder, kind_of)
     has_pooler = check_weights(model, report["missing_keys"], str(folder))
-    add_adapter(model, folder)
     unused = {*report["unexpected_keys"]}
     return TransformersModel(
         model.eval(), has_pooler=has_pooler, max_tokens=token_limit(model), unused=unused
@@ -189,7 +178,7 @@ def load_model(folder: Path, kind_of: Callable[[Any], Any]) -> tuple[Any, Any]:
     with transformers_errors(source):
         config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
         refuse(config, source)
-        tensors = read_tensors(weight_files(folder, source))
+        tensors = read_weights(folder, source)
         # transformers gets the tensors, so it reads no files of another size and no adapter.
         with built_from([tuple(tensor.shape) for tensor in tensors.values()], source):
             kind = kind_of(config)
@@ -264,10 +253,7 @@ def refuse(config: Any, source: str) -> None:
 
 
 def check_weights(model: Any, missing: Any, source: str) -> bool:
-    """Return true if the checkpoint has a pooler; raise a DataError if other weights are missing.
-
-    transformers fills missing weights with random values.
-    """
+    """Return true if there is a pooler; refuse other missing weights, which transformers draws at random."""
     refuse_missing(sorted(name for name in missing if not name.startswith("pooler.")), source=source)
     exists = getattr(model, "pooler", None) is not None
     return exists and not any(name.startswith("pooler.") for name in missing)

@@ -5,19 +5,18 @@ An adapter changes a weight to W + scale * B A. The encoder uses only the sum.
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sentkit.arrays import Float32
 from sentkit.errors import DataError, NoInputError
-from sentkit.formats.checkpoints.folders import weight_files
-from sentkit.formats.checkpoints.lora import LoraConfig, is_adapter, read_lora_config
-from sentkit.model.spaces import by, hash_of_weights
-from sentkit.model.transformer.architecture import PREFIXES, Architecture, canonical_names, wanted_shapes
+from sentkit.formats.checkpoints.folders import LoraConfig, is_adapter, read_lora_config, weight_files
+from sentkit.model.reading import by, hash_of_weights
+from sentkit.model.transformer.architecture import Architecture, canonical_names, wanted_shapes
 
 NAMED = 3  # most names in one message
 
@@ -46,42 +45,36 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 def read_pickle(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a `torch.save` file. The option `weights_only` prevents code execution."""
+    problem, advice = "not a checkpoint of plain tensors", "save it as safetensors, which cannot contain code"
     try:
         with warnings.catch_warnings(action="ignore"):  # errors are enough
             content = torch.load(path, weights_only=True, map_location="cpu")
     except OSError:
         raise
     except Exception as error:  # invalid bytes can raise any error in the unpickler
-        raise DataError(
-            "not a checkpoint of plain tensors, or incomplete",
-            source=str(path),
-            advice="save it as safetensors, which cannot contain code",
-        ) from error
-    if not isinstance(content, Mapping) or not content:
-        raise DataError("not a checkpoint: it has no named tensors", source=str(path))
-    if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in content.items()):
-        raise DataError("not a checkpoint: it has other objects than named tensors", source=str(path))
-    for name, tensor in content.items():
-        if not is_plain(tensor):
-            problem = f'"{name:.80}" is sparse, quantized, complex or without values'
-            raise DataError(problem, source=str(path))
+        raise DataError(f"{problem}, or incomplete", source=str(path), advice=advice) from error
+    if (
+        not isinstance(content, Mapping)
+        or not content
+        or not all(isinstance(name, str) and is_plain(value) for name, value in content.items())
+    ):
+        raise DataError(problem, source=str(path), advice=advice)
     return {name: tensor.detach() for name, tensor in content.items()}
 
 
-def is_plain(tensor: Tensor) -> bool:
-    """Return true if all values are stored. An expanded tensor could have any size."""
-    if tensor.layout != torch.strided or tensor.device.type != "cpu":
-        return False
-    if tensor.is_quantized or tensor.is_complex():
-        return False
-    return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
+def is_plain(value: object) -> bool:
+    """Return true for a tensor of stored numbers. An expanded tensor could have any size."""
+    return (
+        isinstance(value, Tensor)
+        and value.layout == torch.strided
+        and value.device.type == "cpu"
+        and not (value.is_quantized or value.is_complex())
+        and value.numel() * value.element_size() <= value.untyped_storage().nbytes()
+    )
 
 
 def aligned(weight: Tensor) -> Tensor:
-    """Return the weight at a multiple of 64 bytes: elsewhere, MKL rounds products with one row differently.
-
-    A weight that is mapped from a file is where the length of the file's header puts it.
-    """
+    """Return the weight at a multiple of 64 bytes: elsewhere, as in mapped files, MKL rounds differently."""
     return weight if weight.data_ptr() % 64 == 0 else weight.clone()
 
 
@@ -145,39 +138,25 @@ HALF = re.compile(r"base_model\.model\.(.+)\.lora_([AB])(?:\.default)?\.weight")
 
 
 def read_weights(folder: Path, name: str) -> dict[str, Tensor]:
-    """Return all tensors of a checkpoint of a packed family, with its adapter added."""
+    """Return all tensors of a checkpoint, with its adapter added."""
     tensors = read_tensors(weight_files(folder, name))
     for module, change in changes(folder):
-        target = next((each for each in names_of(module) if f"{each}.weight" in tensors), None)
-        if target is None:
+        weight_name = weight_of(module, tensors)
+        if weight_name is None:
             raise DataError(f'the adapter changes "{module:.80}", which has no weights', source=str(folder))
-        weight = tensors[f"{target}.weight"]
-        check_shape(module, weight, change.shape, folder)
-        tensors[f"{target}.weight"] = weight.float() + change.matrix()
+        weight = tensors[weight_name]
+        if weight.shape != change.shape or not weight.is_floating_point():
+            shapes = f"{by(change.shape)}, and the weight is {by(tuple(weight.shape))}"
+            raise DataError(f'the adapter\'s "{module:.80}" is {shapes}', source=str(folder))
+        tensors[weight_name] = weight.float() + change.matrix()
     return tensors
 
 
-def add_adapter(model: nn.Module, folder: Path) -> None:
-    """Add the adapter in `folder`, if there is one, to the weights of a transformers model."""
-    modules = dict(model.named_modules())
-    for module, change in changes(folder):
-        target = next((modules[name] for name in (module, module.partition(".")[2]) if name in modules), None)
-        weight = getattr(target, "weight", None)
-        if not isinstance(weight, Tensor) or isinstance(target, nn.Embedding):
-            problem = f'the adapter changes "{module:.80}", and only linear layers can be changed'
-            raise DataError(problem, source=str(folder))
-        # A Conv1D of transformers is a linear layer that stores its weight transposed.
-        turned = not isinstance(target, nn.Linear)
-        check_shape(module, weight, change.shape[::-1] if turned else change.shape, folder)
-        with torch.no_grad():
-            weight.add_(change.matrix().T if turned else change.matrix())
-
-
-def names_of(module: str) -> Iterator[str]:
-    """Yield the possible names of a module in a file, with and without the prefixes of wrappers."""
-    yield module
-    bare = next((module.removeprefix(each) for each in PREFIXES if each and module.startswith(each)), module)
-    yield from (prefix + bare for prefix in PREFIXES)
+def weight_of(module: str, names: Collection[str]) -> str | None:
+    """Return the name of the weight of a module; wrappers and models with a head have longer names."""
+    own = f"{module}.weight"
+    longer = (name for name in names if name.endswith(f".{own}") or own.endswith(f".{name}"))
+    return own if own in names else next(longer, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +165,16 @@ class Change:
 
     a: Tensor  # (rank, inputs)
     b: Tensor  # (outputs, rank)
-    scale: float
+    config: LoraConfig
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return len(self.b), self.a.shape[1]
+        shape = len(self.b), self.a.shape[1]
+        return shape[::-1] if self.config.transposed else shape
 
     def matrix(self) -> Tensor:
-        return self.scale * (self.b @ self.a)
+        matrix = self.config.scale(len(self.a)) * (self.b @ self.a)
+        return matrix.T if self.config.transposed else matrix
 
 
 def changes(folder: Path) -> Iterator[tuple[str, Change]]:
@@ -210,17 +191,7 @@ def changes(folder: Path) -> Iterator[tuple[str, Change]]:
             )
         halves.setdefault(match[1], {})[match[2]] = tensor.float()
     for module, pair in sorted(halves.items()):
-        yield module, change_of(pair, module, config)
-
-
-def change_of(pair: Mapping[str, Tensor], module: str, config: LoraConfig) -> Change:
-    if pair.keys() != {"A", "B"} or pair["A"].shape[0] != pair["B"].shape[1] or not len(pair["A"]):
-        problem = f'lora_A and lora_B of "{module:.80}" do not match'
-        raise DataError(problem, source=str(config.file))
-    return Change(pair["A"], pair["B"], config.scale(len(pair["A"])))
-
-
-def check_shape(module: str, weight: Tensor, change: tuple[int, ...], folder: Path) -> None:
-    if weight.shape != change or not weight.is_floating_point():
-        shapes = f"{by(change)}, and the weight is {by(tuple(weight.shape))}"
-        raise DataError(f'the adapter\'s "{module:.80}" is {shapes}', source=str(folder))
+        if pair.keys() != {"A", "B"} or pair["A"].shape[0] != pair["B"].shape[1] or not len(pair["A"]):
+            problem = f'lora_A and lora_B of "{module:.80}" do not match'
+            raise DataError(problem, source=str(config.file))
+        yield module, Change(pair["A"], pair["B"], config)

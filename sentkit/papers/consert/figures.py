@@ -16,15 +16,15 @@ from sentkit.formats.rows.rows import blocks
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.formats.vectors.sinks import VectorOutput, output_paths
 from sentkit.formats.vectors.store import common_fields
-from sentkit.model.encoding import Encoding
+from sentkit.model.encoding import tokenized_groups
 from sentkit.model.reading import Reading, ReadingOptions, check_partial, plan_reading
-from sentkit.model.text.groups import prepare
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of, words_name
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.model.transformer.packed import Packed, first_tokens
 from sentkit.model.transformer.transformers_model import load_transformers_model
 from sentkit.model.transformer.weights import canonical, fit, read_weights
+from sentkit.model.writing import Encoding
 from sentkit.papers.figure_command import main, merged, rows_of
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.reports import (
@@ -197,7 +197,7 @@ def encode_without(
     else:
         encoder = WithoutTokens(checkpoint, reading, tokens)
     inputs, texts = rows_of([path]), TextParser({})
-    groups = prepare(inputs.blocks(texts), reading.tokenizer, inputs.rejects)
+    groups = tokenized_groups(inputs.blocks(texts), reading.tokenizer, inputs.rejects)
     form = VectorOutput(force=True, replace=True)
     encoding = Encoding(encoder, reading.tokenizer, {}, encoder.budget, form)
     paths = output_paths(output, [each.name for each in reading.readouts], form, force=True)

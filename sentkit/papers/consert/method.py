@@ -1,64 +1,140 @@
 """ConSERT (arXiv 2105.11741): a contrast between two augmented views of each sentence in the batch.
 
 With labelled pairs (premise, hypothesis), it trains a classifier of pairs instead of the contrast or with it.
+
+The host draws one array for each sentence of the whole batch, so that a process can apply the arrays of its
+sentences. A shuffle changes the positions. A cut changes X(0), after the norm and dropout of the embeddings.
+The attention mask does not change: attention and averages still include cut tokens. A window removes tokens.
+
+Axes: b sentences, n tokens, l tokens of one sentence, d the width.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import ClassVar
 
+import numpy as np
 import torch
+from numpy.random import Generator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.device import to_device
+from sentkit.model.transformer.packed import Packed, first_tokens
 from sentkit.model.transformer.readouts import Disturb, widened
 from sentkit.papers.consert import paper
-from sentkit.papers.consert.views import VIEWS, Drawn, View
 from sentkit.training.base import Base
-from sentkit.training.data.batches import Batch, Ids
-from sentkit.training.data.corpus import Corpus, check_labels
+from sentkit.training.data.corpus import Batch, Corpus, Ids, check_labels
 from sentkit.training.data.examples import NLI, Labels, Reads
 from sentkit.training.losses import paired_contrast
-from sentkit.training.method import Draw, Needs, Outputs, PackedMethod, Term, mean_of
+from sentkit.training.method import Draw, Needs, Outputs, PackedMethod, Term, mean_of, share
+from sentkit.training.methods.pairs import pair_features
 
-Block = Callable[[Tensor, Tensor], Tensor]  # two (b, d) -> (b, d)
-
-
-def first(one: Tensor, other: Tensor) -> Tensor:
-    return one
+Drawn = Sequence[np.ndarray]  # the drawn numbers of each sentence
 
 
-def second(one: Tensor, other: Tensor) -> Tensor:
-    return other
+class View:
+    """The base class is the view without a change. A new view overrides `draw` and `apply`."""
+
+    def draw(self, random: Generator, lengths: Sequence[int], width: int, rate: float) -> list[np.ndarray]:
+        """Return one array for each sentence. `lengths` are in tokens; only cuts use `rate`."""
+        return [np.empty(0, dtype=np.int64) for _ in lengths]
+
+    def apply(self, packed: Packed, drawn: Drawn) -> tuple[Packed, Disturb | None]:
+        """Return the changed batch and its `disturb` function, or None if X(0) does not change."""
+        assert len(drawn) == len(packed.lengths), "a draw for other sentences"
+        return packed, None
 
 
-def distance(one: Tensor, other: Tensor) -> Tensor:
-    return (one - other).abs()
+class Shuffle(View):
+    """Permutes the positions of each sentence, including special tokens; the order of its tokens stays."""
+
+    def draw(self, random: Generator, lengths: Sequence[int], width: int, rate: float) -> list[np.ndarray]:
+        return [random.permutation(length) for length in lengths]
+
+    def apply(self, packed: Packed, drawn: Drawn) -> tuple[Packed, Disturb | None]:
+        assert len(drawn) == len(packed.lengths), "a draw for other sentences"
+        rows = np.concatenate(drawn) + np.repeat(first_tokens(packed.lengths), packed.lengths)
+        return replace(packed, positions=packed.positions[packed.to_device(rows)]), None
 
 
-def greater_squared(one: Tensor, other: Tensor) -> Tensor:
-    return torch.maximum(one, other).square()
+@dataclass(frozen=True, slots=True)
+class Cut(View):
+    """Sets a share of X(0) to 0: rows (`tokens`), columns (`features`), or single entries if both are true.
+
+    The paper drops each entry with a probability. Its code drops an exact number, as this class does.
+    """
+
+    tokens: bool = False
+    features: bool = False
+
+    def shape(self, length: int, width: int) -> tuple[int, int]:
+        """Return the number of rows and columns that are cut independently in a sentence."""
+        return length if self.tokens else 1, width if self.features else 1
+
+    def draw(self, random: Generator, lengths: Sequence[int], width: int, rate: float) -> list[np.ndarray]:
+        """Return indexes into the flattened `shape` of each sentence."""
+        counts = [rows * columns for rows, columns in (self.shape(length, width) for length in lengths)]
+        return [random.choice(n, share(rate, n), replace=False, shuffle=False) for n in counts]
+
+    def apply(self, packed: Packed, drawn: Drawn) -> tuple[Packed, Disturb | None]:
+        assert len(drawn) == len(packed.lengths), "a draw for other sentences"
+
+        def disturb(states: Tensor) -> Tensor:  # (n, d) -> (n, d)
+            masks = []
+            for indexes, length in zip(drawn, packed.lengths, strict=True):
+                mask = np.zeros(self.shape(length, states.shape[-1]), dtype=bool)  # (l or 1, d or 1)
+                mask.flat[indexes] = True
+                masks.append(np.broadcast_to(mask, (length, mask.shape[1])))
+            # Unlike a product, a fill keeps the bits of the other entries. Unlike dropout, it does not scale.
+            return states.masked_fill(packed.to_device(np.concatenate(masks)), 0.0)
+
+        return packed, disturb
 
 
-# Features of a pair u, v for the classifier: those of the paper, and those of the released code.
-FEATURES: dict[str, tuple[Block, ...]] = {
-    "uvd": (first, second, distance),
-    "uvdm": (first, second, distance, greater_squared),
+class Window(View):
+    """Keeps a window of consecutive tokens with their positions; it is not in the paper.
+
+    The window has floor(length * (1 - rate)) tokens, and at least one.
+    """
+
+    def draw(self, random: Generator, lengths: Sequence[int], width: int, rate: float) -> list[np.ndarray]:
+        sizes = [max(int((1 - Decimal(str(rate))) * length), 1) for length in lengths]
+        return [
+            random.integers(0, length - size + 1) + np.arange(size)
+            for length, size in zip(lengths, sizes, strict=True)
+        ]
+
+    def apply(self, packed: Packed, drawn: Drawn) -> tuple[Packed, Disturb | None]:
+        assert len(drawn) == len(packed.lengths), "a draw for other sentences"
+        lengths = tuple(map(len, drawn))
+        rows = packed.to_device(np.concatenate(drawn) + np.repeat(first_tokens(packed.lengths), lengths))
+        return replace(packed, ids=packed.ids[rows], positions=packed.positions[rows], lengths=lengths), None
+
+
+VIEWS = {
+    "none": View(),
+    "shuffle": Shuffle(),
+    "token-cutoff": Cut(tokens=True),
+    "feature-cutoff": Cut(features=True),
+    "span-cutoff": Window(),
+    "dropout": Cut(tokens=True, features=True),
 }
 
 
 class ConSERT(PackedMethod):
     Settings: ClassVar = paper.Settings
-    presets: ClassVar = paper.PRESETS
     needs: ClassVar = Needs(packed="first states that a view may change")
 
     def __init__(self, body: Bert, settings: paper.Settings) -> None:
         super().__init__(body, settings)
         self.classifier: nn.Linear | None = None
         if settings.mode != "unsup":
-            self.classifier = nn.Linear(len(FEATURES[settings.pair_features]) * body.width, len(NLI))
+            blocks = len(settings.pair_features)  # a letter for each: u, v, |u - v| and max(u, v)^2
+            self.classifier = nn.Linear(blocks * body.width, len(NLI))
 
     @classmethod
     def reads(cls, base: Base, settings: paper.Settings) -> Reads:
@@ -124,8 +200,10 @@ class ConSERT(PackedMethod):
 
     def classified(self, outputs: Outputs, batch: Batch) -> Outputs:
         assert self.classifier is not None, "mode unsup has no classifier"
-        blocks = FEATURES[self.settings.pair_features]
-        features = torch.cat([block(outputs["a0"], outputs["a1"]) for block in blocks], 1)
+        one, other = outputs["a0"], outputs["a1"]
+        features = pair_features(one, other)
+        if "m" in self.settings.pair_features:  # of the released code
+            features = torch.cat([features, torch.maximum(one, other).square()], 1)
         assert batch.targets is not None, "pairs without labels"
         labels = to_device(batch.targets, self.device).long()
         return {"logits": self.classifier(features), "labels": labels}

@@ -1,10 +1,20 @@
 """ConSERT: settings, presets and citation."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from sentkit.errors import UsageError
-from sentkit.training.recipe import Listing, Paper, Presets, Recipe
-from sentkit.training.settings import ours, paper, readout, refuse_idle, released
+from sentkit.training.settings import (
+    Listing,
+    Paper,
+    Presets,
+    Recipe,
+    ours,
+    paper,
+    readout,
+    refuse_idle,
+    released,
+)
 
 VIEWS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "span-cutoff", "dropout")
 FEATURES = ("uvd", "uvdm")  # features of a pair for the classifier: of the paper, and of the released code
@@ -22,9 +32,36 @@ RATES = {  # view -> settings of this view
     "dropout": ("view_dropout_rate",),
 }
 
+# The presets follow the released scripts. Only one of these scripts disables the encoder's dropout.
+RELEASED = {"optimizer": "adamw-bert"}
+WITH_DROPOUT = RELEASED | {"dropout": None}
+LABELLED = WITH_DROPOUT | {"view_a": "none", "lr": 2e-5, "epochs": 1, "patience": 0, "pair_features": "uvdm"}
+SUP = LABELLED | {"mode": "sup"}
+JOINT = LABELLED | {"mode": "joint", "view_b": "token-cutoff", "token_cutoff_rate": 0.1}
+AFTER_SUP = WITH_DROPOUT | {"view_a": "none", "view_b": "feature-cutoff", "feature_cutoff_rate": 0.1}
+AFTER_JOINT = WITH_DROPOUT | {"view_a": "none"}
+AS_WRITTEN = {"alpha": 0.15, "pair_features": "uvd"}  # the formulas as printed in the paper
+PRESETS: Presets = {
+    "unsup-base": RELEASED,
+    "unsup-large": WITH_DROPOUT | {"view_a": "none", "epochs": 25, "eval_every": 100},
+    "unsup-base-tuned": RELEASED | {"lr": 2e-5, "temperature": 0.05},  # later advice of the authors
+    "sup-base": SUP,
+    "sup-large": SUP,
+    "joint-base": JOINT,
+    "joint-large": JOINT | {"max_length": 40},
+    "joint-base-paper": JOINT | AS_WRITTEN,
+    "joint-large-paper": JOINT | {"max_length": 40} | AS_WRITTEN,
+    # The base of these presets is a checkpoint trained with sup or joint.
+    "sup-unsup-base": AFTER_SUP | {"epochs": 25},
+    "sup-unsup-large": AFTER_SUP | {"epochs": 10},
+    "joint-unsup-base": AFTER_JOINT | {"epochs": 25},
+    "joint-unsup-large": AFTER_JOINT | {"epochs": 10, "max_length": 40},
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Recipe):
+    presets: ClassVar = PRESETS
     mode: str = paper(
         "unsup", "unsup: contrast two views; sup: classify pairs; joint: both", choices=tuple(IDLE)
     )
@@ -88,32 +125,6 @@ class Settings(Recipe):
         return {"a": self.view_a} if self.mode == "sup" else {"a": self.view_a, "b": self.view_b}
 
 
-# The presets follow the released scripts. Only one of these scripts disables the encoder's dropout.
-RELEASED = {"optimizer": "adamw-bert"}
-WITH_DROPOUT = RELEASED | {"dropout": None}
-LABELLED = WITH_DROPOUT | {"view_a": "none", "lr": 2e-5, "epochs": 1, "patience": 0, "pair_features": "uvdm"}
-SUP = LABELLED | {"mode": "sup"}
-JOINT = LABELLED | {"mode": "joint", "view_b": "token-cutoff", "token_cutoff_rate": 0.1}
-AFTER_SUP = WITH_DROPOUT | {"view_a": "none", "view_b": "feature-cutoff", "feature_cutoff_rate": 0.1}
-AFTER_JOINT = WITH_DROPOUT | {"view_a": "none"}
-AS_WRITTEN = {"alpha": 0.15, "pair_features": "uvd"}  # the formulas as printed in the paper
-PRESETS: Presets = {
-    "unsup-base": RELEASED,
-    "unsup-large": WITH_DROPOUT | {"view_a": "none", "epochs": 25, "eval_every": 100},
-    "unsup-base-tuned": RELEASED | {"lr": 2e-5, "temperature": 0.05},  # later advice of the authors
-    "sup-base": SUP,
-    "sup-large": SUP,
-    "joint-base": JOINT,
-    "joint-large": JOINT | {"max_length": 40},
-    "joint-base-paper": JOINT | AS_WRITTEN,
-    "joint-large-paper": JOINT | {"max_length": 40} | AS_WRITTEN,
-    # The base of these presets is a checkpoint trained with sup or joint.
-    "sup-unsup-base": AFTER_SUP | {"epochs": 25},
-    "sup-unsup-large": AFTER_SUP | {"epochs": 10},
-    "joint-unsup-base": AFTER_JOINT | {"epochs": 25},
-    "joint-unsup-large": AFTER_JOINT | {"epochs": 10, "max_length": 40},
-}
-
 PAPER = Paper(
     "consert",
     "ConSERT",
@@ -126,7 +137,6 @@ PAPER = Paper(
             "The adversarial view draws the dropout of the embeddings again. The released code changes the "
             "states of the first view. Without dropout, which is the default, both are equal.",
             settings=Settings,
-            presets=PRESETS,
         )
     },
 )

@@ -1,6 +1,7 @@
 """Figures of DefSent+: `python -m sentkit.papers.defsent.figures axes ENTRIES`; also `correlations`."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -9,9 +10,9 @@ from sentkit.errors import DataError
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.papers.figure_command import main, rows_of
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
-from sentkit.plots.reports import Sample, titles
-from sentkit.transforms.ica import IcaOptions, ica
-from sentkit.transforms.kinds import KINDS, FitOptions, moments_of
+from sentkit.plots.reports import titles
+from sentkit.plots.vectors import sampled
+from sentkit.transforms.kinds import KINDS, FitOptions, IcaOptions, ica, moments_of
 
 MOST = 2000  # rows
 ITERATIONS = 200  # of ICA
@@ -83,14 +84,13 @@ def read_vectors(path: str) -> tuple[Float32, Sequence[int]]:
             block.rows.refuse_all("this row has several vectors; expected rows with one vector")
         return block
 
-    sample: Sample[tuple[int, Float32]] = Sample(MOST, seed=0)
-    for block in reader.blocks_of(path, check):
-        for item in zip(block.rows.numbers, block.vectors[:, 0], strict=True):
-            sample.add(item)
-    vectors = np.array([vector for _, vector in sample.items])
+    blocks = reader.blocks_of(path, check)
+    items = (zip(each.rows.numbers, each.vectors[:, 0], strict=True) for each in blocks)
+    rows, _ = sampled(chain.from_iterable(items), MOST, seed=0)
+    vectors = np.array([vector for _, vector in rows])
     if len(vectors) < 3 or vectors.shape[1] < 2 or (vectors == vectors[0]).all():
         raise DataError("expected 3 or more vectors of 2 or more numbers, which differ", source=path)
-    return vectors, [number for number, _ in sample.items]
+    return vectors, [number for number, _ in rows]
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.readouts import widened
 from sentkit.papers.defsent import paper
 from sentkit.training.base import Base
-from sentkit.training.data.batches import Batch
+from sentkit.training.data.corpus import Batch
 from sentkit.training.data.examples import Reads
 from sentkit.training.method import Needs, Outputs, PackedMethod, Term, embedding_modules, mean_of
 from sentkit.training.methods.mlm import own_head
@@ -49,7 +49,6 @@ class Words:
 
 class DefSent(PackedMethod):
     Settings: ClassVar = paper.Settings
-    presets: ClassVar = paper.PRESETS
     needs: ClassVar = Needs(packed="a language model head", row_wise=True, constant=("head.",))
 
     def __init__(self, body: Bert, settings: paper.Settings, head: LanguageHead) -> None:

@@ -1,14 +1,17 @@
 """DefSent and DefSent+: settings, presets and citations."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.training.recipe import Listing, Paper, Presets, Recipe
 from sentkit.training.settings import (
     AS_BASE,
+    Listing,
     Note,
+    Paper,
+    Presets,
+    Recipe,
     chosen_readout,
     ours,
     paper,
@@ -30,22 +33,6 @@ def by_step(name: str, rates: tuple[float, ...], **more: Any) -> dict[str, dict[
     return {name + step: {"lr": rate, **more} for step, rate in zip(STEPS, rates, strict=False)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings(Recipe):
-    readout: str = readout("cls", choices=("base", "cls", "mean", "max"))
-    part: float = paper(
-        0.8, "share of the words to learn from, chosen by a hash of the word", above=0, most=1
-    )
-    batch: int = paper(16)
-    lr: float = paper(5.657e-6)
-    schedule: str = paper("warmup-constant")
-    warmup: float = paper(0.1)
-    optimizer: str = released("adam")
-    clip: float = released(0.0)
-    max_length: int = ours(128)
-    eval_every: int | None = ours(0)
-
-
 PRESETS: Presets = {
     "bert-base-cls": {},
     "bert-base-mean": {"readout": "mean", "lr": 1.131e-5},
@@ -62,14 +49,50 @@ PRESETS: Presets = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settings(Recipe):
+    presets: ClassVar = PRESETS
+    readout: str = readout("cls", choices=("base", "cls", "mean", "max"))
+    part: float = paper(
+        0.8, "share of the words to learn from, chosen by a hash of the word", above=0, most=1
+    )
+    batch: int = paper(16)
+    lr: float = paper(5.657e-6)
+    schedule: str = paper("warmup-constant")
+    warmup: float = paper(0.1)
+    optimizer: str = released("adam")
+    clip: float = released(0.0)
+    max_length: int = ours(128)
+    eval_every: int | None = ours(0)
+
+
 def base_or(choices: tuple[str, ...], meaning: str) -> Any:
     """Declare a setting with the base's readout as default, or the first choice for another readout."""
     note = Note("our choice", meaning, choices=(AS_BASE, *choices))
     return field(default=AS_BASE, metadata={"note": note, "of_base": choices})
 
 
+PLUS_PRESETS: Presets = {
+    **by_step("bert-base", (5e-5, 4e-5, 3e-5, 3e-5), pooling="cls"),
+    **by_step("bert-large", (4e-5, 4e-5, 3e-5, 3e-5), pooling="cls"),
+    **by_step("roberta-base", (3e-5, 2e-5, 1e-5, 1e-5), pooling="mean"),
+    **by_step("roberta-large", (3e-5, 2e-5, 1e-5, 1e-5), pooling="mean"),
+    **by_step("simcse-bert-base", (3e-5,), pooling="cls"),
+    **by_step("simcse-bert-large", (1e-5,), pooling="cls"),
+    **by_step("simcse-roberta-base", (1e-5,), pooling="mean", projection_from=ROBERTA_BASE),
+    **by_step("simcse-roberta-large", (3e-5, 2e-5), pooling="mean", projection_from=ROBERTA_LARGE),
+    # One of the two starts of RoBERTa-large, whose name the table lost, trains [CLS] in its first step.
+    "simcse-roberta-large": {"lr": 3e-5, "pooling": "cls", "projection_from": ROBERTA_LARGE},
+    **by_step("sncse-bert-base", (2e-5,), pooling="cls"),
+    **by_step("sncse-bert-large", (1e-5,), pooling="cls"),
+    **by_step("sncse-roberta-base", (2e-6,), pooling="mean", projection_from=ROBERTA_BASE),
+    **by_step("sncse-roberta-large", (1e-6, 1e-6), pooling="mean", projection_from=ROBERTA_LARGE),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlusSettings(Recipe):
+    presets: ClassVar = PLUS_PRESETS
     readout: str = readout("mean,cls,prompt")  # --dev selects one; the first is evaluated during training
     pooling: str = base_or(
         POOLINGS, "input of the pooler; base: as the base declares, else cls as in the paper for BERT"
@@ -110,23 +133,6 @@ def readouts_of(settings: PlusSettings) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in chosen_readout(settings).split(",")))
 
 
-PLUS_PRESETS: Presets = {
-    **by_step("bert-base", (5e-5, 4e-5, 3e-5, 3e-5), pooling="cls"),
-    **by_step("bert-large", (4e-5, 4e-5, 3e-5, 3e-5), pooling="cls"),
-    **by_step("roberta-base", (3e-5, 2e-5, 1e-5, 1e-5), pooling="mean"),
-    **by_step("roberta-large", (3e-5, 2e-5, 1e-5, 1e-5), pooling="mean"),
-    **by_step("simcse-bert-base", (3e-5,), pooling="cls"),
-    **by_step("simcse-bert-large", (1e-5,), pooling="cls"),
-    **by_step("simcse-roberta-base", (1e-5,), pooling="mean", projection_from=ROBERTA_BASE),
-    **by_step("simcse-roberta-large", (3e-5, 2e-5), pooling="mean", projection_from=ROBERTA_LARGE),
-    # One of the two starts of RoBERTa-large, whose name the table lost, trains [CLS] in its first step.
-    "simcse-roberta-large": {"lr": 3e-5, "pooling": "cls", "projection_from": ROBERTA_LARGE},
-    **by_step("sncse-bert-base", (2e-5,), pooling="cls"),
-    **by_step("sncse-bert-large", (1e-5,), pooling="cls"),
-    **by_step("sncse-roberta-base", (2e-6,), pooling="mean", projection_from=ROBERTA_BASE),
-    **by_step("sncse-roberta-large", (1e-6, 1e-6), pooling="mean", projection_from=ROBERTA_LARGE),
-}
-
 PAPER = Paper(
     "defsent-plus",
     "DefSent+",
@@ -137,14 +143,12 @@ PAPER = Paper(
             "sentkit.papers.defsent.method:DefSent",
             "2105.04339",
             settings=Settings,
-            presets=PRESETS,
         ),
         "defsent-plus": Listing(
             "predict the entry's vector from its definition",
             "sentkit.papers.defsent.plus:DefSentPlus",
             "2405.16153",
             settings=PlusSettings,
-            presets=PLUS_PRESETS,
         ),
     },
 )

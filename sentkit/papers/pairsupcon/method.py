@@ -11,26 +11,28 @@ from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.readouts import widened
 from sentkit.papers.pairsupcon import paper
 from sentkit.training.base import Base, Body
-from sentkit.training.data.batches import Batch
-from sentkit.training.data.corpus import Corpus, check_labels
+from sentkit.training.data.corpus import Batch, Corpus, check_labels
 from sentkit.training.data.examples import Labels, Reads
 from sentkit.training.loop.optimizers import NamedGroup
 from sentkit.training.losses import entailment_contrast
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of, trained
-from sentkit.training.methods.sbert import pair_features
+from sentkit.training.methods.pairs import pair_features
 
 RELATIONS = Labels({"entailment": 1, "contradiction": 0, "neutral": None})
 
 
 class PairSupCon(Method):
     Settings: ClassVar = paper.Settings
-    presets: ClassVar = paper.PRESETS
     needs: ClassVar = Needs(static=True)
 
     def __init__(self, body: Body, settings: paper.Settings) -> None:
         super().__init__(body, settings)
         contrasts, tells = settings.objective != "cls", settings.objective != "id"
-        self.contrast = contrast_head(body.width, settings.head_width) if contrasts else None
+        self.contrast: nn.Sequential | None = None
+        if contrasts:  # the loss normalizes its outputs
+            first = nn.Linear(body.width, body.width, bias=False)
+            last = nn.Linear(body.width, settings.head_width, bias=False)
+            self.contrast = nn.Sequential(first, nn.ReLU(), last)
         self.relation = nn.Linear(3 * body.width, 2, bias=False) if tells else None
 
     @classmethod
@@ -83,8 +85,3 @@ class PairSupCon(Method):
             {"params": list(trained(self, "body.")), "lr": rate},
             {"params": heads, "lr": rate * self.settings.head_lr_factor},
         ]
-
-
-def contrast_head(width: int, to: int) -> nn.Sequential:
-    """Return a head without biases. The loss normalizes its outputs."""
-    return nn.Sequential(nn.Linear(width, width, bias=False), nn.ReLU(), nn.Linear(width, to, bias=False))

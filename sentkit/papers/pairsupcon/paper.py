@@ -1,16 +1,25 @@
 """PairSupCon: settings, presets and citation."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from sentkit.training.recipe import Listing, Paper, Presets, Recipe
-from sentkit.training.settings import paper, readout, refuse_idle, released
+from sentkit.training.settings import Listing, Paper, Presets, Recipe, paper, readout, refuse_idle, released
 
 OF_ALPHA = ("hard_negative_form", "detach_alpha")
 OF_CONTRAST = ("beta", "temperature", "hard_negatives", *OF_ALPHA, "id_average", "head_width")
 
+PRESETS: Presets = {
+    "paper": {},
+    "cls": {"objective": "cls"},
+    "id": {"objective": "id"},
+    "id-plain": {"objective": "id", "hard_negatives": False},
+    "plain": {"hard_negatives": False},
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Recipe):
+    presets: ClassVar = PRESETS
     objective: str = paper(
         "both", "cls: classify pairs; id: contrast partners", choices=("both", "id", "cls")
     )
@@ -21,8 +30,9 @@ class Settings(Recipe):
         "code",
         "code: alpha multiplies the exponential; exponent: alpha multiplies the cosine",
         choices=("code", "exponent"),
+        needs="hard_negatives",
     )
-    detach_alpha: bool = released(False, "no gradient through alpha")
+    detach_alpha: bool = released(False, "no gradient through alpha", needs="hard_negatives")
     id_average: str = released(
         "anchors",
         "anchors: mean over both sides of each entailment; pairs, as in the formula: twice that",
@@ -47,17 +57,7 @@ class Settings(Recipe):
         super().__post_init__()
         if self.objective == "cls":
             refuse_idle(self, OF_CONTRAST, "objective=cls")
-        if not self.hard_negatives:
-            refuse_idle(self, OF_ALPHA, "hard_negatives=off")
 
-
-PRESETS: Presets = {
-    "paper": {},
-    "cls": {"objective": "cls"},
-    "id": {"objective": "id"},
-    "id-plain": {"objective": "id", "hard_negatives": False},
-    "plain": {"hard_negatives": False},
-}
 
 PAPER = Paper(
     "pairsupcon",
@@ -69,7 +69,6 @@ PAPER = Paper(
             "sentkit.papers.pairsupcon.method:PairSupCon",
             "2109.05424",
             settings=Settings,
-            presets=PRESETS,
         )
     },
 )

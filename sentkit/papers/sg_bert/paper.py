@@ -2,19 +2,45 @@
 
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 from sentkit.errors import UsageError
-from sentkit.training.recipe import Listing, Paper, Presets, Recipe
-from sentkit.training.settings import ours, paper, readout, refuse_idle, released
+from sentkit.training.settings import (
+    Listing,
+    Paper,
+    Presets,
+    Recipe,
+    ours,
+    paper,
+    readout,
+    refuse_idle,
+    released,
+)
 
 OBJECTIVES = ("base", "opt1", "opt2", "opt3")
 SAMPLERS = ("uniform", "upper", "lower")
 OF_GUIDE = ("guide", "guide_pool", "guide_layers", "guide_dropout", "layer_sampler")
 LAYERS = re.compile(r"(\d{1,4})(\.\.(\d{1,4})?)?")
 
+RELEASED = {
+    "guide_pool": "mean",
+    "guide_dropout": True,  # the released trainer also sets the guide to training mode
+    "early_stop": "cumulative",
+    "final": "last",
+}
+PRESETS: Presets = {
+    "paper": {},
+    "released": RELEASED,
+    "released-opt2": RELEASED | {"objective": "opt2", "compat_opt2_slice": True},
+    "bt": {"objective": "base", "second_text": "tuned"},  # baseline with back-translation
+    "bt-sg-opt": {"second_text": "guide"},
+    "senteval": {"guide_pool": "mean", "guide_layers": "4.."},  # the paper omits "several" layers
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Recipe):
+    presets: ClassVar = PRESETS
     objective: str = paper(
         "opt3", "form of the loss; base: one layer, in both directions", choices=OBJECTIVES
     )
@@ -80,22 +106,6 @@ class Settings(Recipe):
             refuse_idle(self, ("compat_opt2_slice",), f"objective={self.objective}")
 
 
-RELEASED = {
-    "guide_pool": "mean",
-    "guide_dropout": True,  # the released trainer also sets the guide to training mode
-    "early_stop": "cumulative",
-    "final": "last",
-}
-PRESETS: Presets = {
-    "paper": {},
-    "released": RELEASED,
-    "released-opt2": RELEASED | {"objective": "opt2", "compat_opt2_slice": True},
-    "bt": {"objective": "base", "second_text": "tuned"},  # baseline with back-translation
-    "bt-sg-opt": {"second_text": "guide"},
-    "senteval": {"guide_pool": "mean", "guide_layers": "4.."},  # the paper omits "several" layers
-}
-
-
 def layer_bounds(text: str) -> tuple[int, int | None]:
     """Parse `all`, `4..`, `4..12` or `12` to the first and last layer; None means the encoder's last."""
     match = LAYERS.fullmatch("0.." if text == "all" else text)
@@ -119,7 +129,6 @@ PAPER = Paper(
             "sentkit.papers.sg_bert.method:SelfGuided",
             "2106.07345",
             settings=Settings,
-            presets=PRESETS,
         )
     },
 )

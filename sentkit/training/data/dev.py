@@ -1,30 +1,38 @@
-"""The score of the encoder on --dev, x 100: Spearman's correlation, MRR@10 or the accuracy of triplets."""
+"""The score on --dev and --test, x 100.
+
+That of an encoder is Spearman's correlation, MRR@10 or the accuracy of triplets; that of a classifier is one
+of labelled rows.
+"""
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sentkit.arrays import Float64, Indices
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.kinds import PAIR, POSITIVE, TRIPLET
+from sentkit.formats.rows.kinds import PAIR, POSITIVE, SENTENCE, TRIPLET
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.retrieval import accuracy_of_triplets, mrr_of_pairs
+from sentkit.metrics.seen import EXCLUDED, PairTexts, Sightings
 from sentkit.metrics.similarity import SIMILARITIES
-from sentkit.metrics.sts.correlation import spearman
-from sentkit.metrics.sts.seen import EXCLUDED, PairTexts, Sightings
+from sentkit.metrics.statistics import bootstrap, class_scores, number_scores, spearman
 from sentkit.model.encoding import BUDGETS, batches
 from sentkit.model.text.tokens import PromptTokenizer, Tokens
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import apply_readouts
-from sentkit.training.data.examples import SAID_OF_PAIRS, Example, ExampleParser, Reads, Scores
+from sentkit.training.data.corpus import Batch, Corpus, Ids
+from sentkit.training.data.examples import SAID_OF_PAIRS, Classes, Example, ExampleParser, Reads, Scores
 from sentkit.training.method import Method, dev_vectors, evaluating, using
 
 SPEARMAN, MRR, ACCURACY = "Spearman", "MRR@10", "accuracy of triplets"
@@ -85,16 +93,30 @@ class Dev:
         tokens = self.declared if declared.reduction == "token" else self.tokens
         return self._score(method, tokens, reader_of(method, declared), poll)
 
+    def interval(self, method: Method, readout: str | None, poll: Callable[[], None]) -> list[float]:
+        """Return the 95 % interval of the score with the readout for --dev, or with another readout."""
+        parsed = parse_readout(readout or method.dev_readout(method.settings))
+        reader = reader_of(method, parsed) if readout else partial(dev_vectors, method)
+        values = self._values(method, self._tokens(parsed), reader, poll)
+        found = bootstrap(lambda rows: {"": self._statistic(values, rows)}, len(values))
+        return found[""]
+
     def _tokens(self, readout: Readout) -> Sequence[Tokens]:
         return self.templated if readout.reduction == "token" else self.tokens
 
     def _score(
         self, method: Method, tokens: Sequence[Tokens], reader: Reader, poll: Callable[[], None]
     ) -> float:
+        return self._statistic(self._values(method, tokens, reader, poll), slice(None))
+
+    def _values(
+        self, method: Method, tokens: Sequence[Tokens], reader: Reader, poll: Callable[[], None]
+    ) -> Float64:
+        """Return the similarity or the score of each row, (n,)."""
         with evaluating(method):
             vectors = vectors_of(tokens, method.device, reader, poll)
         if not np.isfinite(vectors).all():
-            return float("nan")
+            return np.full(len(self.rows), np.nan)
         if self.metric == ACCURACY:
             return accuracy_of_triplets(*np.split(vectors, 3))
         left, right = np.split(vectors, 2)
@@ -102,7 +124,12 @@ class Dev:
             return mrr_of_pairs(
                 left, right, *(np.array(side) for side in (self.texts.left, self.texts.right))
             )
-        return 100.0 * spearman(SIMILARITIES["cosine"](left, right), self.gold)
+        return SIMILARITIES["cosine"](left, right)
+
+    def _statistic(self, values: Float64, rows: Indices | slice) -> float:
+        if self.metric == SPEARMAN:
+            return 100.0 * spearman(values[rows], self.gold[rows])
+        return float(values[rows].mean())
 
 
 def nan_lowest(score: float) -> float:
@@ -141,7 +168,8 @@ def read_dev(
     `prompts` are those by side.
     """
     (path,) = inputs.paths
-    parser = DevParser(common_fields(inputs), prompts or {})
+    reads, sides = Reads((PAIR, TRIPLET, POSITIVE)), prompts or {}
+    parser = DevParser("--dev", reads, common_fields(inputs), sides, sides)
     examples = [each for block in inputs.blocks(parser.rows) for (each,) in block.texts if each is not None]
     gold = np.array([example.target for example in examples if example.target is not None], np.float64)
     if parser.metric == SPEARMAN and len(gold) < 2:
@@ -160,43 +188,26 @@ def read_dev(
     )
     rows = [example.row for example in examples]
     tokens = tokens_of(examples, tokenizer, parser.prompts)
-    return Dev(tokens, gold, of_template, of_declared, texts, rows, parser.metric, parser.sides)
+    sides_of_rows = parser.kind.sides if parser.kind else ()
+    return Dev(tokens, gold, of_template, of_declared, texts, rows, parser.metric, sides_of_rows)
 
 
-class DevParser:
+class DevParser(ExampleParser):
     """Converts rows to examples. The first row determines whether they are pairs with scores."""
 
-    def __init__(self, fields: Mapping[str, str], by_side: Mapping[str, str]) -> None:
-        self.fields, self.by_side, self.metric = fields, by_side, SPEARMAN
-        self.parser: ExampleParser | None = None
-
-    @property
-    def prompts(self) -> Sequence[str]:
-        return self.parser.prompts if self.parser else ()
-
-    @property
-    def sides(self) -> Sequence[str]:
-        return self.parser.kind.sides if self.parser and self.parser.kind else ()
-
-    def parser_of(self, reads: Reads) -> ExampleParser:
-        return ExampleParser("--dev", reads, self.fields, self.by_side, self.by_side)
-
-    def rows(self, row: Row) -> tuple[Row, tuple[Example | None]]:
-        """The example as the text of a row, for `Inputs.blocks`."""
-        return row, (self(row),)
+    metric = SPEARMAN
+    begun = False
 
     def __call__(self, row: Row) -> Example | None:
-        if self.parser is None:
-            related = {self.fields.get(name, name) for name in SAID_OF_PAIRS} & row.values.keys()
-            scored = Reads((PAIR,), "score", Scores())
-            self.parser = self.parser_of(Reads((PAIR, TRIPLET, POSITIVE)))
-            example = self.parser(row)
-            if self.parser.kind is PAIR and related:  # pairs with labels are not all positives
-                self.parser = self.parser_of(scored)
-            else:
-                self.metric = ACCURACY if self.parser.kind is TRIPLET else MRR
-                return example
-        return self.parser(row)
+        if self.begun:
+            return super().__call__(row)
+        related = {self.fields.get(name, name) for name in SAID_OF_PAIRS} & row.values.keys()
+        example, self.begun = super().__call__(row), True
+        if self.kind is PAIR and related:  # pairs with labels are not all positives
+            self.reads, self.kind = Reads((PAIR,), "score", Scores()), None
+            return super().__call__(row)
+        self.metric = ACCURACY if self.kind is TRIPLET else MRR
+        return example
 
 
 def tokens_of(
@@ -210,3 +221,94 @@ def tokens_of(
         if each.problem:
             raise examples[place % len(examples)].row.error(each.problem)
     return tokens
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledRows:
+    """Rows with labels or scores. `Dev` has the same interface for pairs with scores."""
+
+    texts: tuple[Sequence[Ids], ...]
+    gold: NDArray[np.float64]
+    metric: str
+
+    def __len__(self) -> int:
+        return len(self.gold)
+
+    @property
+    def digest(self) -> str:
+        hash = hashlib.blake2b(self.gold.tobytes(), digest_size=16)
+        for text in (text for column in self.texts for text in column):
+            hash.update(len(text).to_bytes(4, "little") + text.tobytes())
+        return hash.hexdigest()
+
+    def seen_in(self, corpus: Corpus) -> int:
+        """Return the number of rows with the same tokens as a training row. Labels are not compared."""
+        own = Counter(tuple(text.tobytes() for text in row) for row in zip(*self.texts, strict=True))
+        columns = range(corpus.columns)
+        trained = (
+            tuple(corpus.text(row, column).tobytes() for column in columns) for row in range(len(corpus))
+        )
+        return sum(own.pop(row, 0) for row in trained)
+
+    def score(self, method: Method, poll: Callable[[], None]) -> float:
+        """Return the chosen metric. NaN if undefined."""
+        return self.measures(method, poll)[self.metric]
+
+    def measures(self, method: Method, poll: Callable[[], None]) -> dict[str, float]:
+        """Return each metric by name."""
+        return self.measures_of(self.logits(method, poll), slice(None))
+
+    def intervals(self, method: Method, poll: Callable[[], None]) -> dict[str, list[float]]:
+        """Return the 95 % interval of each metric."""
+        logits = self.logits(method, poll)
+        return bootstrap(lambda rows: self.measures_of(logits, rows), len(self))
+
+    def interval(self, method: Method, readout: str | None, poll: Callable[[], None]) -> list[float]:
+        return self.intervals(method, poll)[self.metric]
+
+    def measures_of(self, logits: NDArray[np.float32], rows: Indices | slice) -> dict[str, float]:
+        if logits.shape[1] == 1:
+            scores = number_scores(logits[rows, 0], self.gold[rows])
+        else:
+            truth = self.gold[rows].astype(np.intp)
+            scores = class_scores(logits[rows].argmax(1), truth, logits.shape[1])
+        return {name: 100.0 * value for name, value in scores.items()}
+
+    def logits(self, method: Method, poll: Callable[[], None]) -> NDArray[np.float32]:
+        """Return the outputs of the method in evaluation mode, (n, k)."""
+        parts, order = [], list[int]()
+        lengths = np.array([sum(map(len, own)) for own in zip(*self.texts, strict=True)])
+        with evaluating(method):
+            for places in batches(lengths, BUDGETS[method.device.type]):
+                poll()
+                batch = Batch(tuple([column[place] for place in places] for column in self.texts))
+                parts.append(method.encode(batch)["logits"].float().cpu().numpy())
+                order += places.tolist()
+        return np.concatenate(parts)[np.argsort(order)]
+
+
+def read_labelled(flag: str, inputs: Inputs, reads: Reads, corpus: Corpus, metric: str) -> LabelledRows:
+    """Read the rows of one file, of the kind of the training rows and with their labels."""
+    (path,) = inputs.paths
+    numbers = {label: number for number, label in enumerate(corpus.labels)}
+    target = Classes(numbers, fixed=True) if numbers else reads.target
+    kinds = (PAIR if corpus.columns == 2 else SENTENCE,)
+    parser = ExampleParser(flag, replace(reads, kinds=kinds, target=target), common_fields(inputs))
+    examples = [each for block in inputs.blocks(parser.rows) for (each,) in block.texts if each is not None]
+    if not examples:
+        raise DataError("no rows to evaluate", source=path)
+    gold = np.array([example.target for example in examples], np.float64)
+    if not numbers and len(set(gold)) < 2:
+        problem = f'"score" is the same in all {len(gold)} rows: the correlation is undefined'
+        raise DataError(problem, source=path)
+    return LabelledRows(columns_of(examples, parser.reads, inputs), gold, metric)
+
+
+def columns_of(examples: Sequence[Example], reads: Reads, inputs: Inputs) -> tuple[list[Ids], ...]:
+    assert reads.tokenize is not None, "a method that classifies tokenizes its rows"
+    columns = reads.tokenize([example.texts for example in examples])
+    for example, *own in zip(examples, *columns, strict=True):
+        problem = next((each.problem for each in own if each.problem), None)
+        if problem:
+            raise example.row.error(problem)
+    return tuple([np.array(each.ids, np.int32) for each in column] for column in columns)

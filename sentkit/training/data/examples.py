@@ -51,6 +51,9 @@ class Classes:
     why: str = ""  # no row is omitted
 
     def __call__(self, row: Row, name: str) -> float | None:
+        if name not in row.values and "score" in row.values and not self.fixed:
+            advice = 'for the field "score": --set objective=regression'
+            raise row.error(f'"{name}" is missing', advice=advice)
         label = class_of(row, name)
         if self.fixed and label not in self.numbers:
             known = ", ".join(f'"{word}"' for word in list(self.numbers)[:8])
@@ -153,7 +156,9 @@ class ExampleParser:
         target = None if read is None or field is None else read(row, self._theirs(field))
         if self.kind is None:  # a rejected row determines nothing
             self.prompts = prompts_of_sides(kind, self.by_side, self.others)
-            self.kind, self.unread = kind, self._unread_of(row, kind)
+            self.kind = kind
+            if kind is PAIR and self.reads.target_field is None:
+                self.unread = tuple(name for name in map(self._theirs, SAID_OF_PAIRS) if name in row.values)
         if read is None or field is None:
             return Example(row, texts, None)
         return None if target is None else Example(row, texts, target)
@@ -179,7 +184,12 @@ class ExampleParser:
         for kind in meant:
             if all(self._theirs(name) in row.values for name in kind.texts):
                 return kind
-        wants = ", or ".join(self._quoted_texts(kind) for kind in meant)
+
+        def quoted(name: str) -> str:
+            own = self._theirs(name)
+            return f'"{name}"' if own == name else f'"{name}" (here "{own}")'
+
+        wants = ", or ".join(listed([quoted(name) for name in kind.texts]) for kind in meant)
         has = listed([f'"{name}"' for name in list(row.values)[:8]]) or "nothing"
         missing = next(name for name in meant[0].texts if self._theirs(name) not in row.values)
         advice = f"name the field, for example --field {missing}=title"
@@ -193,19 +203,6 @@ class ExampleParser:
                 f"to train on the texts of pairs: {{ {texts}; }} | sentkit train {quote(self.method)} ..."
             )
         raise row.error(f"{self.method} needs {wants}; this row has {has}", advice=advice)
-
-    def _quoted_texts(self, kind: Kind) -> str:
-        """Return a list such as `"anchor" (here "query") and "positive"`."""
-        names = [f'"{name}"' for name in kind.texts]
-        for place, name in enumerate(kind.texts):
-            if self._theirs(name) != name:
-                names[place] += f' (here "{self._theirs(name)}")'
-        return listed(names)
-
-    def _unread_of(self, row: Row, kind: Kind) -> tuple[str, ...]:
-        if kind is not PAIR or self.reads.target_field is not None:
-            return ()
-        return tuple(name for name in map(self._theirs, SAID_OF_PAIRS) if name in row.values)
 
     def _texts(self, row: Row, field: str, kind: Kind) -> list[str]:
         name = self._theirs(field)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from sentkit.model.transformer.bert import Bert
-from sentkit.training.data.batches import Batch, chunks, chunks_of_tokens
-from sentkit.training.loop.processes import Context, Processes
+from sentkit.training.data.corpus import Batch, chunks, chunks_of_tokens
+from sentkit.training.loop.processes import SUM, Context, Processes
 from sentkit.training.method import Method, Outputs, terms_of, trained
 
 
@@ -103,7 +103,7 @@ class Gradient:
             weight += 0.0 if empty else of_part
             del terms, scaled  # the memory of the pass is free for the next one
         whole = torch.full((), weight, dtype=torch.float64, device=self.processes.device)
-        *totals, whole = self.processes.total_on_device(torch.stack([*sums.values(), whole])).unbind()
+        *totals, whole = self.processes.reduced(torch.stack([*sums.values(), whole]), SUM).unbind()
         whole = whole.clamp(min=1.0)
         for parameter in self.parameters:
             if parameter.grad is not None:

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
@@ -13,32 +13,19 @@ import torch
 from torch import Tensor, nn
 
 
-def constant(step: int, total: int, warmup: int) -> float:
-    return 1.0
+def schedule_factor(name: str, step: int, total: int, warmup: int) -> float:
+    """Return the factor of the learning rate in a step. Warm-up increases it from 0 in `warmup` steps.
 
-
-def linear(step: int, total: int, warmup: int) -> float:
-    """Increase from 0 in `warmup` steps, then decrease to 0 at `total`. The first step is 0."""
+    linear then decreases it to 0 at `total`. ct has the rates of CT, relative to the first: the next rate
+    every 500 steps, four times.
+    """
+    if name == "ct":
+        return (1.0, 0.8, 0.6, 0.4, 0.2)[min(step // 500, 4)]
+    if name == "constant":
+        return 1.0
     if step < warmup:
         return step / warmup
-    return max(0.0, (total - step) / max(1, total - warmup))
-
-
-def warmup_constant(step: int, total: int, warmup: int) -> float:
-    return step / warmup if step < warmup else 1.0
-
-
-def ct(step: int, total: int, warmup: int) -> float:
-    """The rates of CT, relative to the first: the next rate every 500 steps, four times."""
-    return (1.0, 0.8, 0.6, 0.4, 0.2)[min(step // 500, 4)]
-
-
-SCHEDULES: dict[str, Callable[[int, int, int], float]] = {  # (step, total, warmup) -> factor
-    "constant": constant,
-    "linear": linear,
-    "warmup-constant": warmup_constant,
-    "ct": ct,
-}
+    return 1.0 if name == "warmup-constant" else max(0.0, (total - step) / max(1, total - warmup))
 
 
 def warmup_steps(fraction: float, total: int) -> int:

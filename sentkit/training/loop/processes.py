@@ -22,10 +22,11 @@ from torch import Tensor, nn
 from sentkit.errors import UnavailableError, UsageError
 from sentkit.model.transformer.device import has_fast_bf16, pick_device, to_device
 from sentkit.process import most_threads, threads_of_environment, usable_cpus, version_of
-from sentkit.training.data.batches import shares
+from sentkit.training.data.corpus import shares
 
 RandomStates = tuple[list[Tensor], list[Tensor]]
 CPU = torch.device("cpu")
+SUM, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MAX
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 PATIENCE = timedelta(minutes=30)  # timeout: other processes wait for the evaluation
 
@@ -70,41 +71,27 @@ class Processes:
         has, kind = np.array([parameter.grad is not None for parameter in parameters]), parameters[0].dtype
         pieces = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         pieces = [to_device(has, self.device).to(kind), *pieces]
-        flat = self.total_on_device(torch.cat([piece.reshape(-1) for piece in pieces]))
+        flat = self.reduced(torch.cat([piece.reshape(-1) for piece in pieces]), SUM)
         counts, *sums = flat.split([piece.numel() for piece in pieces])
         exists = counts.tolist() if self.device.type == "cpu" else self.any(has.tolist())  # no wait for a GPU
         for parameter, exist, total in zip(parameters, exists, sums, strict=True):
             parameter.grad = total.view_as(parameter) if exist else None
 
-    def total_on_device(self, values: Tensor) -> Tensor:
-        """Return the sum of a tensor over all processes. The host does not wait for it."""
-        return self._reduced(values, dist.ReduceOp.SUM)
-
-    def any_on_device(self, flag: Tensor) -> Tensor:
-        """Return 1 if the flag, 0 or 1, is 1 on at least one process. The host does not wait for it."""
-        return self._reduced(flag, dist.ReduceOp.MAX)
-
-    def total(self, values: Sequence[float]) -> list[float]:
-        return self._on_host(values, dist.ReduceOp.SUM)
-
-    def any(self, flags: Sequence[bool]) -> list[bool]:
-        """Return for each flag whether it is true on at least one process."""
-        return [value > 0 for value in self._on_host([float(flag) for flag in flags], dist.ReduceOp.MAX)]
-
-    def least(self, value: int) -> int:
-        """Return the smallest of the values of all processes."""
-        return -int(self._on_host([-float(value)], dist.ReduceOp.MAX)[0])
-
-    def _on_host(self, values: Sequence[float], how: dist.ReduceOp.RedOpType) -> list[float]:
-        if self.world == 1:
-            return list(values)
-        return self._reduced(torch.tensor(values, dtype=torch.float64), how).tolist()
-
-    def _reduced(self, values: Tensor, how: dist.ReduceOp.RedOpType) -> Tensor:
+    def reduced(self, values: Tensor, how: dist.ReduceOp.RedOpType) -> Tensor:
+        """Return the SUM or MAX of a tensor over all processes. The host does not wait for it."""
         if self.world > 1:
             with process_errors():
                 dist.all_reduce(values, how)
         return values
+
+    def on_host(self, values: Sequence[float], how: dist.ReduceOp.RedOpType) -> list[float]:
+        if self.world == 1:
+            return list(values)
+        return self.reduced(torch.tensor(values, dtype=torch.float64), how).tolist()
+
+    def any(self, flags: Sequence[bool]) -> list[bool]:
+        """Return for each flag whether it is true on at least one process."""
+        return [value > 0 for value in self.on_host([float(flag) for flag in flags], MAX)]
 
     def collect(self, own: Tensor) -> list[Tensor]:
         """Return the tensor of each process, on the host. All must have the same shape."""
@@ -148,7 +135,10 @@ def open_processes(device: torch.device) -> Iterator[Processes]:
         raise UsageError(problem, advice="start the command with torchrun")
     rank, local = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", "0"))
     if device.type == "cuda":
-        device = device_of_process(local)
+        if not dist.is_nccl_available():
+            problem = "this torch has no NCCL, which several GPUs need"
+            raise UnavailableError(problem, advice="use --device cpu")
+        device = pick_device(f"cuda:{local}")  # the GPU with the number of this process on its machine
         torch.cuda.set_device(device)
     try:
         # Numbers of the host pass through gloo also beside NCCL: they do not wait for the GPU.
@@ -159,13 +149,6 @@ def open_processes(device: torch.device) -> Iterator[Processes]:
         yield Processes(rank, world, device)
     finally:
         dist.destroy_process_group()
-
-
-def device_of_process(local: int) -> torch.device:
-    """Return the GPU with the number of this process on its machine."""
-    if not dist.is_nccl_available():
-        raise UnavailableError("this torch has no NCCL, which several GPUs need", advice="use --device cpu")
-    return pick_device(f"cuda:{local}")
 
 
 Context = Callable[[], AbstractContextManager[object]]

@@ -9,7 +9,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,17 +20,24 @@ from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.model.encoding import Arrays
 from sentkit.model.transformer.bert import attend_packed, stop_graphs
 from sentkit.model.transformer.device import to_host
-from sentkit.signals import RESUME, Interrupted, Stop, Stopped
-from sentkit.training.data.batches import Batch, Order, stream
-from sentkit.training.data.dev import Dev
-from sentkit.training.data.labelled import LabelledRows
+from sentkit.process import RESUME, Interrupted, Stop, Stopped
+from sentkit.training.data.corpus import Batch, Order, stream
+from sentkit.training.data.dev import Dev, LabelledRows
 from sentkit.training.loop.gradient import Gradient, RandomState, clip_gradient, tokens_that_fit
-from sentkit.training.loop.optimizers import SCHEDULES, Adam, make_optimizer, warmup_steps
-from sentkit.training.loop.processes import Processes, RandomStates, environment, precision_name, precision_of
+from sentkit.training.loop.optimizers import make_optimizer, schedule_factor, warmup_steps
+from sentkit.training.loop.processes import (
+    MAX,
+    SUM,
+    Processes,
+    RandomStates,
+    environment,
+    precision_name,
+    precision_of,
+)
 from sentkit.training.loop.state import Keeper, Position, Reporter, StepLog
 from sentkit.training.method import Method, changing, restore, trained
 from sentkit.training.options import Run
-from sentkit.training.recipe import AUTO, Recipe, limits_of
+from sentkit.training.settings import AUTO, Recipe, limits_of
 
 NORM = "the gradient's norm"
 BEHIND = 2  # steps that a GPU may have before the host reads their values
@@ -52,50 +59,43 @@ class Unread:
     counts: Mapping[Tensor, int]  # of the optimizer
 
 
-@dataclass(slots=True)
 class Trainer:
-    run: Run
-    method: Method
-    keeper: Keeper
-    processes: Processes = field(default_factory=Processes)
-    stop: Stop = field(default_factory=Stop)
-    reporter: Reporter = field(default_factory=Reporter)
-    step_log: StepLog = field(default_factory=lambda: StepLog(None))
-    position: Position = field(default_factory=Position)
-    order: Order = field(init=False)
-    gradient: Gradient = field(init=False)
-    optimizer: Adam = field(init=False)
-    rates: list[float] = field(init=False)  # maximum learning rate of each parameter group
-    saved_at: float = field(default_factory=time.monotonic)
-    read_at: float = 0.0  # when the values of the last step were read
-    behind: int = field(init=False)  # see BEHIND
-    unread: deque[Unread] = field(default_factory=deque)
-    broken: Tensor = field(init=False)  # 1 after a step with a value that is not finite, on the device
-
-    def __post_init__(self) -> None:
-        recipe = self.recipe
-        self.method.prepare(self.run.corpus)
-        least = 1 if self.method.needs.row_wise else 2
-        rows = len(self.run.corpus)
-        self.order = Order(rows, recipe.batch, recipe.epochs, self.run.seed, least, recipe.steps)
-        device = self.processes.device
-        precision = precision_of(recipe.precision, device)
+    def __init__(
+        self,
+        run: Run,
+        method: Method,
+        keeper: Keeper,
+        processes: Processes | None = None,
+        stop: Stop | None = None,
+        reporter: Reporter | None = None,
+    ) -> None:
+        self.run, self.method, self.keeper = run, method, keeper
+        self.processes, self.stop = processes or Processes(), stop or Stop()
+        self.reporter = reporter or Reporter()
+        self.step_log, self.position, self.saved_at = StepLog(None), Position(), time.monotonic()
+        recipe, device, rows = self.recipe, self.processes.device, len(run.corpus)
+        method.prepare(run.corpus)
+        least = 1 if method.needs.row_wise else 2
+        self.order = Order(rows, recipe.batch, recipe.epochs, run.seed, least, recipe.steps)
         if device.type == "cuda" and precision_name(recipe.precision, device) == "bf16":
-            attend_packed(self.method, device)
-        self.gradient = Gradient(self.method, self.processes, recipe.chunk, precision)
+            attend_packed(method, device)
+        precision = precision_of(recipe.precision, device)
+        self.gradient = Gradient(method, self.processes, recipe.chunk, precision)
         self.optimizer = make_optimizer(
             recipe.optimizer,
-            self.method.groups(),
+            method.groups(),
             betas=(recipe.beta1, recipe.beta2),
             weight_decay=recipe.weight_decay,
             epsilon=recipe.epsilon,
         )
         self.position.limits = limits_of(recipe.chunk_tokens)
-        self.rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.rates = [group["lr"] for group in self.optimizer.param_groups]  # the highest ones
         # A step that is not applied must not change a method after it either, so its values are read before.
-        waits = type(self.method).after_step is not Method.after_step
-        self.behind = BEHIND if self.processes.device.type == "cuda" and not waits else 0
-        self.broken = torch.zeros((), device=self.processes.device)
+        waits = type(method).after_step is not Method.after_step
+        self.behind = BEHIND if device.type == "cuda" and not waits else 0
+        self.unread = deque[Unread]()
+        self.read_at = 0.0  # when the values of the last step were read
+        self.broken = torch.zeros((), device=device)  # 1 after a step with a value that is not finite
 
     @property
     def recipe(self) -> Recipe:
@@ -121,7 +121,10 @@ class Trainer:
         if self.position.evaluated < self.position.step and self.evaluates(self.position.step):
             self._read()
             self._evaluate()
-        stop, save = self.processes.any([self.stop.requested, self._save_due()])
+        step, options = self.position.step, self.run.options
+        due = time.monotonic() - self.saved_at >= options.save_seconds
+        due = step > 0 and (due or bool(options.save_every and step % options.save_every == 0))
+        stop, save = self.processes.any([self.stop.requested, due])
         if stop or save:
             self._read()
             self._refuse_broken()
@@ -142,7 +145,7 @@ class Trainer:
         terms = self._gradient(batch, random_state)
         terms[NORM] = clip_gradient(self.gradient.parameters, self.recipe.clip)
         values = torch.stack([value.double() for value in terms.values()])
-        broken = self.processes.any_on_device((~values.isfinite().all()).to(self.broken))
+        broken = self.processes.reduced((~values.isfinite().all()).to(self.broken), MAX)
         self.broken = torch.maximum(self.broken, broken)  # no step after a broken one is applied
         record = {
             "step": step + 1,
@@ -170,7 +173,7 @@ class Trainer:
         fixed = not auto or options.deterministic or self.processes.world > 1
         if auto and not limits and self.processes.device.type == "cuda":
             fit = tokens_that_fit(self.gradient, batch, of_whole_memory=options.deterministic)
-            limits.append([0, self.processes.least(fit)])
+            limits.append([0, -int(self.processes.on_host([-float(fit)], MAX)[0])])  # the smallest
             self.reporter.note(f"chunks of {limits[0][1]} tokens")
         while True:
             self.gradient.tokens = next((most for first, most in reversed(limits) if first <= step), 0)
@@ -247,7 +250,8 @@ class Trainer:
 
     def factor(self, step: int) -> float:
         steps = self.order.steps
-        return SCHEDULES[self.recipe.schedule](step, steps, warmup_steps(self.recipe.warmup, steps))
+        warmup = warmup_steps(self.recipe.warmup, steps)
+        return schedule_factor(self.recipe.schedule, step, steps, warmup)
 
     def _report(self, record: dict[str, Any], **shown: float | None) -> None:
         """Write a record to the log; the reporter also gets `shown`."""
@@ -277,7 +281,7 @@ class Trainer:
             except Interrupted:
                 interrupted = True
         interrupted, missing = self.processes.any([interrupted, math.isnan(score)])
-        [score] = self.processes.total([0.0 if math.isnan(score) else score])
+        [score] = self.processes.on_host([0.0 if math.isnan(score) else score], SUM)
         if interrupted:
             self.stop.requested = True
             return
@@ -293,16 +297,11 @@ class Trainer:
 
     def _score(self, dev: Dev | LabelledRows) -> float:
         declared = self.run.base.declared
-        if self.position.step == 0 and declared is not None:
+        if self.position.step == 0 and declared is not None and isinstance(dev, Dev):
             return dev.score_base(declared, self.method, self.stop.poll)
         return dev.score(self.method, self.stop.poll)
 
     # Saving.
-
-    def _save_due(self) -> bool:
-        step, options = self.position.step, self.run.options
-        due = time.monotonic() - self.saved_at >= options.save_seconds
-        return step > 0 and (due or bool(options.save_every and step % options.save_every == 0))
 
     def save(self) -> None:
         """Save the state. All processes must call this, because each has a separate random generator."""

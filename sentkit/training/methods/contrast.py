@@ -18,13 +18,13 @@ from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base, Body, open_base
-from sentkit.training.data.batches import Batch, Ids
+from sentkit.training.data.corpus import Batch, Ids
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import Filter, Texts, candidate_contrast
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
 from sentkit.training.methods import recipes
 
-KEEP_ALL, ITSELF = recipes.KEEP_ALL, "self"  # values of `guide` that are not checkpoints
+KEEP_ALL, ITSELF = recipes.KEEP_ALL, "self"
 ROLES = ("anchor", "positive", "negatives")
 MISSING = 0  # the number of a negative that a row does not have
 MEAN = parse_readout("mean")
@@ -34,7 +34,6 @@ STEPS_OF_COSINE = ("normalise",)  # declared steps that do not change cosines
 class Contrast(Method):
     Settings: ClassVar = recipes.Contrast
     needs: ClassVar = Needs(static=True, vectors=ROLES, constant=("guide.",))
-    presets: ClassVar = recipes.Contrast.presets
 
     def __init__(self, body: Body, settings: recipes.Contrast, guide: Body | None = None) -> None:
         super().__init__(body, settings)
@@ -66,7 +65,7 @@ class Contrast(Method):
 
     @classmethod
     def other_checkpoints(cls, settings: recipes.Contrast) -> dict[str, str | None]:
-        return {"guide": None if settings.guide in (KEEP_ALL, ITSELF) else settings.guide}
+        return guides_of(settings)
 
     @classmethod
     def identity(cls, base: Base, settings: recipes.Contrast) -> dict[str, Any]:
@@ -142,11 +141,15 @@ def open_guide(name: str, max_length: int) -> Base:
     return open_base(checkpoint, min(max_length, most))
 
 
+def guides_of(settings: Any) -> dict[str, str | None]:
+    """Return the setting `guide` if it is the name of a checkpoint, else None."""
+    return {"guide": None if settings.guide in (KEEP_ALL, ITSELF, recipes.COPY) else settings.guide}
+
+
 def guide_of(settings: Any) -> Base | None:
-    """Return the checkpoint that is the guide; None if there is none or the encoder is its own guide."""
-    if settings.guide in (KEEP_ALL, ITSELF):
-        return None
-    return open_guide(settings.guide, settings.max_length)
+    """Return the checkpoint that is the guide, if there is one."""
+    name = guides_of(settings)["guide"]
+    return None if name is None else open_guide(name, settings.max_length)
 
 
 def readout_of_guide(guide: Base) -> Readout:

@@ -1,9 +1,19 @@
-"""A masked language model (BERT, arXiv 1810.04805): predicts masked tokens of a text."""
+"""Methods that predict tokens: a masked language model, CLEAR and TSDAE.
+
+The first (BERT, arXiv 1810.04805) predicts masked tokens of a text. CLEAR (arXiv 2012.15466) also contrasts
+two variants of a sentence, which `sentkit augment` makes: deletion of words or spans, reordering of spans,
+synonyms.
+
+In TSDAE (arXiv 2104.06979), a decoder restores a sentence from the vector of some of its words. The decoder
+has the weights of the encoder. Its cross-attention has one key, the sentence vector, of weight 1: it adds the
+same projected vector to all states of a layer.
+"""
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,18 +24,19 @@ from torch.nn.utils.rnn import pad_sequence
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import POOLED
-from sentkit.formats.rows.kinds import SENTENCE
+from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.model.checkpoint.heads import HEADS, LanguageHead, fresh_head, head_tensors, read_head
 from sentkit.model.checkpoint.save_weights import SPECIAL
 from sentkit.model.text.tokenizer import MASKS, Tokenizer
 from sentkit.model.transformer.architecture import Architecture
-from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.bert import Bert, Dropout
 from sentkit.model.transformer.packed import first_tokens, pack
 from sentkit.model.transformer.readouts import widened
 from sentkit.training.base import Base
-from sentkit.training.data.batches import Batch, Ids
+from sentkit.training.data.corpus import Batch, Ids
 from sentkit.training.data.examples import Reads
-from sentkit.training.method import Draw, Finished, Needs, Outputs, PackedMethod, Term
+from sentkit.training.losses import paired_contrast
+from sentkit.training.method import Draw, Finished, Needs, Outputs, PackedMethod, Term, mean_of, own_tensors
 from sentkit.training.methods import recipes
 
 FRESH = "--set head=fresh starts with an untrained head"
@@ -33,7 +44,6 @@ FRESH = "--set head=fresh starts with an untrained head"
 
 class MaskedLanguageModel(PackedMethod):
     Settings: ClassVar = recipes.MaskedLanguageModel
-    presets: ClassVar = recipes.MaskedLanguageModel.presets
     needs: ClassVar = Needs(
         packed="a language model head",
         reductions=("cls", "mean", "max", "token", *POOLED),  # training uses no readout
@@ -67,8 +77,8 @@ class MaskedLanguageModel(PackedMethod):
     def draw(self, batch: Batch, random: Draw) -> dict[str, list[NDArray[np.int64]]]:
         """Draw for each row the positions to predict and the tokens to show there."""
         settings = self.settings
-        shares = Shares(settings.mask_rate, settings.mask_share, settings.random_share)
-        chosen, shown = self.vocabulary.drawn(batch.texts[0], shares, random)
+        shares = settings.mask_rate, settings.mask_share, settings.random_share
+        chosen, shown = self.vocabulary.drawn(batch.texts[0], random, *shares)
         return {"chosen": chosen, "shown": shown}
 
     def encode(self, batch: Batch) -> Outputs:
@@ -140,7 +150,7 @@ class TokenPrediction(nn.Module):
 
     def draw(self, batch: Batch, random: Draw) -> dict[str, list[list[NDArray[np.int64]]]]:
         """Draw for each row and each of its texts the positions to predict and the tokens to show there."""
-        chosen, shown = self.vocabulary.drawn(by_row(batch), Shares(self.rate), random)
+        chosen, shown = self.vocabulary.drawn(by_row(batch), random, self.rate)
         size = len(batch.texts)
         return {
             name: [values[start : start + size] for start in range(0, len(values), size)]
@@ -174,15 +184,6 @@ def own_head(base: Base, architecture: Architecture, advice: str = FRESH) -> Lan
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
-    """Shares of BERT: of the tokens to predict, and of these to replace by the mask or a random token."""
-
-    rate: float = 0.15
-    mask: float = 0.8
-    random: float = 0.1
-
-
-@dataclass(frozen=True, slots=True)
 class Vocabulary:
     mask: int
     ordinary: NDArray[np.bool_]  # (v,): true for ids of tokens that are not special
@@ -200,17 +201,17 @@ class Vocabulary:
         return np.sort(random.choice(places, count, replace=False, shuffle=False))
 
     def drawn(
-        self, texts: Sequence[Ids], shares: Shares, random: Draw
+        self, texts: Sequence[Ids], random: Draw, rate: float, mask: float = 0.8, other: float = 0.1
     ) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
-        """Draw for each text the positions to predict and the tokens to show there."""
+        """Draw for each text the positions to predict, and the mask or a random token to show there."""
         places, dice, words = random("places"), random("dice"), random("words")
-        chosen = [self.chosen(ids, shares.rate, places) for ids in texts]
+        chosen = [self.chosen(ids, rate, places) for ids in texts]
         shown = []
         for ids, each in zip(texts, chosen, strict=True):
             values = dice.random(len(each))
             drawn = words.choice(self.words, len(each))
-            replaced = np.where(values < shares.mask + shares.random, drawn, ids[each])
-            shown.append(np.where(values < shares.mask, self.mask, replaced))
+            replaced = np.where(values < mask + other, drawn, ids[each])
+            shown.append(np.where(values < mask, self.mask, replaced))
         return chosen, shown
 
 
@@ -236,3 +237,145 @@ def changed(ids: Ids, places: NDArray[np.int64], shown: NDArray[np.int64]) -> Id
     result = np.array(ids)
     result[places] = shown
     return result
+
+
+class CLEAR(PackedMethod):
+    Settings: ClassVar = recipes.CLEAR
+    needs: ClassVar = Needs(packed="a language model's head", random_start=True)
+
+    def __init__(self, body: Bert, settings: recipes.CLEAR, tokens: TokenPrediction) -> None:
+        super().__init__(body, settings)
+        self.tokens = tokens
+        width = body.width
+        self.projection = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+
+    @classmethod
+    def check(cls, base: Base, settings: recipes.CLEAR) -> None:
+        TokenPrediction.check(base, "clear", settings.head)
+
+    @classmethod
+    def build(cls, base: Base, settings: recipes.CLEAR) -> "CLEAR":
+        return cls(
+            cls.bert(base, settings), settings, TokenPrediction.build(base, settings.mlm_rate, settings.head)
+        )
+
+    @classmethod
+    def reads(cls, base: Base, settings: recipes.CLEAR) -> Reads:
+        return Reads((PAIR,))
+
+    def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
+        return self.tokens.draw(batch, random)
+
+    def encode(self, batch: Batch) -> Outputs:
+        vectors = self.vectors(self.pack([text for texts in batch.texts for text in texts]))
+        one, other = self.projection(vectors).chunk(2)
+        return {"one": one, "other": other} | self.tokens.outputs(self.body, batch, self.device)
+
+    def loss(self, outputs: Outputs) -> dict[str, Term]:
+        values = paired_contrast(outputs["one"], outputs["other"], self.settings.temperature)
+        masked = float(outputs["masked"].sum())
+        return {
+            "contrast": mean_of(values),
+            "mlm": Term(outputs["nll"].sum(), masked, self.settings.mlm_weight),
+        }
+
+    def finished(self) -> Finished:
+        heads = own_tensors(self, "projection.")
+        return with_language_head(self.tokens.head, self.body.architecture, heads)
+
+
+SPREAD = 0.02  # standard deviation of new weights, as in BERT
+
+
+class TSDAE(PackedMethod):
+    Settings: ClassVar = recipes.TSDAE
+    needs: ClassVar = Needs(packed="a decoder with its weights", row_wise=True)
+
+    def __init__(
+        self, body: Bert, settings: recipes.TSDAE, head: LanguageHead, starts: NDArray[np.bool_]
+    ) -> None:
+        super().__init__(body, settings)
+        self.head = head
+        self.starts = starts
+        self.cross = nn.ModuleList(CrossAttention(body.architecture) for _ in body.blocks)
+
+    @classmethod
+    def build(cls, base: Base, settings: recipes.TSDAE) -> "TSDAE":
+        body = cls.bert(base, settings)
+        architecture = body.architecture
+        has_head = read_head(base.stored, architecture, source=base.checkpoint.name) is not None
+        head = head_of(base, architecture, "own" if has_head and settings.head == "auto" else "fresh")
+        return cls(body, settings, head, word_starts(base.transformer_tokenizer, architecture.vocabulary))
+
+    @classmethod
+    def reads(cls, base: Base, settings: recipes.TSDAE) -> Reads:
+        return Reads((SENTENCE,))
+
+    def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Ids]]:
+        dice = random("deletion")
+        return {"noisy": [self.noisy(text, dice) for text in batch.texts[0]]}
+
+    def noisy(self, ids: Ids, dice: np.random.Generator) -> Ids:
+        """Delete each word with the same probability. The special tokens at both ends stay."""
+        words = self.starts[ids[1:-1]]
+        if not len(words):
+            return ids
+        words[0] = True
+        kept = dice.random(int(words.sum())) >= self.settings.deletion
+        if not kept.any():
+            kept[dice.integers(len(kept))] = True
+        return np.concatenate([ids[:1], ids[1:-1][kept[words.cumsum() - 1]], ids[-1:]])
+
+    def encode(self, batch: Batch) -> Outputs:
+        """Return for each row the sum of cross entropies of all tokens after the first."""
+        [texts] = batch.texts
+        vectors = self.vectors(self.pack(batch.draws["noisy"]))  # (b, d)
+        packed = replace(self.pack([text[:-1] for text in texts]), causal=True)
+        packed = self.body.with_bias(packed)
+        rows = packed.to_device(np.repeat(np.arange(len(texts)), packed.lengths))
+        states = self.body.embed(packed)
+        for block, cross in zip(self.body.blocks, self.cross, strict=True):
+            states = block(states, packed, between=partial(cross, vectors=vectors, rows=rows))
+        logits = self.head(states, self.body.words.weight)  # (n, v)
+        target = packed.to_device(np.concatenate([text[1:] for text in texts]).astype(np.int64))
+        values = F.cross_entropy(widened(logits), target, reduction="none")
+        by_row = pad_sequence(list(values.split(packed.lengths)), batch_first=True)  # (b, most in a row)
+        return {"nll": by_row.sum(1), "tokens": torch.tensor(packed.lengths)}
+
+    def loss(self, outputs: Outputs) -> dict[str, Term]:
+        return {"restore": Term(outputs["nll"].sum(), float(outputs["tokens"].sum()))}
+
+
+class CrossAttention(nn.Module):
+    """Attention to one vector for each sentence, with a residual connection and a LayerNorm."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        width = architecture.width
+        self.value, self.mix = nn.Linear(width, width), nn.Linear(width, width)
+        self.norm = nn.LayerNorm(width, architecture.norm_epsilon)
+        self.dropout = Dropout(architecture.dropout)
+        for layer in (self.value, self.mix):
+            nn.init.normal_(layer.weight, std=SPREAD)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, states: Tensor, vectors: Tensor, rows: Tensor) -> Tensor:
+        """Return the states (n, d) after attention to the vectors (b, d); `rows` are the sentences (n,)."""
+        change = self.mix(self.value(vectors.to(self.value.weight.dtype)))
+        return self.norm(states + self.dropout(change[rows].to(states.dtype)))
+
+
+def word_starts(tokenizer: Tokenizer, size: int) -> NDArray[np.bool_]:
+    """Return which token ids begin a word, (v,)."""
+    from tokenizers.models import WordPiece
+
+    model = tokenizer.backend.model
+    starts = np.ones(size, np.bool_)
+    for token, number in tokenizer.backend.get_vocab().items():
+        if number >= size:
+            continue
+        if isinstance(model, WordPiece):
+            starts[number] = not token.startswith(model.continuing_subword_prefix)
+        else:
+            starts[number] = token.startswith(("Ġ", "▁"))  # the space before a word
+    return starts

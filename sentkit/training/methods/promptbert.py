@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints.templates import TEMPLATES
+from sentkit.formats.checkpoints.readout import TEMPLATES
 from sentkit.formats.rows.kinds import PAIR, SENTENCE, TRIPLET
 from sentkit.model.checkpoint.heads import LanguageHead
 from sentkit.model.text.tokenizer import Tokenizer
@@ -29,7 +29,7 @@ from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import widened
 from sentkit.training.base import Base, Body
-from sentkit.training.data.batches import Batch, Ids
+from sentkit.training.data.corpus import Batch, Ids
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import in_batch_contrast, triplet_contrast, unit
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
@@ -113,7 +113,6 @@ class Prompted(Method):
 
 class PromptBERT(Prompted):
     Settings: ClassVar = recipes.PromptBERT
-    presets: ClassVar = recipes.PromptBERT.presets
     frames: tuple[Frame, ...]
 
     @classmethod
@@ -182,7 +181,6 @@ def tokenizers_of(base: Base, settings: Any) -> tuple[Tokenizer, Tokenizer]:
 
 class SNCSE(Prompted):
     Settings: ClassVar = recipes.SNCSE
-    presets: ClassVar = recipes.SNCSE.presets
 
     @classmethod
     def reads(cls, base: Base, settings: Any) -> Reads:

@@ -5,8 +5,7 @@ from itertools import chain
 from typing import ClassVar
 
 from sentkit.errors import UsageError
-from sentkit.training.recipe import FORMS, Dims, Recipe
-from sentkit.training.settings import ours, paper, readout, refuse_idle, released
+from sentkit.training.settings import FORMS, Dims, Recipe, ours, paper, readout, refuse_idle, released
 
 KEEP_ALL = "none"  # `guide` of `Contrast`: no filter
 
@@ -49,7 +48,9 @@ class MaskedLanguageModel(Recipe):
 class SimCSE(Recipe):
     temperature: float = paper(0.05, "divisor of the cosines", above=0)
     mlm_weight: float = released(0.0, "weight of predicting masked tokens; the paper tries 0.1", least=0)
-    mlm_rate: float = released(0.15, "share of the tokens to predict, with mlm_weight", above=0, most=1)
+    mlm_rate: float = released(
+        0.15, "share of the tokens to predict, with mlm_weight", above=0, most=1, needs="mlm_weight"
+    )
     readout: str = readout("cls")  # before the head, which is only used in training
     batch: int = paper(64)
     lr: float = paper(3e-5)
@@ -58,11 +59,6 @@ class SimCSE(Recipe):
     schedule: str = released("linear")
     clip: float = released(1.0)
     eval_every: int | None = released(125)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.mlm_weight:
-            refuse_idle(self, ("mlm_rate",), "mlm_weight=0")
 
     presets: ClassVar = {
         "bert-base": {},
@@ -98,12 +94,9 @@ class ESimCSE(SimCSE):
         choices=("code", "paper"),
     )
     queue_size: int = paper(160, "vectors of earlier steps as negatives; 0: none", least=0)
-    momentum: float = paper(0.995, "share that the momentum encoder keeps", least=0, most=1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.queue_size:
-            refuse_idle(self, ("momentum",), "queue_size=0")
+    momentum: float = paper(
+        0.995, "share that the momentum encoder keeps", least=0, most=1, needs="queue_size"
+    )
 
     presets: ClassVar = {
         "bert-base": {},
@@ -159,7 +152,7 @@ class PromptBERT(Recipe):
         "base's prediction head",
         choices=("own", "fresh"),
     )
-    freeze_denoise: bool = released(False, "no gradient through these states")
+    freeze_denoise: bool = released(False, "no gradient through these states", needs="denoise")
     temperature: float = paper(0.05, "divisor of the cosines", above=0)
     batch: int = paper(256)
     lr: float = paper(1e-5)
@@ -168,8 +161,6 @@ class PromptBERT(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.denoise:
-            refuse_idle(self, ("freeze_denoise",), "denoise=off")
         if self.objective == "triplets":
             refuse_idle(self, ("template_b",), "objective=triplets")
 
@@ -360,14 +351,14 @@ class AnglE(CoSENT):
     cosine_weight: float = released(1.0, "weight of CoSENT; the code of later releases has 0", least=0)
     contrast_weight: float = released(1.0, "weight of the contrast of positive pairs", least=0)
     angle_weight: float = released(0.02, "weight of CoSENT on the angle", least=0)
-    positive_score: float = ours(4.0, "least score of a positive pair of the contrast")
+    positive_score: float = ours(
+        4.0, "least score of a positive pair of the contrast", needs="contrast_weight"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.cosine_weight + self.contrast_weight + self.angle_weight:
             raise UsageError("cosine_weight, contrast_weight and angle_weight are all 0")
-        if not self.contrast_weight:
-            refuse_idle(self, ("positive_score",), "contrast_weight=0")
 
 
 METRICS = {  # of --dev by objective
@@ -430,15 +421,12 @@ class Distill(Recipe):
     relational: float = ours(
         0.0, "weight of the divergence between the similarities of a text with the others", least=0
     )
-    temperature: float = ours(0.05, "divisor of these similarities, with relational", above=0)
+    temperature: float = ours(
+        0.05, "divisor of these similarities, with relational", above=0, needs="relational"
+    )
     readout: str = readout("mean", of_paper=False)
     lr: float = ours(1e-4)
     warmup: float = ours(0.1)
     max_length: int = ours(128)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.relational:
-            refuse_idle(self, ("temperature",), "relational=0")
 
     presets: ClassVar = {"static": {"batch": 256, "lr": 0.01}}  # for the table of a static model

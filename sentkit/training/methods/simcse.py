@@ -1,26 +1,41 @@
-"""SimCSE (arXiv 2104.08821) without and with labels.
+"""SimCSE (arXiv 2104.08821) without and with labels, ESimCSE and RankEncoder.
 
-Without labels, it contrasts two encodings of a sentence with different dropout; with labels, entailments with
-contradictions as hard negatives.
+SimCSE contrasts two encodings of a sentence with different dropout; with labels, entailments with
+contradictions as hard negatives. ESimCSE (arXiv 2109.04380) repeats tokens in one view, and has a queue of
+more negatives: vectors of earlier steps from the momentum encoder, a slow average of the encoder.
+
+RankEncoder (arXiv 2209.04333) also brings cosines close to the rank similarities of a frozen encoder, a copy
+of the base or a trained checkpoint as in the paper. It ranks the sentences of a corpus, which are some of the
+rows, by their similarity to a sentence. The rank similarity of two sentences is the correlation of these
+rankings.
 """
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from sentkit.errors import DataError
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import POOLED, Readout, parse_readout
 from sentkit.formats.rows.kinds import PAIR, SENTENCE, TRIPLET
 from sentkit.model.checkpoint.heads import head_tensors
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed
+from sentkit.model.transformer.readouts import apply_readouts, widened
+from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.model.transformer.weights import canonical
 from sentkit.training.base import Base, Body
-from sentkit.training.data.batches import Batch
+from sentkit.training.data.corpus import Batch, Corpus, chunks, stream
 from sentkit.training.data.examples import Reads
-from sentkit.training.losses import in_batch_contrast, triplet_contrast
+from sentkit.training.losses import cosines, in_batch_contrast, triplet_contrast, unit
 from sentkit.training.method import (
     Draw,
     Finished,
@@ -31,14 +46,15 @@ from sentkit.training.method import (
     mean_of,
     own_tensors,
     readout_of,
+    share,
 )
 from sentkit.training.methods import recipes
+from sentkit.training.methods.contrast import guide_of, guides_of
 from sentkit.training.methods.mlm import TokenPrediction
 
 
 class SimCSE(Method):
     Settings: ClassVar = recipes.SimCSE
-    presets: ClassVar = recipes.SimCSE.presets
 
     def __init__(self, body: Body, settings: recipes.SimCSE) -> None:
         super().__init__(body, settings)
@@ -109,7 +125,6 @@ class SimCSE(Method):
 
 class SupervisedSimCSE(SimCSE):
     Settings: ClassVar = recipes.SupervisedSimCSE
-    presets: ClassVar = recipes.SupervisedSimCSE.presets
 
     needs: ClassVar = Needs(reductions=("cls", "mean", "max", *POOLED), static=True, vectors=TRIPLET.texts)
 
@@ -169,3 +184,170 @@ def continues(base: Base, readout: Readout) -> bool:
         return False
     has = "pooler.dense.weight" in canonical(base.stored, base.architecture)
     return has and base.architecture.pooler_activation == "tanh"
+
+
+MOST_REPEATED = 10  # of the released code
+
+
+class ESimCSE(SimCSE):
+    Settings: ClassVar = recipes.ESimCSE
+    body: Bert | TransformersModel
+    queue: Tensor  # (size, d), the oldest first
+    filled: Tensor  # number of vectors in the queue
+
+    def __init__(self, body: Bert | TransformersModel, settings: recipes.ESimCSE) -> None:
+        super().__init__(body, settings)
+        self.slow = deepcopy(body).requires_grad_(False) if settings.queue_size else None
+        self.register_buffer("queue", torch.zeros(settings.queue_size, body.width))
+        self.register_buffer("filled", torch.tensor(0))
+
+    @classmethod
+    def reads(cls, base: Base, settings: recipes.SimCSE) -> Reads:
+        return Reads((SENTENCE,))
+
+    def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
+        dice = random("repeat")
+        repeated = [self.places(len(text), dice) for text in batch.texts[0]]
+        return {**super().draw(batch, random), "repeated": repeated}
+
+    def places(self, length: int, dice: np.random.Generator) -> NDArray[np.int64]:
+        """Draw the tokens to repeat. The first and the last are special tokens and are excluded."""
+        most = share(self.settings.repeat_rate, length)
+        if self.settings.repeat_range == "code":
+            most = max(min(MOST_REPEATED, most) - 1, 0)
+        elif self.settings.repeat_rate:
+            most = max(2, most)
+        room = min(length - 2, self.body.max_tokens - length)
+        count = min(int(dice.integers(0, most + 1)), max(room, 0))
+        return 1 + dice.choice(max(length - 2, 0), count, replace=False, shuffle=False)
+
+    def views(self, batch: Batch) -> Outputs:
+        [texts] = batch.texts
+        longer = [repeated(*each) for each in zip(texts, batch.draws["repeated"], strict=True)]
+        states = self.vectors(self.pack([*texts, *longer]))
+        one, other = torch.tanh(self.head(states)).chunk(2)
+        outputs = {"one": one, "other": other}
+        if self.slow is not None:
+            with torch.no_grad():
+                readout = parse_readout(readout_of(self))
+                outputs["slow"] = torch.tanh(
+                    self.head(apply_readouts(self.slow, self.pack(texts), [readout])[0])
+                )
+        return outputs
+
+    def contrast(self, outputs: Outputs) -> Tensor:
+        """Return the contrast of each text with its longer view. The queue is empty in the first step."""
+        queue = self.queue[: int(self.filled)]
+        return in_batch_contrast(outputs["one"], outputs["other"], self.settings.temperature, queue)
+
+    @torch.no_grad()
+    def after_step(self, outputs: Outputs) -> None:
+        """Append the vectors of this step to the queue, and move the momentum encoder towards the encoder."""
+        if self.slow is not None:
+            for slow, own in zip(self.slow.parameters(), self.body.parameters(), strict=True):
+                slow.lerp_(own, 1 - self.settings.momentum)
+            new = outputs["slow"].to(self.queue)
+            rows = torch.cat([self.queue[: int(self.filled)], new])[-len(self.queue) :]
+            self.queue[: len(rows)] = rows
+            self.filled.fill_(len(rows))
+
+
+def repeated(ids: NDArray[np.int32], places: NDArray[np.int64]) -> NDArray[np.int32]:
+    times = np.ones(len(ids), np.int64)
+    times[places] = 2
+    return np.repeat(ids, times)
+
+
+AT_ONCE = 64  # sentences of the corpus encoded together
+
+
+class RankEncoder(SimCSE):
+    Settings: ClassVar = recipes.RankEncoder
+    needs: ClassVar = Needs(constant=("guide.",))
+    rows: Corpus
+    guide: Body
+    guide_readout: Readout
+
+    @classmethod
+    def build(cls, base: Base, settings: Any) -> Self:
+        method, guide = super().build(base, settings), guide_of(settings)
+        method.guide = (deepcopy(method.body) if guide is None else guide.body(None)).requires_grad_(False)
+        declared = None if guide is None else guide.declared
+        method.guide_readout = declared or parse_readout(readout_of(method))
+        return method
+
+    @classmethod
+    def reads(cls, base: Base, settings: Any) -> Reads:
+        """With a checkpoint as guide, each row also has the tokens of its tokenizer."""
+        guide = guide_of(settings)
+        return Reads((SENTENCE,), second=None if guide is None else guide.training_tokenizer)
+
+    @classmethod
+    def other_checkpoints(cls, settings: recipes.RankEncoder) -> dict[str, str | None]:
+        return guides_of(settings)
+
+    @classmethod
+    def identity(cls, base: Base, settings: recipes.RankEncoder) -> dict[str, Any]:
+        guide = guide_of(settings)
+        if guide is None:
+            return {}
+        return {"guide_hash": guide.hash, "guide_readout": guide.declared.name if guide.declared else None}
+
+    @classmethod
+    def check_rows(cls, corpus: Corpus, settings: Any, source: str) -> None:
+        if len(corpus) < settings.rank_corpus:
+            problem = f"{len(corpus)} rows, fewer than rank_corpus={settings.rank_corpus}"
+            raise DataError(problem, source=source, advice=f"use --set rank_corpus={len(corpus)}")
+
+    def prepare(self, corpus: Corpus) -> None:
+        self.rows = corpus
+
+    @cached_property
+    def corpus(self) -> Tensor:
+        """The unit vectors of the corpus (n, d), whose rows do not depend on the seed of the run.
+
+        They are computed in the first step, with the number of threads that a resumed run restores.
+        """
+        rows = stream(0, 0, "rank corpus").permutation(len(self.rows))[: self.settings.rank_corpus]
+        parts = [self.rows.batch(rows[part]) for part in chunks(len(rows), AT_ONCE)]
+        with torch.autocast(self.device.type, enabled=False):
+            return unit(torch.cat([self.guide_vectors(batch) for batch in parts]))
+
+    @torch.no_grad()
+    def guide_vectors(self, batch: Batch) -> Tensor:
+        return apply_readouts(self.guide, self.pack(batch.texts[-1]), [self.guide_readout])[0]
+
+    def views(self, batch: Batch) -> Outputs:
+        ranks = rank_vectors(cosines(self.guide_vectors(batch), self.corpus))  # (b, n)
+        return super().views(replace(batch, texts=batch.texts[:1])) | {"ranks": ranks}
+
+    def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
+        return super().draw(replace(batch, texts=batch.texts[:1]), random)
+
+    def loss(self, outputs: Outputs) -> dict[str, Term]:
+        wanted, ranks = self.settings, outputs["ranks"].detach()
+        values = rank_regression(
+            cosines(outputs["one"], outputs["other"]), ranks @ ranks.T, wanted.rank_low, wanted.rank_high
+        )
+        return {**super().loss(outputs), "rank": Term(values.sum(), float(len(values)), wanted.rank_weight)}
+
+
+def rank_vectors(similarities: Tensor) -> Tensor:
+    """Return unit vectors whose products are the Spearman correlations of the rows: (b, n) -> (b, n).
+
+    RankEncoder, arXiv 2209.04333. Ties have their mean rank.
+    """
+    similarities = widened(similarities)
+    ordered = similarities.sort(1).values
+    below, until = (torch.searchsorted(ordered, similarities, side=side) for side in ("left", "right"))
+    ranks = (below + until - similarities.shape[1]).to(similarities.dtype)  # twice the rank minus the mean
+    return F.normalize(ranks, dim=1)
+
+
+def rank_regression(cosines: Tensor, ranks: Tensor, low: float, high: float) -> Tensor:
+    """Squared error of the cosines of pairs with a rank similarity in this range: two (b, b) -> (p,).
+
+    RankEncoder, arXiv 2209.04333.
+    """
+    near = (ranks >= low) & (ranks <= high)
+    return (widened(cosines)[near] - ranks[near]).square()

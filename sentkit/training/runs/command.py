@@ -20,27 +20,23 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import is_pipe, read_object, together
 from sentkit.formats.rows.rows import Inputs, Meter, Rejects
 from sentkit.formats.vectors.store import common_fields
-from sentkit.metrics.sts.seen import Sightings
+from sentkit.metrics.seen import Sightings
 from sentkit.model.checkpoint.heads import fresh_head, head_tensors
 from sentkit.model.checkpoint.save_weights import architecture_to_initialise, write_fresh
 from sentkit.model.reading import default_readout
 from sentkit.model.transformer.device import pick_device
-from sentkit.signals import Stop
+from sentkit.process import Stop
 from sentkit.training.base import Base, StaticBase, open_base, open_named
 from sentkit.training.catalogue import METHODS
-from sentkit.training.data.batches import stream
-from sentkit.training.data.corpus import Corpus, Tallied, check_rows, map_corpus, write_corpus
-from sentkit.training.data.dev import Dev, read_dev
+from sentkit.training.data.corpus import CORPUS, Corpus, Tallied, check_rows, map_corpus, stream, write_corpus
+from sentkit.training.data.dev import Dev, LabelledRows, read_dev, read_labelled
 from sentkit.training.data.examples import ExampleParser
-from sentkit.training.data.labelled import LabelledRows, read_labelled
 from sentkit.training.loop.processes import CPU, Processes, be_deterministic, open_processes, precision_name
-from sentkit.training.loop.state import Keeper, Reporter
+from sentkit.training.loop.state import Keeper, Reporter, lock_folder
 from sentkit.training.method import Method, template_of
-from sentkit.training.options import RandomInit, Run, TrainOptions
-from sentkit.training.recipe import Recipe
-from sentkit.training.run_folders import CORPUS, lock_folder, part_of
+from sentkit.training.options import RandomInit, Run, TrainOptions, part_of
 from sentkit.training.runs.run import NEW_FOLDER, train
-from sentkit.training.settings import AS_BASE, notes, usual_readout, with_readout_of_base
+from sentkit.training.settings import AS_BASE, Recipe, notes, usual_readout, with_readout_of_base
 
 # Settings that change neither the base nor the rows, so that runs with different ones can share them.
 OF_STEPS = {*Recipe.__dataclass_fields__} - {"max_length", "prompt", "prompt_name", "dedup", "precision"}
@@ -113,7 +109,13 @@ def perform_group(
         base = base_of(group[0].folders.seeds[0])
         group = settled(group, base, processes, reporter)
         options = group[0]
-        warn_of_base(base, reporter)
+        if base.entries is not None:
+            family = base.checkpoint.config.get("model_type")
+            if mismatch := base.entries.mismatch(base.training_tokenizer.hash, family):
+                reporter.warn(mismatch)
+        if base.dropped_steps:
+            problem = "declares steps that are not copied to the new checkpoint"
+            reporter.warn(f"{base.checkpoint.name} {problem}: {base.dropped_steps}")
         reporter.note(f"{processes.device}, {options.settings.precision}")
         with stop.interruptible():
             pairs = None if options.kind.needs.labels else read_dev_pairs(options, inputs, base)
@@ -269,16 +271,6 @@ def check_readout(kind: type[Method], settings: Any, base: Base) -> None:
             readout.resolved(base.architecture.depth)
 
 
-def warn_of_base(base: Base, reporter: Reporter) -> None:
-    if base.entries is not None:
-        family = base.checkpoint.config.get("model_type")
-        if mismatch := base.entries.mismatch(base.training_tokenizer.hash, family):
-            reporter.warn(mismatch)
-    if base.dropped_steps:
-        problem = "declares steps that are not copied to the new checkpoint"
-        reporter.warn(f"{base.checkpoint.name} {problem}: {base.dropped_steps}")
-
-
 def read_dev_pairs(options: TrainOptions, inputs: Inputs, base: Base) -> Dev | None:
     """Read --dev with the tokenizers of all readouts that can be evaluated."""
     if options.dev is None:
@@ -294,9 +286,8 @@ def read_dev_pairs(options: TrainOptions, inputs: Inputs, base: Base) -> Dev | N
 
 def read_labels(
     options: TrainOptions, inputs: Inputs, base: Base, corpus: Corpus, reporter: Reporter
-) -> list[LabelledRows | None]:
+) -> Iterator[LabelledRows | None]:
     """Read --dev and --test, rows with labels or scores. Their labels must occur in the training rows."""
-    found: list[LabelledRows | None] = []
     settings, reads = options.settings, options.kind.reads(base, options.settings)
     for flag, path in (("--dev", options.dev), ("--test", options.test)):
         rows = None
@@ -304,8 +295,7 @@ def read_labels(
             rows = read_labelled(flag, inputs.other(path), reads, corpus, settings.metric_name)
             if seen := rows.seen_in(corpus):
                 reporter.warn(f"{path}: the training rows contain {seen} of {len(rows)} rows")
-        found.append(rows)
-    return found
+        yield rows
 
 
 def read_corpus(

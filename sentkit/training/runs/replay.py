@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import DataError, SentkitError, UsageError, declared_in
-from sentkit.formats.checkpoints.commands import FILE, METHOD, Command, Input, recorded_command
+from sentkit.formats.checkpoints.export import FILE, METHOD, Command, Input, recorded_command
 from sentkit.formats.checkpoints.folders import find_model
 from sentkit.formats.files import read_object_if_there
 from sentkit.formats.urls import commit_in, is_url
 from sentkit.training.catalogue import load
 from sentkit.training.loop.processes import Processes, environment
-from sentkit.training.recipe import OF_DEV, Recipe, limits_of
-from sentkit.training.settings import format_value
+from sentkit.training.settings import OF_DEV, Recipe, format_value, limits_of
 
 TRAINED_WITH: dict[str, type] = {"threads": int, "device": str, "deterministic": bool, "ranks": int}
 VERSIONS = ("sentkit", "torch", "cpu")
@@ -46,11 +45,9 @@ class Replay:
         self.problems += problems
         for note in (*problems, *record.notes()):
             self.note(note)
-        kind, missing = record.load_settings()
-        if missing is not None:
-            self.problems += [] if problems or record.copied else [missing]
-            self.note(f"{missing}; so --set gives all recorded settings")
-        self.lines.append(shlex.join(record.words(name, kind)))
+        if record.code:
+            self.note(f"{record.code}: only the command imports it; so --set gives all recorded settings")
+        self.lines.append(shlex.join(record.words(name)))
 
     def _add_model(self, model: Input, later: Sequence[Path]) -> None:
         if model.sha256 is None:
@@ -76,10 +73,10 @@ class Record:
     source: str
 
     @property
-    def copied(self) -> bool:
-        """Whether the file of the method is in the checkpoint. Only the printed command may run its code."""
-        file, colon, _ = self.command.words[1].rpartition(":")
-        return bool(colon) and Path(file).resolve().is_relative_to(Path(self.source).parent.resolve())
+    def code(self) -> str | None:
+        """The method of a user. A record can be hostile, so only the printed command may run its code."""
+        words = self.command.words
+        return words[-1] if words[0] == "train" and ":" in words[-1] else None
 
     def section(self, name: str, kinds: Mapping[str, type]) -> dict[str, Any]:
         """An object with fields of these types, or a DataError."""
@@ -90,21 +87,7 @@ class Record:
             raise DataError(f'"{name}" is not a record of training', source=self.source)
         return section
 
-    def load_settings(self) -> tuple[type | None, str | None]:
-        """The settings of the method, or why the file of a user does not give them."""
-        if self.command.words[:1] != ["train"]:
-            return None, None
-        name = self.command.words[1]
-        if self.copied:
-            return None, f"{name}: a copy in the checkpoint, which only the command imports"
-        try:
-            return load(name).kind.Settings, None
-        except SentkitError as error:
-            if ":" not in name:
-                raise
-            return None, str(error)
-
-    def words(self, output: str, kind: type | None = None) -> list[str]:
+    def words(self, output: str) -> list[str]:
         """The words of the shell command that writes the checkpoint to `output`."""
         inputs = self.command.inputs
         words = [*self.command.words, *(operand(each.path) for each in inputs if each.flag == FILE)]
@@ -116,6 +99,7 @@ class Record:
             return ["sentkit", *words, *option("-o", output)]
         made_with = self.section("made_with", TRAINED_WITH)
         run = self.section("run", {"seed": int, "method": str})
+        kind = None if self.code else load(self.command.words[1]).kind.Settings
         words += [word for setting in self.settings(run, kind) for word in ("--set", setting)]
         words += ["--seed", str(run["seed"]), "--threads", str(made_with["threads"])]
         words += ["--device", made_with["device"]]

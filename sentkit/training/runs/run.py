@@ -5,10 +5,9 @@ OUT.part contains the state. The checkpoint is also written there, and renamed t
 
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,39 +15,28 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import CannotCreateError
-from sentkit.formats.checkpoints.export import (
-    DeclarationToWrite,
-    card,
-    write_card,
-    write_folder,
-    write_static_folder,
-)
+from sentkit.formats.checkpoints.export import card, write_static_folder
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.files import read_object_if_there
 from sentkit.formats.outputs.temporary import publish_folder
-from sentkit.metrics.sts.report import defined
-from sentkit.model.checkpoint.declaration import build_declaration
+from sentkit.metrics.reports import defined
+from sentkit.model.checkpoint.export import Declaration, write_card, write_folder
 from sentkit.model.checkpoint.save_weights import merged, write_weights
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import WITH_POOLER
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.transformers_model import TransformersModel
-from sentkit.process import usable_cpus
-from sentkit.signals import RESUME, Aborted, Interrupted, Stop, Stopped
-from sentkit.training.base import Base
-from sentkit.training.data.batches import stream
-from sentkit.training.data.dev import SPEARMAN, nan_lowest
+from sentkit.process import RESUME, Aborted, Interrupted, Stop, Stopped
+from sentkit.training.base import Base, TokenTable
+from sentkit.training.data.corpus import stream
+from sentkit.training.data.dev import SPEARMAN, Dev, nan_lowest
 from sentkit.training.loop.processes import Processes, environment, use_threads
-from sentkit.training.loop.state import Keeper, Position, Reporter, StepLog, check_identity
+from sentkit.training.loop.state import LOG, Keeper, Reporter, StepLog, check_identity, lock_folder
 from sentkit.training.loop.trainer import EVALUATIONS, Trainer
 from sentkit.training.method import Finished, Method, readout_of, template_of, using
-from sentkit.training.options import Run
-from sentkit.training.recipe import AUTO, text_of
-from sentkit.training.run_folders import LOG, lock_folder, part_of
-from sentkit.training.settings import differences
-from sentkit.training.token_table import TokenTable
-from sentkit.training.user_methods import file_of_method
+from sentkit.training.options import Run, part_of
+from sentkit.training.settings import AUTO, differences, text_of
 
 NEW_FOLDER = "checkpoint"  # name of the new checkpoint in the folder of the state
 
@@ -110,7 +98,6 @@ def begin(run: Run, keeper: Keeper, processes: Processes, stop: Stop, reporter: 
     saved = None if state is None else state["identity"]["environment"]
     use_threads(options.threads, saved)
     if state is not None:
-        advise_of_threads(options.threads, reporter)
         changes = differences(environment(processes, run.settings.precision), saved or {})
         if changes:
             changed = f"the environment changed: {', '.join(changes)}"
@@ -120,14 +107,6 @@ def begin(run: Run, keeper: Keeper, processes: Processes, stop: Stop, reporter: 
         trainer.run = replace(run, options=replace(options, settings=recorded))
         trainer.resume_from(state)
     return trainer
-
-
-def advise_of_threads(requested: int | None, reporter: Reporter) -> None:
-    """Warn if the number of threads of the saved state is too large for this machine."""
-    cpus = usable_cpus()
-    if requested is None and torch.get_num_threads() > cpus:
-        few = f"the run has {torch.get_num_threads()} threads, and this process may use {cpus} CPUs"
-        reporter.warn(f"{few}; --threads {cpus} is faster, and the result may differ slightly")
 
 
 @contextmanager
@@ -145,16 +124,15 @@ def reporting_last_save(trainer: Trainer) -> Iterator[None]:
 
 def finish(trainer: Trainer) -> None:
     """Write the checkpoint after the last step."""
-    run, method, position = trainer.run, trainer.method, trainer.position
+    run, position = trainer.run, trainer.position
+    made_with = environment(trainer.processes, run.settings.precision)
+    if position.limits and trainer.recipe.chunk_tokens == AUTO:
+        made_with["chunk_tokens"] = text_of(position.limits)
     try:
         with best_encoder(trainer) as encoder:
             chosen = choose_readout(trainer)
-            for warning in dev_warnings(run, position, chosen) if run.dev else ():
+            for warning in dev_warnings(trainer, chosen) if run.dev else ():
                 trainer.reporter.warn(warning)
-            between = range(1, position.step)
-            if run.dev and between and not any(map(trainer.evaluates, between)):
-                more = f"--set eval_every={math.ceil(position.step / EVALUATIONS)} scores more"
-                trainer.reporter.warn(f"--dev scored only the last of {position.step} steps; {more}")
             kept_best = run.settings.final == "best" and position.best_step >= 0
             lineage = {
                 "method": run.options.method,
@@ -168,29 +146,17 @@ def finish(trainer: Trainer) -> None:
                 **({} if run.base.entries is None else {"entries": run.base.entries.lineage}),
                 **class_lineage(trainer),
                 "command": run.command,
-                "made_with": environment(trainer.processes, run.settings.precision) | chosen_chunks(trainer),
+                "made_with": made_with,
                 **chosen,
                 **encoder,
             }
-            readout, force = chosen.get("readout"), run.options.force
-            save_checkpoint(
-                method,
-                run.base,
-                trainer.keeper.folder,
-                run.output,
-                lineage,
-                readout,
-                force=force,
-                code=run.options.method_code,
-            )
+            readout = chosen.get("readout")
+            if run.dev is not None:
+                limits = run.dev.interval(trainer.method, readout, trainer.stop.poll)
+                lineage["dev_ci95"] = [defined(each) for each in limits]
+            publish(trainer, lineage, readout)
     except Interrupted as error:
         raise Stopped("stopped and saved after the last step", advice=RESUME) from error
-
-
-def chosen_chunks(trainer: Trainer) -> dict[str, str]:
-    """Return the limits that chunk_tokens=auto has chosen, in the form of this setting."""
-    limits = trainer.position.limits
-    return {"chunk_tokens": text_of(limits)} if limits and trainer.recipe.chunk_tokens == AUTO else {}
 
 
 def class_lineage(trainer: Trainer) -> dict[str, Any]:
@@ -203,7 +169,9 @@ def class_lineage(trainer: Trainer) -> dict[str, Any]:
     if test is not None:
         measures = test.measures(trainer.method, trainer.stop.poll)
         scores = {name: defined(score) for name, score in measures.items()}
+        found = test.intervals(trainer.method, trainer.stop.poll)
         lineage["test"] = {"rows": len(test), **scores}
+        lineage["test_ci95"] = {name: [defined(each) for each in limits] for name, limits in found.items()}
     return lineage
 
 
@@ -212,7 +180,7 @@ def best_encoder(trainer: Trainer) -> Iterator[dict[str, Any]]:
     """Use the encoder with the best score on --dev in the context. Yield its number and all scores."""
     run, method = trainer.run, trainer.method
     encoders = method.encoders()
-    if run.dev is None or len(encoders) == 1:
+    if not isinstance(run.dev, Dev) or len(encoders) == 1:
         yield {}
         return
     scores = run.dev.scores(method, trainer.stop.poll)
@@ -228,7 +196,7 @@ def choose_readout(trainer: Trainer) -> dict[str, Any]:
     """
     run, method, poll = trainer.run, trainer.method, trainer.stop.poll
     names = method.readouts(run.settings)
-    if run.dev is None or names == (method.dev_readout(run.settings),):
+    if not isinstance(run.dev, Dev) or names == (method.dev_readout(run.settings),):
         return {}
     scores = {name: run.dev.score_as(name, method, poll) for name in names}
     best = max(names, key=lambda name: nan_lowest(scores[name]))  # of equal scores, the first readout
@@ -242,54 +210,50 @@ def choose_readout(trainer: Trainer) -> dict[str, Any]:
     return chosen | ({"dev_by_readout": by_readout} if len(names) > 1 else {})
 
 
-def dev_warnings(run: Run, position: Position, chosen: Mapping[str, Any]) -> Sequence[str]:
-    """Return warnings about the score on --dev."""
+def dev_warnings(trainer: Trainer, chosen: Mapping[str, Any]) -> Iterator[str]:
+    run, position = trainer.run, trainer.position
     kept = position.best_score if run.settings.final == "best" else position.last_score
     before, readout = position.first_score, run.options.kind.dev_readout(run.settings)
     if chosen:
         kept, before, readout = chosen["dev"], chosen["dev_before"], chosen["readout"]
     if kept is None or math.isnan(kept):
-        return ["all --dev scores are undefined; the weights of the last step are used"]
-    if before is None or math.isnan(before) or kept > before:
-        return []
-    declared = run.base.declared
-    first = f"{before:.2f} before training (readout {readout if declared is None else declared.name})"
-    after = f"{kept:.2f} after (readout {readout})"
-    if run.options.kind.needs.labels:
-        first, after = f"{before:.2f} before training", f"{kept:.2f} after"
-    how = f"worse by {before - kept:.2f}" if before - kept >= 0.005 else "not better"
-    return [f"the result is {how} on --dev: {first}, {after}"]
+        yield "all --dev scores are undefined; the weights of the last step are used"
+    elif before is not None and before >= kept:
+        declared, of_first, of_last = run.base.declared, "", ""
+        if not run.options.kind.needs.labels:
+            of_first = f" (readout {readout if declared is None else declared.name})"
+            of_last = f" (readout {readout})"
+        how = f"worse by {before - kept:.2f}" if before - kept >= 0.005 else "not better"
+        scores = f"{before:.2f} before training{of_first}, {kept:.2f} after{of_last}"
+        yield f"the result is {how} on --dev: {scores}"
+    between = range(1, position.step)
+    if between and not any(map(trainer.evaluates, between)):
+        more = f"--set eval_every={math.ceil(position.step / EVALUATIONS)} scores more"
+        yield f"--dev scored only the last of {position.step} steps; {more}"
 
 
-def save_checkpoint(
-    method: Method,
-    base: Base,
-    part: Path,
-    output: Path,
-    lineage: Mapping[str, Any],
-    readout: str | None = None,  # None: the readout of the method
-    *,
-    force: bool = False,  # replace an existing folder
-    code: bytes | None = None,  # the file of a user's method
-) -> None:
-    folder = part / NEW_FOLDER
+def publish(trainer: Trainer, lineage: Mapping[str, Any], readout: str | None) -> None:
+    """Write the checkpoint into the folder of the state, and rename it to OUT."""
+    run, part = trainer.run, trainer.keeper.folder
+    folder, code, output = part / NEW_FOLDER, run.options.method_code, str(run.output)
     try:
-        write_checkpoint(folder, method, base, lineage, readout or readout_of(method))
-        if code is not None:
-            (folder / file_of_method(lineage["method"])).write_bytes(code)
+        write_checkpoint(folder, trainer.method, run.base, lineage, readout)
+        if code is not None:  # the file of a user
+            (folder / run.options.method.rpartition(":")[0]).write_bytes(code)
         if (part / LOG).is_file():
             shutil.copyfile(part / LOG, folder / LOG)
-        publish_folder(folder, output, force=force, name=str(output))
+        publish_folder(folder, run.output, force=run.options.force, name=output)
     except OSError as error:
-        raise OSError(error.errno, error.strerror or str(error), str(output)) from error
+        raise OSError(error.errno, error.strerror or str(error), output) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_checkpoint(
-    folder: Path, method: Method, base: Base, lineage: Mapping[str, Any], readout: str
+    folder: Path, method: Method, base: Base, lineage: Mapping[str, Any], readout: str | None = None
 ) -> None:
-    """Write the complete checkpoint to a new folder."""
+    """Write the complete checkpoint to a new folder; by default with the readout of the method."""
+    readout = readout or readout_of(method)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     body, finished = method.body, method.finished()
@@ -317,9 +281,10 @@ def write_checkpoint(
             replace(base.checkpoint, config=base.checkpoint.config | finished.config),
             declaration,
             lineage,
-            write_weights=partial(write_weights, tensors=tensors_of(body, finished, base)),
-            write_heads=partial(write_weights, tensors=finished.heads) if finished.heads else None,
+            tensors_of(body, finished, base),
         )
+        if finished.heads:
+            write_weights(folder / "heads.safetensors", finished.heads)
         write_card(folder, lineage, declaration)
 
 
@@ -337,7 +302,7 @@ def tensors_of(body: Bert | TransformersModel, finished: Finished, base: Base) -
 
 def declare_trained(
     body: Bert | TransformersModel, template: str | None, finished: Finished, base: Base, readout: Readout
-) -> DeclarationToWrite:
+) -> Declaration:
     if readout.pooled:
         base.check_pooler()
     tokenizer = base.final_tokenizer_with(template) if readout.reduction == "token" else base.final_tokenizer
@@ -349,7 +314,7 @@ def declare_trained(
         # Without a new pooler, the description of the base stays, but training changed the space.
         of_base = replace(base.checkpoint.declared.pooler, lands_in="")
         description = of_base if finished.pooler is None else finished.pooler_note
-    return build_declaration(
+    return Declaration(
         body,
         readout,
         tokenizer,

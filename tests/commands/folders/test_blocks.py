@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sentkit.commands import check
 from sentkit.formats.rows.lines import line_blocks
-from sentkit.formats.rows.parts import LinesInRange
+from sentkit.formats.rows.rows import LinesInRange
 from sentkit.formats.vectors.folders import VectorFolder
 
 TEXTS = st.sampled_from(["the cat", "dog", "", "the dog runs . the cat", "é " * 30])

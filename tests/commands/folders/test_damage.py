@@ -11,8 +11,7 @@ import pytest
 import safetensors.numpy
 
 from hostile import ODD_VALUES, places, replaced
-from sentkit.formats.vectors.safetensors_header import read_header
-from sentkit.formats.vectors.storage import STORES
+from sentkit.formats.vectors.tensors import STORES, read_header
 
 READERS = (
     ("score", "whole", "--top", "1"),

@@ -10,7 +10,7 @@ import pytest
 
 from sentkit.formats.vectors import folder_check, vector_file
 from sentkit.formats.vectors.vector_file import VectorFile
-from sentkit.model import block_writer, encoding
+from sentkit.model import encoding, writing
 from support import contents, in_jsonl
 
 OLD = ["the cat", "a dog runs .", "cat cat dog", "the", "dog runs the cat runs"]
@@ -228,7 +228,7 @@ def write_days(names):
 @pytest.mark.parametrize("change", CHANGES)
 def test_an_updated_folder_is_that_of_a_fresh_run(run, encoded, monkeypatch, change, kind):
     """int8 copies whole blocks only. Other files stay."""
-    monkeypatch.setattr("sentkit.formats.vectors.folder_settings.EDGE", 8)  # `edited` keeps the ends of b
+    monkeypatch.setattr("sentkit.formats.vectors.folder_check.EDGE", 8)  # `edited` keeps the ends of b
     before, after, (reused, new, unneeded) = CHANGES[change]
     flags = "--block-bytes", 200, "--store", kind
     run(*write_days(before), *flags, "-o", "days/")
@@ -273,7 +273,7 @@ def test_an_update_refuses_other_settings_and_a_foreign_folder(run):
     assert contents(Path("days")) == before
 
 
-PLACES = [(vector_file.VectorFileWriter, "finish"), (block_writer, "copy_block"), (Path, "rename"),
+PLACES = [(vector_file.VectorFileWriter, "finish"), (writing, "copy_block"), (Path, "rename"),
           (folder_check, "publish_folder")]  # fmt: skip
 
 

@@ -80,7 +80,7 @@ def test_wrong_outputs_are_wrong_usage(sentkit, flags, problem):
 
 
 def test_a_terminal_shows_only_numbers(sentkit, monkeypatch):
-    from sentkit.flags.plots import PlotFlags
+    from sentkit.flags.options import PlotFlags
 
     monkeypatch.setattr(PlotFlags, "on_terminal", True)
     done = sentkit("plot", *SPACE, stdin=VECTORS)
@@ -115,7 +115,7 @@ def test_special_characters_of_a_text_are_safe(svg, sentkit):
 
 def figure(*panels, width=84.0, **picture):
     pytest.importorskip("matplotlib")
-    from sentkit.plots.drawing import figure_of
+    from sentkit.plots.picture import figure_of
 
     return figure_of(Picture(panels, **picture), width)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sentkit.metrics.sts.correlation import spearman
+from sentkit.metrics.statistics import spearman
 from support import BY_HAND, in_jsonl
 
 

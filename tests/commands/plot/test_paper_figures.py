@@ -86,7 +86,6 @@ def test_norms_and_distances_of_words_equal_a_plain_loop(file, tiny):
         for token, own in vectors.items():
             others = sorted(measures[kind](own, vectors[t]) for t in vectors if t != token)
             nearest = others[::-1] if kind == "dot product" else others
-            nearest = others[::-1] if kind == "dot product" else others
             found_means.append(np.mean(nearest[: int(count or 1)]))
         assert values == pytest.approx([np.mean(found_means)], rel=1e-5)
 

@@ -35,17 +35,6 @@ def test_a_line_and_a_level_have_different_names(plot, svg):
     assert set(names) <= set(svg("sweep", stdin=given))
 
 
-def test_mean_sqrt_is_drawn_only_if_it_differs_from_mean(plot, sentkit):
-    """Their cosines are equal, but not their dot products."""
-    lines = [("mean", (40, 41)), ("mean-sqrt", (40, 41.0001)), ("mean/n", (9, 9)), ("mean-sqrt/n", (9, 8))]
-    given = "".join(report(f"m/L{at}:{name}", value) for name, own in lines for at, value in enumerate(own))
-    done = sentkit("plot", "sweep", stdin=given)
-
-    assert done.code == 0
-    assert list(dict.fromkeys(row["series"] for row in done.rows)) == ["mean", "mean/n", "mean-sqrt/n"]
-    assert done.told == ["sentkit plot sweep: warning: mean-sqrt is not drawn: its cosines are those of mean"]
-
-
 def test_the_mean_of_several_data_sets_is_drawn(plot):
     given = report("m/L1:cls", 20, spearman_ci95=[18, 22]) + report("m/L1:cls", 30) + report("m/mean", 1) * 2
 

@@ -113,14 +113,11 @@ def test_a_large_file_is_sampled(sentkit):
 
 def test_every_row_is_drawn_equally_often():
     """Algorithm R: of 6 items each is in half of the samples of 3."""
-    from sentkit.plots.reports import Sample
+    from sentkit.plots.vectors import sampled
 
     counts = np.zeros(6)
     for seed in range(2000):
-        sample = Sample(3, seed)
-        for item in range(6):
-            sample.add(item)
-        counts[sample.items] += 1
+        counts[sampled(range(6), 3, seed)[0]] += 1
 
     assert counts / 2000 == pytest.approx(0.5, abs=0.05)
 
@@ -145,7 +142,7 @@ def test_what_cannot_be_drawn_is_bad_data(sentkit, flags, given, problem):
 def test_both_vectors_of_a_pair_are_numbered_if_they_are_not_close(tmp_path):
     """Of three pairs, the second has a distance of 1 in a picture that is 100 wide."""
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.plots.kinds import space
+    from sentkit.plots import vectors as space
 
     pairs = [((0, 0), (100, 3)), ((50, 5), (50, 6)), ((20, 0), (80, 9))]
     lines = [{"embedding_a": a, "embedding_b": b, "score": 1} for a, b in pairs]
@@ -187,4 +184,4 @@ def test_the_output_of_cluster_is_drawn(sentkit, plot):
     records = plot("space", "--label", "cluster", stdin=kept.out)
 
     assert {record["label"] for record in records} == {"0", "1", "2"}
-    assert (failed.code, failed.told[1].endswith("keeps the vectors with --keep-vectors")) == (65, True)
+    assert (failed.code, failed.told[1].startswith("  add --keep-vectors to sentkit cluster")) == (65, True)

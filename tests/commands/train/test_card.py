@@ -6,6 +6,8 @@ import json
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from sentkit.formats.checkpoints.export import card
+
 PAIRS = [("a man plays", "someone makes music", 3.0), ("rain", "the sea", 1.0), ("a cat", "a dog runs", 2.0)]
 LOAD = """
 import sys
@@ -66,7 +68,9 @@ def test_the_card_describes_the_checkpoint(trained):
     assert "16 numbers, read by `mean`" in body
     for fact in ("| rows | 3 |", "| seed | 0 |", f"| steps | {made['step']} |", "`objective=regression`"):
         assert fact in body
-    assert f"| dev, Spearman x 100 | {made['dev']:.2f} (base: {made['dev_before']:.2f}) |" in body
+    low, high = made["dev_ci95"]
+    scores = f"{made['dev']:.2f} [{low:.2f}, {high:.2f}; 95 %] (base: {made['dev_before']:.2f})"
+    assert f"| dev, Spearman x 100 | {scores} |" in body
     assert str(folder.parent) not in text
     assert (again / "README.md").read_text() == text
 
@@ -103,3 +107,9 @@ def test_an_exported_checkpoint_has_a_card_of_its_own(trained, sentkit, tmp_path
     assert "Made by `sentkit train sbert` and `sentkit export`." in text
     assert 'The prompt "say \\"x\\" " is added before a text. The vectors have unit length.' in text
     assert "| out | -m | " in text
+
+
+def test_a_card_without_a_length_has_no_comma_before_the_full_stop():
+    text = card({"method": "simcse"}, "mean", width=8, max_length=None, stock=True)
+
+    assert "a vector of 8 numbers, read by `mean`. Made by `sentkit train simcse`." in text

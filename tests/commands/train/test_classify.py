@@ -40,7 +40,11 @@ def test_dev_and_test_are_labelled_rows(classify, file_of, tmp_path):
     assert record["test"].keys() == {"rows", "accuracy", "f1", "matthews"}
     assert (made["labels"], made["metric"]) == (["bad", "good"], "accuracy")
     assert config["id2label"] == {"0": "bad", "1": "good"}
-    assert "| dev, accuracy x 100 |" in (tmp_path / "out/README.md").read_text()
+    card, (low, high) = (tmp_path / "out/README.md").read_text(), made["dev_ci95"]
+    assert made["test_ci95"]["accuracy"] == made["dev_ci95"]
+    assert 0 <= low <= record["dev"] <= high <= 100
+    for name in ("dev", "test"):
+        assert f"| {name}, accuracy x 100 | {record['dev']:.2f} [{low:.2f}, {high:.2f}; 95 %]" in card
 
 
 def test_rows_of_dev_and_test_in_the_training_rows_are_counted(sentkit, tiny, file_of):
@@ -98,6 +102,12 @@ def test_bad_rows_of_dev_and_test(classify, file_of, tmp_path, flag, rows, probl
     assert result.code == 65
     assert problem in result.err
     assert not (tmp_path / "out").exists()
+
+
+def test_training_rows_with_scores_name_the_setting(classify):
+    done = classify(rows=PAIRS)
+
+    assert (done.code, done.told[1]) == (65, '  for the field "score": --set objective=regression')
 
 
 def test_another_test_is_another_run(classify, file_of):

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.base import open_base
 from sentkit.training.loop.trainer import Trainer
-from sentkit.training.methods.clear import CLEAR
+from sentkit.training.methods.mlm import CLEAR
 from sentkit.training.options import RandomInit
 from sentkit.training.runs.command import write_random
 from support import contents, without_command

@@ -254,4 +254,23 @@ def test_triplets_have_the_share_of_closer_positives(train, sentkit, tmp_path):
 
     assert 0 < right < 10
     assert row["dev"] == pytest.approx(10 * right)
-    assert json.loads((tmp_path / "out/sentkit.json").read_text())["metric"] == "accuracy of triplets"
+    made = json.loads((tmp_path / "out/sentkit.json").read_text())
+    hits = np.array([cosines[n][10 + n] > cosines[n][20 + n] for n in range(10)])
+    drawn = np.random.Generator(np.random.Philox(0)).integers(0, 10, size=(1000, 10))
+    assert made["metric"] == "accuracy of triplets"
+    assert made["dev_ci95"] == pytest.approx(np.percentile(100 * hits[drawn].mean(axis=1), [2.5, 97.5]))
+
+
+def test_the_interval_of_dev_is_that_of_score(train, sentkit, tmp_path):
+    rows = [
+        {"text_a": a, "text_b": p, "score": n * 7 % 5}
+        for n, (a, p) in enumerate(zip(ANCHORS, POSITIVES, strict=True))
+    ]
+    (tmp_path / "dev.jsonl").write_text(in_jsonl(*rows))
+    row = train("--dev", "dev.jsonl", "--lr", 0.01).rows[0]
+    pairs = sentkit("encode", "dev.jsonl", "-m", "out", "--precision", "fp32", "-q").out
+    [expected] = sentkit("score", "--gold", "score", stdin=pairs).rows
+    made = json.loads((tmp_path / "out/sentkit.json").read_text())
+
+    assert row["dev"] == pytest.approx(expected["spearman"], abs=1e-4)
+    assert made["dev_ci95"] == pytest.approx(expected["spearman_ci95"], abs=1e-4)

@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from sentkit.training.loop.trainer import Trainer
-from sentkit.training.methods.rank_encoder import RankEncoder
-from sentkit.training.methods.simcse import SimCSE
+from sentkit.training.methods.simcse import RankEncoder, SimCSE
 from support import contents
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sentkit.errors import UsageError
-from sentkit.signals import Stopped
+from sentkit.process import Stopped
 from sentkit.training.catalogue import METHODS
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.settings import combinations

@@ -66,7 +66,8 @@ FAULTS = [  # a line of SHORT, its replacement, the line of the error, a part of
      "        return {'size': mean_of(r)}", 3, "modified by an inplace operation"),
     (TERMS, MORE + "def penalty(self): return {'x': torch.ones(())}", 13, "penalty() has no gradient"),
     (TERMS, MORE + "def draw(self, batch, random): return {'x': [1]}", 13, "has 1 values, expected 4"),
-    (TERMS, MORE + "def groups(self): return [{'params': []}]", 13, 'groups()[0]["lr"] is None'),
+    (TERMS, MORE + "def groups(self): return [{'params': []}]", 13, "KeyError: 'lr'"),
+    (TERMS, MORE + "def groups(self): return [{'params': [], 'lr': 1}]", 13, "groups() has no weights"),
     (TERMS, MORE + "def finished(self): return {}", 13, "of the type dict, expected Finished"),
     (TERMS, CLASS + "def readouts(cls, settings): return ('x',)", 13, "unknown readout"),
     (TERMS, CLASS + "def identity(cls, base, settings): return {'x': base}", 13, "as JSON"),
@@ -144,20 +145,22 @@ def test_replay_runs_with_the_copy_in_the_checkpoint(run, mine, sentkit, changed
     copy = mine.with_name("out") / "mine.py"
     assert copy.read_text() == text
     assert (replayed.code, replayed.err) == (0, "")
-    assert any("a copy in the checkpoint, which only the command imports" in line for line in notes)
+    assert f"# {copy}:Uniform: only the command imports it; so --set gives all recorded settings" in notes
     assert shlex.split(command)[2] == f"{copy}:Uniform"
     assert again.code == 0, again.err
     assert without_command(mine.with_name("again")) == without_command(mine.with_name("out"))
 
 
-def test_replay_imports_no_file_of_the_checkpoint(run, mine, sentkit):
-    """Also if the record names it as the method."""
+@pytest.mark.parametrize("place", ["out/evil.py", "evil.py", "evil"])
+def test_replay_imports_no_code_that_the_record_names(run, mine, sentkit, monkeypatch, place):
+    """Neither a file in the checkpoint, nor one outside, nor a module."""
     run()
     record = mine.with_name("out") / "sentkit.json"
-    evil = mine.with_name("out") / "evil.py"
+    evil = mine.parent / (place if place.endswith(".py") else "evil.py")
     evil.write_text("import os; os.abort()\n")
+    monkeypatch.syspath_prepend(str(mine.parent))
     own = json.loads(record.read_text())
-    own["command"]["words"][1] = f"{evil}:Uniform"
+    own["command"]["words"][1] = f"{evil if place.endswith('.py') else place}:Uniform"
     own["command"]["inputs"] = [each for each in own["command"]["inputs"] if each["flag"] != "METHOD"]
     record.write_text(json.dumps(own))
 
@@ -171,7 +174,7 @@ def test_without_the_copy_replay_reports_the_missing_file(run, mine, sentkit):
     without = sentkit("inspect", str(mine.with_name("out")), "--replay")
 
     assert (without.code, without.told) == (1, [f"sentkit inspect: {mine}: is not there any more"])
-    assert f"# {mine}: no such file; so --set gives all recorded settings" in without.out.decode()
+    assert f"# {mine}:Uniform: only the command imports it; so" in without.out.decode()
 
 
 @pytest.mark.parametrize(("text", "line", "problem"), BROKEN)

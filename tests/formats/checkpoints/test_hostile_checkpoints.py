@@ -3,10 +3,7 @@
 import json
 import shutil
 import warnings
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
@@ -24,7 +21,7 @@ from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.text.tokenizer import Tokenizer
 
-FILES: dict[str, Any] = {
+FILES = {
     "config.json": {
         "model_type": "bert",
         "hidden_size": 8,
@@ -64,11 +61,11 @@ FILES: dict[str, Any] = {
 
 
 @pytest.fixture
-def checkpoint(base: Path, tmp_path: Path) -> Callable[[str, bytes], Path]:
+def checkpoint(base, tmp_path):
     """A valid checkpoint with changed bytes in one file."""
     layers = {"layer_weights": np.array([1, 0, 1], np.float32)}
 
-    def make(name: str, content: bytes) -> Path:
+    def make(name, content):
         folder = tmp_path / "checkpoint"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(base, folder)
@@ -82,7 +79,7 @@ def checkpoint(base: Path, tmp_path: Path) -> Callable[[str, bytes], Path]:
     return make
 
 
-def read_all(folder: Path, *, own: bool) -> None:
+def read_all(folder, *, own):
     if not own:
         (folder / "sentkit.json").unlink()
     checkpoint = read_checkpoint(str(folder))
@@ -91,7 +88,7 @@ def read_all(folder: Path, *, own: bool) -> None:
     checkpoint.weights()
 
 
-def test_the_unchanged_checkpoint_is_valid(checkpoint: Callable[[str, bytes], Path]) -> None:
+def test_the_unchanged_checkpoint_is_valid(checkpoint):
     for own in (True, False):
         read_all(checkpoint("extra.json", b"{}"), own=own)
 
@@ -99,9 +96,7 @@ def test_the_unchanged_checkpoint_is_valid(checkpoint: Callable[[str, bytes], Pa
 @few
 @given(data=st.data())
 @pytest.mark.parametrize("name", [*FILES, "tokenizer.json"])
-def test_checkpoint_files_with_odd_values(
-    base: Path, checkpoint: Callable[[str, bytes], Path], name: str, data: Any
-) -> None:
+def test_checkpoint_files_with_odd_values(base, checkpoint, name, data):
     """One value at any depth is another."""
     value = FILES[name] if name in FILES else json.loads((base / name).read_text())
     changed = replaced(value, data.draw(st.sampled_from(places(value))), data.draw(ODD))
@@ -114,9 +109,7 @@ def test_checkpoint_files_with_odd_values(
 @few
 @given(data=st.data())
 @pytest.mark.parametrize("name", [*FILES, "0_Layers/model.safetensors", "tokenizer.json"])
-def test_checkpoint_files_of_any_bytes(
-    checkpoint: Callable[[str, bytes], Path], name: str, data: Any
-) -> None:
+def test_checkpoint_files_of_any_bytes(checkpoint, name, data):
     sample = orjson.dumps(FILES.get(name, {}))
     content = data.draw(st.binary(max_size=60) | mutated([sample]))
 
@@ -126,13 +119,13 @@ def test_checkpoint_files_of_any_bytes(
 # Checkpoints that run
 
 
-def encode_with(folder: Path) -> None:
+def encode_with(folder):
     encoder = find_encoder(str(folder), ReadingOptions(), device="cpu", precision="fp32")
     tokens = Tokenizer(read_checkpoint(str(folder)), max_length=8)(["the cat sat ."])
     encode_texts(tokens, encoder.encoder(), 4096)
 
 
-RUNS: dict[str, Any] = {
+RUNS = {
     "sentkit.json": {
         "readout": "pooler",
         "steps": ["2_Dense", "normalise"],
@@ -157,10 +150,10 @@ SIZES = st.sampled_from([None, True, -5, 0, 1, 1.5, 10**9, 2**63, "", "x" * 5000
 
 
 @pytest.fixture
-def running(base: Path, tmp_path: Path) -> Callable[..., Path]:
+def running(base, tmp_path):
     """A checkpoint that can run, with other JSON in one of its files; `family` chooses another model."""
 
-    def make(name: str = "", value: Any = None, family: str = "bert", own: bool = True) -> Path:
+    def make(name="", value=None, family="bert", own=True):
         folder = tmp_path / "running"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(base, folder)
@@ -180,7 +173,7 @@ def running(base: Path, tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-def other(folder: Path) -> Path:
+def other(folder):
     """A random BERT, made once, with an activation for which it runs through transformers."""
     if not folder.exists():
         from transformers import BertConfig, BertModel
@@ -191,7 +184,7 @@ def other(folder: Path) -> Path:
     return folder
 
 
-def test_the_unchanged_checkpoints_run(running: Callable[..., Path]) -> None:
+def test_the_unchanged_checkpoints_run(running):
     encode_with(running())
     encode_with(running(own=False))
     encode_with(running(family="other", own=False))
@@ -201,9 +194,7 @@ def test_the_unchanged_checkpoints_run(running: Callable[..., Path]) -> None:
 @given(data=st.data())
 @pytest.mark.parametrize("family", ["bert", "other"])
 @pytest.mark.parametrize("name", [*RUNS, "config.json"])
-def test_any_value_in_a_checkpoint_that_runs(
-    running: Callable[..., Path], base: Path, name: str, family: str, data: Any
-) -> None:
+def test_any_value_in_a_checkpoint_that_runs(running, base, name, family, data):
     """The whole way to a vector, with one value of the JSON files replaced."""
     own = family == "bert"
     place = other(base.parent / "other") if family == "other" else base
@@ -214,7 +205,7 @@ def test_any_value_in_a_checkpoint_that_runs(
     is_read_or_bad_data(lambda: encode_with(folder))
 
 
-def kinds_of_tensor(shape: tuple[int, ...]) -> dict[str, Any]:
+def kinds_of_tensor(shape):
     """Tensors that a pickle may hold in the place of a plain one of this shape."""
     import torch
 
@@ -247,7 +238,7 @@ READABLE = ("half", "parameter")
 @pytest.mark.parametrize("kind", kinds_of_tensor((1,)))
 @pytest.mark.parametrize("name", ["embeddings.word_embeddings.weight", "pooler.dense.bias"])
 @pytest.mark.parametrize("family", ["bert", "other"])
-def test_tensors_of_any_kind(running: Callable[..., Path], family: str, name: str, kind: str) -> None:
+def test_tensors_of_any_kind(running, family, name, kind):
     """Of a `pytorch_model.bin`: the vectors, or an error that blames the file."""
     import torch
     from safetensors.torch import load_file
@@ -268,11 +259,11 @@ def test_tensors_of_any_kind(running: Callable[..., Path], family: str, name: st
 
 @pytest.mark.parametrize("kind", kinds_of_tensor((1,)))
 @pytest.mark.parametrize("name", ["linear.weight", "linear.bias"])
-def test_dense_layers_of_any_kind(running: Callable[..., Path], name: str, kind: str) -> None:
+def test_dense_layers_of_any_kind(running, name, kind):
     import torch
 
     folder = running()
-    tensors: dict[str, Any] = {"linear.weight": torch.ones(4, 8), "linear.bias": torch.ones(4)}
+    tensors = {"linear.weight": torch.ones(4, 8), "linear.bias": torch.ones(4)}
     tensors[name] = kinds_of_tensor(tuple(tensors[name].shape))[kind]
     (folder / "2_Dense/model.safetensors").unlink()
     torch.save(tensors, folder / "2_Dense/pytorch_model.bin")
@@ -281,7 +272,7 @@ def test_dense_layers_of_any_kind(running: Callable[..., Path], name: str, kind:
         encode_with(folder)
 
 
-def test_many_steps_are_refused(running: Callable[..., Path]) -> None:
+def test_many_steps_are_refused(running):
     steps = {"readout": "mean", "steps": ["normalise"] * 100_000}
 
     with pytest.raises(DataError, match=r"sentkit\.json: 100,000 steps, expected at most 64$"):
@@ -289,7 +280,7 @@ def test_many_steps_are_refused(running: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize("length", [-5, 0, 2])
-def test_a_too_small_declared_length_is_bad_data(running: Callable[..., Path], length: int) -> None:
+def test_a_too_small_declared_length_is_bad_data(running, length):
     with pytest.raises(DataError, match=r"sentkit\.json: "):
         encode_with(running("sentkit.json", {"readout": "mean", "max_length": length}))
     with pytest.raises(UsageError):
@@ -297,6 +288,6 @@ def test_a_too_small_declared_length_is_bad_data(running: Callable[..., Path], l
 
 
 @pytest.mark.parametrize("read", [check_input, lambda name: find_encoder(name, ReadingOptions())])
-def test_a_too_long_name_is_an_input_error(read: Callable[[str], object]) -> None:
+def test_a_too_long_name_is_an_input_error(read):
     with pytest.raises(NoInputError):
         read("a" * 300)

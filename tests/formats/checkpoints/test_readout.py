@@ -1,9 +1,18 @@
-"""The names of readouts, and their layers."""
+"""The names of readouts, their layers, and the templates of the readout prompt."""
 
 import pytest
 
 from sentkit.errors import UsageError
-from sentkit.formats.checkpoints.readout import NAMED, parse_readout, parse_readouts
+from sentkit.formats.checkpoints.readout import (
+    DEFAULT,
+    FULL_STOPS,
+    NAMED,
+    TEMPLATES,
+    Template,
+    find_template,
+    parse_readout,
+    parse_readouts,
+)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +31,7 @@ from sentkit.formats.checkpoints.readout import NAMED, parse_readout, parse_read
         ("L0+L2+L4+L6+L8:wk", (0, 2, 4, 6, 8), "wk"),
     ],
 )
-def test_a_name_selects_layers_and_a_reduction(name: str, layers: tuple[int, ...], reduction: str) -> None:
+def test_a_name_selects_layers_and_a_reduction(name, layers, reduction):
     readout = parse_readout(name)
 
     assert (readout.name, readout.resolved(12), readout.reduction) == (name, layers, reduction)
@@ -36,7 +45,7 @@ def test_a_name_selects_layers_and_a_reduction(name: str, layers: tuple[int, ...
         *(f"L{'9' * 5000}:cls", "L1:pooler", "L1+:cls", "L1+L2:max", "L1:cls:mean", "L1:wk", "L*:wk"),
     ],
 )
-def test_an_unknown_name_is_refused_with_a_list_of_names(name: str) -> None:
+def test_an_unknown_name_is_refused_with_a_list_of_names(name):
     with pytest.raises(UsageError, match="unknown readout") as caught:
         parse_readout(name)
 
@@ -44,7 +53,7 @@ def test_an_unknown_name_is_refused_with_a_list_of_names(name: str) -> None:
     assert all(known in caught.value.advice for known in NAMED)
 
 
-def test_a_star_selects_all_layers_and_the_embeddings_and_all_every_readout_of_a_layer() -> None:
+def test_a_star_selects_all_layers_and_the_embeddings_and_all_every_readout_of_a_layer():
     names = [readout.name for readout in parse_readouts("L*:cls, mean,L1:cls,mean", 3)]
     plain = ["cls", "mean", "max", "mean-sqrt", "weighted-mean", "last"]
 
@@ -71,7 +80,7 @@ LAYERS = "use L0+L1+L2+L3+L4+L5+L6+L7:wk, which also reads the layers below"
         ("L1+L2+L3+L4+L4:wk", 12, "needs 5 different layers or more", None),
     ],
 )
-def test_missing_layers_are_refused(name: str, depth: int, problem: str, advice: str | None) -> None:
+def test_missing_layers_are_refused(name, depth, problem, advice):
     with pytest.raises(UsageError) as caught:
         parse_readouts(name, depth)
 
@@ -79,6 +88,85 @@ def test_missing_layers_are_refused(name: str, depth: int, problem: str, advice:
     assert (str(caught.value), caught.value.advice) == (f'readout "{shown}" {problem}', advice)
 
 
-def test_wk_sorts_its_layers() -> None:
+def test_wk_sorts_its_layers():
     assert parse_readout("L4+L3+L2+L1+L0:wk") == parse_readout("L0+L1+L2+L3+L4:wk")
     assert parse_readouts("wk", 8)[0].resolved(8) == (4, 5, 6, 7, 8)
+
+
+PAPERS = {
+    "defsent-plus": 'This sentence : "a cat" means [MASK] . ',
+    "defsent-plus-paper": "This sentence: 'a cat' means [MASK].",
+    "promptbert": 'This sentence : "a cat." means [MASK] .',
+    "promptbert-1": 'This sentence of "a cat." means [MASK].',
+    "promptroberta": "This sentence : ' a cat. ' means[MASK].",
+    "promptroberta-1": "The sentence : ' a cat. ' means[MASK].",
+    "sncse": 'This sentence : " a cat . " means [MASK] .',
+    "sncse-1": 'This sentence of " a cat . " means [MASK] .',
+}
+
+
+def test_named_templates_agree_with_their_papers():
+    assert {name: template.around("a cat") for name, template in TEMPLATES.items()} == PAPERS
+    assert find_template(None, None, "[MASK]").text == TEMPLATES[DEFAULT].text
+
+
+@pytest.mark.parametrize(
+    ("sentence", "promptbert", "sncse"),
+    [
+        ("a cat", "a cat.", "a cat ."),
+        ("a cat.", "a cat.", "a cat."),
+        ("a cat?", "a cat?", "a cat?"),
+        ('"a cat"', '"a cat"', '"a cat"'),
+        ("cats'", "cats'", "cats'"),
+        ("a cat!", "a cat!.", "a cat!"),
+        ("a cat;", "a cat;.", "a cat;"),
+        ("a cat. ", "a cat. .", "a cat.  ."),
+        ("une chatte…", "une chatte….", "une chatte… ."),
+        ("", ".", " ."),
+    ],
+)
+def test_final_punctuation_is_added_if_missing(sentence, promptbert, sncse):
+    assert FULL_STOPS["none"](sentence) == sentence
+    assert FULL_STOPS["promptbert"](sentence) == promptbert
+    assert FULL_STOPS["sncse"](sentence) == sncse
+
+
+def test_the_mask_of_the_tokenizer_replaces_the_placeholder():
+    """Of a named template and of any text with placeholders."""
+    named, other = (find_template(text, None, "<mask>") for text in ("promptroberta", "[MASK] = [X]!"))
+
+    assert named.around("a cat") == "This sentence : ' a cat. ' means<mask>."
+    assert other.around("a [MASK] cat") == "<mask> = a [MASK] cat!"
+    assert other.full_stop == "none"
+
+
+def test_the_full_stop_flag_overrides_the_template():
+    assert find_template("promptbert", "none", "[MASK]").around("a") == 'This sentence : "a" means [MASK] .'
+    assert find_template("[X] [MASK]", "sncse", "[MASK]").around("a") == "a . [MASK]"
+
+
+@pytest.mark.parametrize("sentence", ["", "a", "a [X] b", "This sentence"])
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_place_of_a_sentence_is_its_position(name, sentence):
+    template = TEMPLATES[name]
+    whole = template.around(sentence)
+
+    start, end = template.place(whole)
+
+    assert whole[start:end] == FULL_STOPS[template.full_stop](sentence)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[X]", "[MASK]", "[X] [X] [MASK]", "[X] [MASK] [MASK]", "X MASK", "bertprompt"]
+)
+def test_a_template_has_one_sentence_and_one_mask(text):
+    with pytest.raises(UsageError) as caught:
+        Template(text)
+
+    assert str(caught.value) == f'template "{text}" needs [X] once and [MASK] once'
+    assert caught.value.advice == f"named templates: {', '.join(TEMPLATES)}"
+
+
+def test_an_unknown_full_stop_is_refused():
+    with pytest.raises(UsageError, match='unknown full-stop rule "loud"'):
+        Template("[X] [MASK]", "loud")

@@ -75,11 +75,14 @@ def test_every_line_of_text_is_a_row(rows_of: RowsOf) -> None:
     assert [row.number for row in rows] == [1, 2, 3, 4]
 
 
+LATIN1 = "for Latin-1: iconv -f latin1 -t utf-8 FILE"
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (b"ab\xffc", "not UTF-8 (byte 3 of the line)"),
-        (b"\xed\xa0\x80", "not UTF-8 (byte 1 of the line)"),  # a surrogate in UTF-8
+        (b"ab\xffc", f"not UTF-8 (byte 3 of the line); {LATIN1}"),
+        (b"\xed\xa0\x80", f"not UTF-8 (byte 1 of the line); {LATIN1}"),  # a surrogate in UTF-8
         (b"a\0b", "a NUL byte: this is not text"),
     ],
 )

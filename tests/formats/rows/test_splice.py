@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentkit.formats.rows import splice
-from sentkit.formats.rows.splice import DuplicateName, append, drop, put, rename, spans_of
+from sentkit.formats.rows.block import (
+    DuplicateName,
+    append_fields,
+    drop_fields,
+    drop_fields_of_plain,
+    is_plain,
+    put_fields,
+    rename_fields,
+    spans_of,
+)
 
 NUMBERS = ("0", "-0", "1.10", "123456789012345678901234567890", "1e400", "-1E-400", "1e5", "0.1")
 BLANKS = st.sampled_from(["", "", " ", "\t", " \t  "])
@@ -79,7 +87,7 @@ def test_spans_agree_with_the_parser(pieces: list[list[str]]) -> None:
 def test_put_keeps_all_other_bytes(pieces: list[list[str]], new: dict[str, str]) -> None:
     line = joined(pieces)
 
-    found = put(line, [(name.encode(), value.encode()) for name, value in new.items()], spans_of(line))
+    found = put_fields(line, [(name.encode(), value.encode()) for name, value in new.items()], spans_of(line))
 
     there = [json.loads(piece[1]) for piece in pieces]
     for piece, name in zip(pieces, there, strict=True):
@@ -93,7 +101,7 @@ def test_put_keeps_all_other_bytes(pieces: list[list[str]], new: dict[str, str])
 def test_drop_removes_only_these_fields(pieces: list[list[str]], names: set[str]) -> None:
     line = joined(pieces)
 
-    found = drop(line, names)
+    found = drop_fields(line, names)
 
     assert parsed(found) == [(name, value) for name, value in parsed(line) if name not in names]
     kept = [piece for piece in pieces if json.loads(piece[1]) not in names]
@@ -104,7 +112,7 @@ def test_drop_removes_only_these_fields(pieces: list[list[str]], names: set[str]
 def test_rename_keeps_all_other_bytes(pieces: list[list[str]], names: set[str]) -> None:
     line = joined(pieces)
 
-    found = rename(line, {name: f"new {name}" for name in names}, spans_of(line))
+    found = rename_fields(line, {name: f"new {name}" for name in names}, spans_of(line))
 
     for piece in pieces:
         name = json.loads(piece[1])
@@ -112,7 +120,7 @@ def test_rename_keeps_all_other_bytes(pieces: list[list[str]], names: set[str]) 
     assert found == joined(pieces)
 
 
-@given(objects(), st.sampled_from([spans_of, lambda line: drop(line, ["x"])]))
+@given(objects(), st.sampled_from([spans_of, lambda line: drop_fields(line, ["x"])]))
 def test_a_duplicate_name_is_refused(pieces: list[list[str]], edit: Any) -> None:
     twice = [*pieces, ["", '"twice"', ":", "1", ""], ["", '"tw\\u0069ce"', ":", "2", ""]]
 
@@ -123,13 +131,13 @@ def test_a_duplicate_name_is_refused(pieces: list[list[str]], edit: Any) -> None
 def test_an_escaped_name_equals_the_unescaped_name() -> None:
     line = rb'{"\u005femb":1}'
 
-    assert put(line, [(b"_emb", b"2")], spans_of(line)) == rb'{"\u005femb":2}'
+    assert put_fields(line, [(b"_emb", b"2")], spans_of(line)) == rb'{"\u005femb":2}'
 
 
 @pytest.mark.parametrize("line", [b"{}", b"{ }", b"{\t \r }"])
 def test_an_empty_object_gets_no_comma(line: bytes) -> None:
-    assert json.loads(put(line, [(b"a", b"1"), (b"b", b"2")], spans_of(line))) == {"a": 1, "b": 2}
-    assert json.loads(append(line, [(b"a", b"1")], empty=True)) == {"a": 1}
+    assert json.loads(put_fields(line, [(b"a", b"1"), (b"b", b"2")], spans_of(line))) == {"a": 1, "b": 2}
+    assert json.loads(append_fields(line, [(b"a", b"1")], empty=True)) == {"a": 1}
 
 
 def test_a_deeply_nested_value_needs_no_recursion() -> None:
@@ -151,6 +159,6 @@ def test_a_deeply_nested_value_needs_no_recursion() -> None:
 )
 def test_both_ways_to_drop_agree(line):
     """For any order of the names."""
-    assert splice.is_plain(line, json.loads(line))
+    assert is_plain(line, json.loads(line))
     for names in itertools.permutations(["a", "b", "c"]):
-        assert splice.drop_from_plain(line, names) == splice.drop(line, ["a", "b", "c"])
+        assert drop_fields_of_plain(line, names) == drop_fields(line, ["a", "b", "c"])

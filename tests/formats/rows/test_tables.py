@@ -60,6 +60,9 @@ def test_the_first_line_of_csv_has_the_delimiter(tmp_path, content, columns, row
     assert notes == ([f"{tmp_path}/a.csv: the delimiter is a {note}"] if note else [])
 
 
+HINT = " (sentkit cat --quoting none reads quotes as text)"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
@@ -68,8 +71,8 @@ def test_the_first_line_of_csv_has_the_delimiter(tmp_path, content, columns, row
         ("a.csv", b"a,b\n1,2\n \n", "a.csv:3: 1 fields, the header has 2"),
         ("a.csv", b"a,a\n1,2\n", "a.csv:1: duplicate column name in the header"),
         ("a.tsv", b"a\t\n1\t2\n", "a.tsv:1: the header has a column without a name"),
-        ("a.csv", b'a,b\n1,2\n"x,3\n4,5\n', "a.csv:3: not CSV: unexpected end of data"),
-        ("a.csv", b'a,b\n"x"y,3\n', "a.csv:2: not CSV: ',' expected after '\"'"),
+        ("a.csv", b'a,b\n1,2\n"x,3\n4,5\n', f"a.csv:3: not CSV: a quote is not closed{HINT}"),
+        ("a.csv", b'a,b\n"x"y,3\n', f"a.csv:2: not CSV: ',' expected after '\"'{HINT}"),
     ],
 )
 def test_a_bad_table_row_is_reported_with_its_line(
@@ -97,7 +100,7 @@ def test_blank_lines_are_no_rows_of_several_columns(
         (b",text", "a.csv:1: the header has a column without a name"),
         (b"text,text", "a.csv:1: duplicate column name in the header"),
         (b"text,\xff", "a.csv:1: not UTF-8"),
-        (b'text,"b', "a.csv:1: not CSV: unexpected end of data"),
+        (b'text,"b', "a.csv:1: not CSV: a quote is not closed"),
     ],
 )
 def test_a_bad_header_is_never_skipped(problem_of: ProblemOf, header: bytes, problem: str) -> None:

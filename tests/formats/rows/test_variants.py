@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import DataError, UsageError
+from sentkit.formats.rows.kinds import VariantRows
 from sentkit.formats.rows.rows import Row
-from sentkit.formats.rows.variants import VariantRows
 
 RUN = {"seed": 1, "view": 0, "ops": [{"op": "lower"}]}
 NAMES = st.text(st.characters(codec="utf-8") | st.sampled_from('"\\,:}te'), max_size=6)

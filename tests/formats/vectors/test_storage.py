@@ -18,9 +18,8 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from sentkit.errors import DataError
 from sentkit.formats.vectors.fingerprint import Spec, digest
-from sentkit.formats.vectors.safetensors_header import read_header
-from sentkit.formats.vectors.storage import STORES, Storage, StoredVectors, finite_halves
-from sentkit.formats.vectors.store import Store
+from sentkit.formats.vectors.store import Store, StoredVectors
+from sentkit.formats.vectors.tensors import STORES, Storage, finite_halves, read_header
 from sentkit.formats.vectors.vector_file import create_vector_file
 from support import stored_rows
 

@@ -12,8 +12,8 @@ import safetensors.numpy
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs, Rejects, Row
-from sentkit.formats.vectors.safetensors_header import read_header
 from sentkit.formats.vectors.store import Store, rows_in
+from sentkit.formats.vectors.tensors import read_header
 from sentkit.formats.vectors.vector_file import create_vector_file
 from support import stored_rows
 

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 
-from sentkit.metrics.clustering.keywords import keywords
+from sentkit.metrics.clusters import keywords
 
 TEXTS = [
     (0, "The cat sleeps, the cat eats"),

@@ -8,7 +8,6 @@ from sentkit.labels.clusters.clustering import (
     Clustering,
     ClusteringOptions,
     Nearest,
-    Totals,
     kmeans,
     lloyd,
     of_labels,
@@ -93,19 +92,6 @@ def test_the_default_is_ten_restarts_of_300_iterations():
     default = ClusteringOptions()
 
     assert (default.restarts, default.iterations, default.tolerance) == (10, 300, 1e-4)
-
-
-def test_sums_follow_the_rows_that_move(rows):
-    """After any moves they are the sums over the rows as they lie now."""
-    totals = Totals(Nearest(rows), 4)
-    for seed in range(3):
-        labels = np.random.default_rng(seed).integers(4, size=len(rows))
-        assert not totals.take(labels)
-    expected = [rows[labels == n].astype(np.float64).sum(axis=0) for n in range(4)]
-
-    assert totals.take(labels)
-    assert totals.sums == pytest.approx(np.array(expected), rel=1e-12)
-    assert totals.counts.tolist() == np.bincount(labels).tolist()
 
 
 @pytest.mark.parametrize("distinct", [1, 2, 6])

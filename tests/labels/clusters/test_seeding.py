@@ -58,12 +58,3 @@ def test_a_centre_is_found_in_each_of_groups_that_lie_far_apart():
     nearest = ((found[:, None] - places) ** 2).sum(axis=2).argmin(axis=1)
 
     assert sorted(nearest.tolist()) == list(range(12))
-
-
-def test_distances_are_those_of_loops(rows):
-    found = Seeding(rows, random()).from_rows(np.array([3, 7]))
-    wide = rows.astype(np.float64)
-    expected = [[((row - wide[other]) ** 2).sum() for other in (3, 7)] for row in wide]
-
-    assert found == pytest.approx(np.array(expected), rel=1e-4, abs=1e-12)
-    assert found[3, 0] == found[7, 1] == 0.0

@@ -8,7 +8,7 @@ import pytest
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.storage import FLOATS
+from sentkit.formats.vectors.tensors import FLOATS
 from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.metrics.neighbours.corpus import VectorTable, read_table
 

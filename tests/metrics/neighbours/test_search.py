@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
-from sentkit.formats.vectors.storage import STORES, Storage, StoredVectors, scales_of
+from sentkit.formats.vectors.store import StoredVectors
+from sentkit.formats.vectors.tensors import STORES, Storage, scales_of
 from sentkit.metrics.neighbours import search
 from sentkit.metrics.neighbours.search import Nearest, Searcher
 from sentkit.metrics.similarity import SIMILARITIES

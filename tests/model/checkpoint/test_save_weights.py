@@ -1,6 +1,7 @@
 """A trained checkpoint loads everywhere with the trained weights and keeps the other tensors of its base."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,10 +9,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from sentkit.formats.checkpoints.export import DeclarationToWrite, Dense, write_folder
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.model.checkpoint.declaration import declare_encoder
+from sentkit.model.checkpoint.export import Declaration, declare_encoder, write_folder
 from sentkit.model.checkpoint.heads import fresh_head, head_tensors
 from sentkit.model.checkpoint.save_weights import merged, write_weights
 from sentkit.model.encoding import encode_texts
@@ -275,18 +275,11 @@ def train(encoder):
             weight.add_(0.05 * torch.randn(weight.shape, generator=random))
 
 
-def write_trained(encoder, folder, **more):
+def write_trained(encoder, folder):
     folder.mkdir()
     stored = read_tensors(encoder.checkpoint.weights())
     tensors = merged(stored, encoder.body.tensors(), encoder.body.architecture)
-    write_folder(
-        folder,
-        encoder.checkpoint,
-        declare_encoder(encoder),
-        {"method": "none"},
-        write_weights=lambda path: write_weights(path, tensors),
-        **more,
-    )
+    write_folder(folder, encoder.checkpoint, declare_encoder(encoder), {"method": "none"}, tensors)
 
 
 @pytest.mark.parametrize(
@@ -305,19 +298,17 @@ def test_a_written_checkpoint_gives_the_same_vectors_everywhere(base_folder, tmp
 
 def test_the_files_of_a_written_checkpoint(base_folder, tmp_path):
     encoder = open_reading(base_folder, readout="mean")
-    heads = {"projection.weight": torch.ones(2, 3)}
-    write_trained(encoder, tmp_path / "new", write_heads=lambda path: write_weights(path, heads))
+    write_trained(encoder, tmp_path / "new")
     write_trained(encoder, tmp_path / "again")
     config, own = (json.loads((tmp_path / "new" / f"{n}.json").read_text()) for n in ("config", "sentkit"))
 
     assert {path.name for path in (tmp_path / "new").iterdir()} == {
-        *("config.json", "model.safetensors", "heads.safetensors", "LICENSE"),
+        *("config.json", "model.safetensors", "LICENSE"),
         *TOKENIZER_FILES,
         *("sentkit.json", "modules.json", "1_Pooling"),
         *("sentence_bert_config.json", "config_sentence_transformers.json"),
     }
     assert (config["dtype"], own["readout"], own["method"]) == ("float32", "mean", "none")
-    assert torch.equal(load_file(tmp_path / "new/heads.safetensors")["projection.weight"], torch.ones(2, 3))
     assert (tmp_path / "new/config.json").read_bytes() == (tmp_path / "again/config.json").read_bytes()
 
 
@@ -337,11 +328,10 @@ def test_the_old_key_torch_dtype_is_removed(base_folder, tmp_path):
 
 def test_a_pooler_without_tensors_gives_no_modules_json(base_folder, tmp_path):
     encoder = open_reading(base_folder)
-    readout = parse_readout("pooler")
+    without = Declaration(encoder.body, parse_readout("pooler"), encoder.reading.tokenizer)
+    given = replace(without, pooler=torch.nn.Linear(32, 32))
     (tmp_path / "new").mkdir()
-    without = DeclarationToWrite(readout, width=32, depth=3, max_length=64)
-    given = DeclarationToWrite(readout, 32, 3, 64, pooler=Dense(np.eye(32, dtype="f4"), np.zeros(32, "f4")))
-    write_folder(tmp_path / "new", encoder.checkpoint, without, {}, write_weights=lambda path: None)
+    write_folder(tmp_path / "new", encoder.checkpoint, without, {}, {})
 
     assert without.inexpressible == "the readout uses a pooler that transformers runs"
     assert given.inexpressible is None

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sentkit.model.static.distillation import sif_weights, token_table, zipf_weights
+from sentkit.model.static.models import sif_weights, token_table, zipf_weights
 
 
 def tokenizer_of(tokens, wordless=()):

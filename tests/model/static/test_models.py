@@ -1,39 +1,35 @@
 """Static encoders: vectors compared with a plain loop and other libraries, spaces, and wrong options."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.vectors.safetensors_header import read_array
+from sentkit.formats.vectors.tensors import read_array
 from sentkit.model import find_encoder
-from sentkit.model.encoding import Encoder, encode_texts
+from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
 from support import DATA, write_affine
 
-Made = Callable[..., Path]
 CHECKPOINTS = DATA.parent / "checkpoints"
 TEXTS = ["The cat sat.", "a dog", "", "zebra", "the zebra plays", "playing cats", "dog " * 30]
 ONLY_PROMPT = "a template and its full stops can be used only with the readout prompt"
 WORDS = "the 1 0 0\ncat 0 2 0\n. 0 0 3\nDog -1 -1 -1\n"
 
 
-def vectors_of(name: object, texts: list[str], **wishes: Any) -> np.ndarray:
+def vectors_of(name, texts, **wishes):
     model = find_encoder(str(name), ReadingOptions(**wishes))
-    (found,) = encode_texts(model.tokenizer(texts), model.encoder(), 7)  # type: ignore[attr-defined]
+    (found,) = encode_texts(model.tokenizer(texts), model.encoder(), 7)
     return found
 
 
-def encoder_of(name: object, **wishes: Any) -> Encoder:
+def encoder_of(name, **wishes):
     return find_encoder(str(name), ReadingOptions(**wishes)).encoder()
 
 
-def looped(folder: Path, texts: list[str], *, most: int, normalize: bool) -> np.ndarray:
+def looped(folder, texts, *, most, normalize):
     """As model2vec: no special tokens, no unknown tokens, truncation, mean, unit length."""
     backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
     rows = read_array(folder / "model.safetensors", "embeddings").astype(np.float64)
@@ -50,13 +46,13 @@ def looped(folder: Path, texts: list[str], *, most: int, normalize: bool) -> np.
 
 
 @pytest.fixture
-def words(tmp_path: Path) -> Path:
+def words(tmp_path):
     (tmp_path / "words.txt").write_text(WORDS)
     return tmp_path / "words.txt"
 
 
 @pytest.fixture
-def potion() -> Path:
+def potion():
     folder = CHECKPOINTS / "potion-base-4M-int8"
     if not folder.is_dir():
         pytest.skip(f"no {folder}")
@@ -65,9 +61,7 @@ def potion() -> Path:
 
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize(("declared", "flag", "most"), [(512, None, 512), (2, None, 2), (2, 3, 3)])
-def test_model2vec_folders_equal_a_plain_loop(
-    model2vec: Made, normalize: bool, declared: int, flag: int | None, most: int
-) -> None:
+def test_model2vec_folders_equal_a_plain_loop(model2vec, normalize, declared, flag, most):
     """The flag overrides the length in the config."""
     folder = model2vec(normalize=normalize, max_length=declared)
     expected = looped(folder, TEXTS, most=most, normalize=normalize)
@@ -75,7 +69,7 @@ def test_model2vec_folders_equal_a_plain_loop(
     assert vectors_of(folder, TEXTS, max_length=flag) == pytest.approx(expected, abs=1e-6)
 
 
-def test_model2vec_folders_equal_sentence_transformers(model2vec: Made) -> None:
+def test_model2vec_folders_equal_sentence_transformers(model2vec):
     """The texts have no unknown tokens: sentence-transformers keeps these, and model2vec does not."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
@@ -90,7 +84,7 @@ def test_model2vec_folders_equal_sentence_transformers(model2vec: Made) -> None:
     assert vectors_of(folder, texts) == pytest.approx(theirs.encode(texts), abs=1e-6)
 
 
-def test_potion_equals_a_plain_loop(potion: Path) -> None:
+def test_potion_equals_a_plain_loop(potion):
     texts = [*TEXTS, "Ein Satz über Straßen 🐈", "word " * 600]
     expected = looped(potion, texts, most=512, normalize=True)
 
@@ -107,14 +101,12 @@ def test_potion_equals_a_plain_loop(potion: Path) -> None:
         ("", [0, 0, 0], [0, 0, 0]),
     ],
 )
-def test_word_files_give_mean_or_maximum(
-    words: Path, text: str, mean: list[float], most: list[float]
-) -> None:
+def test_word_files_give_mean_or_maximum(words, text, mean, most):
     assert vectors_of(words, [text])[0] == pytest.approx(mean)
     assert vectors_of(words, [text], readout="max")[0] == pytest.approx(most)
 
 
-def test_word_sets_have_the_cosine_of_sets(tmp_path: Path) -> None:
+def test_word_sets_have_the_cosine_of_sets(tmp_path):
     """|A & B| / sqrt(|A| |B|): {a, man, plays, .} and {the, man, sings, .} share 2 of 4 and 4."""
     texts = ["A man plays.", "The man sings.", "A man, a man!"]
     first, second, third = vectors_of("words:binary", texts, normalize=True)
@@ -123,7 +115,7 @@ def test_word_sets_have_the_cosine_of_sets(tmp_path: Path) -> None:
     assert first @ third == pytest.approx(2 / (4 * 4) ** 0.5)  # a, man of {a, man, ",", !}
 
 
-def test_steps_are_truncation_unit_length_and_transform_in_this_order(words: Path, tmp_path: Path) -> None:
+def test_steps_are_truncation_unit_length_and_transform_in_this_order(words, tmp_path):
     """The transform is (x + bias) @ kernel."""
     write_affine(tmp_path / "t.safetensors", np.array([[2.0], [1.0]]), np.array([0.5, 0.0]), {})
     transform = str(tmp_path / "t.safetensors")
@@ -133,7 +125,7 @@ def test_steps_are_truncation_unit_length_and_transform_in_this_order(words: Pat
     assert found == pytest.approx([2 * (0.5 / length + 0.5) + 1 / length])
 
 
-def test_equal_tables_of_different_types_are_one_space(model2vec: Made) -> None:
+def test_equal_tables_of_different_types_are_one_space(model2vec):
     """So are a declared step and the same step by a flag."""
     declared = encoder_of(model2vec(normalize=True, name="one")).specs[0]
     asked = encoder_of(model2vec(name="two"), normalize=True).specs[0]
@@ -153,13 +145,13 @@ def test_equal_tables_of_different_types_are_one_space(model2vec: Made) -> None:
     [WORDS.replace("3", "4"), WORDS.replace("cat", "dog"), WORDS + "new 1 1 1\n"],
     ids=["a number", "a word", "one more word"],
 )
-def test_different_tables_are_different_spaces(words: Path, tmp_path: Path, other: str) -> None:
+def test_different_tables_are_different_spaces(words, tmp_path, other):
     (tmp_path / "other.txt").write_text(other)
 
     assert encoder_of(words).specs[0].space != encoder_of(tmp_path / "other.txt").specs[0].space
 
 
-def test_prompt_and_length_do_not_change_the_space_but_the_readout_does(words: Path) -> None:
+def test_prompt_and_length_do_not_change_the_space_but_the_readout_does(words):
     plain, changed = encoder_of(words).specs[0], encoder_of(words, prompt="the ", max_length=3).specs[0]
 
     assert plain.space == changed.space
@@ -176,9 +168,7 @@ def test_prompt_and_length_do_not_change_the_space_but_the_readout_does(words: P
         ({"dim": 9}, "--dim 9: the vectors have only [35] numbers"),
     ],
 )
-def test_options_that_static_models_and_word_sets_do_not_have_are_errors(
-    words: Path, model2vec: Made, wishes: dict[str, Any], problem: str
-) -> None:
+def test_options_that_static_models_and_word_sets_do_not_have_are_errors(words, model2vec, wishes, problem):
     for name in (words, model2vec()):
         with pytest.raises(UsageError, match=problem):
             find_encoder(str(name), ReadingOptions(**wishes))
@@ -189,19 +179,19 @@ def test_options_that_static_models_and_word_sets_do_not_have_are_errors(
 
 
 @pytest.mark.parametrize("machine", [{"device": "cuda"}, {"device": "cuda:1"}, {"precision": "bf16"}])
-def test_gpu_and_bf16_are_errors(words: Path, machine: dict[str, str]) -> None:
+def test_gpu_and_bf16_are_errors(words, machine):
     with pytest.raises(UsageError, match=f"--{next(iter(machine))} {next(iter(machine.values()))}: a static"):
         find_encoder(str(words), ReadingOptions(), **machine)
 
 
-def test_a_transform_of_another_space_is_an_error(words: Path, tmp_path: Path) -> None:
+def test_a_transform_of_another_space_is_an_error(words, tmp_path):
     write_affine(tmp_path / "t.safetensors", np.eye(3), np.zeros(3), {"_emb": "m/mean:0123456789ab"})
     model = find_encoder(str(words), ReadingOptions(transform=str(tmp_path / "t.safetensors")))
     with pytest.raises(DataError, match="fitted on m/mean"):
         model.encoder()
 
 
-def test_a_token_with_the_text_none_has_a_vector(model2vec: Made) -> None:
+def test_a_token_with_the_text_none_has_a_vector(model2vec):
     """The tokenizer of this folder has no unknown token."""
     folder = model2vec()
     path = folder / "tokenizer.json"

@@ -5,13 +5,12 @@ import pytest
 from sentkit.errors import UsageError
 from sentkit.model.static import tokenizers
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, words_of
-from sentkit.model.text.tokens import Tokens
 
 WORDS = ["the", "Paris", "paris", ".", "U.S.", "...", "don't", "cat", ",", "café"]
 INDEXES = {word: index for index, word in enumerate(WORDS)}
 
 
-def looked_up(text: str, most: int | None = None) -> Tokens:
+def looked_up(text, most=None):
     (found,) = WordLookup(INDEXES, max_length=most, prompt="")([text])
     return found
 
@@ -29,7 +28,7 @@ def looked_up(text: str, most: int | None = None) -> Tokens:
         ("", []),
     ],
 )
-def test_texts_are_split_into_words_and_runs_of_marks(text: str, words: list[str]) -> None:
+def test_texts_are_split_into_words_and_runs_of_marks(text, words):
     """Vowel signs and accents are parts of words."""
     assert words_of(text) == words
 
@@ -51,7 +50,7 @@ def test_texts_are_split_into_words_and_runs_of_marks(text: str, words: list[str
         ("", [], 0),
     ],
 )
-def test_words_are_looked_up_as_written_then_in_lower_case(text: str, known: list[str], unknown: int) -> None:
+def test_words_are_looked_up_as_written_then_in_lower_case(text, known, unknown):
     """Strings between spaces come first. Marks without a vector do not count as unknown words."""
     found = looked_up(text)
 
@@ -60,7 +59,7 @@ def test_words_are_looked_up_as_written_then_in_lower_case(text: str, known: lis
 
 
 @pytest.mark.parametrize(("most", "known"), [(3, ["the", "cat", "cat"]), (2, ["the", "cat"])])
-def test_only_known_words_count_towards_the_limit(most: int, known: list[str]) -> None:
+def test_only_known_words_count_towards_the_limit(most, known):
     """A prompt precedes every text."""
     found = looked_up("the zebra cat cat", most=most)
     [prompted] = WordLookup(INDEXES, max_length=most, prompt="the ")(["zebra cat cat"])
@@ -70,7 +69,7 @@ def test_only_known_words_count_towards_the_limit(most: int, known: list[str]) -
     assert prompted == found
 
 
-def test_collected_words_are_unique_and_in_lower_case() -> None:
+def test_collected_words_are_unique_and_in_lower_case():
     words = CollectedWords(max_length=None, prompt="")
     first, second = words(["The cat. The dog.", "a DOG"])
 
@@ -78,7 +77,7 @@ def test_collected_words_are_unique_and_in_lower_case() -> None:
     assert (first.ids, first.count, second.ids) == ([0, 1, 2, 3], 4, [4, 3])
 
 
-def test_the_hash_of_a_vocabulary_ignores_its_order() -> None:
+def test_the_hash_of_a_vocabulary_ignores_its_order():
     hashes = []
     for texts in (["a b", "c"], ["c b", "a"], ["a b", "d"]):
         words = CollectedWords(max_length=None, prompt="")
@@ -88,7 +87,7 @@ def test_the_hash_of_a_vocabulary_ignores_its_order() -> None:
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-def test_too_many_words_are_an_error_that_names_the_size_of_a_vector(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_words_are_an_error_that_names_the_size_of_a_vector(monkeypatch):
     monkeypatch.setattr(tokenizers, "MAX_WORDS", 3)
     words = CollectedWords(max_length=None, prompt="")
     words(["a b", "b c"])

@@ -1,7 +1,5 @@
 """Word tables and word sets give the vectors of a plain loop."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 
@@ -15,11 +13,11 @@ PLACES = np.arange(30) % 20
 WEIGHTS = np.linspace(0.5, 2, 30).astype(np.float32)
 
 
-def block(texts: Sequence[list[int]]) -> TokenBlock:
+def block(texts):
     return TokenBlock.of([Tokens(ids, len(ids)) for ids in texts])
 
 
-def looped(texts: Sequence[Sequence[int]], table: Table, reduction: str) -> np.ndarray:
+def looped(texts, table, reduction):
     """In float64, word by word."""
     found = np.zeros((len(texts), table.rows.shape[1]))
     for text, vector in zip(texts, found, strict=True):
@@ -40,7 +38,7 @@ def looped(texts: Sequence[Sequence[int]], table: Table, reduction: str) -> np.n
     [Table(ROWS), Table(ROWS, PLACES), Table(ROWS, None, WEIGHTS[:20]), Table(ROWS, PLACES, WEIGHTS)],
     ids=["rows", "mapping", "weights", "both"],
 )
-def test_texts_of_any_length_get_the_reduction_of_their_rows(table: Table, reduction: str) -> None:
+def test_texts_of_any_length_get_the_reduction_of_their_rows(table, reduction):
     """A text without words gets zeros, even for max, and even if no text of the batch has words."""
     (found,) = WordTable(table, [reduction])(block(TEXTS))
 
@@ -49,11 +47,11 @@ def test_texts_of_any_length_get_the_reduction_of_their_rows(table: Table, reduc
     assert np.array_equal(WordTable(table, [reduction])(block([[], []]))[0], np.zeros((2, 6)))
 
 
-def test_an_empty_vocabulary_gives_one_column() -> None:
+def test_an_empty_vocabulary_gives_one_column():
     assert WordSets({})(block([[]]))[0].tolist() == [[0]]
 
 
-def test_the_hash_depends_on_names_shapes_and_values() -> None:
+def test_the_hash_depends_on_names_shapes_and_values():
     same = arrays_hash({"b": PLACES, "a": ROWS})
 
     assert same == arrays_hash({"a": np.asfortranarray(ROWS), "b": PLACES})

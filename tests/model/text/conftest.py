@@ -1,8 +1,6 @@
 """Tokenizers of other kinds than nano's, in folders."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer as Backend
@@ -10,10 +8,10 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 
 @pytest.fixture(scope="session")
-def byte_level(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[str]], Path]:
+def byte_level(tmp_path_factory):
     """A byte-level BPE as RoBERTa's, of 400 tokens learnt from these sentences."""
 
-    def make(sentences: list[str]) -> Path:
+    def make(sentences):
         folder = tmp_path_factory.mktemp("roberta")
         backend = Backend(models.BPE())
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -35,12 +33,12 @@ def byte_level(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[str]]
 
 
 @pytest.fixture(scope="session")
-def roberta(byte_level: Callable[[list[str]], Path]) -> Path:
+def roberta(byte_level):
     return byte_level(["This sentence : ' a cat sat. ' means that", "The cat sat. A naïve café"])
 
 
 @pytest.fixture(scope="session")
-def metaspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def metaspace(tmp_path_factory):
     """Pieces with the space before them, as of sentencepiece: "▁" begins a word, also the first."""
     folder = tmp_path_factory.mktemp("metaspace")
     backend = Backend(models.BPE(unk_token="<unk>"))

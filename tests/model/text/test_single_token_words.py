@@ -1,9 +1,6 @@
 """Which words are one token, as transformers sees it."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from tokenizers import Tokenizer as Backend
@@ -20,33 +17,33 @@ WORDS = [
 ]
 
 
-def auto(folder: Path) -> Any:
+def auto(folder):
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(str(folder))
 
 
-def tokenizer_of(folder: Path | str, **how: Any) -> Tokenizer:
+def tokenizer_of(folder, **how):
     return Tokenizer(read_checkpoint(str(folder)), max_length=64, **how)
 
 
 @pytest.fixture(scope="module")
-def nano() -> Path:
+def nano():
     """A WordPiece as BERT's, which lowers the case."""
     return find_model("nano")
 
 
 @pytest.fixture(scope="module")
-def roberta(byte_level: Any) -> Path:
+def roberta(byte_level):
     """To this byte-level BPE `cat` and ` cat` are two tokens, and ` dog` is one and `dog` is not."""
     return byte_level(["cat able the", "able", "the cat a dog", "a dog and the dog"])
 
 
 @pytest.fixture
-def vocabulary(tmp_path: Path) -> Callable[[Any], Tokenizer]:
+def vocabulary(tmp_path):
     """A tokenizer of this model alone, without a single special token."""
 
-    def make(model: Any) -> Tokenizer:
+    def make(model):
         backend = Backend(model)
         backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         backend.save(str(tmp_path / "tokenizer.json"))
@@ -56,12 +53,12 @@ def vocabulary(tmp_path: Path) -> Callable[[Any], Tokenizer]:
     return make
 
 
-def expected_of(theirs: Any, word: str) -> int | None:
+def expected_of(theirs, word):
     ids = theirs(word, add_special_tokens=False)["input_ids"]
     return ids[0] if len(ids) == 1 and ids[0] != theirs.unk_token_id else None
 
 
-def test_single_tokens_agree_with_transformers_for_bert(nano: Path) -> None:
+def test_single_tokens_agree_with_transformers_for_bert(nano):
     """A prompt and a template do not affect words."""
     ours, prefixed, templated = tokenizer_of(nano), tokenizer_of(nano, prompt="query: "), tokenizer_of(nano)
     templated.set_template("defsent-plus", None)
@@ -73,7 +70,7 @@ def test_single_tokens_agree_with_transformers_for_bert(nano: Path) -> None:
     assert single_tokens(prefixed, WORDS) == single_tokens(templated, WORDS) == found
 
 
-def test_single_tokens_agree_with_transformers_for_roberta(roberta: Path) -> None:
+def test_single_tokens_agree_with_transformers_for_roberta(roberta):
     """Without a space before the word: that would be another token, or several."""
     ours, theirs = tokenizer_of(roberta), auto(roberta)
     names = theirs.get_vocab()
@@ -85,14 +82,14 @@ def test_single_tokens_agree_with_transformers_for_roberta(roberta: Path) -> Non
     assert "Ġdog" in names
 
 
-def test_blanks_around_a_word_are_ignored_and_a_checkpoint_can_declare_lowercasing(roberta: Path) -> None:
+def test_blanks_around_a_word_are_ignored_and_a_checkpoint_can_declare_lowercasing(roberta):
     plain, lowered = tokenizer_of(roberta), tokenizer_of(roberta, lowercase=True)
 
     assert single_tokens(plain, [" cat", "able\t", "Cat"]) == [*single_tokens(plain, ["cat", "able"]), None]
     assert single_tokens(lowered, ["Cat"]) == single_tokens(plain, ["cat"])
 
 
-def test_special_tokens_are_not_words(nano: Path, roberta: Path) -> None:
+def test_special_tokens_are_not_words(nano, roberta):
     assert single_tokens(tokenizer_of(nano), ["[MASK]", "[UNK]", "[CLS]"]) == [None] * 3
     assert single_tokens(tokenizer_of(roberta), ["<mask>", "<unk>", "</s>"]) == [None] * 3
 
@@ -106,15 +103,15 @@ def test_special_tokens_are_not_words(nano: Path, roberta: Path) -> None:
     ],
     ids=lambda model: type(model).__name__,
 )
-def test_the_unknown_token_is_not_a_word(vocabulary: Any, model: Any) -> None:
+def test_the_unknown_token_is_not_a_word(vocabulary, model):
     ours = vocabulary(model)
 
     assert single_tokens(ours, ["cat", "z", "odd"]) == [1, None, None]
 
 
-def test_rows_with_other_words_are_dropped_and_counted(nano: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_with_other_words_are_dropped_and_counted(nano, monkeypatch):
     """In their order, for any size of the groups."""
-    monkeypatch.setattr("sentkit.model.text.groups.FIRST_GROUP", 2)
+    monkeypatch.setattr("sentkit.model.encoding.FIRST_GROUP", 2)
     words = ["cat", "ice cream", "dog", "cat", "[MASK]", "able"]
     rows = block_of(Row(b"{}", {"word": word}, "-", 1) for word in words)
     chosen = OneToken(tokenizer_of(nano), lambda row: str(row.values["word"]))

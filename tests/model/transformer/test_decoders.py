@@ -1,9 +1,6 @@
 """Decoders as encoders: states of transformers, the end token, and vectors of sentence-transformers."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +23,7 @@ WINDOWS = {
     "sliding_window": 6,
     "layer_types": [f"{kind}_attention" for kind in ("sliding", "full", "sliding")],
 }
-FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+FAMILIES = {
     "qwen3": ("qwen3", {}),
     "mistral": ("mistral", {"sliding_window": 6}),
     "gemma": ("gemma", {}),
@@ -36,14 +33,13 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 WORDS = ["<pad>", "<s>", "</s>", "<unk>", "a", "the", "cat", "dog", "sat", ".", ":", "query", "mat"]
 TEXTS = ["the cat sat .", "a dog", "query : the dog sat . the cat sat . a mat", "the zebra"]
-Make = Callable[..., Path]
 
 
 @pytest.fixture
-def make(config_of: Any, tmp_path: Path) -> Make:
+def make(config_of, tmp_path):
     """A folder with a decoder of random weights."""
 
-    def made(family: str, head: str = "AutoModel", **settings: Any) -> Path:
+    def made(family, head="AutoModel", **settings):
         import transformers
 
         kind, own = FAMILIES[family]
@@ -55,7 +51,7 @@ def make(config_of: Any, tmp_path: Path) -> Make:
     return made
 
 
-def add_tokenizer(folder: Path, *, start: bool = False, end: bool = False, **config: Any) -> Path:
+def add_tokenizer(folder, *, start=False, end=False, **config):
     """Words, with <s> before or </s> after a text."""
     from tokenizers import Tokenizer as Backend
     from tokenizers import models, pre_tokenizers, processors
@@ -77,7 +73,7 @@ def add_tokenizer(folder: Path, *, start: bool = False, end: bool = False, **con
     return folder
 
 
-def with_modules(folder: Path, modes: str = "pooling_mode_lasttoken", **prompts: Any) -> Path:
+def with_modules(folder, modes="pooling_mode_lasttoken", **prompts):
     """The files of sentence-transformers as Qwen3-Embedding has them: the old schema, and unit length."""
     kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
     listing = [
@@ -90,17 +86,17 @@ def with_modules(folder: Path, modes: str = "pooling_mode_lasttoken", **prompts:
     return folder
 
 
-def vectors_of(folder: Path, texts: list[str] = TEXTS, **options: Any) -> np.ndarray:
-    found: Any = find_encoder(str(folder), ReadingOptions(**options), device="cpu", precision="fp32")
+def vectors_of(folder, texts=TEXTS, **options):
+    found = find_encoder(str(folder), ReadingOptions(**options), device="cpu", precision="fp32")
     (vectors,) = encode_texts(found.tokenizer(texts), found.encoder(), 4096)
     return vectors
 
 
-def space_of(folder: Path, **options: Any) -> str:
+def space_of(folder, **options):
     return find_encoder(str(folder), ReadingOptions(**options)).encoder().specs[0].space
 
 
-def theirs(folder: Path, texts: list[str] = TEXTS, side: str = "right", **how: Any) -> np.ndarray:
+def theirs(folder, texts=TEXTS, side="right", **how):
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(folder), device="cpu")
@@ -108,7 +104,7 @@ def theirs(folder: Path, texts: list[str] = TEXTS, side: str = "right", **how: A
     return model.encode(texts, **how)
 
 
-def words_of(folder: Path, *texts: str) -> list[list[str]]:
+def words_of(folder, *texts):
     tokenizer = Tokenizer(read_checkpoint(str(folder)), max_length=5)
     return [[WORDS[number] for number in tokens.ids] for tokens in tokenizer(texts)]
 
@@ -118,9 +114,7 @@ def words_of(folder: Path, *texts: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
-def test_the_last_state_equals_that_of_transformers_with_padding_on_both_sides(
-    family: str, make: Make, sentences: Any
-) -> None:
+def test_the_last_state_equals_that_of_transformers_with_padding_on_both_sides(family, make, sentences):
     from transformers import AutoModel
 
     folder, batch = make(family), sentences([15, 1, 12, 5])
@@ -138,9 +132,7 @@ def test_the_last_state_equals_that_of_transformers_with_padding_on_both_sides(
 
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
-def test_a_token_attends_to_later_tokens_only_if_the_config_says_so(
-    family: str, make: Make, sentences: Any
-) -> None:
+def test_a_token_attends_to_later_tokens_only_if_the_config_says_so(family, make, sentences):
     encoder, (text,) = load_transformers_model(make(family)), sentences([9])
     changed = text.copy()
     changed[-1] = 5 + (changed[-1] - 4) % 90
@@ -158,14 +150,14 @@ def test_a_token_attends_to_later_tokens_only_if_the_config_says_so(
         ("mean_tokens", "right"),
     ],
 )
-def test_declared_pooling_equals_sentence_transformers(make: Make, mode: str, side: str) -> None:
+def test_declared_pooling_equals_sentence_transformers(make, mode, side):
     folder = with_modules(add_tokenizer(make("qwen3"), end=True), f"pooling_mode_{mode}")
 
     assert np.allclose(vectors_of(folder), theirs(folder, side=side), atol=2e-6)
 
 
 @pytest.mark.parametrize("family", ["qwen3", "embeddinggemma"])
-def test_an_exported_decoder_is_read_by_both_libraries(make: Make, tmp_path: Path, family: str) -> None:
+def test_an_exported_decoder_is_read_by_both_libraries(make, tmp_path, family):
     from sentkit.cli import status
 
     folder = add_tokenizer(make(family), end=True)
@@ -181,11 +173,9 @@ def test_an_exported_decoder_is_read_by_both_libraries(make: Make, tmp_path: Pat
 @pytest.mark.parametrize(
     ("settings", "name"), [({}, "last"), ({"is_causal": True}, "last"), ({"is_causal": False}, "mean")]
 )
-def test_a_causal_language_model_without_a_declaration_uses_the_last_token(
-    make: Make, settings: dict[str, Any], name: str
-) -> None:
+def test_a_causal_language_model_without_a_declaration_uses_the_last_token(make, settings, name):
     folder = add_tokenizer(make("qwen3", "AutoModelForCausalLM", **settings), end=True)
-    found: Any = find_encoder(str(folder), ReadingOptions())
+    found = find_encoder(str(folder), ReadingOptions())
 
     assert found.readouts == [name]
     assert found.notes == [f"{folder} declares no readout: using {name} (--readout selects another)"]
@@ -196,7 +186,7 @@ def test_a_causal_language_model_without_a_declaration_uses_the_last_token(
 # Training
 
 
-def test_a_trained_decoder_uses_the_last_token(make: Make, tmp_path: Path, capsys: Any) -> None:
+def test_a_trained_decoder_uses_the_last_token(make, tmp_path, capsys):
     """The first loss is that of the vectors of sentence-transformers. Both libraries read the result."""
     from sentkit.cli import status
 
@@ -233,7 +223,7 @@ def test_a_trained_decoder_uses_the_last_token(make: Make, tmp_path: Path, capsy
         ("gemma3", {"use_bidirectional_attention": True}),
     ],
 )
-def test_the_space_depends_on_the_config(make: Make, family: str, settings: dict[str, Any]) -> None:
+def test_the_space_depends_on_the_config(make, family, settings):
     """The tensors are the same."""
     folder = add_tokenizer(make(family), end=True)
     before = space_of(folder, readout="last")
@@ -248,7 +238,7 @@ def test_the_space_depends_on_the_config(make: Make, family: str, settings: dict
 LLAMA = {"tokenizer_class": "LlamaTokenizer", "add_eos_token": True}
 
 
-def test_the_end_token_of_tokenizer_json_is_added_once_and_survives_truncation(make: Make) -> None:
+def test_the_end_token_of_tokenizer_json_is_added_once_and_survives_truncation(make):
     """As Qwen3-Embedding declares it. Its own `add_eos_token` changes nothing."""
     folder = add_tokenizer(make("qwen3"), end=True, **LLAMA)
 
@@ -258,7 +248,7 @@ def test_the_end_token_of_tokenizer_json_is_added_once_and_survives_truncation(m
 
 @pytest.mark.parametrize("start", [False, True])
 @pytest.mark.parametrize("named", ["text", "object", "special_tokens_map.json"])
-def test_the_end_token_of_tokenizer_config_is_added(make: Make, start: bool, named: str) -> None:
+def test_the_end_token_of_tokenizer_config_is_added(make, start, named):
     """As e5-mistral declares it: tokenizer.json adds only <s>, or has no post-processor."""
     token = {"text": "</s>", "object": {"content": "</s>", "lstrip": False}}.get(named)
     folder = add_tokenizer(make("mistral"), start=start, **LLAMA, eos_token=token)
@@ -278,7 +268,7 @@ def test_the_end_token_of_tokenizer_config_is_added(make: Make, start: bool, nam
     assert backend.encode("a", "dog").tokens == (pair if start else ["a", "</s>", "dog", "</s>"])
 
 
-def test_the_end_token_is_added_after_other_post_processors(make: Make) -> None:
+def test_the_end_token_is_added_after_other_post_processors(make):
     """A byte-level tokenizer, alone and in a sequence."""
     folder = add_tokenizer(make("mistral"), **LLAMA)
     rules = json.loads((folder / "tokenizer.json").read_text())
@@ -293,14 +283,14 @@ def test_the_end_token_is_added_after_other_post_processors(make: Make) -> None:
     "config",
     [{"add_eos_token": False}, {"tokenizer_class": "PreTrainedTokenizerFast", "add_eos_token": True}],
 )
-def test_other_declarations_do_not_add_an_end_token(make: Make, config: dict[str, Any]) -> None:
+def test_other_declarations_do_not_add_an_end_token(make, config):
     """transformers 4 uses add_eos_token only for the classes of Llama and Gemma."""
     folder = add_tokenizer(make("mistral"), start=True, **(LLAMA | config))
 
     assert words_of(folder, "a cat") == [["<s>", "a", "cat"]]
 
 
-def test_an_end_token_that_the_tokenizer_does_not_have_is_refused(make: Make) -> None:
+def test_an_end_token_that_the_tokenizer_does_not_have_is_refused(make):
     folder = add_tokenizer(make("mistral"), start=True, **LLAMA, eos_token="<end>")
 
     problem = r'tokenizer_config\.json: "add_eos_token" is true, but the tokenizer'
@@ -308,7 +298,7 @@ def test_an_end_token_that_the_tokenizer_does_not_have_is_refused(make: Make) ->
         words_of(folder, "a cat")
 
 
-def test_an_exported_folder_has_the_end_token_in_tokenizer_json(make: Make, tmp_path: Path) -> None:
+def test_an_exported_folder_has_the_end_token_in_tokenizer_json(make, tmp_path):
     """sentence-transformers with transformers 5 ignores the declaration of the base."""
     from sentkit.cli import status
 

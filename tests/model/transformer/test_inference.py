@@ -10,16 +10,10 @@ from hypothesis import strategies as st
 
 import sentkit
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.model.transformer import inference
-from sentkit.model.transformer.inference import (
-    LONGEST_RUN,
-    fused_products_work,
-    gain_of_plain_products,
-    prepare_for_cpu,
-    runs,
-    short_attention,
-)
+from sentkit.model.transformer import products
+from sentkit.model.transformer.inference import LONGEST_RUN, prepare_for_cpu, runs, short_attention
 from sentkit.model.transformer.packed import SMALLEST_FILLED, filler, pack, spare_tokens
+from sentkit.model.transformer.products import fused_products_work, gain_of_plain_products
 from sentkit.model.transformer.readouts import apply_readouts
 
 LENGTHS = [64, 33, 33, 20, 7, 7, 7, 2, 1, 1]  # sorted, as in a batch, with runs of several lengths
@@ -115,7 +109,7 @@ def test_without_the_private_operations_plain_products_run(saved, sentences, che
 
     batch = sentences(LENGTHS, checkpoint.config.vocab_size)
     expected = states(saved(), pack(batch))
-    monkeypatch.setattr(inference, "fused_product", absent)
+    monkeypatch.setattr(products, "fused_product", absent)
 
     assert gain_of_plain_products(saved()) == math.inf
     assert largest_difference(states(prepare_for_cpu(saved()), pack(batch)), expected) < 1e-5
@@ -123,8 +117,8 @@ def test_without_the_private_operations_plain_products_run(saved, sentences, che
 
 def test_small_blocks_are_not_measured(saved, monkeypatch):
     assert gain_of_plain_products(saved()) == 0
-    monkeypatch.setattr(inference, "MEASURED", 1)
-    monkeypatch.setattr(inference, "speed_ratio", lambda new, old: [new(), old()])
+    monkeypatch.setattr(products, "MEASURED", 1)
+    monkeypatch.setattr(products, "speed_ratio", lambda new, old: [new(), old()])
 
     plain, fused = gain_of_plain_products(saved())
 
@@ -141,14 +135,14 @@ def test_small_blocks_are_not_measured(saved, monkeypatch):
 def test_noise_does_not_change_the_kind_of_products(monkeypatch, capability, gain, plain):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
 
-    assert inference.plain_is_faster(gain) == plain
+    assert products.plain_is_faster(gain) == plain
 
 
 def test_fused_products_with_other_results_are_not_used(monkeypatch):
     def without_bias(weight, bias, activation="none"):
         return lambda values, residual: values @ weight.T
 
-    monkeypatch.setattr(inference, "fused_product", without_bias)
+    monkeypatch.setattr(products, "fused_product", without_bias)
 
     assert not fused_products_work(torch.float32)
 

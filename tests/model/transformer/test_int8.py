@@ -4,16 +4,9 @@ import pytest
 import torch
 
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.model.transformer.int8 import (
-    Int8Block,
-    Recorder,
-    factors_of,
-    largest_weight,
-    start_recording,
-    unsigned_scale,
-    use_integers,
-)
+from sentkit.model.transformer.inference import Int8Block, Recorder, factors_of, unsigned_scale, use_integers
 from sentkit.model.transformer.packed import pack
+from sentkit.model.transformer.products import largest_weight
 from sentkit.model.transformer.readouts import apply_readouts
 
 needs_integers = pytest.mark.skipif(not largest_weight(), reason="this torch has no products of integers")
@@ -30,10 +23,7 @@ def prepared(checkpoint, tmp_path, load, sentences):
     """The checkpoint with blocks of integers, from other sentences."""
     checkpoint.save_pretrained(tmp_path)
     bert = load(tmp_path)
-    start_recording(bert)
-    states(bert, pack(sentences(LENGTHS, checkpoint.config.vocab_size, seed=9)))
-    with torch.inference_mode():
-        use_integers(bert)
+    use_integers(bert, pack(sentences(LENGTHS, checkpoint.config.vocab_size, seed=9)), "tiny")
     return bert
 
 

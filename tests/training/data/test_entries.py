@@ -10,8 +10,7 @@ from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import Store
 from sentkit.formats.vectors.vector_file import create_vector_file
-from sentkit.papers.defsent.entries import read_entries
-from sentkit.papers.defsent.plus import DefSentPlus
+from sentkit.papers.defsent.plus import DefSentPlus, read_entries
 from sentkit.training.data.corpus import write_corpus
 from sentkit.training.data.examples import ExampleParser
 from support import in_jsonl

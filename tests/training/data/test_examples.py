@@ -10,7 +10,7 @@ from sentkit.formats.rows.kinds import PAIR, SENTENCE, TRIPLET
 from sentkit.formats.rows.rows import Row
 from sentkit.papers.pairsupcon.method import PairSupCon
 from sentkit.training.data.examples import NLI, ExampleParser, Labels, Reads, Scores
-from sentkit.training.methods.sbert import SBERT
+from sentkit.training.methods.pairs import SBERT
 from sentkit.training.methods.simcse import SupervisedSimCSE
 
 TEXTS = {"text_a": "a", "text_b": "b"}

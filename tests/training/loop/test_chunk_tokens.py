@@ -7,16 +7,15 @@ import pytest
 import torch
 
 from sentkit.errors import DataError, UnavailableError, UsageError
-from sentkit.signals import Stopped
-from sentkit.training.data.batches import chunks_of_tokens
+from sentkit.process import Stopped
+from sentkit.training.data.corpus import chunks_of_tokens
 from sentkit.training.loop.gradient import Gradient, Memory, tokens_that_fit
 from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.state import StepLog
 from sentkit.training.method import changing, trained
+from sentkit.training.methods.mlm import TSDAE
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.methods.tsdae import TSDAE
-from sentkit.training.recipe import limits_of, text_of
-from sentkit.training.settings import build
+from sentkit.training.settings import build, limits_of, text_of
 
 
 @pytest.mark.parametrize("most", [1, 4, 7, 11, 100])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sentkit.training.data.batches import chunks, shares
+from sentkit.training.data.corpus import chunks, shares
 from sentkit.training.loop import gradient as loop
 from sentkit.training.loop.gradient import Gradient
 from sentkit.training.loop.processes import CPU, Processes, precision_of

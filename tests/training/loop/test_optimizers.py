@@ -12,7 +12,7 @@ from torch import nn
 
 from sentkit.training.loop import optimizers
 from sentkit.training.loop.optimizers import Adam, decay_groups, decays, fused_adam_works, make_optimizer
-from sentkit.training.recipe import OPTIMIZERS
+from sentkit.training.settings import OPTIMIZERS
 
 SHAPES = [(3,), (2, 5), (2, 1, 4), ()]
 RATE = 1e-2

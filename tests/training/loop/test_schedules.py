@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from sentkit.training.data.batches import Order
-from sentkit.training.loop.optimizers import SCHEDULES, warmup_steps
+from sentkit.training.data.corpus import Order
+from sentkit.training.loop.optimizers import schedule_factor, warmup_steps
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ def test_the_rates_of_sg_bert(step, rate):
     warmup = warmup_steps(0.1, 1079)
 
     assert warmup == 108
-    assert 5e-5 * SCHEDULES["linear"](step, 1079, warmup) == pytest.approx(rate, abs=1e-12)
+    assert 5e-5 * schedule_factor("linear", step, 1079, warmup) == pytest.approx(rate, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ def test_the_rates_of_sg_bert(step, rate):
 )
 def test_six_steps_with_two_of_warmup(name, factors):
     """The eighth is beyond the end, where nothing becomes negative. Zero steps do not divide by zero."""
-    assert [SCHEDULES[name](step, 6, 2) for step in range(8)] == factors
-    assert SCHEDULES[name](0, 0, 0) == factors[-1]
+    assert [schedule_factor(name, step, 6, 2) for step in range(8)] == factors
+    assert schedule_factor(name, 0, 0, 0) == factors[-1]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,9 @@ def test_warmup_is_rounded_up(fraction, total, steps):
 
 def test_ct_lowers_the_rate_four_times():
     """The published rates, which change at the steps 500, 1000, 1500 and 2000."""
-    rates = {step: 1e-5 * SCHEDULES["ct"](step, 9000, 0) for step in (0, 499, 500, 1000, 1500, 2000, 8000)}
+    rates = {
+        step: 1e-5 * schedule_factor("ct", step, 9000, 0) for step in (0, 499, 500, 1000, 1500, 2000, 8000)
+    }
 
     assert list(rates.values()) == pytest.approx([1e-5, 1e-5, 8e-6, 6e-6, 4e-6, 2e-6, 2e-6], rel=1e-12)
 

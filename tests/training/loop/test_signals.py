@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from sentkit.signals import SIGNALS, Aborted, Stopped, handle_signals
+from sentkit.process import STOPPING, Aborted, Stopped, handle_signals
 from sentkit.training.catalogue import METHODS
 from sentkit.training.runs.run import reporting_last_save
 
@@ -12,13 +12,13 @@ from sentkit.training.runs.run import reporting_last_save
 @pytest.fixture(autouse=True)
 def default_signals():
     """The tests may run in the background of a shell, where SIGINT is ignored."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in STOPPING}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", STOPPING)
 def test_a_signal_requests_a_stop(number):
     """It interrupts a wait for rows, and nothing else."""
     with handle_signals() as stop:
@@ -42,7 +42,7 @@ def test_the_first_interrupt_is_reported_and_the_second_exits():
         assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", STOPPING)
 def test_an_ignored_signal_stays_ignored(number):
     """As under nohup, and in the background of a shell."""
     signal.signal(number, signal.SIG_IGN)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sentkit.errors import DataError
-from sentkit.signals import Stopped
+from sentkit.process import Stopped
 from sentkit.training.base import open_named
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.dev import Dev

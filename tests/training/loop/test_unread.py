@@ -9,8 +9,8 @@ from sentkit.errors import DataError
 from sentkit.training.loop import trainer as loop
 from sentkit.training.loop.state import StepLog, read_sealed
 from sentkit.training.method import changing
+from sentkit.training.methods.mlm import TSDAE
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.methods.tsdae import TSDAE
 
 BROKEN = 3  # the step, from 0, whose norm is not finite
 

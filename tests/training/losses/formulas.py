@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sentkit.papers.sg_bert.losses import guided_opt1, guided_opt2_released, guided_opt3
+from sentkit.papers.sg_bert.method import guided_opt1, guided_opt2_released, guided_opt3
 from sentkit.training.losses import (
     cosine_regression,
     entailment_contrast,
@@ -22,8 +22,8 @@ from sentkit.training.losses import (
     triplet_margin,
     unit,
 )
-from sentkit.training.methods.cosent import complex_agreement, ranked_pairs
-from sentkit.training.methods.ct import contrastive_tension
+from sentkit.training.methods.pairs import complex_agreement, ranked_pairs
+from sentkit.training.methods.products import contrastive_tension
 from sentkit.training.methods.promptbert import soft_negatives
 
 WIDTH = 3

@@ -5,19 +5,29 @@ from functools import partial
 
 import pytest
 import torch
+from scipy.stats import spearmanr
 from torch.autograd import gradcheck
 
-from sentkit.training.losses import triplet_margin
+from sentkit.papers.sg_bert.method import SquaredDistance, squared_distance
+from sentkit.training.losses import cosines, entailment_contrast, triplet_margin, unit
+from sentkit.training.methods.products import local_information
+from sentkit.training.methods.simcse import rank_regression, rank_vectors
 from training.losses.formulas import (
     CONTRASTS,
+    HALF,
     OTHERS,
     WIDTH,
+    alphas_of,
     contrasts,
     drawn,
     every_loss,
+    every_weighting,
     gradients,
     half_types,
+    loop_entailment,
+    loop_information,
     named,
+    pair_of,
 )
 
 
@@ -104,3 +114,151 @@ def test_equal_points_have_a_finite_gradient():
 
     assert triplet_margin(here, here, here, 5.0).tolist() == [5.0, 5.0]
     assert all((slope == 0).all() for slope in gradients(partial(triplet_margin, margin=5.0), [here] * 3))
+
+
+def double(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_rank_similarities_are_those_of_scipy():
+    """With ties, and with a row of equal numbers, which has no ranking."""
+    values = torch.randint(0, 5, (6, 9), generator=torch.Generator().manual_seed(0)).double()
+    expected = spearmanr(values.numpy(), axis=1).statistic
+    ranks = rank_vectors(torch.cat([values, torch.ones(1, 9, dtype=torch.float64)]))
+    products = ranks @ ranks.T
+
+    torch.testing.assert_close(products[:6, :6], double(expected.tolist()), rtol=0, atol=1e-12)
+    assert products[6].abs().max() == 0
+
+
+def test_pairs_out_of_the_range_have_no_error():
+    ranks, own = double([[1.0, 0.5], [0.4, 0.9999]]), double([[0.2, 0.7], [0.2, 0.9]])
+    values = rank_regression(own, ranks, 0.5, 0.9999)
+
+    assert values.tolist() == pytest.approx([0.04, 0.00998001], abs=1e-9)
+    assert gradcheck(lambda given: rank_regression(given, ranks, 0.5, 0.9999), [own.requires_grad_()])
+    assert rank_regression(own, ranks, 0.6, 0.7).sum().item() == 0.0
+
+
+def test_cosines_of_right_and_equal_angles():
+    """A row of length 2e-9 becomes one of 0.2, since a row is divided by no less than 1e-8."""
+    torch.testing.assert_close(unit(torch.tensor([[2e-9, 0.0]])), torch.tensor([[0.2, 0.0]]))
+    found = cosines(
+        torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.tensor([[5.0, 0.0], [0.0, 1.0], [3.0, 4.0]])
+    )
+
+    torch.testing.assert_close(found, torch.tensor([[1.0, 0.0, 0.6], [0.0, 0.0, 0.0]]))
+
+
+def test_squared_distance_is_the_sum_over_all_numbers():
+    """The differences (.5, 0) and (2) have squares .25 + 0 + 4; no mean and no root of them."""
+    tuned = [torch.tensor([1.5, 3.0], requires_grad=True), torch.tensor([[-1.0]], requires_grad=True)]
+    start = [torch.tensor([1.0, 3.0], requires_grad=True), torch.tensor([[-3.0]], requires_grad=True)]
+
+    found = squared_distance(zip(tuned, start, strict=True))
+    found.backward()
+
+    assert found.shape == ()
+    assert found.item() == 4.25
+    assert [each.grad.tolist() for each in tuned] == [[1.0, 0.0], [[4.0]]]  # twice the differences
+    assert [each.grad for each in start] == [None, None]
+
+
+def test_squared_distance_with_few_kernels_is_the_same():
+    """It runs on a GPU only, and a CPU has its operations."""
+    numbers = torch.Generator().manual_seed(0)
+    tuned = [torch.randn(size, dtype=torch.float64, generator=numbers) for size in (3, 5)]
+    start = [torch.randn(size, dtype=torch.float64, generator=numbers) for size in (3, 5)]
+    tuned = [each.requires_grad_() for each in tuned]
+    differences = torch.cat(tuned) - torch.cat(start)
+
+    found = SquaredDistance.apply(2, *tuned, *start)
+
+    assert found.item() == pytest.approx(sum(each**2 for each in differences.tolist()))
+    assert torch.autograd.gradcheck(lambda *values: SquaredDistance.apply(2, *values, *start), tuned)
+
+
+@half_types
+def test_squared_distance_of_half_precision_is_float32(dtype):
+    """Ten thousand squares of 256 are 655,360,000: float16 ends at 65,504."""
+    tuned = torch.full((10_000,), 256.0, dtype=dtype)
+
+    assert squared_distance([(tuned, torch.zeros_like(tuned))]).item() == 256.0**2 * 10_000
+
+
+def ngrams(count):
+    generator = torch.Generator().manual_seed(count)
+    local = torch.randn(count, 4, 3, generator=generator, dtype=torch.float64)
+    lengths = torch.randint(1, 5, (count, 1), generator=generator)
+    vectors = torch.randn(count, 3, generator=generator, dtype=torch.float64)
+    return local, torch.arange(4) < lengths, vectors
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+def test_the_values_are_those_of_loops(count):
+    """One sentence has no others."""
+    local, tokens, vectors = ngrams(count)
+    sentences = [sentence[real] for sentence, real in zip(local, tokens, strict=True)]
+    expected = [list(map(float, values)) for values in loop_information(sentences, vectors)]
+    found = local_information(local, tokens, vectors)
+
+    assert [each.tolist() for each in found] == [pytest.approx(each, abs=1e-12) for each in expected]
+
+
+def test_large_products_and_autocast_are_exact():
+    local, tokens, vectors = (value.float() if value.is_floating_point() else value for value in ngrams(3))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = local_information(local, tokens, vectors)
+    huge, _ = local_information(-1e4 * local.abs(), tokens, vectors.abs())
+
+    assert all(map(torch.equal, inside, local_information(local, tokens, vectors)))
+    assert huge.isfinite().all()
+
+
+@every_weighting
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_batch_without_entailments_has_zero_loss(weighting, count):
+    values = pair_of(count)
+    none = torch.zeros(count, dtype=torch.bool)
+    loss = partial(entailment_contrast, positive=none, temperature=0.05, weighting=weighting)
+
+    found = loss(*values)
+
+    assert found.shape == (0,)
+    assert found.sum() == 0
+    assert all((slope == 0).all() for slope in gradients(loss, values))
+
+
+@pytest.mark.parametrize("weighting", ["code", "exponent"])
+def test_a_detached_alpha_is_a_constant(weighting):
+    """The value is the same; the gradient is the slope of the formula with alpha as it was."""
+    left, right = pair_of(3)
+    positive = [True, False, True]
+    loss = partial(
+        entailment_contrast, positive=torch.tensor(positive), temperature=HALF, weighting=weighting
+    )
+    alphas = {n: alphas_of(n, [*left, *right], HALF) for n in (0, 2, 3, 5)}
+
+    def frozen(step):
+        moved = left.clone()
+        moved[1, 2] += step
+        return sum(loop_entailment(moved, right, positive, HALF, weighting, alphas)).item()
+
+    slope = gradients(partial(loss, detach=True), [left, right])[0][1, 2].item()
+
+    assert torch.equal(loss(left, right), loss(left, right, detach=True))
+    assert slope == pytest.approx((frozen(1e-5) - frozen(-1e-5)) / 2e-5, abs=1e-7)
+    assert slope != pytest.approx(gradients(loss, [left, right])[0][1, 2].item(), abs=1e-3)
+
+
+@every_weighting
+def test_an_alpha_that_underflows_has_a_gradient(weighting):
+    """One negative like the anchor and one opposed to it, e^200 apart: float32 holds no such ratio."""
+    left = torch.tensor([[1.0, 0.0], [1.0, 0.1]])
+    right = torch.tensor([[1.0, 0.2], [-1.0, 0.0]])
+    loss = partial(
+        entailment_contrast, positive=torch.tensor([True, False]), temperature=0.01, weighting=weighting
+    )
+
+    assert loss(left, right).isfinite().all()
+    assert all(slope.isfinite().all() for slope in gradients(loss, [left, right]))

@@ -14,7 +14,7 @@ from torch import Tensor
 from reference_steps import PlainAdamW, take_step
 from sentkit.model.checkpoint.heads import HEADS
 from sentkit.training.base import Base, open_named
-from sentkit.training.data.batches import Batch, stream
+from sentkit.training.data.corpus import Batch, stream
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.method import Method, trained
 from sentkit.training.methods.mlm import MaskedLanguageModel

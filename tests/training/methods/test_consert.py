@@ -1,15 +1,19 @@
-"""ConSERT: its views, its two losses and their factors."""
+"""ConSERT: its views, its modes, and their steps beside a padded reference."""
 
+import numpy as np
 import pytest
 import torch
 
 from sentkit.errors import DataError
-from sentkit.papers.consert.method import ConSERT, direction
+from sentkit.model.transformer.packed import pack
+from sentkit.papers.consert.method import VIEWS, ConSERT, direction, share
 from sentkit.papers.pairsupcon.method import PairSupCon
-from sentkit.training.methods.classify import Classify
-from sentkit.training.methods.sbert import SBERT
+from sentkit.training.methods.pairs import SBERT
+from sentkit.training.methods.targets import Classify
 from sentkit.training.settings import build, format_value, parsed
-from training.methods.loops import labelled
+from support import padded
+from training.losses.formulas import loop_paired, mean
+from training.methods.loops import copies, cross_entropy, labelled
 
 
 def encoded(trainer, step=0):
@@ -100,3 +104,283 @@ def test_each_cut_has_its_own_rate(trainer_of, texts, name, setting):
     """Of 0 here, where the other two are not."""
     outputs = encoded(trainer_of(ConSERT, texts, view_a="none", view_b=name, batch=8, **{setting: 0}))
     assert torch.equal(outputs["a0"], outputs["b0"])
+
+
+def cut_token(states, row, drawn):
+    for place in drawn:
+        states[row, place] = 0
+
+
+def cut_feature(states, row, drawn):
+    for feature in drawn:
+        states[row, :, feature] = 0
+
+
+def cut_entry(states, row, drawn):
+    width = states.shape[-1]
+    for entry in drawn:
+        states[row, entry // width, entry % width] = 0
+
+
+CUTS = {"token-cutoff": cut_token, "feature-cutoff": cut_feature, "dropout": cut_entry}
+
+
+def read(model, texts, view, drawn, change=None):
+    """The mean of the last states, the first states being cut by a hook behind the embeddings."""
+    if view == "span-cutoff":
+        texts = [text[kept] for text, kept in zip(texts, drawn, strict=True)]
+    ids, mask = padded(texts)
+    positions = torch.arange(ids.shape[1]).repeat(len(ids), 1)
+    if view in ("shuffle", "span-cutoff"):
+        for row, order in enumerate(drawn):
+            positions[row, : len(order)] = torch.tensor(order)
+
+    def disturb(module, inputs, output):
+        states = output.clone() if change is None else change(output)
+        if view in CUTS:
+            for row, each in enumerate(drawn):
+                CUTS[view](states, row, each)
+        return states
+
+    hook = model.embeddings.register_forward_hook(disturb)
+    states = model(input_ids=ids, attention_mask=mask, position_ids=positions).last_hidden_state
+    hook.remove()
+    return torch.stack([states[row, : len(text)].mean(0) for row, text in enumerate(texts)])
+
+
+def classified(u, v, classifier, labels, features):
+    blocks = [u, v, abs(u - v)] + ([torch.maximum(u, v) ** 2] if features == "uvdm" else [])
+    return cross_entropy(torch.cat(blocks, 1) @ classifier[0].T + classifier[1], labels)
+
+
+def unsup(model, classifier, batch, settings):
+    one = read(model, batch.texts[0], settings.view_a, batch.draws["a0"])
+    other = read(model, batch.texts[-1], settings.view_b, batch.draws["b0"])
+    return settings.loss_scale * mean(loop_paired(one, other, 0.1))
+
+
+def sup(model, classifier, batch, settings):
+    u = read(model, batch.texts[0], settings.view_a, batch.draws["a0"])
+    v = read(model, batch.texts[1], settings.view_a, batch.draws["a1"])
+    return classified(u, v, classifier, batch.targets, settings.pair_features)
+
+
+def joint(model, classifier, batch, settings):
+    u, v = (read(model, batch.texts[i], settings.view_a, batch.draws[f"a{i}"]) for i in (0, 1))
+    w, x = (read(model, batch.texts[i], settings.view_b, batch.draws[f"b{i}"]) for i in (0, 1))
+    contrasts = (mean(loop_paired(u, w, 0.1)) + mean(loop_paired(v, x, 0.1))) / 2
+    return classified(u, v, classifier, batch.targets, settings.pair_features) + settings.alpha * contrasts
+
+
+def adversarial(model, classifier, batch, settings):
+    """The gradient of the label loss by the first states of each text, as a second pass."""
+    first = []
+
+    def hold(states):
+        first.append(states)
+        return states
+
+    u, v = (read(model, batch.texts[i], "none", (), hold) for i in (0, 1))
+    labels = classified(u, v, classifier, batch.targets, settings.pair_features)
+    views = []
+    for side, slopes in enumerate(torch.autograd.grad(labels, first, retain_graph=True)):
+        change = torch.zeros_like(slopes)
+        for row, text in enumerate(batch.texts[side]):
+            for place in range(len(text)):
+                if settings.adv_form == "fgsm":
+                    change[row, place] = settings.adv_eps * slopes[row, place].sign()
+                else:
+                    own = slopes[row, place] * len(batch)  # of the sum of the batch
+                    change[row, place] = settings.adv_eps * own / ((own**2).sum().sqrt() + 1e-10)
+        views.append(
+            read(model, batch.texts[side], "none", (), lambda states, change=change: states + change)
+        )
+    contrasts = (mean(loop_paired(u, views[0], 0.1)) + mean(loop_paired(v, views[1], 0.1))) / 2
+    return labels + 0.6 * contrasts
+
+
+ATTACK = {"mode": "joint", "view_a": "none", "view_b": "adversarial"}
+
+
+def reworded(texts):
+    return [{"text_a": text, "text_b": text.upper() + " now"} for text in texts]
+
+
+def as_they_are(texts):
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("loop", "rows", "settings"),
+    [
+        (unsup, as_they_are, {}),
+        (unsup, as_they_are, {"view_a": "token-cutoff", "view_b": "dropout", "token_cutoff_rate": 0.3}),
+        (unsup, reworded, {"view_a": "none", "view_b": "shuffle", "loss_scale": 1.0}),
+        (joint, labelled, {"mode": "joint", "view_a": "none", "view_b": "token-cutoff"}),
+        (joint, labelled, {"mode": "joint", "pair_features": "uvdm", "alpha": 0.15}),
+        (unsup, as_they_are, {"view_a": "span-cutoff", "span_cutoff_rate": 0.4}),
+        (adversarial, labelled, ATTACK | {"adv_eps": 0.5}),
+        (adversarial, labelled, ATTACK | {"adv_form": "fgsm"}),
+        (sup, labelled, {"mode": "sup", "view_a": "none"}),
+        (sup, labelled, {"mode": "sup", "view_a": "dropout", "pair_features": "uvdm"}),
+    ],
+)
+def test_steps_are_those_of_a_padded_reference(
+    trainer_of, check_steps, texts, reference, loop, rows, settings
+):
+    settings = {"batch": 4, "epochs": 2, "lr": 1e-3, "clip": 0, "warmup": 0} | settings
+    settings |= {"optimizer": "adamw", "weight_decay": 0}
+    trainer = trainer_of(ConSERT, rows(texts), double=True, **settings)
+    classifier = [] if trainer.method.classifier is None else copies(trainer.method.classifier)
+
+    def loss_of(batch, numbers):
+        return loop(reference.model, classifier, batch, trainer.recipe)
+
+    check_steps(trainer, [*reference.model.parameters(), *classifier], loss_of, count=4)
+
+
+MIXED = [10, 6, 1, 7, 7, 20]
+WIDTH = 24
+CUTS = ["token-cutoff", "feature-cutoff", "dropout"]
+
+
+@pytest.fixture
+def bert(base):
+    return base.body(None)
+
+
+@pytest.fixture
+def sentences(base):
+    """Random ids, none of which is a special token."""
+    random = np.random.default_rng(0)
+    return lambda lengths: [random.integers(5, base.architecture.vocabulary, length) for length in lengths]
+
+
+def generator(seed=0):
+    return np.random.default_rng(seed)
+
+
+def random_states(lengths, width=WIDTH):
+    return torch.randn(sum(lengths), width, generator=torch.Generator().manual_seed(1))
+
+
+def batch(lengths):
+    return pack([range(1, length + 1) for length in lengths])
+
+
+@pytest.mark.parametrize(
+    ("rate", "count", "expected"),
+    [
+        (0.15, 20, 3),
+        (0.15, 10, 1),
+        (0.15, 6, 0),
+        (0.2, 768, 153),
+        (0.2, 10 * 768, 1536),
+        (0.29, 100, 29),  # in floats 28.999999999999996
+        (0.57, 100, 57),  # in floats 56.99999999999999
+        (1e-05, 100_000, 1),  # written with an exponent
+        (0.0, 9, 0),
+        (1.0, 9, 9),
+    ],
+)
+def test_share_is_the_floor_in_decimal_arithmetic(rate, count, expected):
+    assert share(rate, count) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "lengths", "rate", "width", "counts"),
+    [
+        ("token-cutoff", [10, 6, 20], 0.15, WIDTH, [1, 0, 3]),  # rows
+        ("feature-cutoff", MIXED, 0.2, 768, [153] * 6),  # columns
+        ("dropout", [10, 3], 0.2, 768, [1536, 460]),  # entries
+    ],
+)
+def test_a_cut_clears_exact_counts_in_each_sentence(name, lengths, rate, width, counts):
+    drawn = VIEWS[name].draw(generator(), lengths, width, rate)
+    _, disturb = VIEWS[name].apply(batch(lengths), drawn)
+    states = random_states(lengths, width)
+    before, after = states.split(lengths), disturb(states).split(lengths)
+    zero = [own == 0 for own in after]
+    gone = {"token-cutoff": [own.all(1) for own in zero], "feature-cutoff": [own.all(0) for own in zero]}
+
+    assert [each.sum().item() for each in gone.get(name, zero)] == counts
+    cells = [each.sum().item() for each in zero]
+    sizes = {"token-cutoff": [width] * len(lengths), "feature-cutoff": lengths, "dropout": [1, 1]}[name]
+    assert cells == [count * size for count, size in zip(counts, sizes, strict=True)]
+    assert all(torch.equal(a[~own], b[~own]) for a, b, own in zip(before, after, zero, strict=True))
+    if name == "feature-cutoff":
+        assert not torch.equal(*gone[name][:2])
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_a_cut_copies_the_states_and_only_kept_entries_get_gradients(name):
+    view = VIEWS[name]
+    states = random_states(MIXED)
+    kept = states.clone()
+    _, disturb = view.apply(batch(MIXED), view.draw(generator(), MIXED, WIDTH, 0.5))
+
+    found = disturb(states.requires_grad_())
+    (found * 3).sum().backward()
+
+    assert torch.equal(states, kept)
+    assert torch.equal(states.grad, (found != 0) * 3.0)
+
+
+def test_shuffle_permutes_only_the_positions_of_each_sentence():
+    packed = pack([[5] * length for length in MIXED], at=[0] * len(MIXED))
+    drawn = VIEWS["shuffle"].draw(generator(), MIXED, WIDTH, 0.0)
+    moved, disturb = VIEWS["shuffle"].apply(packed, drawn)
+
+    assert disturb is None
+    assert moved.ids is packed.ids
+    assert moved.at is packed.at
+    assert moved.lengths == packed.lengths
+    assert moved.positions.tolist() == np.concatenate(drawn).tolist()
+    assert moved.positions.tolist() != packed.positions.tolist()
+    for own, length in zip(moved.positions.split(MIXED), MIXED, strict=True):
+        assert sorted(own.tolist()) == list(range(length))
+
+
+@pytest.mark.parametrize(
+    ("rate", "sizes"), [(0.15, [8, 5, 1, 17]), (0.0, [10, 6, 1, 20]), (1.0, [1, 1, 1, 1])]
+)
+def test_a_window_keeps_consecutive_tokens_with_their_positions(rate, sizes):
+    """Of 10 tokens 8.5 are kept, rounded down, and of 1 token 1."""
+    lengths = [10, 6, 1, 20]
+    packed = batch(lengths)
+    drawn = VIEWS["span-cutoff"].draw(generator(), lengths, WIDTH, rate)
+    moved, disturb = VIEWS["span-cutoff"].apply(packed, drawn)
+
+    assert disturb is None
+    assert moved.lengths == tuple(sizes)
+    for own, places in zip(moved.positions.split(sizes), drawn, strict=True):
+        assert own.tolist() == list(range(places[0], places[0] + len(places)))
+    assert (moved.ids - 1).tolist() == moved.positions.tolist()
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_part_of_a_draw_changes_its_sentences_as_the_whole_draw_does(name, bert, sentences):
+    """A draw for another batch is an error."""
+    texts = sentences(MIXED)
+    drawn = VIEWS[name].draw(generator(), MIXED, bert.width, 0.3)
+
+    def first_states(which):
+        packed, disturb = VIEWS[name].apply(pack(texts[which]), drawn[which])
+        return next(bert.states(packed, disturb=disturb)).split(packed.lengths)
+
+    whole = first_states(slice(None))
+    with torch.no_grad():
+        part = first_states(slice(1, 4))
+
+    assert all(torch.equal(a, b) for a, b in zip(whole[1:4], part, strict=True))
+    with pytest.raises(AssertionError, match="a draw for other sentences"):
+        VIEWS[name].apply(batch([3, 3]), [np.array([0])])
+
+
+def test_shuffle_includes_special_tokens():
+    """In many draws, each of 4 places gets each position about equally often."""
+    drawn = np.stack(VIEWS["shuffle"].draw(generator(), [4] * 4000, WIDTH, 0.0))
+    counts = np.stack([np.bincount(column, minlength=4) for column in drawn.T])
+
+    assert counts.min() > 850
+    assert counts.max() < 1150

@@ -14,7 +14,7 @@ from sentkit.formats.rows.rows import Row
 from sentkit.model.checkpoint.heads import HEADS
 from sentkit.model.text.tokenizer import single_tokens
 from sentkit.papers.defsent.method import DefSent, number_of, share_of
-from sentkit.training.data.batches import Batch
+from sentkit.training.data.corpus import Batch
 from sentkit.training.method import changing, trained
 from support import padded
 from training.methods.loops import cross_entropy

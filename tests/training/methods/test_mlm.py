@@ -1,4 +1,4 @@
-"""mlm: its loss and steps against transformers, and the head of its checkpoint."""
+"""A masked language model, CLEAR and TSDAE: steps beside a reference, draws, and what a checkpoint keeps."""
 
 from collections import Counter
 from dataclasses import replace
@@ -17,13 +17,13 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.checkpoint.heads import HEADS
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.papers.defsent.method import DefSent
-from sentkit.training.data.batches import Batch
-from sentkit.training.methods.clear import CLEAR
-from sentkit.training.methods.mlm import MaskedLanguageModel, vocabulary_of
+from sentkit.training.data.corpus import Batch
+from sentkit.training.methods.mlm import CLEAR, TSDAE, MaskedLanguageModel, vocabulary_of, word_starts
 from sentkit.training.methods.promptbert import PromptBERT
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.runs.run import save_checkpoint
-from training.methods.loops import masked
+from sentkit.training.runs.run import write_checkpoint
+from training.losses.formulas import loop_paired, mean
+from training.methods.loops import copies, masked
 
 every_family = pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
 
@@ -144,8 +144,7 @@ def test_transformers_loads_the_checkpoint_with_its_head(base_of, mlm_of, tmp_pa
     with torch.no_grad():
         for weight in method.parameters():
             weight.add_(torch.randn_like(weight) * 0.05)
-    (tmp_path / "part").mkdir()
-    save_checkpoint(method, base, tmp_path / "part", tmp_path / "new", {})
+    write_checkpoint(tmp_path / "new", method, base, {})
     loaded, report = transformers.AutoModelForMaskedLM.from_pretrained(
         tmp_path / "new", output_loading_info=True
     )
@@ -166,8 +165,7 @@ def test_the_config_of_the_checkpoint_ties_the_head(base_of, mlm_of, tmp_path):
     """transformers would else draw a decoder at random."""
     base = base_of()
     base.checkpoint.config["tie_word_embeddings"] = False
-    (tmp_path / "part").mkdir()
-    save_checkpoint(mlm_of(base), base, tmp_path / "part", tmp_path / "new", {})
+    write_checkpoint(tmp_path / "new", mlm_of(base), base, {})
 
     theirs(tmp_path / "new")
     assert "cls.predictions.decoder.weight" not in load_file(tmp_path / "new/model.safetensors")
@@ -263,3 +261,130 @@ def test_the_check_draws_no_random_numbers(base):
         MaskedLanguageModel.check(base, MaskedLanguageModel.Settings(head=head))
 
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.fixture
+def rows(texts):
+    return [{"text_a": text, "text_b": " ".join(text.split()[::-1])} for text in texts]
+
+
+def test_five_steps_of_clear_are_those_of_a_reference(trainer_of, check_steps, rows, reference, base_folder):
+    """In float64 and without dropout, with torch's AdamW."""
+    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0, "weight_decay": 0, "dropout": 0, "clip": 0}
+    trainer = trainer_of(CLEAR, rows, double=True, mlm_weight=0.5, **recipe)
+    a, c, b, d = copies(trainer.method.projection)
+    model = transformers.BertForMaskedLM.from_pretrained(
+        base_folder, dtype=torch.float64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    ).train()
+
+    padded = replace(reference, model=model.bert)
+
+    def loss_of(batch, rows):
+        projected = [torch.relu(padded.mean(texts) @ a.T + c) @ b.T + d for texts in batch.texts]
+        texts = [text for row in zip(*batch.texts, strict=True) for text in row]
+        draws = ([each for row in batch.draws[name] for each in row] for name in ("chosen", "shown"))
+        return mean(loop_paired(*projected, 0.1)) + 0.5 * model(**masked(texts, *draws)).loss
+
+    check_steps(trainer, [*model.parameters(), a, b, c, d], loss_of)
+
+
+def test_the_checkpoint_keeps_the_language_model(trainer_of, rows):
+    method = trainer_of(CLEAR, rows, head="fresh").method
+
+    assert "cls.predictions.bias" in method.finished().tensors
+    assert method.finished().config["architectures"] == ["BertForMaskedLM"]
+    assert {name.partition(".")[0] for name in method.finished().heads} == {"projection"}
+
+
+RATE = 1e-3
+
+
+def tied_decoder(encoder, trainer, folder):
+    """transformers' BertLMHeadModel with the encoder's parameters and the first weights of the method."""
+    config = transformers.BertConfig.from_pretrained(folder, is_decoder=True, add_cross_attention=True)
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
+    decoder = transformers.BertLMHeadModel(config).double().train()
+    head = trainer.method.head
+    with torch.no_grad():
+        prediction = decoder.cls.predictions
+        prediction.transform.dense.load_state_dict(head.dense.state_dict())
+        prediction.transform.LayerNorm.load_state_dict(head.norm.state_dict())
+        prediction.bias.copy_(head.bias)
+        for layer, cross in zip(decoder.bert.encoder.layer, trainer.method.cross, strict=True):
+            attention = layer.crossattention
+            attention.self.value.load_state_dict(cross.value.state_dict())
+            attention.output.dense.load_state_dict(cross.mix.state_dict())
+            attention.output.LayerNorm.load_state_dict(cross.norm.state_dict())
+    for name, value in encoder.named_parameters():
+        *path, last = name.split(".")
+        module = decoder.bert
+        for part in path if path[0] != "pooler" else ():
+            module = getattr(module, part)
+        if path[0] != "pooler":
+            setattr(module, last, value)
+    prediction.decoder.weight = encoder.embeddings.word_embeddings.weight
+    prediction.decoder.bias = prediction.bias
+    return decoder
+
+
+def padded(texts, fill):
+    longest = max(map(len, texts))
+    return torch.tensor([[*each.tolist(), *[fill] * (longest - len(each))] for each in texts]).long()
+
+
+@pytest.mark.parametrize("head", ["auto", "fresh"])
+def test_five_steps_are_those_of_a_padded_reference(
+    trainer_of, check_steps, texts, reference, base_folder, head
+):
+    """In float64 and without dropout, with torch's AdamW."""
+    recipe = {"batch": 4, "epochs": 2, "lr": RATE, "dropout": 0, "clip": 0}
+    trainer = trainer_of(TSDAE, texts, double=True, head=head, **recipe)
+    encoder = reference.model
+    decoder = tied_decoder(encoder, trainer, base_folder)
+    parameters = dict.fromkeys([*encoder.parameters(), *decoder.parameters()])
+    optimizer = torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.0)
+
+    def loss_of(batch, rows):
+        noisy, clean = batch.draws["noisy"], batch.texts[0]
+        mask = padded([np.ones_like(each) for each in noisy], 0)
+        vectors = encoder(input_ids=padded(noisy, 0), attention_mask=mask).last_hidden_state[:, :1]
+        targets = padded([each[1:] for each in clean], -100)
+        logits = decoder(
+            input_ids=padded([each[:-1] for each in clean], 0),
+            attention_mask=(targets != -100).long(),
+            encoder_hidden_states=vectors,
+        ).logits
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    check_steps(trainer, parameters, loss_of, optimizer=optimizer, rate=lambda step: RATE)
+
+
+def test_sixty_of_a_hundred_words_are_deleted(trainer_of, base):
+    """One library keeps a word with this probability, and so deletes 40 of a hundred."""
+    method = trainer_of(TSDAE, ["rain " * 28, "rain"]).method
+    [tokens] = base.training_tokenizer(["rain " * 28])
+    ids, dice = np.array(tokens.ids, np.int32), np.random.default_rng(0)
+    counts = [len(method.noisy(ids, dice)) - 2 for _ in range(500)]
+
+    assert np.mean(counts) / 28 == pytest.approx(0.4, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("deletion", "text"), [(0.0, "the unbelievability of rain"), (1.0, "unbelievability"), (0.9, "rain")]
+)
+def test_words_are_kept_whole(trainer_of, base, deletion, text):
+    """At least one word stays, with all its tokens and the special tokens. An empty text stays too."""
+    method = trainer_of(TSDAE, [text, "cat"], deletion=deletion).method
+    [tokens] = base.training_tokenizer([text])
+    ids, dice = np.array(tokens.ids, np.int32), np.random.default_rng(0)
+
+    assert all(method.noisy(ids, dice).tolist() == ids.tolist() for _ in range(20))
+    assert method.noisy(ids[[0, -1]], dice).tolist() == ids[[0, -1]].tolist()
+
+
+def test_a_word_begins_without_the_prefix_of_a_continuation(base):
+    starts = word_starts(base.training_tokenizer, base.architecture.vocabulary)
+    words = base.training_tokenizer.backend.get_vocab()
+
+    assert (starts[words["rain"]], starts[words["."]]) == (True, True)
+    assert not any(starts[number] for word, number in words.items() if word.startswith("##"))

@@ -14,7 +14,7 @@ from reference_steps import PlainAdamW
 from sentkit.errors import DataError, UsageError
 from sentkit.papers.sg_bert.method import SelfGuided, gelu_head, kept_layers
 from sentkit.training.base import open_named
-from sentkit.training.data.batches import Batch, stream
+from sentkit.training.data.corpus import Batch, stream
 from sentkit.training.method import changing
 from sentkit.training.settings import build
 from support import padded

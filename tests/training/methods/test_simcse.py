@@ -1,11 +1,30 @@
-"""SimCSE without labels: its loss, its steps, and its checkpoint."""
+"""SimCSE with and without labels, ESimCSE and RankEncoder: steps beside a reference, and their parts."""
 
+import copy
+import math
+import shutil
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 import transformers
+from scipy.stats import spearmanr
 
-from sentkit.training.methods.simcse import SimCSE
-from training.losses.formulas import loop_in_batch, mean
+from sentkit.errors import DataError, UsageError
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.rows.rows import Inputs
+from sentkit.model.encoding import encode_texts
+from sentkit.model.reading import ReadingOptions, plan_reading
+from sentkit.model.transformer.encoder import TransformerEncoder
+from sentkit.training.base import open_named
+from sentkit.training.data.corpus import stream
+from sentkit.training.data.dev import read_dev
+from sentkit.training.method import changing, dev_vectors
+from sentkit.training.methods.simcse import ESimCSE, RankEncoder, SimCSE, SupervisedSimCSE
+from sentkit.training.runs.run import write_checkpoint
+from support import copy_tokenizer
+from training.losses.formulas import loop_in_batch, loop_triplet, mean
 from training.methods.loops import copies, masked
 
 
@@ -49,3 +68,231 @@ def test_masked_tokens_are_predicted_as_by_transformers(trainer_of, texts, base_
     assert before.keys() == after.keys()
     assert not torch.equal(before["cls.predictions.bias"], after["cls.predictions.bias"])
     assert trainer.method.finished().heads.keys() == {"head.weight", "head.bias"}
+
+
+NAMES = ("anchor", "positive", "negative")
+
+
+@pytest.fixture
+def triplets(texts):
+    return [dict(zip(NAMES, texts[i : i + 3], strict=True)) for i in range(10)]
+
+
+def test_six_steps_are_those_of_a_padded_reference(trainer_of, check_steps, triplets, reference):
+    """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
+    wanted = {"batch": 4, "epochs": 2, "lr": 1e-3, "hard_negative_weight": 0.5, "dropout": 0, "clip": 0}
+    trainer = trainer_of(SupervisedSimCSE, triplets, double=True, **wanted)
+    weight, bias = copies(trainer.method.head)
+
+    def loss_of(batch, rows):
+        heads = [torch.tanh(reference.first(column) @ weight.T + bias) for column in batch.texts]
+        return mean(loop_triplet(*heads, 0.05, 0.5))
+
+    check_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of, count=6)
+
+
+def test_dev_is_read_through_the_head(trainer_of, triplets, base, tmp_path):
+    """As the finished checkpoint will be: tanh(W cls + b), which a head of zeros makes all alike."""
+    trainer = trainer_of(SupervisedSimCSE, triplets)
+    path = tmp_path / "dev.jsonl"
+    path.write_text(
+        '{"text_a":"a cat","text_b":"a dog runs","score":1}\n'
+        '{"text_a":"rain","text_b":"birds fly south","score":2}\n'
+    )
+    dev = read_dev(Inputs([str(path)]), base.final_tokenizer)
+    packed = trainer.method.pack([np.array(each.ids) for each in dev.tokens])
+    trainer.method.eval()
+    with torch.no_grad():
+        states = trainer.method.vectors(packed, "cls")
+        found = dev_vectors(trainer.method, packed)
+
+    torch.testing.assert_close(found, torch.tanh(trainer.method.head(states)), rtol=0, atol=0)
+    assert math.isfinite(dev.score(trainer.method, lambda: None))
+    torch.nn.init.zeros_(trainer.method.head.weight)
+    assert math.isnan(dev.score(trainer.method, lambda: None))
+
+
+@pytest.mark.parametrize("pooler", [False, True])
+def test_the_checkpoint_is_read_through_the_head_everywhere(
+    trainer_of, triplets, base_folder, texts, tmp_path, pooler
+):
+    """By sentkit, by transformers and sentence-transformers; nobody reads the pooler that a base had."""
+    from sentence_transformers import SentenceTransformer
+
+    folder = tmp_path / "base"
+    shutil.copytree(base_folder, folder)
+    if pooler:
+        transformers.BertModel.from_pretrained(base_folder).save_pretrained(folder)
+    base = open_named(str(folder), 32)
+    trainer = trainer_of(SupervisedSimCSE, triplets, base=base, batch=5, lr=1e-3)
+    trainer.train()
+    method, folder = trainer.method.eval(), tmp_path / "checkpoint"
+    write_checkpoint(folder, method, base, {"method": "simcse-sup"})
+    tokens = [each.ids for each in base.training_tokenizer(texts)]
+    with torch.no_grad():
+        states = method.vectors(method.pack(tokens), "cls")
+        expected = torch.tanh(states @ method.head.weight.T + method.head.bias).numpy()
+    checkpoint = read_checkpoint(str(folder))
+    reading = plan_reading(checkpoint, ReadingOptions())
+    encoder = TransformerEncoder(checkpoint, reading, device="cpu", precision="fp32")
+    model = transformers.BertModel.from_pretrained(folder).eval()
+    with torch.no_grad():
+        pooled = [model(torch.tensor([ids])).pooler_output[0].numpy() for ids in tokens]
+
+    assert [readout.name for readout in reading.readouts] == ["pooler"]
+    np.testing.assert_allclose(
+        encode_texts(reading.tokenizer(texts), encoder, 1000)[0], expected, rtol=0, atol=1e-5
+    )
+    np.testing.assert_allclose(np.stack(pooled), expected, rtol=0, atol=1e-5)
+    found = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "problem"),
+    [
+        ("DistilBertModel", {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 24}, '"distilbert" has'),
+        ("ElectraModel", {"embedding_size": 8}, '"electra" has no pooler'),
+        ("AlbertModel", {"embedding_size": 8}, 'model type "albert" has no pooler'),
+    ],
+)
+def test_a_family_that_has_no_pooler_is_refused_before_training(base_folder, tmp_path, kind, config, problem):
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    made = getattr(transformers, kind)
+    model = made(made.config_class(vocab_size=16384, max_position_embeddings=64, **(small | config)))
+    model.save_pretrained(tmp_path / "base")
+    copy_tokenizer(tmp_path / "base")
+    base = open_named(str(tmp_path / "base"), 32)
+
+    with pytest.raises(UsageError, match=f"the trained head is saved as the pooler, but {problem}"):
+        SupervisedSimCSE.check(base, SupervisedSimCSE.Settings())
+
+
+def doubled(ids, places):
+    found = []
+    for place, number in enumerate(ids):
+        found += [number, number] if place in places else [number]
+    return np.array(found)
+
+
+def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
+    """transformers' BertModel, twice, plain loops and torch's AdamW, in float64 and without dropout."""
+    recipe = {"batch": 4, "epochs": 4, "lr": 1e-3, "dropout": 0, "clip": 0}
+    recipe |= {"queue_size": 6, "momentum": 0.9, "repeat_rate": 0.5}
+    trainer = trainer_of(ESimCSE, texts, double=True, **recipe)
+    weight, bias = copies(trainer.method.head)
+    slow, queue, places = replace(reference, model=copy.deepcopy(reference.model)), [], []
+
+    def loss_of(batch, rows):
+        with torch.no_grad():
+            for mine, own in zip(slow.model.parameters(), reference.model.parameters(), strict=True):
+                mine.copy_(0.9 * mine + 0.1 * own)
+            new = torch.tanh(slow.first(batch.texts[0]) @ weight.T + bias)
+        longer = [doubled(*each) for each in zip(batch.texts[0], batch.draws["repeated"], strict=True)]
+        one, other = (
+            torch.tanh(reference.first(each) @ weight.T + bias) for each in (batch.texts[0], longer)
+        )
+        loss = mean(loop_in_batch(one, [*other, *queue], 0.05))
+        queue[:] = [*queue, *new][-6:]
+        places.extend(batch.draws["repeated"])
+        return loss
+
+    check_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of, count=10)
+    assert any(map(len, places))
+
+
+PAPER = {"repeat_range": "paper"}
+
+
+@pytest.mark.parametrize(
+    ("length", "settings", "counts"),
+    [
+        (3, {}, {0}),  # the rate allows 0
+        (12, {}, {0, 1, 2}),  # 0.32 * 12 = 3.84: one of 0, 1 and 2
+        (12, PAPER, {0, 1, 2, 3}),
+        (4, PAPER, {0, 1, 2}),  # 2, although the rate allows 1
+        (3, PAPER, {0, 1}),  # one token is not special
+        (2, PAPER, {0}),
+        (40, {}, set(range(10))),  # at most 9
+        (62, {}, {0, 1, 2}),  # the encoder has 64 positions
+        (12, PAPER | {"repeat_rate": 0}, {0}),
+    ],
+)
+def test_the_number_of_repeated_tokens(method_of, length, settings, counts):
+    method, dice = method_of(ESimCSE, **settings), np.random.default_rng(0)
+    drawn = [method.places(length, dice) for _ in range(400)]
+
+    assert {len(each) for each in drawn} == counts
+    assert all(len(set(each)) == len(each) for each in drawn)
+    assert {place for each in drawn for place in each} <= set(range(1, length - 1))
+
+
+def test_the_momentum_encoder_has_no_dropout_and_is_not_kept(method_of):
+    method = method_of(ESimCSE, momentum=0.995).train()
+
+    assert not method.slow.training
+    assert method.finished().heads.keys() == {"head.weight", "head.bias"}
+    assert method_of(ESimCSE, queue_size=0).slow is None
+
+
+def rank_error(vectors, rankings, low, high):
+    """Of all pairs of the batch whose rankings correlate in this range."""
+    values = []
+    for i, one in enumerate(vectors):
+        for j, other in enumerate(vectors):
+            similarity = spearmanr(rankings[i], rankings[j]).statistic
+            if low <= similarity <= high:
+                values.append((torch.cosine_similarity(one, other, dim=0) - similarity) ** 2)
+    return sum(values) / max(len(values), 1)
+
+
+def test_five_steps_with_ranks_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
+    """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
+    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "dropout": 0, "clip": 0, "rank_weight": 0.5}
+    recipe |= {"rank_corpus": 9, "rank_low": -0.2}
+    trainer = trainer_of(RankEncoder, texts, double=True, **recipe)
+    weight, bias = copies(trainer.method.head)
+    known = [texts[row] for row in stream(0, 0, "rank corpus").permutation(13)[:9]]
+    with torch.no_grad():
+        corpus, frozen = reference.first(known), reference.first(texts)
+    cosines = [[torch.cosine_similarity(row, each, dim=0).item() for each in corpus] for row in frozen]
+
+    def loss_of(batch, rows):
+        vectors = torch.tanh(reference.first(batch.texts[0]) @ weight.T + bias)
+        error = rank_error(vectors, [cosines[row] for row in rows], -0.2, 0.9999)
+        return mean(loop_in_batch(vectors, vectors, 0.05)) + 0.5 * error
+
+    check_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of)
+
+
+def test_the_guide_can_be_a_trained_checkpoint(make_base_in, tmp_path, trainer_of, base, texts):
+    """As in the released recipe: it ranks with its own weights, and another checkpoint is another run.
+
+    Training changes neither the guide nor its vectors of the corpus.
+    """
+    folder = str(make_base_in(tmp_path / "guide", seed=5))
+    trainer = trainer_of(RankEncoder, texts, batch=4, rank_corpus=5, guide=folder)
+    theirs = open_named(folder, 32).body(None).state_dict()
+    own = trainer_of(RankEncoder, texts, batch=4, rank_corpus=5)
+    corpus = trainer.method.corpus.clone()
+
+    trainer.train()
+    assert torch.equal(corpus, trainer.method.corpus)
+    assert not trainer.method.guide.training
+    assert trainer.method.finished().heads.keys() == {"head.weight", "head.bias"}
+    assert {name.partition(".")[0] for name in changing(trainer.method)} == {"body", "head"}
+    assert all(torch.equal(value, theirs[name]) for name, value in trainer.method.guide.state_dict().items())
+    assert not torch.allclose(trainer.method.corpus, own.method.corpus, atol=1e-3)
+    assert RankEncoder.other_checkpoints(trainer.method.settings) == {"guide": folder}
+    assert RankEncoder.identity(base, trainer.method.settings)["guide_hash"]
+    assert RankEncoder.identity(base, own.method.settings) == {}
+
+
+def test_a_corpus_of_too_few_rows_is_refused(corpus_of, texts):
+    settings = RankEncoder.Settings()
+    corpus = corpus_of(RankEncoder, texts, settings)
+    with pytest.raises(DataError, match="rows: 13 rows, fewer than rank_corpus=10000") as caught:
+        RankEncoder.check_rows(corpus, settings, "rows")
+
+    assert caught.value.advice == "use --set rank_corpus=13"
+    RankEncoder.check_rows(corpus, RankEncoder.Settings(rank_corpus=13), "rows")

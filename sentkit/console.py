@@ -1,0 +1,426 @@
+"""Messages and progress on standard error, tables and lists on standard output: all that people read."""
+
+import contextlib
+import os
+import shutil
+import sys
+import textwrap
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, BinaryIO, Literal, TypeVar
+
+from sentkit.digits import meaning_of_brackets
+from sentkit.escaping import escape, without_secrets
+
+ERASE = "\r\033[K"
+PATIENCE = 1.5  # seconds
+INTERVAL = {"bar": 0.1, "log": 60.0, "verbose log": 10.0}  # seconds between two reports
+NAME_COLUMN, MEANING = 26, 30  # of `print_described`: largest name column, smallest text column
+GAP = 2  # between the columns of a table
+PAGE = 1000  # lines of a table below one header
+SHORTEST, LEGIBLE = 8, 14  # minimum width of a truncated name; width to preserve by omitting optional columns
+
+Clock = Callable[[], float]
+Share = Callable[[int], float | None]  # number of rows done -> share of the work done; None if unknown
+R = TypeVar("R", bound=Mapping[str, Any])  # a record
+Line = Mapping[str, str]  # column -> cell
+
+_open_line = False  # true if the last line on the terminal is a progress bar
+
+
+@dataclass(slots=True)
+class Console:
+    """Notes, warnings and errors of a command."""
+
+    command: str
+    quiet: bool = False
+    verbose: bool = False
+
+    def error(self, message: str, advice: str | None = None) -> None:
+        self.say(message)
+        if advice:
+            write_line(f"  {advice}")
+
+    def warn(self, *messages: str) -> None:
+        for message in messages if not self.quiet else ():
+            self.say(f"warning: {message}")
+
+    def note(self, message: str) -> None:
+        """Print with -v, or on a terminal."""
+        if self.verbose or (not self.quiet and on_terminal()):
+            self.say(message)
+
+    def report(self, message: str) -> None:
+        """Print, except with -q."""
+        if not self.quiet:
+            self.say(message)
+
+    def say(self, message: str) -> None:
+        write_line(f"sentkit {self.command}: {message}" if self.command else f"sentkit: {message}")
+
+
+def write_line(text: str) -> None:
+    """Write a line of text; erase a progress bar first."""
+    close_bar()
+    _write(f"{escape(without_secrets(text))}\n")
+
+
+def write_bar(text: str, width: int) -> None:
+    """Replace the progress bar. The text is truncated to the width of the terminal."""
+    global _open_line
+    _write(f"{ERASE}{escape(text)[: width - 1]}")
+    _open_line = True
+
+
+def close_bar() -> None:
+    """Erase the progress bar, if one is shown."""
+    global _open_line
+    if _open_line:
+        _write(ERASE)
+        _open_line = False
+
+
+def on_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _write(text: str) -> None:
+    """Write, and ignore a failure: it must not change an output or an exit code."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+class ProgressWriter:
+    """A bar on a terminal, otherwise a line per minute, with -v more; and the time of the last report."""
+
+    rows = 0
+
+    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
+        self.console, self.clock = console, clock
+        self.form = "" if console.quiet else "bar" if on_terminal() else "log"
+        detailed = "verbose " if console.verbose and self.form == "log" else ""
+        self.interval = INTERVAL.get(detailed + self.form, 0.0)
+        self.start = self.last = clock()
+
+    def due(self) -> bool:
+        """Whether it is time for a report, which is then written."""
+        if not self.form or self.clock() - self.last < self.interval:
+            return False
+        self.last = self.clock()
+        return True
+
+    def seconds(self) -> float:
+        return max(self.last - self.start, 1e-9)
+
+    def show(self, words: Sequence[str]) -> None:
+        """Print a line of a log, or a bar of the first words that fit."""
+        if self.form == "log":
+            self.say(", ".join(words))
+            return
+        line, *others = words
+        for word in others:
+            if len(line) + len(word) + 2 < terminal_width():
+                line += f"  {word}"
+        write_bar(line, terminal_width())
+
+    def done(self) -> None:
+        close_bar()
+
+    def say(self, line: str) -> None:
+        """Print a line, except with -q; outside a terminal it has the time."""
+        self.console.report(line if on_terminal() else f"{time.strftime('%F %T')}  {line}")
+
+
+class RowProgress(ProgressWriter):
+    """Rows and tokens done, their rate, and the share of the input if its size is known."""
+
+    tokens = 0
+    skipped = 0  # rows that were read and skipped
+
+    def __init__(self, console: Console, clock: Clock = time.monotonic, *, inputs: Any = None) -> None:
+        super().__init__(console, clock)
+        self.share: Share = inputs.meter.share if inputs is not None else lambda rows: None
+
+    def add(self, rows: int, tokens: int = 0) -> None:
+        self.rows += rows
+        self.tokens += tokens
+        if self.due():
+            words = [f"{self.rows} rows", f"{self.rows / self.seconds():.0f} rows/s"]
+            words += [f"{self.tokens / self.seconds():.0f} tokens/s"] if self.tokens else []
+            if (share := self.share(self.rows + self.skipped)) is not None:
+                words = [f"{100 * share:.0f} %", *words, *time_left(share, self.seconds())]
+            self.show(words)
+
+
+def time_left(share: float, seconds: float) -> list[str]:
+    """The estimated time left, if a share of the work took so many seconds; empty if nothing is done."""
+    if share <= 0:
+        return []
+    minutes, seconds = divmod(round(seconds * (1 - share) / share), 60)
+    hours, minutes = divmod(minutes, 60)
+    return [f"{hours}:{minutes:02}:{seconds:02} left" if hours else f"{minutes}:{seconds:02} left"]
+
+
+class TaskProgress(ProgressWriter):
+    """The number of finished tasks, such as clusterings or fits, their total, and the rows of all tasks."""
+
+    def __init__(self, console: Console, unit: str, clock: Clock = time.monotonic) -> None:
+        super().__init__(console, clock)
+        self.unit, self.tasks, self.of = unit, 0, 0
+
+    def begin(self, of: int) -> None:
+        """Add tasks to the total."""
+        if not self.of:
+            close_bar()  # of the rows that were read before
+            self.start = self.last = self.clock()
+        self.of += of
+
+    def add(self, tasks: int = 1, rows: int = 0) -> None:
+        self.tasks += tasks
+        self.rows += rows
+        if self.due():
+            share = self.tasks / max(self.of, self.tasks)
+            words = [f"{100 * share:.0f} %", f"{self.tasks} of {self.of} {self.unit}"]
+            if self.rows:
+                words += [f"{self.rows} rows", f"{self.rows / self.seconds():.0f} rows/s"]
+            self.show([*words, *time_left(share, self.seconds())])
+        if self.tasks == self.of:
+            close_bar()
+
+
+def watch_rows(console: Console, inputs: Any) -> RowProgress:
+    """Progress of the rows that are read from now on."""
+    progress = RowProgress(console, inputs=inputs)
+    inputs.meter.watch = progress.add
+    return progress
+
+
+@contextlib.contextmanager
+def slow(
+    console: Console, what: str, timer: Callable[..., threading.Timer] = threading.Timer
+) -> Iterator[None]:
+    """On a terminal, print `what` if the body takes longer than PATIENCE."""
+    if console.quiet or not on_terminal():
+        yield
+        return
+    waiting = timer(PATIENCE, console.say, [what])
+    waiting.daemon = True
+    waiting.start()
+    try:
+        yield
+    finally:
+        waiting.cancel()
+
+
+@contextlib.contextmanager
+def reading(console: Console, *inputs: Any) -> Iterator[None]:
+    """Report files that the body reads as a whole: their rows, and on a terminal their names."""
+    with slow(console, f"reading {' '.join(path for each in inputs for path in each.paths)}"):
+        for each in inputs:
+            watch_rows(console, each)
+        yield
+    close_bar()
+    for each in inputs:
+        each.meter.watch = None
+
+
+class StepProgress(ProgressWriter):
+    """The steps of a training run and its scores on the dev pairs."""
+
+    dev = ""  # the last score
+    seed: int | None = None
+    first = (0.0, 0)  # time and number of the first step of this seed
+    left: Sequence[str] = ()  # the time left at the last step
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        """Report a step or a dev evaluation. The record contains a seed if several seeds are trained."""
+        if record.get("seed") != self.seed:
+            self.seed, self.dev, self.first, self.left = record.get("seed"), "", (0.0, 0), ()
+        run = "" if self.seed is None else f"seed {self.seed}: "
+        if "dev" in record:
+            score, before = record["dev"], record["before"]
+            self.dev = "dev -" if score is None else f"dev {score:.2f}"
+            how = ""
+            if record["best"]:
+                better = before is None or not before >= score
+                how = " (best so far)" if better else f" (the best step, but step 0 has {before:.2f})"
+            left = self.left if self.form == "log" else ()
+            self.say(f"{run}step {record['step']}:  " + ", ".join([f"{self.dev}{how}", *left]))
+            return
+        if not self.first[1]:
+            self.first = self.clock(), record["step"]
+        start, first = self.first
+        done = (record["step"] - first) / (record["of"] - first) if record["of"] > first else 0.0
+        self.left = time_left(done, self.clock() - start) if done < 1 else ()
+        if self.due():
+            terms = [f"{name} {value:.4g}" for name, value in record["terms"].items()]
+            speed = [f"{record['tokens_per_s']} tokens/s", f"lr {record['lr'][0]:.3g}"]
+            step = f"{run}step {record['step']}/{record['of']}"
+            self.show([step, *self.left, *([self.dev] if self.dev else []), *terms, *speed])
+
+
+def terminal_width() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def show(
+    records: Iterable[R],
+    lines: Callable[[R], Iterable[Line]],
+    out: BinaryIO,
+    *,
+    as_table: bool,
+    flush: bool = True,
+    **layout: Any,
+) -> None:
+    """Print records as a table, or write each one as a line of JSON as soon as it is computed.
+
+    `lines` converts a record to lines of the table. A long table repeats its header after each PAGE lines.
+    A line below it explains brackets around numbers.
+    `layout` are arguments of `print_table`: `texts`, `optional`, `wrap` and `pairs`.
+    """
+    if as_table:
+        every_line, meanings = (line for record in records for line in lines(record)), list[str]()
+        while page := list(islice(every_line, PAGE)):
+            columns = list(page[0])
+            print_table(columns, [[line[column] for column in columns] for line in page], **layout)
+            if not layout.get("pairs"):  # pairs of rows have names of files beside their numbers
+                numbers = [column for column in columns if column not in layout.get("texts", ())]
+                meanings += meaning_of_brackets(line[column] for line in page for column in numbers)
+        print_text(["; ".join(dict.fromkeys(meanings))] if meanings else [])
+        return
+    from sentkit.formats.files import json_line
+
+    for record in records:
+        out.write(json_line(record))
+        if flush:
+            out.flush()
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    texts: Sequence[str] = (),
+    optional: Sequence[str] = (),
+    wrap: bool = False,
+    pairs: bool = False,
+) -> None:
+    """Print a table on standard output. Columns in `texts` are shortened, or wrapped if `wrap` is true.
+
+    A shortened cell shows how it differs from the others of its column, or with `pairs` of its row.
+    Columns in `optional` are omitted, in this order, if the terminal is too narrow.
+    """
+    from rich.cells import cell_len
+    from rich.console import Console as Terminal
+    from rich.table import Table
+    from rich.text import Text
+
+    close_bar()
+    terminal = Terminal()
+    cells = [[escape(cell) for cell in row] for row in rows]
+    lengths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    order = [columns.index(name) for name in optional if name in columns]
+    places = kept_columns(lengths, [column in texts for column in columns], order, terminal.width)
+    columns = [columns[place] for place in places]
+    cells = [[row[place] for place in places] for row in cells]
+    may_shrink = [column in texts for column in columns]
+    widths = fitted([lengths[place] for place in places], may_shrink, terminal.width)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    overflow: Literal["fold", "ellipsis"] = "fold" if wrap else "ellipsis"
+    for column, width, text in zip(columns, widths, may_shrink, strict=True):
+        justify: Literal["left", "right"] = "left" if text else "right"
+        table.add_column(
+            Text(escape(column)), justify=justify, width=width, no_wrap=not wrap, overflow=overflow
+        )
+    named = [] if wrap else [place for place, text in enumerate(may_shrink) if text]
+    if pairs and named:
+        width = min(widths[place] for place in named)
+        for row in cells:
+            for place, cell in zip(named, shortened([row[at] for at in named], width), strict=True):
+                row[place] = cell
+    for place in named if not pairs else ():
+        for row, cell in zip(cells, shortened([row[place] for row in cells], widths[place]), strict=True):
+            row[place] = cell
+    for row in cells:
+        table.add_row(*map(Text, row))
+    terminal.width = max(terminal.width, sum(widths) + GAP * len(widths))
+    terminal.print(table)
+
+
+def shortened(cells: Sequence[str], width: int) -> list[str]:
+    """The cells that are compared, with their differences in the first `width` places of each.
+
+    Long cells lose words or folders with which all of them begin. Those that would still be cut to the same
+    text lose their middle.
+    """
+    from rich.cells import cell_len, set_cell_size
+
+    long = {cell for cell in cells if cell_len(cell) > width}
+    roots = [cell for cell in long if not cell.startswith(" ")]
+    common = os.path.commonprefix(roots)  # noqa: RUF071  # also of texts, not only of paths
+    ends = [place for place, letter in enumerate(common, start=1) if letter in "/ "] if len(long) > 1 else []
+    excess = max(map(cell_len, long), default=0) - width + 1
+    shared = common[: next((end for end in ends if end >= excess), ends[-1] if ends else 0)]
+    short = {cell: cell.replace(shared, "…", 1) if shared else cell for cell in long}
+    cut = Counter(set_cell_size(cell, width - 1) for cell in short.values())
+    tail = (width - 1) * 2 // 3
+    for cell, rest in short.items():
+        if cell_len(rest) > width and cut[set_cell_size(rest, width - 1)] > 1:
+            end = set_cell_size(rest[::-1], tail)[::-1]
+            short[cell] = f"{set_cell_size(rest, width - 1 - tail)}…{end}"
+    return [short.get(cell, cell) for cell in cells]
+
+
+def kept_columns(
+    lengths: Sequence[int], may_shrink: Sequence[bool], optional: Sequence[int], room: int
+) -> list[int]:
+    """The indexes of the columns that fit, if names are truncated to LEGIBLE characters."""
+    least = [
+        min(length, LEGIBLE) if shrinks else length
+        for length, shrinks in zip(lengths, may_shrink, strict=True)
+    ]
+    kept = list(range(len(lengths)))
+    for place in optional:
+        if sum(least[each] for each in kept) + GAP * (len(kept) - 1) <= room:
+            break
+        kept.remove(place)
+    return kept
+
+
+def fitted(lengths: Sequence[int], may_shrink: Sequence[bool], room: int) -> list[int]:
+    """Column widths: the widest name column shrinks until all columns fit or none can shrink."""
+    widths = list(lengths)
+    while sum(widths) + GAP * (len(widths) - 1) > room:
+        shrinkable = ((width, place) for place, width in enumerate(widths) if may_shrink[place])
+        widest = max(shrinkable, default=(0, 0))
+        if widest[0] <= SHORTEST:
+            break
+        widths[widest[1]] -= 1
+    return widths
+
+
+def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    """Print one name and value per line on standard output; nothing is truncated."""
+    width = max(len(escape(name)) for name, _ in pairs)
+    print_text(f"{escape(name):<{width}}  {value}" for name, value in pairs)
+
+
+def print_text(lines: Iterable[str]) -> None:
+    """Print lines on standard output."""
+    sys.stdout.writelines(f"{escape(line)}\n" for line in lines)
+
+
+def print_described(items: Sequence[tuple[str, str]]) -> None:
+    """Print names and their descriptions, wrapped to the width of the terminal."""
+    items = [(escape(name), escape(" ".join(words.split()))) for name, words in items]
+    column = min(max(len(name) for name, _ in items), NAME_COLUMN) + GAP
+    for name, words in items:
+        lines = textwrap.wrap(words, max(terminal_width() - column, MEANING), break_long_words=False)
+        first = name.ljust(column) if len(name) + GAP <= column else f"{name}\n{' ' * column}"
+        sys.stdout.write(first + f"\n{' ' * column}".join(lines) + "\n")

@@ -1,1 +1,0 @@
-"""Takes cluster labels and returns their agreement, stability, silhouette and keywords."""

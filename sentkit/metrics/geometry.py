@@ -1,0 +1,420 @@
+"""The report of `inspect` about a vector file, rows with vectors, or a transform, and about their geometry.
+
+The geometry of a vector space needs one pass and constant memory: directions, alignment, covariance, axes.
+
+Wang and Isola (arXiv:2005.10242) define uniformity on the unit sphere, so vectors are scaled to length 1. The
+moments of an axis are sums of centred rows, because a mean far from zero would lose precision. Higher sums
+are combined by the formulas of Pebay (2008). The result of a measure is None if it is undefined.
+Letters in shapes: n rows, d dimensions.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sentkit.arrays import Float32, Float64, Indices
+from sentkit.errors import NoRowsError
+from sentkit.formats.files import readable
+from sentkit.formats.rows.block import Row
+from sentkit.formats.rows.kinds import scored
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.folders import is_vector_folder
+from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.tensors import Header, read_header
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
+from sentkit.metrics.gold_pairs import expect_pair
+from sentkit.transforms.flow import PARAMETERS
+from sentkit.transforms.kinds import FLOOR, MAX_SCATTER_WIDTH, MOMENTS, Moments, moments_of
+from sentkit.transforms.steps import read_fit_note
+
+SAMPLE_VECTORS = 20_000  # vectors; the distances of all their pairs are computed
+LEFT_ROWS, RIGHT_ROWS = 512, 2048  # rows and columns of a block
+
+
+def nonzero_directions(rows: Float64) -> Float64:
+    """Scale rows to length 1, (n, d) -> (m, d); zero vectors are omitted."""
+    lengths = np.sqrt(np.vecdot(rows, rows))
+    return rows[lengths > 0] / lengths[lengths > 0, None]
+
+
+class Directions:
+    """The sum of unit vectors, and a uniform random sample of them (algorithm R)."""
+
+    def __init__(self, width: int, seed: int) -> None:
+        self.count = 0  # of the added vectors
+        self.total = np.zeros(width)
+        self.sample = np.empty((0, width), np.float32)
+        self.random = np.random.Generator(np.random.Philox(seed))
+
+    def add(self, units: Float64) -> None:
+        """Add unit vectors (n, d)."""
+        self.total += units.sum(axis=0)
+        held = len(self.sample)
+        fitting = units[: SAMPLE_VECTORS - held]
+        if len(fitting):
+            self.sample.resize((held + len(fitting), units.shape[1]), refcheck=False)  # without a copy
+            self.sample[held:] = fitting
+            self.count += len(fitting)
+        # Row number k of the others replaces a random sampled row with probability SAMPLE_VECTORS / k.
+        others = units[len(fitting) :]
+        places = self.random.integers(0, np.arange(self.count, self.count + len(others)) + 1)
+        chosen = np.flatnonzero(places < len(self.sample))
+        self.sample[places[chosen]] = others[chosen]  # of two rows at one index the later one is kept
+        self.count += len(others)
+
+    def mean_cosine(self) -> float | None:
+        """The mean over all pairs of two rows: the squared sum of unit vectors, minus each row's own 1."""
+        if self.count < 2:
+            return None
+        mean = (self.total @ self.total - self.count) / (self.count * (self.count - 1))
+        return min(1.0, max(-1.0, float(mean)))  # limit rounding errors
+
+
+def uniformity(units: Float32) -> float | None:
+    """Log mean exp(-2 |x - y|^2) over all pairs of rows (n, d), equal rows included; lower is more even."""
+    count, total = len(units), 0.0
+    if count < 2:
+        return None
+    for top in range(0, count, LEFT_ROWS):
+        rows = units[top : top + LEFT_ROWS]
+        for start in range(top, count, RIGHT_ROWS):
+            block = rows @ units[start : start + RIGHT_ROWS].T
+            block -= 1.0
+            block *= 4.0  # -2 |x - y|^2 of two unit vectors
+            np.exp(block, out=block)
+            if start < top + LEFT_ROWS:
+                block = np.triu(block, top - start + 1)
+            total += float(block.sum(dtype=np.float64))
+    return math.log(total / (count * (count - 1) / 2))
+
+
+@dataclass(slots=True)
+class Alignment:
+    """The mean |a - b|^2 of unit vectors over pairs with a score above a threshold."""
+
+    gold: str  # the field with the gold score
+    above: float = 4.0  # as in SimCSE (arXiv:2104.08821)
+    pairs: int = 0
+    unscored: int = 0  # rows with a null score
+    left_out: int = 0  # pairs above the threshold with a vector that is zero, NaN or infinite
+    total: float = 0.0
+
+    def check(self, block: VectorBlock) -> VectorBlock:
+        """Set the score of each pair as its text."""
+        count = block.vectors.shape[1]
+
+        def parse(row: Row) -> float | None:
+            expect_pair(row, count)
+            return scored(row, self.gold)
+
+        block.rows.parse(parse)
+        return block
+
+    def add(self, block: VectorBlock) -> None:
+        for vectors, [score] in zip(block.vectors, block.rows.texts, strict=True):
+            if score is None:
+                self.unscored += 1
+            elif score > self.above:
+                finite = vectors[np.isfinite(vectors).all(axis=1)]
+                units = nonzero_directions(finite.astype(np.float64))
+                if len(units) < 2:
+                    self.left_out += 1
+                else:
+                    gap = units[0] - units[1]
+                    self.pairs += 1
+                    self.total += float(gap @ gap)
+
+    def record(self) -> dict[str, Any]:
+        counts = {"pairs": self.pairs, "unscored": self.unscored, "left_out": self.left_out}
+        return {
+            "alignment": self.total / self.pairs if self.pairs else None,
+            "alignment_pairs": {"gold": self.gold, "above": self.above, **counts},
+        }
+
+
+class AxisMoments:
+    """Sums over the rows added so far; the third and fourth powers are (d,)."""
+
+    def __init__(self, width: int) -> None:
+        nothing = np.zeros(width)
+        self.axes = Moments(0, nothing, nothing)  # equal results with and without a full scatter
+        self.whole = Moments(0, nothing, np.zeros((width, width))) if width <= MAX_SCATTER_WIDTH else None
+        self.third, self.fourth = np.zeros(width), np.zeros(width)
+
+    def add(self, rows: Float64) -> None:
+        """Add rows (n, d), n >= 1: combine sums about the mean of all rows."""
+        more = moments_of(rows, diagonal=True)
+        centred = rows - more.mean
+        squares = centred * centred
+        third, fourth = (squares * centred).sum(axis=0), (squares * squares).sum(axis=0)
+        before, count = float(self.axes.count), float(self.axes.count + more.count)
+        share, left, gap = more.count / count, before / count, more.mean - self.axes.mean
+        # Highest power first: each uses the old lower powers.
+        self.fourth += fourth + gap**4 * (before * share * (left**2 - left * share + share**2))
+        self.fourth += 6 * gap**2 * (left**2 * more.squares + share**2 * self.axes.squares)
+        self.fourth += 4 * gap * (left * third - share * self.third)
+        self.third += third + gap**3 * (before * share * (left - share))
+        self.third += 3 * gap * (left * more.squares - share * self.axes.squares)
+        self.axes += more
+        if self.whole is not None:
+            self.whole += moments_of(rows)
+
+    def shapes(self) -> tuple[Indices, Float64, Float64]:
+        """The non-constant axes (v,), their skewness and their excess kurtosis (population formulas)."""
+        axes = np.flatnonzero(self.axes.squares)  # the sum of a constant axis is exactly zero
+        second, third, fourth = (
+            sums[axes] / self.axes.count for sums in (self.axes.squares, self.third, self.fourth)
+        )
+        return axes, third / second**1.5, fourth / second**2 - 3.0
+
+
+def eigenvalues(scatter: Float64) -> Float64:
+    """In descending order, (d,); negative rounding errors become zero."""
+    return np.maximum(np.linalg.eigvalsh(scatter)[::-1], 0.0)
+
+
+def spectrum(values: Float64) -> dict[str, Any]:
+    """Measures of the eigenvalues of a covariance, of which only the ratios matter.
+
+    IsoScore (arXiv:2108.07344) is 1 for equal variance in all directions, and 0 for variance in one direction
+    only. In closed form it is (p - 1) / (d - 1), with the participation ratio p = (sum l)^2 / sum l^2.
+    The effective rank is the number of equal eigenvalues with the same entropy (Roy and Vetterli, 2007).
+    """
+    rank = int((values > FLOOR * values.max(initial=0.0)).sum())
+    shares = values / (values.sum() or 1.0)
+    some = shares[shares > 0]
+    return {
+        "isoscore": float((1 / (some @ some) - 1) / (len(values) - 1)) if rank and len(values) > 1 else None,
+        "effective_rank": math.exp(-float(some @ np.log(some))) if rank else None,
+        "rank": rank,
+        "component_share": {
+            name: float(shares[:count].sum()) if rank else None
+            for name, count in (("first", 1), ("first_3", 3), ("first_10", 10))
+        },
+    }
+
+
+def mean_absolute_correlation(scatter: Float64) -> float | None:
+    """The mean over all pairs of two non-constant axes; None without such a pair."""
+    lengths = np.sqrt(np.diagonal(scatter))
+    axes = np.flatnonzero(lengths)
+    if len(axes) < 2:
+        return None
+    correlations = np.abs(scatter[np.ix_(axes, axes)])
+    correlations /= lengths[axes]
+    correlations /= lengths[axes, None]
+    np.fill_diagonal(correlations, 0.0)
+    return float(correlations.sum() / (len(axes) * (len(axes) - 1)))
+
+
+ROWS_PER_BLOCK = 1024  # rows processed at once
+SEED = 0  # of the sample for the uniformity
+
+
+class Geometry:
+    """Accumulates vectors, in blocks of one size, so that the input blocks do not affect the result."""
+
+    def __init__(self, alignment: Alignment | None = None) -> None:
+        self.alignment = alignment
+        self.left_out = 0
+        self._begin(0)
+
+    def _begin(self, width: int) -> None:
+        self.waiting = np.empty((0, width), np.float32)
+        self.moments, self.directions = AxisMoments(width), Directions(width, SEED)
+
+    def add(self, vectors: Float32) -> None:
+        """Add vectors (n, d)."""
+        if self.waiting.shape[1] != vectors.shape[1]:
+            self._begin(vectors.shape[1])
+        whole = np.isfinite(vectors).all(axis=1)
+        self.left_out += int((~whole).sum())
+        rows = np.concatenate([self.waiting, vectors[whole]])
+        ready = len(rows) - len(rows) % ROWS_PER_BLOCK
+        for start in range(0, ready, ROWS_PER_BLOCK):
+            self._take(rows[start : start + ROWS_PER_BLOCK])
+        self.waiting = rows[ready:].copy()
+
+    def _take(self, rows: Float32) -> None:
+        wide = rows.astype(np.float64)
+        self.moments.add(wide)
+        self.directions.add(nonzero_directions(wide))
+
+    def record(self) -> dict[str, Any]:
+        """The report; None for values that too few or equal vectors leave undefined."""
+        if len(self.waiting):
+            self._take(self.waiting)
+            self.waiting = self.waiting[:0]
+        directions, sample = self.directions, self.directions.sample
+        sampled = directions.count > len(sample)
+        return {
+            "vectors": self.moments.axes.count,
+            "left_out": self.left_out,
+            "directions": directions.count,
+            "mean_cosine": directions.mean_cosine(),
+            "uniformity": uniformity(sample),
+            "uniformity_sample": {"vectors": len(sample), "seed": SEED} if sampled else None,
+            **(self.alignment.record() if self.alignment else {}),
+            **covariance_record(self.moments),
+            **axes_record(self.moments),
+        }
+
+
+def covariance_record(sums: AxisMoments) -> dict[str, Any]:
+    """The fields about the covariance; for very wide vectors only a message, because no scatter is held."""
+    mean = sums.axes.mean
+    if sums.whole is None:
+        scatter = about_zero = np.zeros((0, 0))
+    else:
+        scatter = sums.whole.scatter
+        about_zero = scatter + sums.axes.count * np.outer(mean, mean)
+    record = spectrum(eigenvalues(scatter))
+    first = spectrum(eigenvalues(about_zero))["component_share"]["first"]
+    record["component_share"]["first_uncentred"] = first
+    record["axis_correlation"] = mean_absolute_correlation(scatter)
+    if sums.whole is not None:
+        return record
+    problem = f"not held: vectors of {len(mean)} numbers, more than {MAX_SCATTER_WIDTH}"
+    return {"covariance": problem, **record, "rank": None}
+
+
+def axes_record(sums: AxisMoments) -> dict[str, Any]:
+    """The distribution along the axes, with the axes furthest from a normal distribution."""
+    axes, skewness, kurtosis = sums.shapes()
+    skewed: dict[str, Any] = dict.fromkeys(("mean_absolute", "largest", "axis"))
+    heavy: dict[str, Any] = dict.fromkeys(("mean", "max", "axis"))
+    if len(axes):
+        sizes = np.abs(skewness)
+        most, heaviest = int(sizes.argmax()), int(kurtosis.argmax())
+        skewed = {
+            "mean_absolute": float(sizes.mean()),
+            "largest": float(skewness[most]),
+            "axis": int(axes[most]),
+        }
+        heavy = {
+            "mean": float(kurtosis.mean()),
+            "max": float(kurtosis[heaviest]),
+            "axis": int(axes[heaviest]),
+        }
+    constant = len(sums.axes.mean) - len(axes)
+    return {"constant_axes": constant, "skewness": skewed, "excess_kurtosis": heavy}
+
+
+def describe_transform(path: str) -> dict[str, Any]:
+    """The fields of its note, with `_emb` renamed to `fitted_on`, and the shapes of its tensors."""
+    header, note = read_header(path), read_fit_note(path)
+    kernel = header.entries["kernel"].shape if "kernel" in header.entries else ()
+    known = {
+        "file": readable(path),
+        "kind": note.pop("kind", "affine"),
+        **dict(zip(("width", "kept"), kernel, strict=False)),
+    }
+    fitted_on = note.pop("_emb", None)
+    return {
+        **known,
+        **note,
+        **known,  # these override the note
+        "fitted_on": fitted_on,
+        "mergeable": header.entries.keys() >= set(MOMENTS),
+        "tensors": shapes(header),
+    }
+
+
+class VectorCounter:
+    """Counts over blocks of vectors. Duplicates are found by a hash of eight bytes for each."""
+
+    def __init__(self) -> None:
+        self.count = self.broken = self.zero = self.width = 0
+        self.total, self.least, self.most = 0.0, math.inf, 0.0
+        self.hashes: list[Indices] = []
+
+    def add(self, vectors: Float32) -> None:
+        """Add vectors (n, d)."""
+        self.count += len(vectors)
+        self.width = vectors.shape[1]
+        self.hashes.append(np.array([hash(row.tobytes()) for row in vectors], np.int64))
+        whole = np.isfinite(vectors).all(axis=1)
+        self.broken += int((~whole).sum())
+        norms = np.sqrt(np.einsum("nd,nd->n", vectors[whole], vectors[whole], dtype=np.float64))
+        if norms.size:
+            self.zero += int((norms == 0).sum())
+            self.total += float(norms.sum())
+            self.least, self.most = min(self.least, float(norms.min())), max(self.most, float(norms.max()))
+
+    def record(self) -> dict[str, Any]:
+        distinct = len(np.unique(np.concatenate(self.hashes))) if self.hashes else 0
+        whole = self.count - self.broken
+        return {
+            "vectors": self.count,
+            "numbers": self.width,  # of one vector
+            "norm": {"min": self.least, "mean": self.total / whole, "max": self.most} if whole else None,
+            "zero": self.zero,
+            "nan_or_infinite": self.broken,
+            "duplicates": self.count - distinct,
+        }
+
+
+DESCRIBED_ROWS = 256  # rows of a block
+
+
+class LenientReader(VectorReader):
+    """A reader that accepts vectors with NaN or infinity, so that they can be counted."""
+
+    def check(self, row: Row, vectors: Float32) -> None:
+        pass
+
+
+def describe_vectors(inputs: Inputs, geometry: Geometry | None = None) -> dict[str, Any]:
+    """Describe the only file of the inputs."""
+    (path,) = inputs.paths
+    alignment = None if geometry is None else geometry.alignment  # needs rows
+    if is_store(path):
+        entries = {} if is_vector_folder(path) else read_header(path).entries
+        if entries and "embeddings" not in entries:
+            is_transform = {"kernel", "bias"} <= entries.keys() or entries.keys() == {PARAMETERS}
+            return describe_transform(path) if is_transform else describe_tensors(path)
+        file = Store(path)
+        vectors = stacked(LenientReader(inputs), alignment) if alignment else file.blocks()
+        described = {"rows": file.count, "vectors_per_row": list(file.names), "store": file.kind}
+        described |= measured(vectors, geometry)
+        spec = {name: value for name, value in file.spec.items() if name != "vectors"}
+        return {"file": readable(path), **described, "spec": spec}
+    reader = LenientReader(inputs)
+    counted = measured(stacked(reader, alignment), geometry)
+    rows = counted["vectors"] // max(1, len(reader.names))
+    if not rows:
+        raise NoRowsError([path])
+    described = {"rows": rows, "vectors_per_row": list(reader.names), **counted}
+    return {"file": readable(path), **described, "spec": {"_emb": reader.emb}}
+
+
+def measured(blocks: Iterable[Float32], geometry: Geometry | None) -> dict[str, Any]:
+    """Count the vectors of blocks (n, k, d), and measure their geometry if requested, in one pass."""
+    counter = VectorCounter()
+    for block in blocks:
+        vectors = block.reshape(-1, block.shape[-1])
+        counter.add(vectors)
+        if geometry is not None:
+            geometry.add(vectors)
+    return counter.record() | ({} if geometry is None else {"geometry": geometry.record()})
+
+
+def stacked(reader: VectorReader, alignment: Alignment | None) -> Iterator[Float32]:
+    blocks = reader.blocks(alignment.check) if alignment else reader.blocks()
+    for block in resized(blocks, joined, DESCRIBED_ROWS):
+        if alignment is not None:
+            alignment.add(block)
+        yield block.vectors
+
+
+def describe_tensors(path: str) -> dict[str, Any]:
+    """A safetensors file without row vectors, for example a part of a model."""
+    header = read_header(path)
+    return {"file": readable(path), "tensors": shapes(header), "metadata": dict(header.metadata)}
+
+
+def shapes(header: Header) -> dict[str, str]:
+    return {name: f"{each.dtype} {' x '.join(map(str, each.shape))}" for name, each in header.entries.items()}

@@ -1,0 +1,184 @@
+"""Rows with two vectors -> similarities, gold scores and groups, in 16 bytes per row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.arrays import Float64
+from sentkit.errors import DataError, UsageError
+from sentkit.formats.rows.block import Row
+from sentkit.formats.rows.kinds import class_of, labelled, scored, wrong_field
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.store import fields_of
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
+from sentkit.metrics.seen import SeenPairs
+from sentkit.metrics.similarity import SIMILARITIES
+
+UNIT = 1e-2  # largest error of the length of a stored unit vector
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreOptions:
+    gold: str  # the field with the gold score
+    group: str | None = None  # the field with the group of a row
+    metric: str = "cosine"
+    aggregate: str = "all"
+    seed: int = 0
+    seen: SeenPairs | None = None  # gets the pairs
+    binary: bool = False  # the scores are labels, 0 or 1
+    dims: Sequence[int] = ()  # also compare only so many first numbers of the vectors
+
+
+@dataclass(frozen=True, slots=True)
+class GoldPairs:
+    """Similarities of n pairs by one encoder, and gold scores; `groups[k]` is an index in `names`."""
+
+    similarities: Float64
+    gold: Float64  # or labels, 0.0 and 1.0
+    groups: NDArray[np.integer] | None = None
+    names: tuple[str, ...] = ()
+    file: str = ""
+    encoder: str | None = None
+    skipped: int = 0  # rows with a null gold score
+    identities: NDArray[np.int64] | None = None  # hashes of all but the vectors, for a comparison
+    dim: int = 0  # numbers of a vector
+    cut: tuple["GoldPairs", ...] = ()  # the same pairs with the first numbers only, as the options want
+
+    def __len__(self) -> int:
+        return len(self.gold)
+
+    def split(self) -> list["GoldPairs"]:
+        """One part per name, including empty parts; the unchanged pairs if they have no groups."""
+        if self.groups is None or not self.names:
+            return [self]
+        chosen = [self.groups == code for code in range(len(self.names))]
+        return [GoldPairs(self.similarities[rows], self.gold[rows]) for rows in chosen]
+
+    def only(self, chosen: NDArray[np.bool_]) -> "GoldPairs":
+        """The chosen pairs, in the same groups."""
+        groups = None if self.groups is None else self.groups[chosen]
+        return GoldPairs(self.similarities[chosen], self.gold[chosen], groups, self.names)
+
+
+def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired: bool) -> GoldPairs:
+    """Compute the similarities of a file. `paired`: its pairs will be compared with those of another file."""
+    reader, fields, similarity = VectorReader(inputs), fields_of(inputs, path), SIMILARITIES[options.metric]
+    texts = [fields.get(name, name) for name in ("text_a", "text_b")]
+    gold, identities, rows, width = list[Float64](), list[int](), 0, 0
+    columns: list[list[Float64]] = [[] for _ in (None, *options.dims)]  # similarities, of each width
+    groups: list[str] = []
+    names: dict[str, None] = {}  # of all groups
+
+    def check(block: VectorBlock) -> VectorBlock:
+        return check_rows(block, options, texts)
+
+    for block in reader.blocks_of(path, check):
+        found = [pair for (pair,) in block.rows.texts]
+        scores = np.array([score for score, _ in found], np.float64)  # NaN for None
+        scored = np.flatnonzero(~np.isnan(scores))
+        gold.append(scores[scored])
+        rows, width = rows + len(block), block.vectors.shape[-1]
+        for column, dim in zip(columns, (None, *options.dims), strict=True):
+            short = block.vectors if dim is None else first_numbers(block.vectors, dim)
+            column.append(similarity(short[:, 0], short[:, 1])[scored])
+        if options.group is not None:
+            names |= dict.fromkeys(group for _, group in found)
+            groups += [found[place][1] for place in scored.tolist()]
+        for place in scored.tolist() if paired else ():
+            known = (str(block.rows.values[place].get(text)) for text in texts)
+            identities.append(hash((*found[place], *known)))
+        for place in scored.tolist() if options.seen is not None else ():
+            assert options.seen is not None
+            options.seen.add(block.rows.row(place), texts)
+    values = np.concatenate([np.empty(0), *gold])
+    if len(values) < 2:
+        what = "label" if options.binary else "score"
+        raise DataError(
+            f'{len(values)} rows with a {what} in "{options.gold}", expected 2 or more', source=path
+        )
+    if values.min() == values.max():  # equal similarities are valid: [CLS] at layer 0 gives them
+        value, problem = "the same", "the correlation is undefined"
+        if options.binary:
+            value, problem = f"{values[0]:g}", "the scores need pairs with 0 and pairs with 1"
+        raise DataError(f'"{options.gold}" is {value} in all {len(values)} rows: {problem}', source=path)
+    whole, *others = map(np.concatenate, columns)
+    # Groups with scores come first, in their order, which is equal in compared files.
+    codes = {name: code for code, name in enumerate(dict.fromkeys([*groups, *names]))}
+    pairs = GoldPairs(
+        similarities=whole,
+        gold=values,
+        groups=None if options.group is None else np.array([codes[group] for group in groups]),
+        names=tuple(codes),
+        file=path,
+        encoder=reader.emb,
+        skipped=rows - len(values),
+        identities=np.array(identities, np.int64) if paired else None,
+        dim=width,
+    )
+    cut = [replace(pairs, similarities=each, dim=dim) for each, dim in zip(others, options.dims, strict=True)]
+    return replace(pairs, cut=tuple(cut))
+
+
+def first_numbers(vectors: NDArray[np.float32], dim: int) -> NDArray[np.float32]:
+    """The first numbers of vectors; those of unit length have it again, as encode --dim does."""
+    if not 1 <= dim < vectors.shape[-1]:
+        raise UsageError(f"--dim {dim}: the vectors have only {vectors.shape[-1]} numbers")
+    short, lengths = vectors[..., :dim], np.linalg.norm(vectors, axis=-1, keepdims=True)
+    own = np.linalg.norm(short, axis=-1, keepdims=True)
+    scales: NDArray[np.float32] = np.where((abs(lengths - 1) < UNIT) & (own > 0), own, 1).astype(np.float32)
+    return short / scales
+
+
+def check_rows(block: VectorBlock, options: ScoreOptions, texts: Sequence[str]) -> VectorBlock:
+    """Check everything that can refuse a row, before any of its values is used. `texts` are fields.
+
+    The rows then have their score, which is None if they are skipped, and their group, if there are groups.
+    """
+    rows, vectors, numbers = block.rows, block.vectors.shape[1], {float, int}
+    column = [values.get(options.gold) for values in rows.values]
+    as_they_are = vectors == 2 and not (options.binary or options.group or options.seen or rows.bad)
+    if as_they_are and {*map(type, column)} <= numbers and np.isfinite(column).all():  # type: ignore[arg-type]
+        rows.texts = [((score, None),) for score in column]
+        return block
+    read = labelled if options.binary else scored
+
+    def parse(row: Row) -> tuple[float | None, str | None]:
+        expect_pair(row, vectors)
+        score = read(row, options.gold)
+        group = None if options.group is None else group_of(row, options.group)
+        if score is not None and options.seen is not None:
+            options.seen.check(row, texts)
+        return score, group
+
+    rows.parse(parse)
+    return block
+
+
+def group_of(row: Row, name: str) -> str:
+    """The group as a string. Unlike a class, it may be empty or have a fraction."""
+    value = row.values.get(name)
+    if not isinstance(value, str | int | float):
+        raise wrong_field(row, name, "a string or a number")
+    if value == "" or (isinstance(value, float) and not value.is_integer()):
+        return str(value)
+    return class_of(row, name)
+
+
+def expect_pair(row: Row, vectors: int) -> None:
+    if vectors != 2:
+        raise row.error(f"expected 2 vectors for a gold score, this row has {vectors}")
+
+
+def check_same_pairs(pairs: GoldPairs, baseline: GoldPairs) -> None:
+    """Refuse a paired comparison unless both files have the same pairs in the same order."""
+    if len(pairs) != len(baseline):
+        problem = f"{len(pairs)} scored pairs, but {len(baseline)} in {baseline.file}"
+        raise DataError(problem, source=pairs.file, advice="use the same rows in the same order")
+    assert pairs.identities is not None
+    assert baseline.identities is not None
+    differing = np.flatnonzero(pairs.identities != baseline.identities)
+    if differing.size:
+        problem = f"scored pair {differing[0] + 1} is not the same pair as in {baseline.file}"
+        raise DataError(problem, source=pairs.file, advice="use the same rows in the same order")

@@ -1,0 +1,429 @@
+"""The reports of `score`: correlations with gold scores, scores of labels, comparisons of two; their tables.
+
+All values are x 100. The aggregates are those of the papers: `all` concatenates the pairs of all groups,
+`mean` is the mean of the groups' correlations, `weighted` weights it by the number of pairs.
+Letters in shapes: n pairs, v distinct similarities, b resamples in one block, c scores.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentkit.arrays import Float64
+from sentkit.digits import decimals, significant
+from sentkit.formats.files import readable
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.fingerprint import label_of, space_of
+from sentkit.metrics import statistics
+from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions, check_same_pairs, read_gold_pairs
+from sentkit.metrics.seen import EXCLUDED, Seen
+from sentkit.metrics.statistics import KINDS, RESAMPLES, Interval, Seed, pearson, spearman
+
+Record = dict[str, Any]  # a JSON object
+
+
+def defined(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def limits(interval: Interval) -> list[float | None]:
+    return [defined(interval.low), defined(interval.high)]
+
+
+def difference(value: float, resampled: Float64) -> Record:
+    """The difference of two values with its paired bootstrap."""
+    interval, p = statistics.percentile_interval(resampled), statistics.two_sided_p(resampled)
+    return {"difference": defined(value), "ci95": limits(interval), "p": defined(p)}
+
+
+def with_intervals(names: Iterable[str], values: Float64, drawn: Float64) -> Record:
+    """The values (c,) by name with the intervals of their resamples (r, c)."""
+    record: Record = {}
+    for name, value, column in zip(names, values, drawn.T, strict=True):
+        interval = statistics.percentile_interval(column)
+        record |= {name: defined(float(value)), f"{name}_ci95": limits(interval)}
+    return record | {"resamples": len(drawn)}
+
+
+# The weight of each part, given the sizes of the parts.
+SHARES: dict[str, Callable[[Float64], Float64]] = {
+    "all": lambda sizes: np.ones(1),
+    "mean": lambda sizes: np.full(len(sizes), 1.0 / len(sizes)),
+    "weighted": lambda sizes: sizes / max(sizes.sum(), 1.0),
+}
+AGGREGATES = tuple(SHARES)
+
+
+def _parts(pairs: GoldPairs, aggregate: str) -> list[tuple[float, GoldPairs]]:
+    """The parts with separate correlations, each with its weight in the aggregate."""
+    parts = [pairs] if aggregate == "all" else pairs.split()
+    shares = SHARES[aggregate](np.array([len(part) for part in parts], dtype=np.float64))
+    return list(zip(shares.tolist(), parts, strict=True))
+
+
+def _average(pairs: GoldPairs, aggregate: str) -> tuple[float, float]:
+    """Spearman's and Pearson's correlation: the mean of the parts; one undefined part makes it NaN."""
+    parts = _parts(pairs, aggregate)
+    by_rank = sum(share * spearman(part.similarities, part.gold) for share, part in parts)
+    by_value = sum(share * pearson(part.similarities, part.gold) for share, part in parts)
+    return 100.0 * by_rank, 100.0 * by_value
+
+
+def _resampled(pairs: GoldPairs, aggregate: str, *, count: int, seed: Seed) -> Float64:
+    """The aggregate of every resample, (2, r): pairs are drawn within each part, whose mean is taken."""
+    total = np.zeros((2, count))
+    for place, (share, part) in enumerate(_parts(pairs, aggregate)):
+        own = _own_seed(seed, place)
+        total += share * statistics.resample(part.similarities, part.gold, count=count, seed=own)
+    return 100.0 * total
+
+
+def _own_seed(seed: Seed, place: int) -> Seed:
+    """A different seed for each part, so that resamples of parts of equal size are independent."""
+    return seed if place == 0 else (*(seed if isinstance(seed, tuple) else (seed,)), place)
+
+
+def _estimates(pairs: GoldPairs, aggregate: str, *, count: int, seed: Seed) -> Record:
+    """Both correlations; above the limit by Fisher's z, or for a mean by fewer resamples."""
+    values, count = _average(pairs, aggregate), statistics.resamples_for(len(pairs), count)
+    if aggregate == "all" and len(pairs) > statistics.BOOTSTRAP_LIMIT:
+        kinds = zip(KINDS, values, strict=True)
+        found = [statistics.fisher_interval(kind, value / 100.0, len(pairs)) for kind, value in kinds]
+    else:
+        drawn = _resampled(pairs, aggregate, count=count, seed=seed)
+        found = list(map(statistics.percentile_interval, drawn))
+    record: Record = {}
+    for name, value, interval in zip(KINDS, values, found, strict=True):
+        record |= {name: defined(value), f"{name}_ci95": limits(interval)}
+    return record | {"interval": found[0].method, "resamples": found[0].resamples or None}
+
+
+def report(pairs: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -> Record:
+    """The report of one encoder; undefined values are None.
+
+    Only the chosen aggregate has an interval, because resampling is slow. "undefined" names the groups that
+    are too small or constant; any makes `mean` and `weighted` undefined.
+    """
+    record: Record = {
+        "file": readable(pairs.file),
+        "encoder": pairs.encoder,
+        "metric": options.metric,
+        "aggregate": options.aggregate,
+        "n": len(pairs),
+        "skipped": pairs.skipped,
+        **_estimates(pairs, options.aggregate, count=count, seed=options.seed),
+    }
+    groups = {}
+    for place, (name, part) in enumerate(zip(pairs.names, pairs.split(), strict=False)):
+        own = _estimates(part, "all", count=count, seed=_own_seed(options.seed, place))
+        groups[name] = {"n": len(part), **own}
+    if groups:
+        record["averages"] = {
+            name: dict(zip(KINDS, map(defined, _average(pairs, name)), strict=True)) for name in AGGREGATES
+        }
+        record["groups"] = groups
+        record["undefined"] = [name for name, group in groups.items() if group["spearman"] is None]
+    return record
+
+
+def without_seen(pairs: GoldPairs, seen: Seen, options: ScoreOptions, *, count: int = RESAMPLES) -> Record:
+    """The correlations without the pairs that occur as a pair, or of which both texts occur."""
+    left = pairs.only(seen.levels < EXCLUDED)
+    own = _estimates(left, options.aggregate, count=count, seed=options.seed)
+    return {**seen.record(), "without": {"n": len(left), **own}}
+
+
+def compare(first: GoldPairs, second: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -> Record:
+    """The paired bootstrap of two encoders on the same pairs; FEWER_RESAMPLES for many pairs."""
+    assert np.array_equal(first.gold, second.gold), "both encoders need the same pairs in the same order"
+    aggregate, count = options.aggregate, statistics.resamples_for(len(first), count)
+    changes = np.subtract(_average(first, aggregate), _average(second, aggregate))
+    drawn = _resampled(first, aggregate, count=count, seed=options.seed)
+    drawn -= _resampled(second, aggregate, count=count, seed=options.seed)  # same rows: see `resample`
+    return {
+        "file": readable(second.file),
+        "encoder": second.encoder,
+        "metric": options.metric,
+        **{kind: difference(*each) for kind, *each in zip(KINDS, changes.tolist(), drawn, strict=True)},
+        "resamples": count,
+    }
+
+
+def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iterator[Record]:
+    """A report for each file, with its difference to the baseline, if any.
+
+    With training rows, the pairs of all files are read before them.
+    """
+    paired, plain, seen = baseline is not None, replace(options, seen=None), options.seen
+    base = None if baseline is None else read_gold_pairs(inputs, baseline, plain, paired=True)
+    files: Iterable[GoldPairs] = (
+        read_gold_pairs(inputs, path, options, paired=paired) for path in inputs.paths
+    )
+    if seen is not None:
+        files = list(files)
+        seen.read(inputs)
+    first = 0
+    for pairs in files:
+        made = report(pairs, options)
+        if seen is not None:
+            made["seen"] = without_seen(pairs, seen.of_pairs(first, len(pairs)), options)
+            first += len(pairs)
+        if base is not None:
+            check_same_pairs(pairs, base)
+            made["against"] = compare(pairs, base, options)
+        yield made | ({"dim": pairs.dim} if pairs.cut else {})
+        for cut in pairs.cut:
+            against = compare(cut, pairs, options) | {"dim": pairs.dim}
+            yield report(cut, options) | {"dim": cut.dim, "against": against}
+
+
+def average_records(records: Sequence[Record]) -> Iterator[Record]:
+    """The mean over several files of one encoder, for each width of the vectors."""
+    for dim in dict.fromkeys(record.get("dim") for record in records):
+        average = average_record([record for record in records if record.get("dim") == dim])
+        if average is not None:
+            yield average | ({} if dim is None else {"dim": dim})
+
+
+def average_record(records: Sequence[Record]) -> Record | None:
+    """The mean over several files of one encoder; None otherwise."""
+    encoders = [record["encoder"] for record in records]
+    if len(records) < 2 or None in encoders or len(set(map(space_of, encoders))) > 1:
+        return None
+    average = {
+        "file": "average",
+        "encoder": encoders[0],
+        "n": sum(record["n"] for record in records),
+        **_means(records),
+    }
+    if "seen" in records[0]:
+        parts = [record["seen"]["without"] for record in records]
+        average["seen"] = {"without": {"n": sum(part["n"] for part in parts), **_means(parts)}}
+    return average
+
+
+def _means(records: Sequence[Record]) -> Record:
+    """The mean of each correlation; None if one is undefined."""
+    means: Record = {}
+    for name in ("spearman", "pearson"):
+        values = [record[name] for record in records]
+        means[name] = None if None in values else sum(values) / len(values)
+    return means
+
+
+COLUMNS = ("file", "encoder", "pairs", "Spearman x 100", "Pearson x 100")
+SEEN = {"pair": "pair seen", "both": "both seen", "one": "one seen"}
+
+
+def table_lines(record: Record) -> Iterator[dict[str, str]]:
+    """The row of the record, then its aggregates, groups, and difference to the baseline."""
+    return (dict(zip(COLUMNS, cells, strict=True)) for cells in table_rows(record))
+
+
+def table_rows(record: Record) -> Iterator[list[str]]:
+    chosen, other = record.get("aggregate", ""), record.get("against")
+    file, encoder = record["file"], label_of(record["encoder"])
+    if other is not None and "dim" in other:
+        file, encoder = f"  dim {record['dim']}", ""
+    yield [file, encoder, str(record["n"]), *both(record)]
+    for name, average in record.get("averages", {}).items():
+        yield [f"  {name}{' (chosen)' if name == chosen else ''}", "", "", *both(average)]
+    for name, group in record.get("groups", {}).items():
+        yield [f"  {name}", "", str(group["n"]), *both(group)]
+    if "seen" in record:
+        yield from rows_of_seen(record["n"], record["seen"])
+    if other is not None and (encoder == "" or (other["file"], other["metric"]) != (file, record["metric"])):
+        differences = [with_interval(other[kind]["difference"], other[kind]["ci95"]) for kind in KINDS]
+        name = f"dim {other['dim']}" if "dim" in other else other["file"]
+        yield [f"  minus {name}", label_of(other["encoder"]) if encoder else "", "", *differences]
+        yield ["  p", "", "", *(decimals(other[kind]["p"], 3) for kind in KINDS)]
+
+
+def rows_of_seen(n: int, seen: Record) -> Iterator[list[str]]:
+    """How many pairs occur in the training rows, and the correlation without them."""
+    for level, label in SEEN.items():
+        if level in seen:
+            yield [f"  {label}", "", str(seen[level]), "", ""]
+    without = seen["without"]
+    yield [f"  without {n - without['n']}", "", str(without["n"]), *both(without)]
+
+
+def both(record: Record) -> list[str]:
+    return [with_interval(record[kind], record.get(f"{kind}_ci95")) for kind in KINDS]
+
+
+def with_interval(value: float | None, interval: list[float] | None, digits: int = 2) -> str:
+    if interval is None or None in interval:
+        return decimals(value, digits)
+    low, high = (decimals(each, digits) for each in interval)
+    return f"{decimals(value, digits)} [{low}, {high}]"
+
+
+def measure_lines(record: Record, measures: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """A line for each measure by its label; the first one has the file, the second one the number of rows.
+
+    `measures` are keys of the record.
+    """
+    file, other = record["file"], record.get("against")
+    for name, label in measures.items():
+        line = {
+            "file": file,
+            "measure x 100": label,
+            "value": with_interval(record[name], record[f"{name}_ci95"]),
+        }
+        if other is not None:
+            change = other[name]
+            line |= {
+                f"minus {other['file']}": with_interval(change["difference"], change["ci95"]),
+                "p": decimals(change["p"], 3),
+            }
+        yield line
+        file = f"  n {record['n']}" if file == record["file"] else ""
+
+
+def warnings(records: Sequence[Record]) -> Iterator[str]:
+    """Warn about skipped rows and undefined correlations."""
+    for record in records:
+        file = record["file"]
+        if record.get("skipped"):
+            yield f"{file}: {record['skipped']} rows without a score skipped"
+        if record["spearman"] is None and not record.get("undefined"):
+            yield f"{file}: the correlation is undefined: all pairs have the same similarity"
+        if "seen" in record and record["seen"]["without"]["spearman"] is None:
+            yield f"{file}: the correlation without the seen pairs is undefined"
+        for name in record.get("undefined", ()):
+            yield f'{file}: the correlation of group "{name}" is undefined: too few pairs, or equal values'
+
+
+def below(records: Sequence[Record], name: str, label: str, least: float | None) -> str | None:
+    """A message about the first record with this measure undefined or below `least`; None if all pass."""
+    for record in records if least is not None else ():
+        value = record[name]
+        if value is None or not value >= least:  # also NaN
+            return f"{record['file']}: {label} is {decimals(value)}, below {least:g}"
+    return None
+
+
+LABELLED = {"average_precision": "average precision", "auc": "AUC", "f1": "best F1", "recall": "recall"}
+THRESHOLDS = {"f1": "f1_threshold", "recall": "recall_threshold"}
+FACTORS = {"average_precision": 100.0, "auc": 100.0, "f1": 100.0, "f1_threshold": 1.0}
+FACTORS_AT = {"recall": 100.0, "recall_threshold": 1.0}  # with a required precision
+
+
+def factors_of(precision: float | None) -> dict[str, float]:
+    return FACTORS | (FACTORS_AT if precision is not None else {})
+
+
+class Ranking:
+    """Pairs with labels in descending order of similarity.
+
+    A threshold is a similarity that occurs, rounded as `score` writes it. A pair is predicted to be 1 if its
+    similarity is at least the threshold, so equal similarities are predicted together. Of several thresholds
+    with the same F1 or the same recall, the highest counts.
+    """
+
+    def __init__(self, pairs: GoldPairs) -> None:
+        similarities = np.array([significant(each) for each in pairs.similarities.tolist()])
+        self.order = np.argsort(similarities)[::-1]
+        descending = similarities[self.order]
+        self.last = np.flatnonzero(np.append(descending[1:] != descending[:-1], True))  # of equal ones
+        self.thresholds = descending[self.last]  # (v,)
+        self.labels = pairs.gold[self.order]
+
+    def scores(self, times: NDArray, precision: float | None) -> Float64:
+        """The columns of each resample, (b, c); `times` (b, n) counts each pair. NaN if undefined."""
+        drawn = times[:, self.order]
+        positives = np.cumsum(drawn * self.labels, axis=1)[:, self.last]  # (b, v) from each threshold on
+        predicted = np.cumsum(drawn, axis=1)[:, self.last]
+        negatives = predicted - positives
+        gained, lost = (np.diff(each, axis=1, prepend=0.0) for each in (positives, negatives))
+        all_positives, all_negatives = positives[:, -1], negatives[:, -1]
+        precisions = positives / np.maximum(predicted, 1.0)
+        above = all_negatives[:, None] - negatives + lost / 2.0  # negatives below, and half of the equal ones
+        with np.errstate(invalid="ignore"):  # 0 / 0 if a resample has one class
+            f1 = 2.0 * positives / (predicted + all_positives[:, None])
+            found = [
+                (gained * precisions).sum(axis=1) / all_positives,
+                (gained * above).sum(axis=1) / (all_positives * all_negatives),
+                *self.highest(f1),
+            ]
+            if precision is not None:
+                reached = np.where(precisions >= precision, positives / all_positives[:, None], np.nan)
+                found += self.highest(reached)
+        result = np.stack(found, axis=1)
+        result[(all_positives == 0.0) | (all_negatives == 0.0)] = np.nan
+        return result
+
+    def highest(self, values: Float64) -> tuple[Float64, Float64]:
+        """The highest of the values (b, v) with its highest threshold; NaN if all are NaN."""
+        known = np.nan_to_num(values, nan=-1.0)
+        best = known.argmax(axis=1)
+        highest = np.take_along_axis(values, best[:, None], axis=1)[:, 0]
+        return highest, np.where(np.isnan(highest), np.nan, self.thresholds[best])
+
+
+def judged(pairs: GoldPairs, precision: float | None) -> tuple[Float64, Float64]:
+    """The columns of all pairs, (c,), and of each resample, (r, c)."""
+    ranking, n = Ranking(pairs), len(pairs)
+    factors = [*factors_of(precision).values()]
+    times = statistics.multiplicities(n, statistics.resamples_for(n), 0)
+    drawn = [ranking.scores(each, precision) for each in times]
+    return ranking.scores(np.ones((1, n)), precision)[0] * factors, np.concatenate(drawn) * factors
+
+
+def label_records(
+    inputs: Inputs, options: ScoreOptions, baseline: str | None, precision: float | None
+) -> Iterator[Record]:
+    """The report of each file, with its differences to the baseline by a paired bootstrap, if any."""
+    read = partial(read_gold_pairs, inputs, options=options, paired=baseline is not None)
+    base = None if baseline is None else read(baseline)
+    others = None if base is None else judged(base, precision)
+    for pairs in map(read, inputs.paths):
+        values, drawn = judged(pairs, precision)
+        record: Record = {
+            "file": readable(pairs.file),
+            "encoder": pairs.encoder,
+            "metric": options.metric,
+            "n": len(pairs),
+            "positives": int(pairs.gold.sum()),
+            "skipped": pairs.skipped,
+            **({} if precision is None else {"precision_at": precision}),
+            **with_intervals(factors_of(precision), values, drawn),
+        }
+        if base is not None and others is not None:
+            check_same_pairs(pairs, base)
+            record["against"] = {"file": readable(base.file), "encoder": base.encoder} | {
+                name: difference(values[place] - others[0][place], drawn[:, place] - others[1][:, place])
+                for place, name in enumerate(factors_of(precision))
+                if name in LABELLED
+            }
+        yield record
+
+
+def label_lines(record: Record) -> Iterator[dict[str, str]]:
+    """A line for each score, with its threshold."""
+    measures = {name: label for name, label in LABELLED.items() if name in record}
+    if "recall" in record:
+        measures["recall"] = f"recall at P {100 * record['precision_at']:g}"
+    for name, line in zip(measures, measure_lines(record, measures), strict=True):
+        threshold, interval = "", ""
+        if name in THRESHOLDS:
+            threshold, _, interval = with_interval(
+                record[THRESHOLDS[name]], record[f"{THRESHOLDS[name]}_ci95"], 4
+            ).partition(" ")
+        cells = list(line.items())  # file, measure and value, then those of a baseline
+        yield dict([*cells[:3], ("threshold", threshold), ("interval", interval), *cells[3:]])
+
+
+def label_warnings(records: Sequence[Record]) -> Iterator[str]:
+    """Warn about skipped rows, and a precision that no threshold reaches."""
+    for record in records:
+        if record["skipped"]:
+            yield f"{record['file']}: {record['skipped']} rows without a label skipped"
+        if record.get("recall", 0) is None:
+            yield f"{record['file']}: no threshold has a precision of {record['precision_at']:g} or more"

@@ -1,0 +1,227 @@
+"""Correlations, their 95 % intervals by bootstrap or by Fisher's z, and scores of predicted classes.
+
+Letters in shapes: n pairs, v distinct values, b resamples in one block.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sentkit.arrays import Float64, Floats, Indices
+
+Seed = int | tuple[int, ...]
+
+KINDS = ("spearman", "pearson")
+RESAMPLES = 1000
+FEWER_RESAMPLES = 200  # above the limit, for statistics without a formula, such as paired differences
+BOOTSTRAP_LIMIT = 50_000  # pairs; with 1000 resamples about two seconds
+RESAMPLED_ELEMENTS = 16_384  # at a time: short columns share a call, a long column gets several
+QUANTILE = 1.959963984540054  # of the normal distribution, at 97.5 %
+
+
+def middle_ranks(counts: NDArray) -> Float64:
+    """The average rank of each distinct value; `counts` (..., v) is in ascending order of values."""
+    return (2 * np.cumsum(counts, axis=-1) - counts + 1) * 0.5
+
+
+def ranks(values: ArrayLike) -> Float64:
+    """Ranks from 1; tied values share their average rank. scipy.stats has this, but its import takes long."""
+    order, _, sizes = runs(np.asarray(values))
+    found = np.empty(len(order))
+    found[order] = np.repeat(middle_ranks(sizes), sizes)
+    return found
+
+
+def runs(values: NDArray) -> tuple[Indices, Indices, Indices]:
+    """The order (n,) that sorts the values, and where equal ones begin, and how many they are, (v,).
+
+    np.unique has this, but imports numpy.ma, which takes long.
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    begins = np.flatnonzero(np.append(np.ones(min(1, len(order)), bool), ordered[1:] != ordered[:-1]))
+    return order, begins, np.diff(np.append(begins, len(order)))
+
+
+def centred(values: ArrayLike) -> Float64:
+    """The values around their mean, largest magnitude about 1; zeros if constant, NaN if not finite."""
+    column = np.asarray(values, dtype=np.float64)
+    if not (len(column) and np.isfinite(column).all()):
+        return np.full(column.shape, np.nan)
+    # Avoid overflow and underflow of squares; scaling by a power of two is exact.
+    _, exponent = np.frexp(np.abs(column).max())
+    column = np.ldexp(column, -exponent)
+    column = column - column[0]  # a constant becomes exactly zero despite a rounded mean
+    return column - column.mean()
+
+
+def pearson(left: ArrayLike, right: ArrayLike) -> float:
+    """Linear correlation in [-1, 1]; NaN for fewer than two pairs, a constant, NaN or infinity."""
+    one, other = centred(left), centred(right)
+    spread = math.sqrt(float(one @ one) * float(other @ other))
+    if not spread > 0.0:
+        return math.nan
+    return min(1.0, max(-1.0, float(one @ other) / spread))
+
+
+def spearman(left: ArrayLike, right: ArrayLike) -> float:
+    """Rank correlation in [-1, 1] with average ranks for ties; NaN in the same cases as `pearson`."""
+    if not (np.isfinite(left).all() and np.isfinite(right).all()):
+        return math.nan
+    return pearson(ranks(left), ranks(right))
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    low: float
+    high: float
+    method: str  # "bootstrap" or "fisher"
+    resamples: int = 0
+    undefined: int = 0  # resamples omitted because one side is constant
+
+
+def multiplicities(n: int, count: int, seed: Seed) -> Iterator[NDArray[np.intp]]:
+    """The count of each row in each resample, in blocks (b, n); the arguments determine it completely."""
+    generator = np.random.Generator(np.random.Philox(seed))
+    rows = max(1, RESAMPLED_ELEMENTS // n)
+    for start in range(0, count, rows):
+        b = min(rows, count - start)
+        drawn = generator.integers(0, n, size=(b, n))
+        drawn += np.arange(b)[:, None] * n
+        yield np.bincount(drawn.ravel(), minlength=b * n).reshape(b, n)
+
+
+def resample(left: ArrayLike, right: ArrayLike, *, count: int = RESAMPLES, seed: Seed) -> Float64:
+    """Both KINDS of correlation of `count` resamples, (2, r), ranked exactly, with one sort for all of them.
+
+    A resample with one constant side has NaN.
+
+    The rows of a resample depend only on the seed and the number of pairs. So the paired bootstrap of two
+    encoders is the difference of two results: `resample(a, gold, seed=seed) - resample(b, gold, seed=seed)`.
+    Besides the result it needs the memory of a few columns.
+    """
+    order, begins, sizes = runs(np.asarray(left))
+    other_order, _, other_sizes = runs(np.asarray(right)[order])
+    one, other = centred(left)[order], centred(right)[order]
+    n, v, found = len(order), len(other_sizes), [np.empty((2, 0))]
+    if min(len(sizes), v) < 2 or np.isnan([one[0], other[0]]).any():
+        return np.full((2, count), np.nan)
+    codes = np.empty(n, np.intp)  # of the other side, in the order of the first one
+    codes[other_order] = np.repeat(np.arange(v), other_sizes)
+    powers = np.stack([one, other, one * one, other * other, one * other])
+    for drawn in multiplicities(n, count, seed):
+        ordered = drawn.take(order, axis=1)
+        times, places = ordered.astype(np.float64), codes + np.arange(len(drawn))[:, None] * v
+        counts = ordered if len(begins) == n else np.add.reduceat(ordered, begins, axis=1)
+        others = np.bincount(places.ravel(), times.ravel(), len(drawn) * v).reshape(-1, v)
+        own, theirs = (middle_ranks(each) - (n + 1) / 2 for each in (counts, others))
+        squares = np.vecdot(counts * own, own) * np.vecdot(others * theirs, theirs)
+        of_rows = own if len(begins) == n else np.repeat(own, sizes, axis=1)
+        x, y, xx, yy, xy = powers @ times.T / n
+        with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 is NaN, as intended
+            by_rank = np.vecdot(times * of_rows, theirs.take(places)) / np.sqrt(squares)
+            by_value = (xy - x * y) / np.sqrt((xx - x * x) * (yy - y * y))
+        # Ranks identify a constant exactly; the mean of a constant may have a rounding error.
+        found.append(np.stack([by_rank, np.where(np.isnan(by_rank), np.nan, by_value)]))
+    return np.clip(np.concatenate(found, axis=1), -1.0, 1.0)
+
+
+def resampled_means(values: Float64, *, count: int, seed: Seed) -> Float64:
+    """The means of the columns (n, m) in each of `count` resamples of the rows, (count, m).
+
+    The means of a difference of two columns are the paired bootstrap of their difference.
+    """
+    parts = [times @ values / len(values) for times in multiplicities(len(values), count, seed)]
+    return np.concatenate(parts)
+
+
+def resamples_for(pairs: int, count: int = RESAMPLES) -> int:
+    """`count` resamples, or FEWER_RESAMPLES above BOOTSTRAP_LIMIT pairs, to limit the time."""
+    return count if pairs <= BOOTSTRAP_LIMIT else min(count, FEWER_RESAMPLES)
+
+
+def percentile_interval(statistics: Float64) -> Interval:
+    """The middle 95 % of the resampled statistics; undefined ones are omitted and counted."""
+    defined = np.sort(statistics[~np.isnan(statistics)])
+    undefined = len(statistics) - len(defined)
+    if not len(defined):
+        return Interval(math.nan, math.nan, "bootstrap", len(statistics), undefined)
+    # As np.percentile, which imports numpy.ma.
+    low, high = np.interp(np.array([0.025, 0.975]) * (len(defined) - 1), np.arange(len(defined)), defined)
+    return Interval(float(low), float(high), "bootstrap", len(statistics), undefined)
+
+
+def bootstrap(statistics: Callable[[Indices], Mapping[str, float]], rows: int) -> dict[str, list[float]]:
+    """The limits of each statistic, which gets the places of resampled rows, the same as in `resample`."""
+    drawn = [
+        statistics(np.repeat(np.arange(rows), counts))
+        for block in multiplicities(rows, resamples_for(rows), 0)
+        for counts in block
+    ]
+    found = {name: percentile_interval(np.array([each[name] for each in drawn])) for name in drawn[0]}
+    return {name: [each.low, each.high] for name, each in found.items()}
+
+
+def two_sided_p(differences: Float64) -> float:
+    """Twice the share of resampled differences on the rarer side of zero; at least 1 / resamples."""
+    defined = differences[~np.isnan(differences)]
+    if not len(defined):
+        return math.nan
+    # Zero counts on both sides, so two equal encoders have p = 1.
+    rarer = min(int((defined <= 0.0).sum()), int((defined >= 0.0).sum()))
+    return min(1.0, max(2 * rarer, 1) / len(defined))
+
+
+def fisher_interval(kind: str, correlation: float, pairs: int) -> Interval:
+    """Fisher's interval x 100, for more than three pairs.
+
+    That of Spearman's correlation has the variance of Bonett and Wright (2000).
+    """
+    variance = (1.0 + correlation**2 / 2.0 if kind == "spearman" else 1.0) / (pairs - 3)
+    with np.errstate(divide="ignore"):  # a perfect correlation becomes infinite, and tanh reverses it
+        middle = np.arctanh(correlation)
+    low, high = (np.tanh(middle + reach * math.sqrt(variance)) for reach in (-QUANTILE, QUANTILE))
+    return Interval(100.0 * float(low), 100.0 * float(high), "fisher")
+
+
+def resampled_mean(
+    columns: Sequence[Float64], gold: Float64, kind: str, *, count: int = RESAMPLES, seed: Seed
+) -> Float64:
+    """The mean x 100 over several seeds of a method in each resample of the same pairs, one column for each.
+
+    `kind` is spearman or pearson. The mean is NaN if it is undefined for one of the seeds.
+    """
+    total = sum(resample(column, gold, count=count, seed=seed)[KINDS.index(kind)] for column in columns)
+    return 100.0 * total / len(columns)
+
+
+def class_scores(predicted: Indices, truth: Indices, classes: int) -> dict[str, float]:
+    """Return accuracy, F1 and Matthews. F1 is that of class 1, or of more classes their mean."""
+    each = [f1(predicted, truth, number) for number in range(classes)]
+    return {
+        "accuracy": float(np.mean(predicted == truth)),
+        "f1": each[1] if classes == 2 else float(np.mean(each)),
+        "matthews": matthews(predicted, truth, classes),
+    }
+
+
+def matthews(predicted: Indices, truth: Indices, classes: int) -> float:
+    """The correlation of Matthews, for several classes that of Gorodkin (2004); 0 if all are of one class."""
+    ours, theirs = (np.bincount(each, minlength=classes) for each in (predicted, truth))
+    rows, right = len(truth), np.sum(predicted == truth)
+    spread = float(rows * rows - ours @ ours) * float(rows * rows - theirs @ theirs)
+    return float(right * rows - ours @ theirs) / spread**0.5 if spread else 0.0
+
+
+def number_scores(predicted: Floats, truth: Floats) -> dict[str, float]:
+    """Return Pearson and Spearman; NaN if one of the columns is constant or not finite."""
+    return {"pearson": pearson(predicted, truth), "spearman": spearman(predicted, truth)}
+
+
+def f1(predicted: Indices, truth: Indices, number: int = 1) -> float:
+    """F1 of a class; 0 if no prediction is correct."""
+    own, theirs = predicted == number, truth == number
+    return float(2 * np.sum(own & theirs) / max(np.sum(own) + np.sum(theirs), 1))

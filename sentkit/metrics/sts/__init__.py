@@ -1,1 +1,0 @@
-"""Takes pairs of vectors with gold scores and returns correlations with intervals."""

@@ -1,1 +1,0 @@
-"""Takes texts and a sequence-to-sequence checkpoint and returns translated texts."""

@@ -1,0 +1,162 @@
+"""SBERT, CoSENT and AnglE learn from labels or scores of pairs.
+
+SBERT (arXiv 1908.10084) trains on pairs with a label, pairs with a score, or triplets. CoSENT
+(https://spaces.ac.cn/archives/8847) orders the cosines of scored pairs as their scores. Only the order of the
+scores matters, so they may have any scale. AnglE (arXiv 2309.12871) adds a contrast of positive pairs, and
+CoSENT on an angle in complex space.
+"""
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sentkit.errors import DataError, UsageError
+from sentkit.formats.rows.kinds import PAIR, TRIPLET
+from sentkit.model.transformer.device import to_device
+from sentkit.model.transformer.readouts import widened
+from sentkit.training.base import Base, Body
+from sentkit.training.data.corpus import Batch, Corpus, check_labels
+from sentkit.training.data.examples import NLI, Labels, Reads, Scores
+from sentkit.training.losses import cosine_regression, entailment_contrast, triplet_margin, unit
+from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
+from sentkit.training.methods import recipes
+from sentkit.training.settings import widths_of
+
+
+def pair_features(left: Tensor, right: Tensor) -> Tensor:
+    """Return the features u, v and |u - v| for a classifier of pairs: two (b, d) -> (b, 3d)."""
+    return torch.cat([left, right, (left - right).abs()], 1)
+
+
+class SBERT(Method):
+    Settings: ClassVar = recipes.SBERT
+    needs: ClassVar = Needs(row_wise=True, static=True, vectors=(*PAIR.texts, *TRIPLET.texts))
+
+    def __init__(self, body: Body, settings: recipes.SBERT) -> None:
+        super().__init__(body, settings)
+        classifies = settings.objective == "softmax"
+        self.classifier = nn.Linear(3 * body.width, len(NLI)) if classifies else None
+
+    @classmethod
+    def reads(cls, base: Base, settings: recipes.SBERT) -> Reads:
+        if settings.objective == "softmax":
+            return Reads((PAIR,), "label", Labels(NLI))
+        if settings.objective == "regression":
+            return Reads((PAIR,), "score", Scores(settings.scale))
+        return Reads((TRIPLET,))
+
+    @classmethod
+    def check_rows(cls, corpus: Corpus, settings: recipes.SBERT, source: str) -> None:
+        if settings.objective == "softmax":
+            check_labels(corpus, source)
+
+    def encode(self, batch: Batch) -> Outputs:
+        texts = [text for column in batch.texts for text in column]
+        vectors = self.vectors(self.pack(texts)).chunk(len(batch.texts))
+        names = TRIPLET.texts if self.settings.objective == "triplet" else PAIR.texts
+        outputs = dict(zip(names, vectors, strict=True))
+        if self.classifier is not None:
+            outputs["logits"] = self.classifier(pair_features(*vectors))
+        if batch.targets is not None:
+            outputs["target"] = to_device(batch.targets, self.device).to(vectors[0])
+        return outputs
+
+    def loss(self, outputs: Outputs) -> dict[str, Term]:
+        settings = self.settings
+        if settings.objective == "softmax":
+            logits, target = widened(outputs["logits"]), outputs["target"].long()
+            values = F.cross_entropy(logits, target, reduction="none")
+        elif settings.objective == "regression":
+            target = outputs["target"] / settings.scale
+            values = cosine_regression(outputs["text_a"], outputs["text_b"], target)
+        else:
+            anchors, positives, negatives = (outputs[name] for name in TRIPLET.texts)
+            values = triplet_margin(anchors, positives, negatives, settings.margin)
+        return {settings.objective: mean_of(values)}
+
+
+class CoSENT(Method):
+    Settings: ClassVar = recipes.CoSENT
+    needs: ClassVar = Needs(static=True, vectors=("left", "right"))
+
+    @classmethod
+    def reads(cls, base: Base, settings: recipes.CoSENT) -> Reads:
+        return Reads((PAIR,), "score", Scores())
+
+    @classmethod
+    def check_rows(cls, corpus: Corpus, settings: Any, source: str) -> None:
+        assert corpus.targets is not None, "reads asks for scores"
+        if corpus.targets.min() == corpus.targets.max():
+            problem = f'"score" is the same in all {len(corpus)} rows: no order to learn'
+            raise DataError(problem, source=source)
+
+    def encode(self, batch: Batch) -> Outputs:
+        left, right = self.vectors(self.pack([*batch.texts[0], *batch.texts[1]])).chunk(2)
+        assert batch.targets is not None, "pairs without scores"
+        scores = torch.from_numpy(batch.targets).to(left.dtype)  # on the host, which orders them
+        return {"left": left, "right": right, "score": scores}
+
+    def loss(self, outputs: Outputs) -> dict[str, Term]:
+        cosines = (unit(outputs["left"]) * unit(outputs["right"])).sum(1)
+        return {"cosine": Term(ranked_pairs(cosines, outputs["score"], self.settings.temperature), 1.0)}
+
+
+class AnglE(CoSENT):
+    Settings: ClassVar = recipes.AnglE
+
+    def __init__(self, body: Body, settings: recipes.AnglE) -> None:
+        super().__init__(body, settings)
+        odd = [width for width in (body.width, *widths_of(settings)) if width % 2]
+        if odd:
+            raise UsageError(f"angle needs vectors of even width, not {odd[0]}")
+
+    @classmethod
+    def check_rows(cls, corpus: Corpus, settings: Any, source: str) -> None:
+        assert corpus.targets is not None, "reads asks for scores"
+        if settings.cosine_weight or settings.angle_weight:
+            super().check_rows(corpus, settings, source)
+        if settings.contrast_weight and corpus.targets.max() < settings.positive_score:
+            limit = f"positive_score={settings.positive_score:g}"
+            problem = f"all scores are below {limit}, so there are no positive pairs"
+            raise DataError(problem, source=source, advice="use a lower positive_score, or contrast_weight=0")
+
+    def loss(self, outputs: Outputs) -> dict[str, Term]:
+        wanted, terms = self.settings, dict[str, Term]()
+        left, right, scores = outputs["left"], outputs["right"], outputs["score"]
+        if wanted.cosine_weight:
+            [(name, term)] = super().loss(outputs).items()
+            terms[name] = Term(term.sum, term.weight, wanted.cosine_weight)
+        if wanted.contrast_weight:
+            positive = scores >= wanted.positive_score
+            values = entailment_contrast(left, right, positive, wanted.temperature, weighting="none")
+            # The released code divides by all rows of both columns, also by those that are no anchors.
+            terms["contrast"] = Term(values.sum(), 2.0 * len(scores), wanted.contrast_weight)
+        if wanted.angle_weight:
+            value = ranked_pairs(complex_agreement(left, right), scores, wanted.temperature)
+            terms["angle"] = Term(value, 1.0, wanted.angle_weight)
+        return terms
+
+
+def ranked_pairs(similarities: Tensor, scores: Tensor, temperature: float) -> Tensor:
+    """Return log(1 + sum of e^((s_k - s_i) / temperature)), over i, k with score i > score k: two (b,) -> ().
+
+    CoSENT, and the two ranking terms of AnglE, arXiv 2309.12871. The loss is 0 if all scores are equal.
+    """
+    similarities, known = widened(similarities), scores.detach().cpu().numpy()
+    differences = (similarities[None, :] - similarities[:, None]) / temperature  # (i, k)
+    first, second = to_device(np.array(np.nonzero(known[:, None] > known[None, :])), differences.device)
+    wrong = differences[first, second]
+    return torch.cat([wrong.new_zeros(1), wrong]).logsumexp(0)
+
+
+def complex_agreement(left: Tensor, right: Tensor) -> Tensor:
+    """Return |sum of the real and imaginary parts of left / right| of unit rows: two (b, d) -> (b,).
+
+    AnglE, arXiv 2309.12871. The first half of a vector contains the real parts of a complex vector,
+    the second half the imaginary parts. The result is 1 for equal vectors.
+    """
+    (a, b), (c, d) = unit(left).chunk(2, 1), unit(right).chunk(2, 1)
+    return (a * c + b * d + b * c - a * d).sum(1).abs()

@@ -1,0 +1,142 @@
+import math
+
+import numpy as np
+import pytest
+
+from sentkit.commands.diff import check_limits
+from sentkit.errors import AnswerIsNo
+from sentkit.metrics import statistics as intervals
+from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions
+from sentkit.metrics.reports import AGGREGATES, below, compare, report
+from sentkit.metrics.statistics import pearson, percentile_interval, resample, spearman, two_sided_p
+
+ALL = ScoreOptions("score")
+
+# A worked example with two sub-topics.
+GOLD = [1.0, 2.0, 3.0, 2.5, 3.5, 4.5]
+SCORES = [0.1, 0.2, 0.3, 0.05, 0.15, 0.25]
+
+
+def test_a_measure_that_is_not_a_number_fails_every_gate():
+    for value in (math.nan, None):
+        assert below([{"file": "a", "m": value}], "m", "m", 0.0) == "a: m is undefined, below 0"
+    with pytest.raises(AnswerIsNo, match="lowest cosine is nan, below 0"):
+        check_limits({"cosine": {"lowest": math.nan}}, {"cosine": 0.0})
+
+
+def noisy(n: int, noise: float, seed: int = 0, topics: int = 3) -> GoldPairs:
+    gold = np.round(np.random.default_rng(0).uniform(0, 5, n), 1)
+    scores = gold + noise * np.random.default_rng(seed + 1).standard_normal(n)
+    return GoldPairs(scores, gold, np.arange(n) % topics, tuple("abcdefgh"[:topics]))
+
+
+def test_group_values_use_only_the_rows_of_the_group() -> None:
+    pairs = noisy(90, 1.0)
+
+    found = report(pairs, ALL, count=10)
+
+    for place, group in enumerate(found["groups"].values()):
+        rows = pairs.groups == place
+        assert group["spearman"] == 100.0 * spearman(pairs.similarities[rows], pairs.gold[rows])
+        assert group["pearson"] == 100.0 * pearson(pairs.similarities[rows], pairs.gold[rows])
+
+
+def test_a_mean_is_resampled_within_each_group() -> None:
+    """The interval of the weighted mean averages the resamples of the groups."""
+    pairs = noisy(91, 1.0)
+    total = 0.0
+    for place, seed in enumerate([7, (7, 1), (7, 2)]):
+        rows = pairs.groups == place
+        drawn = resample(pairs.similarities[rows], pairs.gold[rows], count=100, seed=seed)
+        total = total + 100.0 * rows.sum() / 91 * drawn[0]
+
+    found = report(pairs, ScoreOptions("score", aggregate="weighted", seed=7), count=100)
+
+    expected = percentile_interval(total)
+    assert found["spearman_ci95"] == pytest.approx([expected.low, expected.high])
+
+
+@pytest.mark.parametrize(
+    ("extra", "gold"), [([], []), ([0.3], [1.0]), ([0.3, 0.4], [1.0, 1.0]), ([0.3, 0.3], [1.0, 2.0])]
+)
+def test_an_undefined_group_is_never_skipped(extra: list[float], gold: list[float]) -> None:
+    """An empty, single or constant group makes both means NaN; the value of all pairs is defined."""
+    pairs = GoldPairs(
+        np.array([*SCORES, *extra]),
+        np.array([*GOLD, *gold]),
+        np.array([0, 0, 0, 1, 1, 1] + [2] * len(gold)),
+        ("A", "B", "odd"),
+    )
+
+    found = report(pairs, ScoreOptions("score", aggregate="mean"), count=20)
+
+    assert found["undefined"] == ["odd"]
+    assert found["averages"]["mean"]["spearman"] is None
+    assert found["averages"]["weighted"]["pearson"] is None
+    assert found["spearman_ci95"] == [None, None]
+    assert found["averages"]["all"]["spearman"] is not None
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.parametrize("aggregate", AGGREGATES)
+def test_few_pairs_are_accepted(n: int, aggregate: str) -> None:
+    """The correlation of fewer than two pairs is undefined."""
+    pairs = GoldPairs(np.arange(n) * 1.0, np.arange(n) * 2.0)
+    found = report(pairs, ScoreOptions("score", aggregate=aggregate), count=20)
+
+    assert found["n"] == n
+    assert (found["spearman"] is None) == (n < 2)
+
+
+def test_many_pairs_use_fishers_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups below the limit, means and comparisons use the bootstrap; only groups with 1000 resamples."""
+    monkeypatch.setattr(intervals, "BOOTSTRAP_LIMIT", 50)
+    pairs = noisy(90, 1.0)
+    comparison = compare(noisy(60, 1.0), noisy(60, 2.0, seed=1), ALL)
+
+    whole, mean = report(pairs, ALL), report(pairs, ScoreOptions("score", aggregate="mean"))
+
+    expected = intervals.fisher_interval("spearman", whole["spearman"] / 100, 90)
+    assert (whole["interval"], whole["resamples"]) == ("fisher", None)
+    assert whole["spearman_ci95"] == pytest.approx([expected.low, expected.high])
+    assert whole["pearson_ci95"][1] > whole["spearman_ci95"][1] - 5
+    for found in (whole, mean):
+        kinds = {(group["interval"], group["resamples"]) for group in found["groups"].values()}
+        assert kinds == {("bootstrap", 1000)}
+    assert (mean["interval"], mean["resamples"]) == ("bootstrap", 200)
+    assert comparison["resamples"] == 200
+
+
+@pytest.mark.parametrize("aggregate", AGGREGATES)
+def test_a_better_encoder_has_a_significant_difference(aggregate: str) -> None:
+    """Swapping the encoders reverses the sign."""
+    good, bad = noisy(150, 0.5), noisy(150, 5.0, seed=1)
+
+    options = ScoreOptions("score", aggregate=aggregate)
+    found, swapped = (compare(*both, options, count=100) for both in ((good, bad), (bad, good)))
+
+    values = [report(pairs, options, count=2)["spearman"] for pairs in (good, bad)]
+    change, (low, high) = found["spearman"]["difference"], found["spearman"]["ci95"]
+    assert change == pytest.approx(values[0] - values[1])
+    assert 0 < low < change < high
+    assert found["spearman"]["p"] == 0.01
+    assert swapped["spearman"]["difference"] == -change
+    assert swapped["pearson"]["p"] == found["pearson"]["p"]
+    assert swapped["pearson"]["ci95"][0] == pytest.approx(-found["pearson"]["ci95"][1])
+
+
+def test_the_comparison_is_paired() -> None:
+    """Interval and p are those of the differences on the same resampled rows."""
+    one, other = noisy(60, 2.0), noisy(60, 2.2, seed=5)
+    drawn = [100 * resample(each.similarities, each.gold, count=300, seed=2)[1] for each in (one, other)]
+
+    found = compare(one, other, ScoreOptions("score", seed=2), count=300)
+
+    expected = percentile_interval(drawn[0] - drawn[1])
+    assert found["pearson"]["ci95"] == pytest.approx([expected.low, expected.high])
+    assert found["pearson"]["p"] == two_sided_p(drawn[0] - drawn[1])
+
+
+def test_different_pairs_are_refused() -> None:
+    with pytest.raises(AssertionError, match="same pairs"):
+        compare(noisy(60, 1.0), noisy(61, 1.0), ALL)

@@ -1,0 +1,301 @@
+"""Correlations, intervals and scores of classes, against scipy, scikit-learn and plain loops."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+
+from sentkit.metrics import statistics
+from sentkit.metrics.statistics import (
+    class_scores,
+    f1,
+    fisher_interval,
+    number_scores,
+    pearson,
+    percentile_interval,
+    ranks,
+    resample,
+    resampled_mean,
+    spearman,
+    two_sided_p,
+)
+
+few_values = st.lists(st.integers(0, 4), min_size=0, max_size=30)
+pairs = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=2, max_size=40)
+
+
+@given(few_values)
+def test_ranks_are_those_of_scipy(values: list[int]) -> None:
+    """Tied values share the average of their ranks, and no value has no ranks."""
+    assert ranks(values).tolist() == scipy.stats.rankdata(values).tolist()
+
+
+@given(pairs)
+@pytest.mark.filterwarnings("ignore::scipy.stats.ConstantInputWarning")
+def test_correlations_are_those_of_scipy(drawn: list[tuple[int, int]]) -> None:
+    """Both correlations agree with scipy on tied data, and are NaN where scipy's are."""
+    left, right = np.array(drawn, dtype=float).T
+
+    for ours, theirs in ((spearman, scipy.stats.spearmanr), (pearson, scipy.stats.pearsonr)):
+        expected = float(theirs(left, right).statistic)
+        assert ours(left, right) == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+
+@pytest.mark.parametrize("correlation", [pearson, spearman])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ([], []),
+        ([1.0], [2.0]),
+        ([1.0, 2.0], [3.0, 3.0]),
+        ([0.0, 0.0], [1.0, 2.0]),
+        ([0.1] * 7, range(7)),
+        ([1.0, math.nan, 3.0], [1.0, 2.0, 3.0]),
+        ([1.0, 2.0, 3.0], [1.0, math.inf, 3.0]),
+    ],
+)
+def test_undefined_is_nan(correlation, left, right) -> None:
+    """Too few pairs, a constant side, NaN and infinity give NaN, without a warning."""
+    assert math.isnan(correlation(left, right))
+
+
+@pytest.mark.parametrize("correlation", [pearson, spearman])
+def test_a_perfect_line_is_exactly_one(correlation) -> None:
+    """A side and itself correlate by exactly 1, and with its negative by exactly -1."""
+    values = np.random.default_rng(0).standard_normal(1001)
+
+    assert correlation(values, values) == 1.0
+    assert correlation(values, -values) == -1.0
+
+
+@pytest.mark.parametrize("scale", [1e-310, 1e-300, 1e-12, 1e300])
+def test_scale_does_not_matter(scale: float) -> None:
+    """Neither overflows nor vanishes: the hand-made example has r = 5 / sqrt(28) at any scale."""
+    left, right = np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 6.0])  # sums of products 5, 2 and 14
+
+    assert pearson(left * scale, right * scale) == pytest.approx(5 / math.sqrt(28), abs=1e-12)
+
+
+def test_an_offset_does_not_matter() -> None:
+    """Values far from zero keep what distinguishes them: 1e9 + (1, 2, 4) is as (1, 2, 4)."""
+    left, right = np.array([1.0, 2.0, 4.0]), np.array([3.0, 1.0, 7.0])
+
+    assert pearson(left + 1e9, right) == pytest.approx(pearson(left, right), abs=1e-12)
+
+
+def tied_pairs(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    left = random.standard_normal(n)
+    return left, np.round(left + random.standard_normal(n), 1)
+
+
+def drawn_rows(n: int, count: int, seed: object) -> np.ndarray:
+    """The rows of each resample, drawn as the module says it draws them: one resample after another."""
+    generator = np.random.Generator(np.random.Philox(seed))
+    return np.array([generator.integers(0, n, size=n) for _ in range(count)])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12), st.integers(0, 2**32)
+)
+def test_resamples_equal_the_correlations_of_the_drawn_rows(drawn: list[tuple[int, int]], seed: int) -> None:
+    """Each resample's value is what ranking the drawn rows from scratch gives, and NaN where that is NaN."""
+    left, right = np.array(drawn, dtype=float).T
+    rows = drawn_rows(len(left), 20, seed)
+
+    found = resample(left, right, count=20, seed=seed)
+
+    expected = [spearman(left[some], right[some]) for some in rows]
+    assert found[0] == pytest.approx(np.array(expected), abs=1e-12, nan_ok=True)
+    expected = [pearson(left[some], right[some]) for some in rows]
+    assert found[1] == pytest.approx(np.array(expected), abs=1e-9, nan_ok=True)
+
+
+@pytest.mark.parametrize("n", [2, 100, 5000, 20_000])
+def test_block_size_does_not_matter(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One resample at a time or many in a block, the values are the same."""
+    left, right = tied_pairs(n)
+    expected = resample(left, right, count=7, seed=3)
+
+    monkeypatch.setattr(statistics, "RESAMPLED_ELEMENTS", 3 * n)
+
+    found = resample(left, right, count=7, seed=3)
+    assert found[0] == pytest.approx(expected[0], abs=1e-12, nan_ok=True)
+    assert found[1] == pytest.approx(expected[1], abs=1e-12, nan_ok=True)
+
+
+def test_the_seed_decides() -> None:
+    """The same seed repeats to the last bit; another seed, or one of several parts, draws anew."""
+    left, right = tied_pairs(40)
+
+    found = resample(left, right, count=50, seed=1)
+
+    assert found[0].tolist() == resample(left, right, count=50, seed=1)[0].tolist()
+    assert found[0].tolist() != resample(left, right, count=50, seed=2)[0].tolist()
+    assert found[0].tolist() != resample(left, right, count=50, seed=(1, 1))[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [([], []), ([1.0], [2.0]), ([1.0, 2.0], [3.0, 3.0]), ([1.0, math.nan], [1.0, 2.0])]
+)
+def test_undefined_correlations_have_undefined_resamples(left: list[float], right: list[float]) -> None:
+    """Without a correlation there is none in any resample, and the interval is NaN and counts them."""
+    found = resample(left, right, count=10, seed=0)
+    interval = percentile_interval(found[0])
+
+    assert np.isnan(found[0]).all()
+    assert np.isnan(found[1]).all()
+    assert math.isnan(interval.low)
+    assert math.isnan(interval.high)
+    assert interval.undefined == 10
+
+
+def test_two_pairs_are_defined_where_both_are_drawn() -> None:
+    """Of two pairs a resample holds both or is constant; the interval leaves out the constant ones."""
+    found = resample([1.0, 2.0], [5.0, 7.0], count=400, seed=0)
+    interval = percentile_interval(found[1])
+
+    assert set(found[0][~np.isnan(found[0])]) == {1.0}
+    assert found[1][~np.isnan(found[1])] == pytest.approx(1.0)
+    assert interval.undefined == np.isnan(found[0]).sum()
+    assert 140 < interval.undefined < 260  # half of 400, within six standard deviations
+    assert (interval.low, interval.high) == pytest.approx((1.0, 1.0))
+
+
+@pytest.mark.parametrize("statistic", ["spearman", "pearson"])
+def test_the_interval_is_that_of_scipy(statistic: str) -> None:
+    """The percentile interval agrees with scipy's paired bootstrap within the error of sampling."""
+    left, right = tied_pairs(60)
+    of_scipy = {"spearman": scipy.stats.spearmanr, "pearson": scipy.stats.pearsonr}[statistic]
+    expected = scipy.stats.bootstrap(
+        (left, right),
+        lambda a, b: of_scipy(a, b).statistic,
+        paired=True,
+        vectorized=False,
+        n_resamples=1000,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+
+    found = percentile_interval(resample(left, right, count=4000, seed=0)[statistics.KINDS.index(statistic)])
+
+    # The standard deviation is about .06; that of a 2.5 % quantile of 1000, .06 * 2.7 / sqrt(1000) = .005.
+    assert found.low == pytest.approx(expected.low, abs=0.02)
+    assert found.high == pytest.approx(expected.high, abs=0.02)
+    assert (found.method, found.resamples, found.undefined) == ("bootstrap", 4000, 0)
+
+
+def test_fisher_pearson_is_that_of_scipy() -> None:
+    """Fisher's interval of Pearson's r is the one scipy gives."""
+    left, right = tied_pairs(500)
+    expected = scipy.stats.pearsonr(left, right).confidence_interval(0.95)
+
+    found = fisher_interval("pearson", pearson(left, right), 500)
+
+    assert (found.low, found.high) == pytest.approx((100 * expected.low, 100 * expected.high), abs=1e-10)
+    assert found.method == "fisher"
+
+
+def test_fisher_spearman_by_hand() -> None:
+    """At r = .6 and n = 103 the standard error of z is sqrt(1.18 / 100). At r = 1 there is no width."""
+    reach = 1.959963984540054 * math.sqrt(1.18 / 100)
+
+    found, perfect = fisher_interval("spearman", 0.6, 103), fisher_interval("spearman", 1.0, 100)
+
+    expected = [100 * math.tanh(math.atanh(0.6) + each) for each in (-reach, reach)]
+    assert [found.low, found.high] == pytest.approx(expected, abs=1e-10)
+    assert (perfect.low, perfect.high) == (100.0, 100.0)
+    assert math.isnan(fisher_interval("pearson", math.nan, 100).low)
+
+
+def test_two_sided_p_by_hand() -> None:
+    """One of four on the other side is 1/2, none is 1/4, all zero is 1; NaN is omitted."""
+    assert two_sided_p(np.array([-1.0, 1.0, 2.0, 3.0, math.nan])) == 0.5
+    assert two_sided_p(np.array([1.0, 1.0, 2.0, 3.0])) == 0.25
+    assert two_sided_p(np.zeros(4)) == 1.0
+    assert math.isnan(two_sided_p(np.array([math.nan])))
+
+
+N, COUNT = 23, 40
+
+
+@pytest.fixture
+def rows():
+    """Gold scores, three columns of one row and two of another; with ties."""
+    random = np.random.default_rng(4)
+    gold = random.integers(0, 6, N).astype(float)
+    first, second = (
+        [np.round(gold + scale * random.standard_normal(N), 1) for _ in range(count)]
+        for scale, count in ((1.0, 3), (3.0, 2))
+    )
+    return gold, first, second
+
+
+@pytest.mark.parametrize(
+    ("kind", "correlation"), [("spearman", scipy.stats.spearmanr), ("pearson", scipy.stats.pearsonr)]
+)
+def test_a_difference_of_means_over_seeds_equals_plain_loops(rows, kind, correlation):
+    gold, first, second = rows
+
+    def statistic(columns, pairs):
+        total = 0.0
+        for column in columns:
+            total += correlation([column[i] for i in pairs], [gold[i] for i in pairs])[0]
+        return 100 * total / len(columns)
+
+    one, other = (
+        resampled_mean(columns, gold, kind, count=COUNT, seed=(7, 2)) for columns in (first, second)
+    )
+    interval = percentile_interval(one - other)
+
+    rows_of = drawn_rows(N, COUNT, (7, 2))
+    differences = [statistic(first, pairs) - statistic(second, pairs) for pairs in rows_of]
+    rarer = min(sum(each <= 0 for each in differences), sum(each >= 0 for each in differences))
+    assert one == pytest.approx([statistic(first, pairs) for pairs in rows_of], abs=1e-9)
+    assert (interval.low, interval.high) == pytest.approx(np.percentile(differences, [2.5, 97.5]), abs=1e-9)
+    assert two_sided_p(one - other) == min(1, max(2 * rarer, 1) / COUNT)
+
+
+def test_a_seed_without_a_correlation_makes_the_mean_undefined(rows):
+    gold, first, _ = rows
+    columns = [*first, np.ones(N)]
+
+    assert np.isnan(resampled_mean(columns, gold, "spearman", count=3, seed=0)).all()
+
+
+@pytest.mark.parametrize("classes", [2, 3, 6])
+@pytest.mark.parametrize("seed", range(4))
+def test_scores_are_those_of_scikit_learn(classes, seed):
+    random = np.random.default_rng(seed)
+    truth = random.integers(classes, size=50)
+    predicted = np.where(random.random(50) < 0.6, truth, random.integers(classes, size=50))
+    average = "binary" if classes == 2 else "macro"
+
+    assert class_scores(predicted, truth, classes) == pytest.approx(
+        {
+            "accuracy": accuracy_score(truth, predicted),
+            "f1": f1_score(truth, predicted, average=average),
+            "matthews": matthews_corrcoef(truth, predicted),
+        }
+    )
+
+
+def test_a_single_predicted_class():
+    truth, predicted = np.array([0, 1, 1, 0]), np.zeros(4, int)
+
+    assert class_scores(predicted, truth, 2) == {"accuracy": 0.5, "f1": 0.0, "matthews": 0.0}
+    assert f1(predicted, truth, 0) == pytest.approx(2 / 3)
+
+
+def test_numbers():
+    """On a line the linear correlation is 1; the last value only keeps the order."""
+    truth = np.arange(4.0)
+
+    assert number_scores(2 * truth + 3, truth) == pytest.approx({"pearson": 1.0, "spearman": 1.0})
+    assert number_scores(np.array([0.0, 1.0, 2.0, 30.0]), truth)["pearson"] < 0.9
+    assert number_scores(np.array([0.0, 1.0, 2.0, 30.0]), truth)["spearman"] == pytest.approx(1.0)
+    assert np.isnan(number_scores(np.ones(4), truth)["pearson"])

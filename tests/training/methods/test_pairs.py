@@ -1,0 +1,279 @@
+"""SBERT, CoSENT, AnglE and PairSupCon: their objectives step by step, and rows that they refuse."""
+
+import pytest
+import torch
+
+from reference_steps import adamw
+from sentkit.errors import DataError, UsageError
+from sentkit.papers.pairsupcon.method import PairSupCon
+from sentkit.training.methods.pairs import SBERT, AnglE, CoSENT
+from sentkit.training.settings import build
+from training.losses.formulas import (
+    attraction,
+    cosine,
+    loop_agreement,
+    loop_entailment,
+    loop_margin,
+    loop_ranked,
+    loop_regression,
+    mean,
+    without,
+)
+from training.methods.loops import copies, cross_entropy
+
+WORDS = ("contradiction", "entailment", "neutral")
+
+
+@pytest.fixture
+def rows_of(texts):
+    """Ten rows of the kind that an objective reads."""
+    rows = {
+        "softmax": lambda i: {"text_a": texts[i], "text_b": texts[i + 1], "label": WORDS[i % 3]},
+        "regression": lambda i: {"text_a": texts[i], "text_b": texts[i + 1], "score": i / 2},
+        "triplet": lambda i: {"anchor": texts[i], "positive": texts[i + 1], "negative": texts[i + 2]},
+    }
+    return lambda objective: [rows[objective](i) for i in range(10)]
+
+
+# The objectives as the paper states them, in loops.
+
+
+def softmax(rows, vectors, classifier, settings):
+    u, v = vectors
+    logits = torch.cat([u, v, abs(u - v)], 1) @ classifier[0].T + classifier[1]
+    return cross_entropy(logits, [WORDS.index(row["label"]) for row in rows])
+
+
+def regression(rows, vectors, classifier, settings):
+    return mean(loop_regression(*vectors, [row["score"] / settings["scale"] for row in rows]))
+
+
+def triplet(rows, vectors, classifier, settings):
+    return mean(loop_margin(*vectors, settings["margin"]))
+
+
+@pytest.mark.parametrize(
+    ("loop", "settings"), [(softmax, {}), (regression, {"scale": 6.0}), (triplet, {"margin": 2.0})]
+)
+def test_six_steps_are_those_of_a_padded_reference(
+    trainer_of, check_steps, rows_of, reference, loop, settings
+):
+    """transformers' BertModel, plain loops and torch's AdamW with decay, in float64 and without dropout."""
+    rows = rows_of(loop.__name__)
+    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0.3, "optimizer": "adamw", "weight_decay": 0.1}
+    recipe |= {"dropout": 0, "clip": 0, "objective": loop.__name__}
+    trainer = trainer_of(SBERT, rows, double=True, **recipe, **settings)
+    classifier = copies(trainer.method.classifier) if loop is softmax else []
+    named = reference.parameters() | dict(zip(("weight", "bias"), classifier, strict=False))
+
+    def loss_of(batch, numbers):
+        vectors = [reference.mean(column) for column in batch.texts]
+        return loop([rows[number] for number in numbers], vectors, classifier, settings)
+
+    def rate(step):
+        """A warm-up of 0.3 * 6 steps, rounded up to 2."""
+        return 1e-3 * (step / 2 if step < 2 else (6 - step) / 4)
+
+    check_steps(trainer, [], loss_of, count=6, optimizer=adamw(named, 0.1), rate=rate)
+
+
+def test_a_last_row_alone_is_a_batch(trainer_of, losses_of, rows_of):
+    """A row needs no other to contrast with."""
+    losses = losses_of(trainer_of(SBERT, rows_of("softmax"), batch=9))
+
+    assert len(losses) == 2
+
+
+@pytest.mark.parametrize("scale", [5.0, 1.0])
+def test_a_score_is_not_over_the_scale(corpus_of, texts, scale):
+    settings = SBERT.Settings(objective="regression", scale=scale)
+    rows = [{"text_a": texts[0], "text_b": texts[1], "score": score} for score in (-scale, 0, scale)]
+    problem = f'"score" is {scale + 0.5}, outside the scale of {scale:g}$'
+
+    assert len(corpus_of(SBERT, rows, settings)) == 3
+    with pytest.raises(DataError, match=problem):
+        corpus_of(SBERT, [*rows, rows[0] | {"score": scale + 0.5}], settings)
+
+
+def cosent_of(kind=CoSENT, width=2, **settings):
+    body = torch.nn.Linear(2, 2)
+    body.width = width
+    return kind(body, kind.Settings(**settings))
+
+
+def contrast(left, right, scores):
+    """Both texts of each pair with a score of 4 or 5 against all other texts of the batch."""
+    found, both = [], [*left, *right]
+    for place, score in enumerate(scores):
+        for anchor in (place, place + len(left)) if score >= 4 else ():
+            partner = (anchor + len(left)) % len(both)
+            others = without(both, anchor, partner)
+            found.append(attraction(both[anchor], both[partner], others, 0.05))
+    return sum(found) / len(both)  # as the released code: also over the rows that are no anchors
+
+
+def cosent(left, right, scores):
+    return loop_ranked([*map(cosine, left, right)], scores)
+
+
+def angle_total(left, right, scores):
+    angles = loop_agreement(left, right)
+    return cosent(left, right, scores) + contrast(left, right, scores) + 0.02 * loop_ranked(angles, scores)
+
+
+@pytest.mark.parametrize(("kind", "loop"), [(CoSENT, cosent), (AnglE, angle_total)])
+def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, scored, reference, kind, loop):
+    """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
+    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0, "dropout": 0, "clip": 0}
+    trainer = trainer_of(kind, scored, double=True, **recipe)
+
+    def loss_of(batch, numbers):
+        chosen = [scored[number] for number in numbers]
+        left, right = (reference.mean([row[name] for row in chosen]) for name in ("text_a", "text_b"))
+        return loop(left, right, [row["score"] for row in chosen])
+
+    check_steps(trainer, reference.model.parameters(), loss_of)
+
+
+def test_a_batch_of_equal_scores_has_no_gradient():
+    left = torch.eye(2).requires_grad_()
+    outputs = {"left": left, "right": torch.ones(2, 2), "score": torch.tensor([2.0, 2.0])}
+    value = cosent_of().loss(outputs)["cosine"].value
+    value.backward()
+
+    assert value.item() == 0.0
+    assert left.grad.abs().max() == 0.0
+
+
+def test_equal_scores_are_refused(corpus_of, scored):
+    settings = AnglE.Settings()
+    equal = corpus_of(CoSENT, [row | {"score": 5} for row in scored], settings)
+    low = corpus_of(CoSENT, [row | {"score": row["score"] / 5} for row in scored], settings)
+
+    for kind in (CoSENT, AnglE):
+        with pytest.raises(DataError, match=r'^rows: "score" is the same in all 13 rows: no order to learn'):
+            kind.check_rows(equal, settings, "rows")
+    with pytest.raises(
+        DataError, match="all scores are below positive_score=4, so there are no positive pairs"
+    ) as caught:
+        AnglE.check_rows(low, settings, "rows")
+    assert "positive_score" in caught.value.advice
+    AnglE.check_rows(low, AnglE.Settings(contrast_weight=0.0), "rows")
+    AnglE.check_rows(equal, AnglE.Settings(cosine_weight=0.0, angle_weight=0.0), "rows")
+
+
+def test_a_base_of_odd_width_is_refused():
+    with pytest.raises(UsageError, match="even width, not 3"):
+        cosent_of(AnglE, width=3)
+
+
+RELATIONS = ("contradiction", "entailment")
+
+
+@pytest.fixture
+def pairs(texts):
+    return [{"text_a": texts[i], "text_b": texts[i + 1], "label": RELATIONS[i % 3 > 0]} for i in range(10)]
+
+
+def pairsupcon_of(width=2, **settings):
+    """A method without an encoder to speak of: its heads and its loss need none."""
+    body = torch.nn.Linear(2, 2)
+    body.width = width
+    return PairSupCon(body, PairSupCon.Settings(**settings))
+
+
+def test_six_steps_of_pairsupcon_are_those_of_a_padded_reference(trainer_of, check_steps, pairs, reference):
+    """transformers' BertModel, plain loops and torch's Adam with two rates, in float64 without dropout."""
+    wanted = {"batch": 4, "epochs": 2, "lr": 1e-4, "head_lr_factor": 30, "head_width": 8, "beta": 0.7}
+    trainer = trainer_of(PairSupCon, pairs, double=True, dropout=0, **wanted)
+    (first, second), [relation] = copies(trainer.method.contrast), copies(trainer.method.relation)
+    groups = [{"params": list(reference.parameters().values()), "lr": 1e-4}]
+    groups += [{"params": [first, second, relation], "lr": 3e-3}]
+
+    def loss_of(batch, rows):
+        labels = [RELATIONS.index(pairs[row]["label"]) for row in rows]
+        u, v = map(reference.mean, batch.texts)
+        one, other = (torch.relu(side @ first.T) @ second.T for side in (u, v))
+        logits = torch.cat([u, v, abs(u - v)], 1) @ relation.T
+        return cross_entropy(logits, labels) + 0.7 * mean(loop_entailment(one, other, labels, 0.05, "code"))
+
+    optimizer = torch.optim.Adam(groups)
+    check_steps(trainer, [], loss_of, count=6, optimizer=optimizer, rate=lambda step: None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"hard_negatives": False}, 0.870714),
+        ({}, 0.972263),
+        ({"hard_negative_form": "exponent"}, 1.161203),
+        ({"id_average": "pairs"}, 2 * 0.972263),
+        ({"beta": 0.5}, 0.972263 / 2),
+        ({"beta": 0.5, "id_average": "pairs"}, 0.972263),
+    ],
+)
+def test_the_loss_of_an_example_worked_by_hand(settings, expected):
+    """Only the entailment's sides are anchors, so the released mean is over two of the four."""
+    left, right = (
+        torch.tensor(rows, dtype=torch.float64)
+        for rows in ([[1.0, 0.0], [0.0, 1.0]], [[0.8, 0.6], [0.6, 0.8]])
+    )
+    outputs = {"left": left, "right": right, "label": torch.tensor([1, 0])}
+    found = pairsupcon_of(temperature=0.5, **settings).loss(outputs)["id"]
+
+    assert found.value.item() == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("preset", "terms", "weighted"),
+    [
+        ("paper", {"cls", "id"}, True),
+        ("cls", {"cls"}, True),
+        ("id", {"id"}, True),
+        ("id-plain", {"id"}, False),
+        ("plain", {"cls", "id"}, False),
+    ],
+)
+def test_the_presets_are_the_rows_of_the_ablation(trainer_of, pairs, preset, terms, weighted):
+    settings = build(PairSupCon.Settings, PairSupCon.presets, preset, [])
+    trainer = trainer_of(PairSupCon, pairs, objective=settings.objective)
+    method = trainer.method
+
+    assert settings.hard_negatives == weighted
+    assert method.loss(method.encode(trainer.run.corpus.batch([0, 1, 2]))).keys() == terms
+    assert (method.contrast is not None, method.relation is not None) == ("id" in terms, "cls" in terms)
+
+
+def test_the_heads_of_bert_base_have_as_many_weights_as_published():
+    method = pairsupcon_of(width=768)
+
+    assert method.finished().heads.keys() == {"contrast.0.weight", "contrast.2.weight", "relation.weight"}
+    assert sum(value.numel() for value in method.relation.parameters()) == 4608
+    assert sum(value.numel() for value in method.contrast.parameters()) == 688_128
+    assert pairsupcon_of(width=768, head_width=64).contrast[2].weight.shape == (64, 768)
+
+
+@pytest.mark.parametrize("objective", ["both", "id", "cls"])
+def test_the_heads_learn_a_hundred_times_as_fast(trainer_of, pairs, objective):
+    trainer = trainer_of(PairSupCon, pairs, objective=objective)
+    encoder, heads = trainer.optimizer.param_groups
+    sizes = [sum(value.numel() for value in group["params"]) for group in (encoder, heads)]
+
+    assert heads["lr"] / encoder["lr"] == pytest.approx(100)
+    assert encoder["lr"] == 5e-6
+    assert sum(sizes) == sum(value.numel() for value in trainer.method.parameters())
+    assert sizes[1] == sum(value.numel() for value in trainer.method.finished().heads.values())
+    assert not trainer.optimizer.late  # that of torch
+    assert [trainer.factor(step) for step in range(trainer.order.steps)] == [1.0] * trainer.order.steps
+
+
+def test_neutral_pairs_are_omitted(corpus_of, texts):
+    words = ["neutral", "entailment", "neutral", "contradiction"]
+    rows = [{"text_a": texts[i], "text_b": texts[i + 1], "label": word} for i, word in enumerate(words)]
+    corpus = corpus_of(PairSupCon, rows, PairSupCon.Settings())
+
+    assert corpus.targets.tolist() == [1.0, 0.0]
+    assert (
+        corpus.text(0, 0).tolist()
+        == corpus_of(PairSupCon, rows[1:2], PairSupCon.Settings()).text(0, 0).tolist()
+    )
