@@ -64,6 +64,7 @@ def write_models(folder, execute):
 
     sizes = SMALL | {"vocab_size": write_small_tokenizer(folder / "SMALL")}
     transformers.BertModel(transformers.BertConfig(**sizes)).save_pretrained(folder / "SMALL")
+    (folder / "SMALL/sentkit.json").write_text('{"readout": "mean"}')
     make_classifier("bert", 2, folder / "CLASSIFIER")
     make_classifier("bert", 1, folder / "CROSSENCODER")
     probe = ["probe", "reviews.safetensors", "--label", "label", "--penalties", "1"]

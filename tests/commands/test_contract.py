@@ -99,6 +99,7 @@ READERS = {  # class or function that reads rows -> a command that uses it
 }
 NO_OBJECT = "this row is a list, expected an object"
 every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+WRITING = [case for case in CASES if "out" not in case.command and case.command[0] not in ("diff", "inspect")]
 READING = [case for case in CASES if case.name in READERS.values()]
 readers = pytest.mark.parametrize("case", READING, ids=lambda case: case.name)
 rejecting = pytest.mark.parametrize(
@@ -144,11 +145,12 @@ def problems(done):
 
 @every
 def test_a_good_stream_is_taken(run, case):
-    """Rows on standard input end with 0, output on stdout and no problem on stderr."""
-    done = run(case, "-", stdin=case.good)
+    """Rows on standard input end with 0, output on stdout, the same each time, and no problem on stderr."""
+    done, again = (run(case, "-", stdin=case.good) for _ in range(2))
 
     assert done.code == 0
     assert done.out
+    assert again.out == done.out
     assert problems(done) == []
 
 
@@ -177,6 +179,20 @@ def test_missing_files_unknown_flags_and_empty_input_are_refused(run, case):
     assert unknown.told[1:] == [f"  see: sentkit {case.words} --help"]
     assert empty.out == b""
     assert problems(empty) == [f"sentkit {case.words}: no rows in standard input"]
+
+
+@pytest.mark.parametrize("case", WRITING, ids=lambda case: case.name)
+def test_an_output_that_exists_is_kept(run, case):
+    """73 before any work is done, and the file untouched; -f writes over it."""
+    name = "out.safetensors" if case.name == "fit" else "out.jsonl"
+    Path(name).write_text("dear old bytes")
+    refused = run(case, "-", "-o", name, stdin=case.good)
+    kept, forced = Path(name).read_text(), run(case, "-", "-f", "-o", name, stdin=case.good)
+
+    problem = f"sentkit {case.words}: {name}: already exists"
+    assert (refused.code, refused.told[-2:]) == (73, [problem, "  use -f to overwrite it"])
+    assert (kept, forced.code) == ("dear old bytes", 0)
+    assert Path(name).read_bytes() != b"dear old bytes"
 
 
 def in_zst(content):

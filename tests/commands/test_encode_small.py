@@ -1,7 +1,5 @@
 """A small whole input is encoded without torch: the same vectors up to rounding, in the same space."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -59,28 +57,6 @@ def test_vectors_and_spaces_are_those_of_torch(tiny, sentences, reading):
         assert found.dtype == np.float32
         # Some twenty sums of 16 terms or more follow each other, in an order that depends on the CPU.
         assert found == pytest.approx(expected, abs=20 * 16 * 2**-24 * float(np.abs(expected).max()))
-
-
-def test_a_readout_without_the_prompt(tiny, copy_of, sentences):
-    folder = copy_of(tiny)
-    kinds = {"": "Transformer", "p": "Pooling", "n": "Normalize"}
-    modules = [
-        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for n, (path, kind) in enumerate(kinds.items())
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "p").mkdir()
-    for mode in ("mean_tokens", "weightedmean_tokens", "cls_token"):
-        pooling = {"word_embedding_dimension": 16, f"pooling_mode_{mode}": True, "include_prompt": False}
-        (folder / "p/config.json").write_text(json.dumps(pooling))
-        reading = ReadingOptions(prompt="the animal: ")
-        model = find_encoder(str(folder), reading, device="cpu", precision="fp32")
-        tokens, own, theirs = model.tokenizer(sentences), model.encoder(100), model.encoder()
-        expected = encode_texts(tokens, theirs, 4096)[0]
-
-        assert isinstance(own, small.SmallEncoder)
-        assert own.specs[0].full == theirs.specs[0].full
-        assert encode_texts(tokens, own, 60)[0] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(

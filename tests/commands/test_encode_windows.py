@@ -1,14 +1,12 @@
 """`encode --on-truncate window` and `late`, against loops over a model of transformers."""
 
-import json
 import random
 
 import numpy as np
 import pytest
 import torch
 
-from sentkit.formats.vectors.store import Store
-from support import SMALL, copy_tokenizer, in_jsonl, padded, stored_rows
+from support import SMALL, copy_tokenizer, in_jsonl, padded
 
 CLOSE = 1e-5
 WORDS = "the old river runs unbelievably south, and 中国 Café people walked along it in 1999"
@@ -86,10 +84,6 @@ def by_hand(folder, text, size, stride, reduce):
     return total / len(ids)
 
 
-def unit(vectors):
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
 REDUCE = {"mean": lambda states: states.mean(0), "cls": lambda states: states[0], "max": lambda s: s.max(0)}
 
 
@@ -111,14 +105,6 @@ def test_vectors_are_those_of_transformers(encode, request, model, readout, size
     expected = [by_hand(folder, text, *(sizes or (20, 9)), REDUCE[readout]) for text in DOCUMENTS]
     assert done.code == 0
     assert np.abs(done.vectors() - expected).max() < CLOSE
-
-
-def test_operations_after_the_readout_apply_to_the_mean(encode, tiny):
-    """So vectors have unit length, and equal those of `whiten apply` after encode."""
-    done = encode(*FLAGS, "--readout", "mean", "--normalize", "--dim", 8)
-
-    expected = np.array([by_hand(tiny, text, 20, 9, REDUCE["mean"]) for text in (LONGER, LONGEST)])
-    assert np.abs(done.vectors()[[0, 2]] - unit(expected[:, :8])).max() < CLOSE
 
 
 def test_texts_under_the_limit_have_the_same_bytes(encode):
@@ -188,18 +174,6 @@ def test_chunks_are_rows_with_all_other_fields(encode, tiny):
         f"sentkit encode: 1 of 2 rows were split into {len(own)} windows, {len(own) + 1} rows were written"
         " (--window 20:9)"
     )
-
-
-def test_a_vector_file_has_chunks_and_the_settings(encode):
-    done = encode(*CHUNKS, "-q")
-    assert encode(*CHUNKS, "-q", "-o", "v.safetensors").code == 0
-    store = Store("v.safetensors")
-
-    assert {"on_truncate": "window", "window": 20, "stride": 9, "chunks": True}.items() <= store.spec.items()
-    assert [json.loads(row.line)["chunk"] for row, _ in stored_rows(store)] == [
-        row["chunk"] for row in done.rows
-    ]
-    assert np.array_equal(store.mapped()[:, 0], done.vectors())
 
 
 # Late chunks

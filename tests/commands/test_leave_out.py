@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from sentkit.errors import SentkitError
 from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.papers.consert.figures import encode_without
 from support import in_jsonl, padded
@@ -72,24 +71,3 @@ def test_the_space_depends_on_the_tokens(encode, sentkit, tiny, tmp_path):
     assert one == same
     assert len({one, other, plain}) == 3
     assert one.startswith("tiny/mean/out2:")
-
-
-@pytest.mark.parametrize(
-    ("readout", "left_out", "told"),
-    [
-        ("cls", "tokens.jsonl", 'leave_out cannot be used with the readout "cls"'),
-        ("concat:mean:last", "tokens.jsonl", 'leave_out cannot be used with the readout "concat:mean:last"'),
-        ("mean", "absent", "absent: no such file"),
-        ("mean", "empty", "no rows in empty"),
-        ("mean", "words", 'words:2: "unbelievably" is not a token of the model'),
-        ("mean", "ranks", 'ranks:1: "token" is a number, expected a string'),
-    ],
-)
-def test_tokens_that_cannot_be_left_out(encode, tmp_path, readout, left_out, told):
-    contents = {"empty": "", "words": "the\nunbelievably\n", "ranks": '{"token":3}\n'}
-    for name, text in contents.items():
-        (tmp_path / name).write_text(text)
-    with pytest.raises(SentkitError) as error:
-        encode(readout, left_out=left_out)
-
-    assert str(error.value) == told

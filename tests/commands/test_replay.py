@@ -162,14 +162,6 @@ def test_missing_and_changed_inputs_are_named(sentkit, made, base, tmp_path, cha
     assert done.out.decode().splitlines()[-1].startswith("sentkit train simcse rows.txt")
 
 
-def test_pipes_and_models_of_the_hub(sentkit, made):
-    made("ckpt", ("FILE", "-", None), ("-m", "hub/model", None))
-    done = sentkit("inspect", "ckpt", "--replay")
-
-    assert (done.code, done.told) == (1, ["sentkit inspect: standard input: its content is not recorded"])
-    assert "# hub/model: not a local folder, so it is not checked" in done.out.decode()
-
-
 def test_a_hostile_record_cannot_add_a_command(sentkit, made, base):
     inputs = ("FILE", "rows.txt\nrm x", base[1]), ("-m", "base\nrm y", None)
     made("ckpt", *inputs, made_with={"sentkit": "\nrm z"})

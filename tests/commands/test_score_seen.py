@@ -51,21 +51,6 @@ def test_the_report_counts_seen_pairs_and_has_the_correlation_without_them(sentk
     assert seen["without"]["spearman"] == pytest.approx(expected, abs=1e-4)
 
 
-def test_groups_and_several_files(sentkit, vectors, tmp_path):
-    """Each file has its counts, and the average has the mean of the correlations."""
-    (tmp_path / "train.jsonl").write_text(in_jsonl(*TRAIN))
-    lines = (tmp_path / "test.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "other.jsonl").write_text("".join(lines[3:]))
-    flags = ("--gold", "score", "--seen", "train.jsonl")
-    one, other, average = sentkit("score", "test.jsonl", "other.jsonl", *flags).rows
-
-    assert [one["seen"][level] for level in ("pair", "both", "one")] == [2, 3, 2]
-    assert [other["seen"][level] for level in ("pair", "both", "one")] == [1, 3, 1]
-    assert average["seen"]["without"]["n"] == 12 - 5 + 9 - 4
-    parts = [each["seen"]["without"]["spearman"] for each in (one, other)]
-    assert average["seen"]["without"]["spearman"] == pytest.approx(sum(parts) / 2)
-
-
 def test_a_skipped_row_leaves_nothing_behind(sentkit, vectors, tmp_path):
     """The report is that of the file without the bad rows."""
     (tmp_path / "train.jsonl").write_text(in_jsonl(*TRAIN[:2]))

@@ -218,7 +218,7 @@ class VectorReader:
         """Check the vectors of a row, and compare their names, space and length with the first row."""
         if self.optional and self.begun and not self.names:
             raise row.error("this row has a vector, the first row has none")
-        check_finite(row, vectors)
+        self.check(row, vectors)
         if not self.names:
             self.names, self.width, self.emb = names, vectors.shape[1], emb
             self.theirs = self._names_there(names)
@@ -231,6 +231,9 @@ class VectorReader:
         if vectors.shape[1] != self.width:
             width = vectors.shape[1]
             raise row.error(f"this vector has {width} numbers, the vector of the first row has {self.width}")
+
+    def check(self, row: Row, vectors: Vector) -> None:
+        check_finite(row, vectors)
 
     def arrays(self, path: str, size: int) -> Iterator[Vector]:
         """Yield the vectors (n, k, d) of `size` rows at a time; the last block can be smaller.
