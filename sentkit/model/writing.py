@@ -1,7 +1,7 @@
 """Writes rows with their vectors: to outputs, or to the blocks of a vector folder, which it resumes."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from io import BytesIO
@@ -63,6 +63,9 @@ class Encoding:
 
     def texts(self) -> TextParser:
         return TextParser(self.fields, one_text="a chunk" if self.chunks else None, prompts=self.sides)
+
+    def groups(self, blocks: Iterable[RowBlock], rejects: Rejects) -> Iterator[RowGroup]:
+        return tokenized_groups(blocks, self.tokenizer, rejects, refuse_truncation=self.refuse_truncation)
 
     def specs(self, texts: TextParser) -> list[dict[str, Any]]:
         """The specs of the vector files; the first row has set the names of the texts."""
@@ -252,7 +255,6 @@ class BlockWriter:
 
     def groups(self, check_stop: Callable[[], None]) -> Iterator[tuple[NewBlock, RowGroup | None]]:
         """The same without vectors. Existing blocks are checked, and old ones are copied."""
-        encoding = self.encoding
         for block, part in self.parts():
             check_stop()
             if block.name in self.existing and not self.keep:
@@ -268,10 +270,7 @@ class BlockWriter:
                 rejects = Rejects(self.inputs.rejects.skip, rejected)
                 new, inputs = NewBlock(block, part, rejects, rejected), replace(self.inputs, rejects=rejects)
                 rows = chain.from_iterable(inputs.parsed(each, self.texts) for each in part.blocks(inputs))
-                for group in tokenized_groups(
-                    rows, encoding.tokenizer, rejects, refuse_truncation=encoding.refuse_truncation
-                ):
-                    yield new, group
+                yield from ((new, group) for group in self.encoding.groups(rows, rejects))
                 yield new, None
 
     def parts(self) -> Iterator[tuple[Block, Part]]:

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from struct import unpack
 from typing import Any, BinaryIO
@@ -27,7 +26,6 @@ from sentkit.formats.outputs.temporary import open_side_file, sync
 from sentkit.formats.rows.block import Row, RowBlock, block_of
 from sentkit.formats.rows.kinds import FIELDS, KINDS
 from sentkit.formats.rows.lines import BadLine, json_object
-from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.fingerprint import emb_problem, spec_of_signs, without_machine
 from sentkit.formats.vectors.tensors import (
     DTYPES,
@@ -214,24 +212,17 @@ class VectorFile:
         return RowBlock(stripped, values, [self.path] * len(lines), numbers, stripped)
 
     def row_reader(self) -> Callable[[int], Row]:
-        """A function that returns the row at a place, counted from 0, without its vectors.
-
-        A local file is memory-mapped.
-        """
-        content: Any = None
-        if is_url(self.path):
-            content = Parts(open_file(self.path))
-        else:
-            with open_file(self.path) as file:
-                content = mmap(file.fileno(), 0, access=ACCESS_READ)
+        """A function that returns the row at a place, counted from 0, without its vectors."""
         offsets, rows = self.header.entries["row_offsets"].start, self.header.entries["rows"]
+        file = open_file(self.path)
 
         def row(place: int) -> Row:
-            at = offsets + 8 * place
-            start, end = unpack("<2q", content[at : at + 16])
+            file.seek(offsets + 8 * place)
+            start, end = unpack("<2q", file.read(16))
             if not 0 <= start <= end <= rows.size:
                 raise DataError("row_offsets and rows do not agree", source=self.path, line=place + 1)
-            return self._row(content[rows.start + start : rows.start + end], place + 1)
+            file.seek(rows.start + start)
+            return self._row(file.read(end - start), place + 1)
 
         return row
 
@@ -256,17 +247,6 @@ def numbers_in(file: BinaryIO, dtype: str, count: int) -> NDArray[Any]:
     numbers = np.empty(count, dtype)
     size: int = file.readinto(numbers)  # type: ignore[attr-defined]
     return numbers[: size // numbers.itemsize]
-
-
-class Parts:
-    """A file as slices of its bytes, as if it were memory-mapped."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-
-    def __getitem__(self, part: slice) -> bytes:
-        self.file.seek(part.start)
-        return self.file.read(part.stop - part.start)
 
 
 ROWS_PER_PASS = 4096  # vectors of the second pass of int8

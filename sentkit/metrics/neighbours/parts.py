@@ -10,7 +10,7 @@ from sentkit.errors import DataError
 from sentkit.formats.rows.block import Row, items_of
 from sentkit.formats.rows.kinds import wrong_field
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors.folders import TEXT, Kind, check_fields, number, or_null, shown
+from sentkit.formats.vectors.folders import TEXT, Permitted, check_fields, number, or_null, shown
 
 HITS, PART = "hits", "part"  # fields of a row of a part
 AGAIN = "join only outputs of one search: the same queries, corpus and flags; write others again with --shard"
@@ -22,8 +22,8 @@ RECORD = {
     "corpus": TEXT,
     "metric": TEXT,
     "top": or_null(number(1, sys.maxsize)),
-    "threshold": or_null(Kind("a number", lambda value: type(value) in (int, float))),
-    "similarities": Kind(
+    "threshold": or_null(Permitted("a number", lambda value: type(value) in (int, float))),
+    "similarities": Permitted(
         "a list of numbers",
         lambda value: isinstance(value, list) and all(type(each) in (int, float) for each in value),
     ),
