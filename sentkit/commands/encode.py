@@ -180,10 +180,10 @@ def write_folder(
     With `update`, the folder exists and gets other inputs.
     """
     from sentkit.formats.vectors.folder_check import publish_update
-    from sentkit.model.writing import open_encoding_folder
+    from sentkit.model.writing import BlockWriter
 
     console, shard, name = progress.console, flags.parsed_shard(), path.rstrip("/") or "/"
-    writer = open_encoding_folder(
+    writer = BlockWriter(
         name,
         encoding,
         inputs,

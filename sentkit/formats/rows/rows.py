@@ -199,10 +199,6 @@ class Inputs:
         """The same options for other files, in which every bad row is an error."""
         return replace(self, paths=paths, rejects=Rejects(warn=self.rejects.warn), meter=Meter(paths))
 
-    def other_paths(self, *paths: str) -> "Inputs":
-        """The same options and rejects for other files."""
-        return replace(self, paths=paths, meter=Meter(()))
-
     def place_of(self, row: Row) -> dict[str, Any]:
         """Where a row comes from, as fields of a record: its number, and its file if there are several."""
         return {**({"file": readable(row.source)} if len(self.paths) > 1 else {}), "row": row.number}
@@ -236,14 +232,11 @@ class Inputs:
         if of_block is not None:
             of_block(block)
         else:
-            for place in range(len(block)):
-                texts: Texts = ()
-                try:
-                    if place not in block.bad:
-                        _, texts = parse(block.row(place))
-                except DataError as error:
-                    block.bad[place] = error
-                block.texts.append(texts)
+            block.parse(parse)
+            block.texts = [() if found is None else found[1] for (found,) in block.texts]
+        yield from self.good_rows(block)
+
+    def good_rows(self, block: RowBlock) -> Iterator[RowBlock]:
         self.meter.bad += len(block.bad)
         for good in self.rejects.good_rows(block):
             self.meter.took(len(good))
@@ -257,16 +250,9 @@ class Inputs:
         """Yield `parse(row)` for each row. An invalid row goes to the rejects."""
         with self.raw_blocks(path) as blocks:
             for block in blocks:
-                for place, row in enumerate(block):
-                    try:
-                        if place in block.bad:
-                            raise block.bad[place]
-                        value = parse(row)
-                    except DataError as error:
-                        self.refuse(row.input_line, error)
-                    else:
-                        self.meter.took(1)
-                        yield value
+                block.parse(parse)
+                for good in self.good_rows(block):
+                    yield from (value for (value,) in good.texts)
 
     @contextmanager
     def raw_blocks(self, path: str) -> Iterator[Iterator[RowBlock]]:
@@ -281,10 +267,6 @@ class Inputs:
         else:
             with open_input(path, self.meter.file) as file:
                 yield self._split(path, lines.line_blocks(file, self.longest))
-
-    def refuse(self, raw: bytes, error: DataError) -> None:
-        self.rejects.add(raw, error)
-        self.meter.bad += 1
 
     def _split(self, path: str, blocks: Iterator[lines.LineBlock]) -> Iterator[RowBlock]:
         format = self.format_of(path)

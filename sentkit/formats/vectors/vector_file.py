@@ -52,25 +52,32 @@ class VectorFile:
         self.path = path
         self.header: Header = read_header(path)
         self.spec = self._spec()
-        kind = self._kind()
+        self.emb: str | None = self.spec.get("_emb")
+        kind = self.spec.pop("store", "float32")  # a file of an older version or another program has no entry
+        if kind not in STORES:
+            shown = orjson.dumps(kind).decode()
+            raise self._other(f'"store" is {shown:.40}, expected {", ".join(STORES)}')
         shape = self._shape("embeddings", DTYPES[kind])
         if len(shape) not in (2, 3) or self._shape("row_offsets", "I64") != (shape[0] + 1,):
-            raise DataError("not a vector file: embeddings and row_offsets do not agree", source=path)
+            raise self._other("embeddings and row_offsets do not agree")
         self._shape("rows", "U8")
         self.storage = self._storage(kind, shape[-1])
         self.count, self.width = shape[0], self.storage.width
         if self.count and not self.width:
-            raise DataError("not a vector file: its vectors are empty", source=path)
+            raise self._other("its vectors are empty")
         names = self.spec.get("vectors", ["embedding"])
         if names not in [list(kind.vectors) for kind in KINDS] or len(names) != math.prod(shape[1:-1]):
-            raise DataError("not a vector file: its vector names do not match their shape", source=path)
+            raise self._other("its vector names do not match their shape")
         self.names: tuple[str, ...] = tuple(names)
-        self.fields = self._fields()
+        self.fields: dict[str, str] = self.spec.get("fields", {})
+        if not isinstance(self.fields, dict) or not all(
+            ours in RECORDED_FIELDS and isinstance(theirs, str) and theirs
+            for ours, theirs in self.fields.items()
+        ):
+            raise self._other("its field mapping is invalid")
 
-    @property
-    def emb(self) -> str | None:
-        emb: str | None = self.spec.get("_emb")
-        return emb
+    def _other(self, problem: str) -> DataError:
+        return DataError(f"not a vector file: {problem}", source=self.path)
 
     @property
     def has_digest(self) -> bool:
@@ -98,35 +105,20 @@ class VectorFile:
             problem = f"its vectors are {self.storage.kind}, those of {first.path} are {first.storage.kind}"
             raise DataError(problem, source=self.path)
 
-    def _kind(self) -> str:
-        kind = self.spec.pop("store", "float32")  # a file of an older version or another program has no entry
-        if kind not in STORES:
-            problem = f'"store" is {orjson.dumps(kind).decode():.40}, expected {", ".join(STORES)}'
-            raise DataError(f"not a vector file: {problem}", source=self.path)
-        return kind
-
     def _storage(self, kind: str, columns: int) -> Storage:
         if kind == "binary":
             width = self.spec.pop("width", None)
             if type(width) is int and width >= 0 and -(-width // 8) == columns:
                 return Storage(kind, width)
-            raise DataError('not a vector file: its "width" and embeddings do not agree', source=self.path)
+            raise self._other('its "width" and embeddings do not agree')
         if kind != "int8":
             return Storage(kind, columns)
         if self._shape("scales", "F32") != (columns,):
-            raise DataError("not a vector file: scales and embeddings do not agree", source=self.path)
+            raise self._other("scales and embeddings do not agree")
         scales = read_array(self.path, "scales")
         if not (np.isfinite(scales) & (scales > 0)).all():
             raise DataError("damaged: a scale is not a positive number", source=self.path)
         return Storage(kind, columns, scales)
-
-    def _fields(self) -> dict[str, str]:
-        fields = self.spec.get("fields", {})
-        if not isinstance(fields, dict) or not all(
-            ours in RECORDED_FIELDS and isinstance(theirs, str) and theirs for ours, theirs in fields.items()
-        ):
-            raise DataError("not a vector file: its field mapping is invalid", source=self.path)
-        return fields
 
     def _spec(self) -> dict[str, Any]:
         try:
@@ -134,7 +126,7 @@ class VectorFile:
         except orjson.JSONDecodeError:
             spec = None
         if not isinstance(spec, dict):
-            raise DataError("not a vector file: its spec is not JSON", source=self.path)
+            raise self._other("its spec is not JSON")
         if problem := emb_problem(spec.get("_emb")):
             raise DataError(problem, source=self.path)
         return spec
@@ -143,9 +135,7 @@ class VectorFile:
         entry = self.header.entries.get(name)
         if entry is None or entry.dtype != dtype:
             held = ", ".join(list(self.header.entries)[:4]) or "nothing"
-            raise DataError(
-                f'not a vector file: no {dtype} tensor "{name}" (it has {held})', source=self.path
-            )
+            raise self._other(f'no {dtype} tensor "{name}" (it has {held})')
         return entry.shape
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
