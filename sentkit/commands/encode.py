@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sentkit.console import Console, RowProgress
@@ -14,7 +13,7 @@ from sentkit.process import limit_threads
 if TYPE_CHECKING:
     from sentkit.formats.rows.kinds import TextParser
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.model.encoding import Tally, TokenEncoder
+    from sentkit.model.encoding import RowGroup, Tally, TokenEncoder
     from sentkit.model.writing import Encoding
 
 GRACE = 10.0  # seconds to finish a block after a signal
@@ -73,10 +72,7 @@ def encode(
             console,
             output,
             known=FIELDS,
-            reads={
-                "-m": options.model_paths(model),
-                "--reuse": reuse.others(output),
-            },
+            reads={"-m": options.model_paths(model), "--reuse": reuse.others(output)},
             writes={"-o": paths},
             append=to_folder,
         ) as inputs:
@@ -86,17 +82,15 @@ def encode(
                 prompts=text_model.sides,
             )
             old, encoder, tokenizer = reuse.open(text_model, plain_tokenizer, windows, output, console)
-            prepared = partial(
-                tokenized_groups,
-                tokenizer=tokenizer,
-                rejects=inputs.rejects,
-                refuse_truncation=long_texts.refuses,
-            )
-            by_others = to_folder or dry_run  # which read the rows themselves
-            groups, tokens = iter(()) if by_others else prepared(inputs.blocks(texts)), None
-            # All blocks of a vector folder have the same precision, and so have old and new vectors.
-            if not (by_others or encoder):
-                groups, tokens = whole_if_small(groups)
+            groups: Iterator[RowGroup] = iter(())
+            tokens = None
+            if not (to_folder or dry_run):  # these read the rows themselves
+                refuses = long_texts.refuses
+                groups = tokenized_groups(
+                    inputs.blocks(texts), tokenizer, inputs.rejects, refuse_truncation=refuses
+                )
+                if encoder is None:  # old and new vectors have the same precision
+                    groups, tokens = whole_if_small(groups)
             encoder = encoder or text_model.encoder(tokens)
             encoding = Encoding(
                 encoder,
@@ -111,11 +105,9 @@ def encode(
                 encoded={path for path in inputs.paths if is_store(path) and Store(path).emb},
                 old=old,
             )
-            progress = RowProgress(console)
-            progress.share = inputs.meter.share
+            progress = RowProgress(console, inputs=inputs)
             if dry_run:
-                blocks_of = folder if to_folder else None
-                print_plan(inputs, texts, prepared, encoding, output.path, blocks_of, progress)
+                print_plan(inputs, texts, encoding, output.path, folder if to_folder else None, progress)
                 return
             report_spaces(encoder, console)
             if to_folder:
@@ -177,11 +169,11 @@ def write_folder(
     """
     from sentkit.formats.outputs.uploads import open_outbox
     from sentkit.formats.vectors.folder_check import publish_update, write_card
-    from sentkit.model.writing import open_encoding_folder
+    from sentkit.model.writing import BlockWriter
 
     console, shard, name = progress.console, flags.parsed_shard(), path.rstrip("/") or "/"
     with open_outbox(name, shard.count) as outbox:
-        writer = open_encoding_folder(
+        writer = BlockWriter(
             name,
             encoding,
             inputs,
@@ -218,7 +210,6 @@ def write_folder(
 def print_plan(
     inputs: "Inputs",
     texts: "TextParser",
-    prepared: Any,
     encoding: "Encoding",
     path: str,
     folder: FolderFlags | None,
@@ -232,7 +223,7 @@ def print_plan(
     if folder is not None:
         own = folder.size, folder.parsed_shard().has, folder.resume
         rows, blocks = rows_of_blocks(inputs, texts, path, *own)
-    record = plan_of(rows, prepared, encoding, path, progress.add)
+    record = plan_of(rows, encoding, inputs.rejects, path, progress.add)
     progress.done()
     if blocks is not None:
         record["blocks"] = len(blocks)

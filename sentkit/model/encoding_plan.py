@@ -6,6 +6,7 @@ The number of rows is exact. Other counts of a large input are estimated from a 
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
@@ -17,7 +18,7 @@ import numpy as np
 from sentkit.formats.files import COMPRESSED, is_parquet
 from sentkit.formats.rows.block import RowBlock, empty_block
 from sentkit.formats.rows.kinds import TextParser
-from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.folder_check import describe_input
 from sentkit.formats.vectors.folders import BLOCK_BYTES, Block, VectorFolder, is_vector_folder
 from sentkit.formats.vectors.store import is_store
@@ -44,16 +45,17 @@ class Plan:
     """Counts of the rows that were tokenized, and some of them to measure."""
 
     encoding: Encoding
-    prepared: Callable[[Iterable[RowBlock]], Iterator[RowGroup]]
+    rejects: Rejects
+    report: Report
     tally: Tally = field(default_factory=Tally)
     batches: int = 0
     line_bytes: int = 0  # of the rows without vectors, in the output
     sample: list[RowGroup] = field(default_factory=list)
 
-    def add(self, blocks: Iterable[RowBlock], report: Report) -> None:
-        for group in self.prepared(blocks):
+    def add(self, blocks: Iterable[RowBlock]) -> None:
+        for group in self.encoding.groups(blocks, self.rejects):
             tokens = group.tokens
-            report(len(group.rows), self.tally.add(group))
+            self.report(len(group.rows), self.tally.add(group))
             self.batches += batches_of(tokens.take(np.flatnonzero(tokens.read)), self.encoding.budget)
             copies = tokens.column(lambda each: each.vectors, np.ones(len(tokens), np.int64))
             sizes = np.array([len(line) + 1 for line in group.rows.lines])
@@ -62,23 +64,26 @@ class Plan:
             to_encode_first = sorted(range(len(known)), key=known.__getitem__)
             self.sample.append(group.take(to_encode_first[:MEASURED]))
 
-    def add_sample(self, others: "Plan", rows: int) -> None:
-        """Add the counts of a sample of `rows` rows."""
-        factor = rows / max(1, others.tally.rows)
-        others.tally.scale(factor)
-        others.tally.rows = rows
-        self.tally.join(others.tally)
-        self.batches += round(others.batches * factor)
-        self.line_bytes += round(others.line_bytes * factor)
-        self.sample += others.sample
+    def add_sample(self, blocks: Iterable[RowBlock], rows: Callable[[], int]) -> None:
+        """Add the counts of a sample; `rows` is the number of rows that it stands for, after the last one."""
+        sample = Plan(self.encoding, self.rejects, self.report)
+        sample.add(blocks)
+        factor = rows() / max(1, sample.tally.rows)
+        sample.tally.scale(factor)
+        sample.tally.rows = rows()
+        self.tally.join(sample.tally)
+        self.batches += round(sample.batches * factor)
+        self.line_bytes += round(sample.line_bytes * factor)
+        self.sample += sample.sample
 
     def measured(self, path: str) -> dict[str, int | None]:
         """Estimates for all rows: the bytes of the output, the seconds and the memory."""
         encoding, encoder = self.encoding, self.encoding.encoder
-        for _ in self.encoded(self.sample[:1]):
+        encode = partial(encode_groups, encoder=encoder, budget=encoding.budget, old=encoding.old)
+        for _ in encode(iter(self.sample[:1])):
             pass  # the first batch is slower
         start, done, text_bytes, vectors = monotonic(), Tally(), 0, 0
-        for group in self.encoded(self.sample):
+        for group in encode(iter(self.sample)):
             done.add(group)
             for vector in chain.from_iterable(group.vectors[0]) if not is_store(path) else ():
                 vectors += 1
@@ -86,27 +91,20 @@ class Plan:
             if monotonic() - start > SECONDS:
                 break
         seconds = (monotonic() - start) * self.tally.encoded / max(1, done.encoded)
-        each: float | None = text_bytes / max(1, vectors) + len(
-            f'"embedding":,"_emb":"{encoder.specs[0].emb}",'
-        )
+        total: int | None = None
         if is_store(path) or path.endswith("/") or len(encoder.specs) > 1:
             storage = Storage(encoding.form.store or "float32", encoder.width)
-            each = 8 + storage.columns * int(storage.dtype[-1])
-        elif is_parquet(path) or Path(path).suffix.lower() in COMPRESSED:
-            each = None
-        total = (
-            None if each is None else round(self.line_bytes + each * self.tally.texts) * len(encoder.specs)
-        )
+            each: float = 8 + storage.columns * int(storage.dtype[-1])
+        else:
+            names = f'"embedding":,"_emb":"{encoder.specs[0].emb}",'
+            each = text_bytes / max(1, vectors) + len(names)
+        if is_store(path) or not (is_parquet(path) or Path(path).suffix.lower() in COMPRESSED):
+            total = round(self.line_bytes + each * self.tally.texts) * len(encoder.specs)
         rows = min(self.tally.rows, LAST_GROUP) * (encoder.groups_at_once + AHEAD + 1)  # at a time
         memory = getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-        memory += rows * (
-            4 * encoder.width * len(encoder.specs) + 2 * self.line_bytes // max(1, self.tally.rows)
-        )
+        of_row = 4 * encoder.width * len(encoder.specs) + 2 * self.line_bytes // max(1, self.tally.rows)
         estimates = {"bytes_estimate": total, "seconds_estimate": max(1, round(seconds))}
-        return {**estimates, "memory_estimate": memory}
-
-    def encoded(self, groups: Iterable[RowGroup]) -> Iterator[Any]:
-        return encode_groups(iter(groups), self.encoding.encoder, self.encoding.budget, self.encoding.old)
+        return {**estimates, "memory_estimate": memory + rows * of_row}
 
     def record(self) -> dict[str, Any]:
         counts = {"rows": self.tally.rows, "texts": self.tally.texts, "tokens": self.tally.tokens}
@@ -117,20 +115,16 @@ class Plan:
 
 
 def plan_of(
-    blocks: Iterable[RowBlock],
-    prepared: Callable[[Iterable[RowBlock]], Iterator[RowGroup]],
-    encoding: Encoding,
-    path: str,
-    report: Report,
+    blocks: Iterable[RowBlock], encoding: Encoding, rejects: Rejects, path: str, report: Report
 ) -> dict[str, Any]:
     """The counts and estimates: the first rows are tokenized, and one of EVERY others counts for them."""
-    plan, others = Plan(encoding, prepared), Plan(encoding, prepared)
-    rest, left, passed = iter(blocks), EXACT, 0
+    plan, rest = Plan(encoding, rejects, report), iter(blocks)
     every = 1 if encoding.tokenizer.whole else EVERY
-    held = empty_block()  # the rows of the last block that are not among the first
+    held, passed = empty_block(), 0  # the rows of the last block that are not among the first; other rows
 
     def first() -> Iterator[RowBlock]:
-        nonlocal held, left
+        nonlocal held
+        left = EXACT
         while left and (block := next(rest, None)) is not None:
             held = block.take(slice(left, None))
             yield block.take(slice(0, left))
@@ -144,12 +138,10 @@ def plan_of(
             if places:
                 yield block.take(places)
 
-    plan.add(first(), report)
+    plan.add(first())
     exact = plan.tally.rows
-    others.add(chosen(), report)
-    plan.add_sample(others, passed)
-    record = plan.record()
-    whole = passed == 0 or every == 1
+    plan.add_sample(chosen(), lambda: passed)
+    record, whole = plan.record(), passed == 0 or every == 1
     if not whole:
         record["sampled_rows"] = exact + -(-passed // every)
     if encoding.old is not None:

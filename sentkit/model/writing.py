@@ -1,7 +1,7 @@
 """Writes rows with their vectors: to outputs, or to the blocks of a vector folder, which it resumes."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from io import BytesIO
@@ -65,6 +65,9 @@ class Encoding:
 
     def texts(self) -> TextParser:
         return TextParser(self.fields, one_text="a chunk" if self.chunks else None, prompts=self.sides)
+
+    def groups(self, blocks: Iterable[RowBlock], rejects: Rejects) -> Iterator[RowGroup]:
+        return tokenized_groups(blocks, self.tokenizer, rejects, refuse_truncation=self.refuse_truncation)
 
     def specs(self, texts: TextParser) -> list[dict[str, Any]]:
         """The specs of the vector files; the first row has set the names of the texts."""
@@ -173,34 +176,67 @@ class NewBlock:
     rejected: BytesIO
 
 
-@dataclass(slots=True)
 class BlockWriter:
     """Writes the blocks of one shard. The bytes of a block depend only on its input and the settings."""
 
-    folder: VectorFolder
-    encoding: Encoding
-    inputs: Inputs
-    wanted: Callable[[int], bool]  # whether this shard has the block with this index
-    existing: set[str]  # names of the complete blocks
-    keep: bool  # keep existing blocks; otherwise they are an error
-    alone: bool  # the folder is new, and no other process writes to it
-    leftovers: list[Path]  # incomplete blocks of killed processes
-    outbox: Outbox | None  # of a folder at a URL
-    texts: TextParser = field(init=False)  # of all blocks, which have rows of one kind
-    names: tuple[str, ...] = field(default=(), init=False)  # the vectors of all blocks
-    first: VectorFile | None = field(default=None, init=False)  # an existing block, to compare others with
-    written: int = field(default=0, init=False)  # number of new blocks
-    copied: int = field(default=0, init=False)  # number of blocks of old folders that were copied
-    kept: int = field(default=0, init=False)  # number of existing blocks
-    tally: Tally = field(default_factory=Tally, init=False)
-    bad: bool = field(default=False, init=False)  # the first row is bad, perhaps in a block of another shard
-    old: dict[tuple[Any, ...], list[tuple[Source, int]]] = field(default_factory=dict, init=False)  # by place
+    def __init__(
+        self,
+        path: str,
+        encoding: Encoding,
+        inputs: Inputs,
+        wanted: Callable[[int], bool],
+        *,
+        block_bytes: int | None,
+        batch_tokens: int | None,
+        update: bool,
+        resume: bool,
+        shared: bool,
+        outbox: Outbox | None = None,
+    ) -> None:
+        """Open or create a vector folder for the blocks whose index is `wanted`.
 
-    def __post_init__(self) -> None:
-        if self.encoding.old is not None and not self.encoding.windows:  # windows are counted by row
-            self.find_old_blocks(self.encoding.old)
-        self.texts = self.encoding.texts()
-        self.inputs = replace(self.inputs, meter=Meter(()))  # a shard can have no rows
+        Without `block_bytes` and `batch_tokens`, an existing folder determines them. With `update`, the
+        folder is one beside `path` if the inputs have changed. Otherwise it may exist only with `resume`,
+        which keeps its blocks, or if other processes write to it, too (`shared`).
+        """
+        settings = {
+            "block_bytes": block_bytes,
+            "batch_tokens": batch_tokens,
+            "inputs": [describe_input(inputs, each) for each in inputs.paths],
+            "store": encoding.form.store,
+            "encoder": encoding.encoder.specs[0].full,
+            "fields": dict(encoding.fields),
+            "on_truncate": "error" if encoding.refuse_truncation else "mark" if encoding.marks else "warn",
+            **encoding.windows,
+            "on_error": "skip" if inputs.rejects.skip else "fail",
+            "max_line": inputs.longest,
+            "quoting": inputs.quoting or "by format",
+            "replace": encoding.form.replace,
+        }
+        defaults = {"block_bytes": BLOCK_BYTES, "batch_tokens": encoding.encoder.budget, "store": "float32"}
+        place = path
+        if update:
+            defaults = VectorFolder(path).settings
+            place = place_of_update(path, settings)
+        self.folder, created = open_folder(place, settings, defaults)
+        self.keep = resume or (update and place == path)  # existing blocks; otherwise they are an error
+        if not (created or self.keep or shared):
+            raise CannotCreateError(f"{place}/: already exists", advice="--resume continues it")
+        self.alone = created and not resume and not shared  # no other process writes to the folder
+        form = replace(encoding.form, store=self.folder.store)
+        self.encoding = replace(encoding, budget=self.folder.settings["batch_tokens"], form=form)
+        self.inputs, self.wanted = replace(inputs, meter=Meter(())), wanted  # a shard can have no rows
+        self.outbox = outbox  # of a folder at a URL
+        self.existing, leftovers = self.folder.existing()  # names of the complete blocks
+        self.leftovers = [each for each in leftovers if not remove_if_abandoned(each)]
+        self.texts, self.tally = encoding.texts(), Tally()  # of all blocks, which have rows of one kind
+        self.bad = False  # the first row is bad, perhaps in a block of another shard
+        self.names: tuple[str, ...] = ()  # the vectors of all blocks
+        self.first: VectorFile | None = None  # an existing block, to compare others with
+        self.written = self.copied = self.kept = 0  # blocks: new ones, of old folders, and existing ones
+        self.old: dict[tuple[Any, ...], list[tuple[Source, int]]] = {}  # blocks of old folders, by place
+        if encoding.old is not None and not encoding.windows:  # windows are counted by row
+            self.find_old_blocks(encoding.old)
 
     def warnings(self) -> Iterator[str]:
         for number, each in enumerate(self.inputs.paths):
@@ -261,7 +297,6 @@ class BlockWriter:
 
     def groups(self, check_stop: Callable[[], None]) -> Iterator[tuple[NewBlock, RowGroup | None]]:
         """The same without vectors. Existing blocks are checked, and old ones are copied."""
-        encoding = self.encoding
         for block, part in self.parts():
             check_stop()
             if block.name in self.existing and not self.keep:
@@ -280,10 +315,7 @@ class BlockWriter:
                 rejects = Rejects(self.inputs.rejects.skip, rejected)
                 new, inputs = NewBlock(block, part, rejects, rejected), replace(self.inputs, rejects=rejects)
                 rows = chain.from_iterable(inputs.parsed(each, self.texts) for each in part.blocks(inputs))
-                for group in tokenized_groups(
-                    rows, encoding.tokenizer, rejects, refuse_truncation=encoding.refuse_truncation
-                ):
-                    yield new, group
+                yield from ((new, group) for group in self.encoding.groups(rows, rejects))
                 yield new, None
 
     def parts(self) -> Iterator[tuple[Block, Part]]:
@@ -428,54 +460,3 @@ def same_for_all(folder: VectorFolder) -> dict[str, Any]:
 
 def kind_of_input(folder: VectorFolder, number: int) -> tuple[Any, ...]:
     return tuple(folder.inputs[number][name] for name in ("name", "grid", "format"))
-
-
-def open_encoding_folder(
-    path: str,
-    encoding: Encoding,
-    inputs: Inputs,
-    wanted: Callable[[int], bool],
-    *,
-    block_bytes: int | None,
-    batch_tokens: int | None,
-    update: bool,
-    resume: bool,
-    shared: bool,
-    outbox: Outbox | None = None,
-) -> BlockWriter:
-    """Open or create a vector folder for the wanted blocks.
-
-    Without `block_bytes` and `batch_tokens`, an existing folder determines them. With `update`, the folder is
-    one beside `path` if the inputs have changed. Otherwise it may exist only with `resume`, which keeps its
-    blocks, or if other processes write to it, too (`shared`).
-    """
-    settings = {
-        "block_bytes": block_bytes,
-        "batch_tokens": batch_tokens,
-        "inputs": [describe_input(inputs, each) for each in inputs.paths],
-        "store": encoding.form.store,
-        "encoder": encoding.encoder.specs[0].full,
-        "fields": dict(encoding.fields),
-        "on_truncate": "error" if encoding.refuse_truncation else "mark" if encoding.marks else "warn",
-        **encoding.windows,
-        "on_error": "skip" if inputs.rejects.skip else "fail",
-        "max_line": inputs.longest,
-        "quoting": inputs.quoting or "by format",
-        "replace": encoding.form.replace,
-    }
-    defaults = {"block_bytes": BLOCK_BYTES, "batch_tokens": encoding.encoder.budget, "store": "float32"}
-    place = path
-    if update:
-        defaults = VectorFolder(path).settings
-        place = place_of_update(path, settings)
-    folder, created = open_folder(place, settings, defaults)
-    current = update and place == path
-    if not (created or resume or shared or current):
-        raise CannotCreateError(f"{place}/: already exists", advice="--resume continues it")
-    form = replace(encoding.form, store=folder.store)
-    encoding = replace(encoding, budget=folder.settings["batch_tokens"], form=form)
-    existing, leftovers = folder.existing()
-    leftovers = [each for each in leftovers if not remove_if_abandoned(each)]
-    alone = created and not resume and not shared
-    keep = resume or current
-    return BlockWriter(folder, encoding, inputs, wanted, existing, keep, alone, leftovers, outbox)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from texts import read_texts
 from timing import print_table
@@ -42,7 +43,9 @@ def cpu(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def tokenize(tokenizer: Callable[[list[str]], object], texts: list[str]) -> None:
+def tokenize(tokenizer: Any, texts: list[str]) -> None:
+    if tokenizer.words is not None:
+        tokenizer.words.forget()  # as in a new command
     for start in range(0, len(texts), LAST_GROUP):
         tokenizer(texts[start : start + LAST_GROUP])
 

@@ -6,7 +6,7 @@ error. Vectors become lists of float32 of a fixed size; a field that a row does 
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from decimal import Context, Decimal
 from itertools import chain
@@ -31,19 +31,6 @@ class Misfit(Exception):
     """Values that a column cannot hold."""
 
 
-def is_long(value: object) -> bool:
-    return isinstance(value, int) and not -(2**63) <= value < 2**64
-
-
-def is_lost(value: object) -> bool:
-    """Whether a number is neither the shortest form of the nearest float64 nor this float64 rounded."""
-    if not isinstance(value, Decimal):
-        return False
-    nearest = float(value)
-    rounded = Context(len(value.as_tuple().digits)).plus(Decimal(nearest))
-    return value not in (Decimal(repr(nearest)), rounded)
-
-
 def levels(values: object) -> int:
     """The number of levels that a JSON value adds to a schema."""
     deepest, stack = 0, [(values, 0)]
@@ -66,24 +53,21 @@ def unique(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def contains(value: object, test: Callable[[object], bool]) -> bool:
-    """Whether a JSON value, or a value in its lists and objects, passes the test."""
-    values = [value]
-    while values:
-        value = values.pop()
-        if isinstance(value, dict):
-            values.extend(value.values())
-        elif isinstance(value, list):
-            values.extend(value)
-        elif test(value):
-            return True
-    return False
-
-
-PROBLEMS = {
-    is_long: "a whole number of more than 64 bits",
-    is_lost: "a number with more digits than float64 has",
-}
+def lost(value: object) -> str | None:
+    """The first number in an exact JSON value that a column cannot hold, in words; None if there is none."""
+    if isinstance(value, dict | list):
+        inside = value.values() if isinstance(value, dict) else value
+        return next(filter(None, map(lost, inside)), None)
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return "a whole number of more than 64 bits"
+    if isinstance(
+        value, Decimal
+    ):  # the shortest form of the nearest float64, or this float64 rounded, is kept
+        nearest = float(value)
+        rounded = Context(len(value.as_tuple().digits)).plus(Decimal(nearest))
+        if value not in (Decimal(repr(nearest)), rounded):
+            return "a number with more digits than float64 has"
+    return None
 
 
 class ParquetOutput:
@@ -148,9 +132,8 @@ class ParquetOutput:
         except DuplicateName as error:
             raise self._error(self.count, f'duplicate field "{error}"') from error
         for name, value in exact.items():
-            for test, problem in PROBLEMS.items():
-                if name not in VECTORS and contains(value, test):
-                    raise self._error(self.count, f'"{name}" is or contains {problem}')
+            if name not in VECTORS and (problem := lost(value)):
+                raise self._error(self.count, f'"{name}" is or contains {problem}')
 
     def _write_group(self) -> None:
         from pyarrow import parquet, schema, table

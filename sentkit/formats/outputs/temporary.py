@@ -49,7 +49,7 @@ _names: dict[Path, int] = {}  # the temporary files and folders that can exist, 
 
 def remove_all() -> None:
     """Remove the temporary files and folders of this process. The next signal must be harmless."""
-    for path in [path for path, process in _names.items() if process == os.getpid()]:
+    for path in [path for path, process in [*_names.items()] if process == os.getpid()]:
         remove(path)
 
 

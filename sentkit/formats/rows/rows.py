@@ -10,7 +10,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
@@ -56,10 +56,8 @@ class Meter:
     def __init__(self, paths: Sequence[str]) -> None:
         sizes = list(map(size_of, paths))
         # In bytes; None without paths, or if one path is not a regular file.
-        self.paths, self.total = (
-            paths,
-            None if None in sizes or not sizes else sum(size or 0 for size in sizes),
-        )
+        self.total = None if None in sizes or not sizes else sum(size or 0 for size in sizes)
+        self.paths = paths
         self.rows = 0  # valid rows read so far
         self.bad = 0  # rows that the reader rejected
         self.watch: Callable[[int], None] | None = None  # called for each row
@@ -191,6 +189,7 @@ class Inputs:
     by_paragraph: bool = False  # of Markdown
     # The rows of a vector file and their number; None for other files. `rows` cannot import `vectors`.
     vector_file: Callable[[str], tuple[Iterator[RowBlock], int] | None] = lambda path: None
+    opened: list[Iterator[RowBlock]] = field(default_factory=list)  # the blocks of the first file, until read
 
     def __post_init__(self) -> None:
         if self.meter is None:
@@ -199,10 +198,6 @@ class Inputs:
     def other(self, *paths: str) -> "Inputs":
         """The same options for other files, in which every bad row is an error."""
         return replace(self, paths=paths, rejects=Rejects(warn=self.rejects.warn), meter=Meter(paths))
-
-    def other_paths(self, *paths: str) -> "Inputs":
-        """The same options and rejects for other files."""
-        return replace(self, paths=paths, meter=Meter(()))
 
     def place_of(self, row: Row) -> dict[str, Any]:
         """Where a row comes from, as fields of a record: its number, and its file if there are several."""
@@ -237,14 +232,11 @@ class Inputs:
         if of_block is not None:
             of_block(block)
         else:
-            for place in range(len(block)):
-                texts: Texts = ()
-                try:
-                    if place not in block.bad:
-                        _, texts = parse(block.row(place))
-                except DataError as error:
-                    block.bad[place] = error
-                block.texts.append(texts)
+            block.parse(parse)
+            block.texts = [() if found is None else found[1] for (found,) in block.texts]
+        yield from self.good_rows(block)
+
+    def good_rows(self, block: RowBlock) -> Iterator[RowBlock]:
         self.meter.bad += len(block.bad)
         for good in self.rejects.good_rows(block):
             self.meter.took(len(good))
@@ -258,22 +250,16 @@ class Inputs:
         """Yield `parse(row)` for each row. An invalid row goes to the rejects."""
         with self.raw_blocks(path) as blocks:
             for block in blocks:
-                for place, row in enumerate(block):
-                    try:
-                        if place in block.bad:
-                            raise block.bad[place]
-                        value = parse(row)
-                    except DataError as error:
-                        self.refuse(row.input_line, error)
-                    else:
-                        self.meter.took(1)
-                        yield value
+                block.parse(parse)
+                for good in self.good_rows(block):
+                    yield from (value for (value,) in good.texts)
 
     @contextmanager
     def raw_blocks(self, path: str) -> Iterator[Iterator[RowBlock]]:
         """The rows of a file before parsing."""
-        stored = self.vector_file(path)
-        if stored is not None:
+        if self.opened:
+            yield self.opened.pop()
+        elif (stored := self.vector_file(path)) is not None:
             yield self.meter.counted(path, *stored)
         elif self.format_of(path) == "parquet" or (not self.format and starts_as_parquet(path)):
             with parquet.open_parquet(path) as records:
@@ -281,10 +267,6 @@ class Inputs:
         else:
             with open_input(path, self.meter.file) as file:
                 yield self._split(path, lines.line_blocks(file, self.longest))
-
-    def refuse(self, raw: bytes, error: DataError) -> None:
-        self.rejects.add(raw, error)
-        self.meter.bad += 1
 
     def _split(self, path: str, blocks: Iterator[lines.LineBlock]) -> Iterator[RowBlock]:
         format = self.format_of(path)
@@ -303,31 +285,13 @@ class Inputs:
         return tables.table_blocks(path, blocks, format, *options, longest=self.longest, warn=warn, note=note)
 
 
-@dataclass(frozen=True)
-class BegunInputs(Inputs):
-    """Inputs whose first file is already open."""
-
-    opened: list[Iterator[RowBlock]] = field(default_factory=list)  # its blocks, until they are read
-
-    @contextmanager
-    def raw_blocks(self, path: str) -> Iterator[Iterator[RowBlock]]:
-        if self.opened:
-            yield self.opened.pop()
-        else:
-            with super().raw_blocks(path) as blocks:
-                yield blocks
-
-
 @contextmanager
 def with_first_row(inputs: Inputs) -> Iterator[tuple[Inputs, Row | None]]:
     """Yield the same rows again, and the first good one of the first block; None if there is none."""
     with inputs.raw_blocks(inputs.paths[0]) as blocks:
-        first = next(blocks, None)
-        good = () if first is None else (place for place in range(len(first)) if place not in first.bad)
-        row = next((first.row(place) for place in good), None) if first is not None else None
-        begun = blocks if first is None else chain([first], blocks)
-        own = {each.name: getattr(inputs, each.name) for each in fields(inputs)}
-        yield BegunInputs(**own, opened=[begun]), row
+        first = list(islice(blocks, 1))
+        good = (block.row(place) for block in first for place in range(len(block)) if place not in block.bad)
+        yield replace(inputs, opened=[chain(first, blocks)]), next(good, None)
 
 
 def parse_fields(pairs: Sequence[str], known: Sequence[str]) -> dict[str, str]:
@@ -352,15 +316,9 @@ def parse_fields(pairs: Sequence[str], known: Sequence[str]) -> dict[str, str]:
 
 def blocks(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Lists of `size` items; the last one can be shorter."""
-    return growing(items, size, first=size)
-
-
-def growing(items: Iterable[T], most: int, first: int = FIRST_BLOCK) -> Iterator[list[T]]:
-    """Lists of 16, 64, 256, 1024 ... items, up to `most`. The small ones give early output on a slow pipe."""
-    rest, size = iter(items), min(first, most)
+    rest = iter(items)
     while block := list(islice(rest, size)):
         yield block
-        size = min(4 * size, most)
 
 
 class LinesInRange:

@@ -294,7 +294,7 @@ LARGEST = 10**15 - 1  # the name of a block has at most fifteen digits
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Permitted:
     words: str  # the permitted values
     fits: Callable[[Any], bool]
 
@@ -304,19 +304,19 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def number(least: int, most: int = LARGEST) -> Kind:
-    return Kind(
+def number(least: int, most: int = LARGEST) -> Permitted:
+    return Permitted(
         f"a whole number from {least} to {most}",
         lambda value: type(value) is int and least <= value <= most,
     )
 
 
-def choice(*values: str) -> Kind:
-    return Kind(", ".join(map(shown, values)), lambda value: isinstance(value, str) and value in values)
+def choice(*values: str) -> Permitted:
+    return Permitted(", ".join(map(shown, values)), lambda value: isinstance(value, str) and value in values)
 
 
-def or_null(kind: Kind) -> Kind:
-    return Kind(f"{kind.words}, or null", lambda value: value is None or kind.fits(value))
+def or_null(kind: Permitted) -> Permitted:
+    return Permitted(f"{kind.words}, or null", lambda value: value is None or kind.fits(value))
 
 
 def is_texts(value: object) -> bool:
@@ -331,20 +331,20 @@ def is_encoder(value: Any) -> bool:
 
 
 COUNT, SIZE = number(0), number(1, sys.maxsize)
-FLAG = Kind("true or false", lambda value: isinstance(value, bool))
-TEXT = Kind("a string", lambda value: isinstance(value, str))
-PATH = Kind("a path", lambda value: isinstance(value, str) and value > "" and "\0" not in value)
-SHA_256 = Kind("a SHA-256", lambda value: isinstance(value, str) and DIGEST.fullmatch(value) is not None)
+FLAG = Permitted("true or false", lambda value: isinstance(value, bool))
+TEXT = Permitted("a string", lambda value: isinstance(value, str))
+PATH = Permitted("a path", lambda value: isinstance(value, str) and value > "" and "\0" not in value)
+SHA_256 = Permitted("a SHA-256", lambda value: isinstance(value, str) and DIGEST.fullmatch(value) is not None)
 
 RUN = {
     "format": TEXT,
     "version": COUNT,
     "block_bytes": SIZE,
     "batch_tokens": SIZE,
-    "inputs": Kind("a list of inputs", lambda value: isinstance(value, list) and value != []),
+    "inputs": Permitted("a list of inputs", lambda value: isinstance(value, list) and value != []),
     "store": choice(*STORES),
-    "encoder": Kind("the record of an encoder", is_encoder),
-    "fields": Kind("an object of strings", is_texts),
+    "encoder": Permitted("the record of an encoder", is_encoder),
+    "fields": Permitted("an object of strings", is_texts),
     "on_truncate": choice("warn", "mark", "error", "window", "late"),
     "on_error": choice("fail", "skip"),
     "max_line": SIZE,
@@ -371,7 +371,7 @@ EMPTY_RECORD = dict.fromkeys(BLOCK, 10**18) | {"last": False, "source": "0" * 64
 
 
 def check_fields(
-    values: Any, kinds: Mapping[str, Kind], source: str, what: str = "", optional: Sequence[str] = ()
+    values: Any, kinds: Mapping[str, Permitted], source: str, what: str = "", optional: Sequence[str] = ()
 ) -> None:
     """Raise a DataError unless `values` is an object with these fields and no others."""
     if not isinstance(values, dict):

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from struct import unpack
 from tempfile import gettempdir
@@ -55,25 +54,32 @@ class VectorFile:
         self.path = path
         self.header: Header = read_header(path)
         self.spec = self._spec()
-        kind = self._kind()
+        self.emb: str | None = self.spec.get("_emb")
+        kind = self.spec.pop("store", "float32")  # a file of an older version or another program has no entry
+        if kind not in STORES:
+            shown = orjson.dumps(kind).decode()
+            raise self._other(f'"store" is {shown:.40}, expected {", ".join(STORES)}')
         shape = self._shape("embeddings", DTYPES[kind])
         if len(shape) not in (2, 3) or self._shape("row_offsets", "I64") != (shape[0] + 1,):
-            raise DataError("not a vector file: embeddings and row_offsets do not agree", source=path)
+            raise self._other("embeddings and row_offsets do not agree")
         self._shape("rows", "U8")
         self.storage = self._storage(kind, shape[-1])
         self.count, self.width = shape[0], self.storage.width
         if self.count and not self.width:
-            raise DataError("not a vector file: its vectors are empty", source=path)
+            raise self._other("its vectors are empty")
         names = self.spec.get("vectors", ["embedding"])
         if names not in [list(kind.vectors) for kind in KINDS] or len(names) != math.prod(shape[1:-1]):
-            raise DataError("not a vector file: its vector names do not match their shape", source=path)
+            raise self._other("its vector names do not match their shape")
         self.names: tuple[str, ...] = tuple(names)
-        self.fields = self._fields()
+        self.fields: dict[str, str] = self.spec.get("fields", {})
+        if not isinstance(self.fields, dict) or not all(
+            ours in RECORDED_FIELDS and isinstance(theirs, str) and theirs
+            for ours, theirs in self.fields.items()
+        ):
+            raise self._other("its field mapping is invalid")
 
-    @property
-    def emb(self) -> str | None:
-        emb: str | None = self.spec.get("_emb")
-        return emb
+    def _other(self, problem: str) -> DataError:
+        return DataError(f"not a vector file: {problem}", source=self.path)
 
     @property
     def has_digest(self) -> bool:
@@ -101,35 +107,20 @@ class VectorFile:
             problem = f"its vectors are {self.storage.kind}, those of {first.path} are {first.storage.kind}"
             raise DataError(problem, source=self.path)
 
-    def _kind(self) -> str:
-        kind = self.spec.pop("store", "float32")  # a file of an older version or another program has no entry
-        if kind not in STORES:
-            problem = f'"store" is {orjson.dumps(kind).decode():.40}, expected {", ".join(STORES)}'
-            raise DataError(f"not a vector file: {problem}", source=self.path)
-        return kind
-
     def _storage(self, kind: str, columns: int) -> Storage:
         if kind == "binary":
             width = self.spec.pop("width", None)
             if type(width) is int and width >= 0 and -(-width // 8) == columns:
                 return Storage(kind, width)
-            raise DataError('not a vector file: its "width" and embeddings do not agree', source=self.path)
+            raise self._other('its "width" and embeddings do not agree')
         if kind != "int8":
             return Storage(kind, columns)
         if self._shape("scales", "F32") != (columns,):
-            raise DataError("not a vector file: scales and embeddings do not agree", source=self.path)
+            raise self._other("scales and embeddings do not agree")
         scales = read_array(self.path, "scales")
         if not (np.isfinite(scales) & (scales > 0)).all():
             raise DataError("damaged: a scale is not a positive number", source=self.path)
         return Storage(kind, columns, scales)
-
-    def _fields(self) -> dict[str, str]:
-        fields = self.spec.get("fields", {})
-        if not isinstance(fields, dict) or not all(
-            ours in RECORDED_FIELDS and isinstance(theirs, str) and theirs for ours, theirs in fields.items()
-        ):
-            raise DataError("not a vector file: its field mapping is invalid", source=self.path)
-        return fields
 
     def _spec(self) -> dict[str, Any]:
         try:
@@ -137,7 +128,7 @@ class VectorFile:
         except orjson.JSONDecodeError:
             spec = None
         if not isinstance(spec, dict):
-            raise DataError("not a vector file: its spec is not JSON", source=self.path)
+            raise self._other("its spec is not JSON")
         if problem := emb_problem(spec.get("_emb")):
             raise DataError(problem, source=self.path)
         return spec
@@ -146,9 +137,7 @@ class VectorFile:
         entry = self.header.entries.get(name)
         if entry is None or entry.dtype != dtype:
             held = ", ".join(list(self.header.entries)[:4]) or "nothing"
-            raise DataError(
-                f'not a vector file: no {dtype} tensor "{name}" (it has {held})', source=self.path
-            )
+            raise self._other(f'no {dtype} tensor "{name}" (it has {held})')
         return entry.shape
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
@@ -215,24 +204,17 @@ class VectorFile:
         return RowBlock(stripped, values, [self.path] * len(lines), numbers, stripped)
 
     def row_reader(self) -> Callable[[int], Row]:
-        """A function that returns the row at a place, counted from 0, without its vectors.
-
-        A local file is memory-mapped.
-        """
-        content: Any = None
-        if is_url(self.path):
-            content = Parts(open_file(self.path))
-        else:
-            with open_file(self.path) as file:
-                content = mmap(file.fileno(), 0, access=ACCESS_READ)
+        """A function that returns the row at a place, counted from 0, without its vectors."""
         offsets, rows = self.header.entries["row_offsets"].start, self.header.entries["rows"]
+        file = open_file(self.path)
 
         def row(place: int) -> Row:
-            at = offsets + 8 * place
-            start, end = unpack("<2q", content[at : at + 16])
+            file.seek(offsets + 8 * place)
+            start, end = unpack("<2q", file.read(16))
             if not 0 <= start <= end <= rows.size:
                 raise DataError("row_offsets and rows do not agree", source=self.path, line=place + 1)
-            return self._row(content[rows.start + start : rows.start + end], place + 1)
+            file.seek(rows.start + start)
+            return self._row(file.read(end - start), place + 1)
 
         return row
 
@@ -257,17 +239,6 @@ def numbers_in(file: BinaryIO, dtype: str, count: int) -> NDArray[Any]:
     numbers = np.empty(count, dtype)
     size: int = file.readinto(numbers)  # type: ignore[attr-defined]
     return numbers[: size // numbers.itemsize]
-
-
-class Parts:
-    """A file as slices of its bytes, as if it were memory-mapped."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-
-    def __getitem__(self, part: slice) -> bytes:
-        self.file.seek(part.start)
-        return self.file.read(part.stop - part.start)
 
 
 ROWS_PER_PASS = 4096  # vectors of the second pass of int8

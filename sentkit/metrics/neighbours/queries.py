@@ -20,7 +20,7 @@ from sentkit.formats.rows.block import Row, RowBlock, items_of
 from sentkit.formats.rows.kinds import wrong_field
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
 from sentkit.formats.vectors.fingerprint import space_of
-from sentkit.formats.vectors.folders import TEXT, Kind, check_fields, number, or_null, shown
+from sentkit.formats.vectors.folders import TEXT, Permitted, check_fields, number, or_null, shown
 from sentkit.formats.vectors.sinks import refuse_existing_fields
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
@@ -198,8 +198,8 @@ RECORD = {
     "corpus": TEXT,
     "metric": TEXT,
     "top": or_null(number(1, sys.maxsize)),
-    "threshold": or_null(Kind("a number", lambda value: type(value) in (int, float))),
-    "similarities": Kind(
+    "threshold": or_null(Permitted("a number", lambda value: type(value) in (int, float))),
+    "similarities": Permitted(
         "a list of numbers",
         lambda value: isinstance(value, list) and all(type(each) in (int, float) for each in value),
     ),

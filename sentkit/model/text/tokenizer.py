@@ -78,10 +78,13 @@ class Tokenizer(Prompted):
         with library_errors(self.source):
             special = _special(self.backend)
         self.before, self.after = (special.index(0), special[::-1].index(0)) if 0 in special else (0, 0)
-        own = self.backend.encode("").ids  # special tokens
-        self.first, self.last = own[: self.before], own[self.before :]
-        alone = reads_words_alone(self._rules) and len(own) == self.before + self.after
-        self.words = WordIds(self._plain_ids, self._rules) if alone else None
+        self.words: WordIds | None = None
+        if reads_words_alone(self._rules):
+            with library_errors(self.source):
+                own = self.backend.encode("").ids  # special tokens
+            self.first, self.last = own[: self.before], own[self.before :]
+            if len(own) == self.before + self.after:
+                self.words = WordIds(self._plain_ids, self._rules)
         self.truncates_start = truncates_start(checkpoint, self._rules)
         self.counts_all = False  # whether `count` is exact for truncated texts too, which takes time
         self.head = CHARACTERS * max_length if splits_at_spaces(self._rules) else None

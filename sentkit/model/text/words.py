@@ -24,7 +24,8 @@ class WordIds:
     def __init__(self, encode: Callable[[list[str]], list[list[int]]], rules: Mapping[str, Any]) -> None:
         """`encode` returns the ids of each text, without special tokens."""
         self.encode, self.lock = encode, Lock()
-        self.whole = re.compile("|".join(re.escape(each) for each in added_tokens(rules)) or r"\Z.")
+        added = [re.escape(token["content"]) for token in rules.get("added_tokens") or ()]
+        self.whole = re.compile("|".join(added) or r"\Z.")
         self.forget()
 
     def forget(self) -> None:
@@ -68,12 +69,12 @@ class WordIds:
         return self.ids[places_of_parts(starts, lengths)], totals[ends] - totals[ends - counts]
 
 
-def added_tokens(rules: Mapping[str, Any]) -> list[str]:
-    return [token["content"] for token in rules.get("added_tokens") or ()]
-
-
 def reads_words_alone(rules: Mapping[str, Any]) -> bool:
-    """Whether the ids of a text are surely those of its words between spaces, one after the other."""
+    """Whether the ids of a text are surely those of its words between spaces, one after the other.
+
+    Added tokens must be found as they are written, and not in the normalized text.
+    """
     kinds = [(rules.get(name) or {}).get("type") for name in ("normalizer", "pre_tokenizer", "model")]
     bert = kinds[0] in (None, "BertNormalizer") and kinds[1:] == ["BertPreTokenizer", "WordPiece"]
-    return bert and not any(" " in token for token in added_tokens(rules))
+    added = rules.get("added_tokens") or ()
+    return bert and not any(" " in token["content"] or token.get("normalized", True) for token in added)

@@ -1,10 +1,12 @@
 """`encode -o DIR/`: the joined bytes depend only on the input and the model."""
 
 import gzip
+import itertools
 import json
 import random
 import sys
 import tempfile
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from sentkit.commands import check
 from sentkit.formats.rows.lines import line_blocks
 from sentkit.formats.rows.rows import LinesInRange
 from sentkit.formats.vectors.folders import VectorFolder
+from sentkit.model import writing
+from sentkit.model.static.tokenizers import WordLookup
 
 TEXTS = st.sampled_from(["the cat", "dog", "", "the dog runs . the cat", "é " * 30])
 NEWLINES = st.sampled_from(["\n", "\r\n"])
@@ -238,6 +242,28 @@ def test_a_full_disk_leaves_complete_blocks(shell, corpus, words, encode, folder
     assert shell(f"{command} --resume").code == 0
     assert encode("in.jsonl", "-o", "b/").code == 0
     assert joined("a") == joined("b")
+
+
+def test_the_next_block_is_tokenized_before_the_vectors_of_a_block_are_known(sentkit, words, monkeypatch):
+    """So a GPU does not wait between two blocks."""
+    calls, second = itertools.count(), threading.Event()
+    tokenize, encode = WordLookup.__call__, writing.encode_group
+
+    def counted(self, texts):
+        if next(calls) == 1:
+            second.set()
+        return tokenize(self, texts)
+
+    def waiting(group, *others):
+        assert second.wait(60)
+        return encode(group, *others)
+
+    monkeypatch.setattr(WordLookup, "__call__", counted)
+    monkeypatch.setattr(writing, "encode_group", waiting)
+    Path("two.txt").write_text("the cat\nthe dog\n")
+
+    assert sentkit("encode", "two.txt", "-m", words, "-q", "-o", "two/", "--block-bytes", 8).err == ""
+    assert [row["text"] for row in sentkit("cat", "two/").rows] == ["the cat", "the dog"]
 
 
 def test_random_kills_at_failpoints_do_not_change_the_joined_bytes(program, corpus, folder, joined):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sentkit.errors import DataError
 from sentkit.formats.files import open_input
 from sentkit.formats.rows.kinds import TextParser
-from sentkit.formats.rows.rows import Inputs, Rejects, Row, blocks, growing
+from sentkit.formats.rows.rows import Inputs, Rejects, Row, blocks
 
 Write = Callable[[str, bytes], str]
 RowsOf = Callable[..., list[Row]]
@@ -185,20 +185,9 @@ def test_blocks_have_a_fixed_size(count: int, sizes: list[int]) -> None:
     assert [item for block in found for item in block] == list(range(count))
 
 
-@pytest.mark.parametrize(
-    ("most", "sizes"),
-    [(1024, [16, 64, 256, 1024, 1024, 616]), (100, [16, 64, *[100] * 29, 20]), (5, [5] * 600)],
-)
-def test_blocks_grow_to_a_maximum(most: int, sizes: list[int]) -> None:
-    found = list(growing(range(3000), most))
-
-    assert [len(window) for window in found] == sizes
-    assert [item for window in found for item in window] == list(range(3000))
-
-
 def test_no_rows_are_read_in_advance() -> None:
     stream = itertools.count()
-    next(growing(stream, 1024))
+    next(blocks(stream, 16))
 
     assert next(stream) == 16
 

@@ -78,7 +78,8 @@ def test_forgotten_words_have_the_same_ids(
         {"pre_tokenizer": {"type": "Metaspace"}},
         {"normalizer": {"type": "Sequence", "normalizers": []}},
         {"model": {"type": "BPE"}},
-        {"added_tokens": [{"content": "New York"}]},
+        {"added_tokens": [{"content": "New York", "normalized": False}]},
+        {"added_tokens": [{"content": "COVID-19", "normalized": True}]},
     ],
 )
 def test_other_tokenizers_read_whole_texts(change: dict[str, Any]) -> None:
