@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sentkit.arrays import Float64, Indices
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.block import Row
@@ -106,7 +105,7 @@ class Dev:
 
     def _values(
         self, method: Method, tokens: Sequence[Tokens], reader: Reader, poll: Callable[[], None]
-    ) -> Float64:
+    ) -> NDArray[np.float64]:
         """Return the similarity or the score of each row, (n,)."""
         with evaluating(method):
             vectors = vectors_of(tokens, method.device, reader, poll)
@@ -121,7 +120,7 @@ class Dev:
             )
         return SIMILARITIES["cosine"](left, right)
 
-    def _statistic(self, values: Float64, rows: Indices | slice) -> float:
+    def _statistic(self, values: NDArray[np.float64], rows: NDArray[np.intp] | slice) -> float:
         if self.metric == SPEARMAN:
             return 100.0 * spearman(values[rows], self.gold[rows])
         return float(values[rows].mean())

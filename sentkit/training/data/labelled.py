@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.arrays import Indices
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
@@ -76,7 +75,7 @@ class LabelledRows:
     def interval(self, method: Method, readout: str | None, poll: Callable[[], None]) -> list[float]:
         return self.intervals(method, poll)[self.metric]
 
-    def measures_of(self, logits: NDArray[np.float32], rows: Indices | slice) -> dict[str, float]:
+    def measures_of(self, logits: NDArray[np.float32], rows: NDArray[np.intp] | slice) -> dict[str, float]:
         if logits.shape[1] == 1:
             scores = number_scores(logits[rows, 0], self.gold[rows])
         else:
