@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sentkit.arrays import Float64, Indices
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.block import Row
@@ -111,7 +110,7 @@ class Dev:
 
     def _values(
         self, method: Method, tokens: Sequence[Tokens], reader: Reader, poll: Callable[[], None]
-    ) -> Float64:
+    ) -> NDArray[np.float64]:
         """Return the similarity or the score of each row, (n,)."""
         with evaluating(method):
             vectors = vectors_of(tokens, method.device, reader, poll)
@@ -126,7 +125,7 @@ class Dev:
             )
         return SIMILARITIES["cosine"](left, right)
 
-    def _statistic(self, values: Float64, rows: Indices | slice) -> float:
+    def _statistic(self, values: NDArray[np.float64], rows: NDArray[np.intp] | slice) -> float:
         if self.metric == SPEARMAN:
             return 100.0 * spearman(values[rows], self.gold[rows])
         return float(values[rows].mean())
@@ -266,7 +265,7 @@ class LabelledRows:
     def interval(self, method: Method, readout: str | None, poll: Callable[[], None]) -> list[float]:
         return self.intervals(method, poll)[self.metric]
 
-    def measures_of(self, logits: NDArray[np.float32], rows: Indices | slice) -> dict[str, float]:
+    def measures_of(self, logits: NDArray[np.float32], rows: NDArray[np.intp] | slice) -> dict[str, float]:
         if logits.shape[1] == 1:
             scores = number_scores(logits[rows, 0], self.gold[rows])
         else:
