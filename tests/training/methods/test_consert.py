@@ -241,7 +241,7 @@ def test_steps_are_those_of_a_padded_reference(
 
 MIXED = [10, 6, 1, 7, 7, 20]
 WIDTH = 24
-CUTS = ["token-cutoff", "feature-cutoff", "dropout"]
+NAMES_OF_CUTS = ["token-cutoff", "feature-cutoff", "dropout"]
 
 
 @pytest.fixture
@@ -312,7 +312,7 @@ def test_a_cut_clears_exact_counts_in_each_sentence(name, lengths, rate, width, 
         assert not torch.equal(*gone[name][:2])
 
 
-@pytest.mark.parametrize("name", CUTS)
+@pytest.mark.parametrize("name", NAMES_OF_CUTS)
 def test_a_cut_copies_the_states_and_only_kept_entries_get_gradients(name):
     view = VIEWS[name]
     states = random_states(MIXED)
