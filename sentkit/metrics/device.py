@@ -54,8 +54,7 @@ class Device:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        free = sys.maxsize if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
-        self.room = int(KEPT_SHARE * free)  # bytes, for blocks that stay
+        self.room = int(KEPT_SHARE * free_memory(device))  # bytes, for blocks that stay
 
     def corpus(self, rows: Rows, metric: str) -> "Corpus":
         return Corpus(rows, metric, self)
@@ -95,6 +94,10 @@ def exact_sums() -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(settings, name, value)
+
+
+def free_memory(device: torch.device) -> int:
+    return sys.maxsize if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
 
 
 class Blocks:
