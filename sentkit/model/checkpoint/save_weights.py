@@ -44,28 +44,23 @@ def merged(
     """
     words = words_name(architecture)
     old = next((prefix for prefix in PREFIXES if prefix + words in stored), "")
-    own = HEADS[architecture.family].encoder
-    prefix = old if old in ("", own) else own  # transformers does not know wrapper prefixes
+    head = HEADS[architecture.family]
+    prefix = old if old in ("", head.encoder) else head.encoder  # transformers knows no wrapper prefixes
     encoder = encoder_shapes(architecture) | pooler_shapes(architecture)
     tensors = {
         prefix + modern(name.removeprefix(old)) if name.startswith(old) else modern(name): tensor
         for name, tensor in stored.items()
         if tensor.is_floating_point()
     }
-    remove_tied(tensors, prefix + words, architecture)
-    tensors |= {prefix + name if name in encoder else name: tensor for name, tensor in trained.items()}
-    return {name: tensor.detach().float() for name, tensor in tensors.items()}
-
-
-def remove_tied(tensors: dict[str, Tensor], words: str, architecture: Architecture) -> None:
-    """Remove copies of the words in the head, which transformers ties again; another decoder stays."""
-    head = HEADS[architecture.family]
     weight, bias = f"{head.decoder}.weight", f"{head.decoder}.bias"
-    if weight in tensors and torch.equal(tensors[weight].float(), tensors[words].float()):
+    # Tied copies would keep old values, and transformers ties them again. Another decoder stays.
+    if weight in tensors and torch.equal(tensors[weight].float(), tensors[prefix + words].float()):
         del tensors[weight]
     if bias in tensors:
         copy = tensors.pop(bias)
         tensors.setdefault(head.bias, copy)
+    tensors |= {prefix + name if name in encoder else name: tensor for name, tensor in trained.items()}
+    return {name: tensor.detach().float() for name, tensor in tensors.items()}
 
 
 def without_language_head(
@@ -139,7 +134,14 @@ def write_fresh(
     spread = read_fraction(values, str(config), "initializer_range", 0.02)
     stated = {name: value for name, value in values.items() if name != "torch_dtype"}
     write_json(folder / "config.json", {**stated, "dtype": "float32"})
-    copy_tokenizer(tokenizer, folder)
+    place = tokenizer if tokenizer.is_dir() else tokenizer.parent
+    for name in TOKENIZER:
+        if is_there(place / name):
+            shutil.copyfile(place / name, folder / name)
+    if not tokenizer.is_dir():
+        if not is_there(tokenizer):
+            raise NoInputError(f"{tokenizer}: no such tokenizer")
+        shutil.copyfile(tokenizer, folder / "tokenizer.json")
     set_tokenizer(folder, architecture, source=str(tokenizer))
     prefix = HEADS[architecture.family].encoder
     tensors = {prefix + name: tensor for name, tensor in random_weights(architecture, spread, seed).items()}
@@ -158,17 +160,6 @@ def architecture_to_initialise(values: Mapping[str, object], source: str) -> Arc
     if values.get("sinusoidal_pos_embds"):
         raise UsageError(f"{source}: --init does not support sinusoidal positions")
     return architecture
-
-
-def copy_tokenizer(source: Path, folder: Path) -> None:
-    place = source if source.is_dir() else source.parent
-    for name in TOKENIZER:
-        if is_there(place / name):
-            shutil.copyfile(place / name, folder / name)
-    if not source.is_dir():
-        if not is_there(source):
-            raise NoInputError(f"{source}: no such tokenizer")
-        shutil.copyfile(source, folder / "tokenizer.json")
 
 
 def set_tokenizer(folder: Path, architecture: Architecture, *, source: str) -> None:

@@ -397,11 +397,12 @@ class WindowTokenizer(OuterTokenizer):
         first, last = located.own
         ranges = window_ranges(last - first, room, min(self.stride, room))
         places = places_of(ranges, located.places, len(text))
-        if self.options.late:
-            return replace(
-                self.tokenizer.tokens_of(located.ids),
-                windows=Windows(places, pooled=pooled_ranges(ranges, located)),
-            )
+        if self.options.late:  # the first and the last window include the ids around the text
+            pooled = [(first + start, first + end) for start, end in ranges]
+            pooled[0] = located.skip, pooled[0][1]
+            pooled[-1] = pooled[-1][0], count
+            windows = Windows(places, pooled=tuple(pooled))
+            return replace(self.tokenizer.tokens_of(located.ids), windows=windows)
         before, own, after = located.ids[:first], located.ids[first:last], located.ids[last:]
         parts = [self.tokenizer.tokens_of(before + own[start:end] + after) for start, end in ranges]
         counted = np.array([number != located.unknown for number in own], np.float64)
@@ -436,12 +437,3 @@ def places_of(ranges: Sequence[Range], places: Sequence[Range], length: int) -> 
     found[0] = 0, found[0][1]
     found[-1] = found[-1][0], length
     return tuple(found)
-
-
-def pooled_ranges(ranges: Sequence[Range], located: LocatedTokens) -> tuple[Range, ...]:
-    """Return windows as ranges of all ids. The first and the last include the ids around the text."""
-    first = located.own[0]
-    pooled = [(first + start, first + end) for start, end in ranges]
-    pooled[0] = located.skip, pooled[0][1]
-    pooled[-1] = pooled[-1][0], len(located.ids)
-    return tuple(pooled)
