@@ -19,8 +19,9 @@ def leaves(command, path="sentkit"):
 COMMANDS = dict(leaves(program))
 LEAVES = {path: each for path, each in COMMANDS.items() if not hasattr(each, "commands")}
 MOST = {"encode": 28, "train": 28, "score": 24, "search": 24, "cluster": 24}  # slots; others have 20
-LINES = {"sentkit": 42_829, "papers": 3_000, "tests": 50_974}  # budgets: 30,500 without papers, 3,000, 36,000
-FILES = 265
+# Budgets: sentkit 30,500 without papers, papers 3,000, tests 36,000.
+LINES = {"sentkit": 40_820, "papers": 3_000, "tests": 47_580, "pages": 1_318}
+FILES = 201
 
 
 @pytest.mark.parametrize("path", COMMANDS)
@@ -63,14 +64,17 @@ def test_a_command_has_few_slots(path):
 
 
 def test_the_code_is_small():
-    """The numbers that are above their budgets only sink."""
+    """The numbers that are above their budgets only sink. Texts count, too: tables of sessions, and helps."""
     paths = {part: sorted((ROOT / part).rglob("*.py")) for part in ("sentkit", "sentkit/papers", "tests")}
+    paths["tests"] += sorted((ROOT / "tests/commands/sessions").glob("*.txt"))
+    paths["pages"] = sorted((ROOT / "sentkit/pages").glob("*.txt"))
     counts = {part: sum(len(path.read_text().splitlines()) for path in own) for part, own in paths.items()}
     papers = counts["sentkit/papers"]
 
     assert counts["sentkit"] - papers <= LINES["sentkit"]
     assert papers <= LINES["papers"]
     assert counts["tests"] <= LINES["tests"]
+    assert counts["pages"] <= LINES["pages"]
     assert len(paths["sentkit"]) <= FILES
 
 
