@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from sentkit import cli
-from sentkit.formats.checkpoints import export
+from sentkit.model.checkpoint import export
 from sentkit.training import catalogue
 from sentkit.training.data import dev
 from sentkit.training.loop import optimizers, trainer
