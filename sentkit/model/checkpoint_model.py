@@ -217,17 +217,16 @@ class ClassifierModel:
             run.get("max_length") if isinstance(run, dict) else None
         )  # by `train`, which uses it for --test
         max_length = trained if type(trained) is int else None
+        config, source, readout = self.checkpoint.config, self.checkpoint.config_file, "cls"
+        try:
+            architecture = read_architecture(config, source)
+            types, readout, self.packed = architecture.types, architecture.pooling, True
+        except UnsupportedArchitecture:
+            types, self.packed = read_size(config, source, "type_vocab_size", default=0, least=0), False
         reading = plan_reading(
-            self.checkpoint, ReadingOptions(readout="cls", prompt="", max_length=max_length)
+            self.checkpoint, ReadingOptions(readout=readout, prompt="", max_length=max_length)
         )
         self.reading = replace(reading, steps=(), declared_dim=None)
-        config = self.checkpoint.config
-        try:
-            architecture = read_architecture(config, self.checkpoint.config_file)
-            types, self.packed = architecture.types, architecture.kind.classifies
-        except UnsupportedArchitecture:
-            source = self.checkpoint.config_file
-            types, self.packed = read_size(config, source, "type_vocab_size", default=0, least=0), False
         self.tokenizer = PairTokenizer(self.checkpoint, reading.tokenizer.max_length, types)
 
     @cached_property

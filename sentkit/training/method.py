@@ -133,6 +133,11 @@ class Method(nn.Module):
         return (chosen_readout(settings),)
 
     @classmethod
+    def first_readout(cls, base: Base, settings: Any) -> str:
+        """Return the readout of a checkpoint from this base, unless --dev selects one."""
+        return cls.readouts(settings)[0]
+
+    @classmethod
     def dev_readout(cls, settings: Any) -> str:
         """Return the readout for --dev during training."""
         return cls.readouts(settings)[0]

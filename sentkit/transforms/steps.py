@@ -139,11 +139,14 @@ class Norm:
 
     weight: Float32  # (d,)
     bias: Float32  # (d,)
+    epsilon: float = NORM_EPSILON
     suffix: str = "+norm"
 
     @cached_property
     def hash(self) -> str:
-        return digest(["norm", *(part.astype("<f4").tobytes().hex() for part in (self.weight, self.bias))])
+        other = [] if self.epsilon == NORM_EPSILON else [self.epsilon]
+        parts = [part.astype("<f4").tobytes().hex() for part in (self.weight, self.bias)]
+        return digest(["norm", *parts, *other])
 
     def width(self, before: int) -> int:
         if len(self.weight) != before:
@@ -153,7 +156,7 @@ class Norm:
     def __call__(self, vectors: Float32) -> Float32:
         centred = vectors - vectors.mean(axis=1, keepdims=True)
         variance = np.square(centred).mean(axis=1, keepdims=True)
-        return centred / np.sqrt(variance + np.float32(NORM_EPSILON)) * self.weight + self.bias
+        return centred / np.sqrt(variance + np.float32(self.epsilon)) * self.weight + self.bias
 
 
 def read_transform(path: str) -> Linear | Flow:

@@ -118,6 +118,46 @@ def test_a_trained_model_is_read_by_both_libraries_and_a_stopped_run_resumes(
     np.testing.assert_allclose(found, ours, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_a_classifier_is_read_by_transformers_and_a_stopped_run_resumes(
+    sentkit, folder, family, pooling, tmp_path, monkeypatch
+):
+    """To the same bytes. `predict` gives its probabilities. An MPNet always reads the first token."""
+    import transformers
+
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"classifier_pooling": pooling}))
+    rows = [{"text": text, "label": str(place)} for place, text in enumerate(TEXTS)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows * 4))
+    command = ("train", "classify", "rows.jsonl", "-m", folder, "-q", "--batch", 4, "--threads", 1)
+    more = ("--lr", 0.01, "--epochs", 10, "--save-every", 1, "--set", "max_length=32")
+    whole = sentkit(*command, "-o", "whole", *more)
+    with monkeypatch.context() as patch:
+        stop_at(patch, 2)
+        assert sentkit(*command, "-o", "out", *more).code == 75
+    assert sentkit(*command, "-o", "out", *more, "--resume").code == 0
+    flags = ("--all", "--replace", "--precision", "fp32", "-q")
+    done = sentkit("predict", "rows.jsonl", "-m", "out", *flags)
+    printed = sentkit("inspect", "out", "--replay")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained("out").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained("out")
+    expected = []
+    for text in TEXTS:
+        with torch.no_grad():
+            expected.append(model(tokenizer(text, return_tensors="pt").input_ids).logits[0].softmax(0))
+    steps = [json.loads(line) for line in (tmp_path / "out/steps.jsonl").read_text().splitlines()]
+    losses = [step["loss"] for step in steps if "loss" in step]
+
+    assert (whole.code, done.code, printed.code) == (0, 0, 0)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert [row["label"] for row in done.rows[:3]] == [str(int(row.argmax())) for row in expected]
+    found = np.array([list(row["probabilities"].values()) for row in done.rows[:3]])
+    np.testing.assert_allclose(found, torch.stack(expected).numpy(), rtol=0, atol=1e-5)
+    assert np.mean(losses[-5:]) < losses[0]
+    readout = json.loads((tmp_path / "out/sentkit.json").read_text())["readout"]
+    assert readout == (pooling if family == "modernbert" else "cls")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [("mlm", "--set", "head=fresh"), ("tsdae",), ("consert",)], ids=" ".join)
 def test_methods_with_a_head_a_decoder_or_other_views_learn(sentkit, folder, tmp_path, method):

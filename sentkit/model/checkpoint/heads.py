@@ -65,7 +65,7 @@ class LanguageHead(nn.Module):
         super().__init__()
         narrow = architecture.embedding_width  # e
         self.activation = ACTIVATIONS[HEADS[architecture.family].activation or architecture.activation]
-        self.dense = nn.Linear(architecture.width, narrow, bias=architecture.kind.biases)
+        self.dense = nn.Linear(architecture.width, narrow, bias=architecture.head_bias)
         self.norm = make_norm(architecture, narrow)
         self.bias = nn.Parameter(torch.zeros(architecture.vocabulary))
 
@@ -88,8 +88,8 @@ def head_layout(architecture: Architecture) -> dict[str, tuple[str, tuple[int, .
         "norm.bias": (f"{head.norm}.bias", (narrow,)),
         "bias": (head.bias, (architecture.vocabulary,)),
     }
-    left_out = () if architecture.kind.biases else ("dense.bias", "norm.bias")
-    return {ours: theirs for ours, theirs in layout.items() if ours not in left_out}
+    biases = {"dense.bias": architecture.head_bias, "norm.bias": architecture.kind.biases}
+    return {ours: theirs for ours, theirs in layout.items() if biases.get(ours, True)}
 
 
 def read_head(
@@ -104,6 +104,8 @@ def read_head(
     layout = head_layout(architecture)
     if not any(name in stored for name in (f"{head.decoder}.weight", *(name for name, _ in layout.values()))):
         return None
+    if head.bias not in stored and f"{LAYOUTS[architecture.family].out}.weight" in stored:
+        return None  # a classifier, whose layers can have the same names
     check_tensors(stored, dict(layout.values()), source=source, what="weights of the language model head")
     refuse_untied(stored, alias, head.bias, source=source)
     words = words_name(architecture)
@@ -156,7 +158,9 @@ class Layout:
     out: str
     activation: str
     dropout_before: bool = False  # dropout also before `dense`
-    dropout: str = "classifier_dropout"  # key in config.json; without it, the dropout of the encoder
+    dropout: str = "classifier_dropout"  # key in config.json
+    usual_dropout: float | None = None  # without this key; None: the dropout of the encoder
+    norm: str = ""  # after the activation
 
 
 WITH_PROJECTION = "classifier.dense", "classifier.out_proj"
@@ -165,13 +169,15 @@ LAYOUTS = {
     **{family: Layout(*WITH_PROJECTION, "tanh", dropout_before=True) for family in ROBERTA},
     "electra": Layout(*WITH_PROJECTION, "gelu", dropout_before=True),
     "mpnet": Layout(*WITH_PROJECTION, "tanh", dropout_before=True, dropout="hidden_dropout_prob"),
-    "distilbert": Layout("pre_classifier", "classifier", "relu", dropout="seq_classif_dropout"),
+    "distilbert": Layout(
+        "pre_classifier", "classifier", "relu", dropout="seq_classif_dropout", usual_dropout=0.2
+    ),
+    "modernbert": Layout("head.dense", "classifier", "gelu", usual_dropout=0.0, norm="head.norm"),
 }
-DISTILBERT_DROPOUT = 0.2  # of transformers, if config.json has no value
 
 
 class ClassifierHead(nn.Module):
-    """Converts the state of the first token to logits, (b, d) -> (b, k)."""
+    """Converts vectors (b, d), with the readout `pooling` of the architecture, to logits (b, k)."""
 
     def __init__(self, architecture: Architecture, outputs: int, dropout: float, scale: float) -> None:
         """Draw random weights with the standard deviation `scale`; biases are 0."""
@@ -179,48 +185,61 @@ class ClassifierHead(nn.Module):
         self.layout = LAYOUTS[architecture.family]
         self.activation = ACTIVATIONS[self.layout.activation]
         self.dropout = nn.Dropout(dropout)
-        self.dense = nn.Linear(architecture.width, architecture.width)
+        self.dense = nn.Linear(architecture.width, architecture.width, bias=architecture.head_bias)
+        self.norm = make_norm(architecture, architecture.width) if self.layout.norm else nn.Identity()
         self.out = nn.Linear(architecture.width, outputs)
         for layer in (self.dense, self.out):
             nn.init.normal_(layer.weight, std=scale)
-            nn.init.zeros_(layer.bias)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
 
-    def forward(self, first: Tensor) -> Tensor:
+    def forward(self, vectors: Tensor) -> Tensor:
         if self.layout.dropout_before:
-            first = self.dropout(first)
-        logits: Tensor = self.out(self.dropout(self.activation(self.dense(first))))
+            vectors = self.dropout(vectors)
+        logits: Tensor = self.out(self.dropout(self.norm(self.activation(self.dense(vectors)))))
         return logits
 
-    def tensors(self) -> dict[str, Tensor]:
-        layers = ((self.layout.dense, self.dense), (self.layout.out, self.out))
-        return {
-            f"{name}.{kind}": value.clone()
-            for name, layer in layers
-            for kind, value in layer.named_parameters()
-        }
+    def weights(self) -> dict[str, nn.Parameter]:
+        """Return the weights by the names of transformers."""
+        layout = self.layout
+        layers = ((layout.dense, self.dense), (layout.norm, self.norm), (layout.out, self.out))
+        return {f"{name}.{kind}": value for name, layer in layers for kind, value in layer.named_parameters()}
 
 
-def move_to_head(body: Bert, outputs: int, checkpoint: Checkpoint, dropout: float | None) -> ClassifierHead:
+def move_to_head(
+    body: Bert, outputs: int, checkpoint: Checkpoint, stored: Mapping[str, Tensor], dropout: float | None
+) -> ClassifierHead:
     """Return a new head for this encoder. The pooler of a BERT becomes a layer of the head.
 
-    Other families have no pooler below a classifier, so it is removed.
+    Other families have no pooler below a classifier, so it is removed. If the language model head of the
+    base has the names of layers of a classifier, these have its weights, as in transformers.
     """
-    architecture = body.architecture
-    config, source, key = checkpoint.config, checkpoint.config_file, LAYOUTS[architecture.family].dropout
-    usual = DISTILBERT_DROPOUT if architecture.family == "distilbert" else architecture.dropout
-    rate = read_fraction(config, source, key, usual) if dropout is None else dropout
+    architecture, layout = body.architecture, LAYOUTS[body.architecture.family]
+    config, source = checkpoint.config, checkpoint.config_file
+    usual = architecture.dropout if layout.usual_dropout is None else layout.usual_dropout
+    rate = read_fraction(config, source, layout.dropout, usual) if dropout is None else dropout
     scale = read_fraction(config, source, "initializer_range", 0.02)
     head = ClassifierHead(architecture, outputs, rate, scale)
     if body.pooler is not None and architecture.family == "bert":
         head.dense = body.pooler.requires_grad_()  # LoRA freezes only the encoder
     body.pooler = None
+    language = HEADS[architecture.family]
+    shared = {
+        name: weight
+        for name, weight in head.weights().items()
+        if name in stored and name.rpartition(".")[0] in (language.dense, language.norm)
+    }
+    shapes = {name: tuple(weight.shape) for name, weight in shared.items()}
+    check_tensors(stored, shapes, source=checkpoint.name, what="weights of the language model head")
+    for name, weight in shared.items():
+        weight.data.copy_(stored[name])
     return head
 
 
 def classifier_tensors(body: Bert, head: ClassifierHead) -> dict[str, Tensor]:
     """Return the tensors of a sequence classification model of transformers, in float32."""
     prefix = HEADS[body.architecture.family].encoder
-    tensors = {prefix + name: value for name, value in body.tensors().items()} | head.tensors()
+    tensors = {prefix + name: value for name, value in body.tensors().items()} | head.weights()
     return {name: value.detach().float() for name, value in tensors.items()}
 
 

@@ -21,29 +21,37 @@ from sentkit.model.transformer.packed import pack_ids
 from sentkit.model.transformer.transformers_model import load_classifier, padding_id_of
 from sentkit.model.transformer.weights import check_tensors, read_tensors
 from sentkit.process import threads_of_command
-from sentkit.transforms.steps import Linear, Step
+from sentkit.transforms.steps import Linear, Norm, Step
 
 
 class PackedClassifier(TransformerEncoder):
-    """An encoder of the state of the first token, with the head as the operations after the readout."""
+    """An encoder of the vector that the head reads, with the head as the operations after the readout."""
 
     def __init__(self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> None:
         super().__init__(checkpoint, reading, device=device, precision=precision)
-        dense, out = head_of(checkpoint, read_architecture(checkpoint.config, checkpoint.config_file))
-        self.steps, self.width = [dense, out], len(out.bias)
+        self.steps = head_of(checkpoint, read_architecture(checkpoint.config, checkpoint.config_file))
+        self.width = self.steps[-1].width(self.body.width)
 
 
-def head_of(checkpoint: Checkpoint, architecture: Architecture) -> tuple[Linear, Linear]:
-    """Read the two layers of a head, as transformers names them for each family."""
+def head_of(checkpoint: Checkpoint, architecture: Architecture) -> list[Step]:
+    """Read the layers of a head, as transformers names them for each family."""
     layout, width = LAYOUTS[architecture.family], architecture.width
     tensors = read_tensors(weight_files(checkpoint.transformer, checkpoint.name))
     out = tensors.get(f"{layout.out}.weight")
     outputs = len(out) if out is not None and out.ndim else 1
-    shapes = {f"{layout.dense}.weight": (width, width), f"{layout.dense}.bias": (width,)}
+    shapes: dict[str, tuple[int, ...]] = {f"{layout.dense}.weight": (width, width)}
+    shapes |= {f"{layout.dense}.bias": (width,)} if architecture.head_bias else {}
+    shapes |= {f"{layout.norm}.weight": (width,)} if layout.norm else {}
     shapes |= {f"{layout.out}.weight": (outputs, width), f"{layout.out}.bias": (outputs,)}
     check_tensors(tensors, shapes, source=checkpoint.name, what="weights of the classification head")
-    dense_weight, dense_bias, weight, bias = (tensors[name].float().numpy() for name in shapes)
-    return Linear(dense_weight, dense_bias, layout.activation), Linear(weight, bias)
+    arrays = {name: tensors[name].float().numpy() for name in shapes}
+    zeros = np.zeros(width, np.float32)
+    steps: list[Step] = [
+        Linear(arrays[f"{layout.dense}.weight"], arrays.get(f"{layout.dense}.bias", zeros), layout.activation)
+    ]
+    if layout.norm:
+        steps.append(Norm(arrays[f"{layout.norm}.weight"], zeros, architecture.norm_epsilon))
+    return [*steps, Linear(arrays[f"{layout.out}.weight"], arrays[f"{layout.out}.bias"])]
 
 
 class TransformersClassifier:

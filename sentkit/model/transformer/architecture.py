@@ -104,7 +104,6 @@ class Family:
     rotary: bool = False  # positions rotate queries and keys, in bases and windows of the blocks
     biases: bool = True
     gated: bool = False
-    classifies: bool = True  # sentkit runs and trains its classification head
     not_first: tuple[str, ...] = ()  # modules that the first block lacks
     only_last: tuple[str, ...] = ()  # modules that only the last block has
 
@@ -129,7 +128,6 @@ FAMILIES = {
         rotary=True,
         biases=False,
         gated=True,
-        classifies=False,
         not_first=("input_norm",),
         only_last=("norm",),
     ),
@@ -170,6 +168,8 @@ class Architecture:
     buckets: int = 0  # rows of the table of relative positions, which all blocks add to their scores
     windows: tuple[int, ...] = ()  # of each block: tokens on each side that a token attends to; 0: all
     bases: tuple[float, ...] = ()  # of the rotary positions of each block
+    head_bias: bool = True  # of the dense layer of its heads
+    pooling: str = "cls"  # the readout of its classification head
     pooler_activation: str = "tanh"  # set by sentkit.json; config.json has no key for it
 
     @property
@@ -248,7 +248,7 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
 def with_rotary(
     architecture: Architecture, config: Mapping[str, Any], window: int, source: str
 ) -> Architecture:
-    """Add the windows and the bases of the blocks, from the keys of transformers 4 or 5."""
+    """Add windows and bases of the blocks, and settings of the heads, by keys of transformers 4 or 5."""
     if read_fraction(config, source, "embedding_dropout", 0.0) != architecture.dropout:
         raise UnsupportedArchitecture("embedding_dropout differs from mlp_dropout")
     every = read_size(config, source, "global_attn_every_n_layers", default=3)
@@ -273,8 +273,16 @@ def with_rotary(
         raise UnsupportedArchitecture("heads of odd size, or windows of one token")
     if CONFIG_ACTIVATIONS.get(str(config.get("classifier_activation", "gelu"))) != "gelu":
         raise UnsupportedArchitecture("the activation of its heads")
-    windows = tuple(window // 2 if kind == SLIDING else 0 for kind in kinds)
-    return replace(architecture, windows=windows, bases=tuple(float(bases[kind]) for kind in kinds))
+    pooling, head_bias = config.get("classifier_pooling", "cls"), config.get("classifier_bias", False)
+    if pooling not in ("cls", "mean") or not isinstance(head_bias, bool):
+        raise UnsupportedArchitecture('"classifier_pooling" or "classifier_bias"')
+    return replace(
+        architecture,
+        windows=tuple(window // 2 if kind == SLIDING else 0 for kind in kinds),
+        bases=tuple(float(bases[kind]) for kind in kinds),
+        head_bias=head_bias,
+        pooling=pooling,
+    )
 
 
 def architecture_of(checkpoint: Checkpoint) -> Architecture:

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sentkit.errors import UsageError
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.model.checkpoint.heads import ClassifierHead, classifier_config, classifier_tensors, move_to_head
 from sentkit.model.text.tokenizer import SegmentTokenizer
@@ -46,15 +45,10 @@ class Classify(PackedMethod):
         self.second_type = 0  # token type of the second segment
 
     @classmethod
-    def check(cls, base: Base, settings: recipes.Classify) -> None:
-        if not base.packed.kind.classifies:
-            raise UsageError(f"train classify does not support {base.packed.family}")
-
-    @classmethod
     def build(cls, base: Base, settings: recipes.Classify) -> "Classify":
         body = cls.bert(base, settings)
         outputs = len(base.labels) if settings.objective == "classification" else 1
-        head = move_to_head(body, outputs, base.checkpoint, settings.dropout)
+        head = move_to_head(body, outputs, base.checkpoint, base.stored, settings.dropout)
         method = cls(body, settings, head, base.labels)
         if body.architecture.types > 1:
             method.second_type = SegmentTokenizer(base.checkpoint, settings.max_length).second_type
@@ -75,6 +69,15 @@ class Classify(PackedMethod):
     def readouts(cls, settings: recipes.Classify) -> tuple[str, ...]:
         return ("cls",)
 
+    @classmethod
+    def first_readout(cls, base: Base, settings: recipes.Classify) -> str:
+        return base.packed.pooling
+
+    @classmethod
+    def identity(cls, base: Base, settings: recipes.Classify) -> dict[str, Any]:
+        """A run on the first token has no such field, so a state of sentkit 0.1 can be resumed."""
+        return {} if base.packed.pooling == "cls" else {"pooling": base.packed.pooling}
+
     def encode(self, batch: Batch) -> Outputs:
         first = batch.texts[0]
         if len(batch.texts) == 1:
@@ -83,7 +86,7 @@ class Classify(PackedMethod):
             whole = [np.concatenate(segments) for segments in zip(*batch.texts, strict=True)]
             second = [len(text) for text in first] if self.second_type else None
             packed = pack(whole, self.device, second=second)
-        outputs = {"logits": self.head(self.vectors(packed, "cls"))}
+        outputs = {"logits": self.head(self.vectors(packed, self.body.architecture.pooling))}
         if batch.targets is not None:
             outputs["target"] = to_device(batch.targets, self.device)
         return outputs

@@ -232,7 +232,7 @@ def settle(name: str, kind: type[Method], settings: Any, base: Base) -> tuple[An
     a declaration trains `last`: only its last token attends to the whole text.
     """
     if "readout" not in type(settings).__dataclass_fields__:
-        return settings, f"readout {kind.readouts(settings)[0]}: {name} always uses it"
+        return settings, f"readout {kind.first_readout(base, settings)}: {name} always uses it"
     declared = base.declared
     who = base.checkpoint.name if base.parents else "a new encoder"
     says = f"{who} declares {'none' if declared is None else declared.name}"

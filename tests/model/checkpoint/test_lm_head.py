@@ -20,6 +20,7 @@ CASES = [
     ("camembert", {"hidden_act": "gelu_pytorch_tanh"}),
     ("distilbert", {"activation": "relu", "dim": 20}),
     ("electra", {"hidden_act": "silu", "layer_norm_eps": 1e-3, "embedding_size": 32}),
+    ("modernbert", {"classifier_bias": True, "norm_eps": 1e-3}),
 ]
 every_family = pytest.mark.parametrize("family", FAMILIES)
 

@@ -64,6 +64,8 @@ def test_a_config_with_only_sizes_gets_the_defaults_of_its_family():
                 {"norm_bias": True},
                 {"mlp_dropout": 0.1},
                 {"classifier_activation": "relu"},
+                {"classifier_pooling": "max"},
+                {"classifier_bias": 1},
                 {"layer_types": ["full_attention"]},
                 {"layer_types": ["full_attention", "chunked", "full_attention"]},
                 {"rope_parameters": {"full_attention": {"rope_type": "yarn", "rope_theta": 1e4}}},

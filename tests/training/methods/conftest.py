@@ -132,10 +132,15 @@ def base_of(tmp_path: Path, make_base_in: Callable[..., Path]) -> Callable[..., 
     import transformers
 
     def make(
-        family: str = "bert", head: str = "ForMaskedLM", name: str = "base", *, pooler: bool = False
+        family: str = "bert",
+        head: str = "ForMaskedLM",
+        name: str = "base",
+        *,
+        pooler: bool = False,
+        **config: Any,
     ) -> Base:
         kind = HEADS[family].kind + head
-        folder = make_base_in(tmp_path / name, 3, kind, num_hidden_layers=2, pad_token_id=0)
+        folder = make_base_in(tmp_path / name, 3, kind, num_hidden_layers=2, pad_token_id=0, **config)
         if pooler:
             prefix = f"{getattr(transformers, kind).base_model_prefix}."
             add_pooler(folder / "model.safetensors", prefix)

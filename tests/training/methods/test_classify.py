@@ -5,6 +5,7 @@ import torch
 
 from reference_steps import adamw
 from sentkit.errors import DataError
+from sentkit.model.checkpoint.heads import read_head
 from sentkit.training.base import open_named
 from sentkit.training.methods.targets import Classify
 from sentkit.training.runs.run import write_checkpoint
@@ -42,7 +43,7 @@ def inputs_of(base, rows):
 
 def written(trainer, folder):
     base = trainer.run.base
-    write_checkpoint(folder, trainer.method, base, {"method": "classify", "run": {}}, "cls")
+    write_checkpoint(folder, trainer.method, base, {"method": "classify", "run": {}})
     return folder
 
 
@@ -85,14 +86,25 @@ def test_ten_steps_are_those_of_transformers(trainer_of, check_steps, rows, tmp_
     check_steps(trainer, [], loss_of, count=10, optimizer=optimizer, rate=rate)
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "mpnet"])
+MODERN = {"local_attention": 6, "norm_eps": 1e-3}
+MEAN = {"classifier_pooling": "mean", "classifier_bias": True, **MODERN}
+
+
+@pytest.mark.parametrize(
+    ("family", "config"),
+    [
+        *((family, {}) for family in ("bert", "roberta", "distilbert", "electra", "mpnet")),
+        *(("modernbert", config) for config in (MODERN, MEAN)),
+    ],
+)
 @pytest.mark.parametrize("kind", ["pairs", "sentences"])
 def test_transformers_loads_the_checkpoint_with_equal_logits(
-    trainer_of, rows, base_of, tmp_path, family, kind
+    trainer_of, rows, base_of, tmp_path, family, config, kind
 ):
     """With tokens of both types, where the family has types."""
     rows = rows if kind == "pairs" else sentences(rows)
-    trainer = trainer_of(Classify, rows, base=base_of(family), batch=4, lr=1e-2, epochs=1, max_length=32)
+    base = base_of(family, **config)
+    trainer = trainer_of(Classify, rows, base=base, batch=4, lr=1e-2, epochs=1, max_length=32)
     trainer.train()
     with torch.no_grad():
         for weight in trainer.method.parameters():
@@ -110,7 +122,54 @@ def test_transformers_loads_the_checkpoint_with_equal_logits(
     assert actual.std() > 1e-2
     assert model.config.id2label == dict(enumerate(WORDS))
     assert model.config.label2id == {word: number for number, word in enumerate(WORDS)}
-    assert ours.second_type == (family not in ("distilbert", "mpnet"))
+    assert ours.second_type == (family not in ("distilbert", "mpnet", "modernbert"))
+    assert open_named(str(folder), 32).declared.name == config.get("classifier_pooling", "cls")
+
+
+@pytest.mark.parametrize("config", [MODERN, MEAN], ids=["cls", "mean"])
+def test_the_head_of_a_modernbert_begins_as_in_transformers(trainer_of, rows, base_of, tmp_path, config):
+    """The first layers are those of its language model head; the losses fall; the result can be a base."""
+    base = base_of("modernbert", **config)
+    reference = loaded_partly(base.checkpoint.transformer)
+    trainer = trainer_of(Classify, rows, base=base, batch=5, lr=1e-2, epochs=20, max_length=32)
+    head = trainer.method.head
+    with torch.no_grad():
+        reference.classifier.load_state_dict(head.out.state_dict())
+        logits = reference.eval()(**without_types(inputs_of(base, rows))).logits
+        actual = trainer.method.eval().encode(trainer.run.corpus.batch(list(range(10))))["logits"]
+
+    assert torch.equal(head.dense.weight, base.stored["head.dense.weight"])
+    assert torch.equal(head.norm.weight, base.stored["head.norm.weight"])
+    assert torch.allclose(actual, logits, rtol=0, atol=1e-5)
+    losses = [loss_of(trainer)]
+    trainer.train()
+    losses.append(loss_of(trainer))
+    assert losses[1] < losses[0] / 2
+    again = open_named(str(written(trainer, tmp_path / "made")), 32)
+    assert read_head(again.stored, again.packed, source="made") is None
+    assert Classify.identity(again, None) == ({} if config is MODERN else {"pooling": "mean"})
+
+
+def loss_of(trainer):
+    method = trainer.method.eval()
+    with torch.no_grad():
+        outputs = method.encode(trainer.run.corpus.batch(list(range(10))))
+    return torch.nn.functional.cross_entropy(outputs["logits"], outputs["target"].long()).item()
+
+
+def without_types(batch):
+    return {name: value for name, value in batch.items() if name != "token_type_ids"}
+
+
+def loaded_partly(folder):
+    """The classifier that transformers makes of a language model; its last layer is new."""
+    import transformers
+
+    model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
+        folder, num_labels=len(WORDS), output_loading_info=True
+    )
+    assert {*report["missing_keys"]} == {"classifier.weight", "classifier.bias"}
+    return model
 
 
 @pytest.mark.parametrize("head", ["ForMaskedLM", "Model"])
