@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from itertools import chain, islice
@@ -172,6 +173,7 @@ class NewBlock:
 
     block: Block
     part: Part
+    texts: TextParser  # with the kind of rows that is known when the block begins
     rejects: Rejects
     rejected: BytesIO
 
@@ -229,7 +231,8 @@ class BlockWriter:
         self.outbox = outbox  # of a folder at a URL
         self.existing, leftovers = self.folder.existing()  # names of the complete blocks
         self.leftovers = [each for each in leftovers if not remove_if_abandoned(each)]
-        self.texts, self.tally = encoding.texts(), Tally()  # of all blocks, which have rows of one kind
+        self.texts = encoding.texts()  # of all blocks, which have rows of one kind
+        self.tally, self.tally_of_copies = Tally(), Tally()  # a thread copies blocks while others are written
         self.bad = False  # the first row is bad, perhaps in a block of another shard
         self.names: tuple[str, ...] = ()  # the vectors of all blocks
         self.first: VectorFile | None = None  # an existing block, to compare others with
@@ -273,6 +276,7 @@ class BlockWriter:
                     self.outbox.add(new.block.name)
             if self.texts.kind is None and not self.bad:
                 raise NoRowsError(self.inputs.paths)
+            self.tally.join(self.tally_of_copies)
         except (DataError, UsageError):
             if self.alone and not self.written and not self.copied:
                 # The corrected command may have other settings.
@@ -313,7 +317,8 @@ class BlockWriter:
             else:
                 rejected = BytesIO()
                 rejects = Rejects(self.inputs.rejects.skip, rejected)
-                new, inputs = NewBlock(block, part, rejects, rejected), replace(self.inputs, rejects=rejects)
+                new = NewBlock(block, part, copy(self.texts), rejects, rejected)
+                inputs = replace(self.inputs, rejects=rejects)
                 rows = chain.from_iterable(inputs.parsed(each, self.texts) for each in part.blocks(inputs))
                 yield from ((new, group) for group in self.encoding.groups(rows, rejects))
                 yield new, None
@@ -323,17 +328,25 @@ class BlockWriter:
 
         The first row of all inputs determines the kind, also if it is in a block of another shard.
         """
-        quiet = replace(self.inputs, rejects=Rejects(skip=self.inputs.rejects.skip))
         for number, path in enumerate(self.inputs.paths):
+            is_stream = self.folder.length(number) is None
+            if not is_stream:
+                self.find_kind(part for _, part in self.folder.parts(self.inputs, number, path))
             for block, part in self.folder.parts(self.inputs, number, path):
-                if self.texts.kind is None:  # the writer of a block reports its bad rows
-                    rows = (quiet.parsed(each, self.texts) for each in part.blocks(quiet))
-                    try:
-                        next((None for _ in chain.from_iterable(rows) if self.texts.kind is not None), None)
-                    except DataError:
-                        self.bad = True
+                if is_stream:
+                    self.find_kind([part])
                 if self.wanted(block.index):
                     yield block, part
+
+    def find_kind(self, parts: Iterable[Part]) -> None:
+        """Read rows until the kind is known. The writer of their block reports bad rows."""
+        quiet = replace(self.inputs, rejects=Rejects(skip=self.inputs.rejects.skip))
+        blocks = (block for part in parts for block in part.blocks(quiet))
+        if self.texts.kind is None:
+            try:
+                next(chain.from_iterable(quiet.parsed(block, self.texts) for block in blocks), None)
+            except DataError:
+                self.bad = True
 
     def path(self, block: Block) -> str:
         """The file of a new block; the outbox of a folder at a URL sends it."""
@@ -373,7 +386,7 @@ class BlockWriter:
             old.needed[source.place(number) : source.place(number + 1)] = True
             rows, truncated = record["rows"], record["truncated"]
             first = self.inputs.paths[block.input] if truncated else ""
-            self.tally.join(Tally(rows=rows, reused=rows, truncated=truncated, first=first))
+            self.tally_of_copies.join(Tally(rows=rows, reused=rows, truncated=truncated, first=first))
             self.names = self.names or file.names
             return True
         return False
@@ -405,7 +418,7 @@ class BlockWriter:
             raise DataError(problem, source=self.inputs.paths[block.input], advice=advice)
 
     def write_block(self, new: NewBlock, groups: Iterator[RowGroup], report: Report) -> None:
-        encoding, texts, tally, block = self.encoding, self.texts, Tally(), new.block
+        encoding, texts, tally, block = self.encoding, new.texts, Tally(), new.block
         first = list(islice(groups, 1))
         if first:
             self.names = self.names or texts.vectors

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event, Thread
 
 import fsspec
 import huggingface_hub.constants
@@ -234,6 +235,34 @@ def test_a_group_has_the_blocks_of_some_time(sentkit, hub, expected, monkeypatch
     assert [len(names) for names in hub.history[4:]] == [1, 3, 1]
     assert [150 < seconds < 200 for seconds in waits] == [True]
     assert 3600 / 40.0 + 3 <= 100
+
+
+def test_the_last_group_waits_for_one_that_a_thread_writes(tmp_path, memory, monkeypatch):
+    """Afterwards the folder with the files is removed."""
+    begun, may_end, ended = Event(), Event(), []
+
+    def put(place, group, *, force):
+        begun.set()
+        may_end.wait(60)
+        ended.append([*group])
+
+    def flush():
+        outbox.flush()
+        ended.append("last")
+
+    outbox = uploads.Outbox("memory://vectors", tmp_path, 1)
+    monkeypatch.setattr(uploads.Store, "put", put)
+    (tmp_path / "block").touch()
+    threads = [Thread(target=outbox.add, args=["block"]), Thread(target=flush)]
+    threads[0].start()
+    assert begun.wait(60)
+    threads[1].start()
+    threads[1].join(0.2)
+    assert ended == []
+    may_end.set()
+    for each in threads:
+        each.join()
+    assert ended == [["block"], "last"]
 
 
 @pytest.mark.parametrize("trouble", [429, 412, 409, 503, "before", "after"])

@@ -141,6 +141,8 @@ class NamedFile(io.FileIO):
 class Draft:
     """A temporary file that `publish` renames to its target."""
 
+    mode = 0o666  # without the bits of the umask
+
     def __init__(self, target: Path, *, force: bool, name: str = "") -> None:
         self.target, self.force = target, force
         self.name = name or str(target)  # for messages
@@ -158,7 +160,7 @@ class Draft:
             raise
 
     def create(self) -> None:
-        self.path, handle = attempt(self.target, self.name, lambda path: os.open(path, CREATE, 0o666))
+        self.path, handle = attempt(self.target, self.name, lambda path: os.open(path, CREATE, self.mode))
         self.file: BinaryIO = io.BufferedRandom(NamedFile(handle, "w+b", self.name))
 
     def finish(self) -> None:

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from hashlib import sha1
 from pathlib import Path
 from tempfile import gettempdir
-from threading import Lock
+from threading import RLock
 from time import monotonic, sleep, time
 from typing import Any
 from urllib.parse import quote, unquote
@@ -246,10 +246,11 @@ def writing(url: str) -> Iterator[None]:
 class Upload(temporary.Draft):
     """A temporary file that `publish` uploads. If this fails, it is kept, and the error has its name."""
 
+    mode = 0o600  # all users can list the folder of temporary files
+
     def __init__(self, url: str, *, force: bool) -> None:
         super().__init__(Path(gettempdir(), quote(split(url)[1])), force=False, name=url)
         self.force = force
-        os.fchmod(self.file.fileno(), 0o600)  # all users can list the folder of temporary files
 
     def publish(self) -> None:
         folder, name = split(self.name)
@@ -269,7 +270,7 @@ class Outbox:
         self.folder, self.spacing = folder, SPACING * writers
         self.place, self.last = place_at(url), monotonic()
         self.group: dict[str, Path] = {}
-        self.lock = Lock()  # old blocks are copied in another thread than new ones are written
+        self.lock = RLock()  # old blocks are copied in another thread than new ones are written
         self.size, self.is_new = 0, self.place.create()
 
     def file(self, name: str) -> str:
@@ -286,12 +287,13 @@ class Outbox:
                 self.flush()
 
     def flush(self) -> None:
-        group, self.group, self.size = self.group, {}, 0  # also if this fails, it is not repeated
-        if group:
-            self.place.put(group, force=True)
-            self.last = monotonic()
-        for file in group.values():
-            file.unlink()
+        with self.lock:  # the folder is removed after the last group: wait for one that is being written
+            group, self.group, self.size = self.group, {}, 0  # also if this fails, it is not repeated
+            if group:
+                self.place.put(group, force=True)
+                self.last = monotonic()
+            for file in group.values():
+                file.unlink()
 
 
 @contextmanager

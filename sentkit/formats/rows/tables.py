@@ -235,7 +235,7 @@ class TableWriter:
         self.columns: list[str] = []
 
     def line(self, cells: Sequence[str]) -> bytes:
-        """A record, which `table_rows` reads back. Raises BadLine if there is none."""
+        """A record, which `table_blocks` reads back. Raises BadLine if there is none."""
         if any("\0" in cell for cell in cells):
             raise BadLine("a NUL character: a table cannot contain it")
         if self.delimiter == "\t":

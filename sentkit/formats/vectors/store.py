@@ -7,7 +7,7 @@ from itertools import accumulate
 from pathlib import Path
 from shlex import quote
 from tempfile import gettempdir
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,6 @@ from sentkit.formats.vectors.fingerprint import digest
 from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, again, is_vector_folder
 from sentkit.formats.vectors.tensors import ONE
 from sentkit.formats.vectors.vector_file import RECORDED_FIELDS, VectorFile
-
-if TYPE_CHECKING:
-    from sentkit.formats.vectors.vector_file import VectorFile
 
 
 def is_store(path: str) -> bool:
@@ -202,7 +199,7 @@ class StoredVectors:
 
     def __init__(
         self,
-        parts: "Sequence[VectorFile]",
+        parts: Sequence[VectorFile],
         select: Callable[[NDArray[Any]], NDArray[Any]] = lambda codes: codes,
         per_row: int = 1,
     ) -> None:

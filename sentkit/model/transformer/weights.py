@@ -153,10 +153,13 @@ def read_weights(folder: Path, name: str) -> dict[str, Tensor]:
 
 
 def weight_of(module: str, names: Collection[str]) -> str | None:
-    """Return the name of the weight of a module; wrappers and models with a head have longer names."""
+    """Return the name of the weight of a module; wrappers and models with a head have longer names.
+
+    None if several of these fit, as those of an encoder and a decoder.
+    """
     own = f"{module}.weight"
-    longer = (name for name in names if name.endswith(f".{own}") or own.endswith(f".{name}"))
-    return own if own in names else next(longer, None)
+    longer = [name for name in names if name.endswith(f".{own}") or own.endswith(f".{name}")]
+    return own if own in names else longer[0] if len(longer) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import WITH_POOLER
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.transformers_model import TransformersModel
-from sentkit.process import RESUME, Aborted, Interrupted, Stop, Stopped
+from sentkit.process import RESUME, Aborted, Interrupted, Stop, Stopped, usable_cpus
 from sentkit.training.base import Base, TokenTable
 from sentkit.training.data.corpus import stream
 from sentkit.training.data.dev import SPEARMAN, Dev, nan_lowest
@@ -98,6 +98,10 @@ def begin(run: Run, keeper: Keeper, processes: Processes, stop: Stop, reporter: 
     saved = None if state is None else state["identity"]["environment"]
     use_threads(options.threads, saved)
     if state is not None:
+        threads, cpus = torch.get_num_threads(), usable_cpus()
+        if options.threads is None and threads > cpus:
+            few = f"the run has {threads} threads, and this process may use {cpus} CPUs"
+            reporter.warn(f"{few}; --threads {cpus} is faster, and the result may differ slightly")
         changes = differences(environment(processes, run.settings.precision), saved or {})
         if changes:
             changed = f"the environment changed: {', '.join(changes)}"

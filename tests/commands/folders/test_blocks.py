@@ -7,6 +7,7 @@ import random
 import sys
 import tempfile
 import threading
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from sentkit.commands import check
 from sentkit.formats.rows.lines import line_blocks
 from sentkit.formats.rows.rows import LinesInRange
 from sentkit.formats.vectors.folders import VectorFolder
+from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.model import writing
 from sentkit.model.static.tokenizers import WordLookup
 
@@ -227,6 +229,33 @@ def test_the_first_row_of_the_inputs_determines_the_kind_of_all_blocks(sentkit, 
 
     assert len(sentkit("cat", "one.safetensors").rows) == 3
     assert joined("a") == joined("one.safetensors")
+
+
+@pytest.mark.parametrize("names", [["in.jsonl"], ["-"], ["empty.jsonl", "in.jsonl"]])
+def test_a_block_without_rows_does_not_depend_on_time(sentkit, encode, monkeypatch, names):
+    """The thread that reads the next block can find the kind of the rows before the block is written."""
+    raw, write = b'{"text":7}\n' + b'{"text_a":"the","text_b":"cat"}\n' * 20, writing.BlockWriter.write_block
+    stdin = raw if names == ["-"] else b""
+    Path("empty.jsonl").touch()
+    Path("in.jsonl").write_bytes(raw)
+    size = 11 if names == ["in.jsonl"] else 100  # a stream has blocks of one row
+    flags = *names, "--rejects", "/dev/null", "--block-bytes", size
+
+    def late(writer, *rest):
+        time.sleep(0.2)
+        return write(writer, *rest)
+
+    encode(*flags, "-o", "early/", "--shard", "9/9", stdin=stdin)
+    monkeypatch.setattr(writing.BlockWriter, "write_block", late)
+    done = encode(*flags, "-o", "late/", "--shard", "9/9", stdin=stdin)
+    assert done.code == 0, done.err
+    first = "00000-000000000000.safetensors"
+    names_there = VectorFile(f"late/{first}").names
+
+    assert Path("early", first).read_bytes() == Path("late", first).read_bytes()
+    assert VectorFile(f"late/{first}").count == 0
+    pair = ("embedding_a", "embedding_b")  # of a file of known length, which is read up to its first good row
+    assert names_there == (pair if names == ["in.jsonl"] else ("embedding",))
 
 
 def test_a_full_disk_leaves_complete_blocks(shell, corpus, words, encode, folder, joined):

@@ -2,6 +2,8 @@
 
 import json
 import os
+import threading
+from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 
@@ -250,6 +252,26 @@ def test_an_updated_folder_is_that_of_a_fresh_run(run, encoded, monkeypatch, cha
         assert (planned["reused"], planned["encoded"]) == (reused, new)
     again = run(*files, "-o", "days/", "--reuse", "days")
     assert "blocks written: 0, copied: 0" in again.told[-1]
+
+
+def test_no_count_is_changed_by_two_threads(run, monkeypatch):
+    """One thread copies blocks, and another writes new ones."""
+    threads, join = defaultdict(set), encoding.Tally.join
+
+    def watched(self, other):
+        threads[id(self)].add(threading.get_ident())
+        kept.append(self)  # so that no other tally gets its id
+        join(self, other)
+
+    kept = []
+    flags = "--block-bytes", 200
+    run(*write_days(["a", "b"]), *flags, "-o", "days/")
+    monkeypatch.setattr(encoding.Tally, "join", watched)
+    done = run(*write_days(["a", "c", "b"]), "-o", "days/", "--reuse", "days")
+
+    assert done.told[-1].startswith("sentkit encode: reused rows: 30, encoded: 6,")
+    assert len(set.union(*threads.values())) == 2
+    assert [len(own) for own in threads.values()] == [1, 1]
 
 
 def test_an_update_refuses_other_settings_and_a_foreign_folder(run):

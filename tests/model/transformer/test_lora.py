@@ -135,6 +135,7 @@ def test_unsupported_options_are_errors_that_name_them(folder, config, problem):
 
 KEY = "encoder.layer.0.attention.self.key"
 NOT_LINEAR = '": only LoRA adapters of linear layers are supported'
+NO_WEIGHTS = "which has no weights"
 NOT_EQUAL = f'lora_A and lora_B of "{KEY}" do not match'
 
 
@@ -151,7 +152,10 @@ NOT_EQUAL = f'lora_A and lora_B of "{KEY}" do not match'
             {"A.weight": (1, 10**6), "B.weight": (10**6, 1)},
             f'"{KEY}" is 1000000 x 1000000, and the weight is 32 x 32',
         ),
-        ("x", {"A.weight": (2, 4), "B.weight": (4, 2)}, 'the adapter changes "x", which has no weights'),
+        *(
+            (name, {"A.weight": (2, 32), "B.weight": (32, 2)}, f'the adapter changes "{name}", {NO_WEIGHTS}')
+            for name in ("x", "attention.self.key")  # each layer has a key
+        ),
     ],
 )
 def test_tensors_that_do_not_fit_are_errors(folder, module, shapes, problem):
