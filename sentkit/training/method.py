@@ -133,11 +133,6 @@ class Method(nn.Module):
         return (chosen_readout(settings),)
 
     @classmethod
-    def first_readout(cls, base: Base, settings: Any) -> str:
-        """Return the readout of a checkpoint from this base, unless --dev selects one."""
-        return cls.readouts(settings)[0]
-
-    @classmethod
     def dev_readout(cls, settings: Any) -> str:
         """Return the readout for --dev during training."""
         return cls.readouts(settings)[0]
@@ -223,6 +218,11 @@ class PackedMethod(Method):
 def readout_of(method: Method) -> str:
     """Return the readout of the finished checkpoint."""
     return method.readouts(method.settings)[0]
+
+
+def first_readout(kind: type[Method], base: Base, settings: Any) -> str:
+    """Return the readout of a checkpoint, unless --dev selects one. A classifier has that of its base."""
+    return base.packed.pooling if kind.needs.labels else kind.readouts(settings)[0]
 
 
 def template_of(settings: Any) -> str | None:

@@ -70,10 +70,6 @@ class Classify(PackedMethod):
         return ("cls",)
 
     @classmethod
-    def first_readout(cls, base: Base, settings: recipes.Classify) -> str:
-        return base.packed.pooling
-
-    @classmethod
     def identity(cls, base: Base, settings: recipes.Classify) -> dict[str, Any]:
         """A run on the first token has no such field, so a state of sentkit 0.1 can be resumed."""
         return {} if base.packed.pooling == "cls" else {"pooling": base.packed.pooling}

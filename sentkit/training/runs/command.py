@@ -33,7 +33,7 @@ from sentkit.training.data.dev import Dev, LabelledRows, read_dev, read_labelled
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import CPU, Processes, be_deterministic, open_processes, precision_name
 from sentkit.training.loop.state import Keeper, Reporter, lock_folder
-from sentkit.training.method import Method, template_of
+from sentkit.training.method import Method, first_readout, template_of
 from sentkit.training.options import RandomInit, Run, TrainOptions, part_of
 from sentkit.training.runs.run import NEW_FOLDER, train
 from sentkit.training.settings import AS_BASE, Recipe, notes, usual_readout, with_readout_of_base
@@ -232,7 +232,7 @@ def settle(name: str, kind: type[Method], settings: Any, base: Base) -> tuple[An
     a declaration trains `last`: only its last token attends to the whole text.
     """
     if "readout" not in type(settings).__dataclass_fields__:
-        return settings, f"readout {kind.first_readout(base, settings)}: {name} always uses it"
+        return settings, f"readout {first_readout(kind, base, settings)}: {name} always uses it"
     declared = base.declared
     who = base.checkpoint.name if base.parents else "a new encoder"
     says = f"{who} declares {'none' if declared is None else declared.name}"

@@ -34,7 +34,7 @@ from sentkit.training.data.dev import SPEARMAN, Dev, nan_lowest
 from sentkit.training.loop.processes import Processes, environment, use_threads
 from sentkit.training.loop.state import LOG, Keeper, Reporter, StepLog, check_identity, lock_folder
 from sentkit.training.loop.trainer import EVALUATIONS, Trainer
-from sentkit.training.method import Finished, Method, template_of, using
+from sentkit.training.method import Finished, Method, first_readout, template_of, using
 from sentkit.training.options import Run, part_of
 from sentkit.training.settings import AUTO, differences, text_of
 
@@ -257,7 +257,7 @@ def write_checkpoint(
     folder: Path, method: Method, base: Base, lineage: Mapping[str, Any], readout: str | None = None
 ) -> None:
     """Write the complete checkpoint to a new folder; by default with the readout of the method."""
-    readout = readout or method.first_readout(base, method.settings)
+    readout = readout or first_readout(type(method), base, method.settings)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     body, finished = method.body, method.finished()
