@@ -22,6 +22,7 @@ SHARED = "SENTKIT_FORKED_PROGRAM"  # an environment variable of the workers of x
 os.environ["OMP_NUM_THREADS"] = os.environ["SENTKIT_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each program that a test starts compiles all its imports
 
 # No test cuts the power, and some disks need 10 ms for a call. It still refuses a wrong file.
 os.fsync = os.fstat

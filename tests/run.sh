@@ -3,6 +3,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
+unset PYTHONDONTWRITEBYTECODE  # each import is compiled once, not in each process
 [ -x .venv/bin/python ] || "$python" -m venv .venv
 .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c tests/constraints.txt -e '.[test]'
 .venv/bin/ruff check .

@@ -21,7 +21,7 @@ def main() -> None:
         "sentkit encode --precision bf16, one sentence": ["-m", "sentkit", "encode", "--precision", "bf16"],
         TORCH: ["-c", "import torch"],
     }
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
     run = partial(subprocess.run, input=b"a cat\n", capture_output=True, check=True, env=environment)
     ways = {name: partial(run, [sys.executable, *arguments]) for name, arguments in commands.items()}
     seconds = rounds_of(ways, clock=cpu_of_children)
