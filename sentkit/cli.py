@@ -8,8 +8,6 @@ import re
 import shlex
 import signal
 import sys
-import tempfile
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from itertools import chain
@@ -146,6 +144,9 @@ def report_bug(error: Exception, console: Console) -> int | None:
     """Report a bug, unless the error replaced the exception of a signal."""
     if (stopped := raised_signal()) is not None:
         return exit_code(KeyboardInterrupt() if stopped == signal.SIGINT else SystemExit(), console)
+    import tempfile
+    import traceback
+
     advice = "the traceback cannot be written to a temporary file"
     with contextlib.suppress(OSError):
         with tempfile.NamedTemporaryFile("w", prefix="sentkit-", suffix=".log", delete=False) as file:

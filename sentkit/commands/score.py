@@ -141,7 +141,7 @@ def report(
     as_table: bool,
 ) -> str | None:
     """Print the reports of all files; returns a message if one is below --fail-under."""
-    from sentkit.metrics import reports, retrieval
+    from sentkit.metrics import reports
     from sentkit.metrics.gold_pairs import ScoreOptions
     from sentkit.metrics.seen import SeenPairs
 
@@ -159,8 +159,10 @@ def report(
         binary=flags.label is not None,
     )
     if flags.qrels is not None:
+        from sentkit.metrics.retrieval import MEASURES
+
         records = report_retrieval(inputs, flags.qrels, flags, queries_out)
-        lines = partial(reports.measure_lines, measures=retrieval.MEASURES)
+        lines = partial(reports.measure_lines, measures=MEASURES)
         measure = "ndcg@10", "nDCG@10"
     elif flags.label is not None:
         records = list(reports.label_records(inputs, scored, flags.baseline, flags.precision_at))
