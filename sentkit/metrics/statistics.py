@@ -117,7 +117,7 @@ def resample(left: ArrayLike, right: ArrayLike, *, count: int = RESAMPLES, seed:
     Besides the result it needs the memory of a few columns.
     """
     order, begins, sizes = runs(np.asarray(left))
-    other_order, other_begins, other_sizes = runs(np.asarray(right)[order])
+    other_order, _, other_sizes = runs(np.asarray(right)[order])
     one, other = centred(left)[order], centred(right)[order]
     n, v, done = len(order), len(other_sizes), 0
     if min(len(sizes), v) < 2 or np.isnan([one[0], other[0]]).any():
@@ -125,9 +125,7 @@ def resample(left: ArrayLike, right: ArrayLike, *, count: int = RESAMPLES, seed:
     codes = np.empty(n, np.intp)  # of the other side, in the order of the first one
     codes[other_order] = np.repeat(np.arange(v), other_sizes)
     places = codes + np.arange(resamples_at_once(n))[:, None] * v
-    powers = np.stack([one, one * one, one * other])
-    distinct = other[other_order[other_begins]]
-    other_powers = np.stack([distinct, distinct * distinct])
+    powers = np.stack([one, other, one * one, other * other, one * other])
     sums = np.empty((8, count))
     for drawn in multiplicities(n, count, seed):
         b = len(drawn)
@@ -139,14 +137,13 @@ def resample(left: ArrayLike, right: ArrayLike, *, count: int = RESAMPLES, seed:
         else:
             own = np.repeat(double_ranks(np.add.reduceat(ordered, begins, axis=1), n), sizes, axis=1)
         theirs, of_block = double_ranks(others, n), sums[:, done : done + b]
-        of_block[:3] = powers @ times.T
-        of_block[3:5] = other_powers @ others.T
+        of_block[:5] = powers @ times.T
         times *= own
         of_block[5] = np.vecdot(times, own)
         of_block[6] = np.vecdot(others * theirs, theirs)
         of_block[7] = np.vecdot(times, theirs.take(places[:b]))
         done += b
-    x, xx, xy, y, yy = sums[:5] / n
+    x, y, xx, yy, xy = sums[:5] / n
     spread, other_spread = xx - x * x, yy - y * y
     with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 is NaN, as intended
         by_rank = sums[7] / np.sqrt(sums[5] * sums[6])
