@@ -25,7 +25,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import rows_in
 from sentkit.labels.clusters.clustering_run import mean_if_known
 from sentkit.metrics.reports import defined, limits
-from sentkit.metrics.retrieval import RunReader, read_qrels
+from sentkit.metrics.retrieval import id_of, read_qrels
 from sentkit.metrics.seen import normal_form, texts_of
 from sentkit.metrics.statistics import (
     BOOTSTRAP_LIMIT,
@@ -299,10 +299,9 @@ def rows_of(test: TestSet) -> Iterator[tuple[list[dict[str, Any]], Forms]]:
     part, qrels = ("queries" if test.suite == "retrieval" else "test"), test.parts.get("qrels", "")
     inputs = Inputs([test.parts.get(part, test.path)], fields=test.fields, vector_file=rows_in)
     judged = read_qrels(Inputs([qrels]), qrels) if qrels else {}
-    reader = RunReader(inputs, judged)
     for row, forms in inputs.read(parse):
         if not qrels:
             yield [dict(row.values)], forms
-        elif relevant := judged.get(query := reader.id_of(row, "query")):
+        elif relevant := judged.get(query := id_of(row, inputs, "query")):
             pairs = relevant.items()
             yield [{"query-id": query, "corpus-id": each, "score": score} for each, score in pairs], forms
