@@ -8,12 +8,11 @@ import re
 import shlex
 import signal
 import sys
-import tempfile
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, Literal, NoReturn, ParamSpec
 
 import typer
@@ -46,11 +45,7 @@ COMMANDS = {  # heading of the help -> commands: a file in commands/; a group ha
     "Models": ("train", "report", "distill-static", "export"),
     "Files": ("cat", "inspect", "check"),
 }
-MODULES = {
-    name: import_module(f"sentkit.commands.{name.replace('-', '_')}")
-    for name in chain.from_iterable(COMMANDS.values())
-}
-GROUPS = {name: module for name, module in MODULES.items() if hasattr(module, "SUBCOMMANDS")}
+NAMES = tuple(chain.from_iterable(COMMANDS.values()))
 
 BUG, IO_FAILED = 70, 74
 OUT_OF_MEMORY = re.compile(  # in errors of torch, oneDNN, the dynamic loader and Python's threads
@@ -60,14 +55,24 @@ OUT_OF_MEMORY = re.compile(  # in errors of torch, oneDNN, the dynamic loader an
 )
 
 
-def every_command() -> dict[str, Callable[..., None]]:
+def module_of(name: str) -> ModuleType:
+    return import_module(f"sentkit.commands.{name.replace('-', '_')}")
+
+
+def groups(names: Sequence[str] = NAMES) -> dict[str, ModuleType]:
+    """The modules of the commands that are groups."""
+    return {name: module_of(name) for name in names if hasattr(module_of(name), "SUBCOMMANDS")}
+
+
+def every_command(names: Sequence[str] = NAMES) -> dict[str, Callable[..., None]]:
     """Every command by its words on the command line: `encode`, `whiten fit`."""
     commands: dict[str, Callable[..., None]] = {}
-    for name, module in MODULES.items():
-        if name not in GROUPS:
-            commands[name] = getattr(module, name.replace("-", "_"))
-        else:
+    for name in names:
+        module = module_of(name)
+        if hasattr(module, "SUBCOMMANDS"):
             commands |= {f"{name} {word}": getattr(module, word) for word in module.SUBCOMMANDS}
+        else:
+            commands[name] = getattr(module, name.replace("-", "_"))
     return commands
 
 
@@ -139,6 +144,9 @@ def report_bug(error: Exception, console: Console) -> int | None:
     """Report a bug, unless the error replaced the exception of a signal."""
     if (stopped := raised_signal()) is not None:
         return exit_code(KeyboardInterrupt() if stopped == signal.SIGINT else SystemExit(), console)
+    import tempfile
+    import traceback
+
     advice = "the traceback cannot be written to a temporary file"
     with contextlib.suppress(OSError):
         with tempfile.NamedTemporaryFile("w", prefix="sentkit-", suffix=".log", delete=False) as file:
@@ -204,24 +212,12 @@ class Group(Helpful, TyperGroup):
     @property
     def headings(self) -> Mapping[str, Sequence[str]]:
         """The headings of the list of commands, with the commands below each."""
-        return COMMANDS if self.commands.keys() == MODULES.keys() else {"Commands": tuple(self.commands)}
-
-
-app = typer.Typer(
-    cls=Group,
-    no_args_is_help=False,
-    invoke_without_command=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["--help"]},
-)
+        return COMMANDS if self.commands.keys() == {*NAMES} else {"Commands": tuple(self.commands)}
 
 
 Shell = Literal["bash", "zsh", "fish"] | None
 
 
-@app.callback()
 def sentkit(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show versions and exit.")] = False,
@@ -255,22 +251,36 @@ def help_alone(context: typer.Context) -> None:
         raise typer.Exit(2)
 
 
-parents = {"": app}
-for name, module in GROUPS.items():
-    parents[name] = typer.Typer(cls=Group, rich_markup_mode=None, help=module.__doc__)
-    parents[name].callback(invoke_without_command=True)(help_alone)
-    app.add_typer(parents[name], name=name)
-for words, command in every_command().items():
-    group, _, name = words.rpartition(" ")
-    parents[group].command(name, cls=Command)(handle_errors(expand_flags(command, completion.VALUES), words))
-# `app(arguments)` would convert the functions again for each command line, which takes 30 ms.
-program = typer.main.get_command(app)
+@functools.cache
+def program(only: str | None = None) -> Any:
+    """The program with all its commands, or with only one of them, which starts faster."""
+    names = NAMES if only is None else (only,)
+    app = typer.Typer(
+        cls=Group,
+        no_args_is_help=False,
+        invoke_without_command=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["--help"]},
+    )
+    app.callback()(sentkit)
+    parents = {"": app}
+    for name, module in groups(names).items():
+        parents[name] = typer.Typer(cls=Group, rich_markup_mode=None, help=module.__doc__)
+        parents[name].callback(invoke_without_command=True)(help_alone)
+        app.add_typer(parents[name], name=name)
+    for words, command in every_command(names).items():
+        group, _, name = words.rpartition(" ")
+        flags = expand_flags(command, completion.VALUES)
+        parents[group].command(name, cls=Command)(handle_errors(flags, words))
+    return typer.main.get_command(app)
 
 
 def main() -> NoReturn:
     shell = os.environ.get(completion.VARIABLE)
     if shell in completion.SHELLS:
-        sys.stdout.write(completion.answer(shell, program, sys.argv[1:]))
+        sys.stdout.write(completion.answer(shell, program(), sys.argv[1:]))
         leave(0)
     arguments = sys.argv[1:]
     if arguments[:1] == ["help"]:
@@ -287,8 +297,9 @@ def main() -> NoReturn:
 
 def status(arguments: list[str]) -> int:
     """Run a command line and return its exit code; also for wrong usage."""
+    only = next((name for name in arguments[:1] if name in NAMES), None)
     try:
-        code = program(arguments, prog_name="sentkit", standalone_mode=False)
+        code = program(only)(arguments, prog_name="sentkit", standalone_mode=False)
     except SystemExit as error:
         if isinstance(error.__context__, BrokenPipeError):
             return 0  # `sentkit encode --help | head -3`: typer turns this into exit code 1

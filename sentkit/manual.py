@@ -232,7 +232,7 @@ def escape(text: str) -> str:
 def main() -> None:
     from sentkit.cli import program
 
-    for name, text in pages(program).items():
+    for name, text in pages(program()).items():
         (Path(sys.argv[1]) / "man1" / name).write_text(text)
 
 

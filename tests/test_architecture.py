@@ -5,7 +5,7 @@ import graphlib
 import re
 from pathlib import Path
 
-from sentkit.cli import GROUPS, every_command
+from sentkit.cli import every_command, groups
 from sentkit.manual import help_of
 
 PACKAGE = Path(__file__).parent.parent / "sentkit"
@@ -273,7 +273,7 @@ def test_every_help_begins_with_a_sentence_and_examples():
     """The first example runs this command."""
     texts = {name: command.__doc__ for name, command in every_command().items()}
     wrong = []
-    for name, text in (texts | {name: module.__doc__ for name, module in GROUPS.items()}).items():
+    for name, text in (texts | {name: module.__doc__ for name, module in groups().items()}).items():
         summary, found = text.splitlines()[0], help_of(f"sentkit {name}", "")
         if summary[-1:] != "." or f"sentkit {name}" not in found.examples[0]:
             wrong.append(name)

@@ -16,7 +16,7 @@ def leaves(command, path="sentkit"):
         yield from leaves(inner, f"{path} {name}")
 
 
-COMMANDS = dict(leaves(program))
+COMMANDS = dict(leaves(program()))
 LEAVES = {path: each for path, each in COMMANDS.items() if not hasattr(each, "commands")}
 MOST = {"encode": 28, "train": 28, "score": 24, "search": 24, "cluster": 24}  # slots; others have 20
 # Budgets: sentkit 30,500 without papers, papers 3,000, tests 36,000.

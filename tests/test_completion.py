@@ -12,7 +12,7 @@ from dataclasses import fields
 import pytest
 
 from sentkit import completion
-from sentkit.cli import GROUPS, every_command, program
+from sentkit.cli import every_command, groups, program
 from sentkit.formats.checkpoints.readout import NAMED
 from sentkit.training.catalogue import METHODS, names_of
 from support import with_program
@@ -22,12 +22,12 @@ LIMIT = 60  # seconds until a test of a silent shell fails
 
 def offered(*words, shell="fish"):
     """The words that are offered for the last one."""
-    lines = completion.answer(shell, program, ["sentkit", *words]).splitlines()
+    lines = completion.answer(shell, program(), ["sentkit", *words]).splitlines()
     return [line.split("\t")[0] for line in lines]
 
 
 def test_commands_are_offered():
-    first = {name.split()[0] for name in every_command()} | GROUPS.keys()
+    first = {name.split()[0] for name in every_command()} | groups().keys()
 
     assert set(offered("")) == first | {"help"}
     assert offered("en") == ["encode"]
@@ -38,7 +38,7 @@ def test_commands_are_offered():
 @pytest.mark.parametrize("name", every_command())
 def test_every_flag_of_a_command_is_offered(name):
     """In both spellings, as the parser has them."""
-    command = program
+    command = program()
     for each in name.split():
         command = command.commands[each]
     names = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
@@ -75,7 +75,7 @@ def test_nothing_else_is_offered():
     lines += ("train simcse --preset none", "nothing --re", "encode --nothing x", "encode --nothing=x")
 
     assert {line: found for line in lines if (found := offered(*line.split(" ")))} == {}
-    assert completion.answer("fish", program, [])
+    assert completion.answer("fish", program(), [])
 
 
 def test_bash_splits_words_at_colons_and_equals_signs():
@@ -100,7 +100,7 @@ def test_completion_imports_no_model_and_no_numpy():
     lines = (["encode", "--readout", ""], ["train", ""], ["train", "simcse", "--set", ""])
     code = (
         "import sys; from sentkit import cli, completion\n"
-        f"for words in {lines}: completion.answer('bash', cli.program, ['sentkit', *words])\n"
+        f"for words in {lines}: completion.answer('bash', cli.program(), ['sentkit', *words])\n"
         "print(*{'numpy', 'torch', 'rich', 'transformers', 'tokenizers'} & sys.modules.keys())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,9 +14,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-import typer
 
-from sentkit.cli import GROUPS, app, every_command, program
+from sentkit.cli import every_command, groups, program
 from sentkit.errors import UsageError
 from sentkit.manual import PAGES, help_of, pages
 from sentkit.papers import PAPERS
@@ -42,7 +41,7 @@ OF_PAPERS = {paper.key: f"sentkit/papers/{paper.folder}/README.md" for paper in 
 DOCUMENTS |= {name: (ROOT / name).read_text() for name in OF_PAPERS.values()}
 README = DOCUMENTS["README.md"]
 SYSTEMS = [json.loads(line) for line in (ROOT / "examples/systems.jsonl").open()]
-HELP = {name: help_of(f"sentkit {name}", "") for name in (*every_command(), *GROUPS)}
+HELP = {name: help_of(f"sentkit {name}", "") for name in (*every_command(), *groups())}
 PAIRS = [
     ("a man plays a guitar", "someone makes music", 3.5, "music"),
     ("a cat sleeps", "a kitten is asleep", 4.5, "animals"),
@@ -151,7 +150,7 @@ def workplace(furnished, tmp_path):
 
 def test_the_committed_man_pages_are_the_generated_ones():
     """After a change of a flag: python -m sentkit.manual man"""
-    generated = pages(program)
+    generated = pages(program())
 
     assert [name for name, page in generated.items() if (ROOT / "man/man1" / name).read_text() != page] == []
 
@@ -183,7 +182,7 @@ def test_every_man_page_is_installed():
     files = [path.relative_to(ROOT / "man") for path in (ROOT / "man").rglob("*") if path.is_file()]
 
     assert build["shared-data"] == {"man": "share/man"}
-    assert {path.name for path in files if path.suffix == ".1"} == set(pages(program))
+    assert {path.name for path in files if path.suffix == ".1"} == set(pages(program()))
     assert all(path.parent.name == f"man{path.suffix[1:]}" for path in files)
 
 
@@ -475,7 +474,7 @@ def test_every_command_in_the_text_exists_with_its_flags():
 
 
 def check_flags(words):
-    found = typer.main.get_command(app)
+    found = program()
     while words and words[0] in getattr(found, "commands", {}):
         found, words = found.commands[words[0]], words[1:]
     assert not hasattr(found, "commands"), f"{words}: not a command"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sentkit.cli import every_command
-from sentkit.labels.probes.saved import VectorClassifier, write_classifier
+from sentkit.labels.probes.classifiers import VectorClassifier, write_classifier
 
 HEAVY = {"torch", "transformers", "sklearn", "scipy"}
 NOT_FOR_VECTORS = HEAVY | {"tokenizers", "huggingface_hub", "rich", "safetensors", "fsspec"}

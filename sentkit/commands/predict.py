@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sentkit.formats.rows.kinds import TextParser
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.vectors.vectors import VectorBlock
-    from sentkit.labels.probes.saved import VectorClassifier
+    from sentkit.labels.probes.classifiers import VectorClassifier
     from sentkit.model.checkpoint_model import ClassifierModel
     from sentkit.model.encoding import TokenEncoder
     from sentkit.model.text.tokens import TextTokenizer
@@ -58,7 +58,7 @@ def predict(
         progress = RowProgress(console, inputs=inputs)
         groups: Iterator[tuple[VectorBlock, NDArray[Any]]]
         if of_vectors:
-            from sentkit.labels.probes.saved import read_classifier
+            from sentkit.labels.probes.classifiers import read_classifier
 
             classifier = read_classifier(model)
             answers = classifier.answers

@@ -64,8 +64,7 @@ def report(
     from sentkit.formats.files import expanded
     from sentkit.reports import tables
     from sentkit.reports.evaluate import Evaluator, find_models
-    from sentkit.reports.measure import Measurement
-    from sentkit.reports.seen_rows import with_training
+    from sentkit.reports.measure import Measurement, with_training
     from sentkit.reports.suites import (
         find_baseline,
         find_tests,

@@ -141,7 +141,7 @@ def report(
     as_table: bool,
 ) -> str | None:
     """Print the reports of all files; returns a message if one is below --fail-under."""
-    from sentkit.metrics import reports, retrieval
+    from sentkit.metrics import reports
     from sentkit.metrics.gold_pairs import ScoreOptions
     from sentkit.metrics.seen import SeenPairs
 
@@ -159,8 +159,10 @@ def report(
         binary=flags.label is not None,
     )
     if flags.qrels is not None:
+        from sentkit.metrics.retrieval import MEASURES
+
         records = report_retrieval(inputs, flags.qrels, flags, queries_out)
-        lines = partial(reports.measure_lines, measures=retrieval.MEASURES)
+        lines = partial(reports.measure_lines, measures=MEASURES)
         measure = "ndcg@10", "nDCG@10"
     elif flags.label is not None:
         records = list(reports.label_records(inputs, scored, flags.baseline, flags.precision_at))
@@ -180,20 +182,24 @@ def report_retrieval(
     inputs: "Inputs", path: str, flags: GoldFlags, queries_out: BinaryIO | None
 ) -> "list[Record]":
     """The reports of all files of hits. `path` has the judgements."""
-    from sentkit.metrics.retrieval import Judge, RunReader, read_qrels
+    from sentkit.metrics import retrieval
 
-    qrels, baseline = read_qrels(inputs, path), flags.baseline
-    base = None if baseline is None else RunReader(inputs.other(baseline), qrels).read(baseline)
-    judge = Judge(path, qrels, flags.missing == "zero", base)
+    qrels, baseline = retrieval.read_qrels(inputs, path), flags.baseline
+    base = None if baseline is None else retrieval.read_run(inputs.other(baseline), baseline, qrels)
+    values_of = partial(retrieval.values_of, qrels_path=path, missing_is_zero=flags.missing == "zero")
     records = []
     for file in inputs.paths:
-        run = RunReader(inputs, qrels).read(file)
+        run = retrieval.read_run(inputs, file, qrels)
         if not any(run.relevant.values()):
             advice = "do the ids agree? --field id=row uses the numbers of rows"
             inputs.rejects.warn(f"{file}: no relevant document of {path} is a hit; {advice}")
-        records.append(judge.record(run))
+        values = values_of(run)
+        records.append(retrieval.record_of(run, values, path))
+        if base is not None:
+            records[-1]["against"] = retrieval.against(base, values - values_of(base))
         if queries_out is not None:
-            judge.write_queries(run, queries_out, with_file=len(inputs.paths) > 1)
+            with_file = len(inputs.paths) > 1
+            queries_out.writelines(retrieval.lines_of_queries(run, values, with_file=with_file))
     return records
 
 

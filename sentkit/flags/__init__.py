@@ -193,7 +193,13 @@ def _parameters_of(record: type, values: Values) -> Iterator[inspect.Parameter]:
         yield _with_option(parameter, listed, values)
 
 
-ENTRY = r"^( *)((?:-\w, )?{})(?: (\S+))?: (.+(?:\n\1 +\S.*)*)"  # of a flag in a docstring, with further lines
+ENTRY = re.compile(r"^( *)((?:-\w, )?(\S+?))(?: (\S+))?: (.+(?:\n\1 +\S.*)*)", re.MULTILINE)
+
+
+@functools.cache
+def entries(listed: str) -> dict[str, re.Match[str]]:
+    """The first entry of each flag in docstrings, with its further lines, by the name of the flag."""
+    return {entry[3]: entry for entry in reversed([*ENTRY.finditer(listed)])}
 
 
 def _with_option(parameter: inspect.Parameter, listed: str, values: Values) -> inspect.Parameter:
@@ -202,10 +208,9 @@ def _with_option(parameter: inspect.Parameter, listed: str, values: Values) -> i
     name = f"--{name}" if name[1:] else f"-{name}"
     name = next((note.name for note in notes if isinstance(note, Named)), name)
     if parameter.annotation is not Context:
-        pattern = re.compile(ENTRY.format(re.escape(name)), re.MULTILINE)
-        entry = pattern.search(listed) or pattern.search(SHARED)
+        entry = (entries(SHARED) | entries(listed)).get(name)
         assert entry is not None, f"no docstring lists {name}"
-        words: dict[str, Any] = {"metavar": entry[3], "help": " ".join(entry[4].split())}
+        words: dict[str, Any] = {"metavar": entry[4], "help": " ".join(entry[5].split())}
         words["autocompletion"] = values.get(parameter.name)
         for note in (note for note in notes if isinstance(note, Range | Variable)):
             words |= vars(note)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sentkit.arrays import Float64
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.kinds import class_of, labelled, scored, wrong_field
+from sentkit.formats.rows.kinds import class_of, labelled, scored, string_in, wrong_field
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
@@ -91,7 +91,7 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
             identities.append(hash((*found[place], *known)))
         for place in scored.tolist() if options.seen is not None else ():
             assert options.seen is not None
-            options.seen.add(block.rows.row(place), texts)
+            options.seen.add(*map(block.rows.values[place].__getitem__, texts))
     values = np.concatenate([np.empty(0), *gold])
     if len(values) < 2:
         what = "label" if options.binary else "score"
@@ -148,8 +148,8 @@ def check_rows(block: VectorBlock, options: ScoreOptions, texts: Sequence[str]) 
         expect_pair(row, vectors)
         score = read(row, options.gold)
         group = None if options.group is None else group_of(row, options.group)
-        if score is not None and options.seen is not None:
-            options.seen.check(row, texts)
+        for name in texts if score is not None and options.seen is not None else ():
+            string_in(row, name)
         return score, group
 
     rows.parse(parse)

@@ -164,7 +164,7 @@ def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iter
     for pairs in files:
         made = report(pairs, options)
         if seen is not None:
-            levels = seen.levels(first, len(pairs))
+            levels = np.array([*map(seen.level, range(first, first + len(pairs)))], np.int8)
             first += len(pairs)
             left = pairs.only(levels < EXCLUDED)  # without pairs of which both texts occur
             own = _estimates(left, options.aggregate, count=RESAMPLES, seed=options.seed)

@@ -5,10 +5,10 @@ keep their order. A document that occurs several times counts once, at its best 
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import repeat
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import orjson
@@ -84,70 +84,70 @@ def trec_judgements(path: str, longest: int) -> Iterator[tuple[str, str, float, 
 
 @dataclass(slots=True)
 class Run:
-    """The hits of a file: the relevant ones of each query."""
+    """The hits of a file that are relevant, by query."""
 
     file: str
-    relevant: dict[str, Relevant]
+    qrels: Qrels
+    relevant: dict[str, Relevant] = field(default_factory=dict)
     depth: int = 0  # the largest number of hits of a query
 
-
-class RunReader:
-    """Reads rows with a list of hits (`search`), or rows of one hit each (`search --flat`)."""
-
-    def __init__(self, inputs: Inputs, qrels: Qrels) -> None:
-        self.inputs, self.qrels = inputs, qrels
-        self.ids = [*filter(None, (inputs.fields.get("id"),)), *IDS]
-        self.similarity = inputs.fields.get("similarity", "similarity")
-
-    def read(self, path: str) -> Run:
-        run, flat = Run(path, {}), dict[str, list[tuple[float, str]]]()
-        for row, query, hits in self.inputs.read_file(path, self.parse):
-            if "hits" not in row.values:
-                flat.setdefault(query, []).extend(hits)
-            elif query in run.relevant:
-                raise row.error(f'query "{query}" occurs a second time')
-            else:
-                self.add(run, query, hits)
-        for query, hits in flat.items():
-            self.add(run, query, sorted(hits, key=lambda hit: -hit[0]))
-        return run
-
-    def add(self, run: Run, query: str, hits: Sequence[tuple[float, str]]) -> None:
-        documents = dict.fromkeys(document for _, document in hits)
-        judged = self.qrels.get(query, {})
-        run.depth = max(run.depth, len(documents))
-        run.relevant[query] = [
+    def add(self, query: str, hits: Iterable[str]) -> None:
+        """Add the documents of a query, best first."""
+        documents, judged = dict.fromkeys(hits), self.qrels.get(query, {})
+        self.depth = max(self.depth, len(documents))
+        self.relevant[query] = [
             (rank, judged[each]) for rank, each in enumerate(documents, start=1) if each in judged
         ]
 
-    def parse(self, row: Row) -> tuple[Row, str, list[tuple[float, str]]]:
-        """The query of a row, and its hits with their similarities."""
-        row.refuse_duplicates()
-        hits = row.values.get("hits")
-        if "hits" not in row.values:
-            if self.similarity not in row.values:
-                advice = "--qrels reads the output of search, or of search --flat"
-                raise row.error('this row has no "hits"', advice=advice)
-            score = scored(row, self.similarity)
-            if score is None:
-                raise wrong_field(row, self.similarity, "a number")
-            return row, self.id_of(row, "query", "_a"), [(score, self.id_of(row, "hit", "_b"))]
-        if not isinstance(hits, list) or not all(isinstance(hit, dict) for hit in hits):
-            raise wrong_field(row, "hits", "a list of objects")
-        lines: Iterable[bytes] = repeat(b"", len(hits))
-        if any(isinstance(hit.get(name), float) for hit in hits for name in self.ids):
-            lines = items_of(row.line, row.spans()["hits"].value)  # for whole numbers of more than 64 bits
-        rows = (replace(row, values=hit, line=line) for hit, line in zip(hits, lines, strict=True))
-        documents = [(0.0, self.id_of(each, "hit")) for each in rows]
-        return row, self.id_of(row, "query"), documents
 
-    def id_of(self, row: Row, what: str, side: str = "") -> str:
-        """The id as a string: 1, 1.0 and "1" are one id, because tables contain only strings."""
-        name = next((f"{name}{side}" for name in self.ids if f"{name}{side}" in row.values), None)
-        if name is None:
-            expected = " or ".join(f'"{name}{side}"' for name in IDS)
-            raise row.error(f"the {what} has no {expected}", advice="name the field: --field id=NAME")
-        return class_of(row, name)
+def read_run(inputs: Inputs, path: str, qrels: Qrels) -> Run:
+    """Read rows with a list of hits (`search`), or rows of one hit each (`search --flat`)."""
+    run, flat = Run(path, qrels), dict[str, list[tuple[float, str]]]()
+    for row, query, hits in inputs.read_file(path, lambda row: hits_of(row, inputs)):
+        if "hits" not in row.values:
+            flat.setdefault(query, []).extend(hits)
+        elif query in run.relevant:
+            raise row.error(f'query "{query}" occurs a second time')
+        else:
+            run.add(query, [document for _, document in hits])
+    for query, hits in flat.items():
+        run.add(query, [document for _, document in sorted(hits, key=lambda hit: -hit[0])])
+    return run
+
+
+def hits_of(row: Row, inputs: Inputs) -> tuple[Row, str, list[tuple[float, str]]]:
+    """The query of a row, and its hits with their similarities, which a list of hits does not need."""
+    row.refuse_duplicates()
+    hits, similarity = row.values.get("hits"), inputs.fields.get("similarity", "similarity")
+    if "hits" not in row.values:
+        if similarity not in row.values:
+            advice = "--qrels reads the output of search, or of search --flat"
+            raise row.error('this row has no "hits"', advice=advice)
+        score = scored(row, similarity)
+        if score is None:
+            raise wrong_field(row, similarity, "a number")
+        return row, id_of(row, inputs, "query", "_a"), [(score, id_of(row, inputs, "hit", "_b"))]
+    if not isinstance(hits, list) or not all(isinstance(hit, dict) for hit in hits):
+        raise wrong_field(row, "hits", "a list of objects")
+    lines: Iterable[bytes] = repeat(b"", len(hits))
+    if any(isinstance(hit.get(name), float) for hit in hits for name in names_of_ids(inputs)):
+        lines = items_of(row.line, row.spans()["hits"].value)  # for whole numbers of more than 64 bits
+    rows = (replace(row, values=hit, line=line) for hit, line in zip(hits, lines, strict=True))
+    return row, id_of(row, inputs, "query"), [(0.0, id_of(each, inputs, "hit")) for each in rows]
+
+
+def names_of_ids(inputs: Inputs) -> list[str]:
+    return [*filter(None, (inputs.fields.get("id"),)), *IDS]
+
+
+def id_of(row: Row, inputs: Inputs, what: str, side: str = "") -> str:
+    """The id as a string: 1, 1.0 and "1" are one id, because tables contain only strings."""
+    names = (f"{name}{side}" for name in names_of_ids(inputs))
+    name = next((name for name in names if name in row.values), None)
+    if name is None:
+        expected = " or ".join(f'"{name}{side}"' for name in IDS)
+        raise row.error(f"the {what} has no {expected}", advice="name the field: --field id=NAME")
+    return class_of(row, name)
 
 
 def scores_of(relevant: Relevant, judged: Mapping[str, float]) -> list[float]:
@@ -162,9 +162,9 @@ def scores_of(relevant: Relevant, judged: Mapping[str, float]) -> list[float]:
     return [gained / best, *recalls, sum(precisions) / len(judged), 1 / first if first <= CUT else 0.0]
 
 
-def values_of(run: Run, qrels: Qrels, qrels_path: str, *, missing_is_zero: bool) -> Float64:
+def values_of(run: Run, qrels_path: str, *, missing_is_zero: bool) -> Float64:
     """The measures x 100 of all queries with relevant documents, (n, m), in the order of the qrels."""
-    judged = {query: relevant for query, relevant in qrels.items() if relevant}
+    judged = {query: relevant for query, relevant in run.qrels.items() if relevant}
     missing = [query for query in judged if query not in run.relevant]
     if missing and not missing_is_zero:
         others = f", and {len(missing) - 1} others" if len(missing) > 1 else ""
@@ -177,53 +177,41 @@ def resampled(values: Float64) -> Float64:
     return resampled_means(values, count=resamples_for(len(values)), seed=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Judge:
-    """The judgements, and the comparison with another run."""
+def record_of(run: Run, values: Float64, qrels_path: str) -> Record:
+    """The report of a run, with 95 % intervals from resamples of the queries."""
+    return {
+        "file": readable(run.file),
+        "qrels": readable(qrels_path),
+        "n": len(values),
+        "missing": sum(query not in run.relevant for query, judged in run.qrels.items() if judged),
+        "without_relevant": sum(not run.qrels.get(query) for query in {**run.qrels, **run.relevant}),
+        "depth": run.depth,
+        **with_intervals(MEASURES, values.mean(axis=0), resampled(values)),
+    }
 
-    path: str
-    qrels: Qrels
-    missing_is_zero: bool
-    baseline: Run | None = None
 
-    def values(self, run: Run) -> Float64:
-        return values_of(run, self.qrels, self.path, missing_is_zero=self.missing_is_zero)
+def against(baseline: Run, differences: Float64) -> Record:
+    """The mean differences to another run, by a paired bootstrap of the queries."""
+    columns = zip(MEASURES, differences.T, resampled(differences).T, strict=True)
+    found = {name: difference(float(column.mean()), drawn) for name, column, drawn in columns}
+    return {"file": readable(baseline.file), **found}
 
-    def record(self, run: Run) -> Record:
-        """The report of a run, with 95 % intervals from resamples of the queries."""
-        values = self.values(run)
-        record: Record = {
-            "file": readable(run.file),
-            "qrels": readable(self.path),
-            "n": len(values),
-            "missing": sum(query not in run.relevant for query, judged in self.qrels.items() if judged),
-            "without_relevant": sum(not self.qrels.get(query) for query in {**self.qrels, **run.relevant}),
-            "depth": run.depth,
-        }
-        record |= with_intervals(MEASURES, values.mean(axis=0), resampled(values))
-        if self.baseline is not None:
-            differences = values - self.values(self.baseline)
-            drawn = resampled(differences)  # the same queries for both runs
-            record["against"] = {"file": readable(self.baseline.file)} | {
-                name: difference(float(differences[:, place].mean()), drawn[:, place])
-                for place, name in enumerate(MEASURES)
-            }
-        return record
 
-    def write_queries(self, run: Run, out: BinaryIO, *, with_file: bool) -> None:
-        """A line for each query: its measures x 100, and the rank of the first relevant hit."""
-        queries = [query for query, relevant in self.qrels.items() if relevant]
-        for query, values in zip(queries, self.values(run).tolist(), strict=True):
-            relevant = run.relevant.get(query)
-            record = {
+def lines_of_queries(run: Run, values: Float64, *, with_file: bool) -> Iterator[bytes]:
+    """A line for each query: its measures x 100, and the rank of the first relevant hit."""
+    queries = [query for query, relevant in run.qrels.items() if relevant]
+    for query, own in zip(queries, values.tolist(), strict=True):
+        relevant = run.relevant.get(query)
+        yield json_line(
+            {
                 **({"file": readable(run.file)} if with_file else {}),
                 "query": query,
-                **dict(zip(MEASURES, values, strict=True)),
-                "relevant": len(self.qrels[query]),
+                **dict(zip(MEASURES, own, strict=True)),
+                "relevant": len(run.qrels[query]),
                 "first_rank": relevant[0][0] if relevant else None,
                 "missing": relevant is None,
             }
-            out.write(json_line(record))
+        )
 
 
 def mrr_of_pairs(left: Float32, right: Float32, anchors: Indices, positives: Indices) -> Float64:

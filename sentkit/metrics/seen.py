@@ -1,9 +1,8 @@
 """The pairs of reports that occur in training rows: as a pair, as two texts, or one of them."""
 
 import unicodedata
-from array import array
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,64 +31,70 @@ def normal_form(text: str) -> str:
     return text.rstrip(ENDS) or text
 
 
-class PairTexts:
-    """The texts of pairs. Texts with an equal normal form have one number."""
+class SeenPairs:
+    """Pairs of texts, and the first place in training rows of each text, and of each pair in one row.
 
-    def __init__(self) -> None:
+    Texts with an equal normal form have one number. Memory grows with the pairs, not with the rows.
+    """
+
+    def __init__(self, paths: Sequence[str] = ()) -> None:
+        """`paths` are the training rows for `read`."""
+        self.paths, self.rows = paths, 0
         self.numbers: dict[str, int] = {}  # normal form -> number
-        self.left, self.right = array("q"), array("q")  # numbers of the two texts of each pair
+        self.pairs: list[tuple[int, int]] = []
         self.partners: defaultdict[int, set[int]] = defaultdict(set)
-
-    def __len__(self) -> int:
-        return len(self.left)
-
-    def add(self, one: str, other: str) -> tuple[int, int]:
-        """Add a pair; return the numbers of its texts."""
-        left, right = (self.numbers.setdefault(normal_form(text), len(self.numbers)) for text in (one, other))
-        self.left.append(left)
-        self.right.append(right)
-        self.partners[left].add(right)
-        self.partners[right].add(left)
-        return left, right
-
-    def find(self, text: str) -> Collection[int]:
-        """The number of an equal text, if any. A blank text equals none."""
-        form = normal_form(text)
-        return (self.numbers[form],) if form and form in self.numbers else ()
-
-
-class Sightings:
-    """The first place in the training rows of each text, and of each pair in one row."""
-
-    def __init__(self, pairs: PairTexts) -> None:
-        self.pairs = pairs
         self.of_texts: dict[int, str] = {}
         self.of_pairs: dict[tuple[int, int], str] = {}
 
-    def take(self, row: Row, found: Sequence[Collection[int]]) -> None:
-        """Add a training row. `found` has the numbers of the equal texts for each text of the row."""
-        if not any(found):
-            return
-        place = f"{row.source}:{row.number}"
-        for at, numbers in enumerate(found):
-            others = set[int]().union(*found[at + 1 :])
-            for number in numbers:
+    def add(self, one: str, other: str) -> None:
+        """Add a pair."""
+        left, right = (self.numbers.setdefault(normal_form(text), len(self.numbers)) for text in (one, other))
+        self.pairs.append((left, right))
+        self.partners[left].add(right)
+        self.partners[right].add(left)
+
+    def take(self, row: Row, texts: Iterable[str]) -> None:
+        """Take the texts of a training row. A blank text equals none."""
+        found = [self.numbers.get(form) if form else None for form in map(normal_form, texts)]
+        for at, number in enumerate(found):
+            if number is not None:
+                place = f"{row.source}:{row.number}"
                 self.of_texts.setdefault(number, place)
-                for partner in self.pairs.partners[number] & others:
+                for partner in self.partners[number].intersection(found[at + 1 :]):
                     self.of_pairs.setdefault((number, partner), place)
                     self.of_pairs.setdefault((partner, number), place)
 
+    def read(self, inputs: Inputs) -> None:
+        """Read the training rows. `inputs` are the files of the pairs."""
+        for path in self.paths:
+            source, before = inputs.other(path), self.rows
+            fields = fields_of(source, path)
+
+            def parse(row: Row, fields: Mapping[str, str] = fields) -> tuple[Row, list[str]]:
+                return row, texts_of(row, fields)
+
+            for row, texts in source.read_file(path, parse):
+                self.take(row, texts)
+                self.rows += 1
+            if self.rows == before:
+                raise NoRowsError([path])
+
     def level(self, pair: int) -> int:
         """The place in `LEVELS` plus 1, or 0 if no text of the pair occurs."""
-        numbers = self.pairs.left[pair], self.pairs.right[pair]
+        numbers = self.pairs[pair]
         return len(LEVELS) if numbers in self.of_pairs else sum(map(self.of_texts.__contains__, numbers))
 
     def places(self, pair: int) -> list[str]:
         """Where the pair occurs, or where its texts occur."""
-        numbers = self.pairs.left[pair], self.pairs.right[pair]
+        numbers = self.pairs[pair]
         if numbers in self.of_pairs:
             return [self.of_pairs[numbers]]
         return [self.of_texts[number] for number in numbers if number in self.of_texts]
+
+    def record(self, levels: NDArray[np.int8]) -> dict[str, object]:
+        """How many pairs of one report occur in the training rows."""
+        counts = {name: int((levels == LEVELS.index(name) + 1).sum()) for name in reversed(LEVELS)}
+        return {"files": list(map(readable, self.paths)), "rows": self.rows, **counts}
 
 
 def texts_of(row: Row, fields: Mapping[str, str]) -> list[str]:
@@ -111,48 +116,3 @@ def texts_of(row: Row, fields: Mapping[str, str]) -> list[str]:
     if not texts:
         raise row.error("no text in this row", advice="name the field, for example --field text=title")
     return texts
-
-
-class SeenPairs:
-    """The pairs of all reports, and where they occur in training rows.
-
-    Memory grows with the pairs, not with the training rows.
-    """
-
-    def __init__(self, paths: Sequence[str]) -> None:
-        """`paths` are the training rows."""
-        self.paths, self.rows, self.texts = paths, 0, PairTexts()
-        self.sightings = Sightings(self.texts)
-
-    def check(self, row: Row, names: Sequence[str]) -> None:
-        """Refuse a pair that `add` cannot add. `names` are the fields of its texts."""
-        for name in names:
-            string_in(row, name)
-
-    def add(self, row: Row, names: Sequence[str]) -> None:
-        """Add a checked pair of a report."""
-        one, other = (row.values[name] for name in names)
-        self.texts.add(one, other)
-
-    def read(self, inputs: Inputs) -> None:
-        """Read the training rows. `inputs` are the files of the pairs."""
-        for path in self.paths:
-            source, before = inputs.other(path), self.rows
-            fields = fields_of(source, path)
-
-            def take(row: Row, fields: Mapping[str, str] = fields) -> None:
-                self.sightings.take(row, [self.texts.find(text) for text in texts_of(row, fields)])
-
-            for _ in source.read_file(path, take):
-                self.rows += 1
-            if self.rows == before:
-                raise NoRowsError([path])
-
-    def levels(self, first: int, count: int) -> NDArray[np.int8]:
-        """The level of each pair of one report."""
-        return np.array([self.sightings.level(pair) for pair in range(first, first + count)], np.int8)
-
-    def record(self, levels: NDArray[np.int8]) -> dict[str, object]:
-        """How many pairs of one report occur in the training rows."""
-        counts = {name: int((levels == LEVELS.index(name) + 1).sum()) for name in reversed(LEVELS)}
-        return {"files": list(map(readable, self.paths)), "rows": self.rows, **counts}

@@ -6,6 +6,7 @@ Letters in shapes: n pairs, v distinct values, b resamples in one block.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,21 +19,29 @@ KINDS = ("spearman", "pearson")
 RESAMPLES = 1000
 FEWER_RESAMPLES = 200  # above the limit, for statistics without a formula, such as paired differences
 BOOTSTRAP_LIMIT = 50_000  # pairs; with 1000 resamples about two seconds
+CANCELLED = 1e-6  # a variance below this share of the squares has lost digits
 RESAMPLED_ELEMENTS = 16_384  # at a time: short columns share a call, a long column gets several
 QUANTILE = 1.959963984540054  # of the normal distribution, at 97.5 %
-
-
-def middle_ranks(counts: NDArray) -> Float64:
-    """The average rank of each distinct value; `counts` (..., v) is in ascending order of values."""
-    return (2 * np.cumsum(counts, axis=-1) - counts + 1) * 0.5
 
 
 def ranks(values: ArrayLike) -> Float64:
     """Ranks from 1; tied values share their average rank. scipy.stats has this, but its import takes long."""
     order, _, sizes = runs(np.asarray(values))
     found = np.empty(len(order))
-    found[order] = np.repeat(middle_ranks(sizes), sizes)
+    found[order] = np.repeat((double_ranks(sizes, len(order)) + (len(order) + 1)) * 0.5, sizes)
     return found
+
+
+def double_ranks(counts: NDArray[np.intp], n: int) -> Float64:
+    """Twice the average rank around its mean of each distinct value, (..., v): whole numbers.
+
+    `counts` (..., v) is in ascending order of values, with the sum n.
+    """
+    doubled = np.cumsum(counts, axis=-1)
+    doubled += doubled
+    doubled -= counts
+    doubled -= n
+    return doubled.astype(np.float64)
 
 
 def runs(values: NDArray) -> tuple[Indices, Indices, Indices]:
@@ -86,12 +95,16 @@ class Interval:
 def multiplicities(n: int, count: int, seed: Seed) -> Iterator[NDArray[np.intp]]:
     """The count of each row in each resample, in blocks (b, n); the arguments determine it completely."""
     generator = np.random.Generator(np.random.Philox(seed))
-    rows = max(1, RESAMPLED_ELEMENTS // n)
+    rows = resamples_at_once(n)
+    firsts = np.arange(rows)[:, None] * n
     for start in range(0, count, rows):
-        b = min(rows, count - start)
-        drawn = generator.integers(0, n, size=(b, n))
-        drawn += np.arange(b)[:, None] * n
-        yield np.bincount(drawn.ravel(), minlength=b * n).reshape(b, n)
+        drawn = generator.integers(0, n, size=(min(rows, count - start), n))
+        drawn += firsts[: len(drawn)]
+        yield np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
+
+
+def resamples_at_once(n: int) -> int:
+    return max(1, RESAMPLED_ELEMENTS // n)
 
 
 def resample(left: ArrayLike, right: ArrayLike, *, count: int = RESAMPLES, seed: Seed) -> Float64:
@@ -106,27 +119,43 @@ def resample(left: ArrayLike, right: ArrayLike, *, count: int = RESAMPLES, seed:
     order, begins, sizes = runs(np.asarray(left))
     other_order, _, other_sizes = runs(np.asarray(right)[order])
     one, other = centred(left)[order], centred(right)[order]
-    n, v, found = len(order), len(other_sizes), [np.empty((2, 0))]
+    n, v, done = len(order), len(other_sizes), 0
     if min(len(sizes), v) < 2 or np.isnan([one[0], other[0]]).any():
         return np.full((2, count), np.nan)
     codes = np.empty(n, np.intp)  # of the other side, in the order of the first one
     codes[other_order] = np.repeat(np.arange(v), other_sizes)
+    places = codes + np.arange(resamples_at_once(n))[:, None] * v
     powers = np.stack([one, other, one * one, other * other, one * other])
+    sums = np.empty((8, count))
     for drawn in multiplicities(n, count, seed):
+        b = len(drawn)
         ordered = drawn.take(order, axis=1)
-        times, places = ordered.astype(np.float64), codes + np.arange(len(drawn))[:, None] * v
-        counts = ordered if len(begins) == n else np.add.reduceat(ordered, begins, axis=1)
-        others = np.bincount(places.ravel(), times.ravel(), len(drawn) * v).reshape(-1, v)
-        own, theirs = (middle_ranks(each) - (n + 1) / 2 for each in (counts, others))
-        squares = np.vecdot(counts * own, own) * np.vecdot(others * theirs, theirs)
-        of_rows = own if len(begins) == n else np.repeat(own, sizes, axis=1)
-        x, y, xx, yy, xy = powers @ times.T / n
-        with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 is NaN, as intended
-            by_rank = np.vecdot(times * of_rows, theirs.take(places)) / np.sqrt(squares)
-            by_value = (xy - x * y) / np.sqrt((xx - x * x) * (yy - y * y))
-        # Ranks identify a constant exactly; the mean of a constant may have a rounding error.
-        found.append(np.stack([by_rank, np.where(np.isnan(by_rank), np.nan, by_value)]))
-    return np.clip(np.concatenate(found, axis=1), -1.0, 1.0)
+        times = ordered.astype(np.float64)
+        others = np.bincount(places[:b].ravel(), times.ravel(), b * v).reshape(-1, v).astype(np.intp)
+        if len(begins) == n:
+            own = double_ranks(ordered, n)
+        else:
+            own = np.repeat(double_ranks(np.add.reduceat(ordered, begins, axis=1), n), sizes, axis=1)
+        theirs, of_block = double_ranks(others, n), sums[:, done : done + b]
+        of_block[:5] = powers @ times.T
+        times *= own
+        of_block[5] = np.vecdot(times, own)
+        of_block[6] = np.vecdot(others * theirs, theirs)
+        of_block[7] = np.vecdot(times, theirs.take(places[:b]))
+        done += b
+    x, y, xx, yy, xy = sums[:5] / n
+    spread, other_spread = xx - x * x, yy - y * y
+    with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 is NaN, as intended
+        by_rank = sums[7] / np.sqrt(sums[5] * sums[6])
+        by_value = (xy - x * y) / np.sqrt(spread * other_spread)
+    # Ranks identify a constant exactly; the mean of a constant may have a rounding error.
+    by_value[np.isnan(by_rank)] = np.nan
+    lost = ((spread < CANCELLED * xx) | (other_spread < CANCELLED * yy)) & ~np.isnan(by_rank)
+    if lost.any():  # far values that were not drawn
+        for place, times in enumerate(chain.from_iterable(multiplicities(n, count, seed))):
+            if lost[place]:
+                by_value[place] = pearson(np.repeat(left, times), np.repeat(right, times))
+    return np.clip([by_rank, by_value], -1.0, 1.0)
 
 
 def resampled_means(values: Float64, *, count: int, seed: Seed) -> Float64:

@@ -29,7 +29,7 @@ from sentkit.metrics.gold_pairs import ScoreOptions, read_gold_pairs
 from sentkit.metrics.neighbours.corpus import read_search_corpus
 from sentkit.metrics.neighbours.queries import Search, SearchOptions
 from sentkit.metrics.reports import defined
-from sentkit.metrics.retrieval import Run, RunReader, read_qrels, values_of
+from sentkit.metrics.retrieval import Run, id_of, read_qrels, values_of
 from sentkit.metrics.statistics import pearson, spearman
 from sentkit.model import Model, find_encoder
 from sentkit.model.encoding import Report, TokenEncoder, tokenized_groups
@@ -250,13 +250,12 @@ def retrieved(made: Mapping[str, str], test: TestSet) -> tuple[float, int]:
     qrels = read_qrels(Inputs([qrels_path]), qrels_path)
     corpus = read_search_corpus(inputs.other(made[test.path]))
     search = Search(VectorReader(inputs), corpus, SearchOptions(top=TOP), inputs, source=path)
-    reader, run = RunReader(inputs, qrels), Run(test.parts["queries"], {})
+    run = Run(test.parts["queries"], qrels)
     for queries, found in search.blocks():
         for query, hits in zip(queries, found, strict=True):
             rows = (search.corpus.row(place) for place, _ in hits)
-            documents = [(0.0, reader.id_of(row, "document")) for row in rows]
-            reader.add(run, reader.id_of(query, "query"), documents)
-    values = values_of(run, qrels, qrels_path, missing_is_zero=False)[:, 0]
+            run.add(id_of(query, inputs, "query"), [id_of(row, inputs, "document") for row in rows])
+    values = values_of(run, qrels_path, missing_is_zero=False)[:, 0]
     return float(values.mean()), len(values)
 
 

@@ -11,7 +11,7 @@ from timing import print_table
 PROGRAM = """
 import sys
 from sentkit.cli import program
-program(sys.argv[1:], standalone_mode=False)
+program()(sys.argv[1:], standalone_mode=False)
 print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")), file=sys.stderr)
 """
 SIZES = (100_000, 1_000_000)

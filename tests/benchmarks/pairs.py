@@ -47,7 +47,7 @@ def sentkit(path: str, *, gold: bool) -> None:
     from sentkit.cli import program
 
     flags = ["--gold", "score"] if gold else []
-    program(["score", path, "-o", "/dev/null", *flags], standalone_mode=False)
+    program("score")(["score", path, "-o", "/dev/null", *flags], standalone_mode=False)
 
 
 def main() -> None:

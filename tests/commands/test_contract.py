@@ -13,7 +13,7 @@ import fsspec
 import numpy as np
 import pytest
 
-from sentkit.labels.probes.saved import VectorClassifier, write_classifier
+from sentkit.labels.probes.classifiers import VectorClassifier, write_classifier
 from support import write_affine
 
 PAIR = '{"embedding_a":[1,0],"embedding_b":[0,1],"_emb":"m:100000000000","score":%s}\n'

@@ -132,7 +132,7 @@ def test_every_number_with_a_fraction_is_finite():
     for name, command in every_command().items():
         run = expand_flags(command)
         defaults = {each.name: each.default for each in inspect.signature(run).parameters.values()}
-        parsed = functools.reduce(lambda group, word: group.commands[word], name.split(), program)
+        parsed = functools.reduce(lambda group, word: group.commands[word], name.split(), program())
         for flag in (each for each in parsed.params if each.type.name.startswith("float")):
             seen.add(f"{name} {flag.opts[0]}")
             for value in (math.nan, math.inf, -math.inf):
@@ -173,5 +173,5 @@ def test_choices_of_flags_are_those_of_the_catalogues():
                 assert sorted(parameter.type.choices) == sorted(CHOICES[flag]), f"{name} {flag}"
 
     assert found == CHOICES.keys()
-    shells = [set(p.type.choices) for p in program.params if hasattr(p.type, "choices")]
+    shells = [set(p.type.choices) for p in program().params if hasattr(p.type, "choices")]
     assert shells == [set(SHELLS)] * 2

@@ -2,6 +2,7 @@
 
 import pytest
 
+from sentkit.metrics import device
 from sentkit.metrics import similarity as rounding
 from sentkit.metrics.neighbours import pairs, search
 
@@ -16,3 +17,6 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs, "FIRST_ROWS", 3)
     monkeypatch.setattr(pairs, "MAX_CANDIDATES", 4)
     monkeypatch.setattr(pairs, "MATRIX_ELEMENTS", 50)
+    monkeypatch.setattr(device, "ROWS_PER_BLOCK", 16)
+    monkeypatch.setattr(device, "GROUP", 2)
+    monkeypatch.setattr(device, "SPARE", 2)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hostile import ODD, is_read_or_bad_data, places, replaced
 from sentkit.formats.rows.rows import Inputs
 from sentkit.metrics.neighbours.queries import union
-from sentkit.metrics.retrieval import Judge, RunReader, read_qrels
+from sentkit.metrics.retrieval import read_qrels, read_run, record_of, values_of
 
 EXAMPLES = [50, pytest.param(3000, marks=pytest.mark.slow)]
 ODDER = ODD | st.sampled_from(
@@ -83,10 +83,8 @@ def test_hits_and_judgements(tmp_path, examples):
     def read(contents):
         for path, content in zip(paths, contents, strict=True):
             Path(path).write_text(content)
-        judgements = read_qrels(Inputs([hits]), qrels)
-        record = Judge(qrels, judgements, missing_is_zero=True).record(
-            RunReader(Inputs([hits]), judgements).read(hits)
-        )
+        run = read_run(Inputs([hits]), hits, read_qrels(Inputs([hits]), qrels))
+        record = record_of(run, values_of(run, qrels, missing_is_zero=True), qrels)
         assert all(0 <= record[name] <= 100 for name in ("ndcg@10", "recall@10", "map", "mrr@10"))
 
     valid = st.sampled_from(["".join(f"{json.dumps(row)}\n" for row in rows) for rows in (NESTED, FLAT)])
@@ -99,4 +97,4 @@ def test_the_id_of_a_hit_can_be_a_large_number(tmp_path):
     path.write_text('{"id":"q","hits":[{"id":1e300,"row":1,"similarity":0.5}]}\n')
     qrels = {"q": {str(int(1e300)): 1.0}}
 
-    assert RunReader(Inputs([str(path)]), qrels).read(str(path)).relevant == {"q": [(1, 1.0)]}
+    assert read_run(Inputs([str(path)]), str(path), qrels).relevant == {"q": [(1, 1.0)]}

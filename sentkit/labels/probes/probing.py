@@ -21,11 +21,18 @@ from sentkit.formats.vectors.fingerprint import label_of
 from sentkit.formats.vectors.store import common_spec
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
 from sentkit.labels import UNWATCHED, Watch
-from sentkit.labels.probes.classifiers import Data, Fit, Head, Network, Outcome, in_order, logreg, weights_of
-from sentkit.labels.probes.saved import (
+from sentkit.labels.probes.classifiers import (
+    Data,
+    Fit,
+    Head,
+    Network,
+    Outcome,
     VectorClassifier,
     features_of,
+    in_order,
+    logreg,
     refuse_without_features,
+    weights_of,
     write_classifier,
 )
 from sentkit.metrics.statistics import f1

@@ -28,7 +28,7 @@ from sentkit.formats.outputs.temporary import create
 from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
-from sentkit.metrics.seen import Sightings
+from sentkit.metrics.seen import SeenPairs
 from sentkit.model.text.tokens import PromptTokenizer, TokenBlock, TokenizerByPrompt, Tokens
 from sentkit.training.data.examples import Classes, Example, ExampleParser
 
@@ -196,16 +196,16 @@ def write_corpus(
     tokenizer: PromptTokenizer,
     *,
     dedup: bool = False,
-    sightings: Sightings | None = None,
+    seen_pairs: SeenPairs | None = None,
 ) -> Tallied:
-    """Tokenise all rows and write the files of a corpus. `sightings` gets the texts of each row."""
+    """Tokenise all rows and write the files of a corpus. `seen_pairs` takes the texts of each row."""
     tallied, place = Tallied(), 0
     ends, counts, targets = array("q"), array("i"), array("d")
     for name in CORPUS:
         (folder / name).unlink(missing_ok=True)
     reader, has_vectors = VectorReader(inputs), parser.reads.vectors
     blocks = reader.blocks(parser.with_vectors) if has_vectors else without_vectors(inputs, parser)
-    used = used_rows(blocks, tallied, sightings, dedup=dedup)
+    used = used_rows(blocks, tallied, seen_pairs, dedup=dedup)
     vector_file = create(folder / VECTORS) if has_vectors else nullcontext(None)
     with create(folder / IDS) as file, vector_file as vectors:
         for block in resized(used, joined, WINDOW):
@@ -254,7 +254,7 @@ def without_vectors(inputs: Inputs, parser: ExampleParser) -> Iterator[VectorBlo
 
 
 def used_rows(
-    blocks: Iterable[VectorBlock], tallied: Tallied, sightings: Sightings | None, *, dedup: bool
+    blocks: Iterable[VectorBlock], tallied: Tallied, seen_pairs: SeenPairs | None, *, dedup: bool
 ) -> Iterator[VectorBlock]:
     """The rows of the blocks that are not omitted."""
     seen: set[bytes] = set()
@@ -264,8 +264,8 @@ def used_rows(
             if example is None:
                 tallied.left_out += 1
                 continue
-            if sightings is not None:
-                sightings.take(example.row, list(map(sightings.pairs.find, example.texts)))
+            if seen_pairs is not None:
+                seen_pairs.take(example.row, example.texts)
             if dedup:
                 identity = hashlib.blake2b("\0".join(example.texts).encode(), digest_size=12).digest()
                 if identity in seen:

@@ -23,7 +23,7 @@ from sentkit.formats.rows.kinds import PAIR, POSITIVE, SENTENCE, TRIPLET
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import common_fields
 from sentkit.metrics.retrieval import accuracy_of_triplets, mrr_of_pairs
-from sentkit.metrics.seen import EXCLUDED, PairTexts, Sightings
+from sentkit.metrics.seen import EXCLUDED, SeenPairs
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.statistics import bootstrap, class_scores, number_scores, spearman
 from sentkit.model.encoding import BUDGETS, batches
@@ -44,7 +44,7 @@ class Dev:
     gold: NDArray[np.float64]  # empty for rows without scores
     templated: Sequence[Tokens] = ()  # with the template of the readout `prompt`
     declared: Sequence[Tokens] = ()  # with the template that the base declares
-    texts: PairTexts = field(default_factory=PairTexts)
+    texts: SeenPairs = field(default_factory=SeenPairs)  # the first two of each row
     rows: Sequence[Row] = ()
     metric: str = SPEARMAN
     sides: Sequence[str] = ()  # of the rows
@@ -58,13 +58,13 @@ class Dev:
             hash.update(len(each.ids).to_bytes(4, "little") + np.array(each.ids, np.int64).tobytes())
         return hash.hexdigest()
 
-    def leak(self, sightings: Sightings) -> str | None:
+    def leak(self) -> str | None:
         """Return a warning if pairs occur in the training rows, as a pair or as two texts."""
-        levels = list(map(sightings.level, range(len(self.rows))))
+        levels = list(map(self.texts.level, range(len(self.rows))))
         first = next((pair for pair, level in enumerate(levels) if level >= EXCLUDED), None)
         if first is None:
             return None
-        row, place = self.rows[first], sightings.places(first)[0]
+        row, place = self.rows[first], self.texts.places(first)[0]
         both, pairs = levels.count(EXCLUDED), levels.count(EXCLUDED + 1)
         problem = f"the training rows contain {pairs} of {len(levels)} pairs, and both texts of {both} others"
         return f"{row.source}: {problem}; the first is line {row.number}, in {place}"
@@ -120,9 +120,7 @@ class Dev:
             return accuracy_of_triplets(*np.split(vectors, 3))
         left, right = np.split(vectors, 2)
         if self.metric == MRR:
-            return mrr_of_pairs(
-                left, right, *(np.array(side) for side in (self.texts.left, self.texts.right))
-            )
+            return mrr_of_pairs(left, right, *np.array(self.texts.pairs).T)
         return SIMILARITIES["cosine"](left, right)
 
     def _statistic(self, values: NDArray[np.float64], rows: NDArray[np.intp] | slice) -> float:
@@ -179,7 +177,7 @@ def read_dev(
         )
     if parser.metric == MRR and len({example.texts[:2] for example in examples}) < 2:
         raise DataError("MRR needs at least 2 different pairs", source=path)
-    texts = PairTexts()
+    texts = SeenPairs()
     for example in examples:
         texts.add(*example.texts[:2])
     of_template, of_declared = (

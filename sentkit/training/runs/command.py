@@ -20,7 +20,6 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import is_pipe, read_object, together
 from sentkit.formats.rows.rows import Inputs, Meter, Rejects
 from sentkit.formats.vectors.store import common_fields
-from sentkit.metrics.seen import Sightings
 from sentkit.model.checkpoint.heads import fresh_head, head_tensors
 from sentkit.model.checkpoint.save_weights import architecture_to_initialise, write_fresh
 from sentkit.model.reading import default_readout
@@ -308,14 +307,14 @@ def read_corpus(
     reporter: Reporter,
 ) -> Corpus:
     """Tokenize the rows on one process and map the files on all processes."""
-    sightings = None if dev is None else Sightings(dev.texts)
+    seen = None if dev is None else dev.texts
     tallied, kind, settings, folder = Tallied(), options.kind, options.settings, options.folders.rows
     if processes.first:
         sides = base.sides, () if dev is None else dev.sides
         parser = ExampleParser(options.method, kind.reads(base, settings), common_fields(inputs), *sides)
         with stop.interruptible():
             tallied = write_corpus(
-                folder, inputs, parser, base.training_tokenizer, dedup=settings.dedup, sightings=sightings
+                folder, inputs, parser, base.training_tokenizer, dedup=settings.dedup, seen_pairs=seen
             )
     processes.wait()
     corpus = map_corpus(folder)
@@ -325,6 +324,6 @@ def read_corpus(
     reporter.note(f"{len(corpus)} rows, {len(corpus.ids)} tokens")
     for warning in tallied.warnings():
         reporter.warn(warning)
-    if dev is not None and sightings is not None and (leak := dev.leak(sightings)):
+    if dev is not None and (leak := dev.leak()):
         reporter.warn(leak)
     return corpus

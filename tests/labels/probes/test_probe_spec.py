@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sentkit.errors import SentkitError
-from sentkit.labels.probes.saved import VectorClassifier, read_classifier, write_classifier
+from sentkit.labels.probes.classifiers import VectorClassifier, read_classifier, write_classifier
 from sentkit.model import find_encoder
 from sentkit.model.query_encoder import Recorded
 

@@ -1,4 +1,7 @@
-"""Searches of rows and pairs of rows: against plain loops, for any metric, ties, lengths and blocks."""
+"""Searches of rows and pairs of rows: against plain loops, for any metric, ties, lengths and blocks.
+
+Also with candidates from a device, which is the CPU of torch.
+"""
 
 import math
 import tracemalloc
@@ -9,12 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
-from sentkit.formats.vectors.store import StoredVectors
+from sentkit.formats.vectors.store import SelectedVectors, StoredVectors
 from sentkit.formats.vectors.tensors import STORES, Storage, scales_of
+from sentkit.metrics.device import Device
 from sentkit.metrics.neighbours import pairs as of_pairs
 from sentkit.metrics.neighbours import search
 from sentkit.metrics.neighbours.pairs import closest_pairs, connected, matrix_rows, pairs_reaching
@@ -40,40 +45,52 @@ def rows_of(*columns: np.ndarray) -> list[tuple[Any, ...]]:
     return [*zip(*(column.tolist() for column in columns), strict=True)]
 
 
+def devices(metric: str) -> list[Device | None]:
+    """The CPU, and a device of torch where all blocks stay, none, or some. It compares products only."""
+    rooms = (1 << 40, 0, 700) if metric in ("cosine", "dot") else ()
+    found = [Device(torch.device("cpu")) for _ in rooms]
+    for device, room in zip(found, rooms, strict=True):
+        device.room = room
+    return [None, *found]
+
+
 def expect(
     queries: Any, corpus: Any, metric: str, top: int, limits: Sequence[float], threshold: float
 ) -> None:
     """The nearest rows, those below limits and those that reach a threshold are those of the table."""
-    alike, searcher = table(queries, corpus, metric), Searcher(corpus, metric)
+    alike = table(queries, corpus[:], metric)
     ranked = [sorted(range(len(each)), key=lambda row: (-each[row], row)) for each in alike]
-    below = Best(searcher, queries, max(1, top), np.array(limits, np.float64))
+    for device in devices(metric):
+        searcher = Searcher(corpus, metric, device)
+        below = Best(searcher, queries, max(1, top), np.array(limits, np.float64))
 
-    nearest = searcher.nearest(queries, top)
-    assert [rows_of(*each) for each in zip(*nearest, strict=True)] == [
-        [(row, each[row]) for row in rows[:top]] for rows, each in zip(ranked, alike, strict=True)
-    ]
-    assert [rows_of(*each) for each in searcher.reaching(queries, threshold)] == [
-        [(row, each[row]) for row in range(len(each)) if each[row] >= threshold] for each in alike
-    ]
-    if len(queries):
-        assert [rows.tolist() for rows in below.rows()] == [
-            [row for row in rows if each[row] < limit][: max(1, top)]
-            for rows, each, limit in zip(ranked, alike, limits, strict=True)
+        nearest = searcher.nearest(queries, top)
+        assert [rows_of(*each) for each in zip(*nearest, strict=True)] == [
+            [(row, each[row]) for row in rows[:top]] for rows, each in zip(ranked, alike, strict=True)
         ]
-    assert below.above == (alike >= np.array(limits)[:, None]).sum()
+        assert [rows_of(*each) for each in searcher.reaching(queries, threshold)] == [
+            [(row, each[row]) for row in range(len(each)) if each[row] >= threshold] for each in alike
+        ]
+        if len(queries):
+            assert [rows.tolist() for rows in below.rows()] == [
+                [row for row in rows if each[row] < limit][: max(1, top)]
+                for rows, each, limit in zip(ranked, alike, limits, strict=True)
+            ]
+        assert below.above == (alike >= np.array(limits)[:, None]).sum()
 
 
 def expect_pairs(vectors: Any, metric: str, top: int, threshold: float) -> None:
     """The best pairs, best first, and the pairs that reach a threshold, in the order of the rows."""
     alike, n = table(vectors, vectors, metric), len(vectors)
     every = [(i, j, alike[i, j]) for i in range(n) for j in range(i + 1, n)]
-    reached = [pair for part in pairs_reaching(vectors, threshold, metric) for pair in rows_of(*part)]
+    best = sorted(every, key=lambda pair: (-pair[2], pair))[:top]
 
-    assert (
-        rows_of(*closest_pairs(vectors, top, metric))
-        == sorted(every, key=lambda pair: (-pair[2], pair))[:top]
-    )
-    assert reached == [pair for pair in every if pair[2] >= threshold]
+    assert rows_of(*closest_pairs(vectors, top, metric)) == best
+    for device in devices(metric):
+        parts = pairs_reaching(vectors, threshold, metric, device)
+        assert [pair for part in parts for pair in rows_of(*part)] == [
+            pair for pair in every if pair[2] >= threshold
+        ]
 
 
 @small_blocks
@@ -170,10 +187,11 @@ def test_near_equal_rows(metric: str, sizes: tuple[int, int], monkeypatch: pytes
 @few_and_many
 @pytest.mark.parametrize("queries", [1, 3])
 @pytest.mark.parametrize("kind", STORES)
-@pytest.mark.parametrize("starts", [(0, 40), (0, 7, 40)])
+@pytest.mark.parametrize("starts", [(0, 40), (0, 7, 21, 40)])
+@pytest.mark.parametrize("selected", [False, True])
 @small_blocks
 def test_stored_rows_are_searched_like_their_vectors(
-    kind: str, queries: int, starts: Sequence[int], few: int, monkeypatch: pytest.MonkeyPatch
+    kind: str, queries: int, starts: Sequence[int], selected: bool, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With subnormal numbers, a row of zeros and ties; files of int8 have their own scales."""
     monkeypatch.setattr(search, "FEW_QUERIES", few)
@@ -185,14 +203,15 @@ def test_stored_rows_are_searched_like_their_vectors(
         storage = Storage(kind, 6, scales_of(np.abs(part).max(axis=0)) if kind == "int8" else None)
         codes = storage.encode(part)
         parts.append(SimpleNamespace(count=len(part), storage=storage, codes=lambda codes=codes: codes))
-    corpus, asked = StoredVectors(parts), normal_rows(queries, 6, seed=1)
+    corpus: Any = StoredVectors(parts)
+    assert np.array_equal(corpus.codes(slice(None)), np.concatenate([part.codes() for part in parts]))
+    if selected:
+        corpus = SelectedVectors(corpus, np.delete(np.arange(40), [3, 11, 12, 30]))
+    asked = normal_rows(queries, 6, seed=1)
 
     for metric in ("cosine", "dot"):
-        found = Searcher(corpus, metric).nearest(asked, 5)
-        expected = Searcher(corpus[:], metric).nearest(asked, 5)
-
-        assert rows_of(*found) == rows_of(*expected)
-    assert np.array_equal(corpus.codes(slice(None)), np.concatenate([part.codes() for part in parts]))
+        limits = SIMILARITIES[metric](asked, corpus[:queries])
+        expect(asked, corpus, metric, 5, limits.tolist(), float(limits[0]))
 
 
 @every_metric
