@@ -10,8 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import fsspec
-import huggingface_hub.constants
 import pyarrow as pa
 import pytest
 import zstandard
@@ -54,30 +52,9 @@ def first_look(monkeypatch):
 
 
 @pytest.fixture
-def web():
-    with web_server() as server:
-        yield server
-
-
-@pytest.fixture
-def hub(web, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", web.address)
-    template = f"{web.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
-    huggingface_hub.HfFileSystem.clear_instance_cache()
-    web.commit("org/name", FIRST, {"data/b.jsonl": CONTENT, "data/a.txt": b"a cat\n", "c.jsonl": CONTENT})
-    return web
-
-
-@pytest.fixture
-def memory():
-    files = fsspec.filesystem("memory")
-    files.store.clear()
-    files.pseudo_dirs[:] = [""]
-    yield files
-    files.store.clear()
+def hub(hub):
+    hub.commit("org/name", FIRST, {"data/b.jsonl": CONTENT, "data/a.txt": b"a cat\n", "c.jsonl": CONTENT})
+    return hub
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -112,8 +112,7 @@ SETTINGS = {"batch": 6, "epochs": 3, "lr": 3e-3, "dropout": 0.1}
 SHORT = {0: 60, 1: 20, 4: 11}
 
 
-@pytest.mark.parametrize("kind", [SimCSE, TSDAE])
-@pytest.mark.parametrize("behind", [0, 2])
+@pytest.mark.parametrize(("kind", "behind"), [(SimCSE, 0), (TSDAE, 2)])
 def test_short_memory_halves_the_chunks_and_the_record_repeats_them(trainer_of, texts, kind, behind):
     auto = limited(trainer_of(kind, texts, chunk_tokens="auto", **SETTINGS), SHORT)
     auto.behind = behind
