@@ -24,15 +24,6 @@ def test_ids_are_concatenated_and_positions_restart():
     assert Packed(torch.arange(4), torch.tensor([2, 0, 1, 0]), (3, 1)).padded.tolist() == [0, 1, 2, 3]
 
 
-def test_equal_lengths_need_no_mask_and_no_copy():
-    packed = pack([[1, 2], [3, 4]])
-    values = torch.randn(4, 3)
-
-    assert packed.key_mask is None
-    assert packed.pad(values).data_ptr() == values.data_ptr()
-    assert packed.unpad(packed.pad(values)).data_ptr() == values.data_ptr()
-
-
 def test_attention_is_padded_in_groups_of_similar_length():
     """The first group ends above 75 = 100 * 3 / 4, the next one above 56 = 75 * 3 / 4, then 24 = 40 - 16."""
     groups = pack([[1] * length for length in (5, 100, 76, 75, 40, 20) * 20]).groups
@@ -57,16 +48,6 @@ def test_the_last_token_fills_a_sentence_and_is_masked():
     assert [part.tolist() for part in groups.pad(values)] == [[[[2], [3], [4]], [[0], [1], [1]]]]
     assert groups.masks[0].int().tolist() == [[[[1, 1, 1]]], [[[1, 1, 0]]]]
     assert mask.int().tolist() == [[[[1, 0, 0], [1, 1, 0], [1, 1, 1]]], [[[1, 0, 0], [1, 1, 0], [1, 1, 0]]]]
-
-
-@pytest.mark.parametrize("lengths", [[1], [4, 4], [3, 190, 7, 2, 40, 41, 7]])
-def test_the_parts_of_the_groups_join_to_the_batch(lengths):
-    groups = pack([[1] * length for length in lengths]).groups
-    states, vectors = torch.randn(sum(lengths), 3), torch.randn(len(lengths), 3)
-
-    assert torch.equal(groups.unpad(groups.pad(states)), states)
-    assert torch.equal(groups.join(groups.split(vectors)), vectors)
-    assert [part.shape[0] for part in groups.split(vectors)] == [count for count, _ in groups.shapes]
 
 
 def test_readouts_reduce_only_the_tokens_to_read():

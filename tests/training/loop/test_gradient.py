@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sentkit.training.data.corpus import chunks, shares
+from sentkit.training.data.corpus import chunks
 from sentkit.training.loop import gradient as loop
 from sentkit.training.loop.gradient import Gradient
 from sentkit.training.loop.processes import CPU, Processes, precision_of
@@ -48,14 +48,6 @@ def test_chunks_leave_the_random_state_of_a_whole_batch(trainer_of, texts):
         trainer.method.encode(trainer.batch(0).part(rows))
 
     assert torch.equal(torch.get_rng_state(), states[1])
-
-
-@pytest.mark.parametrize(("rows", "parts"), [(12, 3), (13, 3), (2, 3), (1, 1), (64, 7)])
-def test_shares_are_all_rows_in_order(rows, parts):
-    found = [list(range(rows))[share] for share in shares(rows, parts)]
-
-    assert [row for part in found for row in part] == list(range(rows))
-    assert max(map(len, found)) - min(map(len, found)) <= 1
 
 
 class Casts(TorchDispatchMode):
