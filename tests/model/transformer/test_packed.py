@@ -50,6 +50,16 @@ def test_the_last_token_fills_a_sentence_and_is_masked():
     assert mask.int().tolist() == [[[[1, 0, 0], [1, 1, 0], [1, 1, 1]]], [[[1, 0, 0], [1, 1, 0], [1, 1, 0]]]]
 
 
+@pytest.mark.parametrize("lengths", [[1], [4, 4], [3, 190, 7, 2, 40, 41, 7]])
+def test_the_parts_of_the_groups_join_to_the_batch(lengths):
+    groups = pack([[1] * length for length in lengths]).groups
+    states, vectors = torch.randn(sum(lengths), 3), torch.randn(len(lengths), 3)
+
+    assert torch.equal(groups.unpad(groups.pad(states)), states)
+    assert torch.equal(groups.join(groups.split(vectors)), vectors)
+    assert [part.shape[0] for part in groups.split(vectors)] == [count for count, _ in groups.shapes]
+
+
 def test_readouts_reduce_only_the_tokens_to_read():
     packed = replace(pack([[5, 8, 7], [8, 8]]), read=np.array([True, False, True, True, False]))
 
