@@ -9,6 +9,7 @@ import io
 import os
 import pty
 import re
+import shlex
 import struct
 import subprocess
 import sys
@@ -37,14 +38,14 @@ SESSION = (
 RESULT = ("sentkit score cls.safetensors mean.safetensors --gold score --baseline mean.safetensors",)
 
 
-def main(folder):
+def main(folder, program=(sys.executable, "-m", "sentkit")):
     with TemporaryDirectory() as work:
         (Path(work) / "examples").symlink_to(HERE)
         programs = Path(work) / "bin"
         programs.mkdir()
-        program = programs / "sentkit"
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m sentkit "$@"\n')
-        program.chmod(0o755)
+        script = programs / "sentkit"
+        script.write_text(f'#!/bin/sh\nexec {shlex.join(program)} "$@"\n')
+        script.chmod(0o755)
         environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
         environment["PATH"] = f"{programs}:{os.environ['PATH']}"
         for command in PREPARE:

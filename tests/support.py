@@ -34,24 +34,9 @@ TEXTS = [
     "a man plays a guitar", "someone makes music", "the cat sleeps", "a dog runs", "rain",
     "two people walk along the river", "birds fly south", "the market fell", "she reads a book",
 ]  # fmt: skip
-WORDS = {
-    *" ".join(TEXTS).split(),
-    *(
-        "animal",
-        "ball",
-        "cat",
-        "children",
-        "dog",
-        "hill",
-        "house",
-        "park",
-        "rain",
-        "red",
-        "river",
-        "sea",
-        "train",
-    ),
-}
+WORDS = {*" ".join(TEXTS).split()}
+WORDS |= {"animal", "ball", "cat", "children", "dog", "hill", "house", "park", "rain", "red", "river", "sea"}
+WORDS |= {"train"}
 PAIRS = [
     {"text_a": one, "text_b": other, "score": score}
     for one, other, score in zip(TEXTS, TEXTS[1:], (3.0, 1.0, 2.5, 0.0, 4.0, 1.5, 2.0, 0.5), strict=False)
@@ -97,6 +82,21 @@ def in_jsonl(*rows):
 def copy_tokenizer(folder):
     for name in TOKENIZER_FILES:
         shutil.copy(NANO / name, folder)
+
+
+def declare_modules(folder, mode, width, last="2_Normalize", **files):
+    """Declare pooling and a step in the old schema of sentence-transformers, and write other files."""
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", last: last[2:]}
+    listing = [
+        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for place, (path, kind) in enumerate(kinds.items())
+    ]
+    pooling = {"word_embedding_dimension": width, f"pooling_mode_{mode}": True}
+    for name, content in {"modules": listing, "1_Pooling/config": pooling, **files}.items():
+        path = folder / f"{name}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(content))
+    return folder
 
 
 def make_classifier(kind, outputs, folder, **config):

@@ -224,13 +224,14 @@ def test_the_orderings_of_the_main_table():
 def test_back_translation_makes_pairs(furnished, execute, fsmt, t5, tmp_path):
     """The texts of pairs one after the other; as two translations by hand."""
     words = ["sh", EXAMPLES / "back_translate.sh", "dev.jsonl", tmp_path / "bt.jsonl", fsmt, t5]
-    done = execute(words, furnished, SEARCH="--set beams=2")
+    search = "--set beams=2 --set max_new_tokens=5"
+    done = execute(words, furnished, SEARCH=search)
     rows = [json.loads(line) for line in (tmp_path / "bt.jsonl").open()]
     texts = [pair[name] for pair in PAIRS for name in ("text_a", "text_b")]
     (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
     for number, (name, model) in enumerate((("in.txt", fsmt), ("0.jsonl", t5))):
-        search = ["-m", model, "--set", "beams=2", "-o", tmp_path / f"{number}.jsonl"]
-        assert execute(["sentkit", "translate", tmp_path / name, *search], furnished).returncode == 0
+        flags = [*search.split(), "-m", model, "-o", tmp_path / f"{number}.jsonl"]
+        assert execute(["sentkit", "translate", tmp_path / name, *flags], furnished).returncode == 0
     back = [json.loads(line)["text"] for line in (tmp_path / "1.jsonl").open()]
 
     assert done.returncode == 0, done.stderr

@@ -11,17 +11,15 @@ import pytest
 from support import ROOT
 
 
+def help_of(command, path):
+    command = [sys.executable, "-m", "sentkit", *command.split(), "--help"]
+    environment = {**os.environ, "PYTHONPATH": str(path)}
+    return subprocess.check_output(command, cwd=path, env=environment, text=True)
+
+
 def page_in_help(command, path):
     """The words of the line, as a shell reads them."""
-    done = subprocess.run(
-        [sys.executable, "-m", "sentkit", *command.split(), "--help"],
-        cwd=path,
-        env={**os.environ, "PYTHONPATH": str(path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    head, _, line = done.stdout.rpartition("\n\n")
+    head, _, line = help_of(command, path).rpartition("\n\n")
     assert "Full manual" not in head
     assert line.startswith("Full manual: man ")
     return shlex.split(line.removeprefix("Full manual: "))
@@ -45,14 +43,14 @@ def installed(tmp_path):
     return site, pages
 
 
-@pytest.mark.parametrize("command", ["", "encode", "whiten fit", "whiten"])
+@pytest.mark.parametrize("command", ["", "whiten fit", "whiten"])
 def test_help_names_the_page_of_the_checkout(command):
     name = " ".join(["sentkit", *command.split()]).replace(" ", "-")
 
     assert page_in_help(command, ROOT) == ["man", str(ROOT / "man/man1" / f"{name}.1")]
 
 
-@pytest.mark.parametrize("command", ["", "build-entries", "whiten apply"])
+@pytest.mark.parametrize("command", ["build-entries", "whiten apply"])
 def test_help_names_the_installed_page(command, installed):
     """Also in a folder with a blank in its name."""
     site, pages = installed
@@ -71,13 +69,5 @@ def test_man_shows_the_named_page(installed):
 def test_a_page_that_is_not_installed_is_not_named(installed):
     site, pages = installed
     shutil.rmtree(pages)
-    done = subprocess.run(
-        [sys.executable, "-m", "sentkit", "encode", "--help"],
-        cwd=site,
-        env={**os.environ, "PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
 
-    assert "Full manual" not in done.stdout
+    assert "Full manual" not in help_of("encode", site)

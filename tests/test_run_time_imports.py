@@ -142,14 +142,8 @@ def test_encode_runs_without_transformers(modules_after):
     modules = modules_after(["encode", "--precision", "bf16"], stdin="a cat\n")
 
     assert "torch" in modules["encode --precision bf16"]
-    assert not modules["encode --precision bf16"] & {
-        "transformers",
-        "sklearn",
-        "scipy",
-        "huggingface_hub",
-        "rich",
-        "fsspec",
-    }
+    others = HEAVY - {"torch"} | {"huggingface_hub", "rich", "fsspec"}
+    assert not modules["encode --precision bf16"] & others
 
 
 IMPORTS = """

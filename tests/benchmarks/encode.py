@@ -9,8 +9,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from texts import read_texts
-from timing import print_table, ratios, rounds_of
+from timing import print_table, ratios, read_texts, rounds_of
 
 import sentkit
 from sentkit.formats.checkpoints.folders import read_checkpoint

@@ -12,7 +12,6 @@ transformers, and the kernels that take the most time, with the share of the tim
 """
 
 import argparse
-import gzip
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,24 +21,16 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 from encode import least_cosine
-from timing import in_turn, print_table
+from timing import in_turn, print_table, read_texts
 from torch import nn
 from torch.nn import functional as F
 
 import sentkit
-from sentkit.formats.checkpoints.folders import NANO, find_model, read_checkpoint
-from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.checkpoints.folders import NANO, find_model
 from sentkit.model.encoding import plan_batches
 from sentkit.model.transformer.inference import CudaBlock
-from sentkit.training.base import open_base
-from sentkit.training.catalogue import load
-from sentkit.training.data.corpus import map_corpus, write_corpus
-from sentkit.training.data.examples import ExampleParser
-from sentkit.training.loop.processes import Processes
-from sentkit.training.loop.state import Keeper
 from sentkit.training.loop.trainer import Trainer
-from sentkit.training.options import Run, RunFolders, TrainOptions
-from sentkit.training.settings import build
+from training import trainer_of
 
 SIZES = {"base": (12, 768, 12, 3072), "tiny": (2, 32, 2, 64)}  # layers, width, heads, inner width
 WARM = 3  # uncounted steps of training
@@ -98,11 +89,6 @@ def make_texts(folder: Path, count: int, length: int) -> list[str]:
     return [" ".join(random.choice(words, each - 2)) for each in lengths]
 
 
-def read_texts(path: Path, count: int) -> list[str]:
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
-        return [line.strip() for line, _ in zip(file, range(count), strict=False)]
-
-
 def theirs(machine: Machine, texts: list[str], batch: int) -> Callable[[], np.ndarray]:
     from sentence_transformers import SentenceTransformer
 
@@ -111,17 +97,10 @@ def theirs(machine: Machine, texts: list[str], batch: int) -> Callable[[], np.nd
     return lambda: model.encode(texts, batch_size=batch, show_progress_bar=False, convert_to_numpy=True)
 
 
-def trainer_of(machine: Machine, own: Path, texts: Sequence[str], name: str, settings: list[str]) -> Trainer:
-    kind = load(name).kind
-    wanted = build(kind.Settings, {}, None, [*settings, "epochs=1"])
-    base = open_base(read_checkpoint(str(machine.folder)), wanted.max_length)
-    (own / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
-    parser = ExampleParser(name, kind.reads(base, wanted), {})
-    write_corpus(own, Inputs([str(own / "texts.txt")]), parser, base.training_tokenizer)
-    method = kind.build(base, wanted).to(machine.device)
-    options = TrainOptions(method=name, kind=kind, settings=wanted, folders=RunFolders(own / "out", [0]))
-    run = Run(options, 0, base, map_corpus(own))
-    return Trainer(run, method, Keeper(own), Processes(device=torch.device(machine.device)))
+def trainer_in(own: str, machine: Machine, texts: Sequence[str], name: str, settings: list[str]) -> Trainer:
+    rows = Path(own, "texts.txt")
+    rows.write_text("".join(f"{text}\n" for text in texts))
+    return trainer_of(str(machine.folder), name, rows, Path(own), [*settings, "epochs=1"], machine.device)
 
 
 def seconds_of_plain_step(machine: Machine, texts: Sequence[str], batch: int, length: int) -> float:
@@ -247,7 +226,7 @@ def train(machine: Machine, texts: list[str], shapes: Sequence[tuple[int, int]],
             torch.cuda.reset_peak_memory_stats()
         with TemporaryDirectory() as own:
             wanted = [f"batch={batch}", f"max_length={length}", *settings]
-            trainer = trainer_of(machine, Path(own), some, method or "simcse", wanted)
+            trainer = trainer_in(own, machine, some, method or "simcse", wanted)
             [own_texts] = trainer.run.corpus.batch(np.arange(len(some))).texts
             lengths = np.array([len(text) for text in own_texts])
             seconds = (
@@ -272,14 +251,14 @@ def train(machine: Machine, texts: list[str], shapes: Sequence[tuple[int, int]],
     batch, length = shapes[0]
     with TemporaryDirectory() as own:
         wanted = [f"batch={batch}", f"max_length={length}", "precision=bf16"]
-        trainer = trainer_of(machine, Path(own), texts[: 8 * batch], "simcse", wanted)
+        trainer = trainer_in(own, machine, texts[: 8 * batch], "simcse", wanted)
         profile(machine, f"train simcse, {trainer.order.steps} steps of {batch} x {length}", trainer.train)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("limit", type=float, metavar="LIMIT", help="TFLOP/s of the GPU in bf16")
-    parser.add_argument("--texts", type=Path, metavar="FILE", help="one text in each line, also .gz")
+    parser.add_argument("--texts", metavar="FILE", help="one text in each line, also .gz")
     parser.add_argument("--count", type=int, default=20_000, help="texts to encode")
     parser.add_argument("--length", type=int, default=128, help="most tokens of a text to encode")
     parser.add_argument("--batch", type=int, default=512, help="texts of sentence-transformers")

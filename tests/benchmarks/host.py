@@ -19,8 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from texts import read_texts
-from timing import print_table
+from timing import print_table, read_texts
 
 from sentkit.cli import status
 from sentkit.model import find_encoder

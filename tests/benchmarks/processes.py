@@ -1,8 +1,8 @@
-"""Whole processes that encode 1, 10 and 1,000 lines: start, load, encode, print all numbers as text.
+"""CPU seconds of whole processes with one thread, relative to those of `python -c 'import torch'`.
 
-The table has CPU seconds with one thread, relative to those of `python -c 'import torch'`.
-
-python tests/benchmarks/processes.py TEXTS.txt [PYTHON STATIC ONNX]
+python tests/benchmarks/processes.py: the start of commands
+python tests/benchmarks/processes.py TEXTS.txt [PYTHON STATIC ONNX]: processes that start, load, encode 1, 10
+and 1,000 lines, and print all numbers as text
 
 PYTHON is an interpreter with model2vec and fastembed, STATIC a folder of model2vec, and ONNX a folder with
 onnx/model.onnx, an export of all-MiniLM-L6-v2 whose output is the last layer, and its tokenizer.
@@ -15,14 +15,23 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from texts import read_texts
-from timing import cpu_of_children, print_table, ratios, rounds_of
+from timing import cpu_of_children, print_table, ratios, read_texts, rounds_of
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 
+TORCH = "python -c 'import torch'"
+STARTS = {
+    "python -c pass": ["-c", "pass"],
+    "python -c 'import typer'": ["-c", "import typer"],
+    "sentkit --help": ["-m", "sentkit", "--help"],
+    "sentkit --version": ["-m", "sentkit", "--version"],
+    "sentkit encode --dry-run, one sentence": ["-m", "sentkit", "encode", "-n"],
+    "sentkit encode, one sentence": ["-m", "sentkit", "encode"],
+    "sentkit encode --precision bf16, one sentence": ["-m", "sentkit", "encode", "--precision", "bf16"],
+    TORCH: ["-c", "import torch"],
+}
 COUNTS = (1, 10, 1000)
 ROUNDS = 2
-TORCH = "python -c 'import torch'"
 PRINT = "\nimport json\nfor vector in vectors: print(json.dumps([float(number) for number in vector]))"
 SENTENCE_TRANSFORMERS = """import sys
 from sentence_transformers import SentenceTransformer
@@ -58,7 +67,21 @@ def commands(other: list[str]) -> dict[str, list[str]]:
     return found
 
 
+def starts() -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    run = partial(subprocess.run, input=b"a cat\n", capture_output=True, check=True, env=environment)
+    ways = {name: partial(run, [sys.executable, *arguments]) for name, arguments in STARTS.items()}
+    seconds, rows = rounds_of(ways, clock=cpu_of_children), []
+    for name, own in seconds.items():
+        least, median = ratios(own, seconds[TORCH])
+        rows.append(f"{name} | {min(own):.2f} s | {least:.2f} | {median:.2f}")
+    print_table("process | CPU time | relative to the last row: least | median", rows)
+
+
 def main() -> None:
+    if len(sys.argv) == 1:
+        starts()
+        return
     texts = read_texts(sys.argv[1], COUNTS[-1])
     ways = {(TORCH, 0): ([sys.executable, "-c", "import torch"], b"")}
     for name, command in commands(sys.argv[2:]).items():

@@ -13,8 +13,7 @@ import sys
 import time
 
 import numpy as np
-from texts import read_texts
-from timing import print_table, ratios, rounds_of
+from timing import print_table, ratios, read_texts, rounds_of
 
 from sentkit.model import find_encoder
 from sentkit.model.encoding import encode_texts

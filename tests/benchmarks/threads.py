@@ -4,17 +4,16 @@ python tests/benchmarks/threads.py TEXTS.txt [MODEL [ROWS]]
 """
 
 import os
-import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from texts import read_texts
+from timing import process_seconds, read_texts
 
 ROUNDS = 3
 BUSY = [sys.executable, "-c", "while True: pass"]
+ENCODE = [sys.executable, "-m", "sentkit", "encode", "--precision", "fp32", "-q", "-f", "-m"]
 
 
 def main() -> None:
@@ -28,7 +27,9 @@ def main() -> None:
                 others = [subprocess.Popen(BUSY) for _ in range(loops)]
                 try:
                     for threads in (1, 2):
-                        found.setdefault((threads, loops), []).append(seconds(rows, model, threads))
+                        flags = ["-o", f"{rows}-{threads}.safetensors", "--threads", str(threads)]
+                        figures = process_seconds([*ENCODE, model, *flags, str(rows)], rows.parent)
+                        found.setdefault((threads, loops), []).append(figures)
                 finally:
                     for other in others:
                         other.kill()
@@ -37,15 +38,6 @@ def main() -> None:
     for (threads, loops), figures in found.items():
         elapsed, cpu = map(min, zip(*figures, strict=True))
         print(f"| {threads} | {loops} | {elapsed:.1f} | {cpu:.1f} |")
-
-
-def seconds(rows: Path, model: str, threads: int) -> tuple[float, float]:
-    command = [sys.executable, "-m", "sentkit", "encode", str(rows), "-m", model, "--precision", "fp32", "-q"]
-    command += ["-f", "-o", f"{rows}-{threads}.safetensors", "--threads", str(threads)]
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, check=True, env={**os.environ, "HF_HUB_OFFLINE": "1"})
-    after, elapsed = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - start
-    return elapsed, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 if __name__ == "__main__":

@@ -1,9 +1,17 @@
-"""Times several ways of doing one thing, in turn in one process, so that a busy machine is busy for all."""
+"""What the scripts share: the first lines of a file, memory, and the times of several ways in turn.
 
+In turn in one process, so that a busy machine is busy for all.
+"""
+
+import gzip
+import os
 import resource
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
 
 ROUNDS = 5
 
@@ -27,6 +35,26 @@ def rounds_of(
             if round_:
                 seconds[name].append(clock() - start)
     return seconds
+
+
+def read_texts(path: str, count: int) -> list[str]:
+    """The first lines of a text file, plain or .gz."""
+    with gzip.open(path, "rt") if path.endswith(".gz") else Path(path).open() as lines:
+        return [line.rstrip("\n") for line in islice(lines, count)]
+
+
+def peak() -> float:
+    """The high-water mark of this process, in megabytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+
+
+def process_seconds(command: Sequence[str], folder: Path, **variables: str) -> tuple[float, float]:
+    """Elapsed seconds and CPU seconds of a process."""
+    before, start = cpu_of_children(), time.perf_counter()
+    environment = {**os.environ, **variables, "HF_HUB_OFFLINE": "1"}
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, env=environment)
+    return time.perf_counter() - start, cpu_of_children() - before
 
 
 def cpu_of_children() -> float:

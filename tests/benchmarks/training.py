@@ -14,17 +14,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from texts import read_texts
+from timing import read_texts
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Inputs
 from sentkit.model.transformer.device import gain_of_bf16
 from sentkit.training.base import open_base
+from sentkit.training.catalogue import load
 from sentkit.training.data.corpus import Corpus, map_corpus, write_corpus
 from sentkit.training.data.examples import ExampleParser
+from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.state import Keeper
 from sentkit.training.loop.trainer import Trainer
-from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.options import Run, RunFolders, TrainOptions
 from sentkit.training.settings import build
 
@@ -47,25 +48,26 @@ class Clock:
         return (times[-1] - times[0]) / (len(times) - 1)
 
 
-def corpus_of(path: Path, folder: Path, length: int) -> Corpus:
-    base = open_base(read_checkpoint(MODEL), length)
-    settings = build(SimCSE.Settings, {}, None, [])
-    parser = ExampleParser("simcse", SimCSE.reads(base, settings), {})
-    write_corpus(folder, Inputs([str(path)]), parser, base.training_tokenizer)
-    return map_corpus(folder)
+def trainer_of(
+    model: str, name: str, rows: Path, folder: Path, settings: list[str], device: str = "cpu"
+) -> Trainer:
+    """A trainer over the rows of a file, whose tokens and states are in this folder."""
+    kind = load(name).kind
+    wanted = build(kind.Settings, {}, None, settings)
+    base = open_base(read_checkpoint(model), wanted.max_length)
+    parser = ExampleParser(name, kind.reads(base, wanted), {})
+    write_corpus(folder, Inputs([str(rows)]), parser, base.training_tokenizer)
+    method = kind.build(base, wanted).to(device)
+    options = TrainOptions(method=name, kind=kind, settings=wanted, folders=RunFolders(folder / "out", [0]))
+    run = Run(options, 0, base, map_corpus(folder))
+    return Trainer(run, method, Keeper(folder), Processes(device=torch.device(device)))
 
 
-def ours(corpus: Corpus, precision: str, length: int) -> float:
-    settings = build(
-        SimCSE.Settings, {}, None, [f"batch={BATCH}", f"max_length={length}", f"precision={precision}"]
-    )
-    base = open_base(read_checkpoint(MODEL), length)
+def ours(rows: Path, precision: str, length: int) -> float:
     clock = Clock()
+    settings = [f"batch={BATCH}", f"max_length={length}", f"precision={precision}"]
     with TemporaryDirectory() as temporary:
-        method = SimCSE.build(base, settings)
-        folders = RunFolders(Path(temporary) / "out", [0])
-        options = TrainOptions(method="simcse", kind=SimCSE, settings=settings, folders=folders)
-        trainer = Trainer(Run(options, 0, base, corpus), method, Keeper(Path(temporary)))
+        trainer = trainer_of(MODEL, "simcse", rows, Path(temporary), settings)
         trainer.reporter.step = clock.tick
         trainer.train()
     return clock.step
@@ -124,14 +126,15 @@ def main() -> None:
     texts = read_texts(sys.argv[1], steps * BATCH)
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        (folder / "texts.txt").write_text("".join(text + "\n" for text in texts))
-        corpus = corpus_of(folder / "texts.txt", folder, length)
+        rows = folder / "texts.txt"
+        rows.write_text("".join(text + "\n" for text in texts))
+        corpus = trainer_of(MODEL, "simcse", rows, folder, [f"max_length={length}"]).run.corpus
         factor = padding_factor(corpus)
         words = len(corpus.ids) / len(corpus)
         print(f"{len(texts)} texts, {words:.1f} tokens each, batch {BATCH}, padding factor {factor:.2f}")
         for precision in ("fp32", "bf16") if gain_of_bf16() > 1.3 else ("fp32",):
             one, two = fastest(
-                lambda precision=precision: ours(corpus, precision, length),
+                lambda precision=precision: ours(rows, precision, length),
                 lambda precision=precision: theirs(texts, precision, length),
             )
             ratio = two / one

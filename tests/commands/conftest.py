@@ -14,7 +14,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +27,7 @@ from sentkit import cli, console
 from sentkit.formats.vectors.tensors import write_arrays
 from sentkit.model.transformer.architecture import encoder_shapes, pooler_shapes, read_architecture
 from support import DATA, NANO, SMALL, copy_tokenizer, in_jsonl, make_classifier
+from web import web_server
 
 HERE = Path(__file__).parent
 # As transformers writes it.
@@ -170,6 +171,26 @@ def on_terminal(tmp_path, forked_program) -> Callable[..., list[str]]:
     return run
 
 
+@pytest.fixture
+def stop_at(monkeypatch) -> Callable[[int], Any]:
+    """A context in which a training stops after this step, as SIGTERM would stop it."""
+    from sentkit.training.loop.trainer import Trainer
+
+    @contextlib.contextmanager
+    def stopping(step: int) -> Iterator[None]:
+        whole = Trainer._step
+
+        def one(trainer: Trainer) -> None:
+            whole(trainer)
+            trainer.stop.requested = trainer.position.step == step
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, "_step", one)
+            yield
+
+    return stopping
+
+
 def make_checkpoint(folder: Path, seed: int, *, scale: float = 0.5) -> Path:
     """A BERT of three layers and 16 numbers with random weights and nano's tokenizer; declares nothing."""
     folder.mkdir()
@@ -242,6 +263,40 @@ def sts() -> Path:
 def jsonl() -> Callable[..., bytes]:
     """Rows as the bytes of JSON lines."""
     return lambda *rows: in_jsonl(*rows).encode()
+
+
+@pytest.fixture
+def web() -> Iterator[Any]:
+    """A web server, of which nothing is known yet."""
+    with web_server() as server:
+        yield server
+
+
+@pytest.fixture
+def hub(web, monkeypatch) -> Any:
+    """That server in place of the hub. Nobody waits."""
+    from huggingface_hub import HfFileSystem, constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "ENDPOINT", web.address)
+    template = f"{web.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
+    HfFileSystem.clear_instance_cache()
+    return web
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    """The empty file system of memory://."""
+    import fsspec
+
+    files = fsspec.filesystem("memory")
+    files.store.clear()
+    files.pseudo_dirs[:] = [""]
+    yield files
+    files.store.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from sentkit.training.loop.trainer import Trainer
-from support import SMALL, contents, copy_tokenizer
+from support import SMALL, contents, copy_tokenizer, declare_modules
 
 SETTINGS = {
     "mpnet": {"pad_token_id": 0},
@@ -92,7 +91,7 @@ def test_every_readout_is_that_of_transformers_with_and_without_torch(sentkit, f
     "settings", [(), ("--set", "lora=2", "--set", "lora_layers=all")], ids=["all", "lora"]
 )
 def test_a_trained_model_is_read_by_both_libraries_and_a_stopped_run_resumes(
-    sentkit, folder, tmp_path, monkeypatch, settings
+    sentkit, folder, tmp_path, stop_at, settings
 ):
     """To the same bytes, with dropout."""
     from sentence_transformers import SentenceTransformer
@@ -102,8 +101,7 @@ def test_a_trained_model_is_read_by_both_libraries_and_a_stopped_run_resumes(
     command = ("train", "simcse", rows, "-m", folder, "-q", "--batch", 4, "--threads", 1, *settings)
     more = ("--set", "dropout=0.1", "--lr", 0.01, "--save-every", 1)
     assert sentkit(*command, "-o", "whole", *more).code == 0
-    with monkeypatch.context() as patch:
-        stop_at(patch, 2)
+    with stop_at(2):
         assert sentkit(*command, "-o", "out", *more).code == 75
     assert sentkit(*command, "-o", "out", *more, "--resume").code == 0
 
@@ -118,9 +116,11 @@ def test_a_trained_model_is_read_by_both_libraries_and_a_stopped_run_resumes(
     np.testing.assert_allclose(found, ours, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize(
+    ("family", "pooling"), [("mpnet", "mean"), ("modernbert", "cls"), ("modernbert", "mean")]
+)
 def test_a_classifier_is_read_by_transformers_and_a_stopped_run_resumes(
-    sentkit, folder, family, pooling, tmp_path, monkeypatch
+    sentkit, folder, family, pooling, tmp_path, stop_at
 ):
     """To the same bytes. `predict` gives its probabilities. An MPNet always reads the first token."""
     import transformers
@@ -130,10 +130,9 @@ def test_a_classifier_is_read_by_transformers_and_a_stopped_run_resumes(
     rows = [{"text": text, "label": str(place)} for place, text in enumerate(TEXTS)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows * 4))
     command = ("train", "classify", "rows.jsonl", "-m", folder, "-q", "--batch", 4, "--threads", 1)
-    more = ("--lr", 0.01, "--epochs", 10, "--save-every", 1, "--set", "max_length=32")
+    more = ("--lr", 0.01, "--epochs", 4, "--save-every", 1, "--set", "max_length=32")
     whole = sentkit(*command, "-o", "whole", *more)
-    with monkeypatch.context() as patch:
-        stop_at(patch, 2)
+    with stop_at(2):
         assert sentkit(*command, "-o", "out", *more).code == 75
     assert sentkit(*command, "-o", "out", *more, "--resume").code == 0
     flags = ("--all", "--replace", "--precision", "fp32", "-q")
@@ -201,17 +200,6 @@ def test_an_adapter_is_added(sentkit, folder, family, tmp_path):
     np.testing.assert_allclose(found.vectors(), expected("summed"), rtol=0, atol=1e-5)
 
 
-def stop_at(monkeypatch, step):
-    """As SIGTERM after that step would."""
-    whole = Trainer._step
-
-    def one(self):
-        whole(self)
-        self.stop.requested = self.position.step == step
-
-    monkeypatch.setattr(Trainer, "_step", one)
-
-
 @pytest.mark.parametrize(
     ("mode", "prompts"),
     [("cls_token", {}), ("mean_tokens", {"query": "query: ", "passage": "passage: "})],
@@ -228,21 +216,9 @@ def test_xlm_roberta_with_long_positions_has_the_vectors_of_sentence_transformer
     sizes = SMALL | {"max_position_embeddings": 8194, "type_vocab_size": 1, "pad_token_id": 1}
     transformers.XLMRobertaModel(transformers.XLMRobertaConfig(**sizes)).save_pretrained("base")
     copy_tokenizer(tmp_path / "base")
-    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-    modules = [
-        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for place, (path, kind) in enumerate(kinds.items())
-    ]
-    pooling = {"word_embedding_dimension": SMALL["hidden_size"], f"pooling_mode_{mode}": True}
-    files = {
-        "modules.json": modules,
-        "1_Pooling/config.json": pooling,
-        "sentence_bert_config.json": {"max_seq_length": 8192},
-        "config_sentence_transformers.json": {"prompts": prompts},
-    }
-    (tmp_path / "base/1_Pooling").mkdir()
-    for name, content in files.items():
-        (tmp_path / "base" / name).write_text(json.dumps(content))
+    declared = {"sentence_bert_config": {"max_seq_length": 8192}}
+    declared |= {"config_sentence_transformers": {"prompts": prompts}}
+    declare_modules(tmp_path / "base", mode, SMALL["hidden_size"], **declared)
     texts, reference = [*TEXTS, "cat " * 2000], SentenceTransformer("base", device="cpu")
 
     record = json.loads(sentkit("inspect", "base", "--json").out)

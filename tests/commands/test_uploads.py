@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from threading import Event, Thread
 
-import fsspec
-import huggingface_hub.constants
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +15,7 @@ import pytest
 from sentkit.formats import urls
 from sentkit.formats.outputs import uploads
 from support import heed_signals, in_jsonl
-from web import SIGNED, forget, web_server
+from web import SIGNED, forget
 
 ROWS = [{"text": f"row {number}"} for number in range(40)]
 CONTENT = in_jsonl(*ROWS).encode()
@@ -37,27 +35,9 @@ def first_look(monkeypatch):
 
 
 @pytest.fixture
-def hub(monkeypatch):
-    with web_server() as web:
-        constants = huggingface_hub.constants
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(constants, "ENDPOINT", web.address)
-        template = f"{web.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
-        huggingface_hub.HfFileSystem.clear_instance_cache()
-        web.commit("org/name", FIRST, {"old.jsonl": b'{"text":"old"}\n'})
-        yield web
-
-
-@pytest.fixture
-def memory():
-    files = fsspec.filesystem("memory")
-    files.store.clear()
-    files.pseudo_dirs[:] = [""]
-    yield files
-    files.store.clear()
+def hub(hub):
+    hub.commit("org/name", FIRST, {"old.jsonl": b'{"text":"old"}\n'})
+    return hub
 
 
 def tree(hub, repository):
@@ -392,14 +372,9 @@ sys.exit(main())
 def start(hub, folder, words=(*ENCODE, "-o", f"{FOLDER}/", "--resume"), environment=os.environ):
     """A writer as a process, with a token."""
     folder.mkdir(exist_ok=True)
-    environment = {
-        **os.environ,
-        **environment,
-        "HF_ENDPOINT": hub.address,
-        "HF_HUB_OFFLINE": "0",
-        "HF_HUB_DISABLE_XET": "1",
-    }
-    environment |= {"HF_TOKEN": SECRET, "HF_HOME": str(folder / "home"), "TMPDIR": str(folder)}
+    environment = {**os.environ, **environment, "HF_ENDPOINT": hub.address, "HF_HUB_OFFLINE": "0"}
+    environment |= {"HF_HUB_DISABLE_XET": "1", "HF_TOKEN": SECRET, "HF_HOME": str(folder / "home")}
+    environment |= {"TMPDIR": str(folder)}
     command = [sys.executable, "-c", PROGRAM, *words]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, preexec_fn=heed_signals)
 

@@ -10,8 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import fsspec
-import huggingface_hub.constants
 import pyarrow as pa
 import pytest
 import zstandard
@@ -54,30 +52,9 @@ def first_look(monkeypatch):
 
 
 @pytest.fixture
-def web():
-    with web_server() as server:
-        yield server
-
-
-@pytest.fixture
-def hub(web, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", web.address)
-    template = f"{web.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
-    huggingface_hub.HfFileSystem.clear_instance_cache()
-    web.commit("org/name", FIRST, {"data/b.jsonl": CONTENT, "data/a.txt": b"a cat\n", "c.jsonl": CONTENT})
-    return web
-
-
-@pytest.fixture
-def memory():
-    files = fsspec.filesystem("memory")
-    files.store.clear()
-    files.pseudo_dirs[:] = [""]
-    yield files
-    files.store.clear()
+def hub(hub):
+    hub.commit("org/name", FIRST, {"data/b.jsonl": CONTENT, "data/a.txt": b"a cat\n", "c.jsonl": CONTENT})
+    return hub
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -194,14 +171,10 @@ def test_a_busy_server_is_asked_again(hub, monkeypatch):
         urls.remote_file.cache_clear()
         hub.busy = busy
         assert urls.open_url("hf://datasets/org/name/c.jsonl").read() == CONTENT
-
-
-def test_a_server_decides_how_long_a_busy_time_is(web, monkeypatch):
-    waits = []
-    monkeypatch.setattr(urls, "sleep", waits.append)
-    web.files["/rows.jsonl"], web.busy, web.retry_after = CONTENT, 2, "7"
-    urls.open_url(f"{web.address}/rows.jsonl").close()
-
+    urls.block.cache_clear()
+    del waits[:]
+    hub.busy, hub.retry_after = 2, "7"  # the server decides how long to wait
+    urls.open_url(f"{hub.address}/rows.jsonl").read()
     assert waits == [7.0, 7.0]
 
 

@@ -22,42 +22,25 @@ USUAL = {
 }
 ODD = {
     "bert": {
-        "vocab_size": 211,
-        "hidden_size": 42,
-        "num_attention_heads": 3,
-        "num_hidden_layers": 1,
-        "intermediate_size": 37,
-        "hidden_act": "gelu_new",
-        "layer_norm_eps": 1e-3,
+        "vocab_size": 211, "hidden_size": 42, "num_attention_heads": 3, "num_hidden_layers": 1,
+        "intermediate_size": 37, "hidden_act": "gelu_new", "layer_norm_eps": 1e-3, "type_vocab_size": 5,
         "max_position_embeddings": 67,
-        "type_vocab_size": 5,
     },
     "roberta": {
-        "hidden_act": "relu",
-        "layer_norm_eps": 1e-5,
-        "pad_token_id": 3,
+        "hidden_act": "relu", "layer_norm_eps": 1e-5, "pad_token_id": 3, "type_vocab_size": 1,
         "max_position_embeddings": 71,
-        "type_vocab_size": 1,
     },
     "xlm-roberta": {"hidden_act": "silu", "num_hidden_layers": 4, "hidden_size": 20, "pad_token_id": 1},
     "camembert": {"hidden_act": "gelu_pytorch_tanh", "intermediate_size": 11, "vocab_size": 129},
     "distilbert": {
-        "activation": "relu",
-        "dim": 30,
-        "n_heads": 5,
-        "n_layers": 2,
-        "hidden_dim": 13,
-        "sinusoidal_pos_embds": True,
-        "max_position_embeddings": 65,
+        "activation": "relu", "dim": 30, "n_heads": 5, "n_layers": 2, "hidden_dim": 13,
+        "sinusoidal_pos_embds": True, "max_position_embeddings": 65,
     },
     "electra": {"embedding_size": 32, "hidden_act": "silu", "layer_norm_eps": 1e-4, "num_hidden_layers": 2},
     "mpnet": {
-        "hidden_act": "relu",
-        "layer_norm_eps": 1e-5,
-        "pad_token_id": 0,
-        "max_position_embeddings": 330,
+        "hidden_act": "relu", "layer_norm_eps": 1e-5, "pad_token_id": 0, "max_position_embeddings": 330,
     },
-}
+}  # fmt: skip
 SMALL = {
     "vocab_size": 97,
     "hidden_size": 32,

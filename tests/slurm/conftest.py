@@ -105,12 +105,7 @@ def cluster():
     host = socket.gethostname().partition(".")[0]
     with TemporaryDirectory() as name, ExitStack() as stack:  # a socket has a short path
         folder = Path(name)
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "PATH": path,
-            "SLURM_CONF": str(folder / "slurm.conf"),
-        }
+        environment = {**os.environ, "PATH": path, "SLURM_CONF": str(folder / "slurm.conf")}
         text = CONFIGURATION.format(host=host, folder=folder, ports=free_ports(2))
         (folder / "slurm.conf").write_text(text)
         for made in ("state", "spool"):
@@ -120,12 +115,8 @@ def cluster():
         key.write_bytes(os.urandom(128))
         options = {"key-file": key, "socket": folder / "munge.socket"}
         options |= {f"{kind}-file": folder / f"munge.{kind}" for kind in ("pid", "log", "seed")}
-        munged = [
-            "munged",
-            "--foreground",
-            "--force",
-            *(f"--{key}={value}" for key, value in options.items()),
-        ]
+        options = [f"--{name}={value}" for name, value in options.items()]
+        munged = ["munged", "--foreground", "--force", *options]
         stack.enter_context(running(*munged, environment=environment))
         cluster = Cluster(environment)
         cluster.wait((folder / "munge.socket").exists)

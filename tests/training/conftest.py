@@ -1,6 +1,8 @@
 """A small base to train, rows in memory as a corpus, and a trainer over both."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -83,6 +85,20 @@ def static_folder(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
     rows = np.random.default_rng(0).standard_normal((len(rules["model"]["vocab"]), 6)) / 6**0.5
     write_model2vec(folder, rows.astype(np.float32), rules, {"parents": ["its teacher"]})
     return folder
+
+
+@pytest.fixture(scope="session")
+def together(base_folder: Path, static_folder: Path) -> Callable[..., None]:
+    """Do the work of together.py for these cases, with results in this folder."""
+    bases = {"transformer": str(base_folder), "static": str(static_folder)}
+    script = [sys.executable, str(Path(__file__).with_name("together.py"))]
+
+    def run(work: str, folder: Path, cases: list[Any]) -> None:
+        command = [*script, work, json.dumps(bases), str(folder), json.dumps(cases)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
+        assert done.returncode == 0, done.stderr[-2000:]
+
+    return run
 
 
 @pytest.fixture(scope="session")

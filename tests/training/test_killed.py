@@ -38,15 +38,8 @@ CASES = [
 ]
 PAIRS = [("a man plays", "a man makes music", 4.0), ("a cat", "a dog", 2.0), ("rain", "the sea", 1.5)]
 PAIRS += [("she reads", "the market fell", 0.0), ("birds fly", "the birds are flying", 4.5)]
-SETTINGS = [
-    "--batch=4",
-    "--epochs=3",
-    "--lr=0.003",
-    "--save-every=2",
-    "--set=eval_every=3",
-    "--threads=1",
-    "-q",
-]
+SETTINGS = ["--batch=4", "--epochs=3", "--lr=0.003", "--save-every=2", "--set=eval_every=3", "-q"]
+SETTINGS += ["--threads=1"]
 KILLED, UNAVAILABLE, STOPPED = -signal.SIGKILL, 69, 75
 
 

@@ -1,12 +1,10 @@
 """Several processes are as one with the whole batch."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -80,16 +78,12 @@ def differences(one, many):
     yield max((one["weights"][n] - many["weights"][n]).abs().max() for n in one["weights"])
 
 
-def test_processes_have_the_losses_and_weights_of_one_process(base_folder, static_folder, tmp_path):
+def test_processes_have_the_losses_and_weights_of_one_process(together, tmp_path):
     """A batch of 4 is uneven for three processes, and the last one, of 2, leaves one of them without a row.
 
     This is one test, because several would make all runs in each worker of xdist.
     """
-    script = Path(__file__).parent / "together.py"
-    bases = json.dumps({"transformer": str(base_folder), "static": str(static_folder)})
-    command = [sys.executable, str(script), bases, str(tmp_path), json.dumps(list(runs().values()))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
-    assert done.returncode == 0, done.stderr[-2000:]
+    together("train", tmp_path, list(runs().values()))
     ended = {key: torch.load(tmp_path / f"{number}.pt") for number, key in enumerate(runs())}
 
     found = {(name, world): [*differences(ended[name, 1], ended[name, world])] for name, world in ended}

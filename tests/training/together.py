@@ -1,15 +1,16 @@
-"""Runs of several processes over gloo, forked from one: python together.py BASES FOLDER CASES.
+"""Work of several processes over gloo, forked from one: python together.py WORK BASES FOLDER CASES.
 
-BASES is JSON, kind -> path. CASES is JSON, a list of
-[method, processes, settings, kind of base]. The loss of every step and the weights at the end of
-each go to FOLDER/<number>.pt. Float64, and no dropout unless set.
+WORK is train or compute. BASES is JSON, kind -> path. CASES is JSON, a list of [method, processes, settings,
+kind of base]. With train, the loss of every step and the weights at the end of each go to FOLDER/<number>.pt;
+with compute, the terms of the first batch and the outputs that each process gathers to
+FOLDER/<number>.<rank>.pt. Float64, and no dropout unless set.
 """
 
 import json
 import os
 import socket
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -76,19 +77,31 @@ def run_of(base_name, own, name, assignments):
     return Run(options, 0, base, corpus), kind.build(base, settings)
 
 
-def train(base_name, own, name, assignments):
+@contextmanager
+def trainer_of(base_name, own, name, assignments):
     """This process's part of a run."""
     torch.set_num_threads(1)
     with open_processes(torch.device("cpu")) as processes:
         folder = own / f"rank{processes.rank}"
         run, method = run_of(base_name, folder, name, assignments)
-        trainer = Trainer(run, method.double(), Keeper(folder), processes)
+        yield Trainer(run, method.double(), Keeper(folder), processes)
+
+
+def train(*case):
+    with trainer_of(*case) as trainer:
         losses = []
         trainer.reporter.step = lambda record: losses.append(record["loss"])
         trainer.train()
-        if processes.first:
+        if trainer.processes.first:
             weights = {name: value.clone() for name, value in changing(trainer.method).items()}
-            torch.save({"losses": losses, "weights": weights}, own.with_suffix(".pt"))
+            torch.save({"losses": losses, "weights": weights}, case[1].with_suffix(".pt"))
+
+
+def compute(*case):
+    with trainer_of(*case) as trainer:
+        terms = trainer.gradient.compute(trainer.batch(0))
+        found = {"terms": terms, "outputs": trainer.gradient.outputs}
+        torch.save(found, case[1].with_suffix(f".{trainer.processes.rank}.pt"))
 
 
 def free_ports(count):
@@ -122,12 +135,13 @@ def fork(world, works):
 
 
 def main():
-    bases, folder, cases = json.loads(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+    work = {"train": train, "compute": compute}[sys.argv[1]]
+    bases, folder, cases = json.loads(sys.argv[2]), Path(sys.argv[3]), json.loads(sys.argv[4])
     works = {}
     for number, (name, world, assignments, kind) in enumerate(cases):
         load(name)
         own = folder / str(number)
-        works.setdefault(world, []).append(partial(train, bases[kind], own, name, assignments))
+        works.setdefault(world, []).append(partial(work, bases[kind], own, name, assignments))
     for world, each in works.items():
         if any(codes := fork(world, each)):
             sys.exit(f"{world} processes: exit codes {codes}")

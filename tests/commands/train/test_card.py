@@ -54,10 +54,10 @@ def test_sentence_transformers_loads_it_without_a_missing_pooler(trained, sentki
         assert abs(ours - json.loads(line)).max() < 1e-5
 
 
-def test_the_card_describes_the_checkpoint(trained):
-    """Base, method, settings, rows, scores, readout; no path; the same bytes each time."""
-    folder = trained("sbert", *REGRESSION)
-    again = trained("sbert", *REGRESSION, output="again")
+def test_the_card_describes_the_checkpoint(trained, tmp_path):
+    """Base, method, settings, rows, scores, readout, inputs, versions; no path; the same bytes each time."""
+    flags = ("sbert", *REGRESSION, "--set", "prompt=query: ")
+    folder, again = trained(*flags), trained(*flags, output="again")
     text, made = (folder / "README.md").read_text(), json.loads((folder / "sentkit.json").read_text())
     front, _, body = text.removeprefix("---\n").partition("\n---\n")
     lines = front.splitlines()
@@ -73,13 +73,6 @@ def test_the_card_describes_the_checkpoint(trained):
     assert f"| dev, Spearman x 100 | {scores} |" in body
     assert str(folder.parent) not in text
     assert (again / "README.md").read_text() == text
-
-
-def test_the_card_has_inputs_versions_prompt_and_length(trained, tmp_path):
-    """So that a colleague can tell whether the data is the same; file names without folders."""
-    folder = trained("sbert", *REGRESSION, "--set", "prompt=query: ")
-    text = (folder / "README.md").read_text()
-    made = json.loads((folder / "sentkit.json").read_text())
     rows = hashlib.sha256((tmp_path / "rows.jsonl").read_bytes()).hexdigest()
     base = next(each["sha256"] for each in made["command"]["inputs"] if each["flag"] == "-m")
 

@@ -9,7 +9,6 @@ from safetensors.torch import load_file
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.base import open_base
-from sentkit.training.loop.trainer import Trainer
 from sentkit.training.methods.mlm import CLEAR
 from sentkit.training.options import RandomInit
 from sentkit.training.runs.command import write_random
@@ -65,17 +64,6 @@ def train(sentkit):
 
 def losses(path):
     return [json.loads(line)["loss"] for line in path.read_text().splitlines()[1:]]  # the first names the run
-
-
-def stop_at(monkeypatch, step):
-    """As SIGTERM after that step would."""
-    whole = Trainer._step
-
-    def one(self):
-        whole(self)
-        self.stop.requested = self.position.step == step
-
-    monkeypatch.setattr(Trainer, "_step", one)
 
 
 def test_mlm_learns_from_random_weights(train, tmp_path):
@@ -153,10 +141,9 @@ def test_the_head_is_independent_of_the_layers_of_a_method(tmp_path):
     assert abs(torch.corrcoef(both)[0, 1].item()) < 5 / 64  # five standard deviations for 64 * 64 numbers
 
 
-def test_a_stopped_run_resumes_to_the_same_bytes(train, tmp_path, monkeypatch):
+def test_a_stopped_run_resumes_to_the_same_bytes(train, tmp_path, stop_at):
     train("whole", "--epochs", "3")
-    with monkeypatch.context() as patch:
-        stop_at(patch, 7)
+    with stop_at(7):
         stopped = train("out", "--epochs", "3", "--save-every", "1")
     left = {path.name for path in (tmp_path / "out.part").iterdir()}
     done = train("out", "--epochs", "3", "--resume")
@@ -171,9 +158,8 @@ def test_a_stopped_run_resumes_to_the_same_bytes(train, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("change", [{"intermediate_size": 20}, {"num_attention_heads": 4}], ids=str)
-def test_another_config_is_another_run(train, tmp_path, monkeypatch, change):
-    with monkeypatch.context() as patch:
-        stop_at(patch, 2)
+def test_another_config_is_another_run(train, tmp_path, stop_at, change):
+    with stop_at(2):
         train("out")
     (tmp_path / "other.json").write_text(json.dumps(CONFIG | change))
     done = train("out", "--resume", config="other.json")

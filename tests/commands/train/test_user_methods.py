@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import sys
 
 import pytest
 
@@ -127,8 +128,12 @@ def test_a_changed_file_is_refused_at_resume(run, mine):
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_replay_runs_with_the_copy_in_the_checkpoint(run, mine, sentkit, changed):
-    """If the file is missing or has changed. The identity of a method is no setting. Replay runs no code."""
+def test_replay_runs_with_the_copy_in_the_checkpoint(run, mine, sentkit, monkeypatch, changed):
+    """If the file is missing or has changed. The identity of a method is no setting. Replay runs no code.
+
+    No bytecode is added to the checkpoint.
+    """
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     identity = """
     @classmethod
     def identity(cls, base, settings):

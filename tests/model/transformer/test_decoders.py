@@ -17,6 +17,7 @@ from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.model.transformer.transformers_model import load_transformers_model
+from support import declare_modules
 
 SHAPE = {"num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0}
 WINDOWS = {
@@ -73,17 +74,9 @@ def add_tokenizer(folder, *, start=False, end=False, **config):
     return folder
 
 
-def with_modules(folder, modes="pooling_mode_lasttoken", **prompts):
-    """The files of sentence-transformers as Qwen3-Embedding has them: the old schema, and unit length."""
-    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-    listing = [
-        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for place, (path, kind) in enumerate(kinds.items())
-    ]
-    write_json(folder / "modules.json", listing)
-    write_json(folder / "1_Pooling/config.json", {"word_embedding_dimension": 32, modes: True})
-    write_json(folder / "config_sentence_transformers.json", prompts)
-    return folder
+def with_modules(folder, mode="lasttoken", **prompts):
+    """The files of sentence-transformers as Qwen3-Embedding has them, with unit length."""
+    return declare_modules(folder, mode, 32, config_sentence_transformers=prompts)
 
 
 def vectors_of(folder, texts=TEXTS, **options):
@@ -151,7 +144,7 @@ def test_a_token_attends_to_later_tokens_only_if_the_config_says_so(family, make
     ],
 )
 def test_declared_pooling_equals_sentence_transformers(make, mode, side):
-    folder = with_modules(add_tokenizer(make("qwen3"), end=True), f"pooling_mode_{mode}")
+    folder = with_modules(add_tokenizer(make("qwen3"), end=True), mode)
 
     assert np.allclose(vectors_of(folder), theirs(folder, side=side), atol=2e-6)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import sentkit
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer import products
-from sentkit.model.transformer.inference import LONGEST_RUN, prepare_for_cpu, runs, short_attention
+from sentkit.model.transformer.inference import LONGEST_RUN, prepare_for_cpu, short_attention
 from sentkit.model.transformer.packed import SMALLEST_FILLED, filler, pack, spare_tokens
 from sentkit.model.transformer.products import fused_products_work, gain_of_plain_products
 from sentkit.model.transformer.readouts import apply_readouts
@@ -33,16 +33,6 @@ def largest_difference(left, right):
 @torch.no_grad()
 def states(encoder, packed, **options):
     return list(encoder.states(packed, **options))
-
-
-def test_runs_cover_tokens_and_sentences_in_order():
-    found = list(runs((5, 5, 3, 1, 1, 1)))
-
-    assert found == [
-        (slice(0, 10), slice(0, 2), 2),
-        (slice(10, 13), slice(2, 3), 1),
-        (slice(13, 16), slice(3, 6), 3),
-    ]
 
 
 @given(st.lists(st.integers(1, 512), min_size=1, max_size=400))

@@ -24,15 +24,6 @@ def test_ids_are_concatenated_and_positions_restart():
     assert Packed(torch.arange(4), torch.tensor([2, 0, 1, 0]), (3, 1)).padded.tolist() == [0, 1, 2, 3]
 
 
-def test_equal_lengths_need_no_mask_and_no_copy():
-    packed = pack([[1, 2], [3, 4]])
-    values = torch.randn(4, 3)
-
-    assert packed.key_mask is None
-    assert packed.pad(values).data_ptr() == values.data_ptr()
-    assert packed.unpad(packed.pad(values)).data_ptr() == values.data_ptr()
-
-
 def test_attention_is_padded_in_groups_of_similar_length():
     """The first group ends above 75 = 100 * 3 / 4, the next one above 56 = 75 * 3 / 4, then 24 = 40 - 16."""
     groups = pack([[1] * length for length in (5, 100, 76, 75, 40, 20) * 20]).groups

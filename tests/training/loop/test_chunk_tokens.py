@@ -31,16 +31,14 @@ def test_chunks_are_all_rows_in_order_and_the_longest_within_the_limit(row_token
 
 
 @pytest.mark.parametrize("kind", [SimCSE, TSDAE])
-@pytest.mark.parametrize("tokens", [1, 9, 20, 1000])
-def test_they_have_the_gradient_of_the_batch(trainer_of, texts, kind, tokens):
+@pytest.mark.parametrize("parts", [*({"tokens": n} for n in (1, 9, 20, 1000)), {"chunk": 3}, {"chunk": 12}])
+def test_they_have_the_gradient_of_the_batch(trainer_of, texts, kind, parts):
     """Exactly, up to rounding in float64, without dropout."""
     trainer = trainer_of(kind, texts, double=True, batch=13, dropout=0)
     trainer.method.train()
     found = []
-    for gradient in (
-        Gradient(trainer.method, Processes()),
-        Gradient(trainer.method, Processes(), tokens=tokens),
-    ):
+    for own in ({}, parts):
+        gradient = Gradient(trainer.method, Processes(), **own)
         terms = gradient.compute(trainer.batch(0))
         slopes = [parameter.grad for _, parameter in trained(trainer.method) if parameter.grad is not None]
         found.append([*terms.values(), *slopes])
@@ -112,8 +110,7 @@ SETTINGS = {"batch": 6, "epochs": 3, "lr": 3e-3, "dropout": 0.1}
 SHORT = {0: 60, 1: 20, 4: 11}
 
 
-@pytest.mark.parametrize("kind", [SimCSE, TSDAE])
-@pytest.mark.parametrize("behind", [0, 2])
+@pytest.mark.parametrize(("kind", "behind"), [(SimCSE, 0), (TSDAE, 2)])
 def test_short_memory_halves_the_chunks_and_the_record_repeats_them(trainer_of, texts, kind, behind):
     auto = limited(trainer_of(kind, texts, chunk_tokens="auto", **SETTINGS), SHORT)
     auto.behind = behind

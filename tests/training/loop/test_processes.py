@@ -1,10 +1,6 @@
 """Several processes: which GPU and which connection each has, and the negatives of its anchors."""
 
-import json
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -34,17 +30,15 @@ def loss_by_hand(anchors, positives, negatives, bonus):
 
 
 @pytest.fixture(scope="module")
-def gathered(base_folder, tmp_path_factory):
+def gathered(together, tmp_path_factory):
     """What each process has, by method and number of processes. Five rows are uneven for two and three."""
-    folder, script = tmp_path_factory.mktemp("processes"), Path(__file__).parents[1] / "hard_negatives.py"
-    cases = [("simcse-sup", world, HARD) for world in WORLDS]
-    cases += [("contrast", world, ["batch=5"]) for world in WORLDS]
-    command = [sys.executable, str(script), str(base_folder), str(folder), json.dumps(cases)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stderr[-2000:]
+    folder = tmp_path_factory.mktemp("processes")
+    cases = [("simcse-sup", world, HARD, "transformer") for world in WORLDS]
+    cases += [("contrast", world, ["batch=5"], "transformer") for world in WORLDS]
+    together("compute", folder, cases)
     return {
-        (name, world): [torch.load(folder / f"{case}-{rank}.pt") for rank in range(world)]
-        for case, (name, world, _) in enumerate(cases)
+        (name, world): [torch.load(folder / f"{case}.{rank}.pt") for rank in range(world)]
+        for case, (name, world, *_) in enumerate(cases)
     }
 
 

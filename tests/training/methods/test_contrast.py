@@ -1,6 +1,5 @@
 """InfoNCE with any negatives, and the setting `dims`: references, sentence-transformers, and refusals."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -17,6 +16,7 @@ from sentkit.training.methods.contrast import Contrast
 from sentkit.training.methods.pairs import SBERT, AnglE, CoSENT
 from sentkit.training.methods.simcse import SupervisedSimCSE
 from sentkit.training.settings import Dims, build, widths_of
+from support import declare_modules
 from training.losses.formulas import attraction, without
 
 RECIPE = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0, "dropout": 0, "clip": 0}
@@ -153,18 +153,8 @@ def test_a_guide_with_nan_or_with_steps_that_change_cosines_is_refused(make_base
     weights[name][0, 0] = torch.nan
     save_file(weights, broken / "model.safetensors", {"format": "pt"})
     folder = make_base_in(tmp_path / "guide")
-    modules = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense")]
-    listed = [
-        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for n, (path, kind) in enumerate(modules)
-    ]
-    (folder / "modules.json").write_text(json.dumps(listed))
-    (folder / "1_Pooling").mkdir()
-    pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
-    (folder / "2_Dense").mkdir()
     dense = {"in_features": 32, "out_features": 8, "bias": True, "activation_function": "torch.nn.Tanh"}
-    (folder / "2_Dense" / "config.json").write_text(json.dumps(dense))
+    declare_modules(folder, "mean_tokens", 32, "2_Dense", **{"2_Dense/config": dense})
 
     with pytest.raises(DataError, match="contains NaN or infinity"):
         Contrast.check(base, settings_of(f"guide={broken}"))

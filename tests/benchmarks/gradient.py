@@ -1,0 +1,98 @@
+"""Memory and CPU time of one gradient, each measured in separate processes with one thread.
+
+python tests/benchmarks/gradient.py TEXTS.txt [BATCH]: SimCSE at batch 1024, whole and in chunks of 64
+python tests/benchmarks/gradient.py ROWS.jsonl [BATCH [MODEL]]: `train contrast` and the cached loss of
+sentence-transformers, 64 texts at a time, on rows of `sentkit mine` that have equal numbers of negatives
+
+The memory of the loaded model is subtracted.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from timing import peak, read_texts
+
+from sentkit.formats.checkpoints.folders import read_checkpoint
+from training import MODEL, trainer_of
+
+TEXTS, ROUNDS = 64, 3
+LENGTH = {"simcse": 32, "contrast": 128}
+
+
+def ours(method: str, texts: int, path: Path, model: str) -> Callable[[], object]:
+    """The step of sentkit, with loaded model and rows."""
+    folder = path.with_suffix(f".{os.getpid()}")
+    folder.mkdir()
+    settings = [f"batch={len(path.read_text().splitlines())}", f"max_length={LENGTH[method]}"]
+    trainer = trainer_of(model, method, path, folder, settings)
+    trainer.method.train()
+    trainer.gradient.chunk = texts // trainer.run.corpus.columns
+    batch = trainer.batch(0)
+    return lambda: trainer.gradient.compute(batch)
+
+
+def theirs(path: Path, model: str) -> Callable[[], object]:
+    """The step of sentence-transformers, with loaded model and tokenized rows."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.losses import CachedMultipleNegativesRankingLoss
+    from sentence_transformers.models import Pooling, Transformer
+
+    body = Transformer(str(read_checkpoint(model).transformer), max_seq_length=LENGTH["contrast"])
+    pooling = Pooling(body.get_word_embedding_dimension(), "mean")
+    encoder = SentenceTransformer(modules=[body, pooling], device="cpu").train()
+    loss = CachedMultipleNegativesRankingLoss(encoder, scale=20.0, mini_batch_size=TEXTS)
+    rows = map(json.loads, path.read_text().splitlines())
+    columns = zip(*([row["anchor"], row["positive"], *row["negatives"]] for row in rows), strict=True)
+    features = [encoder.tokenize(list(column)) for column in columns]
+    return lambda: loss(features, None).backward()
+
+
+SIDES = {
+    "simcse, whole": partial(ours, "simcse", 0),
+    f"simcse, --set chunk={TEXTS}": partial(ours, "simcse", TEXTS),
+    "contrast, sentkit": partial(ours, "contrast", TEXTS),
+    "contrast, sentence-transformers": theirs,
+}
+
+
+def measure(side: str, path: str, model: str) -> None:
+    """Compute one gradient and print its memory and its CPU seconds."""
+    import torch
+
+    torch.manual_seed(0)
+    step = SIDES[side](Path(path), model)
+    before, start = peak(), time.process_time()
+    step()
+    print(f"{peak() - before:.0f} {time.process_time() - start:.1f}")
+
+
+def main() -> None:
+    if sys.argv[1] in SIDES:
+        measure(*sys.argv[1:])
+        return
+    method, default = ("contrast", "4096") if ".jsonl" in sys.argv[1] else ("simcse", "1024")
+    source, batch, model = (*sys.argv[1:], *(default, MODEL)[len(sys.argv) - 2 :])
+    found: dict[str, list[tuple[float, float]]] = {side: [] for side in SIDES if side.startswith(method)}
+    with TemporaryDirectory() as temporary:
+        path = Path(temporary) / f"rows.{'jsonl' if method == 'contrast' else 'txt'}"
+        path.write_text("".join(f"{line}\n" for line in read_texts(source, int(batch))))
+        for _ in range(ROUNDS):
+            for side, results in found.items():
+                command = [sys.executable, __file__, side, str(path), model]
+                environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+                megabytes, seconds = subprocess.check_output(command, text=True, env=environment).split()
+                results.append((float(megabytes), float(seconds)))
+    for side, results in found.items():
+        megabytes, seconds = map(min, zip(*results, strict=True))
+        print(f"| one gradient at batch {batch}, {side} | {megabytes:.0f} MB | {seconds:.1f} s of CPU time |")
+
+
+if __name__ == "__main__":
+    main()
