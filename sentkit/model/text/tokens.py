@@ -65,8 +65,8 @@ class Tokens:
 class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
     """The tokens of n texts: one array for all of them, and a column for each property that a text has.
 
-    A column that is None has its default for each text. Windows, problems and places of old vectors are rare,
-    so they are kept by the number of the text.
+    A column that is None has its default for each text. Windows and problems are rare, so they are kept by
+    the number of the text.
     """
 
     ids: NDArray[np.int32]  # truncated ids of all texts, one after the other
@@ -78,7 +78,6 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
     skip: Ints | None = None
     problems: Mapping[int, str] = field(default_factory=dict)
     windows: "Mapping[int, Windows]" = field(default_factory=dict)
-    old: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # places in the files of --reuse
 
     @classmethod
     def of(cls, texts: Sequence[Tokens]) -> "TokenBlock":
@@ -102,7 +101,7 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
 
     @property
     def by_text(self) -> tuple[Mapping[int, Any], ...]:
-        return self.problems, self.windows, self.old
+        return self.problems, self.windows
 
     @cached_property
     def starts(self) -> Ints:
@@ -160,6 +159,11 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         columns: Any = [None if column is None else spread(column) for column in self.columns]
         by_text: Any = [{places[number]: value for number, value in each.items()} for each in self.by_text]
         return TokenBlock(self.ids, spread(self.lengths), spread(self.counts), *columns, *by_text)
+
+    @cached_property
+    def vectors(self) -> Ints:
+        """(n,), the number of vectors of a text: 1, or one for each window."""
+        return self.column(lambda each: each.vectors, np.ones(len(self), np.int64))
 
     @cached_property
     def read(self) -> NDArray[np.bool_]:
