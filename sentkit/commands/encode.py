@@ -60,14 +60,13 @@ def encode(
         if not in_folder:
             paths = output_paths(output.path, found.readouts, form, force=form.force or dry_run)
         tokenizer, windows = long_texts.tokenizer_of(found)
-        refuses = long_texts.on_truncate in ("error", "late")
-        reads, writes = {"-m": options.model_paths(model), "--reuse": reuse.others(output)}, {"-o": paths}
+        reads = {"-m": options.model_paths(model), "--reuse": reuse.others(output)}
         with row_flags.open(
-            console, output, known=FIELDS, reads=reads, writes=writes, append=in_folder
+            console, output, known=FIELDS, reads=reads, writes={"-o": paths}, append=in_folder
         ) as inputs:
             one_text = "a chunk" if windows.get("chunks") else None
             texts = TextParser(common_fields(inputs), one_text=one_text, prompts=found.sides)
-            rows, tokens = inputs.blocks(texts), None
+            rows, refuses, tokens = inputs.blocks(texts), long_texts.refuses, None
             groups = tokenized_groups(rows, tokenizer, inputs.rejects, refuse_truncation=refuses)
             if not (in_folder or dry_run or reuse.reuse):  # these need the encoder before the first row
                 groups, tokens = whole_if_small(groups)
@@ -78,8 +77,7 @@ def encode(
                 texts,
                 form,
                 batch_tokens=batch_tokens,
-                refuse_truncation=refuses,
-                marks=long_texts.on_truncate == "mark",
+                on_truncate=long_texts.on_truncate,
                 windows=windows,
                 encoded={path for path in inputs.paths if is_store(path) and Store(path).emb},
                 old=reuse.open(found, encoder, windows, output, console),

@@ -178,6 +178,11 @@ class LongTextFlags:
         if self.on_truncate == "late" and self.window is None:
             raise UsageError("--on-truncate late needs --window N")
 
+    @property
+    def refuses(self) -> bool:
+        """Whether a text above the maximum length is an error."""
+        return self.on_truncate in ("error", "late")
+
     def tokenizer_of(self, model: "Model") -> "tuple[TextTokenizer, Mapping[str, Any]]":
         """Return the tokenizer of the model, with windows if there are any, and the settings of windows.
 
@@ -186,10 +191,10 @@ class LongTextFlags:
         from sentkit.model.checkpoint_model import CheckpointModel
 
         if isinstance(model, CheckpointModel):
-            model.tokenizer.counts_all = self.on_truncate in ("mark", "error", "late")
-        from sentkit.model.text.tokens import PromptTokenizer, TokenizerByPrompt, WindowOptions
+            model.tokenizer.counts_all = self.on_truncate == "mark" or self.refuses
+        from sentkit.model.text.tokens import TextTokenizer, TokenizerByPrompt, WindowOptions
 
-        tokenizer: PromptTokenizer = model.tokenizer
+        tokenizer: TextTokenizer = model.tokenizer
         record: Mapping[str, Any] = {}
         if self.on_truncate not in ("warn", "mark", "error"):
             size, stride = (None, None) if self.window is None else window(self.window)

@@ -67,7 +67,7 @@ class BlockWriter:
             "store": encoding.form.store,
             "encoder": encoding.encoder.specs[0].full,
             "fields": dict(encoding.texts.fields),
-            "on_truncate": "error" if encoding.refuse_truncation else "mark" if encoding.marks else "warn",
+            "on_truncate": encoding.on_truncate,
             **encoding.windows,
             "on_error": "skip" if inputs.rejects.skip else "fail",
             "max_line": inputs.longest,

@@ -37,7 +37,7 @@ from sentkit.model.reading import (
     width_of,
 )
 from sentkit.model.text.tokenizer import SegmentTokenizer
-from sentkit.model.text.tokens import TokenBlock, Tokens, WindowOptions, WindowTokenizer
+from sentkit.model.text.tokens import TextTokenizer, TokenBlock, Tokens, WindowOptions, WindowTokenizer
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture, read_size
 from sentkit.process import may_have_gpu, precision_of_environment
 
@@ -172,10 +172,8 @@ OLDER = {"sentence_transformers", "sbert_ce_default_activation_function"}  # key
 FUNCTIONS = {"Sigmoid": "sigmoid", "Identity": "identity", "Softmax": "softmax", "Tanh": "tanh"}
 
 
-class PairTokenizer:
+class PairTokenizer(TextTokenizer):
     """Tokenizes sentences, and pairs as one sequence of two segments."""
-
-    unit, whole = "tokens", False
 
     def __init__(self, checkpoint: Checkpoint, max_length: int, types: int) -> None:
         self.segments, self.types = SegmentTokenizer(checkpoint, max_length), types
@@ -190,7 +188,7 @@ class PairTokenizer:
         typed = self.types > 1 and self.segments.second_type > 0
         return TokenBlock.of(
             [
-                Tokens(a.ids + b.ids, a.count + b.count, second=len(a.ids) if typed else None)
+                Tokens(a.ids + b.ids, a.count + b.count, second=len(a.ids) if typed else 0)
                 for a, b in zip(*columns, strict=True)
             ]
         )

@@ -95,9 +95,10 @@ def whole_if_small(groups: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int 
     found = list(islice(groups, 1))
     if not found or len(found[0].rows) < FIRST_GROUP:
         found += islice(groups, 1)  # waits for input only if the first group had bad or very long rows
-        tokens = [tokens for group in found for tokens in group.tokens.take(group.used)]
-        if len(found) <= 1 and not any(each.windows and each.windows.pooled for each in tokens):
-            return iter(found), sum(len(part.ids) for each in tokens for part in each.parts)
+        used = [group.tokens.take(group.used) for group in found]
+        late = any(windows.pooled for tokens in used for windows in tokens.windows.values())
+        if len(found) <= 1 and not late:
+            return iter(found), sum(int(tokens.sizes.sum()) for tokens in used)
     return chain(found, groups), None
 
 
@@ -173,7 +174,7 @@ class Tally:
             """(n, k), a number of each text of a row."""
             return tokens.column(of_text, plain)[index]
 
-        total = of_texts(lambda each: sum(len(part.ids) for part in each.parts), tokens.lengths)
+        total = tokens.sizes[index]
         windows = of_texts(lambda each: len(each.windows.places) if each.windows else 0, none)
         unknown = none if tokens.unknown is None else tokens.unknown
         is_new = ~np.isin(index, list(group.old))
@@ -315,11 +316,11 @@ def encode_texts(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arra
 
     The encoder does not get a text without tokens. Its vector is zero.
     """
-    if not tokens.read.all():
-        read = encode_texts(tokens.take(np.flatnonzero(tokens.read)), encoder, budget)
+    if not tokens.sizes.all():
+        read = encode_texts(tokens.take(np.flatnonzero(tokens.sizes)), encoder, budget)
         zeros = [np.zeros((tokens.vectors.sum(), encoder.width), np.float32) for _ in encoder.specs]
         for array, values in zip(zeros, read, strict=bool(read)):
-            array[np.repeat(tokens.read, tokens.vectors)] = values
+            array[np.repeat(tokens.sizes > 0, tokens.vectors)] = values
         return zeros
     if tokens.windows:
         return encode_windows(list(tokens), encoder, budget)

@@ -48,7 +48,7 @@ def counted(
     for group in encoding.groups(blocks, rejects):
         tokens = group.tokens
         report(len(group.rows), plan.add(group))
-        read = tokens.take(np.flatnonzero(tokens.read))
+        read = tokens.take(np.flatnonzero(tokens.sizes))
         others = TokenBlock.of([part for place in read.windows for part in read[place].parts[1:]])
         plan.batches += sum(len(plan_batches(each, encoding.budget)) for each in (read, others))
         sizes = np.array([len(line) + 1 for line in group.rows.lines])

@@ -81,11 +81,7 @@ def find_query_encoder(
     downloaded, because a data file must not start a download.
     """
 
-    def find(name: str, options: ReadingOptions, *, download: bool = True) -> Model:
-        return find_encoder(
-            name, options, device=device, precision=precision, download=download, compares=True
-        )
-
+    find = partial(find_encoder, device=device, precision=precision, compares=True)
     options, prompt = recorded.options(), recorded.prompt
     if recorded.model is None:
         return find(model or NANO, ReadingOptions()), None
@@ -175,17 +171,10 @@ def text_rows(texts: Sequence[str]) -> Iterator[RowBlock]:
         try:
             block = made_block(values, SOURCE, numbers, [b""] * len(own))
         except TypeError as error:
-            number = next(number for number, text in zip(numbers, own, strict=True) if not is_utf8(text))
-            raise UsageError(f"{SOURCE} {number} is not UTF-8") from error
+            wrong = (text != text.encode(errors="ignore").decode() for text in own)
+            raise UsageError(f"{SOURCE} {numbers[[*wrong].index(True)]} is not UTF-8") from error
         block.texts = [(text,) for text in own]
         yield block
-
-
-def is_utf8(text: str) -> bool:
-    try:
-        return bool(text.encode()) or True
-    except UnicodeEncodeError:
-        return False
 
 
 def prepare_list(texts: Sequence[str], tokenizer: TextTokenizer) -> Iterator[RowGroup]:

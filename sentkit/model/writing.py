@@ -28,8 +28,7 @@ class Encoding:
     texts: TextParser
     form: VectorOutput
     batch_tokens: int | None = None  # None: the budget of the encoder
-    refuse_truncation: bool = False
-    marks: bool = False  # add the fields of MARKS
+    on_truncate: str = "warn"  # "mark" adds the fields of MARKS
     windows: Mapping[str, Any] = field(default_factory=dict)  # recorded settings; empty without windows
     encoded: Set[str] = frozenset()  # the inputs that store `_emb` and the vectors of their rows separately
     old: OldVectors | None = None  # of --reuse
@@ -41,7 +40,7 @@ class Encoding:
 
     def groups(self, blocks: Iterable[RowBlock], rejects: Rejects) -> Iterator[RowGroup]:
         """The rows in groups, with their tokens, and with the places of their old vectors."""
-        refuses = self.refuse_truncation
+        refuses = self.on_truncate in ("error", "late")
         return self.known(tokenized_groups(blocks, self.tokenizer, rejects, refuse_truncation=refuses))
 
     def known(self, groups: Iterator[RowGroup]) -> Iterator[RowGroup]:
@@ -121,7 +120,11 @@ class Encoding:
     def extra(self, group: RowGroup) -> list[NewFields]:
         """The new fields of each row to write besides the vectors; [] if there are none."""
         if not self.windows.get("chunks"):
-            return [token_marks(group.tokens, own) for own in group.index.tolist()] if self.marks else []
+            return (
+                [token_marks(group.tokens, own) for own in group.index.tolist()]
+                if self.on_truncate == "mark"
+                else []
+            )
         extra: list[NewFields] = []
         for place in group.index[:, 0].tolist():
             for number, (start, end) in enumerate(group.tokens.windows[place].places):

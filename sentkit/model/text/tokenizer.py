@@ -20,7 +20,7 @@ from sentkit.formats.files import read_object, read_object_if_there
 from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.model.text.tokens import (
     LocatedTokens,
-    Prompted,
+    LongTextTokenizer,
     Range,
     TokenBlock,
     Tokens,
@@ -59,10 +59,10 @@ SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that use tokenizer.json unchanged
 
 
-class Tokenizer(Prompted):
+class Tokenizer(LongTextTokenizer):
     """Tokenizes texts. Truncation happens in this class and not in the library, so that it is recorded."""
 
-    unit, whole = "tokens", False  # see `TextTokenizer`
+    max_length: int
 
     def __init__(
         self, checkpoint: Checkpoint, *, max_length: int, prompt: str = "", lowercase: bool = False
@@ -189,12 +189,10 @@ class Tokenizer(Prompted):
         return [[*self.first, *own[start:end], *self.last] for start, end in pairwise([0, *ends])]
 
     def tokens_of(self, ids: list[int]) -> Tokens:
-        """Return these ids of a text or of a window, without truncation."""
         at = 0 if self.template is None else ids.index(self.mask_id)
         return Tokens(ids, len(ids), at, skip=self.skip)
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
-        """Return all tokens of each text, with their places in the text."""
         seen = [self._seen(text) for text in texts]
         whole = seen if self.template is None else [self.template.around(text) for text in seen]
         with library_errors(self.source):

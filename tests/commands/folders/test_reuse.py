@@ -136,10 +136,10 @@ def test_a_moved_model_and_another_precision(sentkit, tiny, copy_of):
     """The name of the model is not a setting. The rows are too few for torch without --reuse."""
     rows = write("old.jsonl", OLD)
     sentkit("encode", rows, "-m", tiny, "-o", "old.safetensors", "--precision", "fp32")
-    for precision, count in (("fp32", 5), ("bf16", 0)):
+    for precision, reused in (("fp32", 5), ("bf16", 0)):
         flags = "--precision", precision, "--reuse", "old.safetensors"
         done = sentkit("encode", rows, "-m", copy_of(tiny, precision), *flags)
-        assert f"reused rows: {count}, encoded: {5 - count}" in done.told[-1]
+        assert f"reused rows: {reused}, encoded: {5 - reused}" in done.told[-1]
     assert '"precision" is "fp32", this command has "bf16"; nothing is reused' in done.err
 
 
@@ -300,7 +300,7 @@ def test_an_update_refuses_other_settings_and_a_foreign_folder(run):
 ])  # fmt: skip
 def test_an_update_that_is_interrupted_at_any_call_keeps_the_old_folder_and_resumes(run, monkeypatch, place):
     """The old folder or the new one is complete at any time."""
-    flags, plain, name = ("--block-bytes", 200), getattr(*place), place[1]
+    flags, plain = ("--block-bytes", 200), getattr(*place)
     write_days("ab")
     run("a.jsonl", "b.jsonl", *flags, "-o", "days/")
     shutil.copytree("days", "old")
