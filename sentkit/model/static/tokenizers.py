@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import read_object
-from sentkit.model.text.tokenizer import backend_of, library_errors, rules_hash, unknown_ids
+from sentkit.model.text.tokenizer import (
+    WordIds,
+    backend_of,
+    library_errors,
+    reads_words_alone,
+    rules_hash,
+    unknown_ids,
+)
 from sentkit.model.text.tokens import (
     Ints,
     LocatedTokens,
@@ -25,7 +32,6 @@ from sentkit.model.text.tokens import (
     flat,
     places_in,
 )
-from sentkit.model.text.words import WordIds, reads_words_alone
 
 # Punctuation and symbols: ASCII, Latin-1, Arabic, Indic, East Asian, typographic and full-width characters.
 # Accents are not included, even as separate characters.
