@@ -152,7 +152,9 @@ class OldVectors:
     @cached_property
     def index(self) -> tuple[NDArray[np.bytes_], NDArray[np.intp], NDArray[np.intp]]:
         """The different keys in order, the first place of each, and the number of the key at each place."""
-        keys = b"".join(chain.from_iterable(source.keys(chunks=self.chunks) for source in self.sources))
+        keys = bytearray()
+        for key in chain.from_iterable(source.keys(chunks=self.chunks) for source in self.sources):
+            keys += key
         return np.unique(np.frombuffer(keys, KEY), return_index=True, return_inverse=True)
 
     def find(self, keys: Sequence[bytes]) -> list[int]:
