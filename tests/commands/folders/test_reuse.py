@@ -333,9 +333,8 @@ def test_an_update_that_is_interrupted_at_any_call_keeps_the_old_folder_and_resu
     assert moment > 1
 
 
-def test_an_incomplete_folder_and_many_blocks_are_reused(run, encoded, monkeypatch):
-    """More files than are open at a time; the rows are in another order and in a vector file."""
-    monkeypatch.setattr("sentkit.formats.vectors.store.OPEN_MAPS", 1)
+def test_an_incomplete_folder_and_many_blocks_are_reused(run, encoded):
+    """The rows are in another order and in a vector file."""
     files = write_days("ab")
     run(*files, "--block-bytes", 50, "-o", "days/")
     sorted(Path("days").glob("0*"))[-1].unlink()
