@@ -50,9 +50,9 @@ def encode(
     from sentkit.model.encoding import tokenized_groups, whole_if_small
     from sentkit.model.writing import Encoding
 
-    console, in_folder = run.console("encode"), folder.applies_to(output)
+    console, in_folder, shard = run.console("encode"), folder.applies_to(output), folder.parsed_shard()
     with stopping(console, output, active=in_folder and not dry_run) as check_stop:
-        device, of_old = folder.device(machine), repeated(made or reuse.made(), machine.precision)
+        device, of_old = shard.device(machine.device), repeated(made or reuse.made(), machine.precision)
         found = find_encoder(model, reading.options(), device=device, precision=machine.precision, **of_old)
         report_loading(found.name, found.notes, console)
         in_folder = in_folder and not folder.is_sweep(output, found)
@@ -104,27 +104,25 @@ def stopping(console: Console, output: options.OutputFlags, *, active: bool) -> 
 
     Without a vector folder (`active`), the message about the signal names it as a way to keep the work.
     """
-    if not active:
-        try:
-            yield lambda: None
-        except (KeyboardInterrupt, SystemExit) as error:
-            if output.path != "-":
-                error.add_note("with -o DIR/, complete blocks are kept, and --resume continues")
-            raise
-        return
     from sentkit.process import RESUME, Interrupted, Stopped, handle_signals
 
     def check() -> None:
         if stop.requested:
             raise Stopped("stopped by a signal", advice=RESUME)
 
-    with handle_signals(
-        lambda: console.say("finishing the block; Ctrl-C again to exit at once"), GRACE
-    ) as stop:
-        try:
+    try:
+        if not active:
+            yield lambda: None
+            return
+        notice = "finishing the block; Ctrl-C again to exit at once"
+        with handle_signals(lambda: console.say(notice), GRACE) as stop:
             yield check
-        except Interrupted as error:
-            raise Stopped("stopped by a signal; an incomplete block is lost", advice=RESUME) from error
+    except Interrupted as error:
+        raise Stopped("stopped by a signal; an incomplete block is lost", advice=RESUME) from error
+    except (KeyboardInterrupt, SystemExit) as error:
+        if not active and output.path != "-":
+            error.add_note("with -o DIR/, complete blocks are kept, and --resume continues")
+        raise
 
 
 def write_folder(
@@ -206,10 +204,8 @@ def report_totals(tally: "Tally", encoding: "Encoding", progress: RowProgress) -
     console, windows, old = progress.console, encoding.windows, encoding.old
     if windows:
         split = f"{tally.split} of {tally.rows} rows were split"
-        if tally.windows:
-            split += f" into {tally.windows} windows"
-        if windows["chunks"]:
-            split += f", {tally.texts} rows were written"
+        split += f" into {tally.windows} windows" if tally.windows else ""
+        split += f", {tally.texts} rows were written" if windows["chunks"] else ""
         console.report(f"{split} (--window {windows['window']}:{windows['stride']})")
     report_work(tally, encoding.encoder, progress)
     if old is not None:

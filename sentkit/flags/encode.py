@@ -10,7 +10,7 @@ from sentkit.console import Console
 from sentkit.errors import UsageError
 from sentkit.flag_values import Shard, parse_shard, size, window
 from sentkit.flags import Needs
-from sentkit.flags.options import MachineFlags, OutputFlags, VectorOutputFlags
+from sentkit.flags.options import OutputFlags, VectorOutputFlags
 from sentkit.process import most_threads
 
 if TYPE_CHECKING:
@@ -137,9 +137,6 @@ class FolderFlags:
         encoder = None if run is None else read_object(run).get("encoder")
         return encoder if isinstance(encoder, dict) else {}
 
-    def device(self, machine: MachineFlags) -> str:
-        return self.parsed_shard().device(machine.device)
-
     @property
     def size(self) -> int | None:
         return None if self.block_bytes is None else size("--block-bytes", self.block_bytes)
@@ -152,9 +149,8 @@ class FolderFlags:
         from sentkit.formats.vectors.folders import is_vector_folder
 
         if len(model.readouts) > 1 and (self != FolderFlags() or is_vector_folder(output.path)):
-            raise UsageError(
-                "a vector folder has one readout", advice="run the command once per readout, or use -o DIR"
-            )
+            advice = "run the command once per readout, or use -o DIR"
+            raise UsageError("a vector folder has one readout", advice=advice)
         if len(model.readouts) == 1 and model.tokenizer.whole:
             raise UsageError(f"{model.name} needs all rows at once, so it cannot write a vector folder")
         return len(model.readouts) > 1
@@ -197,11 +193,9 @@ class LongTextFlags:
         tokenizer: TextTokenizer = model.tokenizer
         record: Mapping[str, Any] = {}
         if self.on_truncate not in ("warn", "mark", "error"):
-            size, stride = (None, None) if self.window is None else window(self.window)
-            options = WindowOptions(
-                size, stride, self.on_truncate != "window", late=self.on_truncate == "late"
-            )
-            windows = model.window_tokenizer(options)
+            size, stride = window(self.window) if self.window else (None, None)
+            chunks, late = self.on_truncate != "window", self.on_truncate == "late"
+            windows = model.window_tokenizer(WindowOptions(size, stride, chunks, late))
             tokenizer, record = windows, windows.record
         if model.sides:
             return TokenizerByPrompt(tokenizer, model.sides.values()), record

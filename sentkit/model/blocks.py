@@ -23,7 +23,7 @@ from sentkit.formats.vectors.folders import BLOCK_BYTES, EMPTY_RECORD, Block, Ve
 from sentkit.formats.vectors.sinks import StoreSink
 from sentkit.formats.vectors.vector_file import VectorFile, copy_block, create_vector_file
 from sentkit.model.encoding import Report, RowGroup, Tally, computed_ahead, encode_group
-from sentkit.model.reuse import OldBlocks, Source, place_of, record_of
+from sentkit.model.reuse import place_of, record_of
 from sentkit.model.writing import Encoding
 
 
@@ -36,7 +36,7 @@ class NewBlock:
     texts: TextParser  # with the kind of rows that is known when the block begins
     rejects: Rejects
     rejected: BytesIO
-    old: tuple[Source, int] | None  # the block of --reuse to copy
+    old: int | None  # the file of --reuse to copy
 
 
 class BlockWriter:
@@ -95,7 +95,7 @@ class BlockWriter:
         self.bad = False  # the first row is bad, perhaps in a block of another shard
         self.first: VectorFile | None = None  # an existing block, to compare others with
         self.written = self.copied = self.kept = 0  # blocks: new ones, of old folders, and existing ones
-        self.old: OldBlocks = {} if encoding.old is None else encoding.old.blocks(self.folder)
+        self.old = {} if encoding.old is None else encoding.old.blocks(self.folder)
 
     def warnings(self) -> Iterator[str]:
         for number, each in enumerate(self.inputs.paths):
@@ -135,7 +135,7 @@ class BlockWriter:
                 if new.old is None:
                     self.write(new, rest_of_block(first, encoded), report)
                 else:
-                    self.copy(new.block, *new.old)
+                    self.copy(new.block, new.old)
                 if self.outbox is not None:
                     self.outbox.add(new.block.name)
             if self.texts.kind is None and not self.bad:
@@ -228,26 +228,27 @@ class BlockWriter:
             advice = "the input has changed; encode it into another folder"
             raise DataError(problem, source=self.inputs.paths[block.input], advice=advice)
 
-    def old_block(self, block: Block, part: Part) -> tuple[Source, int] | None:
-        """A block of a folder of --reuse that was made from the same bytes, if there is one."""
+    def old_block(self, block: Block, part: Part) -> int | None:
+        """The file of --reuse with a block that was made from the same bytes, if there is one."""
         key = place_of(self.folder, block.input, part.start, part.stop, part.last)
-        for source, number in self.old.get((*key, self.texts.vectors), ()):
-            if record_of(source.store.files[number])["source"] == digest_of_part(part, self.inputs):
-                return source, number
+        for number in self.old.get((*key, self.texts.vectors), ()):
+            assert self.encoding.old is not None
+            if record_of(self.encoding.old.files[number])["source"] == digest_of_part(part, self.inputs):
+                return number
         return None
 
-    def copy(self, block: Block, source: Source, number: int) -> None:
+    def copy(self, block: Block, number: int) -> None:
         """Copy a block, also its time (see `counts_of`)."""
-        file, path = source.store.files[number], self.path(block)
+        old, path = self.encoding.old, self.path(block)
+        assert old is not None
+        file = old.files[number]
         record = record_of(file)
         with published_together():
             copy_block(file, path, {**record, "input": block.input})
         if not is_url(file.path):
             made = Path(file.path).stat()
             os.utime(path, ns=(made.st_atime_ns, made.st_mtime_ns))
-        assert self.encoding.old is not None
-        first, end = (source.first + source.starts[number : number + 2]).tolist()
-        self.encoding.old.needed[first:end] = True
+        old.needed[old.starts[number] : old.starts[number + 1]] = True
         rows, truncated = record["rows"], record["truncated"]
         place = self.inputs.paths[block.input] if truncated else ""
         self.tally.join(Tally(rows=rows, reused=rows, truncated=truncated, first=place))

@@ -3,11 +3,11 @@
 A text is found by a hash of 16 bytes. The search needs about 25 bytes per text, and 50 while it is built.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from itertools import chain, islice
+from itertools import chain, count, islice
 from typing import Any
 
 import numpy as np
@@ -49,9 +49,6 @@ def difference(old: Store, spec: Mapping[str, Any], kind: str) -> str | None:
     return None
 
 
-OldBlocks = dict[tuple[Any, ...], list[tuple["Source", int]]]  # sources with the numbers of files
-
-
 def record_of(file: VectorFile) -> dict[str, Any]:
     """The record of a block, which its folder has checked."""
     record: dict[str, Any] = orjson.loads(file.header.metadata["block"])
@@ -69,49 +66,29 @@ def same_for_all(folder: VectorFolder) -> dict[str, Any]:
     return {**others, "encoder": without_machine(folder.settings["encoder"])}
 
 
+@dataclass(frozen=True, slots=True)
 class Source:
-    """One file or folder of --reuse. The texts of a row have consecutive places."""
+    """One file or folder of --reuse."""
 
-    def __init__(self, path: str, first: int) -> None:
-        """`first` is the place of its first text among those of all sources."""
-        self.store, self.first = Store(path), first
-        if missing := [name for name in RECORDED if name not in self.store.spec]:
-            problem = f'its record has no "{missing[0]}", so its vectors cannot be reused'
-            raise DataError(problem, source=path, advice="use a vector file or folder of sentkit encode")
-        kind = next(each for each in KINDS if each.vectors == self.store.names)
-        self.texts = [self.store.fields.get(name, name) for name in kind.texts]  # fields of its rows
-        prompts = self.store.spec["prompt"]
-        self.prompts = prompts_of_sides(kind, prompts if isinstance(prompts, dict) else {})
-        self.starts = np.array(self.store.starts) * len(self.texts)  # of the files, and the end of the last
-        self.by_row = self.store.kind != "int8"  # the scales of int8 depend on all rows of a file
-        self.verified: set[int] = set()  # numbers of intact files
+    store: Store
+    texts: Sequence[str]  # the fields of its rows with the texts
+    prompts: Sequence[str]  # of these fields, if they differ; else ()
 
-    def keys(self, *, chunks: bool) -> Iterator[bytes]:
-        """The keys of all texts. Of chunks, each is a text."""
-        for row in chain.from_iterable(self.store.row_blocks()):
-            span = [row.values.get(name) for name in SPAN] if chunks else ()
-            texts = [string_in(row, name) for name in self.texts]
-            for text in zip(self.prompts, texts, strict=True) if self.prompts else texts:
-                yield key_of(text, span)
 
-    def read(self, places: NDArray[np.intp]) -> NDArray[np.float32]:
-        """The vectors at these places. A file is verified before its first use."""
-        vectors = np.empty((len(places), self.store.width), np.float32)
-        numbers = np.searchsorted(self.starts, places, side="right") - 1
-        for number in np.unique(numbers).tolist():
-            file = self.store.files[number]
-            if number not in self.verified:
-                if file.has_digest and (damage := file.damage()):
-                    raise damaged(file, damage)
-                self.verified.add(number)
-            dtype, storage = np.dtype(file.storage.dtype), file.storage
-            size = dtype.itemsize * storage.columns
-            with open_file(file.path) as opened:
-                for row in np.flatnonzero(numbers == number).tolist():
-                    place = int(places[row] - self.starts[number])
-                    opened.seek(file.header.entries["embeddings"].start + place * size)
-                    vectors[row] = storage.decode(np.frombuffer(opened.read(size), dtype))
-        return vectors
+def open_source(path: str) -> Source:
+    if path == "-" or not is_store(path):
+        if path != "-":
+            open_file(path).close()
+        advice = "rows record the space, but not prompt, length and precision: use -o FILE.safetensors"
+        raise UsageError(f"--reuse {path}: expected a vector file or a vector folder", advice=advice)
+    store = Store(path)
+    if missing := [name for name in RECORDED if name not in store.spec]:
+        problem = f'its record has no "{missing[0]}", so its vectors cannot be reused'
+        raise DataError(problem, source=path, advice="use a vector file or folder of sentkit encode")
+    kind = next(each for each in KINDS if each.vectors == store.names)
+    prompts = store.spec["prompt"] if isinstance(store.spec["prompt"], dict) else {}
+    texts = [store.fields.get(name, name) for name in kind.texts]
+    return Source(store, texts, prompts_of_sides(kind, prompts))
 
 
 class OldVectors:
@@ -126,40 +103,36 @@ class OldVectors:
         warn: Callable[[str], None],
     ) -> None:
         self.width, self.chunks = width, bool(spec.get("chunks"))
-        self.sources: list[Source] = []
-        self.unneeded: int | None = None  # rows; known at the end of a process that reads all of the input
         self.copies = not spec.get("window")  # whole blocks; windows are counted by row
-        count = 0
+        self.unneeded: int | None = None  # rows; known at the end of a process that reads all of the input
+        self.sources = list[Source]()
         for path in paths:
-            if path == "-" or not is_store(path):
-                if path != "-":
-                    open_file(path).close()
-                advice = (
-                    "rows record the space, but not prompt, length and precision: use -o FILE.safetensors"
-                )
-                raise UsageError(f"--reuse {path}: expected a vector file or a vector folder", advice=advice)
-            source = Source(path, count)
-            if (different := difference(source.store, spec, kind)) is not None:
+            source = open_source(path)
+            store = source.store
+            if (different := difference(store, spec, kind)) is not None:
                 warn(f"--reuse {path}: {different}; nothing is reused")
                 continue
-            if source.store.count and source.store.width != width:
-                raise DataError(f"its vectors have {source.store.width} numbers, not {width}", source=path)
-            if not source.by_row:
+            if store.count and store.width != width:
+                raise DataError(f"its vectors have {store.width} numbers, not {width}", source=path)
+            if store.kind == "int8":  # the scales depend on all rows of a file
                 warn(f'--reuse {path}: "store" is "int8", so only whole blocks of a folder are reused')
             self.sources.append(source)
-            count += int(source.starts[-1])
-        self.needed = np.zeros(count, bool)  # by place
-
-    def owners(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The numbers of the sources that have these places."""
-        return np.searchsorted([source.first for source in self.sources], places, side="right") - 1
+        self.files = [file for source in self.sources for file in source.store.files]
+        # The first place of each file, and the end of the last.
+        self.starts = np.cumsum([0, *(file.count * len(file.names) for file in self.files)])
+        self.needed = np.zeros(self.starts[-1], bool)  # by place
+        self.verified = set[int]()  # numbers of intact files
 
     @cached_property
     def index(self) -> tuple[NDArray[np.bytes_], NDArray[np.intp]]:
         """All keys and their places, in the order of the key and of the place."""
         keys = bytearray()
-        for key in chain.from_iterable(source.keys(chunks=self.chunks) for source in self.sources):
-            keys += key
+        for source in self.sources:
+            for row in chain.from_iterable(source.store.row_blocks()):
+                span = [row.values.get(name) for name in SPAN] if self.chunks else ()
+                texts = [string_in(row, name) for name in source.texts]
+                for text in zip(source.prompts, texts, strict=True) if source.prompts else texts:
+                    keys += key_of(text, span)
         unsorted = np.frombuffer(keys, KEY)
         order = np.argsort(unsorted, kind="stable")
         return unsorted[order], order
@@ -173,17 +146,18 @@ class OldVectors:
         at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
         found, places = known[at] == wanted, order[at]
         self.needed[places[found]] = True
-        found &= np.array([source.by_row for source in self.sources])[self.owners(places)]
+        found &= np.array([file.storage.kind != "int8" for file in self.files])[self.owners(places)]
         return np.where(found, places, -1).tolist()
+
+    def owners(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
+        """The numbers of the files that have these places."""
+        return np.searchsorted(self.starts, places, side="right") - 1
 
     def found_in(self, group: RowGroup) -> RowGroup:
         """The same group with the places of the old vectors of its texts."""
         texts = dict(zip(group.index.ravel().tolist(), chain.from_iterable(group.rows.texts), strict=True))
-        windows = group.tokens.windows
-        spans: dict[
-            int, Sequence[Sequence[int]]
-        ] = {}  # of each vector: nothing, or the characters of a chunk
-        for number in texts:
+        windows, spans = group.tokens.windows, dict[int, Sequence[Sequence[int]]]()
+        for number in texts:  # for each of its vectors: nothing, or the characters of a chunk
             spans[number] = (windows[number].places if number in windows else ()) if self.chunks else ((),)
         keys = [key_of(text, span) for number, text in texts.items() for span in spans[number]]
         places = iter(self.find(keys))
@@ -191,27 +165,39 @@ class OldVectors:
         return replace(group, old={number: own for number, own in found.items() if own and min(own) >= 0})
 
     def read(self, places: Sequence[int]) -> NDArray[np.float32]:
-        """The vectors at these places, (n, d)."""
-        wanted, vectors = np.array(places), np.empty((len(places), self.width), np.float32)
-        owners = self.owners(wanted)
+        """The vectors at these places, (n, d). A file is verified before its first use."""
+        vectors, owners = np.empty((len(places), self.width), np.float32), self.owners(np.array(places))
         for number in np.unique(owners).tolist():
-            source = self.sources[number]
-            vectors[owners == number] = source.read(wanted[owners == number] - source.first)
+            file, storage = self.files[number], self.files[number].storage
+            if number not in self.verified:
+                if file.has_digest and (damage := file.damage()):
+                    raise damaged(file, damage)
+                self.verified.add(number)
+            dtype = np.dtype(storage.dtype)
+            size = dtype.itemsize * storage.columns
+            first = file.header.entries["embeddings"].start - int(self.starts[number]) * size
+            with open_file(file.path) as opened:
+                for row in np.flatnonzero(owners == number).tolist():
+                    opened.seek(first + places[row] * size)
+                    vectors[row] = storage.decode(np.frombuffer(opened.read(size), dtype))
         return vectors
 
-    def blocks(self, folder: VectorFolder) -> "OldBlocks":
-        """The blocks of folders with the settings of this one, by what a copy must have, too."""
-        blocks: OldBlocks = {}
-        for source in self.sources if self.copies else ():
-            before = VectorFolder(source.store.path) if source.store.is_folder else None
-            if before is None or same_for_all(before) != same_for_all(folder):
-                continue
-            for number, file in enumerate(source.store.files):
+    def blocks(self, folder: VectorFolder) -> dict[tuple[Any, ...], list[int]]:
+        """The files of folders with the settings of this one, by what a block must have to be a copy."""
+        blocks: dict[tuple[Any, ...], list[int]] = {}
+        numbers = count()
+        for source in self.sources:
+            before = VectorFolder(source.store.path) if source.store.is_folder and self.copies else None
+            if before is not None and same_for_all(before) != same_for_all(folder):
+                before = None
+            for file, number in zip(source.store.files, numbers, strict=False):
+                if before is None:
+                    continue
                 record = record_of(file)
                 # The digests of an older folder can omit the header. --rejects gets the bad rows again.
                 if not (before.by_line and before.length(record["input"]) is None) and not record["skipped"]:
                     key = place_of(before, record["input"], record["start"], record["stop"], record["last"])
-                    blocks.setdefault((*key, file.names), []).append((source, number))
+                    blocks.setdefault((*key, file.names), []).append(number)
         return blocks
 
     def count_unneeded(self) -> None:
@@ -224,9 +210,9 @@ class OldVectors:
         needed = np.empty_like(self.needed)
         any_of_them = np.logical_or.reduceat(self.needed[order], starts)
         needed[order] = np.repeat(any_of_them, np.diff(starts, append=len(known)))
-        for source in self.sources:
-            own = needed[source.first : source.first + source.starts[-1]]
-            self.unneeded += int((~own.reshape(-1, len(source.texts)).any(axis=1)).sum())
+        for number, file in enumerate(self.files):
+            own = needed[self.starts[number] : self.starts[number + 1]].reshape(-1, len(file.names))
+            self.unneeded += int((~own.any(axis=1)).sum())
 
 
 def key_of(text: str | tuple[str, ...], span: Iterable[object]) -> bytes:
