@@ -12,13 +12,8 @@ from tokenizers import Tokenizer as Backend
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
 from sentkit.formats.rows.block import Row, block_of
-from sentkit.model.text.tokenizer import (
-    OneToken,
-    SegmentTokenizer,
-    Tokenizer,
-    single_tokens,
-    splits_at_spaces,
-)
+from sentkit.model.checkpoint_model import SegmentTokenizer
+from sentkit.model.text.tokenizer import OneToken, Tokenizer, single_tokens, splits_at_spaces
 
 CONFIG = {"model_type": "bert", "max_position_embeddings": 66}
 TEXTS = [
