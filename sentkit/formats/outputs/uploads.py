@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from hashlib import sha1
 from pathlib import Path
 from tempfile import gettempdir
+from threading import RLock
 from time import monotonic, sleep, time
 from typing import Any
 from urllib.parse import quote, unquote
@@ -269,6 +270,7 @@ class Outbox:
         self.folder, self.spacing = folder, SPACING * writers
         self.place, self.last = place_at(url), monotonic()
         self.group: dict[str, Path] = {}
+        self.lock = RLock()  # old blocks are copied in another thread than new ones are written
         self.size, self.is_new = 0, self.place.create()
 
     def file(self, name: str) -> str:
@@ -276,20 +278,22 @@ class Outbox:
 
     def add(self, name: str) -> None:
         """Add a block. A group is written when it is large or some time has passed."""
-        self.group[name] = self.folder / name
-        self.size += self.group[name].stat().st_size
-        if self.size >= GROUP_BYTES or len(self.group) >= GROUP_FILES:
-            sleep(max(0.0, self.last + self.spacing - monotonic()))
-        if isinstance(self.place, Store) or monotonic() >= self.last + self.spacing:
-            self.flush()
+        with self.lock:
+            self.group[name] = self.folder / name
+            self.size += self.group[name].stat().st_size
+            if self.size >= GROUP_BYTES or len(self.group) >= GROUP_FILES:
+                sleep(max(0.0, self.last + self.spacing - monotonic()))
+            if isinstance(self.place, Store) or monotonic() >= self.last + self.spacing:
+                self.flush()
 
     def flush(self) -> None:
-        group, self.group, self.size = self.group, {}, 0  # also if this fails, it is not repeated
-        if group:
-            self.place.put(group, force=True)
-            self.last = monotonic()
-        for file in group.values():
-            file.unlink()
+        with self.lock:  # the folder is removed after the last group: wait for one that is being written
+            group, self.group, self.size = self.group, {}, 0  # also if this fails, it is not repeated
+            if group:
+                self.place.put(group, force=True)
+                self.last = monotonic()
+            for file in group.values():
+                file.unlink()
 
 
 @contextmanager
