@@ -135,11 +135,11 @@ class EncodedRows:
     def blocks(
         self, check: Callable[[VectorBlock], VectorBlock] = lambda block: block
     ) -> Iterator[VectorBlock]:
-        groups, tokens = whole_if_small(tokenized_groups(self.rows(), self.model.tokenizer, Rejects()))
-        encoder = self.model.encoder(tokens)
-        if self.declared is not None and encoder.specs[0].record.get("weights") != self.weights:
-            groups, tokens = whole_if_small(tokenized_groups(self.rows(), self.declared.tokenizer, Rejects()))
-            encoder = self.declared.encoder(tokens)
+        for model in [self.model] if self.declared is None else [self.model, self.declared]:
+            groups, tokens = whole_if_small(tokenized_groups(self.rows(), model.tokenizer, Rejects()))
+            encoder = model.encoder(tokens)
+            if encoder.specs[0].record.get("weights") == self.weights:
+                break
         self.emb, self.record = encoder.specs[0].emb, encoder.specs[0].record
         for done in encode_list(groups, encoder, self.tally, self.report):
             block = check(VectorBlock(done.rows, done.vectors[0], self.names))
