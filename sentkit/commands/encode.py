@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from sentkit.console import Console, RowProgress
 from sentkit.flags import options, words_of
-from sentkit.flags.encode import FolderFlags, LongTextFlags, ReuseFlags
+from sentkit.flags.encode import FolderFlags, LongTextFlags, ReuseFlags, recorded_threads, repeated
 from sentkit.flags.rows import TextFlags
 from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
-    from sentkit.formats.rows.kinds import TextParser
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.model.encoding import RowGroup, Tally, TokenEncoder
+    from sentkit.model.encoding import Tally, TokenEncoder
     from sentkit.model.writing import Encoding
 
 GRACE = 10.0  # seconds to finish a block after a signal
@@ -41,9 +40,9 @@ def encode(
       --batch-tokens N: Tokens per batch. [default: by device]
       -n, --dry-run: Only count rows; estimate tokens, bytes, time and memory.
     """
+    made = folder.made(output)
     # Each thread computes batches of its own, so an operation of numpy or torch has one thread.
-    own_threads, precision, products = folder.recorded(output, machine.precision)
-    limit_threads(threads or own_threads, of_libraries=1)
+    limit_threads(threads or recorded_threads(made), of_libraries=1)
     from sentkit.formats.rows.kinds import FIELDS, TextParser
     from sentkit.formats.vectors.sinks import output_paths
     from sentkit.formats.vectors.store import Store, common_fields, is_store
@@ -51,73 +50,51 @@ def encode(
     from sentkit.model.encoding import tokenized_groups, whole_if_small
     from sentkit.model.writing import Encoding
 
-    console = run.console("encode")
-    in_folder = folder.applies_to(output)
+    console, in_folder, shard = run.console("encode"), folder.applies_to(output), folder.parsed_shard()
     with stopping(console, output, active=in_folder and not dry_run) as check_stop:
-        text_model = find_encoder(
-            model,
-            reading.options(),
-            device=folder.parsed_shard().device(machine.device),
-            precision=machine.precision,
-            **reuse.recorded(precision, products),
-        )
-        report_loading(text_model.name, text_model.notes, console)
-        to_folder = in_folder and not folder.is_sweep(output, text_model)
-        form = output.form(replace=replace)
-        paths = [output.path]
-        if not to_folder:
-            paths = output_paths(output.path, text_model.readouts, form, force=form.force or dry_run)
-        plain_tokenizer, windows = long_texts.tokenizer_of(text_model)
+        device, of_old = shard.device(machine.device), repeated(made or reuse.made(), machine.precision)
+        found = find_encoder(model, reading.options(), device=device, precision=machine.precision, **of_old)
+        report_loading(found.name, found.notes, console)
+        in_folder = in_folder and not folder.is_sweep(output, found)
+        form, paths = output.form(replace=replace), [output.path]
+        if not in_folder:
+            paths = output_paths(output.path, found.readouts, form, force=form.force or dry_run)
+        tokenizer, windows = long_texts.tokenizer_of(found)
+        reads = {"-m": options.model_paths(model), "--reuse": reuse.others(output)}
         with row_flags.open(
-            console,
-            output,
-            known=FIELDS,
-            reads={"-m": options.model_paths(model), "--reuse": reuse.others(output)},
-            writes={"-o": paths},
-            append=to_folder,
+            console, output, known=FIELDS, reads=reads, writes={"-o": paths}, append=in_folder
         ) as inputs:
-            texts = TextParser(
-                common_fields(inputs),
-                one_text="a chunk" if long_texts.chunks else None,
-                prompts=text_model.sides,
-            )
-            old, encoder, tokenizer = reuse.open(text_model, plain_tokenizer, windows, output, console)
-            groups: Iterator[RowGroup] = iter(())
-            tokens = None
-            if not (to_folder or dry_run):  # these read the rows themselves
-                refuses = long_texts.refuses
-                groups = tokenized_groups(
-                    inputs.blocks(texts), tokenizer, inputs.rejects, refuse_truncation=refuses
-                )
-                if encoder is None:  # old and new vectors have the same precision
-                    groups, tokens = whole_if_small(groups)
-            encoder = encoder or text_model.encoder(tokens)
+            one_text = "a chunk" if windows.get("chunks") else None
+            texts = TextParser(common_fields(inputs), one_text=one_text, prompts=found.sides)
+            rows, refuses, tokens = inputs.blocks(texts), long_texts.refuses, None
+            groups = tokenized_groups(rows, tokenizer, inputs.rejects, refuse_truncation=refuses)
+            if not (in_folder or dry_run or reuse.reuse):  # these need the encoder before the first row
+                groups, tokens = whole_if_small(groups)
+            encoder = found.encoder(tokens)
             encoding = Encoding(
                 encoder,
                 tokenizer,
-                fields=texts.fields,
-                budget=batch_tokens or encoder.budget,
-                form=form,
-                refuse_truncation=long_texts.refuses,
-                marks=long_texts.marks,
+                texts,
+                form,
+                batch_tokens=batch_tokens,
+                on_truncate=long_texts.on_truncate,
                 windows=windows,
-                sides=text_model.sides,
                 encoded={path for path in inputs.paths if is_store(path) and Store(path).emb},
-                old=old,
+                old=reuse.open(found, encoder, windows, output, console),
             )
             progress = RowProgress(console, inputs=inputs)
             if dry_run:
-                print_plan(inputs, texts, encoding, output.path, folder if to_folder else None, progress)
+                print_plan(inputs, encoding, output.path, folder if in_folder else None, progress)
                 return
             report_spaces(encoder, console)
-            if to_folder:
-                work = output.path, encoding, inputs, batch_tokens, progress, check_stop
-                command = ["-m", model, *words_of(reading), *words_of(long_texts)]
-                tally = write_folder(folder, *work, row_flags, command, update=reuse.updates(output))
+            if in_folder:
+                words = ["-m", model, *words_of(reading), *words_of(long_texts)]
+                work = encoding, inputs, progress, check_stop, row_flags, words
+                tally = write_folder(folder, output.path, *work, update=reuse.updates(output))
             else:
-                tally = encoding.to_outputs(groups, texts, paths, progress.add, inputs.rejects)
+                tally = encoding.to_outputs(groups, paths, progress.add, inputs.rejects)
     progress.done()
-    if tally.rows or not to_folder:
+    if tally.rows or not in_folder:
         report_totals(tally, encoding, progress)
 
 
@@ -127,27 +104,25 @@ def stopping(console: Console, output: options.OutputFlags, *, active: bool) -> 
 
     Without a vector folder (`active`), the message about the signal names it as a way to keep the work.
     """
-    if not active:
-        try:
-            yield lambda: None
-        except (KeyboardInterrupt, SystemExit) as error:
-            if output.path != "-":
-                error.add_note("with -o DIR/, complete blocks are kept, and --resume continues")
-            raise
-        return
     from sentkit.process import RESUME, Interrupted, Stopped, handle_signals
 
     def check() -> None:
         if stop.requested:
             raise Stopped("stopped by a signal", advice=RESUME)
 
-    with handle_signals(
-        lambda: console.say("finishing the block; Ctrl-C again to exit at once"), GRACE
-    ) as stop:
-        try:
+    try:
+        if not active:
+            yield lambda: None
+            return
+        notice = "finishing the block; Ctrl-C again to exit at once"
+        with handle_signals(lambda: console.say(notice), GRACE) as stop:
             yield check
-        except Interrupted as error:
-            raise Stopped("stopped by a signal; an incomplete block is lost", advice=RESUME) from error
+    except Interrupted as error:
+        raise Stopped("stopped by a signal; an incomplete block is lost", advice=RESUME) from error
+    except (KeyboardInterrupt, SystemExit) as error:
+        if not active and output.path != "-":
+            error.add_note("with -o DIR/, complete blocks are kept, and --resume continues")
+        raise
 
 
 def write_folder(
@@ -155,7 +130,6 @@ def write_folder(
     path: str,
     encoding: "Encoding",
     inputs: "Inputs",
-    batch_tokens: int | None,
     progress: RowProgress,
     check_stop: Callable[[], None],
     row_flags: TextFlags,
@@ -169,36 +143,22 @@ def write_folder(
     """
     from sentkit.formats.outputs.uploads import open_outbox
     from sentkit.formats.vectors.folder_check import publish_update, write_card
-    from sentkit.model.writing import BlockWriter
+    from sentkit.model.blocks import BlockWriter
 
     console, shard, name = progress.console, flags.parsed_shard(), path.rstrip("/") or "/"
     with open_outbox(name, shard.count) as outbox:
-        writer = BlockWriter(
-            name,
-            encoding,
-            inputs,
-            shard.has,
-            block_bytes=flags.size,
-            batch_tokens=batch_tokens,
-            update=update,
-            resume=flags.resume,
-            shared=flags.shard is not None,
-            outbox=outbox,
-        )
+        wanted, own = shard.has if flags.shard else None, {"update": update, "resume": flags.resume}
+        writer = BlockWriter(name, encoding, inputs, wanted, outbox, block_bytes=flags.size, **own)
         console.warn(*writer.warnings())
         if outbox is not None and outbox.is_new:
             console.report(f"{name} is a new private repository")
-        total, old, folder = writer.count(), encoding.old, writer.folder
-        progress.share = lambda rows: writer.done / total if total else None
+        progress.share = writer.share
         writer.run(progress.add, check_stop)
-    part = f"shard {shard}: " if shard.count > 1 else ""
-    copied = "" if old is None else f", copied: {writer.copied}"
-    counts = f"blocks written: {writer.written}{copied}, already complete: {writer.kept}"
-    console.report(part + ("no block belongs to it" if total == 0 and part else counts))
-    if old is not None and not part and not writer.kept:
-        old.count_unneeded()  # before the old folder is replaced
-    if update and folder.path != name and not publish_update(folder, name):
-        console.report(f"{name} is replaced by {folder.path} when the other shards are complete")
+    console.report(writer.counts(f"shard {shard}: " if shard.count > 1 else ""))
+    if encoding.old is not None and shard.count == 1 and not writer.kept:
+        encoding.old.count_unneeded()  # before the old folder is replaced
+    if update and writer.folder.path != name and not publish_update(writer.folder, name):
+        console.report(f"{name} is replaced by {writer.folder.path} when the other shards are complete")
     files = row_flags.files or ["-"]
     fields = [*words_of(row_flags, but=("files", "rejects")), *words_of(flags, but=("resume", "shard"))]
     command = ["encode", *files[:4], *["..."] * (len(files) > 4), *words, *fields, "-o", path]
@@ -208,25 +168,19 @@ def write_folder(
 
 
 def print_plan(
-    inputs: "Inputs",
-    texts: "TextParser",
-    encoding: "Encoding",
-    path: str,
-    folder: FolderFlags | None,
-    progress: RowProgress,
+    inputs: "Inputs", encoding: "Encoding", path: str, folder: FolderFlags | None, progress: RowProgress
 ) -> None:
     """Print the plan of --dry-run: a JSON object, or a table on a terminal."""
     from sentkit.model.encoding_plan import plan_of, rows_of_blocks
 
-    blocks: list[Any] | None = None
-    rows = inputs.blocks(texts)
+    parts: Iterable[Any] = [inputs.blocks(encoding.texts)]
     if folder is not None:
         own = folder.size, folder.parsed_shard().has, folder.resume
-        rows, blocks = rows_of_blocks(inputs, texts, path, *own)
-    record = plan_of(rows, encoding, inputs.rejects, path, progress.add)
+        parts = rows_of_blocks(inputs, encoding.texts, path, *own)
+    record = plan_of(parts, encoding, inputs.rejects, path, progress.add)
     progress.done()
-    if blocks is not None:
-        record["blocks"] = len(blocks)
+    if folder is None:
+        del record["blocks"]
     pairs = [(name, "unknown" if value is None else f"{value:,}") for name, value in record.items()]
     options.ReportFlags().write(record, pairs)
 
@@ -250,10 +204,8 @@ def report_totals(tally: "Tally", encoding: "Encoding", progress: RowProgress) -
     console, windows, old = progress.console, encoding.windows, encoding.old
     if windows:
         split = f"{tally.split} of {tally.rows} rows were split"
-        if tally.windows:
-            split += f" into {tally.windows} windows"
-        if windows["chunks"]:
-            split += f", {tally.texts} rows were written"
+        split += f" into {tally.windows} windows" if tally.windows else ""
+        split += f", {tally.texts} rows were written" if windows["chunks"] else ""
         console.report(f"{split} (--window {windows['window']}:{windows['stride']})")
     report_work(tally, encoding.encoder, progress)
     if old is not None:

@@ -37,45 +37,43 @@ class ReuseFlags:
         """The paths of the flag that are not the output."""
         return [path for path in self.reuse or () if not is_same(path, output.path)]
 
-    def recorded(self, precision: str, products: str | None) -> dict[str, Any]:
-        """The precision and the products of the first old vectors, if others are not given or recorded."""
+    def made(self) -> Mapping[str, Any]:
+        """The record of the first old vectors, or nothing."""
         from sentkit.formats.vectors.folders import VectorFolder, is_vector_folder
         from sentkit.formats.vectors.store import is_store
         from sentkit.formats.vectors.tensors import read_note
 
         path = self.reuse[0] if self.reuse else ""
-        if products is None and is_store(path):
-            spec = VectorFolder(path).settings["encoder"] if is_vector_folder(path) else read_note(path)
-            precision, products = repeated(spec, precision)
-        return {"recorded": precision, "products": products}
+        if not is_store(path):
+            return {}
+        return VectorFolder(path).settings["encoder"] if is_vector_folder(path) else read_note(path)
 
     def open(
         self,
         model: "Model",
-        tokenizer: "TextTokenizer",
+        encoder: "TokenEncoder",
         windows: Mapping[str, Any],
         output: VectorOutputFlags,
         console: Console,
-    ) -> "tuple[OldVectors | None, TokenEncoder | None, TextTokenizer]":
-        """Open the old vectors, the encoder of the new ones, and a tokenizer that finds texts in the old."""
+    ) -> "OldVectors | None":
+        """Open the old vectors that can replace those of the encoder."""
         from sentkit.formats.vectors.folders import VectorFolder, is_vector_folder
         from sentkit.formats.vectors.store import take_snapshot
-        from sentkit.model.reuse import OldVectors, ReusingTokenizer
+        from sentkit.model.reuse import OldVectors
 
         if self.reuse is None:
-            return None, None, tokenizer
+            return None
         if len(model.readouts) > 1 or model.tokenizer.whole:
             reason = "several readouts" if len(model.readouts) > 1 else model.name
             raise UsageError(f"--reuse cannot be used with {reason}")
-        encoder, kind = model.encoder(None), output.store
+        kind = output.store
         if is_vector_folder(output.path):
             kind = kind or VectorFolder(output.path).store
         for path in self.reuse:
             if is_same(path, output.path):
                 take_snapshot(path, partial=True)
         spec = {**encoder.specs[0].full, **windows}
-        old = OldVectors(self.reuse, spec, encoder.width, kind or "float32", console.warn)
-        return old, encoder, ReusingTokenizer(tokenizer, old)
+        return OldVectors(self.reuse, spec, encoder.width, kind or "float32", console.warn)
 
 
 def is_same(path: str, other: str) -> bool:
@@ -83,11 +81,19 @@ def is_same(path: str, other: str) -> bool:
     return Path(path).is_dir() and Path(other).is_dir() and Path(path).samefile(other)
 
 
-def repeated(record: Mapping[str, Any], precision: str) -> tuple[str, str]:
-    """The precision and the products of earlier vectors; a given precision is kept."""
-    if precision == "auto" and record.get("precision") in ("fp32", "bf16", "int8"):
-        precision = record["precision"]
-    return precision, "plain" if record.get("products") == "plain" else "fused"
+def recorded_threads(record: Mapping[str, Any]) -> int | None:
+    """The threads of earlier vectors; on a smaller machine, the most that it allows."""
+    threads = record.get("threads")
+    return min(threads, most_threads()) if type(threads) is int and threads > 0 else None
+
+
+def repeated(record: Mapping[str, Any], precision: str) -> dict[str, Any]:
+    """The products of earlier vectors, and their precision if none is given, for `find_encoder`."""
+    own = record.get("precision")
+    return {
+        "recorded": own if precision == "auto" and own in ("fp32", "bf16", "int8") else None,
+        "products": None if not record else "plain" if record.get("products") == "plain" else "fused",
+    }
 
 
 @dataclass(frozen=True)
@@ -120,8 +126,8 @@ class FolderFlags:
             raise UsageError(f"--force does not work with a vector folder, {output.path}", advice=advice)
         return True
 
-    def recorded(self, output: OutputFlags, precision: str) -> tuple[int | None, str, str | None]:
-        """The threads, the precision and the products in run.json, if it is there. Imports no numpy.
+    def made(self, output: OutputFlags) -> Mapping[str, Any]:
+        """The record of the encoder in run.json, if it is there. Imports no numpy.
 
         Other processes repeat what the first one measured, also where other products are faster.
         """
@@ -129,11 +135,7 @@ class FolderFlags:
 
         run = run_of(output.path)
         encoder = None if run is None else read_object(run).get("encoder")
-        if not isinstance(encoder, dict):
-            return None, precision, None
-        threads = encoder.get("threads")
-        recorded = min(threads, most_threads()) if type(threads) is int and threads > 0 else None
-        return recorded, *repeated(encoder, precision)
+        return encoder if isinstance(encoder, dict) else {}
 
     @property
     def size(self) -> int | None:
@@ -147,9 +149,8 @@ class FolderFlags:
         from sentkit.formats.vectors.folders import is_vector_folder
 
         if len(model.readouts) > 1 and (self != FolderFlags() or is_vector_folder(output.path)):
-            raise UsageError(
-                "a vector folder has one readout", advice="run the command once per readout, or use -o DIR"
-            )
+            advice = "run the command once per readout, or use -o DIR"
+            raise UsageError("a vector folder has one readout", advice=advice)
         if len(model.readouts) == 1 and model.tokenizer.whole:
             raise UsageError(f"{model.name} needs all rows at once, so it cannot write a vector folder")
         return len(model.readouts) > 1
@@ -174,19 +175,9 @@ class LongTextFlags:
             raise UsageError("--on-truncate late needs --window N")
 
     @property
-    def chunks(self) -> bool:
-        """Whether each window becomes a row."""
-        return self.on_truncate in ("chunks", "late")
-
-    @property
     def refuses(self) -> bool:
         """Whether a text above the maximum length is an error."""
         return self.on_truncate in ("error", "late")
-
-    @property
-    def marks(self) -> bool:
-        """Whether each row gets the fields of `MARKS`."""
-        return self.on_truncate == "mark"
 
     def tokenizer_of(self, model: "Model") -> "tuple[TextTokenizer, Mapping[str, Any]]":
         """Return the tokenizer of the model, with windows if there are any, and the settings of windows.
@@ -196,15 +187,15 @@ class LongTextFlags:
         from sentkit.model.checkpoint_model import CheckpointModel
 
         if isinstance(model, CheckpointModel):
-            model.tokenizer.counts_all = self.marks or self.refuses
-        from sentkit.model.text.tokens import PromptTokenizer, TokenizerByPrompt, WindowOptions
+            model.tokenizer.counts_all = self.on_truncate == "mark" or self.refuses
+        from sentkit.model.text.tokens import TextTokenizer, TokenizerByPrompt, WindowOptions
 
-        tokenizer: PromptTokenizer = model.tokenizer
+        tokenizer: TextTokenizer = model.tokenizer
         record: Mapping[str, Any] = {}
         if self.on_truncate not in ("warn", "mark", "error"):
-            size, stride = (None, None) if self.window is None else window(self.window)
-            options = WindowOptions(size, stride, self.chunks, late=self.on_truncate == "late")
-            windows = model.window_tokenizer(options)
+            size, stride = window(self.window) if self.window else (None, None)
+            chunks, late = self.on_truncate != "window", self.on_truncate == "late"
+            windows = model.window_tokenizer(WindowOptions(size, stride, chunks, late))
             tokenizer, record = windows, windows.record
         if model.sides:
             return TokenizerByPrompt(tokenizer, model.sides.values()), record

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sentkit.arrays import Float64
-from sentkit.errors import DataError
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import (
     Checkpoint,
     checkpoint_in,
@@ -36,12 +36,21 @@ from sentkit.model.reading import (
     plan_reading,
     width_of,
 )
-from sentkit.model.text.tokenizer import SegmentTokenizer
-from sentkit.model.text.tokens import TokenBlock, Tokens, WindowOptions, WindowTokenizer
+from sentkit.model.text.tokenizer import Tokenizer, library_errors
+from sentkit.model.text.tokens import (
+    TextTokenizer,
+    TokenBlock,
+    Tokens,
+    WindowOptions,
+    WindowTokenizer,
+    truncate,
+)
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture, read_size
 from sentkit.process import may_have_gpu, precision_of_environment
 
 if TYPE_CHECKING:
+    from tokenizers import Encoding
+
     from sentkit.model.checkpoint.run_head import PackedClassifier, TransformersClassifier
     from sentkit.model.small_encoder import SmallEncoder
     from sentkit.model.transformer.encoder import TransformerEncoder
@@ -172,10 +181,56 @@ OLDER = {"sentence_transformers", "sbert_ce_default_activation_function"}  # key
 FUNCTIONS = {"Sigmoid": "sigmoid", "Identity": "identity", "Softmax": "softmax", "Tanh": "tanh"}
 
 
-class PairTokenizer:
-    """Tokenizes sentences, and pairs as one sequence of two segments."""
+class SegmentTokenizer:
+    """Returns two columns for pairs: `[CLS] a [SEP]` and `b [SEP]`. No prompt is added."""
 
-    unit, whole = "tokens", False
+    def __init__(self, checkpoint: Checkpoint, max_length: int) -> None:
+        self.plain = Tokenizer(checkpoint, max_length=max_length)
+
+    @cached_property
+    def second_type(self) -> int:
+        """The type of the tokens of the second segment: 1, or 0 if the tokenizer has one type."""
+        with library_errors(self.plain.source):
+            return max(self.plain.backend.encode("a", "a").type_ids)
+
+    def __call__(self, texts: Sequence[tuple[str, ...]]) -> list[Sequence[Tokens]]:
+        """Return the tokens of each column; `texts` has one or two texts for each row."""
+        columns = list(zip(*texts, strict=True))
+        if len(columns) == 1:
+            return [self.plain(columns[0])]
+        with library_errors(self.plain.source):
+            encodings = self.plain.backend.encode_batch(list(zip(*columns, strict=True)))
+        return [*zip(*map(self.segments, encodings), strict=True)]
+
+    def segments(self, encoding: "Encoding") -> tuple[Tokens, Tokens]:
+        """Truncate both texts, the longer one first, and split the sequence before the second text."""
+        owners = encoding.sequence_ids  # 0 or 1; None for special tokens
+        counts = owners.count(0), owners.count(1)
+        special = len(owners) - sum(counts)
+        if special + 2 > self.plain.max_length:
+            raise UsageError(
+                f"a maximum length of {self.plain.max_length} tokens leaves no room for two texts"
+            )
+        kept = longest_first(*counts, self.plain.max_length - special)
+        second = owners.index(1) if counts[1] else len(owners) - 1
+        parts = []
+        for owner, part in enumerate((slice(0, second), slice(second, None))):
+            ids, start = encoding.ids[part], owners[part].index(owner) if counts[owner] else 0
+            most, own = len(ids) - counts[owner] + kept[owner], (start, start + counts[owner])
+            parts.append(truncate(ids, most, own, at_start=self.plain.truncates_start))
+        return parts[0], parts[1]
+
+
+def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """Return the numbers of tokens to keep of two texts: the longer text is truncated first."""
+    if first + second <= room:
+        return first, second
+    short = min(first, second, room // 2)
+    return (short, room - short) if first <= second else (room - short, short)
+
+
+class PairTokenizer(TextTokenizer):
+    """Tokenizes sentences, and pairs as one sequence of two segments."""
 
     def __init__(self, checkpoint: Checkpoint, max_length: int, types: int) -> None:
         self.segments, self.types = SegmentTokenizer(checkpoint, max_length), types
@@ -190,7 +245,7 @@ class PairTokenizer:
         typed = self.types > 1 and self.segments.second_type > 0
         return TokenBlock.of(
             [
-                Tokens(a.ids + b.ids, a.count + b.count, second=len(a.ids) if typed else None)
+                Tokens(a.ids + b.ids, a.count + b.count, second=len(a.ids) if typed else 0)
                 for a, b in zip(*columns, strict=True)
             ]
         )

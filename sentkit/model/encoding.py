@@ -7,13 +7,13 @@ or threads. The windows of a long text can be in several batches.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import accumulate, chain, islice, pairwise
 from time import monotonic
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,11 @@ from numpy.typing import NDArray
 from sentkit.formats.rows.block import RowBlock, empty_block
 from sentkit.formats.rows.rows import Rejects
 from sentkit.formats.vectors.fingerprint import Spec
-from sentkit.model.reuse import OldVectors
-from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, Tokens, tokenized
+from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, Tokens, places_of_parts, tokenized
 from sentkit.transforms.steps import Step, applied
+
+if TYPE_CHECKING:
+    from sentkit.model.reuse import OldVectors
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -42,6 +44,9 @@ class RowGroup:
     rows: RowBlock
     index: Ints  # (n, k), for each row the numbers of its texts in `tokens`
     tokens: TokenBlock  # of the distinct texts
+    old: Mapping[int, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # of --reuse: places of old vectors, by text
     vectors: Arrays = field(default_factory=list)  # (m, k, d): a vector for each text; [] before encoding
     owners: Ints | None = None  # (m,), with chunks: the rows of the windows, each of which has a vector
     seconds: float = 0.0  # in which the model encoded the group
@@ -90,9 +95,10 @@ def whole_if_small(groups: Iterator[RowGroup]) -> tuple[Iterator[RowGroup], int 
     found = list(islice(groups, 1))
     if not found or len(found[0].rows) < FIRST_GROUP:
         found += islice(groups, 1)  # waits for input only if the first group had bad or very long rows
-        tokens = [tokens for group in found for tokens in group.tokens.take(group.used)]
-        if len(found) <= 1 and not any(each.windows and each.windows.pooled for each in tokens):
-            return iter(found), sum(len(part.ids) for each in tokens for part in each.parts)
+        used = [group.tokens.take(group.used) for group in found]
+        late = any(windows.pooled for tokens in used for windows in tokens.windows.values())
+        if len(found) <= 1 and not late:
+            return iter(found), sum(int(tokens.sizes.sum()) for tokens in used)
     return chain(found, groups), None
 
 
@@ -162,20 +168,22 @@ class Tally:
     def add(self, group: RowGroup) -> int:
         """Add the rows of a group to the counts; return their number of tokens."""
         tokens, index = group.tokens, group.index
-        total = tokens.column(lambda each: sum(len(part.ids) for part in each.parts), tokens.lengths)
         none = np.zeros(len(tokens), np.int64)
+
+        def of_texts(of_text: Callable[[Tokens], int], plain: Ints) -> Ints:
+            """(n, k), a number of each text of a row."""
+            return tokens.column(of_text, plain)[index]
+
+        total = tokens.sizes[index]
+        windows = of_texts(lambda each: len(each.windows.places) if each.windows else 0, none)
         unknown = none if tokens.unknown is None else tokens.unknown
-        unknown = tokens.column(lambda each: sum(part.unknown for part in each.parts), unknown)
-        windows = tokens.column(lambda each: len(each.windows.places) if each.windows else 0, none)[index]
-        empty = tokens.column(lambda each: each.empty, (tokens.lengths == 0).astype(np.int64))
-        new = np.ones(len(tokens), np.int64)
-        new[list(tokens.old)] = 0
-        added = int(total[index].sum())
+        is_new = ~np.isin(index, list(group.old))
+        added = int(total.sum())
         self.rows += len(group.rows)
-        self.texts += int(tokens.column(lambda each: each.vectors, none + 1)[index].sum())
+        self.texts += int(tokens.vectors[index].sum())
         self.tokens += added
-        self.encoded += int((total * new)[index].sum())
-        self.reused += int((new[index] == 0).all(axis=1).sum())
+        self.encoded += int(total[is_new].sum())
+        self.reused += int((~is_new).all(axis=1).sum())
         truncated = np.flatnonzero(tokens.truncated[index].any(axis=1))
         if len(truncated):
             self.truncated += len(truncated)
@@ -183,8 +191,8 @@ class Tally:
             self.first = self.first or f"{first.source}:{first.number}"
         self.split += int((windows > 1).any(axis=1).sum())
         self.windows += int(windows[windows > 1].sum())
-        self.unknown += int(unknown[index].sum())
-        self.empty += int(empty[index].sum())
+        self.unknown += int(of_texts(lambda each: sum(part.unknown for part in each.parts), unknown).sum())
+        self.empty += int(of_texts(lambda each: each.empty, (tokens.lengths == 0).astype(np.int64)).sum())
         self.seconds += group.seconds
         return added
 
@@ -245,7 +253,7 @@ class TokenEncoder(Protocol):
 
 
 def encode_groups(
-    groups: Iterator[RowGroup], encoder: TokenEncoder, budget: int, old: OldVectors | None = None
+    groups: Iterator[RowGroup], encoder: TokenEncoder, budget: int, old: "OldVectors | None" = None
 ) -> Iterator[RowGroup]:
     """Encode each group. Threads may encode the next groups while the caller writes the last one."""
     return computed_ahead(
@@ -266,29 +274,24 @@ def computed_ahead(function: Callable[[T], U], items: Iterator[T], threads: int)
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def encode_group(group: RowGroup, encoder: TokenEncoder, budget: int, old: OldVectors | None) -> RowGroup:
-    start, used, known = monotonic(), group.used, group.tokens.old
-    if old is not None and known:  # texts with old vectors last
-        has_old = np.isin(used, list(known))
-        new, copied = used[~has_old], used[has_old]
-        vectors, used = encode_texts(group.tokens.take(new), encoder, budget), np.concatenate([new, copied])
-        if len(copied):
-            places = chain.from_iterable(known[place] for place in copied.tolist())
-            vectors = [np.concatenate([*vectors, old.read([*places])])]
-    else:
-        vectors = encode_texts(group.tokens.take(used), encoder, budget)
-    at = np.zeros(len(group.tokens), np.int64)
-    counts = group.tokens.column(lambda each: each.vectors, np.ones(len(at), np.int64))[used]
-    at[used] = np.cumsum(counts) - counts
-    if counts.sum() == len(counts):
-        rows, owners = at[group.index], None
-    else:  # each window has a vector, and rows have one text
-        sizes = np.zeros_like(at)
-        sizes[used] = counts
-        own = sizes[group.index[:, 0]]
-        owners = np.repeat(np.arange(len(own)), own)
-        within = np.arange(len(owners)) - np.repeat(np.cumsum(own) - own, own)
-        rows = (np.repeat(at[group.index[:, 0]], own) + within)[:, None]
+def encode_group(
+    group: RowGroup, encoder: TokenEncoder, budget: int, old: "OldVectors | None" = None
+) -> RowGroup:
+    start, tokens, used = monotonic(), group.tokens, group.used
+    is_old = np.isin(used, list(group.old))
+    new, copied = used[~is_old], used[is_old]
+    vectors = encode_texts(tokens.take(new), encoder, budget)
+    if old is not None and len(copied):
+        places = chain.from_iterable(group.old[text] for text in copied.tolist())
+        vectors = [np.concatenate([*vectors, old.read([*places])])]
+    used = np.concatenate([new, copied])  # in the order of `vectors`
+    first = np.zeros(len(tokens), np.int64)  # of the vectors of each text
+    first[used] = np.cumsum(tokens.vectors[used]) - tokens.vectors[used]
+    rows, owners = first[group.index], None
+    if (tokens.vectors[used] != 1).any():  # each window has a vector, and rows have one text
+        counts = tokens.vectors[group.index[:, 0]]
+        owners = np.repeat(np.arange(len(counts)), counts)
+        rows = places_of_parts(rows[:, 0], counts)[:, None]
     if rows.shape[1] == 1 and np.array_equal(rows[:, 0], np.arange(len(vectors[0]))):  # all texts differ
         vectors = [each[:, None] for each in vectors]
     else:
@@ -313,12 +316,11 @@ def encode_texts(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arra
 
     The encoder does not get a text without tokens. Its vector is zero.
     """
-    if not tokens.read.all():
-        counts = tokens.column(lambda each: each.vectors, np.ones(len(tokens), np.int64))
-        read = encode_texts(tokens.take(np.flatnonzero(tokens.read)), encoder, budget)
-        zeros = [np.zeros((counts.sum(), encoder.width), np.float32) for _ in encoder.specs]
+    if not tokens.sizes.all():
+        read = encode_texts(tokens.take(np.flatnonzero(tokens.sizes)), encoder, budget)
+        zeros = [np.zeros((tokens.vectors.sum(), encoder.width), np.float32) for _ in encoder.specs]
         for array, values in zip(zeros, read, strict=bool(read)):
-            array[np.repeat(tokens.read, counts)] = values
+            array[np.repeat(tokens.sizes > 0, tokens.vectors)] = values
         return zeros
     if tokens.windows:
         return encode_windows(list(tokens), encoder, budget)
@@ -333,46 +335,35 @@ def encode_windows(tokens: Sequence[Tokens], encoder: TokenEncoder, budget: int)
     """Do the same for texts of which some have windows.
 
     The first windows are in the batches that the truncated texts would have. So, if the windows have the
-    maximum length, long texts do not change the vectors of other texts, not even by rounding.
+    maximum length, long texts do not change the vectors of other texts, not even by rounding. The operations
+    after the readout apply to the mean of windows, so that it has unit length if the space requires it.
     """
     others = [*chain.from_iterable(each.parts[1:] for each in tokens)]
     parts = TokenBlock.of([*tokens, *others])
     first, second = (plan_batches(TokenBlock.of(each), budget) for each in (tokens, others))
     plan = [*first, *(len(tokens) + batch for batch in second)]
-    rows = ranges([part.results for part in (*tokens, *others)])
-    averaged = any(each.windows is not None and each.windows.weights for each in tokens)
+    ends = [0, *accumulate(part.results for part in (*tokens, *others))]
+    rows = [range(start, end) for start, end in pairwise(ends)]  # of the vectors of each part
+    has_means = any(each.windows is not None and each.windows.weights for each in tokens)
     arrays: Arrays = []
     unfinished: Arrays = []
     for batch, read in zip(plan, encoder.encode(map(parts.take, plan)), strict=True):
         chosen = np.array([*chain.from_iterable(rows[place] for place in batch.tolist())])
-        put(arrays, chosen, finish(read, encoder.steps), rows[-1].stop)
-        if averaged:
-            put(unfinished, chosen, read, rows[-1].stop)
-    return join_windows(tokens, rows, arrays, unfinished, encoder) if others else arrays
-
-
-def join_windows(
-    tokens: Sequence[Tokens], rows: Sequence[range], arrays: Arrays, unfinished: Arrays, encoder: TokenEncoder
-) -> Arrays:
-    """Return the vectors in the order of the texts, with means of windows in place of the windows.
-
-    The operations after the readout apply to the mean, so that it has unit length if the space requires it.
-    """
-    others = iter(rows[len(tokens) :])
-    order: list[int] = []
-    averaged: list[tuple[list[int], tuple[float, ...]]] = []
-    for each, first in zip(tokens, rows, strict=False):
-        own = [*first, *chain.from_iterable(islice(others, len(each.parts) - 1))]
+        put(arrays, chosen, finish(read, encoder.steps), ends[-1])
+        if has_means:
+            put(unfinished, chosen, read, ends[-1])
+    rest, order, averaged = iter(rows[len(tokens) :]), list[int](), list[tuple[list[int], Any]]()
+    for each, own in zip(tokens, rows, strict=False):
+        places = [*own, *chain.from_iterable(islice(rest, len(each.parts) - 1))]
         if each.windows is not None and each.windows.weights:
-            averaged.append((own, each.windows.weights))
-            own = own[:1]
-        order += own
-    if averaged:
+            averaged.append((places, np.array(each.windows.weights)))
+            places = places[:1]
+        order += places
+    if has_means:
         means = [
-            np.stack([mean_of(values[own], np.array(weights)) for own, weights in averaged])
-            for values in unfinished
+            np.stack([mean_of(values[own], weights) for own, weights in averaged]) for values in unfinished
         ]
-        put(arrays, np.array([own[0] for own, _ in averaged]), finish(means, encoder.steps), len(arrays[0]))
+        put(arrays, np.array([own[0] for own, _ in averaged]), finish(means, encoder.steps), ends[-1])
     return [values[order] for values in arrays]
 
 
@@ -397,24 +388,12 @@ def finish(vectors: Arrays, steps: Sequence[Step]) -> Arrays:
     return vectors
 
 
-def ranges(sizes: Iterable[int]) -> list[range]:
-    """Return consecutive ranges of these sizes, from 0."""
-    ends = [0, *accumulate(sizes)]
-    return [range(start, end) for start, end in pairwise(ends)]
-
-
 def plan_batches(tokens: TokenBlock, budget: int) -> list[Ints]:
     """Return batches of texts, as their numbers. All texts of a batch have the same `skip`."""
     if tokens.skip is None:
         return batches(tokens.lengths, budget)
     kinds = [np.flatnonzero(tokens.skip == each) for each in dict.fromkeys(tokens.skip.tolist())]
     return [own[batch] for own in kinds for batch in batches(tokens.lengths[own], budget)]
-
-
-def batches_of(tokens: TokenBlock, budget: int) -> int:
-    """Return the number of batches of texts and of their windows."""
-    others = [part for place in tokens.windows for part in tokens[place].parts[1:]]
-    return len(plan_batches(tokens, budget)) + len(plan_batches(TokenBlock.of(others), budget))
 
 
 def batches(lengths: Ints, budget: int) -> list[Ints]:

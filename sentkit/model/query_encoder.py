@@ -81,11 +81,7 @@ def find_query_encoder(
     downloaded, because a data file must not start a download.
     """
 
-    def find(name: str, options: ReadingOptions, *, download: bool = True) -> Model:
-        return find_encoder(
-            name, options, device=device, precision=precision, download=download, compares=True
-        )
-
+    find = partial(find_encoder, device=device, precision=precision, compares=True)
     options, prompt = recorded.options(), recorded.prompt
     if recorded.model is None:
         return find(model or NANO, ReadingOptions()), None
@@ -139,11 +135,11 @@ class EncodedRows:
     def blocks(
         self, check: Callable[[VectorBlock], VectorBlock] = lambda block: block
     ) -> Iterator[VectorBlock]:
-        groups, tokens = whole_if_small(tokenized_groups(self.rows(), self.model.tokenizer, Rejects()))
-        encoder = self.model.encoder(tokens)
-        if self.declared is not None and encoder.specs[0].record.get("weights") != self.weights:
-            groups, tokens = whole_if_small(tokenized_groups(self.rows(), self.declared.tokenizer, Rejects()))
-            encoder = self.declared.encoder(tokens)
+        for model in [self.model] if self.declared is None else [self.model, self.declared]:
+            groups, tokens = whole_if_small(tokenized_groups(self.rows(), model.tokenizer, Rejects()))
+            encoder = model.encoder(tokens)
+            if encoder.specs[0].record.get("weights") == self.weights:
+                break
         self.emb, self.record = encoder.specs[0].emb, encoder.specs[0].record
         for done in encode_list(groups, encoder, self.tally, self.report):
             block = check(VectorBlock(done.rows, done.vectors[0], self.names))
@@ -175,17 +171,10 @@ def text_rows(texts: Sequence[str]) -> Iterator[RowBlock]:
         try:
             block = made_block(values, SOURCE, numbers, [b""] * len(own))
         except TypeError as error:
-            number = next(number for number, text in zip(numbers, own, strict=True) if not is_utf8(text))
-            raise UsageError(f"{SOURCE} {number} is not UTF-8") from error
+            wrong = (text != text.encode(errors="ignore").decode() for text in own)
+            raise UsageError(f"{SOURCE} {numbers[[*wrong].index(True)]} is not UTF-8") from error
         block.texts = [(text,) for text in own]
         yield block
-
-
-def is_utf8(text: str) -> bool:
-    try:
-        return bool(text.encode()) or True
-    except UnicodeEncodeError:
-        return False
 
 
 def prepare_list(texts: Sequence[str], tokenizer: TextTokenizer) -> Iterator[RowGroup]:

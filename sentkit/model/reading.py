@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -63,16 +63,10 @@ class Reading:
 
     def notes(self, name: str) -> list[str]:
         """Return messages about automatic choices; `name` is the name of the checkpoint."""
-        notes = []
-        if not self.declared:
-            used = self.readouts[0].name
-            notes.append(f"{name} declares no readout: using {used} (--readout selects another)")
-        if self.dropped_steps:
-            steps = ", ".join(self.dropped_steps)
-            notes.append(
-                f"{name}: the steps after the declared readout are not applied to another readout: {steps}"
-            )
-        return notes
+        used, steps = self.readouts[0].name, ", ".join(self.dropped_steps)
+        undeclared = f"{name} declares no readout: using {used} (--readout selects another)"
+        dropped = f"{name}: the steps after the declared readout are not applied to another readout: {steps}"
+        return [undeclared] * (not self.declared) + [dropped] * bool(steps)
 
 
 def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
@@ -107,25 +101,19 @@ def check_readouts(
 ) -> None:
     """Refuse readouts that cannot be combined with each other, with the prompt or with a template."""
     through_template = [readout.reduction == "token" for readout in readouts]
-    if (
-        prompt
-        and not declared.prompt_is_read
-        and any(readout.pooled or readout.reduction in ("token", CONV) for readout in readouts)
-    ):
-        raise UsageError(
-            "the readout of this checkpoint does not use the tokens of the prompt (--prompt),"
-            " but the readouts pooler, prompt and conv need them",
-            advice="use --prompt '' or another --readout",
-        )
+    whole = [readout for readout in readouts if readout.pooled or readout.reduction in ("token", CONV)]
+    if prompt and not declared.prompt_is_read and whole:
+        problem = "the readout of this checkpoint does not use the tokens of the prompt (--prompt),"
+        problem += " but the readouts pooler, prompt and conv need them"
+        raise UsageError(problem, advice="use --prompt '' or another --readout")
+    alone = "run sentkit encode once for {} and once for the others"
     if any(through_template) and not all(through_template):
         problem = "the readout prompt cannot be combined with other readouts"
-        raise UsageError(problem, advice="run sentkit encode once for prompt and once for the others")
+        raise UsageError(problem, advice=alone.format("prompt"))
     other = [readout.name for readout in readouts if readout.reduction == CONV or len(readout.parts) > 1]
     if len(readouts) > 1 and other:
-        raise UsageError(
-            f"the readout {other[0]} cannot be combined with others, because its vectors have another length",
-            advice=f"run sentkit encode once for {other[0]} and once for the others",
-        )
+        problem = f"the readout {other[0]} cannot be combined with others"
+        raise UsageError(f"{problem}, because its vectors have another length", advice=alone.format(other[0]))
     named = options.template is not None or options.full_stop is not None
     if named and not any(through_template):
         raise UsageError("a template and its full stops can be used only with the readout prompt")
@@ -157,11 +145,9 @@ def prompts_of(declared: StoredDeclaration, options: ReadingOptions) -> tuple[st
 
 def declared_prompt(declared: StoredDeclaration, name: str) -> str:
     if name not in declared.prompts:
-        problem = f'the model declares no prompt with the name "{name}"'
         available = ", ".join(declared.prompts)
-        raise UsageError(
-            problem, advice=f"available: {available}" if available else "give the text of a prompt"
-        )
+        advice = f"available: {available}" if available else "give the text of a prompt"
+        raise UsageError(f'the model declares no prompt with the name "{name}"', advice=advice)
     return declared.prompts[name]
 
 
@@ -251,16 +237,8 @@ def most_tokens(config: Mapping[str, Any], source: str) -> int | None:
     return positions - 2 if positions % 8 == 2 else positions
 
 
-class Shaped(Protocol):
-    @property
-    def shape(self) -> Sequence[int]: ...
-
-
-T = TypeVar("T", bound=Shaped)
-
-
 def hash_of_weights(
-    weights: Mapping[str, T], as_float32: Callable[[T], Float32], *, with_pooler: bool, threads: int
+    weights: Mapping[str, Any], as_float32: Callable[[Any], Float32], *, with_pooler: bool, threads: int
 ) -> str:
     """Return 32 hex digits that depend only on names, shapes and values; tensors are converted one by one."""
     names = sorted(name for name in weights if with_pooler or not name.startswith("pooler."))
@@ -311,9 +289,8 @@ def spec_behind(steps: Sequence[Step], spec: Spec, transform: str | None) -> Spe
         if step is steps[-1] and transform is not None:
             check_fitted(transform, spec.emb)
         spec = spec.after(step.suffix, step.hash)
-    return (
-        spec if transform is None else replace(spec, record={**spec.record, "transform": readable(transform)})
-    )
+    own = {} if transform is None else {"transform": readable(transform)}
+    return replace(spec, record={**spec.record, **own})
 
 
 def steps_of_checkpoint(

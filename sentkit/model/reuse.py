@@ -3,27 +3,25 @@
 A text is found by a hash of 16 bytes. The search needs about 25 bytes per text, and 50 while it is built.
 """
 
-import os
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import blake2b
-from itertools import chain, islice
+from itertools import chain, count, islice
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import open_file
 from sentkit.formats.rows.kinds import KINDS, prompts_of_sides, string_in
-from sentkit.formats.urls import is_url
-from sentkit.formats.vectors.fingerprint import space_of, spec_of_signs
-from sentkit.formats.vectors.folders import shown
-from sentkit.formats.vectors.store import OPEN_MAPS, Store, is_store
-from sentkit.formats.vectors.vector_file import damaged
-from sentkit.model.text.tokens import OuterTokenizer, TextTokenizer, TokenBlock, tokenized
+from sentkit.formats.vectors.fingerprint import space_of, spec_of_signs, without_machine
+from sentkit.formats.vectors.folders import VectorFolder, shown
+from sentkit.formats.vectors.store import Store, is_store
+from sentkit.formats.vectors.vector_file import VectorFile, damaged
+from sentkit.model.encoding import RowGroup
 
 RECORDED = ("_emb", "prompt", "max_length", "precision")  # a record must have these
 SPACE = ("readout", "template", "full_stop", "steps", "_emb")  # the first that differs names another space
@@ -31,6 +29,7 @@ SETTINGS = (
     *("prompt", "max_length", "precision", "largest_weight", "rounded"),
     *("on_truncate", "window", "stride", "chunks"),
 )
+KEY = "S16"  # numpy ignores zero bytes at the end, which all keys may have
 SPAN = ("start", "end")  # of a chunk, in characters
 
 
@@ -50,23 +49,46 @@ def difference(old: Store, spec: Mapping[str, Any], kind: str) -> str | None:
     return None
 
 
+def record_of(file: VectorFile) -> dict[str, Any]:
+    """The record of a block, which its folder has checked."""
+    record: dict[str, Any] = orjson.loads(file.header.metadata["block"])
+    return record
+
+
+def place_of(folder: VectorFolder, number: int, *span: int) -> tuple[Any, ...]:
+    """The kind of an input, and a part of it."""
+    return *(folder.inputs[number][name] for name in ("name", "grid", "format")), *span
+
+
+def same_for_all(folder: VectorFolder) -> dict[str, Any]:
+    """The settings of a folder without its inputs."""
+    others = {name: value for name, value in folder.settings.items() if name != "inputs"}
+    return {**others, "encoder": without_machine(folder.settings["encoder"])}
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """One file or folder of --reuse."""
 
     store: Store
-    texts: tuple[str, ...]  # the fields of its rows with the texts
-    prompts: tuple[str, ...]  # of these fields, if they differ; else ()
-    first: int  # the place of its first text; a row has one place for each text
+    texts: Sequence[str]  # the fields of its rows with the texts
+    prompts: Sequence[str]  # of these fields, if they differ; else ()
 
-    @property
-    def by_row(self) -> bool:
-        """Whether vectors of single rows can be copied; the scales of int8 depend on all rows of a file."""
-        return self.store.kind != "int8"
 
-    def place(self, file: int) -> int:
-        """The place of the first text of a file."""
-        return self.first + self.store.starts[file] * len(self.texts)
+def open_source(path: str) -> Source:
+    if path == "-" or not is_store(path):
+        if path != "-":
+            open_file(path).close()
+        advice = "rows record the space, but not prompt, length and precision: use -o FILE.safetensors"
+        raise UsageError(f"--reuse {path}: expected a vector file or a vector folder", advice=advice)
+    store = Store(path)
+    if missing := [name for name in RECORDED if name not in store.spec]:
+        problem = f'its record has no "{missing[0]}", so its vectors cannot be reused'
+        raise DataError(problem, source=path, advice="use a vector file or folder of sentkit encode")
+    kind = next(each for each in KINDS if each.vectors == store.names)
+    prompts = store.spec["prompt"] if isinstance(store.spec["prompt"], dict) else {}
+    texts = [store.fields.get(name, name) for name in kind.texts]
+    return Source(store, texts, prompts_of_sides(kind, prompts))
 
 
 class OldVectors:
@@ -80,47 +102,30 @@ class OldVectors:
         kind: str,
         warn: Callable[[str], None],
     ) -> None:
-        self.spec, self.width, self.kind, self.chunks = spec, width, kind, bool(spec.get("chunks"))
-        self.sources: list[Source] = []
+        self.width, self.chunks = width, bool(spec.get("chunks"))
+        self.copies = not spec.get("window")  # whole blocks; windows are counted by row
         self.unneeded: int | None = None  # rows; known at the end of a process that reads all of the input
-        self.verified: set[str] = set()  # paths of intact files
-        count = 0
+        self.sources = list[Source]()
         for path in paths:
-            source, note = self.open(path, count)
-            if note is not None:
-                warn(f"--reuse {path}: {note}")
-            if source is not None:
-                self.sources.append(source)
-                count += source.store.count * len(source.texts)
-        self.needed = np.zeros(count, bool)  # by place
-        self.firsts = [source.first for source in self.sources]
-        self.open_file = lru_cache(OPEN_MAPS)(open_file)
-
-    def open(self, path: str, first: int) -> tuple[Source | None, str | None]:
-        """Open a file or folder, or return the reason why nothing or only blocks of it can be copied."""
-        if path == "-" or not is_store(path):
-            if path != "-":
-                open_file(path).close()
-            advice = "rows record the space, but not prompt, length and precision: use -o FILE.safetensors"
-            raise UsageError(f"--reuse {path}: expected a vector file or a vector folder", advice=advice)
-        store = Store(path)
-        if missing := [name for name in RECORDED if name not in store.spec]:
-            problem = f'its record has no "{missing[0]}", so its vectors cannot be reused'
-            raise DataError(problem, source=path, advice="use a vector file or folder of sentkit encode")
-        if (different := difference(store, self.spec, self.kind)) is not None:
-            return None, f"{different}; nothing is reused"
-        if store.count and store.width != self.width:
-            raise DataError(f"its vectors have {store.width} numbers, not {self.width}", source=path)
-        kind = next(each for each in KINDS if each.vectors == store.names)
-        prompts = store.spec["prompt"] if isinstance(store.spec["prompt"], dict) else {}
-        own = prompts_of_sides(kind, prompts)
-        source = Source(store, tuple(store.fields.get(name, name) for name in kind.texts), own, first)
-        by_row = None if source.by_row else '"store" is "int8", so only whole blocks of a folder are reused'
-        return source, by_row
+            source = open_source(path)
+            store = source.store
+            if (different := difference(store, spec, kind)) is not None:
+                warn(f"--reuse {path}: {different}; nothing is reused")
+                continue
+            if store.count and store.width != width:
+                raise DataError(f"its vectors have {store.width} numbers, not {width}", source=path)
+            if store.kind == "int8":  # the scales depend on all rows of a file
+                warn(f'--reuse {path}: "store" is "int8", so only whole blocks of a folder are reused')
+            self.sources.append(source)
+        self.files = [file for source in self.sources for file in source.store.files]
+        # The first place of each file, and the end of the last.
+        self.starts = np.cumsum([0, *(file.count * len(file.names) for file in self.files)])
+        self.needed = np.zeros(self.starts[-1], bool)  # by place
+        self.verified = set[int]()  # numbers of intact files
 
     @cached_property
-    def index(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.intp]]:
-        """Both halves of all keys, and their places, in the order of the first half and of the place."""
+    def index(self) -> tuple[NDArray[np.bytes_], NDArray[np.intp]]:
+        """All keys and their places, in the order of the key and of the place."""
         keys = bytearray()
         for source in self.sources:
             for row in chain.from_iterable(source.store.row_blocks()):
@@ -128,85 +133,89 @@ class OldVectors:
                 texts = [string_in(row, name) for name in source.texts]
                 for text in zip(source.prompts, texts, strict=True) if source.prompts else texts:
                     keys += key_of(text, span)
-        halves = np.frombuffer(keys, "<u8").reshape(-1, 2)
-        order = np.argsort(halves[:, 0], kind="stable")
-        return halves[order, 0], halves[order, 1], order
+        unsorted = np.frombuffer(keys, KEY)
+        order = np.argsort(unsorted, kind="stable")
+        return unsorted[order], order
 
     def find(self, keys: Sequence[bytes]) -> list[int]:
         """The place of each key, or -1."""
-        first, second, order = self.index
-        wanted = np.frombuffer(b"".join(keys), "<u8").reshape(-1, 2)
-        if not len(first):
+        known, order = self.index
+        wanted = np.frombuffer(b"".join(keys), KEY)
+        if not len(known):
             return [-1] * len(wanted)
-        at = np.minimum(np.searchsorted(first, wanted[:, 0]), len(first) - 1)
-        found = (first[at] == wanted[:, 0]) & (second[at] == wanted[:, 1])
-        places = order[at]
+        at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        found, places = known[at] == wanted, order[at]
         self.needed[places[found]] = True
-        by_row = np.array([source.by_row for source in self.sources])
-        found &= by_row[np.searchsorted(self.firsts, places, side="right") - 1]
+        found &= np.array([file.storage.kind != "int8" for file in self.files])[self.owners(places)]
         return np.where(found, places, -1).tolist()
+
+    def owners(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
+        """The numbers of the files that have these places."""
+        return np.searchsorted(self.starts, places, side="right") - 1
+
+    def found_in(self, group: RowGroup) -> RowGroup:
+        """The same group with the places of the old vectors of its texts."""
+        texts = dict(zip(group.index.ravel().tolist(), chain.from_iterable(group.rows.texts), strict=True))
+        windows, spans = group.tokens.windows, dict[int, Sequence[Sequence[int]]]()
+        for number in texts:  # for each of its vectors: nothing, or the characters of a chunk
+            spans[number] = (windows[number].places if number in windows else ()) if self.chunks else ((),)
+        keys = [key_of(text, span) for number, text in texts.items() for span in spans[number]]
+        places = iter(self.find(keys))
+        found = {number: tuple(islice(places, len(own))) for number, own in spans.items()}
+        return replace(group, old={number: own for number, own in found.items() if own and min(own) >= 0})
 
     def read(self, places: Sequence[int]) -> NDArray[np.float32]:
         """The vectors at these places, (n, d). A file is verified before its first use."""
-        vectors = np.empty((len(places), self.width), np.float32)
-        for row, place in enumerate(places):
-            source = self.sources[bisect_right(self.firsts, place) - 1]
-            texts, starts = len(source.texts), source.store.starts
-            number = bisect_right(starts, (place - source.first) // texts) - 1
-            file = source.store.files[number]
-            if file.path not in self.verified:
+        vectors, owners = np.empty((len(places), self.width), np.float32), self.owners(np.array(places))
+        for number in np.unique(owners).tolist():
+            file, storage = self.files[number], self.files[number].storage
+            if number not in self.verified:
                 if file.has_digest and (damage := file.damage()):
                     raise damaged(file, damage)
-                self.verified.add(file.path)
-            numbers = np.dtype(file.storage.dtype)
-            size = numbers.itemsize * file.storage.columns
-            at = file.header.entries["embeddings"].start + (place - source.place(number)) * size
-            if is_url(file.path):
-                with open_file(file.path) as far:
-                    far.seek(at)
-                    raw = far.read(size)
-            else:
-                opened = self.open_file(file.path)  # it stays open under this name, if a thread opens others
-                raw = os.pread(opened.fileno(), size, at)
-            vectors[row] = file.storage.decode(np.frombuffer(raw, numbers))
+                self.verified.add(number)
+            dtype = np.dtype(storage.dtype)
+            size = dtype.itemsize * storage.columns
+            first = file.header.entries["embeddings"].start - int(self.starts[number]) * size
+            with open_file(file.path) as opened:
+                for row in np.flatnonzero(owners == number).tolist():
+                    opened.seek(first + places[row] * size)
+                    vectors[row] = storage.decode(np.frombuffer(opened.read(size), dtype))
         return vectors
+
+    def blocks(self, folder: VectorFolder) -> dict[tuple[Any, ...], list[int]]:
+        """The files of folders with the settings of this one, by what a block must have to be a copy."""
+        blocks: dict[tuple[Any, ...], list[int]] = {}
+        numbers = count()
+        for source in self.sources:
+            before = VectorFolder(source.store.path) if source.store.is_folder and self.copies else None
+            if before is not None and same_for_all(before) != same_for_all(folder):
+                before = None
+            for file, number in zip(source.store.files, numbers, strict=False):
+                if before is None:
+                    continue
+                record = record_of(file)
+                # The digests of an older folder can omit the header. --rejects gets the bad rows again.
+                if not (before.by_line and before.length(record["input"]) is None) and not record["skipped"]:
+                    key = place_of(before, record["input"], record["start"], record["stop"], record["last"])
+                    blocks.setdefault((*key, file.names), []).append(number)
+        return blocks
 
     def count_unneeded(self) -> None:
         """Count the rows with only texts that no row of the input has."""
-        first, _, order = self.index
+        known, order = self.index
         self.unneeded = 0
-        if not len(first):
+        if not len(known):
             return
-        starts = np.flatnonzero(np.append(True, first[1:] != first[:-1]))  # of equal texts
+        starts = np.flatnonzero(np.append(True, known[1:] != known[:-1]))  # of equal texts
         needed = np.empty_like(self.needed)
         any_of_them = np.logical_or.reduceat(self.needed[order], starts)
-        needed[order] = np.repeat(any_of_them, np.diff(starts, append=len(first)))
-        for source in self.sources:
-            own = needed[source.first :][: source.store.count * len(source.texts)]
-            self.unneeded += int((~own.reshape(-1, len(source.texts)).any(axis=1)).sum())
+        needed[order] = np.repeat(any_of_them, np.diff(starts, append=len(known)))
+        for number, file in enumerate(self.files):
+            own = needed[self.starts[number] : self.starts[number + 1]].reshape(-1, len(file.names))
+            self.unneeded += int((~own.any(axis=1)).sum())
 
 
 def key_of(text: str | tuple[str, ...], span: Iterable[object]) -> bytes:
     """The hash of a text, with its prompt if there are several, or of the chunk with these characters."""
     words = [text] if isinstance(text, str) else text
     return blake2b("\0".join([*words, *map(str, span)]).encode(), digest_size=16).digest()
-
-
-class ReusingTokenizer(OuterTokenizer):
-    """Tokenizes texts, and adds the places of their old vectors."""
-
-    whole = False  # see `TextTokenizer`
-
-    def __init__(self, tokenizer: TextTokenizer, old: OldVectors) -> None:
-        self.tokenizer, self.old, self.unit = tokenizer, old, tokenizer.unit
-
-    def __call__(self, texts: Sequence[Any]) -> TokenBlock:
-        tokens = tokenized(self.tokenizer, texts)
-        # One item for each vector of a text: nothing, or the characters of a chunk.
-        spans: list[Sequence[Sequence[int]]] = [[()]] * len(tokens)
-        if self.old.chunks:
-            spans = [tokens.windows[k].places if k in tokens.windows else [] for k in range(len(tokens))]
-        keys = [key_of(text, span) for text, own in zip(texts, spans, strict=True) for span in own]
-        places = iter(self.old.find(keys))
-        found = (tuple(islice(places, len(own))) for own in spans)
-        return replace(tokens, old={k: own for k, own in enumerate(found) if own and min(own) >= 0})

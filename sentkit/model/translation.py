@@ -20,7 +20,7 @@ from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.files import read_object
 from sentkit.model.encoding import AHEAD, RowGroup, ahead
 from sentkit.model.reading import LONGEST, most_tokens
-from sentkit.model.text.tokens import TokenBlock, Tokens, check_ids, truncate
+from sentkit.model.text.tokens import TextTokenizer, TokenBlock, Tokens, check_ids, truncate
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
 from sentkit.model.transformer.transformers_model import (
     LOCAL,
@@ -205,10 +205,8 @@ class Translation:
     full: bool  # the text reached the token limit
 
 
-class Source:
+class Source(TextTokenizer):
     """Tokenizes texts with the prefix before each text. An empty text has no tokens."""
-
-    unit, whole = "tokens", False
 
     def __init__(self, tokenizer: Any, prefix: str, max_length: int) -> None:
         self.tokenizer, self.prefix, self.max_length = tokenizer, prefix, max_length

@@ -176,9 +176,9 @@ class Evaluator:
 
         groups = tokenized_groups(inputs.blocks(parse), model.tokenizer, inputs.rejects)
         encoder = encoder or model.encoder()
-        encoding = Encoding(encoder, model.tokenizer, test.fields, encoder.budget, VectorOutput(replace=True))
+        encoding = Encoding(encoder, model.tokenizer, texts, VectorOutput(replace=True))
         with published_together():
-            tally = encoding.to_outputs(groups, texts, [path], self.report, inputs.rejects)
+            tally = encoding.to_outputs(groups, [path], self.report, inputs.rejects)
         for remark in encoder.remarks(tally):
             self.warn(f"{model.name}: {source}: {remark}")
         return label_of(encoder.specs[0].emb)

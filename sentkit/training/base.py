@@ -30,7 +30,7 @@ from sentkit.model.reading import ReadingOptions, most_tokens, plan_reading
 from sentkit.model.static.models import WordTable, read_folder
 from sentkit.model.static.tokenizers import WordPieces
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.text.tokens import TokenBlock
+from sentkit.model.text.tokens import TextTokenizer, TokenBlock
 from sentkit.model.transformer.architecture import (
     WITH_POOLER,
     Architecture,
@@ -160,12 +160,10 @@ class TokenTable(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class KnownTexts:
+class KnownTexts(TextTokenizer):
     """The tokenizer of a static model. A text without known tokens is a problem: its vector is always 0."""
 
     pieces: WordPieces
-    unit = "tokens"
-    whole = False
 
     @property
     def hash(self) -> str:

@@ -137,29 +137,25 @@ def test_the_depth_has_several_names(config, depth):
 # Prefix and case
 
 
-def test_the_prompt_flag_overrides_the_declared_prompt(read):
-    own = {"readout": "cls", "prompt": "query: ", "lowercase": True}
-
-    assert read(own).tokenizer.prompt == "query: "
-    assert read(own, prompt="passage: ").tokenizer.prompt == "passage: "
-    assert read(own, prompt="").tokenizer.prompt == ""
-    assert read(own).tokenizer.lowercase
-
-
-def test_a_declared_prompt_is_selected_by_its_name(read):
+def test_the_prompt_is_that_of_the_flag_or_the_declared_one(read):
     own = {"readout": "cls", "prompt": "a ", "prompts": {"query": "query: ", "document": ""}}
+    wishes = {}, {"prompt": "b "}, {"prompt": ""}, {"prompt_name": "query"}, {"prompt_name": "document"}
 
-    assert read(own).tokenizer.prompt == "a "
-    assert read(own, prompt_name="query").tokenizer.prompt == "query: "
-    assert read(own, prompt_name="document").tokenizer.prompt == ""
-    with pytest.raises(UsageError, match="--prompt and --prompt-name cannot be used together"):
-        read(own, prompt_name="query", prompt="")
-    with pytest.raises(UsageError, match='declares no prompt with the name "q"') as error:
-        read(own, prompt_name="q")
-    assert error.value.advice == "available: query, document"
-    with pytest.raises(UsageError) as error:
-        read({"readout": "cls"}, prompt_name="q")
-    assert error.value.advice == "give the text of a prompt"
+    assert [read(own, **wish).tokenizer.prompt for wish in wishes] == ["a ", "b ", "", "query: ", ""]
+    assert read(own | {"lowercase": True}).tokenizer.lowercase
+    for declared, wish, problem, advice in (
+        (own, {"prompt": ""}, "--prompt and --prompt-name cannot be used together", None),
+        (own, {}, 'the model declares no prompt with the name "q"', "available: query, document"),
+        (
+            {"readout": "cls"},
+            {},
+            'the model declares no prompt with the name "q"',
+            "give the text of a prompt",
+        ),
+    ):
+        with pytest.raises(UsageError) as error:
+            read(declared, prompt_name="q", **wish)
+        assert (str(error.value), error.value.advice) == (problem, advice)
 
 
 def test_tokens_of_an_excluded_prompt_are_counted(read):

@@ -94,7 +94,7 @@ class TransformersClassifier:
             yield [np.concatenate(outputs)]
 
     def outputs(self, batch: TokenBlock) -> np.ndarray:
-        second = None if batch.second is None else np.where(batch.second < 0, batch.lengths, batch.second)
+        second = None if batch.second is None else np.where(batch.second > 0, batch.second, batch.lengths)
         packed = pack_ids(batch.ids.astype(np.int64), batch.lengths.tolist(), self.device, second=second)
         given = {
             "input_ids": packed.pad(packed.ids, fill=padding_id_of(self.model)),

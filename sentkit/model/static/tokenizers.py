@@ -13,18 +13,25 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import read_object
-from sentkit.model.text.tokenizer import backend_of, library_errors, rules_hash, unknown_ids
+from sentkit.model.text.tokenizer import (
+    WordIds,
+    backend_of,
+    library_errors,
+    reads_words_alone,
+    rules_hash,
+    unknown_ids,
+)
 from sentkit.model.text.tokens import (
     Ints,
     LocatedTokens,
-    Prompted,
+    LongTextTokenizer,
     Range,
+    TextTokenizer,
     TokenBlock,
     Tokens,
     flat,
     places_in,
 )
-from sentkit.model.text.words import WordIds, reads_words_alone
 
 # Punctuation and symbols: ASCII, Latin-1, Arabic, Indic, East Asian, typographic and full-width characters.
 # Accents are not included, even as separate characters.
@@ -67,13 +74,12 @@ def located(ids: list[int], ranges: Sequence[Range], prompt: str, text: str, unk
     return LocatedTokens(ids, (first, len(ids)), places_in(range(len(text)), own), unknown=unknown)
 
 
-class KnownWords(Prompted):
+class KnownWords(LongTextTokenizer):
     """A tokenizer without a number for each word: the words with the id `unknown` are removed."""
 
     unknown = UNKNOWN
 
     def tokens_of(self, ids: list[int]) -> Tokens:
-        """Return these ids of a text or of a window, without truncation."""
         known = [number for number in ids if number != self.unknown]
         return Tokens(known, len(ids), unknown=len(ids) - len(known))
 
@@ -85,7 +91,7 @@ class WordLookup(KnownWords):
     is missing, its words and marks are looked up. Missing marks do not count as unknown words.
     """
 
-    unit, whole = "words", False
+    unit = "words"
 
     def __init__(self, indexes: Mapping[str, int], *, max_length: int | None, prompt: str) -> None:
         self.indexes, self.max_length, self.prompt = indexes, max_length, prompt
@@ -99,7 +105,6 @@ class WordLookup(KnownWords):
         return known_tokens(*flat(whole), self.max_length, UNKNOWN)
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
-        """Return all words of each text, with their places in the text."""
         return [self._located(text) for text in texts]
 
     def _located(self, text: str) -> LocatedTokens:
@@ -132,7 +137,7 @@ class WordLookup(KnownWords):
         return self.indexes.get(word.lower()) if index is None else index
 
 
-class CollectedWords(Prompted):
+class CollectedWords(TextTokenizer):
     """Converts each text to its set of lower-case words. The vocabulary grows with each text."""
 
     unit, whole = "words", True
@@ -163,8 +168,6 @@ class WordPieces(KnownWords):
     model2vec removes unknown tokens before truncation. sentence-transformers (`keep_unknown`) uses the vector
     of the unknown token and takes the length limit from tokenizer.json.
     """
-
-    unit, whole = "tokens", False
 
     def __init__(self, folder: Path, *, prompt: str, keep_unknown: bool = False) -> None:
         path = folder / "tokenizer.json"
@@ -201,7 +204,6 @@ class WordPieces(KnownWords):
         return ids
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
-        """Return all tokens of each text, with their places in the text."""
         with library_errors(self.source):
             encodings = self.backend.encode_batch(
                 [self.prompt + text for text in texts], add_special_tokens=False

@@ -1,17 +1,20 @@
-"""Converts texts, or pairs of two segments, to token ids, and records truncation.
+"""Converts texts to token ids, and records truncation. Uses the library tokenizers, without torch.
 
-Uses the library tokenizers, without torch.
+Tokenizers that read each word by itself get the ids of a text from those of its words.
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, with_end_token
@@ -19,16 +22,17 @@ from sentkit.formats.checkpoints.readout import Template, find_template
 from sentkit.formats.files import read_object, read_object_if_there
 from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.model.text.tokens import (
+    Ints,
     LocatedTokens,
-    Prompted,
+    LongTextTokenizer,
     Range,
     TokenBlock,
     Tokens,
     flat,
     places_in,
+    places_of_parts,
     truncate,
 )
-from sentkit.model.text.words import WordIds, reads_words_alone
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -57,12 +61,17 @@ LOCAL_NORMALIZERS = {
 }
 SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel"}
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that use tokenizer.json unchanged
+MOST_CHARACTERS = 1 << 20  # of the words that are kept: about 120,000 words in 20 MB
+TEXTS_AT_ONCE = 1024
+PARTS = re.compile(
+    r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+"
+)  # of a word: a mark of ASCII, or what is between marks
 
 
-class Tokenizer(Prompted):
+class Tokenizer(LongTextTokenizer):
     """Tokenizes texts. Truncation happens in this class and not in the library, so that it is recorded."""
 
-    unit, whole = "tokens", False  # see `TextTokenizer`
+    max_length: int
 
     def __init__(
         self, checkpoint: Checkpoint, *, max_length: int, prompt: str = "", lowercase: bool = False
@@ -189,12 +198,10 @@ class Tokenizer(Prompted):
         return [[*self.first, *own[start:end], *self.last] for start, end in pairwise([0, *ends])]
 
     def tokens_of(self, ids: list[int]) -> Tokens:
-        """Return these ids of a text or of a window, without truncation."""
         at = 0 if self.template is None else ids.index(self.mask_id)
         return Tokens(ids, len(ids), at, skip=self.skip)
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
-        """Return all tokens of each text, with their places in the text."""
         seen = [self._seen(text) for text in texts]
         whole = seen if self.template is None else [self.template.around(text) for text in seen]
         with library_errors(self.source):
@@ -380,54 +387,6 @@ def _from_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:
     return rules
 
 
-class SegmentTokenizer:
-    """Returns two columns for pairs: `[CLS] a [SEP]` and `b [SEP]`. No prompt is added."""
-
-    def __init__(self, checkpoint: Checkpoint, max_length: int) -> None:
-        self.plain = Tokenizer(checkpoint, max_length=max_length)
-
-    @cached_property
-    def second_type(self) -> int:
-        """The type of the tokens of the second segment: 1, or 0 if the tokenizer has one type."""
-        with library_errors(self.plain.source):
-            return max(self.plain.backend.encode("a", "a").type_ids)
-
-    def __call__(self, texts: Sequence[tuple[str, ...]]) -> list[Sequence[Tokens]]:
-        """Return the tokens of each column; `texts` has one or two texts for each row."""
-        columns = list(zip(*texts, strict=True))
-        if len(columns) == 1:
-            return [self.plain(columns[0])]
-        with library_errors(self.plain.source):
-            encodings = self.plain.backend.encode_batch(list(zip(*columns, strict=True)))
-        return [*zip(*map(self.segments, encodings), strict=True)]
-
-    def segments(self, encoding: "Encoding") -> tuple[Tokens, Tokens]:
-        """Truncate both texts, the longer one first, and split the sequence before the second text."""
-        owners = encoding.sequence_ids  # 0 or 1; None for special tokens
-        counts = owners.count(0), owners.count(1)
-        special = len(owners) - sum(counts)
-        if special + 2 > self.plain.max_length:
-            raise UsageError(
-                f"a maximum length of {self.plain.max_length} tokens leaves no room for two texts"
-            )
-        kept = longest_first(*counts, self.plain.max_length - special)
-        second = owners.index(1) if counts[1] else len(owners) - 1
-        parts = []
-        for owner, part in enumerate((slice(0, second), slice(second, None))):
-            ids, start = encoding.ids[part], owners[part].index(owner) if counts[owner] else 0
-            most, own = len(ids) - counts[owner] + kept[owner], (start, start + counts[owner])
-            parts.append(truncate(ids, most, own, at_start=self.plain.truncates_start))
-        return parts[0], parts[1]
-
-
-def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return the numbers of tokens to keep of two texts: the longer text is truncated first."""
-    if first + second <= room:
-        return first, second
-    short = min(first, second, room // 2)
-    return (short, room - short) if first <= second else (room - short, short)
-
-
 def single_tokens(tokenizer: Tokenizer, words: Sequence[str]) -> list[int | None]:
     """Return the token id of each word, or None if the word is not exactly one token.
 
@@ -452,3 +411,65 @@ class OneToken:
             self.rows += len(tokens)
             self.left_out += len(tokens) - len(kept)
             yield block.take(kept)
+
+
+class WordIds:
+    """Returns the ids of texts. The library tokenizes a word once, as long as it is kept."""
+
+    def __init__(self, encode: Callable[[list[str]], list[list[int]]], rules: Mapping[str, Any]) -> None:
+        """`encode` returns the ids of each text, without special tokens."""
+        self.encode, self.lock = encode, Lock()
+        added = [re.escape(token["content"]) for token in rules.get("added_tokens") or ()]
+        self.whole = re.compile("|".join(added) or r"\Z.")
+        self.forget()
+
+    def forget(self) -> None:
+        self.numbers: dict[str, int] = {}  # of the words
+        self.ids, self.lengths, self.characters = np.empty(0, np.int32), np.empty(0, np.int64), 0
+
+    def __call__(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], Ints]:
+        """The ids of all texts in one array, and their numbers (n,)."""
+        parts = [flat([])]
+        for start in range(0, len(texts), TEXTS_AT_ONCE):
+            words = [text.split(" ") for text in texts[start : start + TEXTS_AT_ONCE]]
+            with self.lock:
+                if self.characters > MOST_CHARACTERS:
+                    self.forget()
+                self._learn({*chain.from_iterable(words)}.difference(self.numbers))
+                parts.append(self._joined(words))
+        ids, counts = zip(*parts, strict=True)
+        return np.concatenate(ids), np.concatenate(counts)
+
+    def _learn(self, words: Iterable[str]) -> None:
+        """Add words: with marks as their parts, unless they have tokens that are found before the parts."""
+        parts = {each: [each] if self.whole.search(each) else PARTS.findall(each) or [each] for each in words}
+        new = [*{*chain.from_iterable(parts.values())}.difference(self.numbers)]
+        self._add(new, *flat(self.encode(new)))
+        others = [each for each in parts if each not in self.numbers]
+        self._add(others, *self._joined([parts[each] for each in others]))
+
+    def _add(self, words: Sequence[str], ids: NDArray[np.int32], lengths: Ints) -> None:
+        self.numbers |= zip(words, range(len(self.numbers), len(self.numbers) + len(words)), strict=True)
+        self.ids, self.lengths = np.append(self.ids, ids), np.append(self.lengths, lengths)
+        self.characters += sum(map(len, words))
+
+    def _joined(self, lists: Sequence[Sequence[str]]) -> tuple[NDArray[np.int32], Ints]:
+        """The ids of lists of known words, and their numbers."""
+        counts = np.fromiter(map(len, lists), np.int64, len(lists))
+        words = chain.from_iterable(lists)
+        numbers = np.fromiter(map(self.numbers.__getitem__, words), np.int64, int(counts.sum()))
+        starts, lengths = (np.cumsum(self.lengths) - self.lengths)[numbers], self.lengths[numbers]
+        ends = np.cumsum(counts)
+        totals = np.append(0, np.cumsum(lengths))
+        return self.ids[places_of_parts(starts, lengths)], totals[ends] - totals[ends - counts]
+
+
+def reads_words_alone(rules: Mapping[str, Any]) -> bool:
+    """Whether the ids of a text are surely those of its words between spaces, one after the other.
+
+    Added tokens must be found as they are written, and not in the normalized text.
+    """
+    kinds = [(rules.get(name) or {}).get("type") for name in ("normalizer", "pre_tokenizer", "model")]
+    bert = kinds[0] in (None, "BertNormalizer") and kinds[1:] == ["BertPreTokenizer", "WordPiece"]
+    added = rules.get("added_tokens") or ()
+    return bert and not any(" " in token["content"] or token.get("normalized", True) for token in added)

@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ class Tokens:
     problem: str = ""  # the reason if this text cannot be read
     unknown: int = 0  # tokens without a static vector; they are not in `ids`
     windows: "Windows | None" = None  # None: the text is read as a whole, or truncated
-    second: int | None = None  # index of the first token of the second segment, if it has another type
+    second: int = 0  # index of the first token of the second segment, if it has another type
     skip: int = 0  # number of first ids, of the prompt, that readouts exclude
 
     @property
@@ -51,11 +51,6 @@ class Tokens:
         return 1 if self.windows is None or self.windows.weights else len(self.windows.places)
 
     @property
-    def read(self) -> bool:
-        """Whether a model reads the text; otherwise its vector is zero."""
-        return any(part.ids for part in self.parts)
-
-    @property
     def empty(self) -> int:
         without = [not part.ids for part in self.parts]
         return sum(without) if self.vectors > 1 else int(all(without))
@@ -65,8 +60,8 @@ class Tokens:
 class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
     """The tokens of n texts: one array for all of them, and a column for each property that a text has.
 
-    A column that is None has its default for each text. Windows, problems and places of old vectors are rare,
-    so they are kept by the number of the text.
+    A column that is None is 0 for each text. Windows and problems are rare, so they are kept by
+    the number of the text.
     """
 
     ids: NDArray[np.int32]  # truncated ids of all texts, one after the other
@@ -74,27 +69,21 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
     counts: Ints  # (n,), before truncation
     at: Ints | None = None
     unknown: Ints | None = None
-    second: Ints | None = None  # -1: no second segment
+    second: Ints | None = None
     skip: Ints | None = None
     problems: Mapping[int, str] = field(default_factory=dict)
     windows: "Mapping[int, Windows]" = field(default_factory=dict)
-    old: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # places in the files of --reuse
 
     @classmethod
     def of(cls, texts: Sequence[Tokens]) -> "TokenBlock":
-        def column(values: list[int], default: int = 0) -> Ints | None:
-            return np.array(values, np.int64) if any(value != default for value in values) else None
-
-        return cls(
-            *flat([each.ids for each in texts]),
-            np.array([each.count for each in texts], np.int64),
-            column([each.at for each in texts]),
-            column([each.unknown for each in texts]),
-            column([-1 if each.second is None else each.second for each in texts], -1),
-            column([each.skip for each in texts]),
-            {place: each.problem for place, each in enumerate(texts) if each.problem},
-            {place: each.windows for place, each in enumerate(texts) if each.windows is not None},
-        )
+        columns: list[Any] = []
+        for name in ("at", "unknown", "second", "skip"):
+            values = [getattr(each, name) for each in texts]
+            columns.append(np.array(values, np.int64) if any(values) else None)
+        columns.append({place: each.problem for place, each in enumerate(texts) if each.problem})
+        columns.append({place: each.windows for place, each in enumerate(texts) if each.windows is not None})
+        counts = np.array([each.count for each in texts], np.int64)
+        return cls(*flat([each.ids for each in texts]), counts, *columns)
 
     @property
     def columns(self) -> "tuple[Ints | None, ...]":
@@ -102,7 +91,7 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
 
     @property
     def by_text(self) -> tuple[Mapping[int, Any], ...]:
-        return self.problems, self.windows, self.old
+        return self.problems, self.windows
 
     @cached_property
     def starts(self) -> Ints:
@@ -118,20 +107,10 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
             return self.take(range(len(self))[place])
         place = range(len(self))[place]
         start, length = int(self.starts[place]), int(self.lengths[place])
-        at, unknown, skip = (
-            0 if column is None else int(column[place]) for column in (self.at, self.unknown, self.skip)
-        )
-        second = None if self.second is None or self.second[place] < 0 else int(self.second[place])
-        return Tokens(
-            self.ids[start : start + length].tolist(),
-            int(self.counts[place]),
-            at,
-            self.problems.get(place, ""),
-            unknown,
-            self.windows.get(place),
-            second,
-            skip,
-        )
+        at, unknown, second, skip = (0 if column is None else int(column[place]) for column in self.columns)
+        ids, count = self.ids[start : start + length].tolist(), int(self.counts[place])
+        problem, windows = self.problems.get(place, ""), self.windows.get(place)
+        return Tokens(ids, count, at, problem, unknown, windows, second, skip)
 
     def __iter__(self) -> Iterator[Tokens]:
         return (self[place] for place in range(len(self)))
@@ -152,19 +131,21 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
     def spread(self, places: Sequence[int], count: int) -> "TokenBlock":
         """The same texts with these numbers among `count` texts, of which the others have no tokens."""
 
-        def spread(column: Ints) -> Ints:
-            values = np.zeros(count, np.int64)
-            values[places] = column
-            return values
-
-        columns: Any = [None if column is None else spread(column) for column in self.columns]
-        by_text: Any = [{places[number]: value for number, value in each.items()} for each in self.by_text]
-        return TokenBlock(self.ids, spread(self.lengths), spread(self.counts), *columns, *by_text)
+        own = self.lengths, self.counts, *self.columns
+        padded: Any = [None if column is None else np.append(column, 0) for column in own]
+        numbers = np.full(count, len(self))  # of the text without tokens, except at these places
+        numbers[places] = np.arange(len(self))
+        return TokenBlock(self.ids, *padded, *self.by_text).take(numbers)
 
     @cached_property
-    def read(self) -> NDArray[np.bool_]:
-        """(n,), whether a model reads a text; otherwise its vector is zero."""
-        return self.column(lambda each: int(each.read), self.lengths) > 0
+    def vectors(self) -> Ints:
+        """(n,), the number of vectors of a text: 1, or one for each window."""
+        return self.column(lambda each: each.vectors, np.ones(len(self), np.int64))
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """(n,), the number of ids that a model reads, of all windows; without ids, the vector is zero."""
+        return self.column(lambda each: sum(len(part.ids) for part in each.parts), self.lengths)
 
     @cached_property
     def truncated(self) -> NDArray[np.bool_]:
@@ -273,24 +254,14 @@ class WindowOptions:
         return "late" if self.late else "window"
 
 
-class TextTokenizer(Protocol):
-    @property
-    def unit(self) -> str: ...  # "words" or "tokens", for messages
+class TextTokenizer:
+    unit = "tokens"  # or "words", for messages
+    whole = False  # all texts must be read before encoding starts
+    prompt = ""  # before every text
 
-    @property
-    def whole(self) -> bool: ...  # all texts must be read before encoding starts
-
-    def __call__(self, texts: Sequence[Any]) -> TokenBlock: ...  # of strings, or of items as in Texts
-
-
-class PromptTokenizer(TextTokenizer, Protocol):
-    def with_prompt(self, prompt: str) -> Self: ...  # the same tokenizer with another prompt
-
-
-class Prompted:
-    """A tokenizer that adds a prompt before every text."""
-
-    prompt: str
+    def __call__(self, texts: Sequence[Any]) -> TokenBlock:
+        """The tokens of each text; of strings, or of items as in Texts."""
+        raise NotImplementedError
 
     def with_prompt(self, prompt: str) -> Self:
         other = copy(self)
@@ -298,7 +269,7 @@ class Prompted:
         return other
 
 
-class OuterTokenizer:
+class OuterTokenizer(TextTokenizer):
     """A tokenizer that calls another one through `tokenized`."""
 
 
@@ -313,7 +284,7 @@ def tokenized(tokenizer: TextTokenizer, texts: Sequence[Any]) -> TokenBlock:
 class TokenizerByPrompt(OuterTokenizer):
     """Tokenizes items of a prompt and a text, for texts with different prompts."""
 
-    def __init__(self, tokenizer: PromptTokenizer, prompts: Iterable[str]) -> None:
+    def __init__(self, tokenizer: TextTokenizer, prompts: Iterable[str]) -> None:
         self.unit, self.whole = tokenizer.unit, tokenizer.whole
         self.tokenizers = {prompt: tokenizer.with_prompt(prompt) for prompt in prompts}
 
@@ -326,20 +297,20 @@ class TokenizerByPrompt(OuterTokenizer):
         return TokenBlock.of([tokens[each] for each in texts])
 
 
-@runtime_checkable
-class LongTextTokenizer(PromptTokenizer, Protocol):
-    @property
-    def max_length(self) -> int | None: ...
+class LongTextTokenizer(TextTokenizer):
+    max_length: int | None
 
-    def locate(self, texts: Sequence[str]) -> list[LocatedTokens]: ...
+    def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
+        """All tokens of each text, with their places in the text."""
+        raise NotImplementedError
 
-    def tokens_of(self, ids: list[int]) -> Tokens: ...
+    def tokens_of(self, ids: list[int]) -> Tokens:
+        """These ids of a text or of a window, without truncation."""
+        raise NotImplementedError
 
 
 class WindowTokenizer(OuterTokenizer):
     """Tokenizes texts in windows, if they are longer than the maximum length, or for chunks than a window."""
-
-    whole = False  # see `TextTokenizer`
 
     def __init__(self, tokenizer: LongTextTokenizer, options: WindowOptions) -> None:
         self.tokenizer, self.options, self.unit = tokenizer, options, tokenizer.unit

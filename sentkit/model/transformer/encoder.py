@@ -376,7 +376,7 @@ class TransformerEncoder:
             spare = filler(lengths, spare_tokens(tokens) if on_cpu else -tokens % TILE)
         second = None
         if batch.second is not None:
-            second = [*np.where(batch.second < 0, batch.lengths, batch.second).tolist(), *spare]
+            second = [*np.where(batch.second > 0, batch.second, batch.lengths).tolist(), *spare]
         at = np.zeros(len(batch) + len(spare), np.int64)
         if batch.at is not None:
             at[: len(batch)] = batch.at

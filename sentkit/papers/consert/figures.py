@@ -199,9 +199,9 @@ def encode_without(
     inputs, texts = rows_of([path]), TextParser({})
     groups = tokenized_groups(inputs.blocks(texts), reading.tokenizer, inputs.rejects)
     form = VectorOutput(force=True, replace=True)
-    encoding = Encoding(encoder, reading.tokenizer, {}, encoder.budget, form)
+    encoding = Encoding(encoder, reading.tokenizer, texts, form)
     paths = output_paths(output, [each.name for each in reading.readouts], form, force=True)
-    encoding.to_outputs(groups, texts, paths, lambda rows, tokens: None, inputs.rejects)
+    encoding.to_outputs(groups, paths, lambda rows, tokens: None, inputs.rejects)
 
 
 def masking(paths: Sequence[str], *, value: str = "spearman") -> Picture:

@@ -29,7 +29,7 @@ from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.metrics.seen import SeenPairs
-from sentkit.model.text.tokens import PromptTokenizer, TokenBlock, TokenizerByPrompt, Tokens
+from sentkit.model.text.tokens import TextTokenizer, TokenBlock, TokenizerByPrompt, Tokens
 from sentkit.training.data.examples import Classes, Example, ExampleParser
 
 Ids = NDArray[np.int32]
@@ -193,7 +193,7 @@ def write_corpus(
     folder: Path,
     inputs: Inputs,
     parser: ExampleParser,
-    tokenizer: PromptTokenizer,
+    tokenizer: TextTokenizer,
     *,
     dedup: bool = False,
     seen_pairs: SeenPairs | None = None,
@@ -280,7 +280,7 @@ def tokenised(
     rows: RowBlock,
     examples: Sequence[Example],
     parser: ExampleParser,
-    tokenizer: PromptTokenizer,
+    tokenizer: TextTokenizer,
     rejects: Rejects,
 ) -> Iterator[tuple[Sequence[int] | slice, TokenBlock, NDArray[np.int64]]]:
     """Yield the places of the rows, the columns of all their texts, and the row of each of these.
@@ -307,7 +307,7 @@ def tokenised(
 
 
 def columns_of(
-    rows: Sequence[tuple[str, ...]], parser: ExampleParser, tokenizer: PromptTokenizer
+    rows: Sequence[tuple[str, ...]], parser: ExampleParser, tokenizer: TextTokenizer
 ) -> list[Sequence[Tokens]]:
     """The columns of all rows, or with as many for each text, those of all texts of all rows."""
     reads, prompts = parser.reads, parser.prompts

@@ -27,7 +27,7 @@ from sentkit.metrics.seen import EXCLUDED, SeenPairs
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.statistics import bootstrap, class_scores, number_scores, spearman
 from sentkit.model.encoding import BUDGETS, batches
-from sentkit.model.text.tokens import PromptTokenizer, Tokens
+from sentkit.model.text.tokens import TextTokenizer, Tokens
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.data.corpus import Batch, Corpus, Ids
@@ -155,9 +155,9 @@ def vectors_of(
 
 def read_dev(
     inputs: Inputs,
-    tokenizer: PromptTokenizer,
-    templated: PromptTokenizer | None = None,
-    declared: PromptTokenizer | None = None,
+    tokenizer: TextTokenizer,
+    templated: TextTokenizer | None = None,
+    declared: TextTokenizer | None = None,
     prompts: Mapping[str, str] | None = None,
 ) -> Dev:
     """Read the rows of one file. Raise a DataError if their scores allow no correlation.
@@ -207,9 +207,7 @@ class DevParser(ExampleParser):
         return example
 
 
-def tokens_of(
-    examples: Sequence[Example], tokenizer: PromptTokenizer, prompts: Sequence[str]
-) -> list[Tokens]:
+def tokens_of(examples: Sequence[Example], tokenizer: TextTokenizer, prompts: Sequence[str]) -> list[Tokens]:
     tokens = list[Tokens]()
     for side in range(len(examples[0].texts)):
         own = tokenizer.with_prompt(prompts[side]) if prompts else tokenizer

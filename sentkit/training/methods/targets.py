@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.model.checkpoint.heads import ClassifierHead, classifier_config, classifier_tensors, move_to_head
-from sentkit.model.text.tokenizer import SegmentTokenizer
+from sentkit.model.checkpoint_model import SegmentTokenizer
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import Packed, pack

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sentkit import cli
 from sentkit.formats.vectors import vector_file
-from sentkit.model import writing  # noqa: F401, so that the children do not import it
+from sentkit.model.blocks import BlockWriter  # noqa: F401, so that the children do not import it
 
 os.fsync = os.fstat  # a kill loses nothing of a file that is not on the disk
 PLACES = {

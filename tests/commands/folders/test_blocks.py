@@ -20,7 +20,7 @@ from sentkit.formats.rows.lines import line_blocks
 from sentkit.formats.rows.rows import LinesInRange
 from sentkit.formats.vectors.folders import VectorFolder
 from sentkit.formats.vectors.vector_file import VectorFile
-from sentkit.model import writing
+from sentkit.model import blocks
 from sentkit.model.static.tokenizers import WordLookup
 
 TEXTS = st.sampled_from(["the cat", "dog", "", "the dog runs . the cat", "é " * 30])
@@ -198,17 +198,16 @@ def test_blocks_of_another_kind_of_row_are_refused(encode):
     assert '"text" is missing' in last.err
 
 
-def test_a_folder_with_a_block_of_another_kind_is_refused(encode):
+def test_a_folder_with_a_block_of_another_kind_is_refused(encode, sentkit):
     Path("in.jsonl").write_text('{"text":"the"}\n' * 40)
     Path("pairs.jsonl").write_text('{"text_a":"the","text_b":"cat"}\n' * 20)
     assert encode("pairs.jsonl", "-o", "b/").code == 0
-    assert encode("in.jsonl", "-o", "a/", "--shard", "1/2").code == 0
+    assert encode("in.jsonl", "-o", "a/").code == 0
     first = "00000-000000000000.safetensors"
     Path("b", first).replace(Path("a", first))
-    done = encode("in.jsonl", "-o", "a/", "--resume", "--shard", "2/2")
 
-    assert done.code == 65
-    assert "vectors would be embedding, other blocks have embedding_a, embedding_b" in done.err
+    for done in (encode("in.jsonl", "-o", "a/", "--resume"), sentkit("cat", "a")):
+        assert (done.code, f"its space or fields differ from a/{first}" in done.err) == (65, True)
 
 
 @pytest.mark.parametrize("name", ["in.jsonl", "in.jsonl.gz", "-"])
@@ -231,10 +230,18 @@ def test_the_first_row_of_the_inputs_determines_the_kind_of_all_blocks(sentkit, 
     assert joined("a") == joined("one.safetensors")
 
 
+def test_the_first_row_is_found_after_a_block_of_blank_lines(encode, sentkit):
+    """Each byte is a block, and the row is in the second one, which another shard has."""
+    Path("in.jsonl").write_text('\n{"text": "the cat"}')
+    for shard in ("1/2", "2/2"):
+        assert encode("in.jsonl", "-o", "a/", "--shard", shard, "--block-bytes", 1).told == []
+    assert [row["text"] for row in sentkit("cat", "a").rows] == ["the cat"]
+
+
 @pytest.mark.parametrize("names", [["in.jsonl"], ["-"], ["empty.jsonl", "in.jsonl"]])
 def test_a_block_without_rows_does_not_depend_on_time(sentkit, encode, monkeypatch, names):
     """The thread that reads the next block can find the kind of the rows before the block is written."""
-    raw, write = b'{"text":7}\n' + b'{"text_a":"the","text_b":"cat"}\n' * 20, writing.BlockWriter.write_block
+    raw, write = b'{"text":7}\n' + b'{"text_a":"the","text_b":"cat"}\n' * 20, blocks.BlockWriter.write
     stdin = raw if names == ["-"] else b""
     Path("empty.jsonl").touch()
     Path("in.jsonl").write_bytes(raw)
@@ -246,7 +253,7 @@ def test_a_block_without_rows_does_not_depend_on_time(sentkit, encode, monkeypat
         return write(writer, *rest)
 
     encode(*flags, "-o", "early/", "--shard", "9/9", stdin=stdin)
-    monkeypatch.setattr(writing.BlockWriter, "write_block", late)
+    monkeypatch.setattr(blocks.BlockWriter, "write", late)
     done = encode(*flags, "-o", "late/", "--shard", "9/9", stdin=stdin)
     assert done.code == 0, done.err
     first = "00000-000000000000.safetensors"
@@ -276,7 +283,7 @@ def test_a_full_disk_leaves_complete_blocks(shell, corpus, words, encode, folder
 def test_the_next_block_is_tokenized_before_the_vectors_of_a_block_are_known(sentkit, words, monkeypatch):
     """So a GPU does not wait between two blocks."""
     calls, second = itertools.count(), threading.Event()
-    tokenize, encode = WordLookup.__call__, writing.encode_group
+    tokenize, encode = WordLookup.__call__, blocks.encode_group
 
     def counted(self, texts):
         if next(calls) == 1:
@@ -288,7 +295,7 @@ def test_the_next_block_is_tokenized_before_the_vectors_of_a_block_are_known(sen
         return encode(group, *others)
 
     monkeypatch.setattr(WordLookup, "__call__", counted)
-    monkeypatch.setattr(writing, "encode_group", waiting)
+    monkeypatch.setattr(blocks, "encode_group", waiting)
     Path("two.txt").write_text("the cat\nthe dog\n")
 
     assert sentkit("encode", "two.txt", "-m", words, "-q", "-o", "two/", "--block-bytes", 8).err == ""

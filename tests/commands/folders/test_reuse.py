@@ -2,9 +2,9 @@
 
 import json
 import os
-import threading
-from collections import defaultdict
-from itertools import pairwise
+import shutil
+import time
+from itertools import count, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 
 from sentkit.formats.vectors import folder_check, vector_file
 from sentkit.formats.vectors.vector_file import VectorFile
-from sentkit.model import encoding, writing
+from sentkit.model import blocks, encoding
 from support import contents, in_jsonl
 
 OLD = ["the cat", "a dog runs .", "cat cat dog", "the", "dog runs the cat runs"]
@@ -136,10 +136,10 @@ def test_a_moved_model_and_another_precision(sentkit, tiny, copy_of):
     """The name of the model is not a setting. The rows are too few for torch without --reuse."""
     rows = write("old.jsonl", OLD)
     sentkit("encode", rows, "-m", tiny, "-o", "old.safetensors", "--precision", "fp32")
-    for precision, count in (("fp32", 5), ("bf16", 0)):
+    for precision, reused in (("fp32", 5), ("bf16", 0)):
         flags = "--precision", precision, "--reuse", "old.safetensors"
         done = sentkit("encode", rows, "-m", copy_of(tiny, precision), *flags)
-        assert f"reused rows: {count}, encoded: {5 - count}" in done.told[-1]
+        assert f"reused rows: {reused}, encoded: {5 - reused}" in done.told[-1]
     assert '"precision" is "fp32", this command has "bf16"; nothing is reused' in done.err
 
 
@@ -254,24 +254,23 @@ def test_an_updated_folder_is_that_of_a_fresh_run(run, encoded, monkeypatch, cha
     assert "blocks written: 0, copied: 0" in again.told[-1]
 
 
-def test_no_count_is_changed_by_two_threads(run, monkeypatch):
-    """One thread copies blocks, and another writes new ones."""
-    threads, join = defaultdict(set), encoding.Tally.join
+def test_an_error_in_the_first_block_leaves_no_copied_block_without_settings(run, monkeypatch):
+    """The next blocks, which are copied, are read while the first one is written."""
+    plain, flags = blocks.copy_block, ("--block-bytes", 200)
+    run(*write_days("ab"), *flags, "-o", "days/")
+    bad = write("bad.jsonl", ["the"], embedding=[1.0])  # the writer refuses this row
 
-    def watched(self, other):
-        threads[id(self)].add(threading.get_ident())
-        kept.append(self)  # so that no other tally gets its id
-        join(self, other)
+    def late(*values):
+        time.sleep(0.2)  # so that the error comes first
+        plain(*values)
 
-    kept = []
-    flags = "--block-bytes", 200
-    run(*write_days(["a", "b"]), *flags, "-o", "days/")
-    monkeypatch.setattr(encoding.Tally, "join", watched)
-    done = run(*write_days(["a", "c", "b"]), "-o", "days/", "--reuse", "days")
+    monkeypatch.setattr(blocks, "copy_block", late)
+    done = run(bad, *write_days("ab"), *flags, "-o", "new/", "--reuse", "days")
+    time.sleep(0.4)
 
-    assert done.told[-1].startswith("sentkit encode: reused rows: 30, encoded: 6,")
-    assert len(set.union(*threads.values())) == 2
-    assert [len(own) for own in threads.values()] == [1, 1]
+    assert (done.code, 'field "embedding" already exists' in done.err) == (65, True)
+    names = {path.name for path in Path("new").iterdir()}
+    assert not names or "run.json" in names
 
 
 def test_an_update_refuses_other_settings_and_a_foreign_folder(run):
@@ -295,46 +294,47 @@ def test_an_update_refuses_other_settings_and_a_foreign_folder(run):
     assert contents(Path("days")) == before
 
 
-PLACES = [(vector_file.VectorFileWriter, "finish"), (writing, "copy_block"), (Path, "rename"),
-          (folder_check, "publish_folder")]  # fmt: skip
-
-
-@pytest.mark.parametrize(("owner", "name"), PLACES)
-@pytest.mark.parametrize("call", [1, 2, 5])
-@pytest.mark.parametrize("after", [False, True])
-def test_an_interrupted_update_keeps_the_old_folder_and_resumes(run, monkeypatch, owner, name, call, after):
-    """The old folder or the new one is complete at any time. A kill can leave the old one beside it."""
-    flags = "--block-bytes", 200
-    run(*write_days("ab"), *flags, "-o", "days/")
+@pytest.mark.parametrize("place", [
+    (vector_file.VectorFileWriter, "finish"), (blocks, "copy_block"), (Path, "rename"),
+    (folder_check, "publish_folder"),
+])  # fmt: skip
+def test_an_update_that_is_interrupted_at_any_call_keeps_the_old_folder_and_resumes(run, monkeypatch, place):
+    """The old folder or the new one is complete at any time."""
+    flags, plain = ("--block-bytes", 200), getattr(*place)
+    write_days("ab")
+    run("a.jsonl", "b.jsonl", *flags, "-o", "days/")
+    shutil.copytree("days", "old")
     old = contents(Path("days"))
     files = write_days(["b+", "c"])
     run(*files, *flags, "-o", "fresh/")
-    plain, calls = getattr(owner, name), []
+    new, stopped = contents(Path("fresh")), None
+    for moment in count():  # before and after each call
+        calls = count()
 
-    def failing(*values, **named):
-        calls.append(name)
-        if len(calls) == call and not after:
-            raise OSError(5, "stopped")
-        result = plain(*values, **named)
-        if len(calls) == call:
-            raise OSError(5, "stopped")
-        return result
+        def failing(*values, moment=moment, calls=calls, **named):
+            number = 2 * next(calls)
+            if number == moment:
+                raise OSError(5, "stopped")
+            plain(*values, **named)
+            if number + 1 == moment:
+                raise OSError(5, "stopped")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, failing)
-        stopped = run(*files, "-o", "days/", "--reuse", "days")
-    assert (stopped.code == 0) == (len(calls) < call)
-    assert contents(Path("days")) in (old, contents(Path("fresh")))
-    done = run(*files, "-o", "days/", "--reuse", "days", "--resume")
+        shutil.rmtree("days")
+        shutil.copytree("old", "days")
+        with monkeypatch.context() as patch:
+            patch.setattr(*place, failing)
+            stopped = run(*files, "-o", "days/", "--reuse", "days")
+        assert contents(Path("days")) in (old, new)
+        if stopped.code == 0:
+            break
+        assert run(*files, "-o", "days/", "--reuse", "days", "--resume").code == 0
+        assert contents(Path("days")) == new
+        assert not Path("days.part").exists()
+    assert moment > 1
 
-    assert done.code == 0
-    assert contents(Path("days")) == contents(Path("fresh"))
-    assert Path("days.part").exists() == (name == "exchange" and after and call == 1)
 
-
-def test_an_incomplete_folder_and_many_blocks_are_reused(run, encoded, monkeypatch):
-    """More files than are open at a time; the rows are in another order and in a vector file."""
-    monkeypatch.setattr("sentkit.model.reuse.OPEN_MAPS", 1)
+def test_an_incomplete_folder_and_many_blocks_are_reused(run, encoded):
+    """The rows are in another order and in a vector file."""
     files = write_days("ab")
     run(*files, "--block-bytes", 50, "-o", "days/")
     sorted(Path("days").glob("0*"))[-1].unlink()

@@ -1,4 +1,4 @@
-"""Rows in, rows with vectors out: in order, equal texts once, and errors where they happened."""
+"""Rows in, rows with vectors out: in order, equal texts once, errors where they happened, full batches."""
 
 import threading
 from dataclasses import dataclass
@@ -13,7 +13,17 @@ from numpy.typing import NDArray
 from sentkit.errors import DataError
 from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.rows import Rejects
-from sentkit.model.encoding import RowGroup, Tally, ahead, encode_groups, tokenized_groups
+from sentkit.model import encoding
+from sentkit.model.encoding import (
+    RowGroup,
+    Tally,
+    ahead,
+    batches,
+    default_budget,
+    encode_groups,
+    grouped,
+    tokenized_groups,
+)
 from sentkit.model.text.tokens import TokenBlock, Tokens
 
 
@@ -251,3 +261,66 @@ def test_the_next_group_is_submitted_before_the_vectors_of_a_group_are_read():
     groups = tokenized_groups(rows(texts), Letters(), Rejects())
 
     assert [len(done.rows) for done in encode_groups(groups, Waiting(), 1000)] == [32, 68]
+
+
+# Groups and batches
+
+LENGTHS = st.lists(st.integers(0, 40), max_size=60)
+
+
+@given(LENGTHS, st.integers(1, 100))
+def test_batches_have_every_text_once_the_longest_first_and_fill_the_budget(lengths, budget):
+    """Only a single longer text exceeds the budget, and a batch ends only if the next text does not fit."""
+    found = [batch.tolist() for batch in batches(np.array(lengths, np.int64), budget)]
+    order = [place for batch in found for place in batch]
+    sums = [sum(lengths[place] for place in batch) for batch in found]
+
+    assert order == sorted(range(len(lengths)), key=lambda place: (-lengths[place], place))
+    assert all(found)
+    for batch, total in zip(found, sums, strict=True):
+        assert total <= budget or total == lengths[batch[0]]
+    for total, following in zip(sums, found[1:], strict=False):
+        assert total + lengths[following[0]] > budget
+
+
+def block(size, *texts):
+    """Rows with these texts, of which a reader returned all at once."""
+    own = block_of(row(number) for number in range(size))
+    own.texts = [texts or ("x",)] * size
+    return own
+
+
+@pytest.mark.parametrize(
+    ("total", "sizes"),
+    [(0, []), (1, [1]), (32, [32]), (33, [32, 1]), (20_000, [32, 128, 512, 2048, 8192, 8192, 896])],
+)
+def test_groups_grow_fourfold_up_to_8192_rows(total, sizes):
+    found = list(grouped([block(total)]))
+
+    assert [len(group) for group in found] == sizes
+    assert [row.number for group in found for row in group] == list(range(total))
+
+
+def test_long_texts_end_a_group_early(monkeypatch):
+    """All texts of a row count."""
+    monkeypatch.setattr(encoding, "MAX_GROUP_CHARACTERS", 100)
+
+    found = list(grouped([block(7, "x" * 40), block(1, "x" * 1000), block(2)]))
+
+    assert [len(group) for group in found] == [3, 3, 2, 2]
+    assert [len(group) for group in grouped([block(5, "x" * 30, "y" * 30)])] == [2, 2, 1]
+
+
+def test_a_group_is_returned_before_the_next_row_is_read():
+    read = []
+
+    next(grouped(read.append(number) or block(1) for number in count()))  # type: ignore[func-returns-value]
+
+    assert len(read) == 32
+
+
+def test_the_budget_depends_on_the_device():
+    """The numbers are measured, and may be measured again."""
+    budgets = {device: default_budget(device) for device in ("cpu", "auto", "cuda", "cuda:1")}
+
+    assert budgets["cpu"] == budgets["auto"] < budgets["cuda"] == budgets["cuda:1"]

@@ -11,7 +11,9 @@ from tokenizers import Tokenizer as Backend
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
-from sentkit.model.text.tokenizer import Tokenizer, splits_at_spaces
+from sentkit.formats.rows.block import Row, block_of
+from sentkit.model.checkpoint_model import SegmentTokenizer
+from sentkit.model.text.tokenizer import OneToken, Tokenizer, single_tokens, splits_at_spaces
 
 CONFIG = {"model_type": "bert", "max_position_embeddings": 66}
 TEXTS = [
@@ -419,3 +421,111 @@ def test_other_rules_need_the_whole_text(change):
 
     assert splits_at_spaces(rules)
     assert not splits_at_spaces(rules | change)
+
+
+# Pairs as two segments
+
+TERMS = ["the", "market", "fell", "again", "today", "and", "she", "reads", "a", "long", "book", "about"]
+PAIRS = [
+    (" ".join(TERMS[:first]), " ".join(TERMS[:second])) for first in range(0, 12, 2) for second in range(12)
+]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("max_length", [5, 8, 9, 16, 64])
+def test_pairs_and_sentences_are_those_of_transformers(max_length, side):
+    """Ids, types and truncation, for texts of 0 to 11 words."""
+    theirs, tokenizer = auto(find_model("nano")), SegmentTokenizer(read_checkpoint("nano"), max_length)
+    theirs.truncation_side, tokenizer.plain.truncates_start = side, side == "left"
+    first, second = tokenizer(PAIRS)
+    names = {"truncation": True, "max_length": max_length, "return_token_type_ids": True}
+    expected = theirs(*map(list, zip(*PAIRS, strict=True)), **names)
+    whole = theirs(*map(list, zip(*PAIRS, strict=True)))["input_ids"]
+
+    assert [a.ids + b.ids for a, b in zip(first, second, strict=True)] == expected["input_ids"]
+    types = [[0] * len(a.ids) + [1] * len(b.ids) for a, b in zip(first, second, strict=True)]
+    assert types == expected["token_type_ids"]
+    truncated = [a.truncated or b.truncated for a, b in zip(first, second, strict=True)]
+    assert truncated == [len(ids) > max_length for ids in whole]
+    assert tokenizer.second_type == 1
+    [column] = tokenizer([(text,) for text, _ in PAIRS])
+    alone = theirs([text for text, _ in PAIRS], truncation=True, max_length=max_length)["input_ids"]
+    assert [each.ids for each in column] == alone
+
+
+def test_no_room_for_two_texts():
+    with pytest.raises(UsageError, match="a maximum length of 4 tokens leaves no room for two texts"):
+        SegmentTokenizer(read_checkpoint("nano"), 4)([("a", "b")])
+
+
+# Words of one token
+
+SINGLE = [
+    *("cat", "Able", "able", "unable", "naïve", "Café", "中", "!", "don't", "ice cream", "cats and dogs"),
+    *("floccinaucinihilipilification", "x" * 300, "\U0001f9ff", "1.10", "", "\u200b", "the", "dog"),
+]
+
+
+@pytest.fixture(scope="module")
+def short_bytes(byte_level):
+    """To this byte-level BPE `cat` and ` cat` are two tokens, and ` dog` is one and `dog` is not."""
+    return byte_level(["cat able the", "able", "the cat a dog", "a dog and the dog"])
+
+
+def expected_of(theirs, word):
+    ids = theirs(word, add_special_tokens=False)["input_ids"]
+    return ids[0] if len(ids) == 1 and ids[0] != theirs.unk_token_id else None
+
+
+def test_single_tokens_agree_with_transformers_for_bert(nano, templated):
+    """A prompt and a template do not affect words."""
+    theirs, found = auto(find_model("nano")), single_tokens(nano, SINGLE)
+
+    assert found == [expected_of(theirs, word) for word in SINGLE]
+    assert {None} < set(found)
+    assert single_tokens(tokenizer_of("nano", prompt="query: "), SINGLE) == found
+    assert single_tokens(templated, SINGLE) == found
+    assert single_tokens(nano, ["[MASK]", "[UNK]", "[CLS]"]) == [None] * 3
+
+
+def test_single_tokens_agree_with_transformers_for_roberta(short_bytes):
+    """Without a space before the word: that would be another token, or several."""
+    ours, theirs = tokenizer_of(short_bytes), auto(short_bytes)
+    names = theirs.get_vocab()
+    cat, dog = single_tokens(ours, ["cat", "dog"])
+
+    assert single_tokens(ours, SINGLE) == [expected_of(theirs, word) for word in SINGLE]
+    assert (cat, dog) == (names["cat"], None)
+    assert names["Ġcat"] != cat
+    assert "Ġdog" in names
+    assert single_tokens(ours, [" cat", "able\t", "Cat"]) == [*single_tokens(ours, ["cat", "able"]), None]
+    assert single_tokens(ours, ["<mask>", "<unk>", "</s>"]) == [None] * 3
+    assert single_tokens(tokenizer_of(short_bytes, lowercase=True), ["Cat"]) == [cat]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        models.WordLevel({"odd": 0, "cat": 1}, unk_token="odd"),
+        models.WordPiece({"odd": 0, "cat": 1}, unk_token="odd"),
+        models.Unigram([("odd", -9.0), ("cat", -1.0)], unk_id=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_the_unknown_token_is_not_a_word(tmp_path, model):
+    backend = Backend(model)
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+
+    assert single_tokens(tokenizer_of(build(tmp_path, backend)), ["cat", "z", "odd"]) == [1, None, None]
+
+
+def test_rows_with_other_words_are_dropped_and_counted(nano, monkeypatch):
+    """In their order, for any size of the groups."""
+    monkeypatch.setattr("sentkit.model.encoding.FIRST_GROUP", 2)
+    words = ["cat", "ice cream", "dog", "cat", "[MASK]", "able"]
+    rows = block_of(Row(b"{}", {"word": word}, "-", 1) for word in words)
+    chosen = OneToken(nano, lambda row: str(row.values["word"]))
+    found = [row.values["word"] for block in chosen.among([rows]) for row in block]
+
+    assert found == ["cat", "dog", "cat", "able"]
+    assert (chosen.rows, chosen.left_out) == (6, 2)

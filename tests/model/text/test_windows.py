@@ -84,24 +84,6 @@ def test_windows_cover_all_tokens_at_equal_distances_and_each_token_counts_once(
 # Texts
 
 
-class Words:
-    """A tokenizer of numbers between blanks, at most six of them."""
-
-    unit, whole, max_length, prompt = "words", False, 6, ""
-
-    def __init__(self):
-        self.lookup = WordLookup({str(n): n for n in range(100)}, max_length=6, prompt="")
-
-    def __call__(self, texts):
-        return self.lookup(texts)
-
-    def locate(self, texts):
-        return self.lookup.locate(texts)
-
-    def tokens_of(self, ids):
-        return self.lookup.tokens_of(ids)
-
-
 class Means:
     """An encoder whose vectors are the mean of the numbers and 1, and then twice as long."""
 
@@ -120,12 +102,13 @@ def test_unknown_words_count_for_the_length_and_not_for_the_mean():
 
     A text without known words has a vector of zeros.
     """
-    tokens = split(Words(), "1 x 2 x x x 3 4", stride=6)
+    words = WordLookup({str(n): n for n in range(100)}, max_length=6, prompt="")
+    tokens = split(words, "1 x 2 x x x 3 4", stride=6)
     [vectors] = encode_texts(TokenBlock.of([tokens]), Means(), 8)
 
     assert tokens.windows.weights == (2, 2)
     assert vectors.tolist() == [[2 * (2 * 1.5 + 2 * 3.5) / 4, 2]]
-    assert encode_texts(TokenBlock.of([split(Words(), "x " * 9)]), Means(), 8)[0].tolist() == [[0, 0]]
+    assert encode_texts(TokenBlock.of([split(words, "x " * 9)]), Means(), 8)[0].tolist() == [[0, 0]]
     tally = Tally()
     rows = block_of([Row(b"", {}, "t.txt", 1)])
     tally.add(RowGroup(rows, np.array([[0]]), TokenBlock.of([tokens])))

@@ -1,0 +1,293 @@
+"""Writes the blocks of a vector folder, which it resumes, and copies those of the folders of --reuse."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from io import BytesIO
+from itertools import chain
+from pathlib import Path
+from shlex import quote
+
+from sentkit.errors import CannotCreateError, DataError, NoRowsError, UsageError
+from sentkit.formats.outputs.outputs import published_together
+from sentkit.formats.outputs.temporary import remove_if_abandoned
+from sentkit.formats.outputs.uploads import Outbox
+from sentkit.formats.rows.block import RowBlock
+from sentkit.formats.rows.kinds import TextParser
+from sentkit.formats.rows.rows import Inputs, Meter, Part, Rejects, digest_of_part
+from sentkit.formats.urls import is_url
+from sentkit.formats.vectors.folder_check import describe_input, open_folder, place_of_update
+from sentkit.formats.vectors.folders import BLOCK_BYTES, EMPTY_RECORD, Block, VectorFolder
+from sentkit.formats.vectors.sinks import StoreSink
+from sentkit.formats.vectors.vector_file import VectorFile, copy_block, create_vector_file
+from sentkit.model.encoding import Report, RowGroup, Tally, computed_ahead, encode_group
+from sentkit.model.reuse import place_of, record_of
+from sentkit.model.writing import Encoding
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewBlock:
+    """A block to write, with the rejects of its rows."""
+
+    block: Block
+    part: Part
+    texts: TextParser  # with the kind of rows that is known when the block begins
+    rejects: Rejects
+    rejected: BytesIO
+    old: int | None  # the file of --reuse to copy
+
+
+class BlockWriter:
+    """Writes the blocks of one shard. The bytes of a block depend only on its input and the settings."""
+
+    def __init__(
+        self,
+        path: str,
+        encoding: Encoding,
+        inputs: Inputs,
+        wanted: Callable[[int], bool] | None,
+        outbox: Outbox | None,
+        *,
+        block_bytes: int | None,
+        update: bool,
+        resume: bool,
+    ) -> None:
+        """Open or create a vector folder for the blocks whose index is `wanted`.
+
+        Without `block_bytes` and the tokens of a batch, an existing folder determines them. With `update`,
+        the folder is one beside `path` if the inputs have changed. Otherwise it may exist only with `resume`,
+        which keeps its blocks, or with `wanted`, if other processes write to it, too.
+        """
+        settings = {
+            "block_bytes": block_bytes,
+            "batch_tokens": encoding.batch_tokens,
+            "inputs": [describe_input(inputs, each) for each in inputs.paths],
+            "store": encoding.form.store,
+            "encoder": encoding.encoder.specs[0].full,
+            "fields": dict(encoding.texts.fields),
+            "on_truncate": encoding.on_truncate,
+            **encoding.windows,
+            "on_error": "skip" if inputs.rejects.skip else "fail",
+            "max_line": inputs.longest,
+            "quoting": inputs.quoting or "by format",
+            "replace": encoding.form.replace,
+        }
+        defaults = {"block_bytes": BLOCK_BYTES, "batch_tokens": encoding.encoder.budget, "store": "float32"}
+        place = path
+        if update:
+            defaults = VectorFolder(path).settings
+            place = place_of_update(path, settings)
+        self.folder, created = open_folder(place, settings, defaults)
+        self.keep = resume or (update and place == path)  # existing blocks; otherwise they are an error
+        if not (created or self.keep or wanted):
+            raise CannotCreateError(f"{place}/: already exists", advice="--resume continues it")
+        self.alone = created and not resume and wanted is None  # no other process writes to the folder
+        self.wanted = wanted or (lambda index: True)
+        form = replace(encoding.form, store=self.folder.store)
+        self.encoding = replace(encoding, batch_tokens=self.folder.settings["batch_tokens"], form=form)
+        self.inputs, self.outbox = replace(inputs, meter=Meter(())), outbox  # a shard can have no rows
+        self.existing, leftovers = self.folder.existing()  # names of the complete blocks
+        self.leftovers = [each for each in leftovers if not remove_if_abandoned(each)]
+        self.texts = copy(encoding.texts)  # of all blocks, which have rows of one kind
+        self.tally = Tally()
+        self.bad = False  # the first row is bad, perhaps in a block of another shard
+        self.first: VectorFile | None = None  # an existing block, to compare others with
+        self.written = self.copied = self.kept = 0  # blocks: new ones, of old folders, and existing ones
+        self.old = {} if encoding.old is None else encoding.old.blocks(self.folder)
+
+    def warnings(self) -> Iterator[str]:
+        for number, each in enumerate(self.inputs.paths):
+            if self.folder.length(number) is None:
+                yield f"{each}: has no byte positions, so every process reads it from the start"
+        if self.leftovers:
+            path, first = self.folder.path, self.leftovers[0].name
+            problem = f"{len(self.leftovers)} incomplete blocks of killed processes, such as {first}"
+            advice = "if no other machine or container writes to the folder, remove them"
+            yield f"{path}: {problem}; sentkit check {quote(path)} lists them; {advice}"
+
+    @cached_property
+    def count(self) -> int | None:
+        """The number of blocks of this shard; None if the length of an input is unknown."""
+        numbers = range(len(self.folder.inputs))
+        if any(self.folder.length(number) is None for number in numbers):
+            return None
+        return sum(self.wanted(block.index) for number in numbers for block in self.folder.blocks(number))
+
+    def share(self, rows: int) -> float | None:
+        """The share of the blocks that are complete, for the progress."""
+        return (self.written + self.copied + self.kept) / self.count if self.count else None
+
+    def counts(self, part: str) -> str:
+        """The message about the blocks; `part` names the shard, if there are several."""
+        if self.count == 0 and part:
+            return f"{part}no block belongs to it"
+        copied = "" if self.encoding.old is None else f", copied: {self.copied}"
+        return f"{part}blocks written: {self.written}{copied}, already complete: {self.kept}"
+
+    def run(self, report: Report, check_stop: Callable[[], None]) -> None:
+        """Write all blocks that do not exist. `check_stop` is called before each block."""
+        try:
+            encoded = self.encoded(check_stop)
+            for new, first in encoded:
+                check_stop()
+                if new.old is None:
+                    self.write(new, rest_of_block(first, encoded), report)
+                else:
+                    self.copy(new.block, new.old)
+                if self.outbox is not None:
+                    self.outbox.add(new.block.name)
+            if self.texts.kind is None and not self.bad:
+                raise NoRowsError(self.inputs.paths)
+        except (DataError, UsageError):
+            if self.alone and not self.written and not self.copied:
+                # The corrected command may have other settings.
+                if self.outbox is None:
+                    Path(self.folder.source).unlink()
+                else:
+                    self.outbox.place.remove([Path(self.folder.source).name])
+            raise
+
+    def encoded(self, check_stop: Callable[[], None]) -> "Iterator[tuple[NewBlock, RowGroup | None]]":
+        """The groups of all new blocks with their vectors, and None at the end of each block.
+
+        The next block is read and tokenized while the model computes the last groups of a block.
+        """
+        encoder, budget, old = self.encoding.encoder, self.encoding.budget, self.encoding.old
+
+        def encode(item: tuple[NewBlock, RowGroup | None]) -> tuple[NewBlock, RowGroup | None]:
+            new, group = item
+            return new, None if group is None else encode_group(group, encoder, budget, old)
+
+        return computed_ahead(encode, self.tokenized(check_stop), encoder.groups_at_once)
+
+    def tokenized(self, check_stop: Callable[[], None]) -> Iterator[tuple[NewBlock, RowGroup | None]]:
+        """The same without vectors. A block to copy has no groups. Existing blocks are checked."""
+        for block, part in self.parts():
+            check_stop()
+            if block.name in self.existing:
+                if not self.keep:
+                    path = self.folder.file(block.name)
+                    raise CannotCreateError(
+                        f"{path}: already exists", advice="--resume keeps complete blocks"
+                    )
+                self.check_source(block, part)
+                self.kept += 1
+                continue
+            rejected = BytesIO()
+            rejects = Rejects(self.inputs.rejects.skip, rejected)
+            new = NewBlock(block, part, copy(self.texts), rejects, rejected, self.old_block(block, part))
+            if new.old is None:
+                rows = rows_of_part(part, replace(self.inputs, rejects=rejects), self.texts)
+                yield from ((new, group) for group in self.encoding.groups(rows, rejects))
+            yield new, None
+
+    def parts(self) -> Iterator[tuple[Block, Part]]:
+        """The blocks of this shard. A stream is read once, so its blocks exist only during the iteration.
+
+        The first row of all inputs determines the kind, also if it is in a block of another shard.
+        """
+        for number, path in enumerate(self.inputs.paths):
+            is_stream = self.folder.length(number) is None
+            if not is_stream:
+                self.find_kind(part for _, part in self.folder.parts(self.inputs, number, path))
+            for block, part in self.folder.parts(self.inputs, number, path):
+                if is_stream:
+                    self.find_kind([part])
+                if self.wanted(block.index):
+                    yield block, part
+
+    def find_kind(self, parts: Iterable[Part]) -> None:
+        """Read rows until the kind is known. The writer of their block reports bad rows."""
+        quiet = replace(self.inputs, rejects=Rejects(skip=self.inputs.rejects.skip))
+        if self.texts.kind is None:
+            try:
+                blocks = chain.from_iterable(rows_of_part(part, quiet, self.texts) for part in parts)
+                next(filter(len, blocks), None)
+            except DataError:
+                self.bad = True
+
+    def path(self, block: Block) -> str:
+        """The file of a new block; the outbox of a folder at a URL sends it."""
+        return (self.folder if self.outbox is None else self.outbox).file(block.name)
+
+    def check_source(self, block: Block, part: Part) -> None:
+        """Check an existing block, which is not read at a URL, and compare a stream with its digest."""
+        path, made = self.folder.file(block.name), self.folder.inputs[block.input]
+        is_stream = self.folder.length(block.input) is None
+        if self.outbox is None:
+            self.first = self.folder.verified(block.name, self.first)
+        if not is_stream:
+            return
+        if self.folder.by_line and made["path"] is None and made["format"]:  # a table in a named pipe
+            problem = "an older sentkit did not record the header of this input"
+            raise DataError(problem, source=path, advice="encode it into another folder, with --reuse")
+        if self.folder.record(block.name)["source"] != part.digest:
+            problem = f"its rows {part.start + 1} to {part.stop} are not those of the block {block.name}"
+            advice = "the input has changed; encode it into another folder"
+            raise DataError(problem, source=self.inputs.paths[block.input], advice=advice)
+
+    def old_block(self, block: Block, part: Part) -> int | None:
+        """The file of --reuse with a block that was made from the same bytes, if there is one."""
+        key = place_of(self.folder, block.input, part.start, part.stop, part.last)
+        for number in self.old.get((*key, self.texts.vectors), ()):
+            assert self.encoding.old is not None
+            if record_of(self.encoding.old.files[number])["source"] == digest_of_part(part, self.inputs):
+                return number
+        return None
+
+    def copy(self, block: Block, number: int) -> None:
+        """Copy a block, also its time (see `counts_of`)."""
+        old, path = self.encoding.old, self.path(block)
+        assert old is not None
+        file = old.files[number]
+        record = record_of(file)
+        with published_together():
+            copy_block(file, path, {**record, "input": block.input})
+        if not is_url(file.path):
+            made = Path(file.path).stat()
+            os.utime(path, ns=(made.st_atime_ns, made.st_mtime_ns))
+        old.needed[old.starts[number] : old.starts[number + 1]] = True
+        rows, truncated = record["rows"], record["truncated"]
+        place = self.inputs.paths[block.input] if truncated else ""
+        self.tally.join(Tally(rows=rows, reused=rows, truncated=truncated, first=place))
+        self.copied += 1
+
+    def write(self, new: NewBlock, groups: Iterator[RowGroup], report: Report) -> None:
+        encoding, names, tally, part = self.encoding, new.texts.vectors, Tally(), new.part
+        [own] = encoding.specs(new.texts)
+        spec = own | self.folder.settings["encoder"]  # with the loss of int8 of the first process
+        width, kind = encoding.encoder.width, self.folder.store
+        named = {"width": width, "kind": kind, "force": True, "record": EMPTY_RECORD}
+        with published_together(), create_vector_file(self.path(new.block), spec, names, **named) as writer:
+            sink = StoreSink(writer, encoding.form)
+            for group in groups:
+                encoding.write(group, [sink], names, new.rejects, tally, report)
+            writer.record = {
+                "input": new.block.input,
+                "start": part.start,
+                "stop": part.stop,
+                "rows": writer.count,
+                "truncated": tally.truncated,
+                "skipped": new.rejects.count,
+                "last": part.last,
+                "source": part.digest,
+            }
+        self.tally.join(tally)
+        self.inputs.rejects.join(new.rejects, new.rejected.getvalue())
+        self.written += 1
+
+
+def rows_of_part(part: Part, inputs: Inputs, texts: TextParser) -> Iterator[RowBlock]:
+    """The rows of a block with their texts. Bad rows go to the rejects of `inputs`."""
+    return chain.from_iterable(inputs.parsed(rows, texts) for rows in part.blocks(inputs))
+
+
+def rest_of_block(
+    group: RowGroup | None, following: Iterator[tuple[NewBlock, RowGroup | None]]
+) -> Iterator[RowGroup]:
+    """This group and the others of its block. Nothing of the next block is asked for."""
+    while group is not None:
+        yield group
+        _, group = next(following)
