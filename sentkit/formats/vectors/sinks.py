@@ -26,7 +26,7 @@ from sentkit.formats.vectors.folders import SUFFIX
 from sentkit.formats.vectors.store import common_spec, is_store, recorded
 from sentkit.formats.vectors.tensors import FLOAT16_MAX
 from sentkit.formats.vectors.vector_file import VectorFileWriter, create_vector_file
-from sentkit.formats.vectors.vectors import ENCODINGS, NOT_FINITE, VectorBlock, VectorReader
+from sentkit.formats.vectors.vectors import ENCODINGS, VectorBlock, VectorReader, refuse_not_finite
 
 JSONL = {".jsonl", ".ndjson", ".json"}  # the same suffixes as for inputs
 NO_FORMAT = re.compile(r".*\.v?\d+(\.gz|\.zst)?|tmp\.[A-Za-z0-9]{10}")  # version, shard, mktemp
@@ -122,12 +122,6 @@ def refuse_kind(rows: RowBlock, vectors: NDArray[np.float32], kind: str | None) 
         problem = f"a vector contains a number beyond {FLOAT16_MAX:.0f}, the largest of float16"
         for place in np.flatnonzero(largest > FLOAT16_MAX).tolist():
             rows.refuse(place, problem, advice="use --store float32 or int8")
-
-
-def refuse_not_finite(rows: RowBlock, vectors: NDArray[np.float32]) -> None:
-    if not np.isfinite(vectors).all():
-        for place in np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2))).tolist():
-            rows.refuse(place, NOT_FINITE)
 
 
 def refuse_existing_fields(rows: RowBlock, names: Sequence[str], *, replace: bool) -> None:
