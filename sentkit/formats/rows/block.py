@@ -168,7 +168,6 @@ class Row:
     source: str
     number: int  # line number in the source, from 1
     raw: bytes | None = field(default=None, repr=False, compare=False)  # the line of the input, if it differs
-    _plain: bool | None = field(default=None, repr=False, compare=False)
 
     def error(self, problem: str, *, advice: str | None = None) -> DataError:
         return DataError(problem, source=self.source, line=self.number, advice=advice)
@@ -177,15 +176,9 @@ class Row:
     def input_line(self) -> bytes:
         return self.line if self.raw is None else self.raw
 
-    @property
-    def plain(self) -> bool:
-        if self._plain is None:
-            self._plain = is_plain(self.line, self.values)
-        return self._plain
-
     def refuse_duplicates(self) -> None:
         """Raise an error for a duplicate field name. The JSON parser silently keeps the last value."""
-        if not self.plain:
+        if not is_plain(self.line, self.values):
             self.spans()
 
     def spans(self) -> Spans:
@@ -223,7 +216,7 @@ class Row:
 
     def without(self, names: Collection[str]) -> "Row":
         left = {name: value for name, value in self.values.items() if name not in names}
-        if self.plain:
+        if is_plain(self.line, self.values):
             line = drop_fields_of_plain(self.line, [name for name in self.values if name in names])
         else:
             line = drop_fields(self.line, names, self.spans())
