@@ -261,6 +261,13 @@ class RowBlock:
         own.bad = {place - start: error for place, error in self.bad.items() if start <= place < stop}
         return own
 
+    def append(self, row: Row) -> None:
+        self.lines.append(row.line)
+        self.values.append(row.values)
+        self.sources.append(row.source)
+        self.numbers.append(row.number)
+        self.raws.append(row.input_line)
+
     def extend(self, other: "RowBlock") -> None:
         self.bad |= {len(self) + place: error for place, error in other.bad.items()}
         self.lines += other.lines
@@ -337,11 +344,7 @@ def block_of(rows: Iterable[Row]) -> RowBlock:
     """The rows as columns."""
     block = RowBlock([], [], [], [], [])
     for row in rows:
-        block.lines.append(row.line)
-        block.values.append(row.values)
-        block.sources.append(row.source)
-        block.numbers.append(row.number)
-        block.raws.append(row.input_line)
+        block.append(row)
     return block
 
 

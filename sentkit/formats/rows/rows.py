@@ -24,7 +24,7 @@ from sentkit.formats.urls import is_folder_at, is_url, size_of_url
 
 T = TypeVar("T")
 
-LINES = {
+LINES: Mapping[str, Callable[[str, Iterator[lines.LineBlock], int], Iterator[RowBlock]]] = {
     "jsonl": lines.jsonl_blocks,
     "text": lines.text_blocks,
     "": lines.sniffed_blocks,
