@@ -19,7 +19,7 @@ from threading import Lock
 from time import sleep
 from typing import Any, BinaryIO
 
-from sentkit.errors import DataError, NoInputError, SentkitError, UnavailableError
+from sentkit.errors import CannotCreateError, DataError, NoInputError, SentkitError, UnavailableError
 
 URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 MARKS = frozenset("*?[")  # of a pattern
@@ -230,29 +230,37 @@ def at_commit(files: Any, path: str) -> str:
 
 
 @contextmanager
-def explained(url: str) -> Iterator[None]:
+def explained(url: str, *, written: bool = False) -> Iterator[None]:
     """Turn an error of a file system into one for people, which has no words of a server."""
     try:
         yield
-    except SentkitError:
+    except SentkitError as error:
+        if written and isinstance(error, NoInputError):
+            raise CannotCreateError(str(error), advice=error.advice) from error
         raise
-    except FileNotFoundError as error:
-        private = scheme_of(url) == "hf" and error.__cause__ is not None
-        advice = "for a private repository, set HF_TOKEN, or run: hf auth login" if private else None
-        raise NoInputError(f"{url}: no such file", advice=advice) from error
     except Exception as error:
-        code = status_of(error)
-        if type(error).__name__ == "GatedRepoError":
-            advice = "accept the license on its web page, then set HF_TOKEN"
-            raise NoInputError(f"{url}: access requires an accepted license", advice=advice) from error
-        if code in (404, 410):
-            raise NoInputError(f"{url}: no such file") from error
-        if scheme_of(url) == "hf" and isinstance(error, ValueError | NotImplementedError):
-            raise NoInputError(f"{url}: expected hf://datasets/ORG/NAME/FILE") from error
-        if code in (401, 403) or isinstance(error, PermissionError):
-            raise NoInputError(f"{url}: access is denied") from error
-        problem = f"{type(error).__name__}, status {code}" if code else type(error).__name__
-        raise UnavailableError(f"{url}: cannot be read: {problem}") from error
+        raise explanation(url, error, written=written) from error
+
+
+def explanation(url: str, error: Exception, *, written: bool) -> SentkitError:
+    own, on_hub = cause_of(error), scheme_of(url) == "hf"
+    code, kind = status_of(own), CannotCreateError if written else NoInputError
+    missing, advice = isinstance(own, FileNotFoundError), None
+    if type(error).__name__ == "GatedRepoError" and not written:
+        advice = "accept the license on its web page, then set HF_TOKEN"
+        return kind(f"{url}: access requires an accepted license", advice=advice)
+    if missing or code in (404, 410):
+        if missing and on_hub and error.__cause__ is not None and not written:
+            advice = "for a private repository, set HF_TOKEN, or run: hf auth login"
+        problem = "there is no such place to write to" if written else "no such file"
+        return kind(f"{url}: {problem}", advice=advice)
+    if on_hub and not written and isinstance(error, ValueError | NotImplementedError):
+        return kind(f"{url}: expected hf://datasets/ORG/NAME/FILE")
+    if code in (401, 403) or isinstance(own, PermissionError):
+        advice = "set HF_TOKEN to a token that may write" if on_hub and written else None
+        return kind(f"{url}: access is denied", advice=advice)
+    problem = f"{type(own).__name__}, status {code}" if code else type(own).__name__
+    return UnavailableError(f"{url}: cannot be {'written' if written else 'read'}: {problem}")
 
 
 def scheme_of(url: str) -> str:

@@ -22,7 +22,7 @@ import orjson
 from sentkit.errors import AnswerIsNo, CannotCreateError, NoRowsError, UsageError
 from sentkit.escaping import escape_json
 from sentkit.formats.files import compressed, exists, is_folder, is_parquet, is_there
-from sentkit.formats.outputs.temporary import Draft, NamedFile, leftovers
+from sentkit.formats.outputs.temporary import Draft, NamedFile, leftovers, not_writable
 from sentkit.formats.outputs.uploads import Upload, is_written
 from sentkit.formats.rows.block import DuplicateName, spans_of
 from sentkit.formats.urls import is_url
@@ -110,8 +110,7 @@ def open_appended(path: str) -> Iterator[BinaryIO]:
     try:
         out = special or cast(BinaryIO, Path(path).open("ab", buffering=0))  # noqa: SIM115
     except OSError as error:
-        trouble = (error.strerror or str(error)).lower()
-        raise CannotCreateError(f"{path}: cannot be written: {trouble}") from error
+        raise not_writable(path, error) from error
     with out:
         yield out
 
@@ -126,8 +125,7 @@ def target_of(path: str) -> Path:
     except FileNotFoundError:
         return target
     except (OSError, ValueError) as error:  # ValueError: NUL byte in the name
-        trouble = (getattr(error, "strerror", None) or str(error)).lower()
-        raise CannotCreateError(f"{path}: cannot be written: {trouble}") from error
+        raise not_writable(path, error) from error
     if target.is_dir():
         raise CannotCreateError(f"{path}: is a folder, expected a file")
     return target
@@ -172,8 +170,7 @@ def open_special(path: str) -> BinaryIO | None:
         handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC) if number is None else os.dup(number)
         return io.BufferedWriter(NamedFile(handle, "wb", path))
     except OSError as error:
-        trouble = (error.strerror or str(error)).lower()
-        raise CannotCreateError(f"{path}: cannot be written: {trouble}") from error
+        raise not_writable(path, error) from error
 
 
 def _standard_output() -> BinaryIO:

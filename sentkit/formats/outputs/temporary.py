@@ -192,13 +192,17 @@ def appeared(name: str) -> CannotCreateError:
     return CannotCreateError(f"{name}: already exists", advice=advice)
 
 
+def not_writable(name: str, error: Exception) -> CannotCreateError:
+    trouble = getattr(error, "strerror", None) or str(error)
+    return CannotCreateError(f"{name}: cannot be written: {trouble.lower()}")
+
+
 def create(path: Path) -> BinaryIO:
     """Create a file for writing and reading. Its folder must be private."""
     try:
         handle = os.open(path, CREATE, 0o666)
     except OSError as error:
-        trouble = (error.strerror or str(error)).lower()
-        raise CannotCreateError(f"{path}: cannot be written: {trouble}") from error
+        raise not_writable(str(path), error) from error
     return io.BufferedRandom(NamedFile(handle, "w+b", str(path)))
 
 
@@ -275,8 +279,7 @@ def attempt(target: Path, name: str, create: Callable[[Path], T]) -> tuple[Path,
             del _names[path]
             if isinstance(error, FileExistsError):
                 continue
-            trouble = (error.strerror or str(error)).lower()
-            raise CannotCreateError(f"{name}: cannot be written: {trouble}") from error
+            raise not_writable(name, error) from error
 
 
 def lock(handle: int) -> None:

@@ -30,7 +30,7 @@ from sentkit.formats.files import (
     together,
 )
 from sentkit.formats.outputs.outputs import open_output, published_together
-from sentkit.formats.outputs.temporary import Draft, lock, publish_folder
+from sentkit.formats.outputs.temporary import Draft, lock, not_writable, publish_folder
 from sentkit.formats.outputs.uploads import is_written, newest
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import LINES, Inputs, Meter, Rejects, digest_of_part
@@ -311,8 +311,7 @@ def open_folder(path: str, settings: Settings, defaults: Settings) -> tuple[Vect
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        trouble = (error.strerror or str(error)).lower()
-        raise CannotCreateError(f"{path}: cannot be created: {trouble}") from error
+        raise not_writable(path, error) from error
     if not target.exists():
         draft = Draft(target, force=False, name=str(Path(path, RUN_NAME)))
         try:
