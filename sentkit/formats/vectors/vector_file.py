@@ -52,6 +52,10 @@ class VectorFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.source, self.before = (
+            path,
+            0,
+        )  # of its rows: the folder, and the rows before them
         self.header: Header = read_header(path)
         self.spec = self._spec()
         self.emb: str | None = self.spec.get("_emb")
@@ -194,18 +198,18 @@ class VectorFile:
             values = list(map(orjson.loads, stripped))
         except orjson.JSONDecodeError:
             values = []
-        numbers = [*range(first + 1, first + len(lines) + 1)]
         if (
             {*map(type, values)} != {dict}
             or any(b"\n" in line for line in stripped)
             or any(each.get("_emb", emb) != emb for each in values)
         ):
-            for number, line in zip(numbers, stripped, strict=True):
+            for number, line in enumerate(stripped, first + 1):
                 try:
                     self._check(line)
                 except BadLine as error:
                     raise error.at(self.path, number) from error
-        return RowBlock(stripped, values, [self.path] * len(lines), numbers, stripped)
+        numbers = [*range(self.before + first + 1, self.before + first + len(lines) + 1)]
+        return RowBlock(stripped, values, [self.source] * len(lines), numbers, stripped)
 
     def _check(self, line: bytes) -> None:
         _, values = json_object(line)
