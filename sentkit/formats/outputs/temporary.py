@@ -261,16 +261,13 @@ def publish_folder(new: Path, target: Path, *, force: bool, name: str) -> None:
 
 def attempt(target: Path, name: str, create: Callable[[Path], T]) -> tuple[Path, T]:
     """Create a file or folder under a private name. Returns the path and the result of `create`."""
-    while True:
-        path = private_name(target)
-        _names[path] = os.getpid()
-        try:
-            return path, create(path)
-        except OSError as error:
-            del _names[path]
-            if isinstance(error, FileExistsError):
-                continue
-            raise not_writable(name, error) from error
+    path = private_name(target)
+    _names[path] = os.getpid()
+    try:
+        return path, create(path)
+    except OSError as error:
+        del _names[path]
+        raise not_writable(name, error) from error
 
 
 def lock(handle: int) -> None:

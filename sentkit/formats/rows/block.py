@@ -295,28 +295,26 @@ class RowBlock:
         for place in range(len(self)):
             self.refuse(place, problem, advice=advice)
 
-    def parse(self, parse: Callable[[Row], Any]) -> None:
-        """Set the texts of each row to the result of `parse`; a row with a DataError is bad."""
-        self.texts = []
+    def checked(self, check: Callable[[Row], T]) -> list[T | None]:
+        """The result of `check` for each row; None for bad rows, and a row with a DataError becomes bad."""
+        results = list[T | None]()
         for place, row in enumerate(self):
-            result = None
+            results.append(None)
             if place not in self.bad:
                 try:
-                    result = parse(row)
+                    results[place] = check(row)
                 except DataError as error:
                     self.bad[place] = error
-            self.texts.append((result,))
+        return results
+
+    def parse(self, parse: Callable[[Row], Any]) -> None:
+        """Set the texts of each row to the result of `parse`."""
+        self.texts = [(result,) for result in self.checked(parse)]
 
     def refuse_duplicates(self) -> None:
         """Mark rows with a duplicate field name as bad."""
-        if self.made or self._all_plain():
-            return
-        for place, row in enumerate(self):
-            if place not in self.bad:
-                try:
-                    row.refuse_duplicates()
-                except DataError as error:
-                    self.bad[place] = error
+        if not self.made and not self._all_plain():
+            self.checked(Row.refuse_duplicates)
 
     def _all_plain(self) -> bool:
         """Whether all lines are plain: no line has fewer quotes than its names and strings need."""

@@ -362,12 +362,7 @@ def write_table(
 
         def write(block: VectorBlock) -> VectorBlock:
             block = ours(block)
-            for place, row in enumerate(block.rows.without({*block.names, "_emb"} if block.names else ())):
-                try:
-                    if place not in block.rows.bad:
-                        table.write(row)
-                except DataError as error:
-                    block.rows.bad[place] = error
+            block.rows.without({*block.names, "_emb"} if block.names else ()).checked(table.write)
             return block
 
         for block in reader.blocks(write, head):
