@@ -89,9 +89,7 @@ def is_folder_at(url: str) -> bool:
 
 def files_in(url: str) -> list[str]:
     """The names of the files in a folder."""
-    files, path = filesystem(url)
-    with explained(url):
-        listed = repeated(partial(files.ls, path, detail=True))
+    listed = asked(url, "ls", detail=True)
     return [each["name"].rpartition("/")[2] for each in listed if each["type"] == "file"]
 
 
@@ -99,13 +97,18 @@ def matching(url: str) -> list[str]:
     """The URL; for a pattern, the files that match it in sorted order."""
     if MARKS.isdisjoint(url) or is_http(url):
         return [url]
+    found, (files, _) = asked(url, "glob", detail=True), filesystem(url)
+    names = [files.unstrip_protocol(name) for name in sorted(found) if found[name]["type"] == "file"]
+    if not names and not asked(url, "exists"):
+        raise NoInputError(f"{url}: no file matches this pattern")
+    return names or [url]
+
+
+def asked(url: str, method: str, **options: Any) -> Any:
+    """The result of a method of the file system for a URL."""
     files, path = filesystem(url)
     with explained(url):
-        found = repeated(partial(files.glob, path, detail=True))
-        names = [files.unstrip_protocol(name) for name in sorted(found) if found[name]["type"] == "file"]
-        if not names and not files.exists(path):
-            raise NoInputError(f"{url}: no file matches this pattern")
-    return names or [url]
+        return repeated(partial(getattr(files, method), path, **options))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -162,12 +165,10 @@ def remote_file(url: str) -> RemoteFile:
     if is_http(url):
         with explained(url):
             return http_file(url)
-    files, path = filesystem(url)
     if is_folder_at(url):
         advice = "name its files, for example with a pattern: /*.jsonl"
         raise NoInputError(f"{url}: is a folder, expected a file", advice=advice)
-    with explained(url):
-        file = repeated(partial(files.open, path, "rb", block_size=BLOCK, cache_type="none"))
+    file = asked(url, "open", mode="rb", block_size=BLOCK, cache_type="none")
     size = info_of(url)["size"]
     if size is None:
         raise NoInputError(f"{url}: its size is unknown", advice=DOWNLOAD)
@@ -176,10 +177,8 @@ def remote_file(url: str) -> RemoteFile:
 
 @cache
 def info_of(url: str) -> Mapping[str, Any]:
-    files, path = filesystem(url)
-    with explained(url):
-        found: Mapping[str, Any] = repeated(partial(files.info, path))
-        return found
+    found: Mapping[str, Any] = asked(url, "info")
+    return found
 
 
 def read_part(file: Any, lock: Lock, start: int, end: int) -> bytes:
