@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 from sentkit.errors import DataError, NoRowsError, UsageError
-from sentkit.formats.files import bare_suffix, json_line, open_file, open_input, readable, starts_as_parquet
+from sentkit.formats.files import (
+    TEXTS,
+    bare_suffix,
+    json_line,
+    open_file,
+    open_input,
+    readable,
+    starts_as_parquet,
+)
 from sentkit.formats.rows import lines, parquet, tables
 from sentkit.formats.rows.block import Row, RowBlock, Texts, empty_block
 from sentkit.formats.rows.lines import EXCERPT
@@ -30,19 +38,8 @@ LINES: Mapping[str, Callable[[str, Iterator[lines.LineBlock], int], Iterator[Row
     "": lines.sniffed_blocks,
     "detected text": lines.detected_text_blocks,
 }
-SUFFIXES = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".txt": "text",
-    ".text": "text",
-    ".md": "text",
-    ".markdown": "text",
-    ".rst": "text",
-    ".tsv": "tsv",
-    ".csv": "csv",
-    ".parquet": "parquet",
-}
+SUFFIXES = dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl") | dict.fromkeys(TEXTS, "text")
+SUFFIXES |= {".tsv": "tsv", ".csv": "csv", ".parquet": "parquet"}
 MARKDOWN, PARAGRAPHS = (".md", ".markdown"), "paragraphs"  # suffixes; a format whose rows are several lines
 FIRST_BLOCK = 16  # items
 

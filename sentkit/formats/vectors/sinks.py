@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -154,6 +155,9 @@ def check_output(path: str, *, vectors: bool = True) -> None:
     JSONL is also the format of names without a suffix, with a version or shard number (`run.v2`, `part.003`)
     or from mktemp, and of all devices, pipes and descriptors.
     """
+    if is_store(path) and not vectors:
+        advice = f"use a name with {ROW_SUFFIXES}"
+        raise UsageError(f"{path}: this output cannot be a vector file", advice=advice)
     if path == "-" or is_special(path) or is_store(path) or not is_file_name(path):
         return
     if is_parquet(path):
@@ -165,17 +169,12 @@ def check_output(path: str, *, vectors: bool = True) -> None:
         raise UsageError(f"{path}: unknown output format {kind}", advice=f"use a name with {suffixes}")
 
 
+check_rows_output = partial(check_output, vectors=False)
+
+
 def is_file_name(path: str) -> bool:
     """Whether the suffix is a format, and not a version or shard number."""
     return bool(bare_suffix(path)) and not NO_FORMAT.fullmatch(Path(path).name)
-
-
-def check_rows_output(path: str) -> None:
-    """Like `check_output`, for rows without vectors."""
-    check_output(path, vectors=False)
-    if is_store(path):
-        advice = f"use a name with {ROW_SUFFIXES}"
-        raise UsageError(f"{path}: this output cannot be a vector file", advice=advice)
 
 
 def output_paths(output: str, readouts: Sequence[str], form: VectorOutput, *, force: bool) -> list[str]:
