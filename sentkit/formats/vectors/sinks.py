@@ -1,7 +1,7 @@
 """Write rows with vectors as JSONL, Parquet, a table or a vector file, by the name of the output."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +22,6 @@ from sentkit.formats.rows.block import NewFields, Row, RowBlock
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.rows.tables import TableWriter
 from sentkit.formats.urls import is_url
-from sentkit.formats.vectors import store
 from sentkit.formats.vectors.folders import SUFFIX
 from sentkit.formats.vectors.store import common_spec, is_store, recorded
 from sentkit.formats.vectors.tensors import FLOAT16_MAX
@@ -298,21 +297,37 @@ def convert(
         form.check(output)
     reader = VectorReader(inputs, optional=True)
     reader.verifies = head is None  # the first rows alone are read without a look at the whole file
-    count = 0
 
     def ours(block: VectorBlock) -> VectorBlock:
         refuse_kind(block.rows, block.vectors, form.store)
         return renamed(inputs.fields, name_field, block)
 
-    if suffix in TABLES:
-        return write_table(reader, ours, output, suffix, head, force=form.force)
-    blocks = reader.blocks(ours, head)
-    if not store.is_store(output):
-        with open_output(output, force=form.force) as out:
-            for block in blocks:
+    if is_store(output):
+        return write_vectors(reader, reader.blocks(ours, head), output, form)
+    count = vectors = 0
+    with open_output(output, force=form.force) as out:
+        table = TableWriter(out, suffix) if suffix in TABLES else None
+
+        def in_table(block: VectorBlock) -> VectorBlock:
+            block = ours(block)
+            if table is not None:
+                block.rows.without({*block.names, "_emb"} if block.names else ()).checked(table.write)
+            return block
+
+        for block in reader.blocks(in_table, head):
+            if table is None:
                 out.write(b"\n".join([*as_jsonl(block, reader.emb, encoding), b""]))
-                count += len(block)
-        return count
+            count, vectors = count + len(block), vectors + len(block) * bool(block.names)
+    if vectors and table is not None:
+        inputs.rejects.warn(f"{output}: a table has no vectors; those of {vectors} rows are left out")
+    return count
+
+
+def write_vectors(
+    reader: VectorReader, blocks: Iterator[VectorBlock], output: str, form: VectorOutput
+) -> int:
+    """Write a vector file. Returns the number of rows."""
+    inputs, count = reader.inputs, 0
     first = list(islice(blocks, 1))
     if first and not first[0].names:
         problem = "this row has no vector; in a vector file every row needs a vector"
@@ -345,42 +360,14 @@ def renamed(fields: Mapping[str, str], name_field: str | None, block: VectorBloc
     return replace(block, names=tuple(ours.get(name, name) for name in block.names))
 
 
-def write_table(
-    reader: VectorReader,
-    ours: Callable[[VectorBlock], VectorBlock],
-    output: str,
-    suffix: str,
-    head: int | None,
-    *,
-    force: bool,
-) -> int:
-    """Write TSV or CSV, without vectors. Returns the number of rows."""
-    count = vectors = 0
-    with open_output(output, force=force) as out:
-        table = TableWriter(out, suffix)
-
-        def write(block: VectorBlock) -> VectorBlock:
-            block = ours(block)
-            block.rows.without({*block.names, "_emb"} if block.names else ()).checked(table.write)
-            return block
-
-        for block in reader.blocks(write, head):
-            count, vectors = count + len(block), vectors + len(block) * bool(block.names)
-    if vectors:
-        reader.inputs.rejects.warn(f"{output}: a table has no vectors; those of {vectors} rows are left out")
-    return count
-
-
 def as_jsonl(block: VectorBlock, emb: str | None, encoding: str | None) -> list[bytes]:
     """The lines with their vectors in `encoding`. With None, vectors in the lines are unchanged."""
     rows = block.rows
-    if not block.names or (encoding is None and all(block.names[0] in values for values in rows.values)):
+    if not block.names or (encoding is None and not block.apart):
         return rows.lines
-    encode = ENCODINGS[encoding or "list"]
-    space = [] if emb is None else [(b"_emb", orjson.dumps(emb))]
-    lines = rows.lines.copy()
-    for place, (row, vectors) in enumerate(zip(rows, block.vectors, strict=True)):
-        if encoding is not None or block.names[0] not in row.values:
-            new = [(name.encode(), encode(each)) for name, each in zip(block.names, vectors, strict=True)]
-            lines[place] = row.add([*([] if "_emb" in row.values else space), *new], replace=True)
-    return lines
+    encode, space = ENCODINGS[encoding or "list"], [] if emb is None else [(b"_emb", orjson.dumps(emb))]
+    names, new = [name.encode() for name in block.names], list[NewFields]()
+    for values, vectors in zip(rows.values, block.vectors, strict=True):
+        own = zip(names, map(encode, vectors), strict=True)
+        new.append([*([] if "_emb" in values else space), *own])
+    return with_fields(rows, new)

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from tokenize import TokenError
 from typing import Any, Protocol, TypeVar
 
@@ -82,26 +83,16 @@ class VectorReader:
         self.verifies = False  # whether the digests of vector files are checked
 
     def blocks(
-        self, check: Callable[[VectorBlock], VectorBlock] = lambda block: block, most: int | None = None
-    ) -> Iterator[VectorBlock]:
-        """Yield the rows of all files in blocks, the first `most` of them. `check` can mark rows as bad."""
-        for path in self.inputs.paths:
-            for block in self.blocks_of(path, check, most):
-                most = None if most is None else most - len(block)
-                yield block
-
-    def blocks_of(
         self,
-        path: str,
         check: Callable[[VectorBlock], VectorBlock] = lambda block: block,
         most: int | None = None,
+        paths: Sequence[str] | None = None,
     ) -> Iterator[VectorBlock]:
-        """Do the same for one file."""
-        if most == 0:
-            return
-        for rows, vectors, names, emb in self.read(path):
+        """Yield the rows of all files in blocks, the first `most` of them. `check` can mark rows as bad."""
+        files = () if most == 0 else paths or self.inputs.paths
+        for rows, vectors, names, emb in chain.from_iterable(map(self.read, files)):
             start = 0
-            while start < len(rows):
+            while start < len(rows) and most != 0:
                 # Before a row is accepted, one after the other, because a bad one determines nothing.
                 stop = len(rows) if self.begun and most is None else start + 1
                 before, own = vars(self).copy(), rows.part(start, stop)
@@ -120,9 +111,9 @@ class VectorReader:
                     self.inputs.meter.took(len(good))
                     most = None if most is None else most - len(good)
                     yield good
-                if most == 0:
-                    return
                 start = stop
+            if most == 0:
+                return
 
     def read(self, path: str) -> Iterator[Read]:
         """The rows of a file, and their vectors if a file has them apart."""
@@ -221,7 +212,7 @@ class VectorReader:
         The rows of a vector file are not parsed, unless bad rows are skipped.
         """
         if not store.is_store(path) or self.inputs.rejects.skip:
-            yield from resized((block.vectors for block in self.blocks_of(path)), np.concatenate, size)
+            yield from resized((block.vectors for block in self.blocks(paths=[path])), np.concatenate, size)
             return
         refuse_renamed_vectors(self.inputs, path)
         file, count = store.Store(path), 0
