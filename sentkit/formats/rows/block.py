@@ -325,12 +325,8 @@ class RowBlock:
 
     def appended(self, new: Iterable[bytes]) -> list[bytes]:
         """The lines with more fields at their end, given as JSON without braces."""
-        if not all(self.values):  # an object without fields needs no comma
-            return [
-                line[:-1] + (b"," if values else b"") + each + b"}"
-                for line, values, each in zip(self.lines, self.values, new, strict=True)
-            ]
-        return [b"%b,%b}" % (line[:-1], each) for line, each in zip(self.lines, new, strict=True)]
+        rows = zip(self.lines, self.values, new, strict=True)  # an object without fields needs no comma
+        return [b"%b%b%b}" % (line[:-1], b"," if values else b"", each) for line, values, each in rows]
 
 
 def empty_block() -> RowBlock:
@@ -346,7 +342,12 @@ def block_of(rows: Iterable[Row]) -> RowBlock:
     return block
 
 
+def kept_line(values: object, **options: Any) -> bytes:
+    """A JSON line to keep: a copy, because each result of orjson occupies four kilobytes or more."""
+    return bytes(memoryview(orjson.dumps(values, **options)))
+
+
 def made_block(values: list[dict[str, Any]], source: str, numbers: list[int], raws: list[bytes]) -> RowBlock:
-    """Rows whose lines are made from their values. Each line is a copy: a result of orjson occupies 4 KB."""
-    lines = [bytes(memoryview(orjson.dumps(each))) for each in values]
+    """Rows whose lines are made from their values."""
+    lines = list(map(kept_line, values))
     return RowBlock(lines, values, [source] * len(lines), numbers, raws, made=True)

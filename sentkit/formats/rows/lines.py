@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from sentkit.errors import DataError
-from sentkit.formats.rows.block import Row, RowBlock, made_block
+from sentkit.formats.rows.block import Row, RowBlock, kept_line, made_block
 
 BOM = b"\xef\xbb\xbf"
 MAX_LINE = 1 << 26  # bytes
@@ -238,11 +238,6 @@ def json_object(line: bytes) -> ParsedLine:
 def text_object(line: bytes) -> ParsedLine:
     values = {"text": decoded(line)}
     return kept_line(values), values
-
-
-def kept_line(values: object, **options: Any) -> bytes:
-    """Return a JSON line to keep: a copy, because each result of orjson occupies four kilobytes or more."""
-    return bytes(memoryview(orjson.dumps(values, **options)))
 
 
 def detected_text(line: bytes) -> ParsedLine:

@@ -15,13 +15,12 @@ import pybase64
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import import_pyarrow, open_input
-from sentkit.formats.rows.block import RowBlock
+from sentkit.formats.rows.block import RowBlock, kept_line
 from sentkit.formats.rows.lines import (
     EXCERPT,
     MAX_LINE,
     LongLine,
     json_object,
-    kept_line,
     parsed_block,
 )
 

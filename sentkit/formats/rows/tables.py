@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import BinaryIO
 
-from sentkit.formats.rows.block import Row, RowBlock, Span, made_block
+from sentkit.formats.rows.block import Row, RowBlock, Span, kept_line, made_block
 from sentkit.formats.rows.lines import (
     BOM,
     EXCERPT,
@@ -21,7 +21,6 @@ from sentkit.formats.rows.lines import (
     LongLine,
     ParsedLine,
     decoded,
-    kept_line,
     parsed_block,
     plain_texts,
     too_long,

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from pathlib import Path
 from shlex import join, quote
 from typing import Any
@@ -124,13 +124,9 @@ def missing_shards(status: Status, count: int) -> set[int]:
 
 def array_indices(numbers: Iterable[int]) -> str:
     """`1,3-5` for 1, 3, 4 and 5."""
-    spans: list[list[int]] = []
-    for number in sorted(numbers):
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+    runs = groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
+    spans = ([number for _, number in run] for _, run in runs)
+    return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
 
 
 def problems(folder: VectorFolder, status: Status) -> Iterator[tuple[str, str | None]]:
