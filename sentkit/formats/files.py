@@ -183,11 +183,12 @@ def starts_as_parquet(path: str) -> bool:
     return isinstance(buffer, io.BufferedReader) and not buffer.isatty() and buffer.peek(4)[:4] == b"PAR1"
 
 
-def import_pyarrow(advice: str = "pip install 'sentkit[parquet]'") -> ModuleType:
+def import_pyarrow() -> ModuleType:
     """The package pyarrow, or an UnavailableError."""
     try:
         import pyarrow
     except ImportError as error:
+        advice = "pip install 'sentkit[parquet]'"
         raise UnavailableError("Parquet files need the package pyarrow", advice=advice) from error
     return pyarrow
 

@@ -16,8 +16,9 @@ import orjson
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError, NoInputError
-from sentkit.formats.files import import_pyarrow, is_there, open_input
+from sentkit.formats.files import is_there, open_input
 from sentkit.formats.rows.lines import BOM
+from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.vectors.vectors import read_array_file
 
 EXPECTED = 'expected word vectors as text: "the 0.418 0.24968 ..." on each line, separated by spaces'
@@ -204,14 +205,11 @@ def words_beside(path: str) -> Path | None:
 
 def read_column(place: Path) -> list[bytes]:
     """The only column of a Parquet file."""
-    import_pyarrow("pip install 'sentkit[parquet]', or write the words to a .txt file")
-    from pyarrow import ArrowException, parquet
-
-    try:
-        columns = parquet.read_table(place).columns
-    except (ArrowException, OSError) as error:
-        raise DataError(f"not a Parquet file: {error}", source=str(place)) from error
-    words = columns[0].to_pylist() if len(columns) == 1 else []
+    with open_parquet(str(place)) as table:
+        try:
+            words = table.file.read().columns[0].to_pylist() if len(table.names) == 1 else []
+        except table.errors as error:
+            raise DataError(f"damaged Parquet file: {error}", source=str(place)) from error
     if not words or not all(isinstance(word, str) for word in words):
         raise DataError("expected one column of words", source=str(place))
     return [word.encode(errors="surrogatepass") for word in words]
