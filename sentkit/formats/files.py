@@ -183,11 +183,12 @@ def starts_as_parquet(path: str) -> bool:
     return isinstance(buffer, io.BufferedReader) and not buffer.isatty() and buffer.peek(4)[:4] == b"PAR1"
 
 
-def import_pyarrow(advice: str = "pip install 'sentkit[parquet]'") -> ModuleType:
+def import_pyarrow() -> ModuleType:
     """The package pyarrow, or an UnavailableError."""
     try:
         import pyarrow
     except ImportError as error:
+        advice = "pip install 'sentkit[parquet]'"
         raise UnavailableError("Parquet files need the package pyarrow", advice=advice) from error
     return pyarrow
 
@@ -274,13 +275,11 @@ def run_of(folder: str) -> str | None:
 
 
 def read_json(path: Path | str) -> Any:
-    try:
-        content = open_url(path).read() if isinstance(path, str) and is_url(path) else Path(path).read_bytes()
-        return orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        raise DataError(f"not JSON: {error.msg}", source=str(path), line=error.lineno) from error
-    except (OSError, ValueError) as error:  # ValueError: NUL byte in the name
-        raise NoInputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    with open_file(str(path)) as file:
+        try:
+            return orjson.loads(file.read())
+        except orjson.JSONDecodeError as error:
+            raise DataError(f"not JSON: {error.msg}", source=str(path), line=error.lineno) from error
 
 
 def read_object(path: Path | str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from threading import Lock
 from time import sleep
 from typing import Any, BinaryIO
 
-from sentkit.errors import DataError, NoInputError, SentkitError, UnavailableError
+from sentkit.errors import CannotCreateError, DataError, NoInputError, SentkitError, UnavailableError
 
 URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 MARKS = frozenset("*?[")  # of a pattern
@@ -89,9 +89,7 @@ def is_folder_at(url: str) -> bool:
 
 def files_in(url: str) -> list[str]:
     """The names of the files in a folder."""
-    files, path = filesystem(url)
-    with explained(url):
-        listed = repeated(partial(files.ls, path, detail=True))
+    listed = asked(url, "ls", detail=True)
     return [each["name"].rpartition("/")[2] for each in listed if each["type"] == "file"]
 
 
@@ -99,13 +97,18 @@ def matching(url: str) -> list[str]:
     """The URL; for a pattern, the files that match it in sorted order."""
     if MARKS.isdisjoint(url) or is_http(url):
         return [url]
+    found, (files, _) = asked(url, "glob", detail=True), filesystem(url)
+    names = [files.unstrip_protocol(name) for name in sorted(found) if found[name]["type"] == "file"]
+    if not names and not asked(url, "exists"):
+        raise NoInputError(f"{url}: no file matches this pattern")
+    return names or [url]
+
+
+def asked(url: str, method: str, **options: Any) -> Any:
+    """The result of a method of the file system for a URL."""
     files, path = filesystem(url)
     with explained(url):
-        found = repeated(partial(files.glob, path, detail=True))
-        names = [files.unstrip_protocol(name) for name in sorted(found) if found[name]["type"] == "file"]
-        if not names and not files.exists(path):
-            raise NoInputError(f"{url}: no file matches this pattern")
-    return names or [url]
+        return repeated(partial(getattr(files, method), path, **options))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -162,12 +165,10 @@ def remote_file(url: str) -> RemoteFile:
     if is_http(url):
         with explained(url):
             return http_file(url)
-    files, path = filesystem(url)
     if is_folder_at(url):
         advice = "name its files, for example with a pattern: /*.jsonl"
         raise NoInputError(f"{url}: is a folder, expected a file", advice=advice)
-    with explained(url):
-        file = repeated(partial(files.open, path, "rb", block_size=BLOCK, cache_type="none"))
+    file = asked(url, "open", mode="rb", block_size=BLOCK, cache_type="none")
     size = info_of(url)["size"]
     if size is None:
         raise NoInputError(f"{url}: its size is unknown", advice=DOWNLOAD)
@@ -176,10 +177,8 @@ def remote_file(url: str) -> RemoteFile:
 
 @cache
 def info_of(url: str) -> Mapping[str, Any]:
-    files, path = filesystem(url)
-    with explained(url):
-        found: Mapping[str, Any] = repeated(partial(files.info, path))
-        return found
+    found: Mapping[str, Any] = asked(url, "info")
+    return found
 
 
 def read_part(file: Any, lock: Lock, start: int, end: int) -> bytes:
@@ -230,29 +229,37 @@ def at_commit(files: Any, path: str) -> str:
 
 
 @contextmanager
-def explained(url: str) -> Iterator[None]:
+def explained(url: str, *, written: bool = False) -> Iterator[None]:
     """Turn an error of a file system into one for people, which has no words of a server."""
     try:
         yield
-    except SentkitError:
+    except SentkitError as error:
+        if written and isinstance(error, NoInputError):
+            raise CannotCreateError(str(error), advice=error.advice) from error
         raise
-    except FileNotFoundError as error:
-        private = scheme_of(url) == "hf" and error.__cause__ is not None
-        advice = "for a private repository, set HF_TOKEN, or run: hf auth login" if private else None
-        raise NoInputError(f"{url}: no such file", advice=advice) from error
     except Exception as error:
-        code = status_of(error)
-        if type(error).__name__ == "GatedRepoError":
-            advice = "accept the license on its web page, then set HF_TOKEN"
-            raise NoInputError(f"{url}: access requires an accepted license", advice=advice) from error
-        if code in (404, 410):
-            raise NoInputError(f"{url}: no such file") from error
-        if scheme_of(url) == "hf" and isinstance(error, ValueError | NotImplementedError):
-            raise NoInputError(f"{url}: expected hf://datasets/ORG/NAME/FILE") from error
-        if code in (401, 403) or isinstance(error, PermissionError):
-            raise NoInputError(f"{url}: access is denied") from error
-        problem = f"{type(error).__name__}, status {code}" if code else type(error).__name__
-        raise UnavailableError(f"{url}: cannot be read: {problem}") from error
+        raise explanation(url, error, written=written) from error
+
+
+def explanation(url: str, error: Exception, *, written: bool) -> SentkitError:
+    own, on_hub = cause_of(error), scheme_of(url) == "hf"
+    code, kind = status_of(own), CannotCreateError if written else NoInputError
+    missing, advice = isinstance(own, FileNotFoundError), None
+    if type(error).__name__ == "GatedRepoError" and not written:
+        advice = "accept the license on its web page, then set HF_TOKEN"
+        return kind(f"{url}: access requires an accepted license", advice=advice)
+    if missing or code in (404, 410):
+        if missing and on_hub and error.__cause__ is not None and not written:
+            advice = "for a private repository, set HF_TOKEN, or run: hf auth login"
+        problem = "there is no such place to write to" if written else "no such file"
+        return kind(f"{url}: {problem}", advice=advice)
+    if on_hub and not written and isinstance(error, ValueError | NotImplementedError):
+        return kind(f"{url}: expected hf://datasets/ORG/NAME/FILE")
+    if code in (401, 403) or isinstance(own, PermissionError):
+        advice = "set HF_TOKEN to a token that may write" if on_hub and written else None
+        return kind(f"{url}: access is denied", advice=advice)
+    problem = f"{type(own).__name__}, status {code}" if code else type(own).__name__
+    return UnavailableError(f"{url}: cannot be {'written' if written else 'read'}: {problem}")
 
 
 def scheme_of(url: str) -> str:

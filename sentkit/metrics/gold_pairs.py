@@ -74,7 +74,7 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
     def check(block: VectorBlock) -> VectorBlock:
         return check_rows(block, options, texts)
 
-    for block in reader.blocks_of(path, check):
+    for block in reader.blocks(check, paths=[path]):
         found = [pair for (pair,) in block.rows.texts]
         scores = np.array([score for score, _ in found], np.float64)  # NaN for None
         scored = np.flatnonzero(~np.isnan(scores))

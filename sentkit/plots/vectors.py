@@ -99,7 +99,7 @@ def read_items(inputs: Inputs, path: str, options: SpaceOptions, warn: Warn) -> 
     names = [fields.get(name, name) for name in ("text", "entry")]
 
     def items() -> Iterator[Item]:
-        for block in reader.blocks_of(path, lambda block: checked(block, options, names)):
+        for block in reader.blocks(lambda block: checked(block, options, names), paths=[path]):
             rows = zip(block.vectors.astype(np.float64), block.rows.numbers, block.rows.texts, strict=True)
             for vectors, number, [(label, gold, text)] in rows:
                 if gold is not None:

@@ -25,14 +25,8 @@ POOLING = {
     "weighted-mean": ("weightedmean", "pooling_mode_weightedmean_tokens"),
     "last": ("lasttoken", "pooling_mode_lasttoken"),
 }
-JOINED = (
-    "cls",
-    "max",
-    "mean",
-    "mean-sqrt",
-    "weighted-mean",
-    "last",
-)  # the order in which the old schema joins
+# The order in which the old schema joins.
+JOINED = ("cls", "max", "mean", "mean-sqrt", "weighted-mean", "last")
 # Activations of a dense layer: name in sentkit -> class name in the checkpoint.
 DENSE_ACTIVATIONS = {
     "identity": "torch.nn.modules.linear.Identity",
@@ -155,10 +149,8 @@ def _readout(
     """The readout of a Pooling module that receives the average of `layers`; None is the last layer."""
     chosen = [name for name in JOINED if config.get(POOLING[name][1])] or ["mean"]
     given = config.get("pooling_mode", [POOLING[name][0] for name in chosen])
-    modes, by_word = (
-        given if isinstance(given, list) else [given],
-        {word: n for n, (word, _) in POOLING.items()},
-    )
+    modes = given if isinstance(given, list) else [given]
+    by_word = {word: name for name, (word, _) in POOLING.items()}
     known = all(isinstance(mode, str) and mode in by_word for mode in modes)
     if not known or not 1 <= len(modes) <= (len(POOLING) if layers is None else 1):
         averaged = "" if layers is None or not known else " of averaged layers"

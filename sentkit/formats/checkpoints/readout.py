@@ -73,9 +73,8 @@ NAMED = {
     CONV: Readout(CONV, (-1,), CONV),
 }
 PLAIN = ("cls", "mean", "max", "mean-sqrt", "weighted-mean", "last")
-SUMS = "|".join(
-    name for name in PLAIN if name != "max"
-)  # linear: reducing the mean of layers equals the mean of the reduced layers
+# Linear: reducing the mean of layers equals the mean of the reduced layers.
+SUMS = "|".join(name for name in PLAIN if name != "max")
 EVERY = re.compile(rf"L([0-9]{{1,4}}|\*):({SUMS}|max|all)")  # "*" and "all" are several readouts
 LAYERS = re.compile(
     rf"(L[0-9]{{1,4}}):({SUMS}|max)|(L[0-9]{{1,4}}(?:\+L[0-9]{{1,4}})+):({SUMS}|{'|'.join(WK)})"

@@ -4,8 +4,10 @@ An array file FILE.npy has its words beside it, in FILE.txt or FILE.parquet.
 """
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,8 +16,9 @@ import orjson
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError, NoInputError
-from sentkit.formats.files import import_pyarrow, is_there, open_input
+from sentkit.formats.files import is_there, open_input
 from sentkit.formats.rows.lines import BOM
+from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.vectors.vectors import read_array_file
 
 EXPECTED = 'expected word vectors as text: "the 0.418 0.24968 ..." on each line, separated by spaces'
@@ -52,16 +55,74 @@ def read_word_vectors(path: str) -> WordVectors:
         if not 0 < width <= width_of(line) or not plain or binary:
             advice = FROM_BINARY if binary or not is_utf8(first + line) else None
             raise DataError(EXPECTED, source=path, line=1 if line is first else 2, advice=advice)
-        reader = LineParser(path, width, 1 if counted else 0)
+        start, words, rows, unreadable = 1 + bool(counted), dict[str, int](), bytearray(), 0
         lines = [line]
         while lines:
-            reader.take(lines)
+            refuse = partial(bad_line, path, start)
+            parts = [word_and_numbers(line, width) for line in lines]
+            if None in parts:
+                refuse(f"expected a word and {width} numbers", parts.index(None))
+            block = parsed_numbers([numbers for _, numbers in filter(None, parts)], width, refuse)
+            kept, others = new_words([word for word, _ in filter(None, parts)], words)
+            rows += block[kept].data  # it grows in place
+            start, unreadable = start + len(lines), unreadable + others
             lines = file.readlines(BLOCK)
-    if counted and reader.lines != counted[0]:
-        problem = f"the first line declares {counted[0]:,} words, but the file has {reader.lines:,}"
+    count = start - 1 - bool(counted)
+    if counted and count != counted[0]:
+        problem = f"the first line declares {counted[0]:,} words, but the file has {count:,}"
         raise DataError(problem, source=path, line=1)
-    rows = np.frombuffer(reader.rows, np.float32).reshape(-1, width)
-    return WordVectors(reader.words, rows, reader.repeated, reader.unreadable)
+    array = np.frombuffer(rows, np.float32).reshape(-1, width)
+    return WordVectors(words, array, count - unreadable - len(words), unreadable)
+
+
+def bad_line(path: str, start: int, problem: str, place: int) -> NoReturn:
+    raise DataError(problem, source=path, line=start + place)
+
+
+def word_and_numbers(line: bytes, width: int) -> tuple[bytes, bytes] | None:
+    """The word of a line, which can contain blanks, and its numbers; None if there are too few or many."""
+    line = line.rstrip(ENDS)
+    word, _, numbers = line.partition(b" ")
+    if (blanks := line.count(b" ")) != width:
+        parts = line.rsplit(b" ", width)
+        word, numbers = parts[0], b" ".join(parts[1:])
+    # A number before the vector means one number too many, unless it is the whole word.
+    many = number(word.partition(b" ")[2].split(b" ")[-1]) is not None
+    return None if blanks < width or not word.strip() or many else (word.strip(), numbers)
+
+
+def parsed_numbers(
+    parts: Sequence[bytes], width: int, refuse: Callable[[str, int], NoReturn]
+) -> NDArray[np.float32]:
+    """Parse numbers with a JSON parser, which is four times as fast; if it fails, parse each number."""
+    text, values = b" ".join(parts), list[float | None]()
+    with suppress(ValueError):
+        if not text.translate(None, OF_NUMBERS + b" "):  # JSON has other words than numbers
+            values = orjson.loads(b"[" + text.replace(b" ", b",") + b"]")
+    if not values:
+        single = text.split(b" ")
+        values = list(map(number, single))
+        if None in values:
+            place = values.index(None)
+            refuse(f'"{single[place][:40].decode(errors="replace")}" is not a number', place // width)
+    with np.errstate(over="ignore"):
+        rows = np.fromiter(values, np.float32, len(values)).reshape(len(parts), width)
+    finite = np.isfinite(rows).all(axis=1)
+    if not finite.all():
+        refuse("a number is too large for float32", int(finite.argmin()))
+    return rows
+
+
+def new_words(listed: Sequence[bytes], words: dict[str, int]) -> tuple[list[int], int]:
+    """Number the new words; return their places, and how many are not UTF-8, so that no text has them."""
+    kept, unreadable = list[int](), 0
+    for place, word in enumerate(listed):
+        if not is_utf8(word):
+            unreadable += 1
+        elif (name := word.decode()) not in words:
+            words[name] = len(words)
+            kept.append(place)
+    return kept, unreadable
 
 
 def is_utf8(text: bytes) -> bool:
@@ -105,78 +166,6 @@ def number(part: bytes) -> float | None:
         return None
 
 
-class LineParser:
-    """Parses lines and stores words and rows."""
-
-    def __init__(self, path: str, width: int, before: int) -> None:
-        self.path, self.width, self.before = path, width, before
-        self.rows = bytearray()  # of float32; it grows in place
-        self.words: dict[str, int] = {}
-        self.lines = self.repeated = self.unreadable = 0
-
-    def take(self, lines: Sequence[bytes]) -> None:
-        parts = [self._split(line, number) for number, line in enumerate(lines, self.lines + self.before + 1)]
-        rows = self._numbers([numbers for _, numbers in parts])
-        kept = [self._is_new(word) for word, _ in parts]
-        self.rows += rows[kept].data
-        self.lines += len(lines)
-
-    def _split(self, line: bytes, place: int) -> tuple[bytes, bytes]:
-        """Split a line into the word, which can contain blanks, and its numbers."""
-        line = line.rstrip(ENDS)
-        blanks = line.count(b" ")
-        if blanks == self.width:
-            word, _, numbers = line.partition(b" ")
-        else:
-            parts = line.rsplit(b" ", self.width)
-            word, numbers = parts[0], b" ".join(parts[1:])
-        # A number before the vector means one number too many, unless it is the whole word.
-        if (
-            blanks < self.width
-            or not word.strip()
-            or number(word.partition(b" ")[2].split(b" ")[-1]) is not None
-        ):
-            problem = f"expected a word and {self.width} numbers"
-            raise DataError(problem, source=self.path, line=place)
-        return word.strip(), numbers
-
-    def _numbers(self, parts: Sequence[bytes]) -> NDArray[np.float32]:
-        """Parse numbers with a JSON parser, which is four times as fast; if it fails, parse each number."""
-        text = b" ".join(parts)
-        try:
-            if text.translate(None, OF_NUMBERS + b" "):
-                raise ValueError("JSON has other words than numbers")
-            values = orjson.loads(b"[" + text.replace(b" ", b",") + b"]")
-        except ValueError:
-            values = [self._one(part, place) for place, row in enumerate(parts) for part in row.split(b" ")]
-        with np.errstate(over="ignore"):
-            rows = np.fromiter(values, np.float32, len(values)).reshape(len(parts), self.width)
-        finite = np.isfinite(rows).all(axis=1)
-        if not finite.all():
-            self._refuse("a number is too large for float32", int(finite.argmin()))
-        return rows
-
-    def _one(self, part: bytes, place: int) -> float:
-        value = number(part)
-        if value is None:
-            self._refuse(f'"{part[:40].decode(errors="replace")}" is not a number', place)
-        return value
-
-    def _refuse(self, problem: str, place: int) -> NoReturn:
-        raise DataError(problem, source=self.path, line=self.before + self.lines + place + 1)
-
-    def _is_new(self, word: bytes) -> bool:
-        if not is_utf8(word):  # such a word does not occur in any text
-            self.unreadable += 1
-            return False
-        name = word.decode()
-        if name in self.words:
-            self.repeated += 1
-            return False
-        self.words[name] = len(self.words)
-        return True
-
-
 def read_word_array(path: str) -> WordVectors:
     """Map the array into memory. Only an array of another order or type than float32 by rows is copied."""
     with np.errstate(over="ignore"):
@@ -199,19 +188,14 @@ def read_word_array(path: str) -> WordVectors:
     if len(listed) != len(rows):
         problem = f"{len(listed):,} words, and {path} has {len(rows):,} rows"
         raise DataError(problem, source=str(place))
-    words, unreadable = dict[str, int](), 0
-    for number, word in enumerate(listed):
-        if not word.strip():
-            raise DataError("expected a word", source=str(place), line=number + 1)
-        if is_utf8(word):
-            words.setdefault(word.strip().decode(), number)
-        else:  # such a word does not occur in any text
-            unreadable += 1
-    repeated = len(listed) - unreadable - len(words)
-    if len(words) < len(listed):  # as in text, so that the space is the same
-        rows = rows[list(words.values())]
-        words = {word: number for number, word in enumerate(words)}
-    return WordVectors(words, rows, repeated, unreadable)
+    words = dict[str, int]()
+    stripped = [word.strip() for word in listed]
+    if b"" in stripped:
+        raise DataError("expected a word", source=str(place), line=stripped.index(b"") + 1)
+    kept, unreadable = new_words(stripped, words)
+    if len(kept) < len(listed):  # as in text, so that the space is the same
+        rows = rows[kept]
+    return WordVectors(words, rows, len(listed) - unreadable - len(words), unreadable)
 
 
 def words_beside(path: str) -> Path | None:
@@ -221,14 +205,11 @@ def words_beside(path: str) -> Path | None:
 
 def read_column(place: Path) -> list[bytes]:
     """The only column of a Parquet file."""
-    import_pyarrow("pip install 'sentkit[parquet]', or write the words to a .txt file")
-    from pyarrow import ArrowException, parquet
-
-    try:
-        columns = parquet.read_table(place).columns
-    except (ArrowException, OSError) as error:
-        raise DataError(f"not a Parquet file: {error}", source=str(place)) from error
-    words = columns[0].to_pylist() if len(columns) == 1 else []
+    with open_parquet(str(place)) as table:
+        try:
+            words = table.file.read().columns[0].to_pylist() if len(table.names) == 1 else []
+        except table.errors as error:
+            raise DataError(f"damaged Parquet file: {error}", source=str(place)) from error
     if not words or not all(isinstance(word, str) for word in words):
         raise DataError("expected one column of words", source=str(place))
     return [word.encode(errors="surrogatepass") for word in words]

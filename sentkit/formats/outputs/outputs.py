@@ -13,16 +13,16 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from itertools import combinations, product
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
 import orjson
 
 from sentkit.errors import AnswerIsNo, CannotCreateError, NoRowsError, UsageError
 from sentkit.escaping import escape_json
 from sentkit.formats.files import compressed, exists, is_folder, is_parquet, is_there
-from sentkit.formats.outputs.temporary import Draft, NamedFile, leftovers
+from sentkit.formats.outputs.temporary import Draft, NamedFile, leftovers, not_writable
 from sentkit.formats.outputs.uploads import Upload, is_written
 from sentkit.formats.rows.block import DuplicateName, spans_of
 from sentkit.formats.urls import is_url
@@ -110,8 +110,7 @@ def open_appended(path: str) -> Iterator[BinaryIO]:
     try:
         out = special or cast(BinaryIO, Path(path).open("ab", buffering=0))  # noqa: SIM115
     except OSError as error:
-        trouble = (error.strerror or str(error)).lower()
-        raise CannotCreateError(f"{path}: cannot be written: {trouble}") from error
+        raise not_writable(path, error) from error
     with out:
         yield out
 
@@ -126,8 +125,7 @@ def target_of(path: str) -> Path:
     except FileNotFoundError:
         return target
     except (OSError, ValueError) as error:  # ValueError: NUL byte in the name
-        trouble = (getattr(error, "strerror", None) or str(error)).lower()
-        raise CannotCreateError(f"{path}: cannot be written: {trouble}") from error
+        raise not_writable(path, error) from error
     if target.is_dir():
         raise CannotCreateError(f"{path}: is a folder, expected a file")
     return target
@@ -172,8 +170,7 @@ def open_special(path: str) -> BinaryIO | None:
         handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC) if number is None else os.dup(number)
         return io.BufferedWriter(NamedFile(handle, "wb", path))
     except OSError as error:
-        trouble = (error.strerror or str(error)).lower()
-        raise CannotCreateError(f"{path}: cannot be written: {trouble}") from error
+        raise not_writable(path, error) from error
 
 
 def _standard_output() -> BinaryIO:
@@ -236,30 +233,24 @@ def _short(name: str, value: object) -> str | None:
 Paths = Mapping[str, str | Sequence[str] | None]  # flag -> paths; the key of the input rows is "FILE"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """The file of a path, after symbolic links and standard streams are resolved."""
 
     flag: str
     path: str
     number: int | None  # the number of an open descriptor
     real: str | None  # the resolved path; None for an open descriptor
-    status: os.stat_result | None  # None if there is no file, and for devices and pipes, which store no data
-
-    @property
-    def called(self) -> str:
-        return self.path if self.path != "-" else "standard output" if self.number else "standard input"
+    stored: bool  # whether this is an existing file or folder; not so for devices and pipes
+    key: object  # equal for all names of a file; None for devices, which several outputs can share
 
     def is_same(self, other: "Place") -> bool:
-        if self.status is not None and other.status is not None:
-            return os.path.samestat(self.status, other.status)
-        return self.real is not None and self.real == other.real and not is_device(self.real)
+        return self.key is not None and self.key == other.key
 
     def holds(self, other: "Place") -> bool:
         """Whether this is a folder that contains the other path, at any depth."""
-        if self.real is None or other.real is None or self.status is None:
+        if self.real is None or other.real is None or not is_folder(self.real):
             return False
-        return stat.S_ISDIR(self.status.st_mode) and Path(other.real).is_relative_to(self.real)
+        return Path(other.real).is_relative_to(self.real)
 
 
 def check_places(writes: Paths, reads: Paths) -> None:
@@ -272,23 +263,20 @@ def check_places(writes: Paths, reads: Paths) -> None:
     flags = [source.flag for source in inputs if source.number == 0]
     if len(flags) > 1 and {*flags} != {"FILE"}:
         raise UsageError("standard input can be read only once", advice="name a file for the other input")
-    for output in outputs:
-        what = output.called if output.path == "-" else f"{output.flag} {output.path}"
-        for source in inputs:
-            overwrites = source.holds(output) and output.status is not None
-            local = source.status is not None and (
-                output.is_same(source) or output.holds(source) or overwrites
-            )
-            if local or (is_url(output.path) and output.real == source.real):
-                problem = f"{what}: would overwrite the input {source.called}"
-                raise UsageError(problem, advice="choose another output")
-    for place, output in enumerate(outputs):
-        for other in outputs[:place]:
-            same = output.is_same(other) or (output.number is not None and output.number == other.number)
-            if same or output.holds(other) or other.holds(output):
-                relation = "is also the path of" if same else "contains, or is inside, the path of"
-                problem = f"{output.flag} {output.path}: {relation} {other.flag}"
-                raise UsageError(problem, advice="choose another path for one of them")
+    for output, source in product(outputs, inputs):
+        overwrites = (
+            output.is_same(source) or output.holds(source) or (source.holds(output) and output.stored)
+        )
+        if (source.stored and overwrites) or (is_url(output.path) and output.real == source.real):
+            what = "standard output" if output.path == "-" else f"{output.flag} {output.path}"
+            name = "standard input" if source.path == "-" else source.path
+            problem = f"{what}: would overwrite the input {name}"
+            raise UsageError(problem, advice="choose another output")
+    for other, output in combinations(outputs, 2):
+        if (same := output.is_same(other)) or output.holds(other) or other.holds(output):
+            relation = "is also the path of" if same else "contains, or is inside, the path of"
+            problem = f"{output.flag} {output.path}: {relation} {other.flag}"
+            raise UsageError(problem, advice="choose another path for one of them")
 
 
 def refuse_url(output: str | None) -> None:
@@ -305,26 +293,22 @@ def places(paths: Paths, stream: int) -> list[Place]:
         for path in [named] if isinstance(named, str) else named or ():
             number = stream if path == "-" else descriptor_of(path)
             real = os.path.realpath(path) if number is None and "\0" not in path else None
-            resolved.append(Place(flag, path, number, real, status_of(path, number)))
+            key: object = real if number is None else number
+            try:
+                own = (sys.stdout if number else sys.stdin).fileno() if path == "-" else number
+                status = Path(path).stat() if own is None else os.fstat(own)
+                stored = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+                if stored:
+                    key = status.st_dev, status.st_ino
+                elif number is None and stat.S_ISCHR(status.st_mode):
+                    key = None
+            except (OSError, ValueError, AttributeError):  # no such file, or a stream closed or in memory
+                stored = False
+            resolved.append(Place(flag, path, number, real, stored, key))
     return resolved
-
-
-def status_of(path: str, number: int | None) -> os.stat_result | None:
-    try:
-        if path == "-":
-            number = (sys.stdout if number else sys.stdin).fileno()
-        status = Path(path).stat() if number is None else os.fstat(number)
-    except (OSError, ValueError, AttributeError):  # no such file, a closed stream, or a stream in memory
-        return None
-    return status if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) else None
-
-
-def is_device(path: str) -> bool:
-    """Whether two processes can write here without damage, as to a terminal or /dev/null."""
-    return Path(path).is_char_device()
 
 
 def leftovers_of(writes: Paths) -> list[Path]:
     """The temporary files of killed processes for these outputs."""
-    targets = dict.fromkeys(place.real for place in places(writes, 1) if place.real is not None)
-    return [path for target in targets for path in leftovers(Path(target)) if not is_device(target)]
+    targets = dict.fromkeys(each.real for each in places(writes, 1) if each.real and each.key is not None)
+    return [path for target in targets for path in leftovers(Path(target))]

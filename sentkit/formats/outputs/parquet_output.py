@@ -209,10 +209,9 @@ def column(values: Sequence[Any], type_: Any) -> Any:
 def type_of(values: Sequence[Any]) -> Any:
     """The type of a column with these values. Raises Misfit if there is none."""
     pyarrow = import_pyarrow()
-    types = set(map(type, values)) - {type(None)}
     found = pyarrow.null()
-    for each in sorted(types, key=lambda type_: type_.__name__):
-        found = joined(found, type_of_all(each, [value for value in values if type(value) is each]))
+    for kind in sorted(set(map(type, values)) - {type(None)}, key=lambda kind: kind.__name__):
+        found = joined(found, type_of_all(kind, [value for value in values if type(value) is kind]))
     return found
 
 
@@ -238,21 +237,11 @@ def type_of_all(kind: type, values: Sequence[Any]) -> Any:
 def joined(one: Any, other: Any) -> Any:
     """The type that holds the values of both types. Raises Misfit if there is none."""
     pyarrow = import_pyarrow()
-    types = pyarrow.types
-    if one == other or types.is_null(other):
-        return one
-    if types.is_null(one):
-        return other
-    if {one, other} == {pyarrow.int64(), pyarrow.float64()}:
-        return pyarrow.float64()
-    if types.is_list(one) and types.is_list(other):
-        return pyarrow.list_(joined(one.value_type, other.value_type))
-    if types.is_struct(one) and types.is_struct(other):
-        fields = {field.name: field.type for field in one}
-        for field in other:
-            fields[field.name] = joined(fields.get(field.name, pyarrow.null()), field.type)
-        return pyarrow.struct(list(fields.items()))
-    raise Misfit(f"has both {one} and {other}")
+    schemas = [pyarrow.schema([("x", each)]) for each in (one, other)]
+    try:
+        return pyarrow.unify_schemas(schemas, promote_options="permissive").field("x").type
+    except pyarrow.ArrowException as error:
+        raise Misfit(f"has both {one} and {other}") from error
 
 
 @contextmanager

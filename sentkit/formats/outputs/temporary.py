@@ -31,7 +31,7 @@ MARK, OLD, RANDOM = ".sentkit-", "old-", 8  # bytes of RANDOM, written in hexade
 LONGEST = 255  # bytes of a file name
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # errors of such file systems
-LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+LOOK = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def host() -> str:
@@ -88,14 +88,20 @@ def is_former(path: Path) -> bool:
     return f"{MARK}{OLD}" in path.name
 
 
-def is_abandoned(path: Path) -> bool:
-    """Whether no process holds the lock; false if this is unknown."""
+def is_abandoned(path: Path, *, remove: bool = False) -> bool:
+    """Whether no process holds the lock; false if this is unknown. `remove` removes such a file.
+
+    It is removed under the lock: a process that has just created the file waits for it in `lock`.
+    """
+    access, kind = (os.O_RDWR, fcntl.LOCK_EX) if remove else (os.O_RDONLY, fcntl.LOCK_SH)
     try:
-        handle = os.open(path, LOOK)
+        handle = os.open(path, access | LOOK)
     except OSError:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+        if remove:
+            path.unlink()
     except OSError:
         return False
     finally:
@@ -104,24 +110,9 @@ def is_abandoned(path: Path) -> bool:
 
 
 def remove_if_abandoned(path: Path) -> bool:
-    """Remove a temporary file of a dead process of this machine; false if it is still there.
-
-    The lock is kept meanwhile: a process that has just created the file waits for it in `lock`.
-    """
-    if not re.fullmatch(rf"\..+{re.escape(MARK)}{HOST}[0-9a-f]{{{RANDOM}}}", path.name):
-        return False
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink()
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
-    return True
+    """Remove a temporary file of a dead process of this machine; false if it is still there."""
+    ours = re.fullmatch(rf"\..+{re.escape(MARK)}{HOST}[0-9a-f]{{{RANDOM}}}", path.name)
+    return ours is not None and is_abandoned(path, remove=True)
 
 
 class NamedFile(io.FileIO):
@@ -192,13 +183,17 @@ def appeared(name: str) -> CannotCreateError:
     return CannotCreateError(f"{name}: already exists", advice=advice)
 
 
+def not_writable(name: str, error: Exception) -> CannotCreateError:
+    trouble = getattr(error, "strerror", None) or str(error)
+    return CannotCreateError(f"{name}: cannot be written: {trouble.lower()}")
+
+
 def create(path: Path) -> BinaryIO:
     """Create a file for writing and reading. Its folder must be private."""
     try:
         handle = os.open(path, CREATE, 0o666)
     except OSError as error:
-        trouble = (error.strerror or str(error)).lower()
-        raise CannotCreateError(f"{path}: cannot be written: {trouble}") from error
+        raise not_writable(str(path), error) from error
     return io.BufferedRandom(NamedFile(handle, "w+b", str(path)))
 
 
@@ -229,7 +224,7 @@ def private_folder(target: Path, name: str) -> Iterator[Path]:
     """Yield a new folder next to the target. It is removed at the end unless it was renamed."""
     path, _ = attempt(target, name, Path.mkdir)
     try:
-        handle = os.open(path, LOOK)
+        handle = os.open(path, os.O_RDONLY | LOOK)
         try:
             lock(handle)
             yield path
@@ -266,17 +261,13 @@ def publish_folder(new: Path, target: Path, *, force: bool, name: str) -> None:
 
 def attempt(target: Path, name: str, create: Callable[[Path], T]) -> tuple[Path, T]:
     """Create a file or folder under a private name. Returns the path and the result of `create`."""
-    while True:
-        path = private_name(target)
-        _names[path] = os.getpid()
-        try:
-            return path, create(path)
-        except OSError as error:
-            del _names[path]
-            if isinstance(error, FileExistsError):
-                continue
-            trouble = (error.strerror or str(error)).lower()
-            raise CannotCreateError(f"{name}: cannot be written: {trouble}") from error
+    path = private_name(target)
+    _names[path] = os.getpid()
+    try:
+        return path, create(path)
+    except OSError as error:
+        del _names[path]
+        raise not_writable(name, error) from error
 
 
 def lock(handle: int) -> None:

@@ -18,7 +18,7 @@ from time import monotonic, sleep, time
 from typing import Any
 from urllib.parse import quote, unquote
 
-from sentkit.errors import CannotCreateError, NoInputError, SentkitError, UnavailableError
+from sentkit.errors import CannotCreateError, SentkitError
 from sentkit.formats import urls
 from sentkit.formats.outputs import temporary
 
@@ -30,6 +30,7 @@ WAITS = (1.0, 4.0, 15.0, 60.0, *[300.0] * 12)
 BUSY = (*urls.BUSY, 409, 412)  # 412: another commit came first
 SPACING = 40.0  # seconds between groups: with the first and the last commits, fewer than 100 in an hour
 GROUP_BYTES, GROUP_FILES = 1 << 30, 2000
+writing = partial(urls.explained, written=True)
 
 
 def is_written(url: str) -> bool:
@@ -220,27 +221,6 @@ def is_equal(record: Any, add: Any) -> bool:
         return bool(record.lfs.sha256 == add.upload_info.sha256.hex())
     content = Path(add.path_or_fileobj).read_bytes()
     return bool(record.blob_id == sha1(b"blob %d\0" % len(content) + content).hexdigest())
-
-
-@contextmanager
-def writing(url: str) -> Iterator[None]:
-    """Turn an error of a file system into one for people, which has no words of a server."""
-    try:
-        yield
-    except NoInputError as error:
-        raise CannotCreateError(str(error), advice=error.advice) from error
-    except SentkitError:
-        raise
-    except Exception as error:
-        own = urls.cause_of(error)
-        code = urls.status_of(own)
-        if code in (401, 403) or isinstance(own, PermissionError):
-            advice = "set HF_TOKEN to a token that may write" if urls.scheme_of(url) == "hf" else None
-            raise CannotCreateError(f"{url}: access is denied", advice=advice) from error
-        if code in (404, 410) or isinstance(own, FileNotFoundError):
-            raise CannotCreateError(f"{url}: there is no such place to write to") from error
-        problem = f"{type(own).__name__}, status {code}" if code else type(own).__name__
-        raise UnavailableError(f"{url}: cannot be written: {problem}") from error
 
 
 class Upload(temporary.Draft):

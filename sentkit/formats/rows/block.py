@@ -169,7 +169,6 @@ class Row:
     source: str
     number: int  # line number in the source, from 1
     raw: bytes | None = field(default=None, repr=False, compare=False)  # the line of the input, if it differs
-    _plain: bool | None = field(default=None, repr=False, compare=False)
 
     def error(self, problem: str, *, advice: str | None = None) -> DataError:
         return DataError(problem, source=self.source, line=self.number, advice=advice)
@@ -178,15 +177,9 @@ class Row:
     def input_line(self) -> bytes:
         return self.line if self.raw is None else self.raw
 
-    @property
-    def plain(self) -> bool:
-        if self._plain is None:
-            self._plain = is_plain(self.line, self.values)
-        return self._plain
-
     def refuse_duplicates(self) -> None:
         """Raise an error for a duplicate field name. The JSON parser silently keeps the last value."""
-        if not self.plain:
+        if not is_plain(self.line, self.values):
             self.spans()
 
     def spans(self) -> Spans:
@@ -224,7 +217,7 @@ class Row:
 
     def without(self, names: Collection[str]) -> "Row":
         left = {name: value for name, value in self.values.items() if name not in names}
-        if self.plain:
+        if is_plain(self.line, self.values):
             line = drop_fields_of_plain(self.line, [name for name in self.values if name in names])
         else:
             line = drop_fields(self.line, names, self.spans())
@@ -269,6 +262,13 @@ class RowBlock:
         own.bad = {place - start: error for place, error in self.bad.items() if start <= place < stop}
         return own
 
+    def append(self, row: Row) -> None:
+        self.lines.append(row.line)
+        self.values.append(row.values)
+        self.sources.append(row.source)
+        self.numbers.append(row.number)
+        self.raws.append(row.input_line)
+
     def extend(self, other: "RowBlock") -> None:
         self.bad |= {len(self) + place: error for place, error in other.bad.items()}
         self.lines += other.lines
@@ -296,28 +296,26 @@ class RowBlock:
         for place in range(len(self)):
             self.refuse(place, problem, advice=advice)
 
-    def parse(self, parse: Callable[[Row], Any]) -> None:
-        """Set the texts of each row to the result of `parse`; a row with a DataError is bad."""
-        self.texts = []
+    def checked(self, check: Callable[[Row], T]) -> list[T | None]:
+        """The result of `check` for each row; None for bad rows, and a row with a DataError becomes bad."""
+        results = list[T | None]()
         for place, row in enumerate(self):
-            result = None
+            results.append(None)
             if place not in self.bad:
                 try:
-                    result = parse(row)
+                    results[place] = check(row)
                 except DataError as error:
                     self.bad[place] = error
-            self.texts.append((result,))
+        return results
+
+    def parse(self, parse: Callable[[Row], Any]) -> None:
+        """Set the texts of each row to the result of `parse`."""
+        self.texts = [(result,) for result in self.checked(parse)]
 
     def refuse_duplicates(self) -> None:
         """Mark rows with a duplicate field name as bad."""
-        if self.made or self._all_plain():
-            return
-        for place, row in enumerate(self):
-            if place not in self.bad:
-                try:
-                    row.refuse_duplicates()
-                except DataError as error:
-                    self.bad[place] = error
+        if not self.made and not self._all_plain():
+            self.checked(Row.refuse_duplicates)
 
     def _all_plain(self) -> bool:
         """Whether all lines are plain: no line has fewer quotes than its names and strings need."""
@@ -331,12 +329,8 @@ class RowBlock:
 
     def appended(self, new: Iterable[bytes]) -> list[bytes]:
         """The lines with more fields at their end, given as JSON without braces."""
-        if not all(self.values):  # an object without fields needs no comma
-            return [
-                line[:-1] + (b"," if values else b"") + each + b"}"
-                for line, values, each in zip(self.lines, self.values, new, strict=True)
-            ]
-        return [b"%b,%b}" % (line[:-1], each) for line, each in zip(self.lines, new, strict=True)]
+        rows = zip(self.lines, self.values, new, strict=True)  # an object without fields needs no comma
+        return [b"%b%b%b}" % (line[:-1], b"," if values else b"", each) for line, values, each in rows]
 
 
 def empty_block() -> RowBlock:
@@ -348,15 +342,16 @@ def block_of(rows: Iterable[Row]) -> RowBlock:
     """The rows as columns."""
     block = RowBlock([], [], [], [], [])
     for row in rows:
-        block.lines.append(row.line)
-        block.values.append(row.values)
-        block.sources.append(row.source)
-        block.numbers.append(row.number)
-        block.raws.append(row.input_line)
+        block.append(row)
     return block
 
 
+def kept_line(values: object, **options: Any) -> bytes:
+    """A JSON line to keep: a copy, because each result of orjson occupies four kilobytes or more."""
+    return bytes(memoryview(orjson.dumps(values, **options)))
+
+
 def made_block(values: list[dict[str, Any]], source: str, numbers: list[int], raws: list[bytes]) -> RowBlock:
-    """Rows whose lines are made from their values. Each line is a copy: a result of orjson occupies 4 KB."""
-    lines = [bytes(memoryview(orjson.dumps(each))) for each in values]
+    """Rows whose lines are made from their values."""
+    lines = list(map(kept_line, values))
     return RowBlock(lines, values, [source] * len(lines), numbers, raws, made=True)

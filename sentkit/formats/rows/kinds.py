@@ -9,12 +9,12 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.rows.block import Row, RowBlock, Spans, Texts, end_of_string, put_fields, spans_of
+from sentkit.formats.rows.block import Row, RowBlock, Texts, end_of_string, put_fields, spans_of
 from sentkit.formats.rows.lines import json_type
 
 
@@ -313,13 +313,11 @@ RECORD = "augment"
 Runs = Sequence[Mapping[str, Any]]
 
 
-@dataclass(slots=True)
-class Sentence:
+class Sentence(NamedTuple):
     row: Row
     text: str
-    spans: Spans | None  # None: a plain row that is not parsed yet
-    views: tuple[int, ...] = ()  # view numbers of earlier runs on this row
-    operations: int = 0  # number of operations in these runs
+    views: tuple[int, ...]  # view numbers of earlier runs on this row
+    operations: int  # number of operations in these runs
 
 
 class VariantRows:
@@ -335,59 +333,39 @@ class VariantRows:
         self.member = name if replace else PAIR.texts[1]
         self.taken = [each for each in PAIR.texts if each != name]  # field names that a pair needs
         self.with_vectors = 0
-        # In a plain row, only the field matches, because the name starts with a letter, a digit or "_".
-        self.pattern = None
-        if name.isprintable() and '"' not in name and (name[0].isalnum() or name[0] == "_"):
-            self.pattern = re.compile(rb'"%b"(\s*:\s*)("[^"]*")' % re.escape(name.encode()))
 
     def read(self, row: Row) -> Sentence:
-        text = row.values.get(self.name)
         if self.name not in row.values:
             advice = "name the field, for example --field text=title"
             raise row.error(f'"{self.name}" is missing', advice=advice)
-        if not isinstance(text, str):
-            raise wrong_field(row, self.name, "a string")
+        text = string_in(row, self.name)
         if not self.replace and (present := next((name for name in self.taken if name in row.values), None)):
             advice = f'use --replace to overwrite "{self.name}"'
             raise row.error(f'field "{present}" already exists', advice=advice)
         self.with_vectors += holds_vectors(row)
-        sentence = Sentence(row, text, None if row.plain else row.spans())
-        if RECORD in row.values:
-            runs = runs_of(row)
-            sentence.views = tuple(run["view"] for run in runs)
-            sentence.operations = sum(len(run["ops"]) for run in runs)
-        return sentence
+        row.refuse_duplicates()
+        runs = runs_of(row)
+        return Sentence(row, text, tuple(run["view"] for run in runs), sum(len(run["ops"]) for run in runs))
 
     def line(self, sentence: Sentence, variant: str, run: Mapping[str, Any]) -> bytes:
         """The line with the variant and with this run at the end of its record. Includes the newline."""
-        line, spans = sentence.row.line, sentence.spans
-        record = orjson.dumps({"member": self.member, **run})
-        if RECORD in sentence.row.values:
-            spans = spans_of(line) if spans is None else spans
-            runs = line[spans[RECORD].value : spans[RECORD].end - 1].rstrip()
-            joint = b"," if sentence.views else b""
-            line = put_fields(line, [(RECORD.encode(), b"%b%b%b]" % (runs, joint, record))], spans)
-            spans, last = spans_of(line), b"}\n"
-        else:
-            last = b',"augment":[%b]}\n' % record
-        start, name, value, end = self._place(line, spans)
-        new = orjson.dumps(variant)
-        if self.replace:
-            return b"%b%b%b%b" % (line[:value], new, line[end:-1], last)
-        return b'%b"text_a"%b,"text_b":%b%b%b' % (line[:start], line[name:end], new, line[end:-1], last)
-
-    def _place(self, line: bytes, spans: Spans | None) -> tuple[int, int, int, int]:
-        """Positions in the sentence field: start, end of the name, start of the value, end."""
-        match = self.pattern.search(line) if self.pattern is not None and spans is None else None
-        if match is not None:
-            return match.start(), match.start(1), match.start(2), match.end()
-        start, value, end = (spans_of(line) if spans is None else spans)[self.name]
-        return start, end_of_string(line, start), value, end
+        line, spans = sentence.row.line, sentence.row.spans()
+        runs = b"["
+        if RECORD in spans:
+            runs = line[spans[RECORD].value : spans[RECORD].end - 1].rstrip() + b"," * bool(sentence.views)
+        runs += orjson.dumps({"member": self.member, **run}) + b"]"
+        start, value, end = spans[self.name]
+        own, new = line[start:value], orjson.dumps(variant)
+        if not self.replace:
+            own = b'"text_a"%b,"text_b":' % line[end_of_string(line, start) : end]
+        line = line[:start] + own + new + line[end:]
+        places = spans_of(line) if RECORD in spans else {self.name: spans[self.name]}
+        return put_fields(line, [(RECORD.encode(), runs)], places) + b"\n"
 
 
 def runs_of(row: Row) -> Runs:
     """The runs in the record of a row; can be empty."""
-    runs = row.values[RECORD]
+    runs = row.values.get(RECORD, [])
     if not isinstance(runs, list) or not all(
         isinstance(run, dict) and isinstance(run.get("view"), int) and isinstance(run.get("ops"), list)
         for run in runs

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from io import BytesIO
 from itertools import chain
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import orjson
 
 from sentkit.errors import DataError
-from sentkit.formats.rows.block import RowBlock, made_block
+from sentkit.formats.rows.block import Row, RowBlock, kept_line, made_block
 
 BOM = b"\xef\xbb\xbf"
 MAX_LINE = 1 << 26  # bytes
@@ -23,6 +24,13 @@ ParsedLine = tuple[bytes, dict[str, Any]]  # the object as bytes and as parsed v
 class BadLine(Exception):
     """A line that is not a valid row. The caller adds the file name and the line number."""
 
+    def __init__(self, problem: str, advice: str | None = None) -> None:
+        super().__init__(problem)
+        self.advice = advice
+
+    def at(self, source: str, number: int) -> DataError:
+        return DataError(str(self), source=source, line=number, advice=self.advice)
+
 
 class LongLine(bytes):
     """The first bytes of a line over the limit. The rest was skipped."""
@@ -30,9 +38,8 @@ class LongLine(bytes):
     odd_quotes = False  # whether the whole line has an odd number of quotes
 
 
-def too_long(source: str, number: int, longest: int) -> DataError:
-    problem, advice = f"a row of more than {longest} bytes", "sentkit cat --max-line 256M reads longer rows"
-    return DataError(problem, source=source, line=number, advice=advice)
+def too_long(longest: int) -> BadLine:
+    return BadLine(f"a row of more than {longest} bytes", "sentkit cat --max-line 256M reads longer rows")
 
 
 def line_blocks(file: Any, longest: int, *, is_start: bool = True) -> Iterator[LineBlock]:
@@ -95,20 +102,14 @@ def parsed_block(
     """A block of these lines, parsed one by one. A line that is not valid is a bad row."""
     block = RowBlock([], [], [], [], [])
     for number, raw in numbered:
+        line, values = b"{}", dict[str, Any]()
         try:
             if isinstance(raw, LongLine):
-                raise too_long(source, number, longest)
+                raise too_long(longest)
             line, values = to_object(raw)
-        except DataError as error:
-            block.bad[len(block)], line, values = error, b"{}", {}
         except BadLine as error:
-            block.bad[len(block)] = DataError(str(error), source=source, line=number)
-            line, values = b"{}", {}
-        block.lines.append(line)
-        block.values.append(values)
-        block.sources.append(source)
-        block.numbers.append(number)
-        block.raws.append(raw)
+            block.bad[len(block)] = error.at(source, number)
+        block.append(Row(line, values, source, number, raw))
     return block
 
 
@@ -129,12 +130,22 @@ def jsonl_blocks(source: str, blocks: Iterable[LineBlock], longest: int) -> Iter
             yield parsed_block(source, filled, json_object, longest)
 
 
-def text_blocks(source: str, blocks: Iterable[LineBlock], longest: int) -> Iterator[RowBlock]:
-    """Every line is a row, also an empty one, so row n is line n."""
+def text_blocks(
+    source: str, blocks: Iterable[LineBlock], longest: int, *, detected: bool = False
+) -> Iterator[RowBlock]:
+    """Every line is a row, also an empty one, so row n is line n.
+
+    If the format was `detected`, a JSON object is an error, not a sentence.
+    """
     for first, lines in blocks:
-        yield text_block(source, first, lines) or parsed_block(
-            source, enumerate(lines, first), text_object, longest
-        )
+        braces = detected and any(line.lstrip()[:1] == b"{" for line in lines)
+        texts = None if braces else plain_texts(lines)
+        if texts is None:
+            to_object = detected_text if detected else text_object
+            yield parsed_block(source, enumerate(lines, first), to_object, longest)
+        else:
+            numbers = [*range(first, first + len(lines))]
+            yield made_block([{"text": text} for text in texts], source, numbers, lines)
 
 
 BEGINS = re.compile(rb"\s*(#{1,6}\s|[-*+]\s|\d{1,2}[.)]\s|[>|])")  # a heading, an item, a quote or a table
@@ -172,15 +183,6 @@ def paragraph(parts: list[bytes], longest: int) -> bytes:
     return LongLine(text[:EXCERPT]) if too_large else text
 
 
-def text_block(source: str, first: int, lines: list[bytes]) -> RowBlock | None:
-    """The lines as rows; None if a line is not text."""
-    texts = plain_texts(lines)
-    if texts is None:
-        return None
-    numbers = [*range(first, first + len(lines))]
-    return made_block([{"text": text} for text in texts], source, numbers, lines)
-
-
 def plain_texts(lines: list[bytes]) -> list[str] | None:
     """The lines as text without their ends; None if one is not text, or too long."""
     together = b"".join(lines)
@@ -206,13 +208,7 @@ def sniffed_blocks(source: str, blocks: Iterator[LineBlock], longest: int) -> It
     yield from read(source, chain(leading, blocks), longest)
 
 
-def detected_text_blocks(source: str, blocks: Iterable[LineBlock], longest: int) -> Iterator[RowBlock]:
-    """Text rows of a file whose first line is not JSON."""
-    for first, lines in blocks:
-        has_brace = any(line.lstrip()[:1] == b"{" for line in lines)
-        yield (None if has_brace else text_block(source, first, lines)) or parsed_block(
-            source, enumerate(lines, first), sniffed_text, longest
-        )
+detected_text_blocks = partial(text_blocks, detected=True)
 
 
 def looks_like_json(line: bytes) -> bool:
@@ -244,13 +240,7 @@ def text_object(line: bytes) -> ParsedLine:
     return kept_line(values), values
 
 
-def kept_line(values: object, **options: Any) -> bytes:
-    """Return a JSON line to keep: a copy, because each result of orjson occupies four kilobytes or more."""
-    return bytes(memoryview(orjson.dumps(values, **options)))
-
-
-def sniffed_text(line: bytes) -> ParsedLine:
-    """A text row in a stream of detected format. A JSON object is an error there, not a sentence."""
+def detected_text(line: bytes) -> ParsedLine:
     if line.lstrip().startswith(b"{") and isinstance(_parsed(line), dict):
         raise BadLine(
             "a JSON object in a stream that began as plain text (sentkit cat --from text reads it as text)"

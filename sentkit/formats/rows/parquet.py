@@ -15,15 +15,12 @@ import pybase64
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import import_pyarrow, open_input
-from sentkit.formats.rows.block import RowBlock
+from sentkit.formats.rows.block import RowBlock, kept_line
 from sentkit.formats.rows.lines import (
     EXCERPT,
     MAX_LINE,
-    BadLine,
     LongLine,
-    ParsedLine,
     json_object,
-    kept_line,
     parsed_block,
 )
 
@@ -67,8 +64,13 @@ class ParquetFile:
                 records = [
                     dict(zip(self.names, record, strict=True)) for record in zip(*columns, strict=True)
                 ]
-                lines = [line_of(values, longest) for values in records]
-                yield parsed_block(self.path, enumerate(lines, start=number), parsed, longest)
+                made = list(map(line_of, records))
+                lines = [LongLine(line[:EXCERPT]) if len(line) > longest else line for line, _ in made]
+                block = parsed_block(self.path, enumerate(lines, start=number), json_object, longest)
+                for place, (_, problem) in enumerate(made):
+                    if problem:
+                        block.refuse(place, problem)
+                yield block
                 number += len(lines)
         except self.errors as error:
             raise DataError(f"damaged Parquet file: {first_line(error)}", source=self.path) from error
@@ -93,40 +95,21 @@ class ParquetFile:
                     break
 
 
-class UnfitLine(bytes):
-    """The line of a record with a value that JSON cannot represent; null is in its place."""
-
-    problem = ""
-
-
-def line_of(values: dict[str, Any], longest: int) -> bytes:
+def line_of(values: dict[str, Any]) -> tuple[bytes, str]:
+    """The line of a record, and why a value has null there: JSON cannot represent it."""
     unfit: list[str] = []
 
-    def null(value: Any) -> None:
-        if not isinstance(value, Unfit):
-            raise TypeError
-        unfit.append(value.problem)
+    def dumped(value: Any) -> bytes:
+        option = orjson.OPT_SERIALIZE_NUMPY
+        return kept_line(value, default=lambda each: unfit.append(each.problem), option=option)
 
-    line = kept_line(values, default=null, option=orjson.OPT_SERIALIZE_NUMPY)
-    if len(line) > longest:
-        return LongLine(line[:EXCERPT])
-    if unfit:
-        name = next(name for name, value in values.items() if holds_unfit(value))
-        line = UnfitLine(line)
-        line.problem = f'"{name}" contains {unfit[0]}'
-    return line
-
-
-def parsed(line: bytes) -> ParsedLine:
-    if isinstance(line, UnfitLine):
-        raise BadLine(line.problem)
-    return json_object(line)
-
-
-def holds_unfit(value: Any) -> bool:
-    if isinstance(value, dict | list):
-        return any(map(holds_unfit, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, Unfit)
+    line = dumped(values)
+    for name, value in values.items() if unfit else ():
+        unfit.clear()
+        dumped(value)
+        if unfit:
+            return line, f'"{name}" contains {unfit[0]}'
+    return line, ""
 
 
 @contextmanager

@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 from sentkit.errors import DataError, NoRowsError, UsageError
-from sentkit.formats.files import bare_suffix, json_line, open_file, open_input, readable, starts_as_parquet
+from sentkit.formats.files import (
+    TEXTS,
+    bare_suffix,
+    json_line,
+    open_file,
+    open_input,
+    readable,
+    starts_as_parquet,
+)
 from sentkit.formats.rows import lines, parquet, tables
 from sentkit.formats.rows.block import Row, RowBlock, Texts, empty_block
 from sentkit.formats.rows.lines import EXCERPT
@@ -24,25 +32,14 @@ from sentkit.formats.urls import is_folder_at, is_url, size_of_url
 
 T = TypeVar("T")
 
-LINES = {
+LINES: Mapping[str, Callable[[str, Iterator[lines.LineBlock], int], Iterator[RowBlock]]] = {
     "jsonl": lines.jsonl_blocks,
     "text": lines.text_blocks,
     "": lines.sniffed_blocks,
     "detected text": lines.detected_text_blocks,
 }
-SUFFIXES = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".txt": "text",
-    ".text": "text",
-    ".md": "text",
-    ".markdown": "text",
-    ".rst": "text",
-    ".tsv": "tsv",
-    ".csv": "csv",
-    ".parquet": "parquet",
-}
+SUFFIXES = dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl") | dict.fromkeys(TEXTS, "text")
+SUFFIXES |= {".tsv": "tsv", ".csv": "csv", ".parquet": "parquet"}
 MARKDOWN, PARAGRAPHS = (".md", ".markdown"), "paragraphs"  # suffixes; a format whose rows are several lines
 FIRST_BLOCK = 16  # items
 

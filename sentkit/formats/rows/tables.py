@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import BinaryIO
 
-from sentkit.errors import DataError
-from sentkit.formats.rows.block import Row, RowBlock, Span, made_block
+from sentkit.formats.rows.block import Row, RowBlock, Span, kept_line, made_block
 from sentkit.formats.rows.lines import (
     BOM,
     EXCERPT,
@@ -22,7 +21,6 @@ from sentkit.formats.rows.lines import (
     LongLine,
     ParsedLine,
     decoded,
-    kept_line,
     parsed_block,
     plain_texts,
     too_long,
@@ -154,18 +152,17 @@ def in_quotes(cell: bytes) -> bool:
 def header_of(
     raw: bytes, cells: Callable[[bytes], list[str]], source: str, number: int, longest: int
 ) -> list[str]:
-    if isinstance(raw, LongLine):
-        raise too_long(source, number, longest)
-    advice = None
     try:
+        if isinstance(raw, LongLine):
+            raise too_long(longest)
         names = cells(raw)
         if not all(names):
             advice = "give each column a name; with pandas, use to_csv(index=False)"
-            raise BadLine("the header has a column without a name")
+            raise BadLine("the header has a column without a name", advice)
         if len(set(names)) < len(names):
             raise BadLine("duplicate column name in the header")
     except BadLine as error:
-        raise DataError(str(error), source=source, line=number, advice=advice) from error
+        raise error.at(source, number) from error
     return names
 
 

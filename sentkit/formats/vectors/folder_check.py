@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from pathlib import Path
 from shlex import join, quote
 from typing import Any
@@ -22,6 +22,7 @@ from sentkit.formats.files import (
     COMPRESSED,
     inside,
     is_input_file,
+    is_there,
     name_of,
     open_file,
     read_object_if_there,
@@ -30,7 +31,7 @@ from sentkit.formats.files import (
     together,
 )
 from sentkit.formats.outputs.outputs import open_output, published_together
-from sentkit.formats.outputs.temporary import Draft, lock, publish_folder
+from sentkit.formats.outputs.temporary import lock, not_writable, publish_folder
 from sentkit.formats.outputs.uploads import is_written, newest
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import LINES, Inputs, Meter, Rejects, digest_of_part
@@ -123,13 +124,9 @@ def missing_shards(status: Status, count: int) -> set[int]:
 
 def array_indices(numbers: Iterable[int]) -> str:
     """`1,3-5` for 1, 3, 4 and 5."""
-    spans: list[list[int]] = []
-    for number in sorted(numbers):
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+    runs = groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
+    spans = ([number for _, number in run] for _, run in runs)
+    return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
 
 
 def problems(folder: VectorFolder, status: Status) -> Iterator[tuple[str, str | None]]:
@@ -301,42 +298,25 @@ def open_folder(path: str, settings: Settings, defaults: Settings) -> tuple[Vect
     """
     new = {name: defaults.get(name) if value is None else value for name, value in settings.items()}
     content = orjson.dumps({"format": FORMAT, "version": VERSION, **new}, option=OPTIONS)
-    if is_url(path):
-        created = create_at(f"{path}/{RUN_NAME}", content)
-        folder = VectorFolder(newest(path))
-        if not created:
-            compare(folder, settings)
-        return folder, created
-    target = Path(os.path.realpath(path), RUN_NAME)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        trouble = (error.strerror or str(error)).lower()
-        raise CannotCreateError(f"{path}: cannot be created: {trouble}") from error
-    if not target.exists():
-        draft = Draft(target, force=False, name=str(Path(path, RUN_NAME)))
+    if not is_url(path):
         try:
-            draft.file.write(content)
-            draft.finish()
-            draft.publish()
-            return VectorFolder(path), True
-        except CannotCreateError:  # another process created it
-            if not target.exists():
-                raise
-        finally:
-            draft.discard()
-    folder = VectorFolder(path)
-    compare(folder, settings)
-    return folder, False
+            Path(os.path.realpath(path)).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise not_writable(path, error) from error
+    created = create_file(inside(path, RUN_NAME), content)
+    folder = VectorFolder(newest(path) if is_url(path) else path)
+    if not created:
+        compare(folder, settings)
+    return folder, created
 
 
-def create_at(url: str, content: bytes) -> bool:
-    """Write a file at a URL; false if there is one, also from another process."""
+def create_file(path: str, content: bytes) -> bool:
+    """Write a file; false if there is one, also from another process."""
     try:
-        with published_together(), open_output(url, force=False) as out:
+        with published_together(), open_output(path, force=False) as out:
             out.write(content)
     except CannotCreateError:
-        if not is_written(url):
+        if not (is_written(path) if is_url(path) else is_there(path)):
             raise
         return False
     return True
@@ -360,11 +340,15 @@ def compare(folder: VectorFolder, settings: Settings) -> None:
 
 def input_change(folder: VectorFolder, inputs: Sequence[Mapping[str, Any]]) -> DataError | None:
     """The error for inputs that differ from those of run.json; None if they are the same."""
-    names = [each["name"] for each in folder.inputs], [each["name"] for each in inputs]
     advice = f"restore the input, or update the folder with --reuse {quote(folder.path)}"
-    if names[0] != names[1]:
-        return DataError(f"other inputs: {first_difference(*names)}", source=folder.source, advice=advice)
-    for before, now in zip(folder.inputs, inputs, strict=True):
+    nothing: Mapping[str, Any] = {}
+    for place, (before, now) in enumerate(zip_longest(folder.inputs, inputs, fillvalue=nothing), 1):
+        changed = [name for name in {**before, **now} if before.get(name) != now.get(name) and name != "path"]
+        if "name" in changed:
+            old, new = (shown(each["name"]) if each else "missing" for each in (before, now))
+            problem = f"other inputs: input {place} of {len(folder.inputs)} is {old}, "
+            problem += f"in this command of {len(inputs)} inputs {new}"
+            return DataError(problem, source=folder.source, advice=advice)
         commits = commit_in(before["path"]), commit_in(now["path"])
         if None not in commits and commits[0] != commits[1]:
             problem = (
@@ -372,21 +356,11 @@ def input_change(folder: VectorFolder, inputs: Sequence[Mapping[str, Any]]) -> D
             )
             again = f"name the commit of the first block: {before['path']}; or {advice.partition('or ')[2]}"
             return DataError(problem, source=folder.source, advice=again)
-        for name in dict.fromkeys([*before, *now]):
-            if name != "path" and before.get(name) != now.get(name):
-                if name in ("name", "format"):
-                    return different(folder, f"{now['name']}: {name}", before.get(name), now.get(name))
-                return DataError(changed_input(before, now, name), source=folder.source, advice=advice)
+        if changed[:1] == ["format"]:
+            return different(folder, f"{now['name']}: format", before["format"], now["format"])
+        if changed:
+            return DataError(changed_input(before, now, changed[0]), source=folder.source, advice=advice)
     return None
-
-
-def first_difference(before: Sequence[str], now: Sequence[str]) -> str:
-    """The first input that differs between run.json and this command."""
-    for place, names in enumerate(zip_longest(before, now), 1):
-        if names[0] != names[1]:
-            old, new = (shown(name) if name is not None else "missing" for name in names)
-            return f"input {place} of {len(before)} is {old}, in this command of {len(now)} inputs {new}"
-    raise AssertionError("the lists are equal")
 
 
 def changed_input(before: Mapping[str, Any], now: Mapping[str, Any], name: str) -> str:

@@ -10,7 +10,7 @@ error with a place, also where it is not used.
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -107,9 +107,8 @@ class VectorFolder:
         more = WINDOWS if self.settings.get("on_truncate") in WINDOWED else {}
         check_fields(self.settings, RUN | more | ({"verbose": FLAG} if self.by_line else {}), self.source)
         self.settings = as_now(self.settings)
+        check_run(self.settings, self.source)
         self.inputs: Sequence[Mapping[str, Any]] = self.settings["inputs"]
-        for number, record in enumerate(self.inputs):
-            check_input(record, self.source, number)
         self.block_bytes, self.store = self.settings["block_bytes"], self.settings["store"]
         self.block_rows = max(1, self.block_bytes // ROW_BYTES)
         if self.offsets[-1] > MOST_BLOCKS:
@@ -289,80 +288,37 @@ def blocks_of(size: int, block: int) -> int:
     return max(1, -(-size // block))
 
 
-DIGEST = re.compile("[0-9a-f]{64}")
-LARGEST = 10**15 - 1  # the name of a block has at most fifteen digits
-
-
-@dataclass(frozen=True, slots=True)
-class Permitted:
-    words: str  # the permitted values
-    fits: Callable[[Any], bool]
-
-
-def shown(value: object) -> str:
-    text = orjson.dumps(value).decode()
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def number(least: int, most: int = LARGEST) -> Permitted:
-    return Permitted(
-        f"a whole number from {least} to {most}",
-        lambda value: type(value) is int and least <= value <= most,
-    )
-
-
-def choice(*values: str) -> Permitted:
-    return Permitted(", ".join(map(shown, values)), lambda value: isinstance(value, str) and value in values)
-
-
-def or_null(kind: Permitted) -> Permitted:
-    return Permitted(f"{kind.words}, or null", lambda value: value is None or kind.fits(value))
-
-
-def is_texts(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
-
-
-def is_encoder(value: Any) -> bool:
-    if not isinstance(value, dict) or not value.get("_emb") or emb_problem(value["_emb"]):
-        return False
-    loss = value.get(INT8_LOSS, {})
-    return isinstance(loss, dict) and all(type(each) is float and -1 <= each <= 1 for each in loss.values())
-
-
-COUNT, SIZE = number(0), number(1, sys.maxsize)
-FLAG = Permitted("true or false", lambda value: isinstance(value, bool))
-TEXT = Permitted("a string", lambda value: isinstance(value, str))
-PATH = Permitted("a path", lambda value: isinstance(value, str) and value > "" and "\0" not in value)
-SHA_256 = Permitted("a SHA-256", lambda value: isinstance(value, str) and DIGEST.fullmatch(value) is not None)
-
-RUN = {
+# The values of a field: a type, a range of whole numbers, a pattern, one value, or a tuple of these.
+COUNT, SIZE = range(10**15), range(1, sys.maxsize + 1)  # the name of a block has at most fifteen digits
+SHA_256, PATH = re.compile("[0-9a-f]{64}"), re.compile("[^\0]+")
+FLAG, TEXT = (False, True), str
+RUN: dict[str, Any] = {
     "format": TEXT,
     "version": COUNT,
     "block_bytes": SIZE,
     "batch_tokens": SIZE,
-    "inputs": Permitted("a list of inputs", lambda value: isinstance(value, list) and value != []),
-    "store": choice(*STORES),
-    "encoder": Permitted("the record of an encoder", is_encoder),
-    "fields": Permitted("an object of strings", is_texts),
-    "on_truncate": choice("warn", "mark", "error", "window", "late"),
-    "on_error": choice("fail", "skip"),
+    "inputs": list,
+    "store": STORES,
+    "encoder": dict,
+    "fields": dict,
+    "on_truncate": ("warn", "mark", "error", "window", "late"),
+    "on_error": ("fail", "skip"),
     "max_line": SIZE,
-    "quoting": choice("by format", "none", "csv"),
+    "quoting": ("by format", "none", "csv"),
     "replace": FLAG,
 }
-WINDOWS = {"window": SIZE, "stride": SIZE, "chunks": FLAG}  # only with windows
-INPUT = {
+WINDOWS: dict[str, Any] = {"window": SIZE, "stride": SIZE, "chunks": FLAG}  # only with windows
+INPUT: Mapping[str, Any] = {
     "name": TEXT,
-    "path": or_null(PATH),
-    "grid": choice("bytes", "rows"),
-    "rows": or_null(COUNT),
-    "size": or_null(COUNT),
-    "head": or_null(SHA_256),
-    "tail": or_null(SHA_256),
-    "format": choice(*dict.fromkeys([*LINES, *SUFFIXES.values()])),
+    "path": (PATH, None),
+    "grid": ("bytes", "rows"),
+    "rows": (COUNT, None),
+    "size": (COUNT, None),
+    "head": (SHA_256, None),
+    "tail": (SHA_256, None),
+    "format": (*LINES, *SUFFIXES.values()),
 }
-BLOCK = {
+BLOCK: Mapping[str, Any] = {
     **dict.fromkeys(("input", "start", "stop", "rows", "truncated", "skipped"), COUNT),
     "last": FLAG,
     "source": SHA_256,  # digest of the bytes or rows that were read
@@ -370,31 +326,65 @@ BLOCK = {
 EMPTY_RECORD = dict.fromkeys(BLOCK, 10**18) | {"last": False, "source": "0" * 64}  # the widest values
 
 
-def check_fields(
-    values: Any, kinds: Mapping[str, Permitted], source: str, what: str = "", optional: Sequence[str] = ()
-) -> None:
+def fits(value: Any, kind: Any) -> bool:
+    if isinstance(kind, tuple):
+        return any(fits(value, each) for each in kind)
+    if isinstance(kind, range):
+        return type(value) is int and value in kind
+    if isinstance(kind, re.Pattern):
+        return isinstance(value, str) and kind.fullmatch(value) is not None
+    return type(value) is kind if isinstance(kind, type) else type(value) is type(kind) and value == kind
+
+
+def words_for(kind: Any) -> str:
+    if isinstance(kind, tuple):
+        return ", ".join(map(words_for, dict.fromkeys(kind)))
+    if isinstance(kind, range):
+        return f"a whole number from {kind.start} to {kind.stop - 1}"
+    if isinstance(kind, re.Pattern):
+        return f"text of the form {kind.pattern!r}"
+    names: dict[object, str] = {str: "a string", list: "a list", dict: "an object"}
+    return names.get(kind, "a number") if isinstance(kind, type) else shown(kind)
+
+
+def shown(value: object) -> str:
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def check_fields(values: Any, kinds: Mapping[str, Any], source: str, what: str = "") -> None:
     """Raise a DataError unless `values` is an object with these fields and no others."""
     if not isinstance(values, dict):
         raise DataError(f"{what or 'this'} is {shown(values)}, expected an object", source=source)
     before = f"{what}: " if what else ""
     for name, kind in kinds.items():
-        if name not in values and name not in optional:
+        if name not in values:
             raise DataError(f'{before}"{name}" is missing', source=source)
-        if name in values and not kind.fits(values[name]):
-            problem = f'{before}"{name}" is {shown(values[name])}, expected {kind.words}'
+        if not fits(values[name], kind):
+            problem = f'{before}"{name}" is {shown(values[name])}, expected {words_for(kind)}'
             raise DataError(problem, source=source)
     if unknown := values.keys() - kinds.keys():
         raise DataError(f"{before}unknown field {shown(min(unknown))}", source=source)
 
 
-def check_input(record: Any, source: str, place: int) -> None:
-    """Raise a DataError for an invalid record of an input. Its fields must also agree."""
-    what = f"input {place}"
-    check_fields(record, INPUT, source, what)
-    sized = [record[name] is not None for name in ("size", "head", "tail")]
-    wrong = any(sized) != all(sized)
-    if record["grid"] == "bytes":
-        can_be_divided = record["format"] != "" and record["format"] in LINES
-        wrong = wrong or record["path"] is None or not all(sized) or not can_be_divided
-    if wrong or (record["rows"] is not None and record["format"] != "parquet"):
-        raise DataError(f"{what}: its fields do not agree", source=source)
+def is_cosine(value: Any) -> bool:
+    return type(value) is float and -1 <= value <= 1
+
+
+def check_run(settings: Mapping[str, Any], source: str) -> None:
+    """Raise a DataError for invalid values inside the fields of a run.json."""
+    emb, loss = settings["encoder"].get("_emb"), settings["encoder"].get(INT8_LOSS, {})
+    if not emb or emb_problem(emb):
+        raise DataError('"encoder" has no valid "_emb"', source=source)
+    if not isinstance(loss, dict) or not all(map(is_cosine, loss.values())):
+        raise DataError(f'"{INT8_LOSS}" is {shown(loss)}, expected cosines', source=source)
+    if not settings["inputs"] or not all(isinstance(each, str) for each in settings["fields"].values()):
+        raise DataError("expected inputs, and fields that are strings", source=source)
+    for place, record in enumerate(settings["inputs"]):
+        what = f"input {place}"
+        check_fields(record, INPUT, source, what)
+        sized = {record[name] is not None for name in ("size", "head", "tail")}
+        lines = record["path"] is not None and sized == {True} and record["format"] in {*LINES} - {""}
+        rows = record["rows"] is None or record["format"] == "parquet"
+        if len(sized) > 1 or not rows or (record["grid"] == "bytes" and not lines):
+            raise DataError(f"{what}: its fields do not agree", source=source)

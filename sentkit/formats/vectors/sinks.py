@@ -1,9 +1,10 @@
 """Write rows with vectors as JSONL, Parquet, a table or a vector file, by the name of the output."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -21,12 +22,11 @@ from sentkit.formats.rows.block import NewFields, Row, RowBlock
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.rows.tables import TableWriter
 from sentkit.formats.urls import is_url
-from sentkit.formats.vectors import store
 from sentkit.formats.vectors.folders import SUFFIX
 from sentkit.formats.vectors.store import common_spec, is_store, recorded
 from sentkit.formats.vectors.tensors import FLOAT16_MAX
 from sentkit.formats.vectors.vector_file import VectorFileWriter, create_vector_file
-from sentkit.formats.vectors.vectors import ENCODINGS, NOT_FINITE, VectorBlock, VectorReader
+from sentkit.formats.vectors.vectors import ENCODINGS, VectorBlock, VectorReader, refuse_not_finite
 
 JSONL = {".jsonl", ".ndjson", ".json"}  # the same suffixes as for inputs
 NO_FORMAT = re.compile(r".*\.v?\d+(\.gz|\.zst)?|tmp\.[A-Za-z0-9]{10}")  # version, shard, mktemp
@@ -124,12 +124,6 @@ def refuse_kind(rows: RowBlock, vectors: NDArray[np.float32], kind: str | None) 
             rows.refuse(place, problem, advice="use --store float32 or int8")
 
 
-def refuse_not_finite(rows: RowBlock, vectors: NDArray[np.float32]) -> None:
-    if not np.isfinite(vectors).all():
-        for place in np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2))).tolist():
-            rows.refuse(place, NOT_FINITE)
-
-
 def refuse_existing_fields(rows: RowBlock, names: Sequence[str], *, replace: bool) -> None:
     """Mark rows that have one of these fields, unless they are replaced."""
     taken = frozenset(names)
@@ -160,6 +154,9 @@ def check_output(path: str, *, vectors: bool = True) -> None:
     JSONL is also the format of names without a suffix, with a version or shard number (`run.v2`, `part.003`)
     or from mktemp, and of all devices, pipes and descriptors.
     """
+    if is_store(path) and not vectors:
+        advice = f"use a name with {ROW_SUFFIXES}"
+        raise UsageError(f"{path}: this output cannot be a vector file", advice=advice)
     if path == "-" or is_special(path) or is_store(path) or not is_file_name(path):
         return
     if is_parquet(path):
@@ -171,17 +168,12 @@ def check_output(path: str, *, vectors: bool = True) -> None:
         raise UsageError(f"{path}: unknown output format {kind}", advice=f"use a name with {suffixes}")
 
 
+check_rows_output = partial(check_output, vectors=False)
+
+
 def is_file_name(path: str) -> bool:
     """Whether the suffix is a format, and not a version or shard number."""
     return bool(bare_suffix(path)) and not NO_FORMAT.fullmatch(Path(path).name)
-
-
-def check_rows_output(path: str) -> None:
-    """Like `check_output`, for rows without vectors."""
-    check_output(path, vectors=False)
-    if is_store(path):
-        advice = f"use a name with {ROW_SUFFIXES}"
-        raise UsageError(f"{path}: this output cannot be a vector file", advice=advice)
 
 
 def output_paths(output: str, readouts: Sequence[str], form: VectorOutput, *, force: bool) -> list[str]:
@@ -305,21 +297,37 @@ def convert(
         form.check(output)
     reader = VectorReader(inputs, optional=True)
     reader.verifies = head is None  # the first rows alone are read without a look at the whole file
-    count = 0
 
     def ours(block: VectorBlock) -> VectorBlock:
         refuse_kind(block.rows, block.vectors, form.store)
         return renamed(inputs.fields, name_field, block)
 
-    if suffix in TABLES:
-        return write_table(reader, ours, output, suffix, head, force=form.force)
-    blocks = reader.blocks(ours, head)
-    if not store.is_store(output):
-        with open_output(output, force=form.force) as out:
-            for block in blocks:
+    if is_store(output):
+        return write_vectors(reader, reader.blocks(ours, head), output, form)
+    count = vectors = 0
+    with open_output(output, force=form.force) as out:
+        table = TableWriter(out, suffix) if suffix in TABLES else None
+
+        def in_table(block: VectorBlock) -> VectorBlock:
+            block = ours(block)
+            if table is not None:
+                block.rows.without({*block.names, "_emb"} if block.names else ()).checked(table.write)
+            return block
+
+        for block in reader.blocks(in_table, head):
+            if table is None:
                 out.write(b"\n".join([*as_jsonl(block, reader.emb, encoding), b""]))
-                count += len(block)
-        return count
+            count, vectors = count + len(block), vectors + len(block) * bool(block.names)
+    if vectors and table is not None:
+        inputs.rejects.warn(f"{output}: a table has no vectors; those of {vectors} rows are left out")
+    return count
+
+
+def write_vectors(
+    reader: VectorReader, blocks: Iterator[VectorBlock], output: str, form: VectorOutput
+) -> int:
+    """Write a vector file. Returns the number of rows."""
+    inputs, count = reader.inputs, 0
     first = list(islice(blocks, 1))
     if first and not first[0].names:
         problem = "this row has no vector; in a vector file every row needs a vector"
@@ -352,47 +360,14 @@ def renamed(fields: Mapping[str, str], name_field: str | None, block: VectorBloc
     return replace(block, names=tuple(ours.get(name, name) for name in block.names))
 
 
-def write_table(
-    reader: VectorReader,
-    ours: Callable[[VectorBlock], VectorBlock],
-    output: str,
-    suffix: str,
-    head: int | None,
-    *,
-    force: bool,
-) -> int:
-    """Write TSV or CSV, without vectors. Returns the number of rows."""
-    count = vectors = 0
-    with open_output(output, force=force) as out:
-        table = TableWriter(out, suffix)
-
-        def write(block: VectorBlock) -> VectorBlock:
-            block = ours(block)
-            for place, row in enumerate(block.rows.without({*block.names, "_emb"} if block.names else ())):
-                try:
-                    if place not in block.rows.bad:
-                        table.write(row)
-                except DataError as error:
-                    block.rows.bad[place] = error
-            return block
-
-        for block in reader.blocks(write, head):
-            count, vectors = count + len(block), vectors + len(block) * bool(block.names)
-    if vectors:
-        reader.inputs.rejects.warn(f"{output}: a table has no vectors; those of {vectors} rows are left out")
-    return count
-
-
 def as_jsonl(block: VectorBlock, emb: str | None, encoding: str | None) -> list[bytes]:
     """The lines with their vectors in `encoding`. With None, vectors in the lines are unchanged."""
     rows = block.rows
-    if not block.names or (encoding is None and all(block.names[0] in values for values in rows.values)):
+    if not block.names or (encoding is None and not block.apart):
         return rows.lines
-    encode = ENCODINGS[encoding or "list"]
-    space = [] if emb is None else [(b"_emb", orjson.dumps(emb))]
-    lines = rows.lines.copy()
-    for place, (row, vectors) in enumerate(zip(rows, block.vectors, strict=True)):
-        if encoding is not None or block.names[0] not in row.values:
-            new = [(name.encode(), encode(each)) for name, each in zip(block.names, vectors, strict=True)]
-            lines[place] = row.add([*([] if "_emb" in row.values else space), *new], replace=True)
-    return lines
+    encode, space = ENCODINGS[encoding or "list"], [] if emb is None else [(b"_emb", orjson.dumps(emb))]
+    names, new = [name.encode() for name in block.names], list[NewFields]()
+    for values, vectors in zip(rows.values, block.vectors, strict=True):
+        own = zip(names, map(encode, vectors), strict=True)
+        new.append([*([] if "_emb" in values else space), *own])
+    return with_fields(rows, new)

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from shlex import quote
 from tempfile import gettempdir
@@ -44,8 +44,9 @@ class Store:
         self.before, self.count = 0, self.starts[-1]  # rows of the folder before these files, and of them
         self.digest = ""  # of all blocks, if only a part of them is kept
         self.row_reader = lru_cache(OPEN_MAPS)(lambda number: self.files[number].row_reader())
-        for file in self.files:
+        for file, start in zip(self.files, self.starts, strict=False):
             file.refuse_difference(first)
+            file.source, file.before = path, start
 
     def keep_part(self, number: int, count: int) -> None:
         """Keep only consecutive blocks, part `number` of `count`. The rows keep their numbers."""
@@ -60,8 +61,7 @@ class Store:
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
         """The vectors without rows, in arrays of (up to BLOCK, k, d)."""
-        for file in self.files:
-            yield from file.blocks()
+        return chain.from_iterable(file.blocks() for file in self.files)
 
     def vectors(self) -> "Vectors":
         """All vectors (n, k, d), memory-mapped and decoded when rows are selected."""
@@ -89,34 +89,22 @@ class Store:
     def row(self, place: int) -> Row:
         """The row at a place, counted from 0, without its vectors."""
         file = bisect_right(self.starts, place) - 1
-        row = self.row_reader(file)(place - self.starts[file])
-        if self.is_folder:
-            row.source, row.number = self.path, self.starts[file] + row.number
-        return row
+        return self.row_reader(file)(place - self.starts[file])
 
     def row_blocks(self) -> Iterator[RowBlock]:
         """The rows without their vectors, which are not read."""
-        for number, file in enumerate(self.files):
-            for block in file.row_blocks():
-                yield self._placed(block, number)
+        return chain.from_iterable(file.row_blocks() for file in self.files)
 
     def row_blocks_with_vectors(self, *, verify: bool) -> Iterator[tuple[RowBlock, NDArray[np.float32]]]:
         """The rows with their vectors (n, k, d). With `verify`, the digest of each file is checked before."""
-        for number, file in enumerate(self.files):
+        for file in self.files:
             if verify and file.has_digest and (damage := file.damage()):
                 advice = again(self.path) if self.is_folder else None
                 raise DataError(f"damaged: {damage}", source=file.path, advice=advice)
             with open_file(file.path) as vectors:
                 vectors.seek(file.header.entries["embeddings"].start)
                 for block in file.row_blocks():
-                    yield self._placed(block, number), file.next_vectors(vectors, len(block))
-
-    def _placed(self, block: RowBlock, number: int) -> RowBlock:
-        """A block of file `number`. Rows of a folder have places in the whole folder."""
-        if self.is_folder:
-            block.sources = [self.path] * len(block)
-            block.numbers = [self.starts[number] + each for each in block.numbers]
-        return block
+                    yield block, file.next_vectors(vectors, len(block))
 
 
 _snapshots: dict[str, tuple[VectorFolder, list[str]]] = {}  # the blocks that the current command reads

@@ -24,7 +24,7 @@ from sentkit.errors import DataError
 from sentkit.formats.files import digest_of, open_file
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.outputs.temporary import open_side_file, sync
-from sentkit.formats.rows.block import Row, RowBlock, block_of
+from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.formats.rows.kinds import FIELDS, KINDS
 from sentkit.formats.rows.lines import BadLine, json_object
 from sentkit.formats.urls import is_url
@@ -52,6 +52,10 @@ class VectorFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.source, self.before = (
+            path,
+            0,
+        )  # of its rows: the folder, and the rows before them
         self.header: Header = read_header(path)
         self.spec = self._spec()
         self.emb: str | None = self.spec.get("_emb")
@@ -188,7 +192,7 @@ class VectorFile:
             first += len(lines)
 
     def _block(self, lines: list[bytes], first: int) -> RowBlock:
-        """The rows, of which the first has the number `first` + 1."""
+        """The rows, of which the first has the number `first` + 1; the error of the first bad one."""
         stripped, emb = [line.strip() for line in lines], self.emb
         try:
             values = list(map(orjson.loads, stripped))
@@ -199,9 +203,20 @@ class VectorFile:
             or any(b"\n" in line for line in stripped)
             or any(each.get("_emb", emb) != emb for each in values)
         ):
-            return block_of(self._row(line, number) for number, line in enumerate(lines, start=first + 1))
-        numbers = [*range(first + 1, first + len(lines) + 1)]
-        return RowBlock(stripped, values, [self.path] * len(lines), numbers, stripped)
+            for number, line in enumerate(stripped, first + 1):
+                try:
+                    self._check(line)
+                except BadLine as error:
+                    raise error.at(self.path, number) from error
+        numbers = [*range(self.before + first + 1, self.before + first + len(lines) + 1)]
+        return RowBlock(stripped, values, [self.source] * len(lines), numbers, stripped)
+
+    def _check(self, line: bytes) -> None:
+        _, values = json_object(line)
+        if b"\n" in line:  # JSON allows newlines between fields, but in JSONL this would be two rows
+            raise BadLine("a row has more than one line")
+        if values.get("_emb", self.emb) != self.emb:
+            raise BadLine('"_emb" of this row differs from "_emb" in the metadata of the file')
 
     def row_reader(self) -> Callable[[int], Row]:
         """A function that returns the row at a place, counted from 0, without its vectors."""
@@ -214,24 +229,9 @@ class VectorFile:
             if not 0 <= start <= end <= rows.size:
                 raise DataError("row_offsets and rows do not agree", source=self.path, line=place + 1)
             file.seek(rows.start + start)
-            return self._row(file.read(end - start), place + 1)
+            return self._block([file.read(end - start)], place).row(0)
 
         return row
-
-    def _row(self, raw: bytes, number: int) -> Row:
-        try:
-            line, values = json_object(raw)
-        except BadLine as error:
-            raise DataError(str(error), source=self.path, line=number) from error
-        if b"\n" in line:  # JSON allows newlines between fields, but in JSONL this would be two rows
-            raise DataError("a row has more than one line", source=self.path, line=number)
-        if values.get("_emb", self.emb) != self.emb:
-            raise DataError(
-                '"_emb" of this row differs from "_emb" in the metadata of the file',
-                source=self.path,
-                line=number,
-            )
-        return Row(line, values, self.path, number)
 
 
 def numbers_in(file: BinaryIO, dtype: str, count: int) -> NDArray[Any]:

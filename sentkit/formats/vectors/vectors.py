@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from tokenize import TokenError
@@ -28,6 +27,7 @@ Vector = NDArray[np.float32]
 ARRAY_ROWS = 1024  # of a .npy file that are read at a time
 VECTOR_FIELDS = (*VECTORS, *FIELDS)
 NOT_FINITE = "a vector contains NaN or infinity"
+UNEXPECTED = "this row has a vector, the first row has none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,8 @@ class VectorReader:
     that differs is a DataError, also in another file, because different spaces are not comparable.
     """
 
+    finite = True  # refuse NaN and infinity
+
     def __init__(self, inputs: Inputs, *, optional: bool = False) -> None:
         """`optional`: all rows have vectors, or none has."""
         self.inputs, self.optional = inputs, optional
@@ -81,26 +83,16 @@ class VectorReader:
         self.verifies = False  # whether the digests of vector files are checked
 
     def blocks(
-        self, check: Callable[[VectorBlock], VectorBlock] = lambda block: block, most: int | None = None
-    ) -> Iterator[VectorBlock]:
-        """Yield the rows of all files in blocks, the first `most` of them. `check` can mark rows as bad."""
-        for path in self.inputs.paths:
-            for block in self.blocks_of(path, check, most):
-                most = None if most is None else most - len(block)
-                yield block
-
-    def blocks_of(
         self,
-        path: str,
         check: Callable[[VectorBlock], VectorBlock] = lambda block: block,
         most: int | None = None,
+        paths: Sequence[str] | None = None,
     ) -> Iterator[VectorBlock]:
-        """Do the same for one file."""
-        if most == 0:
-            return
-        for rows, vectors, names, emb in self.read(path):
+        """Yield the rows of all files in blocks, the first `most` of them. `check` can mark rows as bad."""
+        files = () if most == 0 else paths or self.inputs.paths
+        for rows, vectors, names, emb in chain.from_iterable(map(self.read, files)):
             start = 0
-            while start < len(rows):
+            while start < len(rows) and most != 0:
                 # Before a row is accepted, one after the other, because a bad one determines nothing.
                 stop = len(rows) if self.begun and most is None else start + 1
                 before, own = vars(self).copy(), rows.part(start, stop)
@@ -119,9 +111,9 @@ class VectorReader:
                     self.inputs.meter.took(len(good))
                     most = None if most is None else most - len(good)
                     yield good
-                if most == 0:
-                    return
                 start = stop
+            if most == 0:
+                return
 
     def read(self, path: str) -> Iterator[Read]:
         """The rows of a file, and their vectors if a file has them apart."""
@@ -142,98 +134,77 @@ class VectorReader:
 
     def parsed(self, rows: RowBlock) -> VectorBlock:
         """The rows with the vectors in their fields."""
-        if self.optional and not self.names and all(map(self._all_theirs.isdisjoint, rows.values)):
+        named = {*self._names_there(VECTORS)}
+        if self.optional and not self.names and (self.begun or named.isdisjoint(rows.values[0])):
+            for place, values in enumerate(rows.values):
+                if not named.isdisjoint(values):
+                    rows.refuse(place, UNEXPECTED)
             return VectorBlock(rows, np.zeros((len(rows), 0, 0), np.float32), ())
-        vectors = None
-        with suppress(DataError):  # of the first row; the loop marks it
-            names = self.names or self._names_in(rows.row(0))
-            vectors = None if rows.bad else vectors_in(rows, self._names_there(names))
+        rows.refuse_duplicates()
+        names = self.names or self._names_in(rows)
+        raw = raw_vectors(rows, self._names_there(names)) if names else [b""] * len(rows)
         embs = [values.get("_emb") for values in rows.values]
-        if vectors is not None and not any(map(emb_problem, {*embs} if all_hashable(embs) else [0])):
-            rows.refuse_duplicates()
-            if not rows.bad:
-                return self.admitted(rows, vectors, names, embs)
-        good = dict[int, Vector]()
-        for place, row in enumerate(rows):
-            if place not in rows.bad:
-                try:
-                    good[place] = self.parse(row)
-                except DataError as error:
-                    rows.bad[place] = error
-        first = next(iter(good), 0)
-        vectors = np.zeros((len(rows), *good.get(first, np.zeros((1, 1))).shape), np.float32)
-        for place, own in good.items():
-            vectors[place] = own
-        return VectorBlock(rows, vectors, self.theirs, embs[first] if good else None)
-
-    def parse(self, row: Row) -> Vector:
-        """The vectors of a row (k, d)."""
-        if self.optional and not self.names and not self._all_theirs & row.values.keys():
-            return np.empty((0, 0), np.float32)
-        names, emb = self.names or self._names_in(row), row.values.get("_emb")
-        row.refuse_duplicates()
-        vectors = parse_vectors(row, self._names_there(names))
-        if problem := emb_problem(emb):
-            raise row.error(problem)
-        self.admit(row, names, vectors, emb)
-        return vectors
-
-    @property
-    def _all_theirs(self) -> set[str]:
-        """The names in these rows of all fields that can have a vector."""
-        return {*self._names_there(VECTORS)}
+        for place, emb in enumerate(embs):
+            if emb != self.emb and (problem := emb_problem(emb)):
+                rows.refuse(place, problem)
+                embs[place] = self.emb
+        count = max(1, len(names))
+        width = self.width or max(1, max(map(len, raw)) // (4 * count))
+        size = 4 * count * width
+        flat = bytearray().join(own if len(own) == size else bytes(size) for own in raw)
+        vectors = np.frombuffer(flat, "<f4").reshape(len(rows), count, width)
+        block = self.admitted(rows, vectors, names, embs)
+        for place, own in enumerate(raw):
+            if len(own) != size:
+                self._refuse_width(rows, [place], len(own) // 4 // count)
+        return block
 
     def _names_there(self, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(self.inputs.fields.get(name, name) for name in names)
 
-    def _names_in(self, row: Row) -> tuple[str, ...]:
+    def _names_in(self, rows: RowBlock) -> tuple[str, ...]:
+        """The names of the vectors of the first row; without them, it is bad."""
+        values, source = rows.values[0], rows.sources[0]
         for names in VECTOR_NAMES:
-            if all(name in row.values for name in self._names_there(names)):
+            if all(name in values for name in self._names_there(names)):
                 return names
-        file = None if row.source == "-" else shlex.quote(row.source)
+        file = None if source == "-" else shlex.quote(source)
         command = f"sentkit encode {file} -o vectors.safetensors" if file else "... | sentkit encode | ..."
         advice = f"encode the texts first: {command}"
-        if "hits" in row.values:
+        if "hits" in values:
             advice = "these are hits of sentkit search: sentkit score --qrels FILE judges them"
-        elif "cluster" in row.values:
+        elif "cluster" in values:
             advice = "add --keep-vectors to sentkit cluster, which leaves out the vectors of its rows"
-        raise row.error("this row has no vector", advice=advice)
+        rows.refuse(0, "this row has no vector", advice=advice)
+        return ()
 
     def admitted(
-        self, rows: RowBlock, vectors: Vector, names: tuple[str, ...], embs: list[str | None]
+        self, rows: RowBlock, vectors: Vector, names: tuple[str, ...], embs: Sequence[str | None]
     ) -> VectorBlock:
-        """Check the rows as `admit` does."""
-        alike = not rows.bad and len({*embs}) == 1 and bool(np.isfinite(vectors).all())
-        for place in range(len(rows)):
-            if place not in rows.bad:
-                try:
-                    self.admit(rows.row(place), names, vectors[place], embs[place])
-                except DataError as error:
-                    rows.bad[place] = error
-            if alike and not rows.bad:
-                break  # the others are like the first
-        return VectorBlock(rows, vectors, self._names_there(names), embs[0])
-
-    def admit(self, row: Row, names: tuple[str, ...], vectors: Vector, emb: str | None) -> None:
-        """Check the vectors of a row, and compare their names, space and length with the first row."""
-        if self.optional and self.begun and not self.names:
-            raise row.error("this row has a vector, the first row has none")
-        self.check(row, vectors)
-        if not self.names:
-            self.names, self.width, self.emb = names, vectors.shape[1], emb
+        """Compare finite vectors in names, space and length with the first row, which sets these."""
+        if self.begun and not self.names:
+            rows.refuse_all(UNEXPECTED)
+        if self.finite:
+            refuse_not_finite(rows, vectors)
+        if not self.names and not rows.bad:
+            self.names, self.width, self.emb = names, vectors.shape[2], embs[0]
             self.theirs = self._names_there(names)
         if names != self.names:
-            raise row.error(f"this row has {', '.join(names)}, the first row has {', '.join(self.names)}")
-        if emb != self.emb and (emb is None or self.emb is None or space_of(emb) != space_of(self.emb)):
-            ours, first = short_label(emb), short_label(self.emb)
-            problem = f"the vectors of this row are {ours}, the vectors of the first row are {first}"
-            raise row.error(problem, advice=edition_advice(emb, self.emb))
-        if vectors.shape[1] != self.width:
-            width = vectors.shape[1]
-            raise row.error(f"this vector has {width} numbers, the vector of the first row has {self.width}")
+            rows.refuse_all(f"this row has {', '.join(names)}, the first row has {', '.join(self.names)}")
+        for emb in {*embs} - {self.emb}:
+            if emb is None or self.emb is None or space_of(emb) != space_of(self.emb):
+                ours, first = short_label(emb), short_label(self.emb)
+                problem = f"the vectors of this row are {ours}, the vectors of the first row are {first}"
+                for place in (place for place, each in enumerate(embs) if each == emb):
+                    rows.refuse(place, problem, advice=edition_advice(emb, self.emb))
+        if vectors.shape[2] != self.width:
+            self._refuse_width(rows, range(len(rows)), vectors.shape[2])
+        return VectorBlock(rows, vectors, self._names_there(names), embs[0])
 
-    def check(self, row: Row, vectors: Vector) -> None:
-        check_finite(row, vectors)
+    def _refuse_width(self, rows: RowBlock, places: Sequence[int], width: int) -> None:
+        problem = f"this vector has {width} numbers, the vector of the first row has {self.width}"
+        for place in places:
+            rows.refuse(place, problem)
 
     def arrays(self, path: str, size: int) -> Iterator[Vector]:
         """Yield the vectors (n, k, d) of `size` rows at a time; the last block can be smaller.
@@ -241,13 +212,16 @@ class VectorReader:
         The rows of a vector file are not parsed, unless bad rows are skipped.
         """
         if not store.is_store(path) or self.inputs.rejects.skip:
-            yield from resized((block.vectors for block in self.blocks_of(path)), np.concatenate, size)
+            yield from resized((block.vectors for block in self.blocks(paths=[path])), np.concatenate, size)
             return
         refuse_renamed_vectors(self.inputs, path)
         file, count = store.Store(path), 0
         for vectors in resized(file.blocks(), np.concatenate, size):
             if not count:
-                self.admit(file.row(0), file.names, vectors[0], file.emb)
+                first = block_of([file.row(0)])
+                self.admitted(first, vectors[:1], file.names, [file.emb])
+                if first.bad:
+                    raise first.bad[0]
             for place in np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2))).tolist():
                 raise file.row(count + place).error(NOT_FINITE)
             yield vectors
@@ -330,73 +304,49 @@ def refuse_renamed_vectors(inputs: Inputs, path: str) -> None:
         raise UsageError(f"{path}: --field {named[0]} cannot rename the vectors of a vector file")
 
 
-def check_finite(row: Row, vectors: Vector) -> None:
+def refuse_not_finite(rows: RowBlock, vectors: Vector) -> None:
     if not np.isfinite(vectors).all():
-        raise row.error(NOT_FINITE)
+        for place in np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2))).tolist():
+            rows.refuse(place, NOT_FINITE)
 
 
-def parse_vectors(row: Row, names: Sequence[str]) -> Vector:
-    """The vectors of a row (k, d). Different lengths are an error."""
-    raw = [raw_vector(row, name) for name in names]
-    if len(set(map(len, raw))) > 1:
-        raise row.error("the vectors of this row have different lengths")
-    return np.frombuffer(b"".join(raw), dtype="<f4").reshape(len(names), -1)
+def raw_vectors(rows: RowBlock, names: Sequence[str]) -> list[bytes]:
+    """The vectors of each row, which have the same length, one after the other."""
+    columns = [raw_column(rows, name) for name in names]
+    for other in columns[1:]:
+        for place, (one, two) in enumerate(zip(columns[0], other, strict=True)):
+            if len(one) != len(two):
+                rows.refuse(place, "the vectors of this row have different lengths")
+    return list(map(b"".join, zip(*columns, strict=True)))
 
 
-def vectors_in(rows: RowBlock, names: Sequence[str]) -> Vector | None:
-    """The vectors of all rows (n, k, d); None if they must be parsed one by one for an error."""
-    columns = []
-    for name in names:
-        column: list[Any] = [values.get(name) for values in rows.values]
-        kinds, sizes = {*map(type, column)}, {len(value) for value in column if isinstance(value, str | list)}
-        if len(sizes) != 1 or 0 in sizes:
-            return None
-        if kinds == {str}:
+def raw_column(rows: RowBlock, name: str) -> list[bytes]:
+    """A vector of each row as little-endian float32. The field is base64 or a list of numbers."""
+    raw = []
+    for place, values in enumerate(rows.values):
+        value, own, problem = values.get(name), b"", ""
+        if isinstance(value, str):
             try:
-                raw = [pybase64.b64decode(value, validate=True) for value in column]
+                own = pybase64.b64decode(value, validate=True)
             except ValueError:
-                return None
-            if {*map(len, raw)} != {len(raw[0])} or not raw[0] or len(raw[0]) % 4:
-                return None
-            columns.append(np.frombuffer(b"".join(raw), "<f4").reshape(len(rows), -1))
-        elif kinds == {list} and {*map(type, chain.from_iterable(column))} <= {float, int}:
-            with np.errstate(over="ignore"):
-                columns.append(np.array(column, "<f4"))
+                problem = f'"{name}" is a string that is not base64'
+            if not problem and (not own or len(own) % 4):
+                problem = f'"{name}" is base64 of {len(own)} bytes, expected float32'
+        elif not isinstance(value, list):
+            error = wrong_field(rows.row(place), name, "a vector: a list of numbers, or base64")
+            rows.bad.setdefault(place, error)
+        elif strange := set(map(type, value)) - {float, int}:
+            odd = next(item for item in value if type(item) in strange)
+            problem = f'"{name}" contains {json_type(odd)}, expected numbers'
+        elif not value:
+            problem = f'"{name}" is empty'
         else:
-            return None
-    same = len({column.shape for column in columns}) == 1
-    return np.stack(columns, 1) if same else None
-
-
-def all_hashable(values: Sequence[object]) -> bool:
-    return {*map(type, values)} <= {str, type(None)}
-
-
-def raw_vector(row: Row, name: str) -> bytes:
-    """A vector field as little-endian float32. The field is base64 or a list of numbers."""
-    value = row.values.get(name)
-    if not isinstance(value, str):
-        return _from_list(row, name, value)
-    try:
-        raw = pybase64.b64decode(value, validate=True)
-    except ValueError as error:
-        raise row.error(f'"{name}" is a string that is not base64') from error
-    if not raw or len(raw) % 4:
-        raise row.error(f'"{name}" is base64 of {len(raw)} bytes, expected float32')
+            with np.errstate(over="ignore"):
+                own = np.array(value, dtype="<f4").tobytes()
+        if problem:
+            rows.refuse(place, problem)
+        raw.append(own)
     return raw
-
-
-def _from_list(row: Row, name: str, value: object) -> bytes:
-    if not isinstance(value, list):
-        raise wrong_field(row, name, "a vector: a list of numbers, or base64")
-    strange = set(map(type, value)) - {float, int}
-    if strange:
-        odd = next(item for item in value if type(item) in strange)
-        raise row.error(f'"{name}" contains {json_type(odd)}, expected numbers')
-    if not value:
-        raise row.error(f'"{name}" is empty')
-    with np.errstate(over="ignore"):
-        return np.array(value, dtype="<f4").tobytes()
 
 
 def as_list(vector: Vector) -> bytes:

@@ -60,7 +60,7 @@ def read_examples(reader: VectorReader, path: str, label: str) -> Examples:
         refuse_without_features(block).rows.parse(lambda row: class_of(row, label))
         return block
 
-    blocks = list(reader.blocks_of(path, check))
+    blocks = list(reader.blocks(check, paths=[path]))
     if not blocks:
         raise NoRowsError([path])
     names = tuple(name for block in blocks for (name,) in block.rows.texts)

@@ -20,7 +20,7 @@ from sentkit.formats.rows.block import Row, RowBlock, items_of
 from sentkit.formats.rows.kinds import wrong_field
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
 from sentkit.formats.vectors.fingerprint import space_of
-from sentkit.formats.vectors.folders import TEXT, Permitted, check_fields, number, or_null, shown
+from sentkit.formats.vectors.folders import SIZE, check_fields, shown
 from sentkit.formats.vectors.sinks import refuse_existing_fields
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
@@ -192,17 +192,14 @@ HITS, PART = "hits", "part"  # fields of a row of a part
 AGAIN = "join only outputs of one search: the same queries, corpus and flags; write others again with --shard"
 ALIKE = ("count", "space", "corpus", "metric", "top", "threshold")  # fields that are equal in all parts
 RECORD = {
-    "number": number(1),
-    "count": number(1),
-    "space": or_null(TEXT),
-    "corpus": TEXT,
-    "metric": TEXT,
-    "top": or_null(number(1, sys.maxsize)),
-    "threshold": or_null(Permitted("a number", lambda value: type(value) in (int, float))),
-    "similarities": Permitted(
-        "a list of numbers",
-        lambda value: isinstance(value, list) and all(type(each) in (int, float) for each in value),
-    ),
+    "number": SIZE,
+    "count": SIZE,
+    "space": (str, None),
+    "corpus": str,
+    "metric": str,
+    "top": (SIZE, None),
+    "threshold": (int, float, None),
+    "similarities": list,
 }
 
 
@@ -252,6 +249,9 @@ def record_of(row: Row) -> dict[str, Any]:
         isinstance(hit, dict) and type(hit.get("row")) is int for hit in hits
     ):
         raise wrong_field(row, HITS, 'a list of objects with "row", a whole number')
-    if [hit.get("similarity") for hit in hits] != [*map(significant, record["similarities"])]:
+    exact = record["similarities"]
+    if not {*map(type, exact)} <= {int, float} or [hit.get("similarity") for hit in hits] != [
+        *map(significant, exact)
+    ]:
         raise row.error('"similarities" are not those of the hits', advice=AGAIN)
     return record

@@ -84,7 +84,7 @@ def read_vectors(path: str) -> tuple[Float32, Sequence[int]]:
             block.rows.refuse_all("this row has several vectors; expected rows with one vector")
         return block
 
-    blocks = reader.blocks_of(path, check)
+    blocks = reader.blocks(check, paths=[path])
     items = (zip(each.rows.numbers, each.vectors[:, 0], strict=True) for each in blocks)
     rows, _ = sampled(chain.from_iterable(items), MOST, seed=0)
     vectors = np.array([vector for _, vector in rows])

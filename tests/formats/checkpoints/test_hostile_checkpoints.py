@@ -18,7 +18,7 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.files import check_input
 from sentkit.model import find_encoder
 from sentkit.model.encoding import encode_texts
-from sentkit.model.reading import ReadingOptions, plan_reading
+from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.tokenizer import Tokenizer
 
 FILES = {
@@ -28,7 +28,7 @@ FILES = {
         "num_hidden_layers": 3,
         "num_attention_heads": 2,
         "intermediate_size": 16,
-        "vocab_size": 15,
+        "vocab_size": 14,
         "max_position_embeddings": 32,
         "output_hidden_states": True,
     },
@@ -40,15 +40,25 @@ FILES = {
         {"type": "x.Normalize", "path": "3_Normalize"},
     ],
     "sentkit.json": {
-        "readout": "prompt",
-        "steps": ["normalise"],
+        "readout": "pooler",
+        "steps": ["2_Dense", "normalise"],
         "max_length": 16,
         "lowercase": True,
+        "prompt": "a ",
         "template": "[X] [MASK]",
+        "full_stop": "none",
+        "pooler": {"activation": "gelu", "readout": "pooler", "lands_in": "a1b2c3d4e5f6"},
     },
     "0_Layers/config.json": {"layer_start": 1},
     "1_Pooling/config.json": {"pooling_mode_mean_tokens": True, "include_prompt": True},
-    "2_Dense/config.json": {"module_input_name": "sentence_embedding", "use_residual": False},
+    "2_Dense/config.json": {
+        "in_features": 8,
+        "out_features": 4,
+        "bias": True,
+        "activation_function": "torch.nn.modules.activation.Tanh",
+        "module_input_name": "sentence_embedding",
+        "use_residual": False,
+    },
     "sentence_bert_config.json": {"max_seq_length": 20, "do_lower_case": True},
     "config_sentence_transformers.json": {"prompts": {"q": "query : "}, "default_prompt_name": "q"},
     "tokenizer_config.json": {
@@ -56,130 +66,54 @@ FILES = {
         "model_max_length": 20,
         "tokenizer_class": "BertTokenizer",
     },
-    "model.safetensors.index.json": {"weight_map": {"a": "b.safetensors"}},
 }
+LAYERS = "0_Layers/model.safetensors"
+SIZES = st.sampled_from([None, True, -5, 0, 1, 1.5, 10**9, 2**63, "", "x" * 5000, [], {}, [[1]]])
+
+
+def encode_with(folder):
+    """The whole way to a vector."""
+    encoder = find_encoder(str(folder), ReadingOptions(), device="cpu", precision="fp32")
+    tokens = Tokenizer(read_checkpoint(str(folder)), max_length=8)(["the cat sat .", "", "\u00e9 \U0001f600"])
+    encode_texts(tokens, encoder.encoder(), 4096)
 
 
 @pytest.fixture
-def checkpoint(base, tmp_path):
-    """A valid checkpoint with changed bytes in one file."""
-    layers = {"layer_weights": np.array([1, 0, 1], np.float32)}
+def running(base, tmp_path):
+    """A checkpoint that can run, with other bytes in one of its files; `other` is a model for transformers.
 
-    def make(name, content):
-        folder = tmp_path / "checkpoint"
+    `own`: with a sentkit.json.
+    """
+
+    def make(name="", content=b"", *, other=False, own=True):
+        folder = tmp_path / "running"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(base, folder)
         for path, value in FILES.items():
             (folder / path).parent.mkdir(exist_ok=True)
             (folder / path).write_bytes(orjson.dumps(value))
-        safetensors.numpy.save_file(layers, folder / "0_Layers/model.safetensors")
-        (folder / name).write_bytes(content)
-        return folder
-
-    return make
-
-
-def read_all(folder, *, own):
-    if not own:
-        (folder / "sentkit.json").unlink()
-    checkpoint = read_checkpoint(str(folder))
-    reading = plan_reading(checkpoint, ReadingOptions())
-    reading.tokenizer(["the cat sat .", "", "é \U0001f600"])
-    checkpoint.weights()
-
-
-def test_the_unchanged_checkpoint_is_valid(checkpoint):
-    for own in (True, False):
-        read_all(checkpoint("extra.json", b"{}"), own=own)
-
-
-@few
-@given(data=st.data())
-@pytest.mark.parametrize("name", [*FILES, "tokenizer.json"])
-def test_checkpoint_files_with_odd_values(base, checkpoint, name, data):
-    """One value at any depth is another."""
-    value = FILES[name] if name in FILES else json.loads((base / name).read_text())
-    changed = replaced(value, data.draw(st.sampled_from(places(value))), data.draw(ODD))
-    folder = checkpoint(name, json.dumps(changed).encode())
-    own = name == "sentkit.json" or data.draw(st.booleans())
-
-    is_read_or_bad_data(lambda: read_all(folder, own=own))
-
-
-@few
-@given(data=st.data())
-@pytest.mark.parametrize("name", [*FILES, "0_Layers/model.safetensors", "tokenizer.json"])
-def test_checkpoint_files_of_any_bytes(checkpoint, name, data):
-    sample = orjson.dumps(FILES.get(name, {}))
-    content = data.draw(st.binary(max_size=60) | mutated([sample]))
-
-    is_read_or_bad_data(lambda: read_all(checkpoint(name, content), own=name == "sentkit.json"))
-
-
-# Checkpoints that run
-
-
-def encode_with(folder):
-    encoder = find_encoder(str(folder), ReadingOptions(), device="cpu", precision="fp32")
-    tokens = Tokenizer(read_checkpoint(str(folder)), max_length=8)(["the cat sat ."])
-    encode_texts(tokens, encoder.encoder(), 4096)
-
-
-RUNS = {
-    "sentkit.json": {
-        "readout": "pooler",
-        "steps": ["2_Dense", "normalise"],
-        "max_length": 16,
-        "lowercase": True,
-        "prompt": "a ",
-        "full_stop": "none",
-        "pooler": {"activation": "gelu", "readout": "pooler", "lands_in": "a1b2c3d4e5f6"},
-    },
-    "sentence_bert_config.json": FILES["sentence_bert_config.json"],
-    "tokenizer_config.json": FILES["tokenizer_config.json"],
-    "modules.json": [{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}],
-    "1_Pooling/config.json": {"pooling_mode": "mean", "include_prompt": True},
-    "2_Dense/config.json": {
-        "in_features": 8,
-        "out_features": 4,
-        "bias": True,
-        "activation_function": "torch.nn.modules.activation.Tanh",
-    },
-}
-SIZES = st.sampled_from([None, True, -5, 0, 1, 1.5, 10**9, 2**63, "", "x" * 5000, [], {}, [[1]]])
-
-
-@pytest.fixture
-def running(base, tmp_path):
-    """A checkpoint that can run, with other JSON in one of its files; `family` chooses another model."""
-
-    def make(name="", value=None, family="bert", own=True):
-        folder = tmp_path / "running"
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(base, folder)
-        if family != "bert":
-            shutil.copyfile(other(base.parent / "other") / "model.safetensors", folder / "model.safetensors")
-            shutil.copyfile(base.parent / "other/config.json", folder / "config.json")
-        for path, content in RUNS.items():
-            if own or path != "sentkit.json":
-                (folder / path).parent.mkdir(exist_ok=True)
-                (folder / path).write_bytes(orjson.dumps(content))
+        if other:
+            shutil.copytree(other_model(base.parent / "other"), folder, dirs_exist_ok=True)
+        if not own:
+            (folder / "sentkit.json").unlink()
+        safetensors.numpy.save_file({"layer_weights": np.ones(2, np.float32)}, folder / LAYERS)
         dense = {"linear.weight": np.ones((4, 8), np.float32), "linear.bias": np.ones(4, np.float32)}
         safetensors.numpy.save_file(dense, folder / "2_Dense/model.safetensors")
         if name:
-            (folder / name).write_text(json.dumps(value))
+            (folder / name).write_bytes(content)
         return folder
 
     return make
 
 
-def other(folder):
+def other_model(folder):
     """A random BERT, made once, with an activation for which it runs through transformers."""
     if not folder.exists():
         from transformers import BertConfig, BertModel
 
         sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
-        config = BertConfig(vocab_size=15, max_position_embeddings=34, hidden_act="quick_gelu", **sizes)
+        how = {"hidden_act": "quick_gelu", "output_hidden_states": True}
+        config = BertConfig(vocab_size=14, max_position_embeddings=34, **sizes, **how)
         BertModel(config).save_pretrained(folder)
     return folder
 
@@ -187,22 +121,30 @@ def other(folder):
 def test_the_unchanged_checkpoints_run(running):
     encode_with(running())
     encode_with(running(own=False))
-    encode_with(running(family="other", own=False))
+    encode_with(running(other=True, own=False))
 
 
 @few
 @given(data=st.data())
-@pytest.mark.parametrize("family", ["bert", "other"])
-@pytest.mark.parametrize("name", [*RUNS, "config.json"])
-def test_any_value_in_a_checkpoint_that_runs(running, base, name, family, data):
-    """The whole way to a vector, with one value of the JSON files replaced."""
-    own = family == "bert"
-    place = other(base.parent / "other") if family == "other" else base
-    value = json.loads((place / name).read_text()) if name == "config.json" else RUNS[name]
-    path = data.draw(st.sampled_from(places(value)))
-    folder = running(name, replaced(value, path, data.draw(ODD | SIZES)), family, own or name in FILES)
+@pytest.mark.parametrize("name", [*FILES, "tokenizer.json", "config.json of another"])
+def test_any_value_at_any_depth(running, base, name, data):
+    name, _, other = name.partition(" ")
+    source = other_model(base.parent / "other") if other else base
+    value = json.loads((source / name).read_text()) if other or name not in FILES else FILES[name]
+    changed = replaced(value, data.draw(st.sampled_from(places(value))), data.draw(ODD | SIZES))
+    own = name == "sentkit.json" or (not other and data.draw(st.booleans()))
+    folder = running(name, json.dumps(changed).encode(), other=bool(other), own=own)
 
     is_read_or_bad_data(lambda: encode_with(folder))
+
+
+@few
+@given(data=st.data())
+@pytest.mark.parametrize("name", [*FILES, LAYERS, "tokenizer.json"])
+def test_any_bytes(running, name, data):
+    content = data.draw(st.binary(max_size=60) | mutated([orjson.dumps(FILES.get(name, {}))]))
+
+    is_read_or_bad_data(lambda: encode_with(running(name, content, own=name == "sentkit.json")))
 
 
 def kinds_of_tensor(shape):
@@ -237,13 +179,13 @@ READABLE = ("half", "parameter")
 
 @pytest.mark.parametrize("kind", kinds_of_tensor((1,)))
 @pytest.mark.parametrize("name", ["embeddings.word_embeddings.weight", "pooler.dense.bias"])
-@pytest.mark.parametrize("family", ["bert", "other"])
-def test_tensors_of_any_kind(running, family, name, kind):
+@pytest.mark.parametrize("other", [False, True])
+def test_tensors_of_any_kind(running, other, name, kind):
     """Of a `pytorch_model.bin`: the vectors, or an error that blames the file."""
     import torch
     from safetensors.torch import load_file
 
-    folder = running(family=family, own=family == "bert")
+    folder = running(other=other, own=not other)
     tensors = load_file(folder / "model.safetensors")
     tensors[name] = kinds_of_tensor(tuple(tensors[name].shape))[kind]
     torch.save(tensors, folder / "pytorch_model.bin")
@@ -254,7 +196,7 @@ def test_tensors_of_any_kind(running, family, name, kind):
     else:
         with suppress(*BAD_DATA):
             encode_with(folder)
-            assert family == "other"  # transformers converts some kinds, and has no use for the pooler
+            assert other  # transformers converts some kinds, and has no use for the pooler
 
 
 @pytest.mark.parametrize("kind", kinds_of_tensor((1,)))
@@ -276,13 +218,14 @@ def test_many_steps_are_refused(running):
     steps = {"readout": "mean", "steps": ["normalise"] * 100_000}
 
     with pytest.raises(DataError, match=r"sentkit\.json: 100,000 steps, expected at most 64$"):
-        encode_with(running("sentkit.json", steps))
+        encode_with(running("sentkit.json", orjson.dumps(steps)))
 
 
 @pytest.mark.parametrize("length", [-5, 0, 2])
 def test_a_too_small_declared_length_is_bad_data(running, length):
+    folder = running("sentkit.json", orjson.dumps({"readout": "mean", "max_length": length}))
     with pytest.raises(DataError, match=r"sentkit\.json: "):
-        encode_with(running("sentkit.json", {"readout": "mean", "max_length": length}))
+        encode_with(folder)
     with pytest.raises(UsageError):
         find_encoder(str(running()), ReadingOptions(max_length=length))
 

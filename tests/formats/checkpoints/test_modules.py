@@ -257,7 +257,7 @@ def test_modules_in_another_order_are_refused(tmp_path, kinds, wrong):
 
 
 def test_a_module_without_files_is_refused(tmp_path):
-    with pytest.raises(NoInputError, match=r"1_Pooling/config\.json: cannot be read: No such file"):
+    with pytest.raises(NoInputError, match=r"1_Pooling/config\.json: no such file"):
         read_modules(folder_of(tmp_path, pipeline("Pooling")))
 
 
