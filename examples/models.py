@@ -7,14 +7,19 @@ Usage: python examples/models.py DATA OUT [NAME=]MODEL...
 
 The retrieval tests are made here. `definitions` finds the words of a definition among the entries of every
 fifth synset, for the synsets that `distill_texts.py` leaves out. `paraphrases` finds the paraphrase of a
-sentence of MRPC among all second sentences.
+sentence of MRPC among all second sentences. `docstrings` finds the description of a function or class by the
+first line of its docstring, in the installed packages of PACKAGES.
 """
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = os.environ["SENTKIT_THREADS"] = "1"  # before numpy and torch
@@ -23,6 +28,7 @@ from distill_texts import is_held_out, lines
 
 SUITES = "sts,sts-multilingual,clustering,senteval,few-shot,retrieval"
 ROUNDS = 3
+PACKAGES = ["numpy", "scipy", "sklearn", "matplotlib", "torch", "transformers"]
 
 
 def write_set(folder: Path, corpus: list[str], relevant: dict[str, set[str]]) -> None:
@@ -54,6 +60,41 @@ def write_retrieval(data: Path, out: Path) -> None:
         if str(row["label"]) == "1":
             same.setdefault(row["text_a"], set()).add(row["text_b"])
     write_set(out / "paraphrases", [row["text_b"] for row in pairs], same)
+    write_docstrings(out / "docstrings")
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    """The first line and the text before the parameters of each docstring with 120 characters of text."""
+    for package in PACKAGES:
+        for file in sorted(Path(find_spec(package).origin).parent.rglob("*.py")):
+            if "/tests/" in str(file) or "test_" in file.name:
+                continue
+            try:
+                tree = ast.parse(file.read_bytes())
+            except SyntaxError:  # of a later Python
+                continue
+            for node in ast.walk(tree):
+                if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
+                    continue
+                first, *parts = re.split(r"\n\s*\n", (ast.get_docstring(node) or "").strip())
+                summary, text = " ".join(first.split()), list[str]()
+                for part in parts:
+                    if re.search(r"^\s*(-{3,}|={3,}|>>>|\.\. |Args:|Parameters|Returns)", part, re.M):
+                        break
+                    text += part.split()
+                found = " ".join(text[:200])
+                if len(found) >= 120 and 20 < len(summary) < 200 and "`" not in summary:
+                    yield summary, found
+
+
+def write_docstrings(folder: Path) -> None:
+    """Write the test; only the first of several texts that begin alike, or with the same first line."""
+    starts, relevant = set[str](), dict[str, set[str]]()
+    for summary, text in docstrings():
+        if text[:80] not in starts and summary not in relevant:
+            starts.add(text[:80])
+            relevant[summary] = {text}
+    write_set(folder, [text for texts in relevant.values() for text in texts], relevant)
 
 
 def speed_and_size(model: str, texts: list[str]) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 """The examples that convert data, on small files in the distributed format; expected rows are by hand."""
 
 import gzip
+import hashlib
 import io
 import json
 import re
@@ -347,6 +348,54 @@ def test_the_second_stage_of_distillation_has_a_similar_text_beside_each_known_s
     assert all(
         set(re.sub(r"\d+", "10", text).split()) <= set(f"{sentences[0]} bridges".split()) for text in made
     )
+
+
+def test_passages_of_distillation_and_their_retrieval_test(tmp_path, monkeypatch):
+    """A tenth of the packages is only in the test; `is_held_out` words of WordNet are nowhere."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    about = "is a program that shows the rows of a table in a terminal, and that sorts them by some columns."
+    about += " It is small, and it needs no other program."
+    packages = [
+        f"Package: tool{n}\nDescription-md5: 0\nDescription-en: viewer of tables {n}\n"
+        f" The tool with the number {n}\n {about}\n .\n  * a list\n Second part {n}.\n"
+        for n in range(30)
+    ]
+    (tmp_path / "packages").write_text("\n".join([*packages, packages[0], "Package: bare\n"]))
+    sentences = [f"The city of Rome has {n} old bridges, which cross two rivers." for n in range(10, 30)]
+    (tmp_path / "wiki.txt").write_text("".join(f"{sentence}\n" for sentence in sentences))
+    synsets = [
+        {"entry": e, "definition": f"a {e}", "pos": "n", "synset": f"{n}-n"}
+        for n, e in ((50, "boat"), (57, "raft"))
+    ]
+    for name, rows in (
+        ("nli.jsonl", [{"text_a": "A man sails.", "text_b": "A man moves."}]),
+        ("wordnet.jsonl", synsets),
+    ):
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    inputs = ("passage_texts.py", "wiki.txt", "nli.jsonl", "wordnet.jsonl", "packages", "dev")
+
+    done = run(*inputs, folder=tmp_path)
+    texts = {text for (text,) in values(done.stdout)}
+    corpus, queries = (
+        [row["text"] for row in map(json.loads, (tmp_path / f"dev/{name}.jsonl").read_text().splitlines())]
+        for name in ("corpus", "queries")
+    )
+    marks = (tmp_path / "dev/qrels.tsv").read_text().splitlines()[1:]
+
+    held = [n for n in range(30) if int(hashlib.sha256(f"tool{n}".encode()).hexdigest(), 16) % 10 == 3]
+    described = [f"The tool with the number {n} {about}" for n in range(30)]
+    assert 0 < len(held) < 30
+    assert queries == [f"viewer of tables {n}" for n in held]
+    assert corpus == [f"{described[n]} Second part {n}." for n in held]
+    assert marks == [f"q{place}\tc{place}\t1" for place in range(len(held))]
+    others = [n for n in range(30) if n not in held]
+    assert texts & {f"viewer of tables {n}" for n in range(30)} == {f"viewer of tables {n}" for n in others}
+    assert sum(text.startswith("The tool") for text in texts) == len(others)
+    assert texts & {"boat", "a boat", "raft", "a raft"} == {"boat", "a boat"}
+    passages = [text for text in texts if text.count("The city of Rome has") > 1]
+    assert len(passages) > 10
+    assert all(set(re.findall(r"[^.]+\.", text.replace(". ", "."))) <= set(sentences) for text in passages)
+    assert run(*inputs, folder=tmp_path).stdout == done.stdout
 
 
 @pytest.mark.parametrize(

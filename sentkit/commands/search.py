@@ -206,7 +206,7 @@ def encoded_corpus(
     from sentkit.model.query_encoder import encoded_files
     from sentkit.model.reading import ReadingOptions
 
-    # static ranks the texts of questions and of a few words better than nano, in less time.
+    # static ranks the texts of a few words better than nano, in less time.
     encoder = find_encoder(model or STATIC, ReadingOptions(), **machine, compares=True)
     progress = RowProgress(console, inputs=inputs)
     rows = encoded_files(inputs, encoder, progress.add)
