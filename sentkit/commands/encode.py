@@ -12,7 +12,7 @@ from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.model.encoding import Tally, TokenEncoder
+    from sentkit.model.encoding import RowGroup, Tally, TokenEncoder
     from sentkit.model.writing import Encoding
 
 GRACE = 10.0  # seconds to finish a block after a signal
@@ -66,10 +66,14 @@ def encode(
         ) as inputs:
             one_text = "a chunk" if windows.get("chunks") else None
             texts = TextParser(common_fields(inputs), one_text=one_text, prompts=found.sides)
-            rows, refuses, tokens = inputs.blocks(texts), long_texts.refuses, None
-            groups = tokenized_groups(rows, tokenizer, inputs.rejects, refuse_truncation=refuses)
-            if not (in_folder or dry_run or reuse.reuse):  # these need the encoder before the first row
-                groups, tokens = whole_if_small(groups)
+            groups: Iterator[RowGroup] = iter(())
+            tokens, rows = None, inputs.blocks(texts)
+            if not (in_folder or dry_run):  # these read the rows themselves
+                groups = tokenized_groups(
+                    rows, tokenizer, inputs.rejects, refuse_truncation=long_texts.refuses
+                )
+                if not reuse.reuse:  # old and new vectors have the same precision
+                    groups, tokens = whole_if_small(groups)
             encoder = found.encoder(tokens)
             encoding = Encoding(
                 encoder,

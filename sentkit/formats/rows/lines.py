@@ -14,7 +14,7 @@ from sentkit.formats.rows.block import Row, RowBlock, kept_line, made_block
 
 BOM = b"\xef\xbb\xbf"
 MAX_LINE = 1 << 26  # bytes
-READ = 1 << 17  # bytes per read; a pipe gives the bytes that it has
+READ = 1 << 16  # bytes per read; a pipe gives the bytes that it has
 EXCERPT = 1 << 16  # bytes kept of a line over the limit
 
 LineBlock = tuple[int, list[bytes]]  # number of the first line, from 1, and the lines with their ends
