@@ -96,20 +96,21 @@ def test_a_file_of_several_blocks_is_read_in_order(tmp_path: Path, monkeypatch: 
     assert np.array_equal(np.stack([found for _, found in stored_rows(file)]), vectors)
 
 
-def test_the_rows_of_a_part_of_a_folder_have_their_numbers_in_the_folder(tmp_path: Path, monkeypatch) -> None:
+def test_the_rows_of_a_part_of_a_folder_have_their_numbers_in_the_folder(tmp_path: Path) -> None:
     from sentkit.cli import status
 
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.txt").write_text("".join(f"the number {number}\n" for number in range(40)))
-    assert status(["encode", "a.txt", "-m", "static", "-o", "whole/", "--block-bytes", "200", "-q"]) == 0
-    store = Store("whole")
+    texts, folder = tmp_path / "a.txt", str(tmp_path / "whole")
+    texts.write_text("".join(f"the number {number}\n" for number in range(40)))
+    flags = ["-m", "static", "-o", f"{folder}/", "--block-bytes", "200", "-q"]
+    assert status(["encode", str(texts), *flags]) == 0
+    store = Store(folder)
     store.keep_part(2, 2)
     rows = [row for block in store.row_blocks() for row in block]
 
     assert 0 < store.before == 40 - store.count
     assert [row.number for row in rows] == list(range(store.before + 1, 41))
     assert [store.row(place).line for place in range(store.count)] == [row.line for row in rows]
-    assert (store.row(0).source, store.row(0).number) == ("whole", store.before + 1)
+    assert (store.row(0).source, store.row(0).number) == (folder, store.before + 1)
 
 
 # Read with suspicion
