@@ -64,7 +64,7 @@ def build_entries(
             words.among(rows) if words_only else rows,
             plan.tokenizer,
             inputs.rejects,
-            refuse_truncation=on_truncate == "error",
+            on_truncate=on_truncate,
         )
         encoder = TransformerEncoder(checkpoint, plan, device=machine.device, precision=machine.precision)
         report_spaces(encoder, console)

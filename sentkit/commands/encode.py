@@ -69,9 +69,8 @@ def encode(
             groups: Iterator[RowGroup] = iter(())
             tokens, rows = None, inputs.blocks(texts)
             if not (in_folder or dry_run):  # these read the rows themselves
-                groups = tokenized_groups(
-                    rows, tokenizer, inputs.rejects, refuse_truncation=long_texts.refuses
-                )
+                on_truncate = long_texts.on_truncate
+                groups = tokenized_groups(rows, tokenizer, inputs.rejects, on_truncate=on_truncate)
                 if not reuse.reuse:  # old and new vectors have the same precision
                     groups, tokens = whole_if_small(groups)
             encoder = found.encoder(tokens)

@@ -101,7 +101,7 @@ def translate(
             inputs.blocks(texts),
             translator.source,
             inputs.rejects,
-            refuse_truncation=on_truncate == "error",
+            on_truncate=on_truncate,
             largest=GROUP,
         )
         budget = default_budget(translator.device.type)

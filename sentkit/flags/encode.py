@@ -174,20 +174,16 @@ class LongTextFlags:
         if self.on_truncate == "late" and self.window is None:
             raise UsageError("--on-truncate late needs --window N")
 
-    @property
-    def refuses(self) -> bool:
-        """Whether a text above the maximum length is an error."""
-        return self.on_truncate in ("error", "late")
-
     def tokenizer_of(self, model: "Model") -> "tuple[TextTokenizer, Mapping[str, Any]]":
         """Return the tokenizer of the model, with windows if there are any, and the settings of windows.
 
         Of a long text, only the start is tokenized if no error or field has the number of its tokens.
         """
         from sentkit.model.checkpoint_model import CheckpointModel
+        from sentkit.model.encoding import REFUSING
 
         if isinstance(model, CheckpointModel):
-            model.tokenizer.counts_all = self.on_truncate == "mark" or self.refuses
+            model.tokenizer.counts_all = self.on_truncate in ("mark", *REFUSING)
         from sentkit.model.text.tokens import TextTokenizer, TokenizerByPrompt, WindowOptions
 
         tokenizer: TextTokenizer = model.tokenizer

@@ -27,6 +27,7 @@ from sentkit.transforms.steps import Step, applied
 if TYPE_CHECKING:
     from sentkit.model.reuse import OldVectors
 
+REFUSING = ("error", "late")  # values of --on-truncate with which a text above the maximum length is an error
 T = TypeVar("T")
 U = TypeVar("U")
 Arrays = list[NDArray[np.float32]]  # one for each readout
@@ -76,14 +77,12 @@ def tokenized_groups(
     tokenizer: TextTokenizer,
     rejects: Rejects,
     *,
-    refuse_truncation: bool = False,
+    on_truncate: str = "warn",
     largest: int = LAST_GROUP,
 ) -> Iterator[RowGroup]:
     """Return groups of rows with the tokens of their distinct texts. Bad rows go to `rejects`."""
     parts = grouped(blocks, WIDE_GROUP if tokenizer.whole else largest)
-    groups = chain.from_iterable(
-        tokenize_group(rows, tokenizer, rejects, refuse_truncation) for rows in parts
-    )
+    groups = chain.from_iterable(tokenize_group(rows, tokenizer, rejects, on_truncate) for rows in parts)
     return iter(list(groups)) if tokenizer.whole else groups
 
 
@@ -130,7 +129,7 @@ def characters(block: RowBlock) -> Ints:
 
 
 def tokenize_group(
-    rows: RowBlock, tokenizer: TextTokenizer, rejects: Rejects, refuse_truncation: bool
+    rows: RowBlock, tokenizer: TextTokenizer, rejects: Rejects, on_truncate: str
 ) -> Iterator[RowGroup]:
     """Tokenize the distinct texts of some rows. Rows before one that is an error come first."""
     places: dict[Any, int] = {}
@@ -138,7 +137,7 @@ def tokenize_group(
     tokens = tokenized(tokenizer, list(places))
     by_row = np.array(index, np.int64).reshape(len(rows), -1)
     problems = dict(tokens.problems)
-    for place in np.flatnonzero(tokens.truncated).tolist() if refuse_truncation else ():
+    for place in np.flatnonzero(tokens.truncated).tolist() if on_truncate in REFUSING else ():
         count, most = tokens.counts[place], tokens.lengths[place]
         problems.setdefault(place, f"text too long: {count} {tokenizer.unit}, maximum {most}")
     for place, own in enumerate(by_row.tolist()) if problems else ():

@@ -40,8 +40,7 @@ class Encoding:
 
     def groups(self, blocks: Iterable[RowBlock], rejects: Rejects) -> Iterator[RowGroup]:
         """The rows in groups, with their tokens, and with the places of their old vectors."""
-        refuses = self.on_truncate in ("error", "late")
-        return self.known(tokenized_groups(blocks, self.tokenizer, rejects, refuse_truncation=refuses))
+        return self.known(tokenized_groups(blocks, self.tokenizer, rejects, on_truncate=self.on_truncate))
 
     def known(self, groups: Iterator[RowGroup]) -> Iterator[RowGroup]:
         """The same groups with the places of their old vectors."""

@@ -145,7 +145,7 @@ def test_a_truncated_text_can_be_an_error():
 
     assert len(encoded(texts)) == 2
     with pytest.raises(DataError, match=r"^a\.jsonl:2: text too long: 12 tokens, maximum 10$"):
-        encoded(texts, refuse_truncation=True)
+        encoded(texts, on_truncate="error")
 
 
 # The thread that reads ahead
