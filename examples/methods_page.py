@@ -1,4 +1,4 @@
-"""Write the man page sentkit-methods.7: python examples/methods_page.py man/man7/sentkit-methods.7
+"""Write the man page sentkit-methods.7: python -m examples.methods_page man/man7/sentkit-methods.7
 
 Sources: the catalogue of training methods with their settings and presets; systems.jsonl, the systems of the
 papers with their commands; the figures of the papers that `sentkit report` prints. A test compares the result

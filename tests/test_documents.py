@@ -498,7 +498,7 @@ def loaded(script):
 
 
 def test_the_committed_page_of_methods_is_the_generated_one():
-    """After a change of a setting: python examples/methods_page.py man/man7/sentkit-methods.7"""
+    """After a change of a setting: python -m examples.methods_page man/man7/sentkit-methods.7"""
     assert (ROOT / "man/man7/sentkit-methods.7").read_text() == loaded("methods_page").page()
 
 

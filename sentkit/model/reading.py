@@ -13,7 +13,7 @@ from sentkit.arrays import Float32
 from sentkit.errors import UsageError, declared_in
 from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.modules import StoredDeclaration
-from sentkit.formats.checkpoints.readout import CONV, NAMED, Readout, parse_readout, parse_readouts
+from sentkit.formats.checkpoints.readout import CONV, NAMED, PLAIN, Readout, parse_readout, parse_readouts
 from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import split_by_side
 from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
@@ -22,7 +22,6 @@ from sentkit.model.transformer.architecture import DEEPEST, UnsupportedArchitect
 from sentkit.transforms.steps import Normalize, Step, Truncate, check_fitted, read_transform
 
 LONGEST = 512  # tokens, if a checkpoint declares no length
-PARTIAL = ("mean", "max", "mean-sqrt")  # reductions that can read a part of the token states of a text
 WIDTHS = ("hidden_size", "dim", "d_model", "n_embd")
 DEPTHS = ("num_hidden_layers", "n_layers", "num_layers", "n_layer")
 
@@ -121,10 +120,11 @@ def check_readouts(
 
 def check_partial(readouts: Sequence[Readout], flag: str) -> None:
     """Refuse readouts that cannot reduce a part of the tokens, which this flag needs."""
+    partial = [name for name, plain in PLAIN.items() if plain.partial]
     for each in readouts:
-        if any(part.reduction not in PARTIAL for part in each.parts):
+        if any(part.reduction not in partial for part in each.parts):
             problem = f'{flag} cannot be used with the readout "{each.name}"'
-            raise UsageError(problem, advice=f"it needs {', '.join(PARTIAL)}, of any layer")
+            raise UsageError(problem, advice=f"it needs {', '.join(partial)}, of any layer")
 
 
 def prompts_of(declared: StoredDeclaration, options: ReadingOptions) -> tuple[str, dict[str, str]]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sentkit.arrays import Float32
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
-from sentkit.formats.checkpoints.readout import PLAIN, POOLED, Readout
+from sentkit.formats.checkpoints.readout import POOLED, Readout
 from sentkit.formats.vectors.tensors import NUMPY, Entry, read_header
 from sentkit.model.encoding import Arrays, Tally
 from sentkit.model.reading import Reading, hash_of_weights, spec_of_readout, steps_of_checkpoint, width_behind
@@ -235,7 +235,7 @@ def rotated(values: Float32, places: NDArray[np.int64], base: float, size: int) 
 MOST_WORK = 1 << 34  # multiplications in the blocks; for more, torch is faster in spite of its import
 MOST_WINDOWED = 4096  # tokens; for more, the windows of local attention would be wasted
 BUDGET = 512  # tokens in a batch: larger arrays do not fit into the caches of a CPU
-REDUCTIONS: Mapping[str, Callable[[Float32, int], Float32]] = {  # states (t, d) and their first position
+REDUCTIONS: Mapping[str, Callable[[Float32, int], Float32]] = {  # of states (t, d) and their first position
     "cls": lambda states, first: states[0],
     "mean": lambda states, first: states.mean(0, np.float64),
     "max": lambda states, first: states.max(0),
@@ -255,7 +255,7 @@ def open_small_encoder(checkpoint: Checkpoint, reading: Reading, tokens: int) ->
         return None
     shape, parts = architecture, [part for readout in reading.readouts for part in readout.parts]
     products = shape.depth * shape.width * (4 * shape.width + shape.inner + shape.expanded)  # of a token
-    known = all(part.reduction in (*PLAIN, *POOLED, "token") for part in parts)
+    known = all(part.reduction in (*REDUCTIONS, *POOLED, "token") for part in parts)
     if (
         tokens * products > MOST_WORK
         or not known

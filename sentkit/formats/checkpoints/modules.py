@@ -11,22 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from sentkit.errors import DataError, declared_in
-from sentkit.formats.checkpoints.readout import CONCAT, CONV, NAMED, WK, Readout, parse_readout
+from sentkit.formats.checkpoints.readout import CONCAT, CONV, NAMED, PLAIN, WK, Readout, parse_readout
 from sentkit.formats.files import read_json, read_object, read_object_if_there
 from sentkit.formats.vectors.fingerprint import is_space
 from sentkit.formats.vectors.tensors import read_array
 
 # Readout -> its word in the new schema of a Pooling module, and its key in the old one.
-POOLING = {
-    "cls": ("cls", "pooling_mode_cls_token"),
-    "mean": ("mean", "pooling_mode_mean_tokens"),
-    "max": ("max", "pooling_mode_max_tokens"),
-    "mean-sqrt": ("mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens"),
-    "weighted-mean": ("weightedmean", "pooling_mode_weightedmean_tokens"),
-    "last": ("lasttoken", "pooling_mode_lasttoken"),
-}
-# The order in which the old schema joins.
-JOINED = ("cls", "max", "mean", "mean-sqrt", "weighted-mean", "last")
+POOLING = {name: plain.words for name, plain in PLAIN.items() if plain.words is not None}
 # Activations of a dense layer: name in sentkit -> class name in the checkpoint.
 DENSE_ACTIVATIONS = {
     "identity": "torch.nn.modules.linear.Identity",
@@ -147,7 +138,7 @@ def _readout(
     config: Mapping[str, Any], layers: Sequence[int] | None, place: Path, *, of_convolution: bool
 ) -> Readout:
     """The readout of a Pooling module that receives the average of `layers`; None is the last layer."""
-    chosen = [name for name in JOINED if config.get(POOLING[name][1])] or ["mean"]
+    chosen = [name for name, (_, key) in POOLING.items() if config.get(key)] or ["mean"]
     given = config.get("pooling_mode", [POOLING[name][0] for name in chosen])
     modes = given if isinstance(given, list) else [given]
     by_word = {word: name for name, (word, _) in POOLING.items()}
@@ -162,8 +153,9 @@ def _readout(
         raise DataError(problem, source=str(place))
     if layers is None:
         return NAMED[CONV] if of_convolution else readout
-    if readout.reduction == "max" and len(layers) > 1:
-        raise DataError("the maximum over averaged layers is not supported", source=str(place))
+    if not PLAIN[readout.reduction].linear and len(layers) > 1:
+        problem = f"pooling {readout.reduction} of averaged layers is not supported"
+        raise DataError(problem, source=str(place))
     name = "+".join(f"L{k}" for k in layers) + f":{readout.reduction}"
     return Readout(name, tuple(layers), readout.reduction)
 
@@ -284,6 +276,8 @@ def inexpressible(readout: Readout) -> str | None:
     if readout.reduction in WK:
         return "the readout weights the layers of each token"
     parts = [part.reduction for part in readout.parts]
-    if len(parts) > 1 and parts != [name for name in JOINED if name in parts]:
+    if missing := [name for name in parts if name in PLAIN and name not in POOLING]:
+        return f"a Pooling module has no {missing[0]}"
+    if len(parts) > 1 and parts != [name for name in POOLING if name in parts]:
         return "the readout joins vectors in another order than a Pooling module"
     return "the readout uses the mask token of a template" if readout.reduction == "token" else None

@@ -19,6 +19,26 @@ from sentkit.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
+class Plain:
+    """A reduction of the token states of a layer to one vector."""
+
+    words: tuple[str, str] | None  # of a Pooling module: in the new schema, and the key of the old one
+    linear: bool = True  # reducing the mean of layers gives the mean of the reduced layers
+    partial: bool = False  # it can read a part of the token states of a text
+
+
+PLAIN = {  # in the order in which the old schema joins
+    "cls": Plain(("cls", "pooling_mode_cls_token")),
+    "max": Plain(("max", "pooling_mode_max_tokens"), linear=False, partial=True),
+    "mean": Plain(("mean", "pooling_mode_mean_tokens"), partial=True),
+    # sum / sqrt(number of tokens)
+    "mean-sqrt": Plain(("mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens"), partial=True),
+    "weighted-mean": Plain(("weightedmean", "pooling_mode_weightedmean_tokens")),  # weights 1, 2, 3, ...
+    "last": Plain(("lasttoken", "pooling_mode_lasttoken")),  # the last token
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Readout:
     name: str
     layers: tuple[int, ...]  # 0..depth, or negative from the end: -1 is the last block; (): see WK
@@ -56,12 +76,7 @@ POOLED = {"pooler": "cls", "pooler-mean": "mean"}
 CONV = "conv"
 CONCAT = "concat"
 NAMED = {
-    "cls": Readout("cls", (-1,), "cls"),
-    "mean": Readout("mean", (-1,), "mean"),
-    "max": Readout("max", (-1,), "max"),
-    "mean-sqrt": Readout("mean-sqrt", (-1,), "mean-sqrt"),  # sum / sqrt(number of tokens)
-    "weighted-mean": Readout("weighted-mean", (-1,), "weighted-mean"),  # weights 1, 2, 3, ...
-    "last": Readout("last", (-1,), "last"),  # the last token
+    **{name: Readout(name, (-1,), name) for name in PLAIN},
     "mean-last2": Readout("mean-last2", (-1, -2), "mean"),
     "mean-first-last": Readout("mean-first-last", (1, -1), "mean"),  # the first block, not the embeddings
     "mean-emb-last": Readout("mean-emb-last", (0, -1), "mean"),
@@ -72,15 +87,11 @@ NAMED = {
     **{name: Readout(name, (), name) for name in WK},
     CONV: Readout(CONV, (-1,), CONV),
 }
-PLAIN = ("cls", "mean", "max", "mean-sqrt", "weighted-mean", "last")
-# Linear: reducing the mean of layers equals the mean of the reduced layers.
-SUMS = "|".join(name for name in PLAIN if name != "max")
-EVERY = re.compile(rf"L([0-9]{{1,4}}|\*):({SUMS}|max|all)")  # "*" and "all" are several readouts
-LAYERS = re.compile(
-    rf"(L[0-9]{{1,4}}):({SUMS}|max)|(L[0-9]{{1,4}}(?:\+L[0-9]{{1,4}})+):({SUMS}|{'|'.join(WK)})"
-)
-JOINED = re.compile(rf"{CONCAT}(:({'|'.join(PLAIN)})){{2,{len(PLAIN)}}}")
-GRAMMAR = f"{', '.join(NAMED)}, L<k>:{'|'.join(PLAIN)}, or {CONCAT}: with two or more of these"
+SUMS, ANY = "|".join(name for name in PLAIN if PLAIN[name].linear), "|".join(PLAIN)
+EVERY = re.compile(rf"L([0-9]{{1,4}}|\*):({ANY}|all)")  # "*" and "all" are several readouts
+LAYERS = re.compile(rf"(L[0-9]{{1,4}}):({ANY})|(L[0-9]{{1,4}}(?:\+L[0-9]{{1,4}})+):({SUMS}|{'|'.join(WK)})")
+JOINED = re.compile(rf"{CONCAT}(:({ANY})){{2,{len(PLAIN)}}}")
+GRAMMAR = f"{', '.join(NAMED)}, L<k>:{ANY}, or {CONCAT}: with two or more of these"
 
 
 def parse_readout(name: str) -> Readout:
@@ -106,7 +117,7 @@ def parse_readouts(names: str, depth: int) -> list[Readout]:
         match = EVERY.fullmatch(name.strip())
         if match is not None:
             layers = range(depth + 1) if match[1] == "*" else [match[1]]
-            reductions = PLAIN if match[2] == "all" else [match[2]]
+            reductions = list(PLAIN) if match[2] == "all" else [match[2]]
             readouts += [parse_readout(f"L{layer}:{one}") for one in reductions for layer in layers]
         else:
             readouts.append(parse_readout(name.strip()))

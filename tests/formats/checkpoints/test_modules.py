@@ -73,7 +73,7 @@ def test_a_saved_folder_is_read_completely(saved):
     ("mode", "problem"),
     [
         (("cls", "mean"), "pooling cls + mean of averaged layers is not supported"),
-        ("max", "the maximum over averaged layers is not supported"),
+        ("max", "pooling max of averaged layers is not supported"),
     ],
 )
 def test_other_pooling_of_averaged_layers_is_refused(saved, mode, problem):

@@ -55,7 +55,7 @@ def test_an_unknown_name_is_refused_with_a_list_of_names(name):
 
 def test_a_star_selects_all_layers_and_the_embeddings_and_all_every_readout_of_a_layer():
     names = [readout.name for readout in parse_readouts("L*:cls, mean,L1:cls,mean", 3)]
-    plain = ["cls", "mean", "max", "mean-sqrt", "weighted-mean", "last"]
+    plain = ["cls", "max", "mean", "mean-sqrt", "weighted-mean", "last"]
 
     assert names == ["L0:cls", "L1:cls", "L2:cls", "L3:cls", "mean"]
     assert [each.name for each in parse_readouts("L2:all", 3)] == [f"L2:{name}" for name in plain]
