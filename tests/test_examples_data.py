@@ -1,5 +1,6 @@
 """The examples that convert data, on small files in the distributed format; expected rows are by hand."""
 
+import base64
 import gzip
 import hashlib
 import io
@@ -11,8 +12,11 @@ import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from unittest.mock import patch
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+from sentkit import Encoder
 from support import DATA, ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -439,3 +443,38 @@ def test_a_bad_file_is_named(tmp_path, script, name, content, problem):
         assert f"{name}: not complete; published: 183,416 entailment, " in done.stderr
     else:
         assert re.match(rf"{script}: {name}: ?{re.escape(problem)}", done.stderr)
+
+
+def test_two_teachers_have_the_mean_of_their_cosines(tmp_path):
+    """With fewer texts than dimensions, no part of the vectors is lost."""
+    texts = (EXAMPLES / "data/titles.txt").read_text().splitlines()[:24]
+    names = {"pairs": texts[:10], "passages": texts[10:]}
+    cosines = {}
+    for name, count in (("nano", 14), ("static", 9)):
+        encoder = Encoder(name)
+        for part, own in names.items():
+            rows = own if part == "pairs" else own[:count]
+            vectors = np.asarray(encoder.encode(rows), np.float64)
+            lines = [json.dumps({"text": text}).encode() + b"\n" for text in rows]
+            tensors = {
+                "embeddings": vectors.astype(np.float32),
+                "rows": np.frombuffer(b"".join(lines), np.uint8),
+            }
+            save_file(tensors, tmp_path / f"{part}-{name}")
+            for text, vector in zip(rows, vectors, strict=True):
+                cosines[name, text] = vector / np.linalg.norm(vector)
+    files = [f"{part}-{name}" for part in names for name in ("nano", "static")]
+
+    done = run("two_teachers.py", "nano", *files, folder=tmp_path)
+    found = {
+        row["text"]: np.frombuffer(base64.b64decode(row["embedding"]), "<f4").astype(np.float64)
+        for row in map(json.loads, done.stdout.splitlines())
+    }
+
+    assert sorted(found) == sorted(texts)
+    for one in texts[:19]:
+        for other in texts[:19]:
+            expected = np.mean([cosines[name, one] @ cosines[name, other] for name in ("nano", "static")])
+            assert found[one] @ found[other] == pytest.approx(expected, abs=1e-4)
+    assert all(np.linalg.norm(vector) == pytest.approx(1, abs=1e-4) for vector in found.values())
+    assert np.mean([found[text] @ cosines["nano", text] for text in texts]) > 0.5  # turned to the student

@@ -108,9 +108,9 @@ def potion(sts):
 @pytest.mark.parametrize(
     ("model", "name", "measure", "value", "near"),
     [
-        ("nano", "stsb.test", "spearman", 80.64, 0.05),
-        pytest.param("nano", "stsb.dev", "spearman", 85.71, 0.05, marks=slow),
-        pytest.param("nano", "sickr.test", "spearman", 75.02, 0.05, marks=slow),
+        ("nano", "stsb.test", "spearman", 80.68, 0.05),
+        pytest.param("nano", "stsb.dev", "spearman", 85.63, 0.05, marks=slow),
+        pytest.param("nano", "sickr.test", "spearman", 76.83, 0.05, marks=slow),
         pytest.param("minilm", "stsb.test", "spearman", 82.03, 0.005, marks=slow),
         pytest.param("minilm", "stsb.test", "pearson", 82.74, 0.005, marks=slow),
         pytest.param("minilm", "stsb.dev", "spearman", 86.72, 0.005, marks=slow),
