@@ -22,7 +22,7 @@ import orjson
 from sentkit.errors import AnswerIsNo, CannotCreateError, NoRowsError, UsageError
 from sentkit.escaping import escape_json
 from sentkit.formats.files import compressed, exists, is_folder, is_parquet, is_there
-from sentkit.formats.outputs.temporary import Draft, NamedFile, leftovers, not_writable
+from sentkit.formats.outputs.temporary import Draft, NamedFile, not_writable, remove_leftovers
 from sentkit.formats.outputs.uploads import Upload, is_written
 from sentkit.formats.rows.block import DuplicateName, spans_of
 from sentkit.formats.urls import is_url
@@ -308,7 +308,7 @@ def places(paths: Paths, stream: int) -> list[Place]:
     return resolved
 
 
-def leftovers_of(writes: Paths) -> list[Path]:
-    """The temporary files of killed processes for these outputs."""
+def clean(writes: Paths) -> list[Path]:
+    """Remove temporary files of killed processes for these outputs; return the folders that they renamed."""
     targets = dict.fromkeys(each.real for each in places(writes, 1) if each.real and each.key is not None)
-    return [path for target in targets for path in leftovers(Path(target))]
+    return [path for target in targets for path in remove_leftovers(Path(target))]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import CannotCreateError, DataError
-from sentkit.formats.outputs.temporary import MARK, NO_LOCKS, replacing
+from sentkit.formats.outputs.temporary import MARK, replacing
 from sentkit.training.data.corpus import CORPUS
 from sentkit.training.settings import differences
 
@@ -260,7 +260,7 @@ class StepLog:
 OURS = re.compile(
     rf"(state|best)-\d+\.pt|(run|rows|init)\.lock|checkpoint|init|{re.escape(LOG)}"
     rf"|{'|'.join(map(re.escape, CORPUS))}"
-    rf"|\..+{re.escape(MARK)}[0-9a-f]+"
+    rf"|\..+{re.escape(MARK)}[0-9a-f-]+"
 )
 
 
@@ -284,10 +284,7 @@ def lock_folder(folder: Path, lock: str, *, first: bool, temporary: Sequence[str
         raise CannotCreateError(problem, advice="wait, or choose another -o") from error
     except OSError as error:
         trouble = (error.strerror or str(error)).lower()
-        if error.errno in NO_LOCKS:
-            advice = "choose -o on a file system with locks, because only one run may use a folder"
-            raise CannotCreateError(f"{folder}: cannot be locked: {trouble}", advice=advice) from error
-        raise CannotCreateError(f"{folder}: cannot be created: {trouble}") from error
+        raise CannotCreateError(f"{folder}: cannot be created and locked: {trouble}") from error
     try:
         yield
     finally:

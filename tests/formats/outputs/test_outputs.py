@@ -162,7 +162,7 @@ def test_files_with_similar_names_stay(tmp_path: Path) -> None:
 
 def test_an_existing_temporary_name_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "precious").write_bytes(b"precious")
-    (tmp_path / f".a.sentkit-{HOST}{bytes(4).hex()}").symlink_to(tmp_path / "precious")
+    (tmp_path / f".a.sentkit-{HOST}-{os.getpid()}-{bytes(4).hex()}").symlink_to(tmp_path / "precious")
     monkeypatch.setattr(os, "urandom", bytes)
     with pytest.raises(CannotCreateError, match="a: cannot be written: file exists"):
         Draft(tmp_path / "a", force=False)
