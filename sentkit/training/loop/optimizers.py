@@ -64,14 +64,15 @@ class Adam:
     state: dict[Tensor, dict[str, Any]] = field(default_factory=dict)
 
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self, skipped: Tensor | None = None) -> None:
+        """Change the weights, unless `skipped`, a number on their device, is 1. The host does not wait."""
         for group in self.param_groups:
             by_step = defaultdict(list)  # one list, unless some parameters skipped steps without gradient
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     by_step[self.count(parameter)].append(parameter)
             for count, parameters in by_step.items():
-                self.update(parameters, count, group["lr"], group["weight_decay"])
+                self.update(parameters, count, group["lr"], group["weight_decay"], skipped)
 
     def count(self, parameter: Tensor) -> int:
         """Increment and return the number of steps of a parameter."""
@@ -82,7 +83,16 @@ class Adam:
         state["step"] += 1
         return state["step"]
 
-    def update(self, parameters: list[Tensor], count: int, lr: float, weight_decay: float) -> None:
+    def counts(self) -> dict[Tensor, int]:
+        return {parameter: state["step"] for parameter, state in self.state.items()}
+
+    def restore_counts(self, counts: Mapping[Tensor, int]) -> None:
+        """Set the numbers of steps to those before skipped steps."""
+        self.state = {each: {**self.state[each], "step": count} for each, count in counts.items()}
+
+    def update(
+        self, parameters: list[Tensor], count: int, lr: float, weight_decay: float, skipped: Tensor | None
+    ) -> None:
         """Update parameters that have the same number of steps."""
         beta1, beta2 = self.betas
         rate, epsilon = lr, self.epsilon
@@ -99,10 +109,11 @@ class Adam:
         )
         move = fused_adam if fused_adam_works(parameters[0].device.type) else plain_adam
         decay = 0.0 if self.late else weight_decay
-        move(tensors, count, beta1=beta1, beta2=beta2, lr=rate, weight_decay=decay, eps=epsilon)
+        move(tensors, count, skipped, beta1=beta1, beta2=beta2, lr=rate, weight_decay=decay, eps=epsilon)
         if self.late and weight_decay:
             for parameter in parameters:
-                parameter.add_(parameter, alpha=-lr * weight_decay)
+                decayed = parameter if skipped is None else parameter * (1 - skipped)
+                parameter.add_(decayed, alpha=-lr * weight_decay)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the moments by the place of the parameter, and the groups with these places."""
@@ -136,19 +147,20 @@ class Adam:
 Tensors = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]  # weights, gradients, both moments
 
 
-def fused_adam(tensors: Tensors, count: int, **settings: Any) -> None:
+def fused_adam(tensors: Tensors, count: int, skipped: Tensor | None, **settings: Any) -> None:
     """Step number `count` with the kernel of torch, which is undocumented."""
     from torch.optim.adam import adam
 
     counts = list(torch.full((len(tensors[0]),), count - 1.0, device=tensors[0][0].device))
     fixed = {"fused": True, "amsgrad": False, "maximize": False, "decoupled_weight_decay": True}
     kernel: Any = adam
-    kernel(*tensors, [], counts, **fixed, **settings)
+    kernel(*tensors, [], counts, found_inf=skipped, **fixed, **settings)
 
 
 def plain_adam(
     tensors: Tensors,
     count: int,
+    skipped: Tensor | None,
     *,
     beta1: float,
     beta2: float,
@@ -157,6 +169,8 @@ def plain_adam(
     eps: float,
 ) -> None:
     """The same step; its last bits differ, and it reads and writes each number several times."""
+    if skipped is not None and bool(skipped):  # the host waits
+        return
     for weight, gradient, mean, square in zip(*tensors, strict=True):
         weight.mul_(1 - lr * weight_decay)
         mean.lerp_(gradient, 1 - beta1)
@@ -172,10 +186,12 @@ def fused_adam_works(device: str) -> bool:
     found, expected = ([[value.clone()] for value in values] for _ in range(2))
     settings = {"beta1": 0.9, "beta2": 0.99, "lr": 0.1, "weight_decay": 0.5, "eps": 0.01}
     try:
-        fused_adam((found[0], found[1], found[2], found[3]), 2, **settings)
+        for skipped in (1.0, 0.0):
+            flag = torch.full((), skipped, device=device)
+            fused_adam((found[0], found[1], found[2], found[3]), 2, flag, **settings)
     except (ImportError, AttributeError, RuntimeError, TypeError):
         return False
-    plain_adam((expected[0], expected[1], expected[2], expected[3]), 2, **settings)
+    plain_adam((expected[0], expected[1], expected[2], expected[3]), 2, None, **settings)
     return all(torch.allclose(ours, theirs) for [ours], [theirs] in zip(found, expected, strict=True))
 
 

@@ -48,24 +48,15 @@ LOWER_RATE = "use a lower --lr; because this is a different run, add -f and remo
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A step with values that the host has not read."""
+    """A step with values that the host has not read, and what is needed to return to its beginning."""
 
+    number: int  # from 0
     names: tuple[str, ...]  # of its values
-    wait: Callable[[], Arrays]  # returns the values, and 1 if one is not finite, in any process
+    wait: Callable[[], Arrays]  # returns the values, and 1 if this step or one before is broken
     record: dict[str, Any]
     began: float
-
-
-def check(step: Unread) -> list[float]:
-    """Return the terms of the loss and the norm of the gradient. Raise a DataError if one is not finite."""
-    values, is_broken = step.wait()
-    if is_broken:
-        named = zip(step.names, values.tolist(), strict=True)
-        broken = [f"{name} is {value}" for name, value in named if not math.isfinite(value)]
-        what = ", ".join(broken) or "a term of the loss is not finite"
-        problem = f"{what} at step {step.record['step']}: the run cannot continue"
-        raise DataError(problem, source="training", advice=LOWER_RATE)
-    return values.tolist()
+    random_state: RandomState
+    counts: Mapping[Tensor, int]  # of the optimizer
 
 
 class Trainer:
@@ -99,9 +90,12 @@ class Trainer:
         )
         self.position.limits = limits_of(recipe.chunk_tokens)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]  # the highest ones
-        self.behind = BEHIND if device.type == "cuda" else 0
+        # A step that is not applied must not change a method after it either, so its values are read before.
+        waits = type(method).after_step is not Method.after_step
+        self.behind = BEHIND if device.type == "cuda" and not waits else 0
         self.unread = deque[Unread]()
         self.read_at = 0.0  # when the values of the last step were read
+        self.broken = torch.zeros((), device=device)  # 1 after a step with a value that is not finite
 
     @property
     def recipe(self) -> Recipe:
@@ -147,10 +141,12 @@ class Trainer:
         """Take one step. On a GPU, the host does not wait for it, and reads its values some steps later."""
         began, step = time.monotonic(), self.position.step
         batch, factor = self.batch(step), self.factor(step)
-        terms = self._gradient(batch, RandomState.capture(self.processes.device))
+        random_state = RandomState.capture(self.processes.device)
+        terms = self._gradient(batch, random_state)
         terms[NORM] = clip_gradient(self.gradient.parameters, self.recipe.clip)
         values = torch.stack([value.double() for value in terms.values()])
-        broken = self.processes.reduced((~values.isfinite().all()).double(), MAX)
+        broken = self.processes.reduced((~values.isfinite().all()).to(self.broken), MAX)
+        self.broken = torch.maximum(self.broken, broken)  # no step after a broken one is applied
         record = {
             "step": step + 1,
             "of": self.order.steps,
@@ -158,12 +154,14 @@ class Trainer:
             "lr": list(dict.fromkeys(rate * factor for rate in self.rates)),
             "tokens": batch.tokens,
         }
-        self.unread.append(Unread(tuple(terms), to_host([values, broken]), record, began))
+        wait = to_host([values, self.broken])
+        counts = self.optimizer.counts()
+        self.unread.append(Unread(step, tuple(terms), wait, record, began, random_state, counts))
         if not self.behind:
-            check(self.unread[0])
+            self._check(self.unread[0])
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
-        self.optimizer.step()
+        self.optimizer.step(self.broken if self.behind else None)
         self.method.after_step(self.gradient.outputs)
         self.position.step += 1
         self._read(self.behind)
@@ -201,8 +199,8 @@ class Trainer:
     def _read(self, left: int = 0) -> None:
         """Check and report the steps with unread values, except the last `left`."""
         while len(self.unread) > left:
-            step = self.unread.popleft()
-            [*terms, norm] = check(step)
+            step, [*terms, norm] = self.unread[0], self._check(self.unread[0])
+            self.unread.popleft()
             now, tokens = time.monotonic(), step.record["tokens"]
             seconds = max(now - max(step.began, self.read_at), 1e-9)
             self.read_at = now
@@ -215,6 +213,29 @@ class Trainer:
                 "tokens": tokens,
             }
             self._report(record, tokens_per_s=round(tokens / seconds))
+
+    def _check(self, step: Unread) -> list[float]:
+        """Return the terms of the loss and the norm of the gradient. Raise a DataError if one is not finite.
+
+        The state before this step is then saved: neither this step nor one after it was applied.
+        """
+        values, is_broken = step.wait()
+        if is_broken:
+            self.unread.clear()
+            step.random_state.restore()
+            self.optimizer.restore_counts(step.counts)
+            self.position.step = step.number
+            if self.recipe.chunk_tokens == AUTO:
+                self.position.limits = [each for each in self.position.limits if each[0] <= step.number]
+            self._refuse_broken()
+            if step.number:
+                self.save()
+            named = zip(step.names, values.tolist(), strict=True)
+            broken = [f"{name} is {value}" for name, value in named if not math.isfinite(value)]
+            what = ", ".join(broken) or "a term of the loss is not finite"
+            problem = f"{what} at step {step.number + 1}: the run cannot continue"
+            raise DataError(problem, source="training", advice=LOWER_RATE)
+        return values.tolist()
 
     def _refuse_broken(self) -> None:
         """Raise a DataError if weights contain NaN or infinity. They must not be saved."""

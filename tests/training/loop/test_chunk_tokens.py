@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sentkit.errors import UnavailableError, UsageError
+from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.process import Stopped
 from sentkit.training.data.corpus import chunks_of_tokens
 from sentkit.training.loop.gradient import Gradient, Memory, tokens_that_fit
@@ -195,6 +195,23 @@ def test_the_limit_is_measured(trainer_of, texts, monkeypatch):
     assert tokens_that_fit(trainer.gradient, batch, of_whole_memory=True) == 1536
     assert [*dict.fromkeys(tokens)] == [batch.part(slice(0, 4)).tokens, batch.tokens]
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_broken_step_forgets_the_halving_after_it(trainer_of, texts, monkeypatch):
+    trainer = trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS)
+    trainer.behind, trainer.position.limits = 2, [[0, 50], [2, 40]]
+    step = type(trainer)._gradient
+
+    def broken(self, batch, before):
+        terms = step(self, batch, before)
+        if self.position.step == 1:
+            terms["contrast"] = terms["contrast"] * float("nan")
+        return terms
+
+    monkeypatch.setattr(type(trainer), "_gradient", broken)
+    with pytest.raises(DataError, match="at step 2"):
+        trainer.train()
+    assert trainer.position.limits == [[0, 50]]
 
 
 @pytest.mark.parametrize("text", ["0", "-4", "x", "8,4", "8,3:4,2:5", "8,0:4", "8,3:0", "", "8,,", "4.5"])

@@ -7,7 +7,7 @@ import torch
 
 from sentkit.errors import DataError
 from sentkit.training.loop import trainer as loop
-from sentkit.training.loop.state import StepLog
+from sentkit.training.loop.state import StepLog, read_sealed
 from sentkit.training.method import changing
 from sentkit.training.methods.mlm import TSDAE
 from sentkit.training.methods.simcse import SimCSE
@@ -53,25 +53,45 @@ def test_losses_log_and_weights_are_the_same_bits(trainer_of, texts, kind, setti
     assert equal(tensors, other_tensors)
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw-hf"])
+@pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("value", [math.inf, math.nan])
-@pytest.mark.parametrize("behind", [0, 2])
-def test_a_step_that_is_not_finite_ends_the_run(trainer_of, texts, monkeypatch, value, behind):
-    """Two steps can follow before the host sees it. No state with this step is saved."""
-    clip, calls = loop.clip_gradient, iter(range(100))
+def test_a_step_that_is_not_finite_is_not_applied(trainer_of, texts, monkeypatch, optimizer, fused, value):
+    """Two steps follow before the host sees it. State, log and message are those of a host that waits."""
+    monkeypatch.setattr("sentkit.training.loop.optimizers.fused_adam_works", lambda device: fused)
+    clip, found = loop.clip_gradient, []
+    for behind in (0, 2):
+        calls = iter(range(100))
 
-    def broken(parameters, limit):
-        if next(calls) == BROKEN:
-            for parameter in parameters:
-                parameter.grad.fill_(value)
-        return clip(parameters, limit)
+        def broken(parameters, limit, calls=calls):
+            if next(calls) == BROKEN:
+                for parameter in parameters:
+                    parameter.grad.fill_(value)
+            return clip(parameters, limit)
 
-    monkeypatch.setattr(loop, "clip_gradient", broken)
-    trainer = trainer_of(SimCSE, texts, batch=4, epochs=3, lr=3e-3, save_every=2)
-    lines, _, error = run(trainer, behind)
+        monkeypatch.setattr(loop, "clip_gradient", broken)
+        trainer = trainer_of(
+            SimCSE, texts, batch=4, epochs=3, lr=3e-3, optimizer=optimizer, weight_decay=0.1, dropout=0.1
+        )
+        lines, tensors, error = run(trainer, behind)
+        state = read_sealed(trainer.keeper.folder / f"state-{BROKEN}.pt")
+        assert next(calls) == BROKEN + 1 + behind  # so many steps were computed
+        assert lines.count("\n") == BROKEN
+        assert state["position"]["log_bytes"] == len(lines.encode())
+        found.append((lines, tensors, state, str(error)))
+    (lines, tensors, state, message), (others, other_tensors, other_state, other_message) = found
 
-    assert f"is {value} at step {BROKEN + 1}: the run cannot continue" in str(error)
-    assert lines.count("\n") == BROKEN
-    assert [path.name for path in trainer.keeper.folder.glob("state-*")] == ["state-2.pt"]
+    assert message == other_message
+    assert f"is {value} at step {BROKEN + 1}: the run cannot continue" in message
+    assert lines == others
+    assert equal(tensors, other_tensors)
+    assert state["position"] == other_state["position"]
+    assert equal(state["random_states"], other_state["random_states"])
+    assert equal([*state["method"].values()], [*other_state["method"].values()])
+    for place, own in state["optimizer"]["state"].items():
+        other = other_state["optimizer"]["state"][place]
+        assert own["step"] == other["step"] == BROKEN
+        assert torch.equal(own["exp_avg_sq"], other["exp_avg_sq"])
 
 
 def test_a_term_that_is_not_finite_ends_the_run_too(trainer_of, texts, monkeypatch):
@@ -84,6 +104,7 @@ def test_a_term_that_is_not_finite_ends_the_run_too(trainer_of, texts, monkeypat
     _, _, error = run(trainer, 2)
 
     assert "training: odd is inf at step 3: " in str(error)
+    assert trainer.position.step == 2
 
 
 def test_the_log_is_complete_before_each_state_and_evaluation(trainer_of, texts, monkeypatch):
