@@ -5,7 +5,6 @@ import os
 import shutil
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from sentkit.digits import meaning_of_brackets
 from sentkit.escaping import escape, without_secrets
 
 ERASE = "\r\033[K"
-PATIENCE = 1.5  # seconds
 INTERVAL = {"bar": 0.1, "log": 60.0, "verbose log": 10.0}  # seconds between two reports
 NAME_COLUMN, MEANING = 26, 30  # of `print_described`: largest name column, smallest text column
 GAP = 2  # between the columns of a table
@@ -201,20 +199,12 @@ def watch_rows(console: Console, inputs: Any) -> RowProgress:
 
 
 @contextlib.contextmanager
-def slow(
-    console: Console, what: str, timer: Callable[..., threading.Timer] = threading.Timer
-) -> Iterator[None]:
-    """On a terminal, print `what` if the body takes longer than PATIENCE."""
-    if console.quiet or not on_terminal():
-        yield
-        return
-    waiting = timer(PATIENCE, console.say, [what])
-    waiting.daemon = True
-    waiting.start()
-    try:
-        yield
-    finally:
-        waiting.cancel()
+def slow(console: Console, what: str) -> Iterator[None]:
+    """On a terminal, show `what` during the body, until a progress bar replaces it."""
+    if not console.quiet and on_terminal():
+        write_bar(what, terminal_width())
+    yield
+    close_bar()
 
 
 @contextlib.contextmanager
@@ -224,7 +214,6 @@ def reading(console: Console, *inputs: Any) -> Iterator[None]:
         for each in inputs:
             watch_rows(console, each)
         yield
-    close_bar()
     for each in inputs:
         each.meter.watch = None
 

@@ -14,7 +14,6 @@ from typing import NoReturn
 
 from sentkit.errors import SentkitError, UsageError
 
-INTERRUPTED = 130
 STDIN, STDOUT, STDERR = 0, 1, 2
 AGAIN = 0.01  # seconds
 UNWINDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -225,12 +224,6 @@ class Stopped(SentkitError):
     """Stopped by a signal, after saving."""
 
     exit_code = 75
-
-
-class Aborted(SentkitError):
-    """Interrupted by a second Ctrl-C, without saving."""
-
-    exit_code = INTERRUPTED
 
 
 class Interrupted(BaseException):
