@@ -44,7 +44,7 @@ def test_files_of_others_in_the_folder_of_the_state_stay(train, tmp_path):
 def test_links_in_the_folder_of_the_state_are_not_followed(train, tmp_path):
     (tmp_path / "precious").write_text("precious")
     (tmp_path / "out.part").mkdir()
-    for name in ("tokens.i32", "ends.i64", "columns", "state-1.pt", "best-0.pt"):
+    for name in ("tokens.i32", "ends.npy", "rows.json", "state-1.pt", "best-0.pt"):
         (tmp_path / "out.part" / name).symlink_to("../precious")
 
     assert train("-f", "--save-every", 1).code == 0
