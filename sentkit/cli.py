@@ -25,7 +25,6 @@ from sentkit.escaping import without_secrets
 from sentkit.flag_values import OF_CAT, closest_flag
 from sentkit.flags import expand_flags
 from sentkit.process import (
-    INTERRUPTED,
     is_first_process,
     leave,
     limit_threads,
@@ -321,6 +320,6 @@ def status(arguments: list[str]) -> int:
             Console(command).error(f"{message[:1].lower()}{message[1:].rstrip('.')}", advice)
             return int(getattr(error, "exit_code", 2))
         if isinstance(error, typer.Abort):
-            return INTERRUPTED
+            return 128 + signal.SIGINT
         return exit_code(error, Console("")) or BUG
     return code if isinstance(code, int) else 0

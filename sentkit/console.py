@@ -5,9 +5,7 @@ import os
 import shutil
 import sys
 import textwrap
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -17,7 +15,6 @@ from sentkit.digits import meaning_of_brackets
 from sentkit.escaping import escape, without_secrets
 
 ERASE = "\r\033[K"
-PATIENCE = 1.5  # seconds
 INTERVAL = {"bar": 0.1, "log": 60.0, "verbose log": 10.0}  # seconds between two reports
 NAME_COLUMN, MEANING = 26, 30  # of `print_described`: largest name column, smallest text column
 GAP = 2  # between the columns of a table
@@ -202,20 +199,12 @@ def watch_rows(console: Console, inputs: Any) -> RowProgress:
 
 
 @contextlib.contextmanager
-def slow(
-    console: Console, what: str, timer: Callable[..., threading.Timer] = threading.Timer
-) -> Iterator[None]:
-    """On a terminal, print `what` if the body takes longer than PATIENCE."""
-    if console.quiet or not on_terminal():
-        yield
-        return
-    waiting = timer(PATIENCE, console.say, [what])
-    waiting.daemon = True
-    waiting.start()
-    try:
-        yield
-    finally:
-        waiting.cancel()
+def slow(console: Console, what: str) -> Iterator[None]:
+    """On a terminal, show `what` during the body, until a progress bar replaces it."""
+    if not console.quiet and on_terminal():
+        write_bar(what, terminal_width())
+    yield
+    close_bar()
 
 
 @contextlib.contextmanager
@@ -225,7 +214,6 @@ def reading(console: Console, *inputs: Any) -> Iterator[None]:
         for each in inputs:
             watch_rows(console, each)
         yield
-    close_bar()
     for each in inputs:
         each.meter.watch = None
 
@@ -282,16 +270,15 @@ def show(
 
     `lines` converts a record to lines of the table. A long table repeats its header after each PAGE lines.
     A line below it explains brackets around numbers.
-    `layout` are arguments of `print_table`: `texts`, `optional`, `wrap` and `pairs`.
+    `layout` are arguments of `print_table`: `texts`, `optional` and `wrap`.
     """
     if as_table:
         every_line, meanings = (line for record in records for line in lines(record)), list[str]()
         while page := list(islice(every_line, PAGE)):
             columns = list(page[0])
             print_table(columns, [[line[column] for column in columns] for line in page], **layout)
-            if not layout.get("pairs"):  # pairs of rows have names of files beside their numbers
-                numbers = [column for column in columns if column not in layout.get("texts", ())]
-                meanings += meaning_of_brackets(line[column] for line in page for column in numbers)
+            numbers = [column for column in columns if column not in layout.get("texts", ())]
+            meanings += meaning_of_brackets(line[column] for line in page for column in numbers)
         print_text(["; ".join(dict.fromkeys(meanings))] if meanings else [])
         return
     from sentkit.formats.files import json_line
@@ -309,11 +296,9 @@ def print_table(
     texts: Sequence[str] = (),
     optional: Sequence[str] = (),
     wrap: bool = False,
-    pairs: bool = False,
 ) -> None:
     """Print a table on standard output. Columns in `texts` are shortened, or wrapped if `wrap` is true.
 
-    A shortened cell shows how it differs from the others of its column, or with `pairs` of its row.
     Columns in `optional` are omitted, in this order, if the terminal is too narrow.
     """
     from rich.cells import cell_len
@@ -338,43 +323,23 @@ def print_table(
         table.add_column(
             Text(escape(column)), justify=justify, width=width, no_wrap=not wrap, overflow=overflow
         )
-    named = [] if wrap else [place for place, text in enumerate(may_shrink) if text]
-    if pairs and named:
-        width = min(widths[place] for place in named)
-        for row in cells:
-            for place, cell in zip(named, shortened([row[at] for at in named], width), strict=True):
-                row[place] = cell
-    for place in named if not pairs else ():
-        for row, cell in zip(cells, shortened([row[place] for row in cells], widths[place]), strict=True):
-            row[place] = cell
+    for place, shrinks in enumerate(may_shrink):
+        for row in cells if shrinks and not wrap else ():
+            row[place] = shortened(row[place], widths[place])
     for row in cells:
         table.add_row(*map(Text, row))
     terminal.width = max(terminal.width, sum(widths) + GAP * len(widths))
     terminal.print(table)
 
 
-def shortened(cells: Sequence[str], width: int) -> list[str]:
-    """The cells that are compared, with their differences in the first `width` places of each.
-
-    Long cells lose words or folders with which all of them begin. Those that would still be cut to the same
-    text lose their middle.
-    """
+def shortened(cell: str, width: int) -> str:
+    """The begin and the end of a text that is too long, because paths and texts differ at one of them."""
     from rich.cells import cell_len, set_cell_size
 
-    long = {cell for cell in cells if cell_len(cell) > width}
-    roots = [cell for cell in long if not cell.startswith(" ")]
-    common = os.path.commonprefix(roots)  # noqa: RUF071  # also of texts, not only of paths
-    ends = [place for place, letter in enumerate(common, start=1) if letter in "/ "] if len(long) > 1 else []
-    excess = max(map(cell_len, long), default=0) - width + 1
-    shared = common[: next((end for end in ends if end >= excess), ends[-1] if ends else 0)]
-    short = {cell: cell.replace(shared, "…", 1) if shared else cell for cell in long}
-    cut = Counter(set_cell_size(cell, width - 1) for cell in short.values())
+    if cell_len(cell) <= width:
+        return cell
     tail = (width - 1) * 2 // 3
-    for cell, rest in short.items():
-        if cell_len(rest) > width and cut[set_cell_size(rest, width - 1)] > 1:
-            end = set_cell_size(rest[::-1], tail)[::-1]
-            short[cell] = f"{set_cell_size(rest, width - 1 - tail)}…{end}"
-    return [short.get(cell, cell) for cell in cells]
+    return f"{set_cell_size(cell, width - 1 - tail)}…{set_cell_size(cell[::-1], tail)[::-1]}"
 
 
 def kept_columns(

@@ -14,7 +14,6 @@ from typing import NoReturn
 
 from sentkit.errors import SentkitError, UsageError
 
-INTERRUPTED = 130
 STDIN, STDOUT, STDERR = 0, 1, 2
 AGAIN = 0.01  # seconds
 UNWINDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -55,18 +54,13 @@ def fill_closed_streams() -> None:
 
     Otherwise the next opened file gets the number of the closed stream, and messages are written into it.
     Python has already set `sys.stdin` or `sys.stdout` to None, so a command still detects the closed stream.
-    A socket without a peer cannot be read, written or reopened as /dev/stdout.
+    Standard input cannot be read, and standard output cannot be written.
     """
-    for number in (STDIN, STDOUT, STDERR):
+    for number, access in ((STDIN, os.O_WRONLY), (STDOUT, os.O_RDONLY), (STDERR, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
-            if number == STDERR:
-                os.open(os.devnull, os.O_WRONLY)  # os.open uses the lowest free number, which is this one
-            else:
-                import socket
-
-                socket.socket(socket.AF_UNIX).detach()
+            os.open(os.devnull, access)  # os.open uses the lowest free number, which is this one
             os.set_inheritable(number, True)
 
 
@@ -195,31 +189,15 @@ def usable_cpus() -> int:
     return max(1, fewest // max(1, processes))
 
 
-def cgroup_quota(root: str = "/") -> float:
-    """Return the smallest CPU quota of the control groups of this process; infinity without a quota.
-
-    A group has the limits of its parents. In a container, a path can be that of the host, of which only the
-    root is visible.
-    """
-    least = math.inf
-    for line in lines_of(f"{root}proc/self/cgroup"):
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        # Version 2: quota or "max", and period. Version 1: -1 without a quota.
-        names = ("cfs_quota_us", "cfs_period_us") if controllers else ("max",)
-        folder = Path(root, "sys/fs/cgroup", "cpu" if controllers else "")
-        for part in ("", *path.strip("/").split("/")):
-            folder /= part
-            limits = " ".join(line for name in names for line in lines_of(folder / f"cpu.{name}")).split()
+def cgroup_quota(root: str = "/sys/fs/cgroup") -> float:
+    """Return the CPU quota of the container of this process; infinity without a quota."""
+    # Version 2: quota or "max", and period. Version 1: -1 without a quota.
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        with contextlib.suppress(OSError):
+            limits = " ".join(Path(root, name).read_text() for name in names).split()
             if len(limits) == 2 and all(map(str.isdecimal, limits)):
-                least = min(least, int(limits[0]) / int(limits[1]))
-    return least
-
-
-def lines_of(path: str | Path) -> Iterator[str]:
-    with contextlib.suppress(OSError):
-        yield from map(str.strip, Path(path).read_text().splitlines())
+                return int(limits[0]) / int(limits[1])
+    return math.inf
 
 
 @contextlib.contextmanager
@@ -246,12 +224,6 @@ class Stopped(SentkitError):
     """Stopped by a signal, after saving."""
 
     exit_code = 75
-
-
-class Aborted(SentkitError):
-    """Interrupted by a second Ctrl-C, without saving."""
-
-    exit_code = INTERRUPTED
 
 
 class Interrupted(BaseException):

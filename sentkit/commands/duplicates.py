@@ -112,7 +112,7 @@ def duplicates(
                 elif groups and isinstance(found, Duplicates):
                     out.writelines(line + b"\n" for line in found.grouped(replace=replace))
                 elif output.as_table:
-                    show(fields_of_pairs(found), lines, out, as_table=True, texts=("a", "b"), pairs=True)
+                    show(fields_of_pairs(found), lines, out, as_table=True, texts=("a", "b"))
                 else:
                     out.writelines(json_of(pair) + b"\n" for pair in fields_of_pairs(found))
 
@@ -137,4 +137,4 @@ def show_levels(
         least = f"{example['similarity']:.4f}" if example else ""
         return [{"threshold": f"{record['threshold']:.2f}", **counts, "nearest": least, **pair}]
 
-    show(levels(found), lines, out, as_table=output.as_table, texts=("a", "b"), pairs=True)
+    show(levels(found), lines, out, as_table=output.as_table, texts=("a", "b"))

@@ -250,7 +250,7 @@ def score_rows(
         pairs = closest(inputs, blocks, metric, top, threshold)
         with slow(console, "reading the vectors and comparing all pairs"):
             best = list(islice(pairs, 1))  # the iterator is lazy: the first pair starts the comparison
-        show(chain(best, pairs), lines, out, as_table=as_table, texts=("a", "b"), pairs=True, flush=False)
+        show(chain(best, pairs), lines, out, as_table=as_table, texts=("a", "b"), flush=False)
 
 
 def closest(

@@ -74,28 +74,29 @@ def translate(
     options.check_name("--keep", keep)
     output.check_rows()  # before a model is loaded, which can take a minute
     checkpoint = read_checkpoint(model)
-    from sentkit.model.encoding import Tally, default_budget, tokenized_groups
-    from sentkit.model.translation import TranslationOptions, Translator, translate_groups
+    from sentkit.model.encoding import Tally, tokenized_groups
+    from sentkit.model.translation import Translator
 
-    translation_options = TranslationOptions(
-        sample=sample,
-        seed=seed,
-        max_length=max_length,
-        source_lang=source_lang,
-        target_lang=target_lang,
-        prefix=prefix,
-        **settings,
-    )
     with row_flags.open(
         console, output, known=OneText.FIELDS, reads={"-m": options.model_paths(model)}
     ) as inputs:
         texts = OneText(common_fields(inputs), keep, replace=replace)
         console.note(f"loading {checkpoint.name}")
-        translator = Translator(checkpoint, translation_options, device=device, precision=precision)
+        translator = Translator(
+            checkpoint,
+            device=device,
+            precision=precision,
+            source_lang=source_lang,
+            target_lang=target_lang,
+            prefix=prefix,
+            max_length=max_length,
+            sample=sample,
+            seed=seed,
+            **settings,
+        )
         console.warn(*translator.notes)
-        limits = translator.limits
-        how = "sampled" if sample else f"{limits.beams} beams"
-        lengths = f"reads {limits.read} tokens, writes {limits.written}"
+        how = "sampled" if sample else f"{translator.beams} beams"
+        lengths = f"reads {translator.read} tokens, writes {translator.written}"
         console.note(f"{how}, {lengths}, {translator.device}, {translator.precision}")
         groups = tokenized_groups(
             inputs.blocks(texts),
@@ -104,10 +105,9 @@ def translate(
             on_truncate=on_truncate,
             largest=GROUP,
         )
-        budget = default_budget(translator.device.type)
         tally, progress, full, stale = Tally(), RowProgress(console, inputs=inputs), 0, 0
         with output.open() as out:
-            for group, translated in translate_groups(groups, translator, budget):
+            for group, translated in translator.groups(groups):
                 for row, made in zip(group.rows, translated, strict=True):
                     out.write(texts.put(row, None if made is None else made.text) + b"\n")
                     full += made is not None and made.full
@@ -119,10 +119,10 @@ def translate(
 
 def report_totals(counts: "Tally", full: int, stale: int, translator: "Translator", console: Console) -> None:
     """Warn about rows that were truncated or not translated, and about outdated vectors."""
-    rows, limits = counts.rows, translator.limits
+    rows = counts.rows
     for count, words in (
-        (counts.truncated, f"were truncated to {limits.read} tokens (--on-truncate error refuses them)"),
-        (full, f"have a translation truncated to {limits.written} tokens (--set max_new_tokens=N)"),
+        (counts.truncated, f"were truncated to {translator.read} tokens (--on-truncate error refuses them)"),
+        (full, f"have a translation truncated to {translator.written} tokens (--set max_new_tokens=N)"),
         (counts.empty, "have an empty text, which was not translated"),
         (stale, "have a vector of the original text (use sentkit encode --replace)"),
     ):

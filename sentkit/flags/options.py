@@ -56,20 +56,16 @@ def check_threshold(threshold: float | None, metric: str) -> None:
 def check_paths(console: Console, writes: "Paths", reads: "Paths") -> None:
     """Check before any work that no output overwrites an input or another output.
 
-    Also warn about temporary files of killed processes.
+    Also remove temporary files of killed processes, and name folders that they renamed.
     """
-    from sentkit.formats.outputs.outputs import check_places, leftovers_of
-    from sentkit.formats.outputs.temporary import is_former
+    from sentkit.formats.outputs.outputs import check_places, clean
     from sentkit.formats.urls import commits_of
 
     check_places(writes, reads)
     for name, commit in commits_of(reads).items():
         console.note(f"{name}: commit {commit}")
-    for path in leftovers_of(writes):
-        if is_former(path):
-            content = "the previous output, renamed by a killed process; to restore it, rename it back"
-        else:
-            content = "an incomplete output of a killed process; move or remove it"
+    for path in clean(writes):
+        content = "the previous output, renamed by a killed process; to restore it, rename it back"
         console.warn(f"{path}: {content}")
 
 

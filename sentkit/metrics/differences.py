@@ -4,12 +4,11 @@ Letters in shapes: b rows of a block, d and e dimensions of both sides, s sample
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError, UsageError
@@ -30,31 +29,9 @@ VECTORS_PER_BLOCK, ENCODED_ROWS = 1024, 8192
 PAIRS = 100_000  # sampled pairs of sampled rows
 LOWEST_SHARE = 0.01  # of the percentile
 TIE = 1e-6  # two similarities that differ less are a tie
-DROPPED_BITS = 10  # of a float32: a bin holds the distances that agree in the other bits
 TEXT_OF = {vector: text for kind in KINDS for vector, text in zip(kind.vectors, kind.texts, strict=True)}
 
 Record = dict[str, Any]
-
-
-class Distances:
-    """A histogram of distances 0 to 2 with bins of equal relative width, 0.01 %, in constant memory."""
-
-    def __init__(self) -> None:
-        self.counts = np.zeros(int(self._bins(np.array([2.0]))[0]) + 1, np.int64)
-
-    @staticmethod
-    def _bins(distances: Float64) -> NDArray[np.uint32]:
-        return distances.astype(np.float32).view(np.uint32) >> np.uint32(DROPPED_BITS)
-
-    def add(self, distances: Float64) -> None:
-        np.add.at(self.counts, self._bins(distances), 1)
-
-    def exceeded_by(self, share: float) -> float:
-        """The distance that this share of all rows, rounded up, reaches; rounded down to its bin."""
-        rows = max(1, math.ceil(share * int(self.counts.sum())))
-        reached = np.cumsum(self.counts[::-1])
-        place = len(self.counts) - 1 - int(np.searchsorted(reached, rows))
-        return float(np.array([place << DROPPED_BITS], np.uint32).view(np.float32)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +48,21 @@ class Matches:
     def __getitem__(self, part: slice) -> "Matches":
         return Matches(self.labels[part], self.left[part], self.right[part])
 
+    def take(self, places: Indices) -> "Matches":
+        return Matches([self.labels[each] for each in places.tolist()], self.left[places], self.right[places])
 
-def joined(parts: list[Matches]) -> Matches:
+
+def joined(parts: Sequence[Matches]) -> Matches:
     labels = [label for part in parts for label in part.labels]
     return Matches(labels, *(np.concatenate([getattr(part, side) for part in parts]) for side in SIDES))
 
 
 class RowByRow:
-    """The differences of vectors of one width, in constant memory."""
+    """The differences of vectors of one width; in memory are the distances."""
 
     def __init__(self, worst: int) -> None:
         self.count = self.equal = 0
-        self.lowest, self.sum, self.distances = math.inf, 0.0, Distances()
+        self.lowest, self.sum, self.distances = math.inf, 0.0, list[Float32]()
         self.largest = 0.0
         self.ratios = [math.inf, 0.0, 0.0]  # lowest, sum, highest
         self.most, self.worst = worst, list[tuple[float, Matches]]()  # the rows that differ most
@@ -94,7 +74,7 @@ class RowByRow:
         self.count += len(matches)
         self.equal += int(same.sum())
         self.lowest, self.sum = min(self.lowest, float(cosines.min())), self.sum + float(cosines.sum())
-        self.distances.add(1.0 - cosines)
+        self.distances.append((1.0 - cosines).astype(np.float32))
         self.largest = max(self.largest, float(np.abs(left.astype(np.float64) - right).max()))
         norms = [np.maximum(lengths(side), SMALLEST_NORM) for side in (left, right)]
         ratios = norms[1] / norms[0]
@@ -106,7 +86,9 @@ class RowByRow:
         self.worst = sorted(self.worst, key=lambda each: each[0])[: self.most]  # stable
 
     def record(self) -> Record:
-        percentile = 1.0 - self.distances.exceeded_by(LOWEST_SHARE)
+        distances = np.concatenate(self.distances)
+        place = self.count - max(1, math.ceil(LOWEST_SHARE * self.count))
+        percentile = 1.0 - float(np.partition(distances, place)[place])
         lowest, total, highest = map(float, self.ratios)
         return {
             "equal": self.equal,
@@ -117,33 +99,27 @@ class RowByRow:
 
 
 class Sample:
-    """A random sample of a stream of unknown length; the size and the length determine it."""
+    """A random sample of a stream of unknown length: the rows with the smallest of random keys."""
 
     def __init__(self, size: int) -> None:
-        self.size, self.seen = size, 0
-        self.kept = Matches([], *(np.empty((0, 0), np.float32) for _ in SIDES))
-        self.places = np.zeros(size, np.int64)  # among all matches
+        self.size, self.limit = size, 1.0  # of the keys
+        self.parts = list[tuple[Float64, Matches]]()
         self.generator = np.random.Generator(np.random.Philox(0))
 
     def add(self, matches: Matches) -> None:
-        if not self.seen:
-            self.kept = Matches(
-                [{}] * self.size,
-                *(np.empty((self.size, side.shape[1]), np.float32) for side in (matches.left, matches.right)),
-            )
-        places = np.arange(self.seen, self.seen + len(matches))
-        slots, later = places.copy(), places >= self.size
-        slots[later] = self.generator.integers(0, places[later] + 1)
-        self.seen += len(matches)
-        for place in np.flatnonzero(slots < self.size).tolist():
-            slot = slots[place]
-            self.places[slot], self.kept.labels[slot] = places[place], matches.labels[place]
-            self.kept.left[slot], self.kept.right[slot] = matches.left[place], matches.right[place]
+        keys = self.generator.random(len(matches))
+        places = np.flatnonzero(keys < self.limit)
+        self.parts.append((keys[places], matches.take(places)))
+        if sum(len(keys) for keys, _ in self.parts) > 2 * self.size:
+            self.parts = [self.smallest()]
+            self.limit = self.parts[0][0].max()
 
-    def sorted(self) -> Matches:
-        order = np.argsort(self.places[: self.seen], kind="stable")
-        labels = [self.kept.labels[slot] for slot in order.tolist()]
-        return Matches(labels, self.kept.left[order], self.kept.right[order])
+    def smallest(self) -> tuple[Float64, Matches]:
+        """The keys and the rows, in the order of the stream."""
+        keys, parts = zip(*self.parts, strict=True)
+        every, matches = np.concatenate(keys), joined(parts)
+        places = np.sort(np.argsort(every, kind="stable")[: self.size])
+        return every[places], matches.take(places)
 
 
 def neighbours(vectors: Float32, top: int) -> tuple[Indices, Float64]:
@@ -353,7 +329,7 @@ def difference(
         count += len(block)
     if not count:
         raise DataError("all texts are blank", source=sides.paths[0])
-    sampled = taken.sorted()
+    _, sampled = taken.smallest()
     shares, of_sample = sample_record(sampled, top)
     if rows is not None:
         lowest = [{**match.labels[0], "cosine": cosine} for cosine, match in rows.worst[:worst]]

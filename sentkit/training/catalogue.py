@@ -1,36 +1,29 @@
 """The methods of `sentkit train`: those of the papers, general ones, and those of users.
 
-`./mine.py:MyMethod` is a class in a file, `package.module:MyMethod` one of a package. The class, its settings
-and the values of its hooks are checked; a fault is a DataError with its file and line. Importing this module
-does not import torch.
+`./mine.py:MyMethod` is a class in a file, `package.module:MyMethod` one of a package. An error of the class
+is a DataError with its file and line. Importing this module does not import torch.
 """
 
 import hashlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, make_dataclass
-from functools import wraps
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
-from itertools import chain
-from numbers import Integral, Real
 from pathlib import Path
 from shlex import quote
-from types import FunctionType, ModuleType, NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Self, Union, get_args, get_origin, get_type_hints
-
-import orjson
+from types import ModuleType
+from typing import TYPE_CHECKING, get_type_hints
 
 from sentkit.errors import DataError, NoInputError, SentkitError, UsageError
 from sentkit.flag_values import suggestion
-from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.papers import PAPERS
 from sentkit.process import Interrupted, raised_signal
 from sentkit.training.methods import recipes
-from sentkit.training.settings import KINDS, Listing, Recipe, notes, readout
+from sentkit.training.settings import Listing, readout
 
 if TYPE_CHECKING:
     from sentkit.training.method import Method
@@ -139,7 +132,6 @@ GROUPS = {  # of --list; the other methods are those of single papers
 METHODS = {name: listing for paper in PAPERS.values() for name, listing in paper.methods.items()} | GENERAL
 NEEDED = ("encode", "loss", "reads")  # a method must define these
 MANUAL = "see: man 7 sentkit-method"
-NUMBERS = {float: Real, int: Integral}
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,11 +201,8 @@ def load_user_method(name: str) -> LoadedMethod:
     code = Path(file).read_bytes()
     digest = hashlib.sha256(code).hexdigest()[:16]
     with errors_in(file, line):
-        fault = next(faults_of_class(kind), None)
-    if fault:
-        raise DataError(fault, source=file, line=line, advice=MANUAL)
-    own = checked(kind, file, line), f"{Path(file).name}:{kind_name}", file, digest, line
-    return LoadedMethod(*own, code if path else None)
+        complete(kind)
+    return LoadedMethod(kind, f"{Path(file).name}:{kind_name}", file, digest, line, code if path else None)
 
 
 def module_of(path: str) -> ModuleType:
@@ -221,8 +210,6 @@ def module_of(path: str) -> ModuleType:
     name, content = f"sentkit_user_{Path(path).stem}", Path(path).read_bytes()
     spec = spec_from_file_location(name, path)
     assert spec is not None, path
-    if b"\0" in (before := content.partition(b"\0"))[1]:  # Python's error has no line
-        raise DataError("contains a NUL byte", source=path, line=before[0].count(b"\n") + 1)
     module = sys.modules[name] = module_from_spec(spec)  # dataclasses look up their module
     exec(compile(content, path, "exec"), vars(module))
     return module
@@ -244,7 +231,7 @@ def errors_in(path: str | None, line: int | None = None) -> Iterator[None]:
             raise
         places, advice = places_in(path, error), None
         if not places:
-            if line is None or isinstance(error, OSError):
+            if not path or isinstance(error, OSError):
                 raise
             last = traceback.extract_tb(error.__traceback__)[-1]
             places, advice = [(path, line)], f"raised in {last.filename}:{last.lineno}"
@@ -268,154 +255,17 @@ def of_sentkit(file: str) -> bool:
     return Path(file).is_relative_to(Path(__file__).parents[1])
 
 
-# Checks of a class, and of the values of its hooks. They yield faults, of which the first one is reported.
-
-
-def faults_of_class(kind: "type[Method]") -> Iterator[str]:
-    """Check the attributes of a class. Add the setting `readout` if it has only the default readouts."""
-    from sentkit.training.method import Method, Needs
-
-    yield from mismatch(kind.needs, Needs, "needs")
-    yield from mismatch(kind.presets, Mapping, "presets")
-    for name, original in hooks_of(Method):  # type: ignore[type-abstract]
-        hook = inspect.getattr_static(kind, name)
-        if not callable(getattr(kind, name)):
-            yield f"{name} is not a function"
-        if isinstance(original, classmethod) and isinstance(hook, FunctionType):
-            yield f"{name} is a method of the class; write @classmethod before it"
-    settings = kind.Settings
-    if not (isinstance(settings, type) and issubclass(settings, Recipe)):
-        yield "Settings is not a subclass of Recipe"
-    if vars(settings).get("__annotations__") and "__dataclass_params__" not in vars(settings):
-        yield "Settings is not a dataclass; write @dataclass(frozen=True, kw_only=True) before it"
-    of_readouts = inspect.getattr_static(kind, "readouts")
-    if "readout" not in settings.__dataclass_fields__ and of_readouts is vars(Method)["readouts"]:
-        field = ("readout", str, readout("mean", of_paper=False))
-        kind.Settings = make_dataclass("Settings", [field], bases=(settings,), frozen=True, kw_only=True)
-    yield from faults_of_settings(kind)
-
-
-def faults_of_settings(kind: "type[Method]") -> Iterator[str]:
-    """Check the types, sources and limits of the settings, and the values of presets."""
-    hints = get_type_hints(kind.Settings)
-    for each in fields(kind.Settings):
-        each.type = hints[each.name]  # annotations can be strings
-        if "note" not in each.metadata or not set(get_args(each.type) or (each.type,)) <= {*KINDS, NoneType}:
-            how = f'{each.name}: float = ours(1.0, "meaning")'
-            yield f"the setting {each.name} has no source or an unknown type; write it as {how}"
-    try:
-        rules = notes(kind.Settings)
-    except KeyError as error:
-        yield f"the setting {error.args[0]} has no meaning"
-    defaults = {each.name: each.default for each in fields(kind.Settings)}
-    for where, values in {"Settings": defaults, **kind.presets}.items():
-        for name, value in values.items():
-            if name not in rules:
-                yield f'the preset "{where}" has the unknown setting "{name}"'
-            yield from mismatch(value, hints[name], f"{where}: {name}")
-            if value is not None and (refusal := rules[name].refusal(value)):
-                yield f"{where}: {name}={value}: {refusal}"
-
-
-def mismatch(value: Any, expected: Any, name: str) -> Iterator[str]:
-    """Compare the type of a value with an annotation, but not those of its parts."""
-    union = get_origin(expected) in (Union, UnionType)
-    kinds = get_args(expected) if union else (get_origin(expected) or expected,)
-    if not isinstance(value, tuple(NUMBERS.get(kind, kind) for kind in kinds)):
-        has = "None" if value is None else f"of the type {type(value).__name__}"
-        yield f"{name} is {has}, expected {kinds[0].__name__}"
-
-
-def hooks_of(method: "type[Method]") -> list[tuple[str, Any]]:
-    """Return the functions that a user can override."""
-    found = [each for each in vars(method).items() if isinstance(each[1], FunctionType | classmethod)]
-    return [each for each in found if not each[0].startswith("_") or each[0] == "__init__"]
-
-
-def checked(kind: "type[Method]", file: str, line: int) -> "type[Method]":
-    """Return a subclass that checks the values of the hooks of the user."""
+def complete(kind: "type[Method]") -> None:
+    """Add the setting `readout` if the class has only the default readouts; resolve annotations in texts."""
     from sentkit.training.method import Method
 
-    own: dict[str, Any] = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
-    for name, original in hooks_of(Method):  # type: ignore[type-abstract]
-        hook = inspect.getattr_static(kind, name)
-        if hook is original and name != "build":
-            continue
-        function = getattr(hook, "__func__", hook)
-        place, code = (file, line), getattr(inspect.unwrap(function), "__code__", None)
-        if code is not None and not of_sentkit(code.co_filename):
-            same = Path(code.co_filename).resolve() == Path(file).resolve()
-            place = (file if same else code.co_filename), code.co_firstlineno
-        expected = get_type_hints(getattr(Method, name)).get("return")
-        call = checking(name, function, place, Method if expected is Self else expected)
-        own[name] = type(hook)(call) if isinstance(hook, classmethod | staticmethod) else call
-    return type(kind.__name__, (kind,), own)
-
-
-def checking(name: str, hook: Callable[..., Any], place: tuple[str, int], expected: Any) -> Any:
-    @wraps(hook)
-    def call(*given: Any, **named: Any) -> Any:
-        with errors_in(*place):
-            value = hook(*given, **named)
-            # Other faults raise an error in sentkit, which has the line of the class.
-            faults = [] if expected is NoneType else [mismatch(value, expected, f"{name}()")]
-            faults.append(faults_of_names(name, value))
-            if name in ("draw", "encode"):
-                faults.append(faults_of_rows(name, value, len(given[1])))
-            if name in ("loss", "penalty"):
-                faults.append(faults_of_terms(name, value, given[0]))
-            fault = next(chain(*faults), None)
-        if fault:
-            raise DataError(fault, source=place[0], line=place[1], advice=MANUAL)
-        return value
-
-    return call
-
-
-def faults_of_names(hook: str, value: Any) -> Iterator[str]:
-    if hook in ("reads", "readouts") and not (value.kinds if hook == "reads" else value):
-        yield f"{hook}() is empty"
-    if hook == "groups" and not any(len(each["params"]) for each in value if each["lr"]):
-        yield "groups() has no weights with a learning rate"
-    if hook in ("readouts", "dev_readout"):
-        try:
-            list(map(parse_readout, [value] if isinstance(value, str) else value))
-        except UsageError as error:
-            yield str(error)
-    if hook == "identity" and orjson.loads(orjson.dumps(value, default=str)) != value:
-        yield "identity() cannot be saved as JSON: use strings, numbers and lists"
-
-
-def faults_of_rows(hook: str, value: Any, rows: int) -> Iterator[str]:
-    for name, each in value.items():
-        if hook == "draw" and len(each) != rows:
-            yield f'draw()["{name}"] has {len(each)} values, expected {rows}'
-        if hook == "encode" and each.shape[:1] != (rows,):
-            yield f'encode()["{name}"] has the shape {tuple(each.shape)}, expected {rows} rows'
-    if hook == "encode":
-        yield from without_gradient(hook, value)
-
-
-def faults_of_terms(hook: str, value: Any, method: "Method") -> Iterator[str]:
-    from sentkit.training.method import Term
-
-    for name, term in value.items() if hook == "loss" else ():
-        yield from mismatch(term, Term, f'loss()["{name}"]')
-        yield from mismatch(term.weight, float, f'loss()["{name}"].weight')
-    sums = {name: term.sum for name, term in value.items()} if hook == "loss" else value
-    for name, each in sums.items():
-        if each.dim():
-            yield f'{hook}()["{name}"] has the shape {tuple(each.shape)}, expected one number'
-    if sums or hook == "loss":
-        yield from without_gradient(hook, sums)
-    if hook == "loss" and method.needs.row_wise and len({term.weight for term in value.values()}) > 1:
-        yield "loss() has terms of different weights, but needs.row_wise divides them by one"
-
-
-def without_gradient(hook: str, values: Mapping[str, Any]) -> Iterator[str]:
-    from sentkit.training.method import has_gradient
-
-    if not values:
-        yield f"{hook}() is empty"
-    if not has_gradient(values.values()):
-        yield f"{hook}() has no gradient: it does not depend on the trained weights"
+    of_readouts = inspect.getattr_static(kind, "readouts")
+    if "readout" not in kind.Settings.__dataclass_fields__ and of_readouts is vars(Method)["readouts"]:
+        field = ("readout", str, readout("mean", of_paper=False))
+        kind.Settings = make_dataclass("Settings", [field], bases=(kind.Settings,), frozen=True, kw_only=True)
+    hints = get_type_hints(kind.Settings)
+    for each in fields(kind.Settings):
+        each.type = hints[each.name]
+        if "note" not in each.metadata:
+            how = f'{each.name}: float = ours(1.0, "meaning")'
+            raise TypeError(f"the setting {each.name} has no source; write it as {how}")

@@ -12,7 +12,7 @@ loss. It has no code for any particular method.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -270,11 +270,6 @@ def terms_of(method: Method, outputs: Outputs) -> dict[str, Term]:
 
 def trained(method: Method, prefix: str = "") -> Iterator[tuple[str, nn.Parameter]]:
     return ((n, p) for n, p in method.named_parameters() if p.requires_grad and n.startswith(prefix))
-
-
-def has_gradient(values: Iterable[Tensor]) -> bool:
-    """Return true if one of the tensors depends on trained weights, or if none can, as without gradients."""
-    return not torch.is_grad_enabled() or any(value.requires_grad for value in values)
 
 
 def own_tensors(method: Method, prefix: str = "") -> dict[str, Tensor]:

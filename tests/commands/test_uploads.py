@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from threading import Event, Thread
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -217,34 +216,6 @@ def test_a_group_has_the_blocks_of_some_time(sentkit, hub, expected, monkeypatch
     assert 3600 / 40.0 + 3 <= 100
 
 
-def test_the_last_group_waits_for_one_that_a_thread_writes(tmp_path, memory, monkeypatch):
-    """Afterwards the folder with the files is removed."""
-    begun, may_end, ended = Event(), Event(), []
-
-    def put(place, group, *, force):
-        begun.set()
-        may_end.wait(60)
-        ended.append([*group])
-
-    def flush():
-        outbox.flush()
-        ended.append("last")
-
-    outbox = uploads.Outbox("memory://vectors", tmp_path, 1)
-    monkeypatch.setattr(uploads.Store, "put", put)
-    (tmp_path / "block").touch()
-    threads = [Thread(target=outbox.add, args=["block"]), Thread(target=flush)]
-    threads[0].start()
-    assert begun.wait(60)
-    threads[1].start()
-    threads[1].join(0.2)
-    assert ended == []
-    may_end.set()
-    for each in threads:
-        each.join()
-    assert ended == [["block"], "last"]
-
-
 @pytest.mark.parametrize("trouble", [429, 412, 409, 503, "before", "after"])
 @pytest.mark.parametrize("kind", ["commit", "preupload", "batch", "object"])
 def test_a_commit_is_repeated(sentkit, hub, expected, monkeypatch, trouble, kind):
@@ -437,8 +408,6 @@ def killed_and_resumed(hub, folder, expected, number, moment):
     for files in hub.repositories.get("me/vectors", {}).values():
         assert blocks_in(files).items() <= expected.items()
         assert len(blocks_in(files)) in (0, 4, 8)
-    for left in folder.glob(".vectors.sentkit-*"):  # the blocks that it had made, some minutes ago
-        os.utime(left, (0, 0))
     done = finish(start(hub, folder))
 
     assert (killed[0], done[0]) == (-signal.SIGKILL, 0), (number, moment, killed, done)

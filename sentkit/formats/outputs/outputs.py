@@ -17,14 +17,11 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
-import orjson
-
 from sentkit.errors import AnswerIsNo, CannotCreateError, NoRowsError, UsageError
 from sentkit.escaping import escape_json
 from sentkit.formats.files import compressed, exists, is_folder, is_parquet, is_there
-from sentkit.formats.outputs.temporary import Draft, NamedFile, leftovers, not_writable
+from sentkit.formats.outputs.temporary import Draft, NamedFile, not_writable, remove_leftovers
 from sentkit.formats.outputs.uploads import Upload, is_written
-from sentkit.formats.rows.block import DuplicateName, spans_of
 from sentkit.formats.urls import is_url
 
 STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
@@ -179,8 +176,10 @@ def _standard_output() -> BinaryIO:
     return sys.stdout.buffer
 
 
-LONGEST, SHOWN = 8, 3  # longest list that is not shortened; numbers shown of longer lists
-BASE64 = 64  # characters of base64 that are not shortened; texts are never shortened
+# On a terminal: a list of more than 8 numbers, of which 3 are shown, and a vector in base64.
+NUMBER = rb"-?\d[-+.\deE]*"
+LONG_LIST = re.compile(rb"\[((?:%b, ?){2}%b)((?:, ?%b){6,})\]" % ((NUMBER,) * 3))
+BASE64 = re.compile(rb'("embedding\w*": ?"[\w+/]{8})([\w+/]{57,}=*)"')
 
 
 class Screen:
@@ -207,27 +206,20 @@ class Screen:
 
 def shortened(line: bytes) -> bytes:
     """`{"text":"a cat","embedding":[0.12, 0.34, 0.56, ... 256 numbers]}`"""
-    try:
-        values = orjson.loads(line)
-        spans = spans_of(line) if isinstance(values, dict) else {}
-    except (ValueError, DuplicateName):
+    if not line.startswith(b"{"):
         return line
-    for name, span in sorted(spans.items(), key=lambda item: -item[1].start):
-        short = _short(name, values[name])
-        if short is not None:
-            line = line[: span.value] + short.encode() + line[span.end :]
-    return escape_json(line.decode()).encode() if spans else line
+    line = BASE64.sub(short_base64, LONG_LIST.sub(short_list, line))
+    return escape_json(line.decode()).encode()
 
 
-def _short(name: str, value: object) -> str | None:
-    """A long list of numbers, or a base64 vector, as its start and its length; None for other values."""
-    if isinstance(value, list) and len(value) > LONGEST and all(type(each) in (int, float) for each in value):
-        first = ", ".join(f"{each:.4g}" for each in value[:SHOWN])
-        return f"[{first}, ... {len(value)} numbers]"
-    if name.startswith("embedding") and isinstance(value, str) and len(value) > BASE64:
-        numbers = (len(value) * 3 // 4 - value.count("=")) // 4
-        return f'"{value[:8]}... {numbers} numbers"'
-    return None
+def short_list(found: re.Match[bytes]) -> bytes:
+    first = ", ".join(f"{float(number):.4g}" for number in found[1].split(b","))
+    return f"[{first}, ... {3 + found[2].count(b',')} numbers]".encode()
+
+
+def short_base64(found: re.Match[bytes]) -> bytes:
+    size = ((len(found[2]) + 8) * 3 // 4 - found[2].count(b"=")) // 4  # of float32
+    return b'%b... %d numbers"' % (found[1], size)
 
 
 Paths = Mapping[str, str | Sequence[str] | None]  # flag -> paths; the key of the input rows is "FILE"
@@ -308,7 +300,7 @@ def places(paths: Paths, stream: int) -> list[Place]:
     return resolved
 
 
-def leftovers_of(writes: Paths) -> list[Path]:
-    """The temporary files of killed processes for these outputs."""
+def clean(writes: Paths) -> list[Path]:
+    """Remove temporary files of killed processes for these outputs; return the folders that they renamed."""
     targets = dict.fromkeys(each.real for each in places(writes, 1) if each.real and each.key is not None)
-    return [path for target in targets for path in leftovers(Path(target))]
+    return [path for target in targets for path in remove_leftovers(Path(target))]

@@ -18,56 +18,14 @@ import pybase64
 
 from sentkit.errors import DataError
 from sentkit.formats.files import import_pyarrow
-from sentkit.formats.rows.block import DuplicateName, is_plain
+from sentkit.formats.rows.block import DuplicateName, is_plain, spans_of
 from sentkit.formats.rows.kinds import VECTORS
 from sentkit.formats.rows.lines import json_type
 
 GROUP_ROWS, GROUP_BYTES = 1 << 16, 1 << 25  # maximum of a row group; the bytes are those of its lines
 LEVELS = 99  # of a schema, which readers accept: one for the field, one for each object, two for each list
 LONG = re.compile(rb"\d[\d.]{15}")  # may be a number with more digits than float64 or int64 surely have
-
-
-class Misfit(Exception):
-    """Values that a column cannot hold."""
-
-
-def levels(values: object) -> int:
-    """The number of levels that a JSON value adds to a schema."""
-    deepest, stack = 0, [(values, 0)]
-    while stack:
-        value, level = stack.pop()
-        deepest = max(deepest, level)
-        if isinstance(value, dict):
-            stack += [(each, level + 1) for each in value.values()]
-        elif isinstance(value, list):
-            stack += [(each, level + 2) for each in value or [None]]
-    return deepest
-
-
-def unique(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object with these fields; two with the same name are an error."""
-    values = dict(fields)
-    if len(values) < len(fields):
-        names = [name for name, _ in fields]
-        raise DuplicateName(max(names, key=names.count))
-    return values
-
-
-def lost(value: object) -> str | None:
-    """The first number in an exact JSON value that a column cannot hold, in words; None if there is none."""
-    if isinstance(value, dict | list):
-        inside = value.values() if isinstance(value, dict) else value
-        return next(filter(None, map(lost, inside)), None)
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
-        return "a whole number of more than 64 bits"
-    if isinstance(
-        value, Decimal
-    ):  # the shortest form of the nearest float64, or this float64 rounded, is kept
-        nearest = float(value)
-        rounded = Context(len(value.as_tuple().digits)).plus(Decimal(nearest))
-        if value not in (Decimal(repr(nearest)), rounded):
-            return "a number with more digits than float64 has"
-    return None
+ADVICE = "the rows of a Parquet file have the same fields and types; JSONL allows any rows"
 
 
 class ParquetOutput:
@@ -83,9 +41,14 @@ class ParquetOutput:
     def write(self, data: bytes) -> int:
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
-            self.rows.append(self._values(line))
-            self.bytes += len(line)
             self.count += 1
+            try:
+                self.rows.append(values_of(line))
+            except DuplicateName as error:
+                raise DataError(f'duplicate field "{error}"', source=self.path, line=self.count) from error
+            except ValueError as error:
+                raise DataError(str(error), source=self.path, line=self.count) from error
+            self.bytes += len(line)
             if len(self.rows) >= GROUP_ROWS or self.bytes >= GROUP_BYTES:
                 self._write_group()
         return len(data)
@@ -108,140 +71,112 @@ class ParquetOutput:
             with suppress(OSError, ValueError):
                 self.writer.close()
 
-    def _values(self, line: bytes) -> dict[str, Any]:
-        values = orjson.loads(line)
-        if not isinstance(values, dict):
-            raise self._error(self.count, f"the row is {json_type(values)}, a Parquet file needs objects")
-        if line.count(b"[") + line.count(b"{") > LEVELS // 2 and levels(values) > LEVELS:
-            raise self._error(self.count, "lists and objects are nested too deeply for a Parquet file")
-        if not is_plain(line, values) or LONG.search(line):
-            self._check(line)
-        for name in VECTORS:
-            if name in values:
-                try:
-                    values[name] = vector(values[name])
-                except ValueError as error:
-                    problem = f'"{name}" is {json_type(values[name])}, expected a vector'
-                    raise self._error(self.count, problem) from error
-        return values
-
-    def _check(self, line: bytes) -> None:
-        """Refuse what the parsed values of a line have lost: a field with a duplicate name, or digits."""
-        try:
-            exact = json.loads(line, parse_float=Decimal, object_pairs_hook=unique)
-        except DuplicateName as error:
-            raise self._error(self.count, f'duplicate field "{error}"') from error
-        for name, value in exact.items():
-            if name not in VECTORS and (problem := lost(value)):
-                raise self._error(self.count, f'"{name}" is or contains {problem}')
-
     def _write_group(self) -> None:
-        from pyarrow import parquet, schema, table
+        from pyarrow import ArrowException, parquet, schema, table
 
-        known = {} if self.writer is None else {field.name: field.type for field in self.writer.schema}
-        names = known or dict.fromkeys(chain.from_iterable(self.rows))
-        arrays = {name: self._column(name, known.get(name)) for name in names}
+        types = {} if self.writer is None else {field.name: field.type for field in self.writer.schema}
+        columns, known = {}, bool(types)
+        for name in types | dict.fromkeys(chain.from_iterable(self.rows)):
+            values = [row.get(name) for row in self.rows]
+            try:
+                own = type_of(values)
+                if known and (name not in types or joined(types[name], own) != types[name]):
+                    was = types.get(name, "no such field")
+                    raise ValueError(f"has {own}, the first rows have {was}")
+                columns[name] = import_pyarrow().array(values, types.setdefault(name, own))
+            except (ArrowException, OverflowError, ValueError) as error:
+                rows = f"of rows {self.count - len(self.rows) + 1} to {self.count}"
+                raise DataError(f'"{name}" {rows}: {error}', source=self.path, advice=ADVICE) from error
+        if self.rows and not columns:
+            raise DataError("the rows have no fields", source=self.path, advice=ADVICE)
         if self.writer is None:
-            types = schema([(name, array.type) for name, array in arrays.items()])
-            self.writer = parquet.ParquetWriter(self.file, types)
-        for place, row in enumerate(self.rows):
-            if not row.keys() <= arrays.keys():
-                name = min(row.keys() - arrays.keys())
-                raise self._misfit(place, f'the field "{name}" is not in the first rows')
-            if not arrays:
-                raise self._misfit(place, "the row has no fields")
-        self.writer.write_table(table(arrays), row_group_size=GROUP_ROWS)
+            self.writer = parquet.ParquetWriter(self.file, schema(list(types.items())))
+        self.writer.write_table(table(columns), row_group_size=GROUP_ROWS)
         self.rows, self.bytes = [], 0
 
-    def _column(self, name: str, type_: Any) -> Any:
-        values = [row.get(name) for row in self.rows]
-        try:
-            return column(values, type_)
-        except Misfit as error:
-            good, bad, problem = 0, len(values), error  # `good` values fit, `bad` values do not
-            while bad - good > 1:
-                middle = (good + bad) // 2
-                try:
-                    column(values[:middle], type_)
-                    good = middle
-                except Misfit as other:
-                    bad, problem = middle, other
-            raise self._misfit(good, f'"{name}" {problem}') from problem
 
-    def _misfit(self, place: int, problem: str) -> DataError:
-        advice = "the rows of a Parquet file have the same fields and types; JSONL allows any rows"
-        return self._error(self.count - len(self.rows) + place, problem, advice)
-
-    def _error(self, place: int, problem: str, advice: str | None = None) -> DataError:
-        return DataError(problem, source=self.path, line=place + 1, advice=advice)
+def values_of(line: bytes) -> dict[str, Any]:
+    """The values of a line; a ValueError if a column would lose digits, or a field with a duplicate name."""
+    values = orjson.loads(line)
+    if not isinstance(values, dict):
+        raise ValueError(f"the row is {json_type(values)}, a Parquet file needs objects")
+    vectors = [name for name in VECTORS if name in values]
+    if not is_plain(line, values) or LONG.search(line):
+        spans = spans_of(line)
+        for span in sorted((spans[name] for name in vectors), reverse=True):
+            line = line[: span.value] + b"0" + line[span.end :]
+        json.loads(line, parse_int=check_int, parse_float=check_float, object_pairs_hook=check_names)
+    return values | {name: vector(name, values[name]) for name in vectors}
 
 
-def vector(value: object) -> Any:
-    """A vector as float32, from a list of numbers or base64; None for null. Raises ValueError."""
+def check_int(digits: str) -> None:
+    if not -(2**63) <= int(digits) < 2**63:
+        raise ValueError(f"{digits:.40} is a whole number of more than 64 bits")
+
+
+def check_float(digits: str) -> None:
+    """A column keeps the shortest form of the nearest float64, or this float64 rounded."""
+    value, nearest = Decimal(digits), float(digits)
+    rounded = Context(len(value.as_tuple().digits)).plus(Decimal(nearest))
+    if value not in (Decimal(repr(nearest)), rounded):
+        raise ValueError(f"{digits:.40} has more digits than float64 has")
+
+
+def check_names(fields: list[tuple[str, Any]]) -> None:
+    names = [name for name, _ in fields]
+    if len(set(names)) < len(names):
+        raise DuplicateName(max(names, key=names.count))
+
+
+def vector(name: str, value: object) -> Any:
+    """A vector as float32, from a list of numbers or base64; None for null."""
     if value is None:
         return None
-    if isinstance(value, str) and value:
-        return np.frombuffer(pybase64.b64decode(value, validate=True), "<f4")
-    if not isinstance(value, list) or not value or set(map(type, value)) - {int, float}:
-        raise ValueError
-    with np.errstate(over="ignore"):
-        return np.array(value, np.float32)
-
-
-def column(values: Sequence[Any], type_: Any) -> Any:
-    """The values as an array, of the type of the column if there is one. Raises Misfit."""
-    pyarrow = import_pyarrow()
-    own = type_of(values)
-    if type_ is not None and joined(type_, own) != type_:
-        raise Misfit(f"does not fit the first rows, which have {type_}")
-    final = own if type_ is None else type_
     try:
-        if hasattr(final, "list_size"):
-            blank = np.zeros(final.list_size, np.float32)
-            flat = np.concatenate([blank if value is None else value for value in values])
-            missing = pyarrow.array([value is None for value in values])
-            return pyarrow.FixedSizeListArray.from_arrays(flat, final.list_size, mask=missing)
-        return pyarrow.array(values, final)
-    except (pyarrow.ArrowException, OverflowError) as error:
-        raise Misfit(f"has a number that is too large for {final}") from error
+        if isinstance(value, str) and value:
+            return np.frombuffer(pybase64.b64decode(value, validate=True), "<f4")
+        if isinstance(value, list) and value and not set(map(type, value)) - {int, float}:
+            with np.errstate(over="ignore"):
+                return np.array(value, np.float32)
+    except ValueError:  # not base64
+        pass
+    raise ValueError(f'"{name}" is {json_type(value)}, expected a vector')
 
 
-def type_of(values: Sequence[Any]) -> Any:
-    """The type of a column with these values. Raises Misfit if there is none."""
+def type_of(values: Sequence[Any], room: int = LEVELS) -> Any:
+    """The type of a column with these values; a ValueError if there is none.
+
+    `pyarrow.infer_type` would take True for 1.0 beside other numbers. `room` are the levels that are left.
+    """
     pyarrow = import_pyarrow()
+    if room < 1:
+        raise ValueError("nested too deeply for a Parquet file")
+    simple = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
     found = pyarrow.null()
     for kind in sorted(set(map(type, values)) - {type(None)}, key=lambda kind: kind.__name__):
-        found = joined(found, type_of_all(kind, [value for value in values if type(value) is kind]))
+        own: list[Any] = [value for value in values if type(value) is kind]
+        if kind is list:
+            type_ = pyarrow.list_(type_of(list(chain.from_iterable(own)), room - 2))
+        elif kind is dict:
+            names = dict.fromkeys(chain.from_iterable(own))
+            if not names:
+                raise ValueError("an object without fields")
+            inner = {name: type_of([value.get(name) for value in own], room - 1) for name in names}
+            type_ = pyarrow.struct(list(inner.items()))
+        else:
+            type_ = simple[kind] if kind in simple else pyarrow.list_(pyarrow.float32(), len(own[0]))
+        found = joined(found, type_)
     return found
 
 
-def type_of_all(kind: type, values: Sequence[Any]) -> Any:
-    """The type of values that all have the same Python type."""
-    pyarrow = import_pyarrow()
-    simple = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
-    if kind in simple:
-        return simple[kind]
-    if kind is list:
-        return pyarrow.list_(type_of(list(chain.from_iterable(values))))
-    if kind is dict:
-        names = dict.fromkeys(chain.from_iterable(values))
-        if not names:
-            raise Misfit("is an object without fields")
-        return pyarrow.struct([(name, type_of([value.get(name) for value in values])) for name in names])
-    sizes = set(map(len, values))
-    if len(sizes) > 1:
-        raise Misfit("has vectors of different lengths")
-    return pyarrow.list_(pyarrow.float32(), sizes.pop())
-
-
 def joined(one: Any, other: Any) -> Any:
-    """The type that holds the values of both types. Raises Misfit if there is none."""
+    """The type that holds the values of both types; a ValueError if there is none."""
     pyarrow = import_pyarrow()
     schemas = [pyarrow.schema([("x", each)]) for each in (one, other)]
     try:
         return pyarrow.unify_schemas(schemas, promote_options="permissive").field("x").type
     except pyarrow.ArrowException as error:
-        raise Misfit(f"has both {one} and {other}") from error
+        raise ValueError(f"both {one} and {other}") from error
 
 
 @contextmanager

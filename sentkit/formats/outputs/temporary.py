@@ -1,17 +1,14 @@
 """Temporary files and folders for outputs.
 
-The name is `.NAME.sentkit-RANDOM`, in the folder of NAME, so that one rename publishes the output. It is
-always newly created, so an existing file or link is never followed or overwritten. The writer holds a lock
-until the end. A temporary file without a lock belongs to a dead process, or to another machine, because some
-file systems do not show its locks. RANDOM begins with HOST. A file without a lock is reported, but not used,
-and `encode` removes those of HOST in a vector folder.
+The name is `.NAME.sentkit-HOST-PROCESS-RANDOM`, in the folder of NAME, so that one rename publishes the
+output. It is always newly created, so an existing file or link is never followed or overwritten. After a kill
+the next command with this output removes it, if HOST is this machine and PROCESS does not exist any more.
 
 A signal can raise an exception between any two steps, also in a context manager, which then never ends. So
 each name is recorded before its file exists, and `remove_all` removes what is left when the process ends.
 """
 
 import errno
-import fcntl
 import io
 import os
 import re
@@ -27,23 +24,24 @@ from sentkit.errors import CannotCreateError
 
 T = TypeVar("T")
 
-MARK, OLD, RANDOM = ".sentkit-", "old-", 8  # bytes of RANDOM, written in hexadecimal
+MARK, OLD = ".sentkit-", "old-"
 LONGEST = 255  # bytes of a file name
+ENDING = len(f".{MARK}{OLD}01234567-1234567-01234567")
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # errors of such file systems
-LOOK = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def host() -> str:
-    """Eight digits of this machine since its boot; random ones if it has no identifier."""
+    """Eight digits of this machine since its boot, and of its container; random ones without /proc."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+        boot, numbers = (Path("/proc", name) for name in ("sys/kernel/random/boot_id", "self/ns/pid"))
+        place = f"{boot.read_text()} {numbers.readlink()} {os.uname().nodename}"
     except OSError:
-        return os.urandom(RANDOM // 2).hex()
-    return blake2b(boot + os.uname().nodename.encode(), digest_size=RANDOM // 2).hexdigest()
+        return os.urandom(4).hex()
+    return blake2b(place.encode(), digest_size=4).hexdigest()
 
 
 HOST = host()
+OURS = re.compile(rf"\..*{re.escape(MARK)}(?:{OLD})?{HOST}-(\d{{1,7}})-[0-9a-f]{{8}}", re.DOTALL)
 _names: dict[Path, int] = {}  # the temporary files and folders that can exist, and the process of each
 
 
@@ -64,55 +62,40 @@ def remove(path: Path) -> None:
 
 
 def prefix_of(target: Path) -> str:
-    room = LONGEST - len(f".{MARK}{OLD}") - 2 * RANDOM
-    return f".{os.fsdecode(os.fsencode(target.name)[:room])}{MARK}"
+    return f".{os.fsdecode(os.fsencode(target.name)[: LONGEST - ENDING])}{MARK}"
 
 
 def private_name(target: Path, kind: str = "") -> Path:
-    return target.with_name(f"{prefix_of(target)}{kind}{HOST}{os.urandom(RANDOM // 2).hex()}")
+    return target.with_name(f"{prefix_of(target)}{kind}{HOST}-{os.getpid()}-{os.urandom(4).hex()}")
 
 
-def leftovers(target: Path) -> list[Path]:
-    """The temporary files and folders of dead processes for this target."""
-    ours = re.compile(rf"{re.escape(prefix_of(target))}(?:{OLD})?[0-9a-f]{{{2 * RANDOM}}}")
+def is_abandoned(path: Path) -> bool:
+    """Whether this is a temporary file of a process of this machine that does not exist any more."""
+    match = OURS.fullmatch(path.name)
+    if match is None or path in _names:
+        return False
+    try:
+        os.kill(int(match[1]), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # the process of another user
+        return False
+    return int(match[1]) == os.getpid()  # of an earlier process with this number
+
+
+def remove_leftovers(target: Path) -> list[Path]:
+    """Remove the files of killed processes for this target; return folders that `publish_folder` renamed."""
+    prefix = prefix_of(target)
     try:
         with os.scandir(target.parent) as entries:  # faster than Path.iterdir in large folders
-            names = sorted(entry.name for entry in entries if ours.fullmatch(entry.name))
+            names = sorted(entry.name for entry in entries if entry.name.startswith(prefix))
     except OSError:  # the folder is not readable, or does not exist yet
         return []
-    return list(filter(is_abandoned, map(target.with_name, names)))
-
-
-def is_former(path: Path) -> bool:
-    """Whether this is a replaced folder that `publish_folder` renamed."""
-    return f"{MARK}{OLD}" in path.name
-
-
-def is_abandoned(path: Path, *, remove: bool = False) -> bool:
-    """Whether no process holds the lock; false if this is unknown. `remove` removes such a file.
-
-    It is removed under the lock: a process that has just created the file waits for it in `lock`.
-    """
-    access, kind = (os.O_RDWR, fcntl.LOCK_EX) if remove else (os.O_RDONLY, fcntl.LOCK_SH)
-    try:
-        handle = os.open(path, access | LOOK)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, kind | fcntl.LOCK_NB)
-        if remove:
-            path.unlink()
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
-    return True
-
-
-def remove_if_abandoned(path: Path) -> bool:
-    """Remove a temporary file of a dead process of this machine; false if it is still there."""
-    ours = re.fullmatch(rf"\..+{re.escape(MARK)}{HOST}[0-9a-f]{{{RANDOM}}}", path.name)
-    return ours is not None and is_abandoned(path, remove=True)
+    found = list(filter(is_abandoned, map(target.with_name, names)))
+    former = [path for path in found if path.name.startswith(prefix + OLD)]
+    for path in set(found) - set(former):
+        remove(path)
+    return former
 
 
 class NamedFile(io.FileIO):
@@ -137,22 +120,10 @@ class Draft:
     def __init__(self, target: Path, *, force: bool, name: str = "") -> None:
         self.target, self.force = target, force
         self.name = name or str(target)  # for messages
-        self.create()
-        try:
-            lock(self.file.fileno())
-            if not self.path.exists():  # removed between the two steps
-                self.discard()
-                self.create()
-                lock(self.file.fileno())
-            if force and target.is_file():
-                os.fchmod(self.file.fileno(), target.stat().st_mode & 0o777)
-        except BaseException:
-            self.discard()
-            raise
-
-    def create(self) -> None:
-        self.path, handle = attempt(self.target, self.name, lambda path: os.open(path, CREATE, self.mode))
+        self.path, handle = attempt(target, self.name, lambda path: os.open(path, CREATE, self.mode))
         self.file: BinaryIO = io.BufferedRandom(NamedFile(handle, "w+b", self.name))
+        if force and target.is_file():
+            os.fchmod(handle, target.stat().st_mode & 0o777)
 
     def finish(self) -> None:
         """Write the buffered data to the disk with fsync."""
@@ -224,12 +195,7 @@ def private_folder(target: Path, name: str) -> Iterator[Path]:
     """Yield a new folder next to the target. It is removed at the end unless it was renamed."""
     path, _ = attempt(target, name, Path.mkdir)
     try:
-        handle = os.open(path, os.O_RDONLY | LOOK)
-        try:
-            lock(handle)
-            yield path
-        finally:
-            os.close(handle)
+        yield path
     finally:
         remove(path)
 
@@ -270,33 +236,18 @@ def attempt(target: Path, name: str, create: Callable[[Path], T]) -> tuple[Path,
         raise not_writable(name, error) from error
 
 
-def lock(handle: int) -> None:
-    """Lock a file. This can wait for another process in `is_abandoned`, which locks the file for a moment."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    except OSError as error:  # a file system without locks: leftovers are not detected
-        if error.errno not in NO_LOCKS:
-            raise
-
-
-NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 CANNOT_SYNC = {errno.EINVAL, errno.EOPNOTSUPP, errno.EACCES}
 EXISTS = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}
 
 
 def rename_file(old: Path, new: Path) -> None:
-    """Rename a file atomically; raise FileExistsError if the new name exists.
-
-    Without hard links, an empty file first reserves the name, so a kill can leave it behind. A check before a
-    rename is not enough: another process could create its output between the two.
-    """
+    """Rename a file; raise FileExistsError if the new name exists."""
     try:
         os.link(old, new)
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
-        old.replace(new)
+    except OSError:
+        if os.path.lexists(new):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new) from None
+        old.replace(new)  # the file system has no hard links
     else:
         old.unlink()
 

@@ -13,8 +13,7 @@ from functools import cached_property, partial
 from hashlib import sha1
 from pathlib import Path
 from tempfile import gettempdir
-from threading import RLock
-from time import monotonic, sleep, time
+from time import monotonic, sleep
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -229,7 +228,9 @@ class Upload(temporary.Draft):
     mode = 0o600  # all users can list the folder of temporary files
 
     def __init__(self, url: str, *, force: bool) -> None:
-        super().__init__(Path(gettempdir(), quote(split(url)[1])), force=False, name=url)
+        target = Path(gettempdir(), quote(split(url)[1]))
+        temporary.remove_leftovers(target)
+        super().__init__(target, force=False, name=url)
         self.force = force
 
     def publish(self) -> None:
@@ -250,7 +251,6 @@ class Outbox:
         self.folder, self.spacing = folder, SPACING * writers
         self.place, self.last = place_at(url), monotonic()
         self.group: dict[str, Path] = {}
-        self.lock = RLock()  # old blocks are copied in another thread than new ones are written
         self.size, self.is_new = 0, self.place.create()
 
     def file(self, name: str) -> str:
@@ -258,22 +258,20 @@ class Outbox:
 
     def add(self, name: str) -> None:
         """Add a block. A group is written when it is large or some time has passed."""
-        with self.lock:
-            self.group[name] = self.folder / name
-            self.size += self.group[name].stat().st_size
-            if self.size >= GROUP_BYTES or len(self.group) >= GROUP_FILES:
-                sleep(max(0.0, self.last + self.spacing - monotonic()))
-            if isinstance(self.place, Store) or monotonic() >= self.last + self.spacing:
-                self.flush()
+        self.group[name] = self.folder / name
+        self.size += self.group[name].stat().st_size
+        if self.size >= GROUP_BYTES or len(self.group) >= GROUP_FILES:
+            sleep(max(0.0, self.last + self.spacing - monotonic()))
+        if isinstance(self.place, Store) or monotonic() >= self.last + self.spacing:
+            self.flush()
 
     def flush(self) -> None:
-        with self.lock:  # the folder is removed after the last group: wait for one that is being written
-            group, self.group, self.size = self.group, {}, 0  # also if this fails, it is not repeated
-            if group:
-                self.place.put(group, force=True)
-                self.last = monotonic()
-            for file in group.values():
-                file.unlink()
+        group, self.group, self.size = self.group, {}, 0  # also if this fails, it is not repeated
+        if group:
+            self.place.put(group, force=True)
+            self.last = monotonic()
+        for file in group.values():
+            file.unlink()
 
 
 @contextmanager
@@ -286,9 +284,7 @@ def open_outbox(url: str, writers: int) -> Iterator[Outbox | None]:
         yield None
         return
     target = Path(gettempdir(), "vectors")
-    for each in temporary.leftovers(target):
-        if temporary.HOST in each.name and each.stat().st_mtime < time() - 60:  # a new one is not locked yet
-            temporary.remove(each)
+    temporary.remove_leftovers(target)
     with temporary.private_folder(target, url) as folder:
         folder.chmod(0o700)
         outbox = Outbox(url, folder, writers)

@@ -3,6 +3,7 @@
 A folder of changed inputs is updated by a new one, which is beside it until it is complete.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -31,7 +32,7 @@ from sentkit.formats.files import (
     together,
 )
 from sentkit.formats.outputs.outputs import open_output, published_together
-from sentkit.formats.outputs.temporary import lock, not_writable, publish_folder
+from sentkit.formats.outputs.temporary import not_writable, publish_folder
 from sentkit.formats.outputs.uploads import is_written, newest
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import LINES, Inputs, Meter, Rejects, digest_of_part
@@ -246,7 +247,8 @@ def publish_update(new: VectorFolder, path: str) -> bool:
     """
     run, target = Path(new.source), Path(os.path.realpath(path))
     with suppress(FileNotFoundError), run.open("rb") as file:
-        lock(file.fileno())
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
         # After the replacement by another process, this name is that of the old folder, or of none.
         if as_now(read_object_if_there(run)) != new.settings:
             return True

@@ -22,7 +22,7 @@ import orjson
 
 from sentkit.errors import DataError, NoInputError
 from sentkit.formats.files import inside, read_object, run_of
-from sentkit.formats.outputs.temporary import MARK, is_abandoned
+from sentkit.formats.outputs.temporary import is_abandoned
 from sentkit.formats.rows.rows import LINES, SUFFIXES, Inputs, Part, row_ranges
 from sentkit.formats.urls import files_in, is_url
 from sentkit.formats.vectors.fingerprint import INT8_LOSS, emb_problem, spec_of_signs, without_machine
@@ -184,9 +184,9 @@ class VectorFolder:
                             "this name of a block is not that of a file", source=entry.path, advice=AGAIN
                         )
                     names.add(entry.name)
-                elif entry.name.startswith(".") and MARK in entry.name:
+                elif is_abandoned(Path(entry.path)):
                     leftovers.append(Path(entry.path))
-        return names, [path for path in sorted(leftovers) if is_abandoned(path)]
+        return names, sorted(leftovers)
 
     def status(self) -> Status:
         names, leftovers = self.existing()

@@ -1,21 +1,17 @@
 """Runs all other encoders through AutoModel of transformers, with the interface of `Bert`.
 
-Before transformers builds the model, the sizes in the config are compared with the stored weights, because
-transformers builds any model that config.json describes: with 10^9 layers the process does not finish.
 The import of transformers takes seconds, so it is inside the functions. Code from a checkpoint is never run.
 """
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
-from math import prod
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as registration
 
 from sentkit.errors import DataError, SentkitError, UsageError
 from sentkit.formats.checkpoints.folders import is_adapter
@@ -25,61 +21,15 @@ from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import Convolution
 from sentkit.model.transformer.weights import aligned, read_weights, refuse_missing
 
-# Largest value of a key that matches a pattern; the first match applies.
-NOT_SIZES = re.compile(r"theta|seed|base|scale")
-BOUNDS = ((re.compile(r"layer|block|depth|stage"), DEEPEST), (re.compile(r"label"), 1 << 16))
-# A model can have tensors that its checkpoint does not store: tied tensors, a pooler, computed positions.
-UNSTORED_TENSORS, UNSTORED_NUMBERS = 64, 1 << 20
-MODULES_A_TENSOR = 16
+UNSTORED = 1 << 20  # numbers that a model can have beside those of its checkpoint: a pooler, positions
 
 
-def check_numbers(config: Mapping[str, Any], source: str) -> None:
-    for key, number in whole_numbers(config):
-        most = next((most for pattern, most in BOUNDS if pattern.search(key)), LARGEST)
-        if abs(number) > most and not NOT_SIZES.search(key):
-            raise invalid_value(key, number, source)
-
-
-def whole_numbers(value: Any, key: str = "") -> Iterator[tuple[str, int]]:
-    """Yield all integers of a nested JSON value, each with its nearest key in lower case."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from whole_numbers(inner, str(name).lower())
-    elif isinstance(value, list):
-        for inner in value:
-            yield from whole_numbers(inner, key)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        yield key, value
-
-
-@contextmanager
-def built_from(shapes: Sequence[tuple[int, ...]], source: str) -> Iterator[None]:
-    """Build models without memory; raise an error if a model is larger than the stored tensors."""
-    most_tensors = 2 * len(shapes) + UNSTORED_TENSORS
-    most_numbers = 2 * sum(map(prod, shapes)) + UNSTORED_NUMBERS
-    counts = {"modules": 0, "tensors": 0}
-    sizes: dict[int, int] = {}  # by tensor id, because a tied tensor has several names
-
-    def count(module: nn.Module, name: str, added: nn.Module | Tensor | None) -> None:
-        counts["tensors" if isinstance(added, Tensor) else "modules"] += added is not None
-        if isinstance(added, Tensor):
-            sizes[id(added)] = added.numel()
-        if counts["tensors"] > most_tensors or counts["modules"] > MODULES_A_TENSOR * most_tensors:
-            problem = f"config.json: the model is larger than the stored weights ({len(shapes)} tensors)"
-            raise DataError(problem, source=source)
-        if sum(sizes.values()) > most_numbers:
-            raise DataError("config.json: the tensors are larger than the stored tensors", source=source)
-
-    hooks = [
-        registration.register_module_parameter_registration_hook(count),
-        registration.register_module_module_registration_hook(count),
-    ]
-    try:
-        with torch.device("meta"):
-            yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+def check_sizes(config: Mapping[str, Any], source: str) -> None:
+    """Refuse sizes with which transformers would not finish to build a model."""
+    for name, value in config.items():
+        most = DEEPEST if "layer" in name else LARGEST
+        if isinstance(value, int) and value > most and "theta" not in name:
+            raise invalid_value(name, value, source)
 
 
 LOCAL = {"trust_remote_code": False, "local_files_only": True}
@@ -144,7 +94,7 @@ class TransformersModel(nn.Module):
 
 def load_transformers_model(folder: Path) -> TransformersModel:
     """Return the encoder of a Hugging Face folder, in float32 and evaluation mode."""
-    model, report = load_model(folder, kind_of)
+    model, report = load_model(folder, encoder_of)
     has_pooler = check_weights(model, report["missing_keys"], str(folder))
     unused = {*report["unexpected_keys"]}
     return TransformersModel(
@@ -156,14 +106,10 @@ def load_classifier(folder: Path) -> Any:
     """Return the sequence classification model of a folder, in float32 and evaluation mode."""
     import transformers
 
-    def kind(config: Any) -> Any:
-        return type(
-            transformers.AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
-        )
-
     if is_adapter(folder):
         raise DataError("a classifier with a LoRA adapter is not supported", source=str(folder))
-    model, report = load_model(folder, kind)
+    auto = transformers.AutoModelForSequenceClassification
+    model, report = load_model(folder, partial(auto.from_config, trust_remote_code=False))
     refuse_missing(sorted(report["missing_keys"]), source=str(folder))
     with transformers_errors(str(folder)), torch.inference_mode():
         model.eval()(
@@ -172,18 +118,19 @@ def load_classifier(folder: Path) -> Any:
     return model
 
 
-def load_model(folder: Path, kind_of: Callable[[Any], Any]) -> tuple[Any, Any]:
+def load_model(folder: Path, make: Callable[[Any], Any]) -> tuple[Any, Any]:
     transformers, source = quiet_transformers(), str(folder)
-    check_numbers(read_object(folder / "config.json"), str(folder / "config.json"))
+    check_sizes(read_object(folder / "config.json"), str(folder / "config.json"))
     with transformers_errors(source):
         config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
         refuse(config, source)
         tensors = read_weights(folder, source)
+        with torch.device("meta"):
+            model = make(config)
+        if model.num_parameters() > 2 * sum(map(Tensor.numel, tensors.values())) + UNSTORED:
+            raise DataError("config.json: the model is larger than the stored weights", source=source)
         # transformers gets the tensors, so it reads no files of another size and no adapter.
-        with built_from([tuple(tensor.shape) for tensor in tensors.values()], source):
-            kind = kind_of(config)
-            kind(config)  # raises an error if the model is too large
-        model, report = kind.from_pretrained(
+        model, report = type(model).from_pretrained(
             None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
         )
     for layer in model.modules():
@@ -192,12 +139,12 @@ def load_model(folder: Path, kind_of: Callable[[Any], Any]) -> tuple[Any, Any]:
     return model, report
 
 
-def kind_of(config: Any) -> Any:
+def encoder_of(config: Any) -> Any:
     import transformers
 
     if config.model_type in ENCODER_HALVES:
-        return getattr(transformers, ENCODER_HALVES[config.model_type])
-    return type(transformers.AutoModel.from_config(config, trust_remote_code=False))
+        return getattr(transformers, ENCODER_HALVES[config.model_type])(config)
+    return transformers.AutoModel.from_config(config, trust_remote_code=False)
 
 
 @contextmanager

@@ -2,11 +2,11 @@
 
 A `Variant` is one change: other programs make it by mistake, or with other settings. One loop encodes some
 texts under each variant, on the CPU in float32, and compares the vectors with the given ones.
-Axes: n texts, c choices of the padding, t tokens of a padded text, d the width.
+Axes: n texts, d the width.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -41,9 +41,7 @@ EXPLAINED, CLOSE = 0.01, 5e-4  # of the distance without a change; and largest, 
 ROUNDED = 0.75  # of the distance without a change: other programs round other numbers too
 BASES = 3  # best changes of different kinds that are joined with each other change
 LENGTHS = (64, 128, 256, 512)
-LONGEST_PADDED = 256  # tokens
 BATCHES = 8
-OF_PADDING = ("mean", "last")  # readouts that may read the padding
 WEIGHTS = {
     "bf16": "weights in bf16",
     "int8 by row": "weights in int8, a scale for each row",
@@ -67,7 +65,6 @@ class Settings:
     max_length: int | None = None
     case: str | None = None  # lower or cased
     special: str = "read"  # by readout and model; unread: not by the readout; absent: not by the model
-    padded: bool = False  # the readout reads the padding
     shift: int = 0  # of the positions
     weights: str = "fp32"
     dense: bool = True  # the layers behind the readout
@@ -84,7 +81,7 @@ class Settings:
     @property
     def of_pass(self) -> str:
         """What determines the states of the network, which have several readouts."""
-        return repr([self.weights, self.of_texts, self.special, self.padded, self.shift])
+        return repr([self.weights, self.of_texts, self.special, self.shift])
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +147,7 @@ def explain(
         return True, best, found
     by_kind = dict[str, Result]()
     for each in sorted(singles, key=lambda each: each.distance):
-        if each.distance < before and not padded(each):  # which is slow
+        if each.distance < before:
             by_kind.setdefault(each.variants[0].kind, each)
     pairs = dict[frozenset[str], tuple[Variant, ...]]()
     for base in [result.variants[0] for result in by_kind.values()][:BASES]:
@@ -159,18 +156,12 @@ def explain(
                 pairs.setdefault(frozenset((base.name, other.name)), (base, other))
     found += encoder.results(pairs.values())
     best = nearest(found)
-    if best.distance > limit:  # the padding of each text is chosen, which also fits other differences
-        best = nearest([each for each in found if not padded(each)])
     return best.distance <= limit, best, found
 
 
 def nearest(results: Sequence[Result]) -> Result:
     """The result with the least distance; of those that differ only by rounding, the first."""
     return min(results, key=lambda each: round(each.distance / EQUAL))
-
-
-def padded(result: Result) -> bool:
-    return any(variant.kind == "padded" for variant in result.variants)
 
 
 class VariantEncoder:
@@ -231,7 +222,6 @@ class VariantEncoder:
 
     def variants_of_network(self) -> Iterator[Variant]:
         yield Variant("special tokens left out of the readout", {"special": "unread"})
-        yield Variant("padding read by the readout", {"padded": True})
         if isinstance(self.body, Bert) and self.body.positions is not None:
             offset = self.body.architecture.position_offset
             yield from (
@@ -251,27 +241,23 @@ class VariantEncoder:
         for _, own in sorted(passes.items()):  # passes with the same weights after each other
             states = self.states(own[0][2], dict.fromkeys(settings.readout for _, _, settings in own))
             for number, variants, settings in own:
-                vectors = self.vectors(states.get(settings.readout), settings)
+                vectors = self.vectors(states[settings.readout], settings)
                 if vectors is not None:
                     distance, cosines, ratios = distances(self.given, vectors)
                     found[number] = Result(variants, float(distance.mean()), cosines, ratios)
         return [found[number] for number in sorted(found)]
 
-    def vectors(self, states: Float32 | None, settings: Settings) -> Float32 | None:
-        """The vectors (n, d) of readouts (n, c, d), with the choice for each text that is closest."""
+    def vectors(self, readout: Float32, settings: Settings) -> Float32 | None:
+        """The vectors (n, d) of a readout, or None if they have another width than the given ones."""
         steps = self.steps_of(settings)
         try:
-            if states is None or width_behind(steps, states.shape[2]) != self.given.shape[1]:
+            if width_behind(steps, readout.shape[1]) != self.given.shape[1]:
                 return None
         except UsageError:
             return None
-        vectors = np.empty_like(self.given)
-        for row, choices in enumerate(states):
-            for step in steps:
-                choices = applied(step, choices)
-            closest = distances(self.given[row : row + 1].repeat(len(choices), 0), choices)[0].argmin()
-            vectors[row] = choices[closest]
-        return vectors
+        for step in steps:
+            readout = applied(step, readout)
+        return readout
 
     def steps_of(self, settings: Settings) -> list[Step]:
         left: tuple[type, ...] = () if settings.dense else (Linear, Norm)
@@ -306,28 +292,27 @@ class VariantEncoder:
         )
         return TokenBlock(tokens.ids[own], counts, counts, at=at, skip=skip)
 
-    def states(self, settings: Settings, names: Iterable[str]) -> dict[str, Float32]:
-        """The readouts (n, c, d) of one pass through the network."""
+    def states(self, settings: Settings, names: Collection[str]) -> dict[str, Float32]:
+        """The readouts (n, d) of one pass through the network."""
         tokens, body = self.tokens(*settings.of_texts), self.bodies(settings.weights)
-        possible = OF_PADDING if settings.padded else names
-        readouts = [parse_readout(name) for name in names if name in possible]
+        readouts = list(map(parse_readout, names))
         batches = np.array_split(np.argsort(tokens.lengths, kind="stable"), min(BATCHES, len(tokens)))
 
         def run(batch: Any) -> list[Float32]:
             with torch.inference_mode():
-                read = self.read_padded if settings.padded else self.read
-                return [each.float().numpy() for each in read(body, tokens.take(batch), readouts, settings)]
+                vectors = self.read(body, tokens.take(batch), readouts, settings)
+                return [each.float().numpy() for each in vectors]
 
         mapped = one_thread_each(self.threads, getpid()).map if self.threads else map
         columns = zip(*mapped(run, batches), strict=True)
         back = np.argsort(np.concatenate(batches))
         arrays = [np.concatenate(column)[back] for column in columns]
-        return {each.name: array for each, array in zip(readouts, arrays, strict=True)}
+        return dict(zip(names, arrays, strict=True))
 
     def read(
         self, body: Network, tokens: TokenBlock, readouts: Sequence[Readout], settings: Settings
     ) -> list[Tensor]:
-        """The readouts (b, 1, d) of a batch."""
+        """The readouts (b, d) of a batch."""
         skip = 0 if tokens.skip is None else int(tokens.skip[0])
         packed = pack_ids(tokens.ids.astype(np.int64), tokens.lengths.tolist(), at=tokens.at, skip=skip)
         if settings.shift:
@@ -338,30 +323,7 @@ class VariantEncoder:
         if settings.special == "unread":
             before, after = self.reading.tokenizer.before, self.reading.tokenizer.after
             packed = replace(packed, read=own_tokens(tokens.lengths, max(before, skip), after))
-        return [each[:, None] for each in apply_readouts(body, packed, readouts)]
-
-    def read_padded(
-        self, body: Network, tokens: TokenBlock, readouts: Sequence[Readout], settings: Settings
-    ) -> list[Tensor]:
-        """The readouts (b, t, d) of texts that are padded to 1, 2 .. t tokens, or have more."""
-        count, longest = len(tokens), min(self.reading.tokenizer.max_length, LONGEST_PADDED)
-        longest = max(longest, int(tokens.lengths.max()))
-        padding = int(self.checkpoint.config.get("pad_token_id") or 0)
-        ids = np.full((count, longest), padding, np.int64)
-        real = np.arange(longest) < tokens.lengths[:, None]
-        ids[real] = tokens.ids
-        packed = pack_ids(ids.ravel(), [longest] * count)
-        positions = packed.positions
-        if isinstance(body, Bert) and padding == body.architecture.position_offset - 1:
-            # RoBERTa and MPNet have a position for padding.
-            positions = positions.where(torch.from_numpy(real.ravel()), -1)
-        packed = replace(packed, positions=positions, keys=tuple(tokens.lengths.tolist()))
-        *_, states = body.states(packed)
-        last = packed.pad(states).float()
-        means = last.cumsum(1) / torch.arange(1, longest + 1)[:, None]
-        places = torch.from_numpy(np.maximum(np.arange(longest), tokens.lengths[:, None] - 1))[..., None]
-        chosen = {"mean": means, "last": last}
-        return [chosen[each.name].gather(1, places.expand_as(last)) for each in readouts]
+        return apply_readouts(body, packed, readouts)
 
     def rounded_body(self, weights: str) -> Network:
         """The network with weights of fewer bits."""

@@ -123,8 +123,8 @@ def chunks_of_tokens(row_tokens: Sequence[int], most: int) -> list[slice]:
 
 
 WINDOW = 2048  # rows tokenised at once
-CORPUS = ("tokens.i32", "ends.i64", "targets.f64", "columns", "labels.json", "vectors.f32", "teacher")
-IDS, ENDS, TARGETS, COLUMNS, LABELS, VECTORS, TEACHER = CORPUS
+CORPUS = ("tokens.i32", "vectors.f32", "ends.npy", "targets.npy", "rows.json")
+IDS, VECTORS, ENDS, TARGETS, ROWS = CORPUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,19 +225,14 @@ def write_corpus(
     tallied.unread = parser.unread
     tallied.why = parser.reads.target.why if parser.reads.target else ""
     width = max(counts, default=1)
+    labels = parser.reads.target.sort(targets) if isinstance(parser.reads.target, Classes) else ()
     with create(folder / ENDS) as file:
-        file.write(rectangular(ends, counts, width).data)
-    if isinstance(parser.reads.target, Classes):
-        with create(folder / LABELS) as file:
-            file.write(orjson.dumps(parser.reads.target.sort(targets)))
+        np.save(file, rectangular(ends, counts, width))
     if targets:
         with create(folder / TARGETS) as file:
-            file.write(targets)
-    with create(folder / COLUMNS) as file:
-        file.write(b"%d" % width)
-    if reader.emb:
-        with create(folder / TEACHER) as file:
-            file.write(reader.emb.encode())
+            np.save(file, np.array(targets))
+    with create(folder / ROWS) as file:
+        file.write(orjson.dumps({"labels": labels, "teacher": reader.emb or ""}))
     return tallied
 
 
@@ -331,17 +326,13 @@ def columns_of(
 
 def map_corpus(folder: Path) -> Corpus:
     """Map the files that `write_corpus` wrote."""
-    columns = int((folder / COLUMNS).read_text())
-    ends, vectors = mapped(folder / ENDS, np.int64).reshape(-1, columns), None
+    ends, vectors = np.load(folder / ENDS, mmap_mode="r").view(np.ndarray), None
     if len(ends) and (folder / VECTORS).is_file():
         vectors = mapped(folder / VECTORS, np.float32).reshape(len(ends), -1)
+    targets = np.load(folder / TARGETS) if (folder / TARGETS).is_file() else None
+    rows = orjson.loads((folder / ROWS).read_bytes())
     return Corpus(
-        mapped(folder / IDS, np.int32),
-        ends,
-        mapped(folder / TARGETS, np.float64) if (folder / TARGETS).is_file() else None,
-        tuple(orjson.loads((folder / LABELS).read_bytes())) if (folder / LABELS).is_file() else (),
-        vectors,
-        (folder / TEACHER).read_text() if (folder / TEACHER).is_file() else "",
+        mapped(folder / IDS, np.int32), ends, targets, tuple(rows["labels"]), vectors, rows["teacher"]
     )
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
-from shlex import quote
 from typing import Protocol
 
 import numpy as np
@@ -12,7 +11,6 @@ from sentkit.formats.rows.kinds import (
     ENTRY,
     LISTS,
     PAIR,
-    SENTENCE,
     Kind,
     class_of,
     filled,
@@ -192,16 +190,7 @@ class ExampleParser:
         wants = ", or ".join(listed([quoted(name) for name in kind.texts]) for kind in meant)
         has = listed([f'"{name}"' for name in list(row.values)[:8]]) or "nothing"
         missing = next(name for name in meant[0].texts if self._theirs(name) not in row.values)
-        advice = f"name the field, for example --field {missing}=title"
-        if self.method.startswith("--"):  # --dev or --test
-            advice = (
-                f"--field applies to all files; to rename those of one: sentkit cat --field {missing}=title"
-            )
-        elif {"text_a", "text_b"} <= row.values.keys() and SENTENCE in meant:
-            texts = "; ".join(f"sentkit cat FILE --field text=text_{side}" for side in "ab")
-            advice = (
-                f"to train on the texts of pairs: {{ {texts}; }} | sentkit train {quote(self.method)} ..."
-            )
+        advice = f"name the field, for example --field {missing}=title, which applies to all files"
         raise row.error(f"{self.method} needs {wants}; this row has {has}", advice=advice)
 
     def _texts(self, row: Row, field: str, kind: Kind) -> list[str]:

@@ -59,6 +59,9 @@ class Gradient:
         whole = len(parts) == 1
         states: list[RandomState] = []
         outputs = self._encode(own) if whole else self._without_gradient(own, parts, states)
+        for name, value in outputs.items():
+            if len(value) != len(own):
+                raise ValueError(f'encode()["{name}"] has {len(value)} rows, expected {len(own)}')
         outputs = {name: value[: share.stop - share.start] for name, value in outputs.items()}
         if not whole:
             # Leaf tensors, which store the gradient of the loss. Slices of them would not.

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from sentkit.errors import UnavailableError, UsageError
+from sentkit.errors import UnavailableError
 from sentkit.model.transformer.device import has_fast_bf16, pick_device, to_device
 from sentkit.process import most_threads, threads_of_environment, usable_cpus, version_of
 from sentkit.training.data.corpus import shares
@@ -130,14 +130,8 @@ def open_processes(device: torch.device) -> Iterator[Processes]:
     if world == 1:
         yield Processes(device=device)
         return
-    if "RANK" not in os.environ:
-        problem = f"WORLD_SIZE is {world}, but RANK is not set"
-        raise UsageError(problem, advice="start the command with torchrun")
-    rank, local = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", "0"))
+    rank, local = (int(os.environ.get(name, "0")) for name in ("RANK", "LOCAL_RANK"))
     if device.type == "cuda":
-        if not dist.is_nccl_available():
-            problem = "this torch has no NCCL, which several GPUs need"
-            raise UnavailableError(problem, advice="use --device cpu")
         device = pick_device(f"cuda:{local}")  # the GPU with the number of this process on its machine
         torch.cuda.set_device(device)
     try:

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from sentkit.errors import CannotCreateError, DataError
-from sentkit.formats.outputs.temporary import MARK, NO_LOCKS, replacing
-from sentkit.training.data.corpus import CORPUS
+from sentkit.formats.outputs.temporary import MARK, replacing
 from sentkit.training.settings import differences
 
 LOG = "steps.jsonl"  # in OUT.part, and then in OUT
@@ -35,15 +34,10 @@ class Hashing:
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.hash = file, hashlib.blake2b(digest_size=DIGEST)
-        self.error: OSError | None = None  # of the first write that failed
 
     def write(self, data: bytes) -> int:
         self.hash.update(data)
-        try:
-            return self.file.write(data)
-        except OSError as error:
-            self.error = self.error or error
-            raise
+        return self.file.write(data)
 
     def flush(self) -> None:
         self.file.flush()
@@ -55,10 +49,8 @@ def write_sealed(file: BinaryIO, content: Mapping[str, Any]) -> None:
     hashing = Hashing(file)
     try:
         torch.save(dict(content), cast(IO[bytes], hashing))  # torch.save only calls write and flush
-    except RuntimeError:  # torch raises this in place of the error of `write`
-        if hashing.error is None:
-            raise
-        raise hashing.error from None
+    except RuntimeError as error:  # torch raises this in place of the error of `write`
+        raise error.__context__ or error from None
     file.seek(0)
     file.write(MAGIC + hashing.hash.hexdigest().encode() + b"\n")
 
@@ -257,13 +249,6 @@ class StepLog:
         return self.file.tell() if self.file is not None else 0
 
 
-OURS = re.compile(
-    rf"(state|best)-\d+\.pt|(run|rows|init)\.lock|checkpoint|init|{re.escape(LOG)}"
-    rf"|{'|'.join(map(re.escape, CORPUS))}"
-    rf"|\..+{re.escape(MARK)}[0-9a-f]+"
-)
-
-
 @contextmanager
 def lock_folder(folder: Path, lock: str, *, first: bool, temporary: Sequence[str] = ()) -> Iterator[None]:
     """Create and lock the folder on the first process.
@@ -274,20 +259,19 @@ def lock_folder(folder: Path, lock: str, *, first: bool, temporary: Sequence[str
     if not first:
         yield
         return
-    refuse_foreign(folder)
-    new_parent = not folder.parent.exists()
+    new_parent, path = not folder.parent.exists(), folder / lock
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = open_lock(folder, lock)
+        file = path.open("ab")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(file.fileno()), path.stat()):  # another process has removed it
+            raise BlockingIOError
     except BlockingIOError as error:
         problem = f"{folder}: another sentkit train uses this folder"
         raise CannotCreateError(problem, advice="wait, or choose another -o") from error
     except OSError as error:
         trouble = (error.strerror or str(error)).lower()
-        if error.errno in NO_LOCKS:
-            advice = "choose -o on a file system with locks, because only one run may use a folder"
-            raise CannotCreateError(f"{folder}: cannot be locked: {trouble}", advice=advice) from error
-        raise CannotCreateError(f"{folder}: cannot be created: {trouble}") from error
+        raise CannotCreateError(f"{folder}: cannot be created and locked: {trouble}") from error
     try:
         yield
     finally:
@@ -297,30 +281,4 @@ def lock_folder(folder: Path, lock: str, *, first: bool, temporary: Sequence[str
             folder.rmdir()
             if new_parent:
                 folder.parent.rmdir()
-        os.close(handle)
-
-
-def refuse_foreign(folder: Path) -> None:
-    """Refuse a folder that contains other files, because a run removes files and folders here."""
-    advice = "rename it, because sentkit train needs this name for the state of a run"
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise CannotCreateError(f"{folder}: was not created by sentkit train", advice=advice)
-    for name in sorted(path.name for path in folder.iterdir()) if folder.is_dir() else ():
-        if not OURS.fullmatch(name):
-            problem = f"{folder}: contains {name}, which is not a file of sentkit train"
-            raise CannotCreateError(problem, advice=advice)
-
-
-def open_lock(folder: Path, lock: str) -> int:
-    """Return the locked lock file. Retry if another process removed or replaced it."""
-    while True:
-        handle = os.open(folder / lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path = folder / lock
-            if path.exists() and os.fstat(handle).st_ino == path.stat().st_ino:
-                return handle
-        except BaseException:
-            os.close(handle)
-            raise
-        os.close(handle)
+        file.close()

@@ -31,10 +31,10 @@ from sentkit.training.data.corpus import CORPUS, Corpus, Tallied, check_rows, ma
 from sentkit.training.data.dev import Dev, LabelledRows, read_dev, read_labelled
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import CPU, Processes, be_deterministic, open_processes, precision_name
-from sentkit.training.loop.state import Keeper, Reporter, lock_folder
+from sentkit.training.loop.state import Reporter, lock_folder
 from sentkit.training.method import Method, first_readout, template_of
-from sentkit.training.options import RandomInit, Run, TrainOptions, part_of
-from sentkit.training.runs.run import NEW_FOLDER, train
+from sentkit.training.options import RandomInit, Run, TrainOptions
+from sentkit.training.runs.run import train
 from sentkit.training.settings import AS_BASE, Recipe, notes, usual_readout, with_readout_of_base
 
 # Settings that change neither the base nor the rows, so that runs with different ones can share them.
@@ -118,23 +118,19 @@ def perform_group(
         reporter.note(f"{processes.device}, {options.settings.precision}")
         with stop.interruptible():
             pairs = None if options.kind.needs.labels else read_dev_pairs(options, inputs, base)
+        corpus = read_corpus(options, inputs, base, pairs, processes, stop, reporter)
+        dev: Dev | LabelledRows | None = pairs
+        test: LabelledRows | None = None
+        if options.kind.needs.labels:
+            with stop.interruptible():
+                dev, test = read_labels(options, inputs, base, corpus, reporter)
+        command = options.command.record() if processes.first else {}
         for each in group:
-            if each.force and not each.resume and each.folders.several:
-                remove_state_of_one_run(each.folders.output, processes)
-        with lock_folder(options.folders.rows, "rows.lock", first=processes.first, temporary=CORPUS):
-            corpus = read_corpus(options, inputs, base, pairs, processes, stop, reporter)
-            dev: Dev | LabelledRows | None = pairs
-            test: LabelledRows | None = None
-            if options.kind.needs.labels:
-                with stop.interruptible():
-                    dev, test = read_labels(options, inputs, base, corpus, reporter)
-            command = options.command.record() if processes.first else {}
-            for each in group:
-                for seed in each.folders.seeds:
-                    if each.folders.sweep is not None:
-                        reporter.say(f"run {each.folders.of_seed(seed)}")
-                    own_base = replace(base_of(seed), labels=corpus.labels)
-                    train(Run(each, seed, own_base, corpus, dev, test, command), processes, stop, reporter)
+            for seed in each.folders.seeds:
+                if each.folders.sweep is not None:
+                    reporter.say(f"run {each.folders.of_seed(seed)}")
+                own_base = replace(base_of(seed), labels=corpus.labels)
+                train(Run(each, seed, own_base, corpus, dev, test, command), processes, stop, reporter)
 
 
 def check_options(options: TrainOptions) -> None:
@@ -153,47 +149,37 @@ def check_options(options: TrainOptions) -> None:
     options.folders.refuse_existing(resume=options.resume, force=options.force)
 
 
-def remove_state_of_one_run(output: Path, processes: Processes) -> None:
-    """Remove OUT.part, the state of a run of one seed, before runs of several seeds replace it."""
-    part = part_of(output)
-    if processes.first and part.is_dir():
-        with lock_folder(part, "run.lock", first=True):
-            Keeper(part).forget()
-            shutil.rmtree(part / NEW_FOLDER, ignore_errors=True)
-
-
 BaseOf = Callable[[int], Base]  # seed -> base
 
 
 @contextmanager
 def open_bases(options: TrainOptions, processes: Processes) -> Iterator[BaseOf]:
-    """Return a function from a seed to its base: the given checkpoint, or a random base of --init.
+    """Lock the folder of the rows, and yield a function from a seed to its base: of -m, or random of --init.
 
     The folder of a random base is replaced by that of the next seed. A resumed run writes its base again,
     with the same bytes.
     """
-    longest, place = options.settings.max_length, options.folders.rows
-    if options.init is None:
-        base = open_given(options, longest)
-        yield lambda seed: base
-        return
-    folder, write = place / "init", partial(write_random, options.init, place / "init")
+    longest, folder = options.settings.max_length, options.folders.rows / "init"
 
     @lru_cache(maxsize=1)
-    def base_of(seed: int) -> Base:
+    def random_base(init: RandomInit, seed: int) -> Base:
         if processes.first:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            write(seed)
+            write_random(init, folder, seed)
         processes.wait()
         prompts = options.settings.prompt, options.settings.prompt_name
         base = replace(open_base(read_checkpoint(str(folder)), longest, *prompts), parents=())
         processes.wait()  # the first process removes this folder for the next seed
         return base
 
-    with lock_folder(place, "init.lock", first=processes.first):
+    with lock_folder(options.folders.rows, "rows.lock", first=processes.first, temporary=CORPUS):
         try:
-            yield base_of
+            if options.init is None:
+                base = open_given(options, longest)
+                yield lambda seed: base
+            else:
+                yield partial(random_base, options.init)
         finally:
             if processes.first:
                 shutil.rmtree(folder, ignore_errors=True)

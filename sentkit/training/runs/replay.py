@@ -1,7 +1,7 @@
 """The shell commands that made a checkpoint, from the records in sentkit.json, back to the first base."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -30,17 +30,15 @@ class Replay:
     def note(self, text: str) -> None:
         self.lines.append("# " + text.replace("\n", " ").replace("\r", " "))
 
-    def add(self, name: str, folder: Path, record: "Record", later: Sequence[Path] = ()) -> None:
-        """Add the command of a checkpoint after those of its inputs. `later` are made from this one."""
+    def add(self, name: str, folder: Path, record: "Record") -> None:
+        """Add the command of a checkpoint after those of its inputs."""
         folder = folder.resolve()
-        if folder in later:
-            raise DataError("the record leads back to this checkpoint", source=record.source)
         if folder in self.added:
             return
         self.added.add(folder)
         for each in record.command.inputs:
             if each.is_model:
-                self._add_model(each, [*later, folder])
+                self._add_model(each)
         problems = [*filter(None, map(problem_of, record.command.inputs))]
         self.problems += problems
         for note in (*problems, *record.notes()):
@@ -49,7 +47,7 @@ class Replay:
             self.note(f"{record.code}: only the command imports it; so --set gives all recorded settings")
         self.lines.append(shlex.join(record.words(name)))
 
-    def _add_model(self, model: Input, later: Sequence[Path]) -> None:
+    def _add_model(self, model: Input) -> None:
         if model.sha256 is None:
             self.note(f"{model.path}: not a local folder, so it is not checked")
             return
@@ -61,7 +59,7 @@ class Replay:
         if record is None:
             self.note(f"{model.path}: has no record of its command; the commands start with it")
         else:
-            self.add(model.path, folder, record, later)
+            self.add(model.path, folder, record)
 
 
 @dataclass(frozen=True, slots=True)

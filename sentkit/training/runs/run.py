@@ -27,7 +27,7 @@ from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import WITH_POOLER
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.transformers_model import TransformersModel
-from sentkit.process import RESUME, Aborted, Interrupted, Stop, Stopped, usable_cpus
+from sentkit.process import RESUME, Interrupted, Stop, Stopped, usable_cpus
 from sentkit.training.base import Base, TokenTable
 from sentkit.training.data.corpus import stream
 from sentkit.training.data.dev import SPEARMAN, Dev, nan_lowest
@@ -53,7 +53,7 @@ def train(run: Run, processes: Processes, stop: Stop, reporter: Reporter) -> Non
             return
         trainer = begin(run, keeper, processes, stop, reporter)
         log = StepLog(part if processes.first else None, trainer.position.log_bytes)
-        with reporting_last_save(trainer), log as trainer.step_log:
+        with log as trainer.step_log:
             trainer.train()
             random_states = processes.random_states()  # collected while all processes are at the same step
             if processes.first:
@@ -111,19 +111,6 @@ def begin(run: Run, keeper: Keeper, processes: Processes, stop: Stop, reporter: 
         trainer.run = replace(run, options=replace(options, settings=recorded))
         trainer.resume_from(state)
     return trainer
-
-
-@contextmanager
-def reporting_last_save(trainer: Trainer) -> Iterator[None]:
-    """Convert a second Ctrl-C to a message with the step from which --resume continues."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        saved, here = max(trainer.keeper.kept, default=None), f"interrupted at step {trainer.position.step}"
-        if saved is None:
-            raise Aborted(f"{here}; nothing is saved") from error
-        advice = f"{RESUME} from there"
-        raise Aborted(f"{here}; the last saved step is {saved}", advice=advice) from error
 
 
 def finish(trainer: Trainer) -> None:

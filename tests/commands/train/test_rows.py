@@ -34,7 +34,7 @@ def test_field_is_also_for_the_dev_pairs(train, tmp_path, dev):
     done = train("--dev", "rows.jsonl", *fields, rows="rows.jsonl")
     other = train("--dev", dev, *fields, rows="rows.jsonl", output="two")
 
-    advice = "  --field applies to all files; to rename those of one: sentkit cat --field text_a=title"
+    advice = "  name the field, for example --field text_a=title, which applies to all files"
     assert done.code == 0
     assert 'dev.jsonl:1: --dev needs "text_a" (here "left")' in other.told[0]
     assert other.told[1] == advice

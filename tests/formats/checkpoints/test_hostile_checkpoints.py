@@ -3,7 +3,7 @@
 import json
 import shutil
 import warnings
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 
 import numpy as np
 import orjson
@@ -197,21 +197,6 @@ def test_tensors_of_any_kind(running, other, name, kind):
         with suppress(*BAD_DATA):
             encode_with(folder)
             assert other  # transformers converts some kinds, and has no use for the pooler
-
-
-@pytest.mark.parametrize("kind", kinds_of_tensor((1,)))
-@pytest.mark.parametrize("name", ["linear.weight", "linear.bias"])
-def test_dense_layers_of_any_kind(running, name, kind):
-    import torch
-
-    folder = running()
-    tensors = {"linear.weight": torch.ones(4, 8), "linear.bias": torch.ones(4)}
-    tensors[name] = kinds_of_tensor(tuple(tensors[name].shape))[kind]
-    (folder / "2_Dense/model.safetensors").unlink()
-    torch.save(tensors, folder / "2_Dense/pytorch_model.bin")
-
-    with nullcontext() if kind in READABLE else pytest.raises(DataError):
-        encode_with(folder)
 
 
 def test_many_steps_are_refused(running):

@@ -1,5 +1,6 @@
 """Outputs are whole or not there, and no other file in their folder changes."""
 
+import base64
 import gzip
 import os
 import stat
@@ -13,7 +14,13 @@ import pytest
 import zstandard
 
 from sentkit.errors import AnswerIsNo, CannotCreateError, UnavailableError
-from sentkit.formats.outputs.outputs import check_creatable, open_output, published_together, refuse_existing
+from sentkit.formats.outputs.outputs import (
+    check_creatable,
+    open_output,
+    published_together,
+    refuse_existing,
+    shortened,
+)
 from sentkit.formats.outputs.temporary import HOST, Draft
 from support import write_output as write
 
@@ -162,7 +169,7 @@ def test_files_with_similar_names_stay(tmp_path: Path) -> None:
 
 def test_an_existing_temporary_name_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "precious").write_bytes(b"precious")
-    (tmp_path / f".a.sentkit-{HOST}{bytes(4).hex()}").symlink_to(tmp_path / "precious")
+    (tmp_path / f".a.sentkit-{HOST}-{os.getpid()}-{bytes(4).hex()}").symlink_to(tmp_path / "precious")
     monkeypatch.setattr(os, "urandom", bytes)
     with pytest.raises(CannotCreateError, match="a: cannot be written: file exists"):
         Draft(tmp_path / "a", force=False)
@@ -230,6 +237,25 @@ def test_a_replaced_file_keeps_its_mode_and_its_readers(tmp_path: Path) -> None:
 
         assert reader.read() == b"old"
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            b'{"text":"\xc2\x9b","embedding":[0.123456,-2,3e-5,4,5,6,7,8,9.5],"n":[1,2]}',
+            b'{"text":"\\u009b","embedding":[0.1235, -2, 3e-05, ... 9 numbers],"n":[1,2]}',
+        ),
+        (
+            b'{"embedding_a":"%b"}' % base64.b64encode(bytes(4 * 20)),
+            b'{"embedding_a":"AAAAAAAA... 20 numbers"}',
+        ),
+        (b'{"id":[1,2,3,4,5,6,7,8],"embedding":"AAAAAA=="}', None),
+        (b"[1,2,3,4,5,6,7,8,9,10]", None),
+    ],
+)
+def test_long_vectors_are_short_on_a_terminal(line: bytes, expected: bytes | None) -> None:
+    assert shortened(line) == (expected or line)
 
 
 # Outputs of one command

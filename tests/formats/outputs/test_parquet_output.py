@@ -51,7 +51,7 @@ def problem_of(folder: Path, *rows: dict[str, Any]) -> str:
     with pytest.raises(DataError) as caught:
         write(folder, in_jsonl(*rows).encode())
     assert list(folder.iterdir()) == []
-    return caught.value.problem if caught.value.advice is None else str(caught.value).rpartition("/")[2]
+    return caught.value.problem
 
 
 def rows_of(path: str) -> list[str]:
@@ -114,35 +114,37 @@ def test_vectors_are_lists_of_float32(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        ([{"x": 1}, {"x": 2}, {"x": "a"}, {"x": 3}], ':3: "x" has both int64 and string'),
-        ([{"x": True}, {"x": 1}], ':2: "x" has both bool and int64'),
-        ([{"x": []}, {"x": [1]}, {"x": [1, [2]]}], ':3: "x" has both int64 and list<item: int64>'),
-        ([{"x": {"y": 1}}, {"x": {"y": {}}}], ':2: "x" is an object without fields'),
-        ([{"x": 2**63 - 1}, {"x": 2**63}], ':2: "x" has a number that is too large for int64'),
-        ([{"x": 0.5}, {"x": 2**53 + 1}], ':2: "x" has a number that is too large for double'),
-        ([{}], ":1: the row has no fields"),
-        ([{"embedding": [1, 2]}, {"embedding": [1]}], ':2: "embedding" has vectors of different lengths'),
+        ([{"x": 1}, {"x": 2}, {"x": "a"}, {"x": 3}], '"x" of rows 1 to 4: both int64 and string'),
+        ([{"x": True}, {"x": 1}], '"x" of rows 1 to 2: both bool and int64'),
+        ([{"x": 0.5}, {"x": True}], '"x" of rows 1 to 2: both bool and double'),
+        ([{"x": []}, {"x": [1]}, {"x": [1, [2]]}], '"x" of rows 1 to 3: both int64 and list<item: int64>'),
+        ([{"x": {"y": 1}}, {"x": {"y": {}}}], '"x" of rows 1 to 2: an object without fields'),
+        ([{"x": 0.5}, {"x": 2**53 + 1}], f'"x" of rows 1 to 2: Integer value {2**53 + 1} is outside'),
+        ([{}], "the rows have no fields"),
+        (
+            [{"embedding": [1, 2]}, {"embedding": [1]}],
+            '"embedding" of rows 1 to 2: Length of item not correct',
+        ),
     ],
 )
-def test_a_row_that_does_not_fit_has_its_place(tmp_path: Path, rows: Any, problem: str) -> None:
-    assert problem_of(tmp_path, *rows) == f"a.parquet{problem}"
+def test_rows_that_do_not_fit_are_refused(tmp_path: Path, rows: Any, problem: str) -> None:
+    assert problem_of(tmp_path, *rows).startswith(problem)
 
 
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        ([*[{"x": 1}] * 4, {"x": "a"}], ':5: "x" has both int64 and string'),
-        ([*[{"x": 1}] * 4, {"x": 0.5}], ':5: "x" does not fit the first rows, which have int64'),
-        ([*[{"x": 1}] * 4, {"x": [1]}], ':5: "x" has both int64 and list<item: int64>'),
-        ([*NESTED, {"x": {"z": 1}}], ':4: "x" does not fit the first rows, which have struct<y: int64>'),
-        ([*NESTED, {"x": None, "z": 1}], ':4: the field "z" is not in the first rows'),
-        ([*[{"x": None}] * 2, {"x": 1}], ':3: "x" does not fit the first rows, which have null'),
+        ([*[{"x": 1}] * 4, {"x": "a"}], '"x" of rows 5 to 5: both int64 and string'),
+        ([*[{"x": 1}] * 4, {"x": 0.5}], '"x" of rows 5 to 5: has double, the first rows have int64'),
+        ([*NESTED, {"x": {"z": 1}}], '"x" of rows 3 to 4: has struct<y: int64, z: int64>, the first rows'),
+        ([*NESTED, {"x": None, "z": 1}], '"z" of rows 3 to 4: has int64, the first rows have no such field'),
+        ([*[{"x": None}] * 2, {"x": 1}], '"x" of rows 3 to 3: has int64, the first rows have null'),
     ],
 )
 def test_the_first_rows_determine_fields_and_types(tmp_path: Path, monkeypatch, rows, problem: str) -> None:
     groups_of(monkeypatch, 2)
 
-    assert problem_of(tmp_path, *rows) == f"a.parquet{problem}"
+    assert problem_of(tmp_path, *rows).startswith(problem)
 
 
 @pytest.mark.parametrize(
@@ -192,15 +194,15 @@ def test_without_pyarrow_nothing_is_written(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (b"%d" % 2**64, "a whole number of more than 64 bits"),
-        (b'{"a":[1e300,{"b":%d}]}' % (-(2**63) - 1), "a whole number of more than 64 bits"),
-        (b"99999999999999999999999999999.12345678", "a number with more digits than float64 has"),
-        (b'["a {",[{"b":0.12345678901234567}]]', "a number with more digits than float64 has"),
-        (b"1e-00000000000000400", "a number with more digits than float64 has"),
+        (b"%d" % 2**63, "is a whole number of more than 64 bits"),
+        (b'{"a":[1e300,{"b":%d}]}' % (-(2**63) - 1), "is a whole number of more than 64 bits"),
+        (b"99999999999999999999999999999.12345678", "has more digits than float64 has"),
+        (b'["a {",[{"b":0.12345678901234567}]]', "has more digits than float64 has"),
+        (b"1e-00000000000000400", "has more digits than float64 has"),
     ],
 )
 def test_a_number_that_loses_digits_is_an_error(tmp_path, value, problem):
-    with pytest.raises(DataError, match=f'a.parquet:2: "id" is or contains {problem}'):
+    with pytest.raises(DataError, match=f"a.parquet:2: .* {problem}"):
         write(tmp_path, b'{"id":null}\n{"id":%b}\n' % value)
 
 
@@ -219,5 +221,5 @@ def test_too_many_levels_are_refused(tmp_path, opening, close, most):
         line = f'{{"x":{opening * depth}{inner}{close * depth}}}'
         assert rows_of(write(tmp_path, line.encode() + b"\n")) == [line]
     for depth in (most + 1, 900):
-        with pytest.raises(DataError, match=r"a.parquet:1: lists and objects are nested too deeply"):
+        with pytest.raises(DataError, match=r'a.parquet: "x" of rows 1 to 1: nested too deeply'):
             write(tmp_path, f'{{"x":{opening * depth}1{close * depth}}}\n'.encode())

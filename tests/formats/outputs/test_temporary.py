@@ -1,24 +1,28 @@
 """Temporary files and folders: several writers of one output, and processes that are killed."""
 
 import errno
-import json
 import os
 import resource
 import signal
 import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from sentkit.console import Console
 from sentkit.errors import CannotCreateError
+from sentkit.flags.options import check_paths
 from sentkit.formats.checkpoints.export import new_folder
-from sentkit.formats.outputs import temporary
 from sentkit.formats.outputs.outputs import open_output
-from sentkit.formats.outputs.temporary import Draft, create, leftovers, private_folder, publish_folder
+from sentkit.formats.outputs.temporary import (
+    HOST,
+    Draft,
+    create,
+    private_folder,
+    publish_folder,
+    remove_leftovers,
+)
 from support import contents
-from support import write_output as write
 
 # Several writers of one output
 
@@ -48,8 +52,12 @@ def test_without_force_the_first_of_several_writers_wins_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
     """On file systems with and without hard links."""
+
+    def link(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
     if not links:
-        monkeypatch.setattr(os, "link", failing(errno.EPERM))
+        monkeypatch.setattr(os, "link", link)
     first, second = halves(tmp_path / "a", b"first whole", b"second whole", force=False)
 
     first.publish()
@@ -60,13 +68,6 @@ def test_without_force_the_first_of_several_writers_wins_whole(
 
     assert caught.value.advice == "another process created it; use -f to overwrite it"
     assert contents(tmp_path) == {"a": b"first whole"}
-
-
-def failing(code: int) -> Callable[..., None]:
-    def fail(*_: object) -> None:
-        raise OSError(code, os.strerror(code))
-
-    return fail
 
 
 def test_a_link_made_during_the_writing_is_not_followed(tmp_path: Path) -> None:
@@ -86,60 +87,25 @@ def test_a_link_made_during_the_writing_is_not_followed(tmp_path: Path) -> None:
 # Files of killed processes
 
 
-def child(folder: Path) -> subprocess.Popen[str]:
-    """A process that opens the output `a`, writes, prints "ready" and waits."""
-    program = (
-        "import sys\nfrom sentkit.formats.outputs.outputs import open_output\n"
-        "with open_output('a', force=True) as out:\n"
-        "    out.write(b'half'); out.flush(); print('ready', flush=True); sys.stdin.read()\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    return process
+def test_a_command_removes_only_files_of_killed_processes_of_this_machine(tmp_path, capsys) -> None:
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    names = {
+        "dead": f"{HOST}-{killed.pid}-01234567",
+        "earlier": f"{HOST}-{os.getpid()}-01234567",  # of a process with the number of this one
+        "living": f"{HOST}-{os.getppid()}-01234567",
+        "distant": f"01234567-{killed.pid}-01234567",
+        "former": f"old-{HOST}-{killed.pid}-01234567",
+        "other": "notes",
+    }
+    paths = {which: tmp_path / f".out.jsonl.sentkit-{name}" for which, name in names.items()}
+    for path in paths.values():
+        path.write_bytes(b"half")
+    check_paths(Console("cat"), {"--output": str(tmp_path / "out.jsonl")}, {})
 
-
-def test_only_files_of_dead_processes_are_leftovers(tmp_path: Path) -> None:
-    living, killed = child(tmp_path), child(tmp_path)
-    killed.kill()
-    assert killed.wait() == -signal.SIGKILL
-
-    found = leftovers(tmp_path / "a")
-    assert [path.read_bytes() for path in found] == [b"half"]
-    assert len(contents(tmp_path)) == 2
-    assert leftovers(tmp_path / "b") == []
-
-    living.communicate("")
-    assert living.returncode == 0
-    assert leftovers(tmp_path / "a") == found
-    write(tmp_path / "a", b"new", force=True)
-    assert leftovers(tmp_path / "a") == found
-
-
-def test_without_file_locks_no_leftovers_are_reported(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(temporary.fcntl, "flock", failing(errno.ENOLCK))
-    with open_output(str(tmp_path / "a"), force=False) as out:
-        out.write(b"new")
-        assert leftovers(tmp_path / "a") == []
-
-    assert contents(tmp_path) == {"a": b"new"}
-
-
-def test_a_command_reports_files_of_killed_processes(tmp_path: Path) -> None:
-    half, old = ".out.jsonl.sentkit-0123456789abcdef", ".out.jsonl.sentkit-old-0123456789abcdef"
-    (tmp_path / "rows.txt").write_text("a cat\n")
-    (tmp_path / half).write_bytes(b"half")
-    (tmp_path / old).mkdir()
-    command = [sys.executable, "-m", "sentkit", "cat", "rows.txt", "-o", "out.jsonl"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0
-    assert f"{half}: an incomplete output of a killed process; move or remove it" in done.stderr
-    assert f"{old}: the previous output, renamed" in done.stderr
-    assert json.loads((tmp_path / "out.jsonl").read_text()) == {"text": "a cat"}
-    assert (tmp_path / half).read_bytes() == b"half"
+    [warning] = capsys.readouterr().err.splitlines()
+    assert f"{paths['former']}: the previous output, renamed by a killed process" in warning
+    assert {which for which, path in paths.items() if not path.exists()} == {"dead", "earlier"}
 
 
 def test_an_error_of_a_private_file_has_its_name(tmp_path):
@@ -222,14 +188,14 @@ def test_a_kill_at_any_system_call_leaves_a_complete_folder(tmp_path: Path) -> N
         if code == 0:
             break
         assert code == -signal.SIGKILL
-        left = leftovers(target)
+        former = remove_leftovers(target)
         if target.exists():
             assert content(target) in ({"old"}, {"new"})
             seen |= content(target)
         else:
             aside += 1
-            assert [content(path) for path in left if temporary.OLD in path.name] == [{"old"}]
-        assert {path.name for path in target.parent.iterdir()} <= {"out", *(path.name for path in left)}
+            assert list(map(content, former)) == [{"old"}]
+        assert {*target.parent.iterdir()} <= {target, *former}
     else:
         pytest.fail("it never ends")
 

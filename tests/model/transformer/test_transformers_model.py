@@ -169,7 +169,7 @@ def test_sizes_that_do_not_fit_the_weights_are_errors_before_a_model_is_built(fo
     config = json.loads((folder / "config.json").read_text())
     sizes = ("num_hidden_layers", "hidden_size", "vocab_size", "num_labels")
     wrong = [(size, 10**9, f'"{size}" cannot be {10**9}$') for size in sizes]
-    wrong.append(("hidden_size", 1000, "the tensors are larger than the stored tensors$"))
+    wrong.append(("hidden_size", 1000, "the model is larger than the stored weights$"))
     own = "cannot load the model: .*layer" if config["model_type"] == "modernbert" else None
     wrong += [("num_hidden_layers", n, own or f'"num_hidden_layers" cannot be {n}$') for n in (0, -1)]
     for size, number, problem in wrong:

@@ -179,7 +179,7 @@ def targets_of(tmp_path, base, *rows, fields=None):
     path = write_rows(tmp_path / "rows.jsonl", *rows)
     parser = ExampleParser("defsent-plus", DefSentPlus.reads(base, DefSentPlus.Settings()), fields or {})
     write_corpus(tmp_path, Inputs([path]), parser, base.training_tokenizer)
-    return np.fromfile(tmp_path / "targets.f64").tolist()
+    return np.load(tmp_path / "targets.npy").tolist()
 
 
 def test_the_target_of_a_row_is_the_index_of_its_entry(tmp_path, with_entries):

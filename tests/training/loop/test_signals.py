@@ -4,9 +4,7 @@ import signal
 
 import pytest
 
-from sentkit.process import STOPPING, Aborted, Stopped, handle_signals
-from sentkit.training.catalogue import METHODS
-from sentkit.training.runs.run import reporting_last_save
+from sentkit.process import STOPPING, Stopped, handle_signals
 
 
 @pytest.fixture(autouse=True)
@@ -50,32 +48,3 @@ def test_an_ignored_signal_stays_ignored(number):
         signal.raise_signal(number)
 
         assert not stop.requested
-
-
-def interrupt(trainer, step, times):
-    """Train until Ctrl-C is pressed so many times within this step."""
-
-    def report(record):
-        if record["step"] == step:
-            for _ in range(times):
-                signal.raise_signal(signal.SIGINT)
-
-    trainer.reporter.step = report
-    with handle_signals() as trainer.stop, reporting_last_save(trainer):
-        trainer.train()
-
-
-@pytest.mark.parametrize(
-    ("saved", "message"), [(1, "2; the last saved step is 1"), (None, "2; nothing is saved")]
-)
-def test_two_interrupts_report_the_last_save(trainer_of, texts, saved, message):
-    trainer = trainer_of(METHODS["simcse"].load(), texts, batch=4)
-    if saved:
-        trainer.position.step = saved
-        trainer.save()
-    with pytest.raises(Aborted, match=f"^interrupted at step {message}$") as caught:
-        interrupt(trainer, 2, 2)
-
-    assert caught.value.exit_code == 130
-    if saved:
-        assert caught.value.advice == "the same command with --resume continues from there"
