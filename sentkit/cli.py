@@ -5,7 +5,6 @@ import errno
 import functools
 import os
 import re
-import shlex
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,6 @@ from sentkit import __version__, completion, manual
 from sentkit.console import Console, close_bar
 from sentkit.errors import NoInputError, SentkitError
 from sentkit.escaping import without_secrets
-from sentkit.flag_values import OF_CAT, closest_flag
 from sentkit.flags import expand_flags
 from sentkit.process import (
     INTERRUPTED,
@@ -156,25 +154,6 @@ def report_bug(error: Exception, console: Console) -> int | None:
     return BUG
 
 
-def page_of(command: str) -> Path | None:
-    """The man page of a command, such as `sentkit encode`, in a checkout or an installation.
-
-    `man PATH` always shows it. `man sentkit` needs its folder on MANPATH, or an activated environment.
-    """
-    name = f"{command.replace(' ', '-')}.1"
-    in_checkout = Path(__file__).parent.parent / "man/man1" / name
-    if in_checkout.is_file():
-        return in_checkout
-    from importlib.metadata import PackageNotFoundError, files
-
-    try:
-        installed = files("sentkit") or []
-    except PackageNotFoundError:
-        return None
-    places = (Path(str(file.locate())).resolve() for file in installed if file.name == name)
-    return next((place for place in places if place.is_file()), None)
-
-
 def print_short_help(context: typer.Context, parameter: Any, given: bool) -> None:
     if given and not context.resilient_parsing:
         typer.echo(manual.short_help(context.command_path, context.command))
@@ -197,11 +176,9 @@ class Helpful:
         return [*super().get_params(ctx), flag]  # type: ignore[misc]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the text of `--help`, with the path of the man page."""
+        """Write the text of `--help`."""
         listed = [each for each in self.params if not each.hidden]  # type: ignore[attr-defined]
-        page = page_of(ctx.command_path)
-        last = f"\n\nFull manual: man {shlex.quote(str(page))}" if page is not None else ""
-        formatter.write(manual.long_help(ctx.command_path, self, listed) + last + "\n")
+        formatter.write(manual.long_help(ctx.command_path, self, listed) + "\n")
 
 
 class Command(Helpful, TyperCommand):
@@ -308,15 +285,6 @@ def status(arguments: list[str]) -> int:
         if hasattr(error, "format_message"):  # typer's errors about the command line
             message, context = error.format_message(), getattr(error, "ctx", None)
             command = context.command_path.partition(" ")[2] if context is not None else ""
-            wrong = getattr(error, "option_name", None)
-            if wrong and hasattr(error, "possibilities") and context is not None:
-                known = [name for each in context.command.params for name in each.opts if name[0] == "-"]
-                right = closest_flag(wrong, known)
-                message = f"no such option: {wrong}" + (f"; did you mean {right}?" if right else "")
-                then = {"files": command, "texts": f"{command} TEXT -"}
-                reader = next((then[each.name] for each in context.command.params if each.name in then), None)
-                if wrong in OF_CAT and reader:
-                    message = f"no such option: {wrong}; use sentkit cat FILE {wrong} ... | sentkit {reader}"
             advice = f"see: {' '.join(['sentkit', *command.split(), '--help'])}"
             Console(command).error(f"{message[:1].lower()}{message[1:].rstrip('.')}", advice)
             return int(getattr(error, "exit_code", 2))
