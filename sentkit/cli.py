@@ -206,14 +206,17 @@ def sentkit(
     ] = None,
 ) -> None:
     """Sentence embeddings as small commands that read and write rows."""
+    from typer.completion import get_completion_script
+    from typer.completion import install as install_script
+
     if version:  # from the metadata of the packages: importing torch takes a second
         typer.echo(f"sentkit {__version__}")
         typer.echo(" ".join(f"{name} {version_of(name)}" for name in ("torch", "transformers", "tokenizers")))
     elif show is not None:
-        typer.echo(completion.SCRIPTS[show].read_text(), nl=False)
+        names = {"prog_name": "sentkit", "complete_var": completion.VARIABLE}
+        typer.echo(get_completion_script(shell=show, **names))
     elif install is not None:
-        for path in completion.install(install):
-            typer.echo(f"written: {path}")
+        typer.echo(f"written: {install_script(install, 'sentkit', completion.VARIABLE)[1]}")
         typer.echo(f"completion works in the next {install} that you start")
     else:
         help_alone(context)
@@ -255,10 +258,11 @@ def program(only: str | None = None) -> Any:
 
 
 def main() -> NoReturn:
-    shell = os.environ.get(completion.VARIABLE)
-    if shell in completion.SHELLS:
-        sys.stdout.write(completion.answer(shell, program(), sys.argv[1:]))
-        leave(0)
+    if completion.VARIABLE in os.environ:
+        from typer.completion import completion_init
+
+        os.environ["COLUMNS"] = "999"  # the shell reads a line for each word, so no line is wrapped
+        completion_init()
     arguments = sys.argv[1:]
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]

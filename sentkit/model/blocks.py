@@ -7,7 +7,6 @@ from functools import cached_property
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
-from shlex import quote
 
 from sentkit.errors import CannotCreateError, DataError, NoRowsError, UsageError
 from sentkit.formats.outputs.outputs import published_together
@@ -87,23 +86,14 @@ class BlockWriter:
         self.encoding = replace(encoding, batch_tokens=self.folder.settings["batch_tokens"], form=form)
         self.inputs, self.outbox = replace(inputs, meter=Meter(())), outbox  # a shard can have no rows
         self.existing, leftovers = self.folder.existing()  # names of the complete blocks
-        self.leftovers = [each for each in leftovers if not remove_if_abandoned(each)]
+        for path_of_process in leftovers:
+            remove_if_abandoned(path_of_process)
         self.texts = copy(encoding.texts)  # of all blocks, which have rows of one kind
         self.tally = Tally()
         self.bad = False  # the first row is bad, perhaps in a block of another shard
         self.first: VectorFile | None = None  # an existing block, to compare others with
         self.written = self.copied = self.kept = 0  # blocks: new ones, of old folders, and existing ones
         self.old = {} if encoding.old is None else encoding.old.blocks(self.folder)
-
-    def warnings(self) -> Iterator[str]:
-        for number, each in enumerate(self.inputs.paths):
-            if self.folder.length(number) is None:
-                yield f"{each}: has no byte positions, so every process reads it from the start"
-        if self.leftovers:
-            path, first = self.folder.path, self.leftovers[0].name
-            problem = f"{len(self.leftovers)} incomplete blocks of killed processes, such as {first}"
-            advice = "if no other machine or container writes to the folder, remove them"
-            yield f"{path}: {problem}; sentkit check {quote(path)} lists them; {advice}"
 
     @cached_property
     def count(self) -> int | None:

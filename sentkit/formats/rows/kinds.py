@@ -47,7 +47,7 @@ FIELDS = ("text", "text_a", "text_b", "anchor", "positive", "negative")
 VECTOR_NAMES = tuple(kind.vectors for kind in KINDS)  # in order of priority
 VECTORS = tuple(dict.fromkeys(name for names in VECTOR_NAMES for name in names))
 SIDES = tuple(dict.fromkeys(side for kind in KINDS for side in kind.sides))
-SIDE = re.compile(rf"(?:\A|,)(text_)?({'|'.join(SIDES)})=")
+SIDE = re.compile(rf"(?:\A|,)({'|'.join(SIDES)})=")
 EMBEDDED = frozenset(("_emb", *VECTORS))
 LISTS = ("negatives",)  # text fields that hold a list of any length
 LEARNED = (*FIELDS, *LISTS, "definition", "entry", "label", "score")  # fields that training can read
@@ -66,14 +66,11 @@ def split_by_side(text: str) -> dict[str, str]:
     found = [*SIDE.finditer(text)]
     if not found or found[0].start():
         return {}
-    names = [each[2] for each in found]
+    names = [each[1] for each in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f'prompts by side: the side "{twice}" is given twice')
-    if field := next((each for each in found if each[1]), None):
-        problem = f"prompts by side: the side of text_{field[2]} is {field[2]}"
-        raise UsageError(problem, advice=f"use {field[2]}=...")
     ends = [*(each.start() for each in found[1:]), len(text)]
-    texts = {each[2]: text[each.end() : end] for each, end in zip(found, ends, strict=True)}
+    texts = {each[1]: text[each.end() : end] for each, end in zip(found, ends, strict=True)}
     return {side: texts[side] for side in SIDES if side in texts}  # the order does not matter
 
 
@@ -166,15 +163,10 @@ class TextParser:
                 return kind
         has = ", ".join(f'"{name}"' for name in list(row.values)[:8]) or "nothing"
         missing = 'no "text", no "text_a" and "text_b", no "anchor" and "positive"'
-        strings = [name for name, value in row.values.items() if isinstance(value, str)][:2] or ["title"]
-        advice = f"name the field, for example --field {quote(f'text={strings[0]}')}"
+        first = next((name for name, value in row.values.items() if isinstance(value, str)), "title")
+        advice = f"name the field, for example --field {quote(f'text={first}')}"
         if self.one_text is not None:
             missing = f'no "text", which {self.one_text} needs'
-        elif len(strings) == 2:
-            pair = (
-                f"--field {quote(f'text_{side}={name}')}" for side, name in zip("ab", strings, strict=True)
-            )
-            advice += f"; for pairs {' '.join(pair)}"
         raise row.error(f"{missing}; this row has {has}", advice=advice)
 
 

@@ -151,20 +151,8 @@ def csv_records(source: str, blocks: Iterator[LineBlock], delimiter: str, longes
             yield range(first, first + len(lines)), lines, [text.split(delimiter) for text in texts]
             continue
         waiting, taken = deque(enumerate(lines, first)), list[tuple[int, bytes]]()
-
-        def next_texts(waiting: deque[tuple[int, bytes]], taken: list[tuple[int, bytes]]) -> Iterator[str]:
-            size = 0
-            while waiting or (block := next(blocks, None)) is not None:
-                if not waiting:
-                    waiting.extend(enumerate(block[1], block[0]))
-                taken.append(waiting.popleft())
-                line = taken[-1][1]
-                size = len(line) if len(taken) == 1 else size + len(line)
-                if isinstance(line, LongLine) or size > longest + 1:
-                    raise too_long(longest).at(source, taken[0][0])
-                yield line.decode(errors="replace")
-
-        reader = csv.reader(next_texts(waiting, taken), strict=True, delimiter=delimiter)
+        texts_of_lines = taken_texts(source, blocks, waiting, taken, longest)
+        reader = csv.reader(texts_of_lines, strict=True, delimiter=delimiter)
         numbers, raws, rows = list[int](), list[bytes](), list[Cells]()
         while waiting:
             taken.clear()
@@ -182,6 +170,29 @@ def csv_records(source: str, blocks: Iterator[LineBlock], delimiter: str, longes
                 cells = error
             rows.append(cells)
         yield numbers, raws, rows
+
+
+def taken_texts(
+    source: str,
+    blocks: Iterator[LineBlock],
+    waiting: deque[tuple[int, bytes]],
+    taken: list[tuple[int, bytes]],
+    longest: int,
+) -> Iterator[str]:
+    """The waiting lines, and those of the next blocks. Each is added to the lines that are taken."""
+    size = 0
+    while True:
+        if not waiting:
+            first, lines = next(blocks, (0, list[bytes]()))
+            waiting.extend(enumerate(lines, first))
+        if not waiting:
+            return
+        number, line = waiting.popleft()
+        size = len(line) + (size if taken else 0)
+        taken.append((number, line))
+        if isinstance(line, LongLine) or size > longest + 1:
+            raise too_long(longest).at(source, taken[0][0])
+        yield line.decode(errors="replace")
 
 
 IN_QUOTES = re.compile('[",\r\n\ufeff]')  # characters of a cell that needs quotes; also a byte order mark

@@ -121,10 +121,7 @@ def array_indices(numbers: Iterable[int]) -> str:
 
 
 def problems(folder: VectorFolder, status: Status) -> Iterator[tuple[str, str | None]]:
-    """Read each block and its input; yield the name and the problem of each block, None if it is intact.
-
-    A changed input has an empty name.
-    """
+    """Read each block and its input; yield the name and the problem of each block, None if it is intact."""
     changed = [input_problem(folder, number) for number in range(len(folder.inputs))]
     yield from (("", problem) for problem in changed if problem is not None)
     kept = zip(map(path_of, folder.inputs), changed, strict=True)
@@ -198,10 +195,7 @@ UPDATE = ".part"  # the end of the name of the new folder
 
 
 def place_of_update(path: str, settings: Settings) -> str:
-    """The folder for the blocks of an update of a vector folder: a new one, or the same if it is up to date.
-
-    An error is raised if other settings than the inputs differ.
-    """
+    """The folder for the blocks of an update: a new one, or the same if it is up to date."""
     folder = VectorFolder(path)
     compare(folder, {**settings, "inputs": folder.inputs})
     if is_current(folder, settings):
@@ -228,10 +222,7 @@ def is_current(folder: VectorFolder, settings: Settings) -> bool:
 
 
 def publish_update(new: VectorFolder, path: str) -> bool:
-    """Replace a vector folder by its complete update, in one step; false if blocks are missing.
-
-    One of several processes does it. Other files in the folder are kept.
-    """
+    """Replace a vector folder by its complete update, in one step; false if blocks are missing."""
     run, target = Path(new.source), Path(os.path.realpath(path))
     with suppress(FileNotFoundError), run.open("rb") as file:
         lock(file.fileno())
@@ -342,7 +333,7 @@ def input_change(folder: VectorFolder, inputs: Sequence[Mapping[str, Any]]) -> D
         commits = commit_in(before["path"]), commit_in(now["path"])
         if changed or (None not in commits and commits[0] != commits[1]):
             part = changed[0] if changed else "commit"
-            problem = f"{now['name']} has changed since the first block: its {part} differs"
+            problem = f"{now['name']} has changed since the first block (its {part})"
             return DataError(problem, source=folder.source, advice=advice)
     return None
 

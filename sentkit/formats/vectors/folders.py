@@ -202,10 +202,7 @@ class VectorFolder:
         return Status(done, missing, unknown, leftovers)
 
     def _row_blocks(self, number: int, last: int | None) -> tuple[list[Block], list[Block]]:
-        """The known blocks of an input of unknown length, and the next one if its end is unknown.
-
-        `last` is the start of its last existing block.
-        """
+        """The known blocks of an input of unknown length, and the next one if its end is unknown."""
         starts = range(0, (-1 if last is None else last) + 1, self.block_rows)
         blocks = [self.block_at(number, start, self.block_rows) for start in starts]
         if last is not None and self.record(self.block_at(number, last, self.block_rows).name)["last"]:
@@ -245,10 +242,7 @@ class VectorFolder:
         return stop == block.stop and last == (stop == length)
 
     def verified(self, name: str, first: VectorFile | None = None) -> VectorFile:
-        """Read a block; raise a DataError if it is damaged, or does not fit to the block `first`.
-
-        Returns the one of them to compare others with.
-        """
+        """Read a block; raise a DataError if it is damaged, or does not fit to the block `first`."""
         file = VectorFile(self.file(name))
         self.record(name, file.header)
         if damage := file.damage():

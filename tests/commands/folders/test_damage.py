@@ -83,7 +83,7 @@ def test_a_damaged_block_is_not_kept_linked_or_copied(sentkit, encode, corpus, f
     (["--normalize"], 'its "_emb" is "words.txt/mean/n:'),
     (["--store", "float16"], 'its "store" is "float16", run.json has "float32"'),
     (["--max-length", "9"], 'its "max_length" is 9, run.json has null'),
-    (["--field", "text=label"], "its space or fields differ from "),
+    (["--field", "text=label"], "its space, fields or storage differ from "),
 ])  # fmt: skip
 def test_a_block_of_another_folder_is_refused_by_all(sentkit, encode, corpus, folder, flags, problem):
     encode(corpus, *flags, "-o", "other/")
