@@ -84,14 +84,10 @@ def prompts_of_sides(kind: Kind, prompts: Mapping[str, str], others: Collection[
     if not kind.sides:
         problem = "a prompt by side needs rows with several texts, but these rows have one text"
         raise UsageError(problem, advice=f"remove {next(iter(prompts))}= from the prompt")
-    unknown = next((side for side in prompts if side not in (*kind.sides, *others)), None)
-    missing = next((side for side in kind.sides if side not in prompts), None)
-    sides = " and ".join([", ".join(kind.sides[:-1]), kind.sides[-1]])
-    if unknown is not None:
-        raise UsageError(f'prompts by side: these rows have no side "{unknown}", only {sides}')
-    if missing is not None:
-        problem = f'prompts by side: the side "{missing}" of these rows has no prompt'
-        raise UsageError(problem, advice=f"add {missing}=..., or {missing}= for none; the sides are {sides}")
+    if not {*kind.sides} <= prompts.keys() <= {*kind.sides, *others}:
+        sides = " and ".join([", ".join(kind.sides[:-1]), kind.sides[-1]])
+        problem = f"prompts by side: these rows have the sides {sides}"
+        raise UsageError(problem, advice="name each of them, SIDE= for none, and no others")
     return tuple(prompts[side] for side in kind.sides)
 
 

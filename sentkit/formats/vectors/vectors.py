@@ -161,6 +161,8 @@ class VectorReader:
         file = None if source == "-" else shlex.quote(source)
         command = f"sentkit encode {file} -o vectors.safetensors" if file else "... | sentkit encode | ..."
         advice = f"encode the texts first: {command}"
+        if "cluster" in values:
+            advice = "add --keep-vectors to sentkit cluster, which leaves out the vectors of its rows"
         rows.refuse(0, "this row has no vector", advice=advice)
         return ()
 
