@@ -5,7 +5,6 @@ import errno
 import functools
 import os
 import re
-import shlex
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,6 @@ from sentkit import __version__, completion, manual
 from sentkit.console import Console, close_bar
 from sentkit.errors import NoInputError, SentkitError
 from sentkit.escaping import without_secrets
-from sentkit.flag_values import OF_CAT, closest_flag
 from sentkit.flags import expand_flags
 from sentkit.process import (
     is_first_process,
@@ -155,25 +153,6 @@ def report_bug(error: Exception, console: Console) -> int | None:
     return BUG
 
 
-def page_of(command: str) -> Path | None:
-    """The man page of a command, such as `sentkit encode`, in a checkout or an installation.
-
-    `man PATH` always shows it. `man sentkit` needs its folder on MANPATH, or an activated environment.
-    """
-    name = f"{command.replace(' ', '-')}.1"
-    in_checkout = Path(__file__).parent.parent / "man/man1" / name
-    if in_checkout.is_file():
-        return in_checkout
-    from importlib.metadata import PackageNotFoundError, files
-
-    try:
-        installed = files("sentkit") or []
-    except PackageNotFoundError:
-        return None
-    places = (Path(str(file.locate())).resolve() for file in installed if file.name == name)
-    return next((place for place in places if place.is_file()), None)
-
-
 def print_short_help(context: typer.Context, parameter: Any, given: bool) -> None:
     if given and not context.resilient_parsing:
         typer.echo(manual.short_help(context.command_path, context.command))
@@ -196,11 +175,9 @@ class Helpful:
         return [*super().get_params(ctx), flag]  # type: ignore[misc]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the text of `--help`, with the path of the man page."""
+        """Write the text of `--help`."""
         listed = [each for each in self.params if not each.hidden]  # type: ignore[attr-defined]
-        page = page_of(ctx.command_path)
-        last = f"\n\nFull manual: man {shlex.quote(str(page))}" if page is not None else ""
-        formatter.write(manual.long_help(ctx.command_path, self, listed) + last + "\n")
+        formatter.write(manual.long_help(ctx.command_path, self, listed) + "\n")
 
 
 class Command(Helpful, TyperCommand):
@@ -228,14 +205,17 @@ def sentkit(
     ] = None,
 ) -> None:
     """Sentence embeddings as small commands that read and write rows."""
+    from typer.completion import get_completion_script
+    from typer.completion import install as install_script
+
     if version:  # from the metadata of the packages: importing torch takes a second
         typer.echo(f"sentkit {__version__}")
         typer.echo(" ".join(f"{name} {version_of(name)}" for name in ("torch", "transformers", "tokenizers")))
     elif show is not None:
-        typer.echo(completion.SCRIPTS[show].read_text(), nl=False)
+        names = {"prog_name": "sentkit", "complete_var": completion.VARIABLE}
+        typer.echo(get_completion_script(shell=show, **names))
     elif install is not None:
-        for path in completion.install(install):
-            typer.echo(f"written: {path}")
+        typer.echo(f"written: {install_script(install, 'sentkit', completion.VARIABLE)[1]}")
         typer.echo(f"completion works in the next {install} that you start")
     else:
         help_alone(context)
@@ -277,10 +257,11 @@ def program(only: str | None = None) -> Any:
 
 
 def main() -> NoReturn:
-    shell = os.environ.get(completion.VARIABLE)
-    if shell in completion.SHELLS:
-        sys.stdout.write(completion.answer(shell, program(), sys.argv[1:]))
-        leave(0)
+    if completion.VARIABLE in os.environ:
+        from typer.completion import completion_init
+
+        os.environ["COLUMNS"] = "999"  # the shell reads a line for each word, so no line is wrapped
+        completion_init()
     arguments = sys.argv[1:]
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
@@ -307,15 +288,6 @@ def status(arguments: list[str]) -> int:
         if hasattr(error, "format_message"):  # typer's errors about the command line
             message, context = error.format_message(), getattr(error, "ctx", None)
             command = context.command_path.partition(" ")[2] if context is not None else ""
-            wrong = getattr(error, "option_name", None)
-            if wrong and hasattr(error, "possibilities") and context is not None:
-                known = [name for each in context.command.params for name in each.opts if name[0] == "-"]
-                right = closest_flag(wrong, known)
-                message = f"no such option: {wrong}" + (f"; did you mean {right}?" if right else "")
-                then = {"files": command, "texts": f"{command} TEXT -"}
-                reader = next((then[each.name] for each in context.command.params if each.name in then), None)
-                if wrong in OF_CAT and reader:
-                    message = f"no such option: {wrong}; use sentkit cat FILE {wrong} ... | sentkit {reader}"
             advice = f"see: {' '.join(['sentkit', *command.split(), '--help'])}"
             Console(command).error(f"{message[:1].lower()}{message[1:].rstrip('.')}", advice)
             return int(getattr(error, "exit_code", 2))

@@ -15,28 +15,6 @@ SIZE = re.compile(r"([0-9]{1,18})([KMG]?)", re.IGNORECASE)
 WINDOW = re.compile(r"([1-9][0-9]{0,8})(?::([1-9][0-9]{0,8}))?")
 SHARD = re.compile(r"(\d{1,9})/(\d{1,9})")
 CLOSE = 0.5  # minimum similarity of a suggested name: `temp` has half of `temperature`
-SIMILAR = 0.6  # minimum similarity of a suggested flag, without its dashes
-FLAGS_OF_OTHERS = {  # names in other programs -> our flags; a command has one of them or none
-    "k limit n num topk": ("top", "k"),
-    "color colour class target": ("label",),
-    "batch-size bs": ("batch", "batch-tokens"),
-    "learning-rate": ("lr",),
-    "pool pooling pooling-mode layer layers": ("readout",),
-    "max-seq-length max-len max-tokens truncate": ("max-length",),
-    "dtype fp16 half bf16": ("precision",),
-    "gpu cuda": ("device",),
-    "workers num-threads cpus procs": ("threads", "jobs"),
-    "similarity distance": ("metric",),
-    "min-score min-similarity cutoff": ("threshold",),
-    "column columns text-field": ("field", "show"),
-    "overwrite clobber": ("force",),
-    "out outfile output-dir save": ("output",),
-    "silent": ("quiet",),
-    "stride overlap": ("window",),
-    "chunks": ("on-truncate",),
-    "n-init linkage min-cluster-size beams num-beams temperature top-p max-new-tokens": ("set",),
-}
-OF_CAT = ("--from", "--quoting", "--max-line", "--files-from", "--partial")  # how it reads unusual input
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -145,13 +123,3 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """Advice for an unknown name: the most similar known name, or all of them."""
     close = get_close_matches(name, known := list(known), n=1, cutoff=CLOSE)
     return f'did you mean "{close[0]}"?' if close else f"available: {', '.join(known)}"
-
-
-def closest_flag(wrong: str, known: Iterable[str]) -> str | None:
-    """The flag of a command that a wrong one probably means; None if there is no similar one."""
-    name, flags = wrong.lstrip("-").lower().replace("_", "-"), {flag.lstrip("-"): flag for flag in known}
-    for theirs, ours in FLAGS_OF_OTHERS.items():
-        if name in theirs.split() and (right := next(filter(flags.get, ours), None)):
-            return flags[right]
-    close = get_close_matches(name, flags, n=1, cutoff=SIMILAR)
-    return flags[close[0]] if close else None

@@ -92,7 +92,7 @@ def meaning_of(parameter: Any) -> str:
 def short_help(path: str, command: Any) -> str:
     """The text of `-h`: a sentence, examples, the most used flags, and how to see more."""
     text = help_of(path, command.help)
-    more = f"More: {path} --help, man {path.replace(' ', '-')}"
+    more = f"More: {path} --help, man {hyphenated(path)}"
     if hasattr(command, "commands"):
         lines = [*opening(path, command, text)[:3], *list_of_commands(command, blank=[])]
         return "\n".join([*lines, f"Example: {text.examples[0]}", more])
@@ -115,7 +115,7 @@ def long_help(path: str, command: Any, options: Sequence[Any]) -> str:
         by_heading["Input" if not is_flag(each) else HEADING_OF.get(each.opts[-1], "Options")].append(each)
     for heading, flags in by_heading.items():
         lines += ["", f"{heading}:", *list_of_flags(flags)] if flags else []
-    return "\n".join(lines)
+    return "\n".join([*lines, "", f"Full manual: man {hyphenated(path)}"])
 
 
 def opening(path: str, command: Any, text: Help) -> list[str]:

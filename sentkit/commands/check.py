@@ -65,10 +65,8 @@ def check(
             defects[0], advice=f"removed blocks: {len(damaged)}; {again}" if remove else f"{command}; {again}"
         )
     if status.unknown:
-        name = folder.inputs[status.unknown[0].input]["name"]
         problem = f"{path}: {counts['blocks']} blocks are complete, others are missing"
-        advice = f"their number is unknown until the last one exists: {name} has no byte positions"
-        raise AnswerIsNo(problem, advice=advice)
+        raise AnswerIsNo(problem, advice="their number is unknown until the last one exists")
     if missing := counts["missing"]:
         raise AnswerIsNo(f"{path}: {missing} of {counts['blocks'] + missing} blocks are missing")
 
@@ -89,8 +87,8 @@ def check_file(path: str, output: options.ReportFlags) -> None:
 def shown(value: Any) -> str:
     if value is None:
         return "unknown"
-    if isinstance(value, int | float):
-        return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+    if isinstance(value, int):
+        return f"{value:,}"
     if isinstance(value, list):
         value = ", ".join(value)
     return str(value or "none")

@@ -152,7 +152,6 @@ def write_folder(
     with open_outbox(name, shard.count) as outbox:
         wanted, own = shard.has if flags.shard else None, {"update": update, "resume": flags.resume}
         writer = BlockWriter(name, encoding, inputs, wanted, outbox, block_bytes=flags.size, **own)
-        console.warn(*writer.warnings())
         if outbox is not None and outbox.is_new:
             console.report(f"{name} is a new private repository")
         progress.share = writer.share

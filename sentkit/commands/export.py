@@ -24,7 +24,6 @@ class NewFolderFlags(options.OutputFlags):
     def __post_init__(self) -> None:
         from sentkit.formats.outputs.outputs import refuse_url
 
-        super().__post_init__()
         refuse_url(self.path)
 
 

@@ -31,9 +31,6 @@ class CheckpointFlags(options.OutputFlags):
 
     path: Annotated[str, Named("--output")] = ""
 
-    def __post_init__(self) -> None:
-        options.refuse_long_name(self.path, ".part")
-
 
 def train(
     *,

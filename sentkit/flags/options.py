@@ -1,8 +1,6 @@
 """Flags that several commands share, with one definition each, and records of them."""
 
-import errno
 import math
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 from sentkit.console import Console, print_pairs
-from sentkit.errors import CannotCreateError, UsageError
+from sentkit.errors import UsageError
 from sentkit.flags import MAY_BE_EMPTY, Excludes, Named, Range, Variable
 from sentkit.process import may_have_gpu
 
@@ -81,24 +79,12 @@ def model_paths(model: str) -> str | list[str] | None:
     return model if words is None else [model, str(words)]
 
 
-def refuse_long_name(path: str, suffix: str = "") -> None:
-    """Refuse an output if the file system does not allow a name of this length, with the suffix."""
-    try:
-        os.lstat(f"{path}{suffix}")
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            raise CannotCreateError(f"{path}: the name is too long") from error
-
-
 @dataclass(frozen=True)
 class OutputFlags:
     """The output of a command, which appears when the command succeeds."""
 
     path: Annotated[str, Named("--output")] = "-"
     force: bool = False
-
-    def __post_init__(self) -> None:
-        refuse_long_name(self.path)
 
     def open(self) -> AbstractContextManager[BinaryIO]:
         from sentkit.formats.outputs.outputs import open_output
@@ -170,7 +156,6 @@ class TableFlags(ReportFlags):
     json: Annotated[bool | None, Named("--json/--table")] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.json is False and self.path != "-":
             raise UsageError("--table is for standard output", advice="use > FILE in place of -o FILE")
 

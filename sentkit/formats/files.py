@@ -61,10 +61,7 @@ def together(paths: Sequence[str]) -> str:
 def open_input(
     path: str, watch: Callable[[BinaryIO], AbstractContextManager[None]] = lambda file: nullcontext()
 ) -> Iterator[BinaryIO]:
-    """Yield the decompressed bytes of a file; "-" is standard input, refused if it is a terminal.
-
-    `watch` receives the raw file, before decompression.
-    """
+    """Yield the decompressed bytes of a file; "-" is standard input, refused if it is a terminal."""
     if path == "-":
         check_input(path)
         with watch(sys.stdin.buffer):
@@ -175,12 +172,6 @@ def _zstandard() -> ModuleType:
 
 def is_parquet(path: str) -> bool:
     return suffix_of(path) == ".parquet"
-
-
-def starts_as_parquet(path: str) -> bool:
-    """Whether standard input begins as a Parquet file. Other inputs have a suffix."""
-    buffer = getattr(sys.stdin, "buffer", None) if path == "-" else None
-    return isinstance(buffer, io.BufferedReader) and not buffer.isatty() and buffer.peek(4)[:4] == b"PAR1"
 
 
 def import_pyarrow() -> ModuleType:

@@ -1,6 +1,5 @@
 """Writes the blocks of a vector folder, which it resumes, and copies those of the folders of --reuse."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
@@ -16,7 +15,6 @@ from sentkit.formats.outputs.uploads import Outbox
 from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.rows import Inputs, Meter, Part, Rejects, digest_of_part
-from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.folder_check import describe_input, open_folder, place_of_update
 from sentkit.formats.vectors.folders import BLOCK_BYTES, EMPTY_RECORD, Block, VectorFolder
 from sentkit.formats.vectors.sinks import StoreSink
@@ -96,11 +94,6 @@ class BlockWriter:
         self.first: VectorFile | None = None  # an existing block, to compare others with
         self.written = self.copied = self.kept = 0  # blocks: new ones, of old folders, and existing ones
         self.old = {} if encoding.old is None else encoding.old.blocks(self.folder)
-
-    def warnings(self) -> Iterator[str]:
-        for number, each in enumerate(self.inputs.paths):
-            if self.folder.length(number) is None:
-                yield f"{each}: has no byte positions, so every process reads it from the start"
 
     @cached_property
     def count(self) -> int | None:
@@ -233,16 +226,13 @@ class BlockWriter:
         return None
 
     def copy(self, block: Block, number: int) -> None:
-        """Copy a block, also its time (see `counts_of`)."""
+        """Copy a block."""
         old, path = self.encoding.old, self.path(block)
         assert old is not None
         file = old.files[number]
         record = record_of(file)
         with published_together():
             copy_block(file, path, {**record, "input": block.input})
-        if not is_url(file.path):
-            made = Path(file.path).stat()
-            os.utime(path, ns=(made.st_atime_ns, made.st_mtime_ns))
         old.needed[old.starts[number] : old.starts[number + 1]] = True
         rows, truncated = record["rows"], record["truncated"]
         place = self.inputs.paths[block.input] if truncated else ""

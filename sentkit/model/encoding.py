@@ -311,10 +311,7 @@ def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
 
 
 def encode_texts(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arrays:
-    """Return one (m, d) array for each readout, in the order of the texts and of their windows.
-
-    The encoder does not get a text without tokens. Its vector is zero.
-    """
+    """Return one (m, d) array for each readout, in the order of the texts and of their windows."""
     if not tokens.sizes.all():
         read = encode_texts(tokens.take(np.flatnonzero(tokens.sizes)), encoder, budget)
         zeros = [np.zeros((tokens.vectors.sum(), encoder.width), np.float32) for _ in encoder.specs]

@@ -133,10 +133,7 @@ def estimates(plan: Plan, sample: list[RowGroup], encoding: Encoding, path: str)
 def rows_of_blocks(
     inputs: Inputs, texts: TextParser, path: str, size: int | None, has: Callable[[int], bool], skip: bool
 ) -> Iterator[Iterator[RowBlock]]:
-    """The rows of each block that a command would write, of `size` bytes or as the folder has it.
-
-    `skip`: the existing blocks of the folder are not written again.
-    """
+    """The rows of each block that a command would write, of `size` bytes or as the folder has it."""
     existing = VectorFolder(path) if is_vector_folder(path) else None
     size = size or (existing.block_bytes if existing else BLOCK_BYTES)
     folder = VectorFolder.planned(path, [describe_input(inputs, each) for each in inputs.paths], size)

@@ -143,7 +143,7 @@ class EncodedRows:
         self.emb, self.record = encoder.specs[0].emb, encoder.specs[0].record
         for done in encode_list(groups, encoder, self.tally, self.report):
             block = check(VectorBlock(done.rows, done.vectors[0], self.names))
-            for places in block.good_places(Rejects()):
+            for places in Rejects().good_places(block.rows):
                 yield block.take(places)
         self.remarks = [*encoder.notes, *encoder.remarks(self.tally)]
 

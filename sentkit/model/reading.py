@@ -162,10 +162,7 @@ def default_readout(config: Mapping[str, Any]) -> Readout:
 
 
 def check_steps(checkpoint: Checkpoint, options: ReadingOptions, parts: int) -> None:
-    """Check the options that add steps. Errors must appear before encoding starts and in a dry run.
-
-    `parts` is the number of vectors that the readout joins.
-    """
+    """Check the options that add steps. Errors must appear before encoding starts and in a dry run."""
     if options.transform is not None:
         read_transform(options.transform)
     width = width_of(checkpoint.config) * parts
@@ -223,10 +220,7 @@ def max_length(checkpoint: Checkpoint, chosen: int | None) -> int:
 
 
 def most_tokens(config: Mapping[str, Any], source: str) -> int | None:
-    """Return the largest number of tokens that the encoder has positions for, or None if unknown.
-
-    `source` is the path of the config, for errors.
-    """
+    """Return the largest number of tokens that the encoder has positions for, or None if unknown."""
     try:
         return read_architecture(config, source).max_tokens
     except UnsupportedArchitecture:
@@ -281,10 +275,7 @@ def width_behind(steps: Sequence[Step], width: int) -> int:
 
 
 def spec_behind(steps: Sequence[Step], spec: Spec, transform: str | None) -> Spec:
-    """Return `spec` with the steps added.
-
-    `transform` is the file of the last step, or None; an error is raised if it was fitted to another space.
-    """
+    """Return `spec` with the steps added."""
     for step in steps:
         if step is steps[-1] and transform is not None:
             check_fitted(transform, spec.emb)

@@ -34,10 +34,7 @@ SPAN = ("start", "end")  # of a chunk, in characters
 
 
 def difference(old: Store, spec: Mapping[str, Any], kind: str) -> str | None:
-    """The first setting that differs between old and new vectors; None if the old ones can be copied.
-
-    `spec` is the record of the new vectors before they are stored as `kind`.
-    """
+    """The first setting that differs between old and new vectors; None if the old ones can be copied."""
     new = spec_of_signs(spec) if old.kind == "binary" else spec
     same_space = space_of(str(old.emb)) == space_of(new["_emb"])
     for name in SETTINGS if same_space else SPACE:

@@ -141,10 +141,7 @@ def weights_of(folder: Path) -> Path:
 
 
 def read_entries(folder: Path, tokens: int, stored: str) -> dict[str, Entry]:
-    """The tensor entries of a static model; `stored` is the tensor name of the table.
-
-    Each token needs a row: by its number, or by the mapping.
-    """
+    """The tensor entries of a static model; `stored` is the tensor name of the table."""
     source = str(weights_of(folder))
     held = read_header(source).entries
     names = {"embeddings": stored, "mapping": "mapping", "weights": "weights"}

@@ -37,10 +37,7 @@ NewFields = Sequence[tuple[bytes, bytes]]  # name and JSON value
 
 
 def is_plain(line: bytes, values: Mapping[str, Any]) -> bool:
-    """Whether the line has no escapes, no quotes in nested values and no duplicate name.
-
-    Then every quote belongs to a field name or to a string value.
-    """
+    """Whether the line has no escapes, no quotes in nested values and no duplicate name."""
     strings = [type(value) for value in values.values()].count(str)
     return b"\\" not in line and line.count(b'"') == 2 * (len(values) + strings)
 

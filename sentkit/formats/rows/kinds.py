@@ -3,7 +3,6 @@
 The fields of the first row determine the kind of a stream. All later rows must have the same kind.
 """
 
-import json
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -48,7 +47,7 @@ FIELDS = ("text", "text_a", "text_b", "anchor", "positive", "negative")
 VECTOR_NAMES = tuple(kind.vectors for kind in KINDS)  # in order of priority
 VECTORS = tuple(dict.fromkeys(name for names in VECTOR_NAMES for name in names))
 SIDES = tuple(dict.fromkeys(side for kind in KINDS for side in kind.sides))
-SIDE = re.compile(rf"(?:\A|,)(text_)?({'|'.join(SIDES)})=")
+SIDE = re.compile(rf"(?:\A|,)({'|'.join(SIDES)})=")
 EMBEDDED = frozenset(("_emb", *VECTORS))
 LISTS = ("negatives",)  # text fields that hold a list of any length
 LEARNED = (*FIELDS, *LISTS, "definition", "entry", "label", "score")  # fields that training can read
@@ -67,14 +66,11 @@ def split_by_side(text: str) -> dict[str, str]:
     found = [*SIDE.finditer(text)]
     if not found or found[0].start():
         return {}
-    names = [each[2] for each in found]
+    names = [each[1] for each in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f'prompts by side: the side "{twice}" is given twice')
-    if field := next((each for each in found if each[1]), None):
-        problem = f"prompts by side: the side of text_{field[2]} is {field[2]}"
-        raise UsageError(problem, advice=f"use {field[2]}=...")
     ends = [*(each.start() for each in found[1:]), len(text)]
-    texts = {each[2]: text[each.end() : end] for each, end in zip(found, ends, strict=True)}
+    texts = {each[1]: text[each.end() : end] for each, end in zip(found, ends, strict=True)}
     return {side: texts[side] for side in SIDES if side in texts}  # the order does not matter
 
 
@@ -88,14 +84,10 @@ def prompts_of_sides(kind: Kind, prompts: Mapping[str, str], others: Collection[
     if not kind.sides:
         problem = "a prompt by side needs rows with several texts, but these rows have one text"
         raise UsageError(problem, advice=f"remove {next(iter(prompts))}= from the prompt")
-    unknown = next((side for side in prompts if side not in (*kind.sides, *others)), None)
-    missing = next((side for side in kind.sides if side not in prompts), None)
-    sides = " and ".join([", ".join(kind.sides[:-1]), kind.sides[-1]])
-    if unknown is not None:
-        raise UsageError(f'prompts by side: these rows have no side "{unknown}", only {sides}')
-    if missing is not None:
-        problem = f'prompts by side: the side "{missing}" of these rows has no prompt'
-        raise UsageError(problem, advice=f"add {missing}=..., or {missing}= for none; the sides are {sides}")
+    if not {*kind.sides} <= prompts.keys() <= {*kind.sides, *others}:
+        sides = " and ".join([", ".join(kind.sides[:-1]), kind.sides[-1]])
+        problem = f"prompts by side: these rows have the sides {sides}"
+        raise UsageError(problem, advice="name each of them, SIDE= for none, and no others")
     return tuple(prompts[side] for side in kind.sides)
 
 
@@ -167,15 +159,10 @@ class TextParser:
                 return kind
         has = ", ".join(f'"{name}"' for name in list(row.values)[:8]) or "nothing"
         missing = 'no "text", no "text_a" and "text_b", no "anchor" and "positive"'
-        strings = [name for name, value in row.values.items() if isinstance(value, str)][:2] or ["title"]
-        advice = f"name the field, for example --field {quote(f'text={strings[0]}')}"
+        first = next((name for name, value in row.values.items() if isinstance(value, str)), "title")
+        advice = f"name the field, for example --field {quote(f'text={first}')}"
         if self.one_text is not None:
             missing = f'no "text", which {self.one_text} needs'
-        elif len(strings) == 2:
-            pair = (
-                f"--field {quote(f'text_{side}={name}')}" for side, name in zip("ab", strings, strict=True)
-            )
-            advice += f"; for pairs {' '.join(pair)}"
         raise row.error(f"{missing}; this row has {has}", advice=advice)
 
 
@@ -223,23 +210,12 @@ def class_of(row: Row, name: str) -> str:
     """The class as a string: 1, 1.0 and "1" are one class, because tables contain only strings."""
     value = row.values.get(name)
     if isinstance(value, float) and value.is_integer():
-        return whole_number(row, name)
+        return str(int(value))
     if not isinstance(value, str | int):
         raise wrong_field(row, name, "a string or a whole number")
     if value == "":
         raise row.error(f'"{name}" is empty')
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def whole_number(row: Row, name: str) -> str:
-    """A number without a fraction, as text: 1 for 1.0.
-
-    orjson rounds a whole number of more than 64 bits to a float, so the number is parsed again.
-    """
-    if abs(row.values[name]) < 2.0**63:
-        return str(int(row.values[name]))
-    span = row.spans()[name]
-    return str(int(json.loads(row.line[span.value : span.end])))
 
 
 def scored(row: Row, name: str) -> float | None:

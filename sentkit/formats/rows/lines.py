@@ -35,8 +35,6 @@ class BadLine(Exception):
 class LongLine(bytes):
     """The first bytes of a line over the limit. The rest was skipped."""
 
-    odd_quotes = False  # whether the whole line has an odd number of quotes
-
 
 def too_long(longest: int) -> BadLine:
     return BadLine(f"a row of more than {longest} bytes", "sentkit cat --max-line 256M reads longer rows")
@@ -49,41 +47,36 @@ def line_blocks(file: Any, longest: int, *, is_start: bool = True) -> Iterator[L
     file. Memory holds at most `longest` bytes of a line.
     """
     number, parts, size = 1, list[bytes](), 0  # parts of a line without its end so far
-    quotes = 0  # of the parts that are not kept
     while chunk := file.read1(READ):
         end = chunk.find(b"\n") + 1
         if not end:
             size += len(chunk)
             parts.append(chunk)
             if size > longest + 1 and len(parts) > 1:
-                head = b"".join(parts)
-                quotes += head.count(b'"', EXCERPT)
-                parts = [head[:EXCERPT]]
+                parts = [b"".join(parts)[:EXCERPT]]
             continue
-        first = long_line(b"".join([*parts, chunk[:end]]), size + end, quotes, longest)
+        first = long_line(b"".join([*parts, chunk[:end]]), size + end, longest)
         lines = [first, *BytesIO(chunk[end:]).readlines()]
-        parts, size, quotes = [], 0, 0
+        parts, size = [], 0
         if not lines[-1].endswith(b"\n") and len(lines) > 1:
             parts = [lines.pop()]
             size = len(parts[0])
         if longest < READ:
-            lines[1:] = [long_line(line, len(line), 0, longest) for line in lines[1:]]
+            lines[1:] = [long_line(line, len(line), longest) for line in lines[1:]]
         if number == 1 and is_start:
             lines[0] = without_mark(lines[0])
         yield number, lines
         number += len(lines)
     if parts:
-        last = long_line(b"".join(parts), size, quotes, longest)
+        last = long_line(b"".join(parts), size, longest)
         yield number, [without_mark(last) if number == 1 and is_start else last]
 
 
-def long_line(line: bytes, size: int, quotes: int, longest: int) -> bytes:
-    """The line, or its start if it is over the limit; `quotes` are those that `line` does not have."""
+def long_line(line: bytes, size: int, longest: int) -> bytes:
+    """The line, or its start if its `size` is over the limit."""
     if size - line.endswith(b"\n") <= longest:
         return line
-    start = LongLine(line[:EXCERPT].removeprefix(BOM))
-    start.odd_quotes = (quotes + line.count(b'"')) % 2 == 1
-    return start
+    return LongLine(line[:EXCERPT].removeprefix(BOM))
 
 
 def without_mark(line: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """Read the records of a Parquet file as JSON lines, in batches. Needs pyarrow.
 
 Types without a JSON form become text: times and dates as in ISO 8601, binary values as base64. A decimal is a
-number with all its digits. A float32 has the shortest digits that restore it.
+number with all its digits. A float32 has the shortest digits that restore it. NaN and infinity become null.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,13 +16,7 @@ import pybase64
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import import_pyarrow, open_input
 from sentkit.formats.rows.block import RowBlock, kept_line
-from sentkit.formats.rows.lines import (
-    EXCERPT,
-    MAX_LINE,
-    LongLine,
-    json_object,
-    parsed_block,
-)
+from sentkit.formats.rows.lines import EXCERPT, MAX_LINE, LongLine, jsonl_blocks
 
 BATCH_ROWS, BATCH_BYTES = 1024, 1 << 22  # maximum of a batch; the bytes are an estimate
 READ = 1 << 20  # bytes per read of a column; pyarrow would otherwise read the whole row group
@@ -35,7 +29,7 @@ class ParquetFile:
         pyarrow = import_pyarrow()
         from pyarrow import parquet
 
-        self.path, self.errors = path, (pyarrow.ArrowException, OSError)
+        self.path, self.errors = path, (pyarrow.ArrowException, OSError, UnicodeDecodeError)
         try:
             self.file = parquet.ParquetFile(file, buffer_size=READ, pre_buffer=False)
             schema = self.file.schema_arrow
@@ -61,16 +55,12 @@ class ParquetFile:
         try:
             for batch in self._batches(start, self.count if stop is None else stop):
                 columns = [values(each) for values, each in zip(self.values, batch.columns, strict=True)]
-                records = [
-                    dict(zip(self.names, record, strict=True)) for record in zip(*columns, strict=True)
+                lines = [
+                    kept_line(dict(zip(self.names, record, strict=True)), option=orjson.OPT_SERIALIZE_NUMPY)
+                    for record in zip(*columns, strict=True)
                 ]
-                made = list(map(line_of, records))
-                lines = [LongLine(line[:EXCERPT]) if len(line) > longest else line for line, _ in made]
-                block = parsed_block(self.path, enumerate(lines, start=number), json_object, longest)
-                for place, (_, problem) in enumerate(made):
-                    if problem:
-                        block.refuse(place, problem)
-                yield block
+                lines = [LongLine(line[:EXCERPT]) if len(line) > longest else line for line in lines]
+                yield from jsonl_blocks(self.path, [(number, lines)], longest)
                 number += len(lines)
         except self.errors as error:
             raise DataError(f"damaged Parquet file: {first_line(error)}", source=self.path) from error
@@ -95,23 +85,6 @@ class ParquetFile:
                     break
 
 
-def line_of(values: dict[str, Any]) -> tuple[bytes, str]:
-    """The line of a record, and why a value has null there: JSON cannot represent it."""
-    unfit: list[str] = []
-
-    def dumped(value: Any) -> bytes:
-        option = orjson.OPT_SERIALIZE_NUMPY
-        return kept_line(value, default=lambda each: unfit.append(each.problem), option=option)
-
-    line = dumped(values)
-    for name, value in values.items() if unfit else ():
-        unfit.clear()
-        dumped(value)
-        if unfit:
-            return line, f'"{name}" contains {unfit[0]}'
-    return line, ""
-
-
 @contextmanager
 def open_parquet(path: str) -> Iterator[ParquetFile]:
     """Open a Parquet file, or standard input if it is a file. The footer at its end is read first."""
@@ -128,13 +101,6 @@ def first_line(error: BaseException) -> str:
 
 
 Values = Callable[[Any], Sequence[Any]]  # from an array to a value for each item, None for null
-
-
-class Unfit:
-    """A value that JSON cannot represent, so its row is a bad row."""
-
-    def __init__(self, problem: str) -> None:
-        self.problem = problem
 
 
 class UnknownType(Exception):
@@ -159,7 +125,7 @@ def values_of(type_: Any) -> Values:
         keys, items = values_of(type_.key_type), values_of(type_.item_type)
         return lambda array: pairs(array, keys, items)
     if types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_):
-        inner = numbers if types.is_floating(type_.value_type) else values_of(type_.value_type)
+        inner = values_of(type_.value_type)
         return lambda array: sliced(array, inner(array.values))
     return simple_values_of(type_)
 
@@ -171,7 +137,7 @@ def simple_values_of(type_: Any) -> Values:
     if types.is_floating(type_):
         return floats
     if name in ("string", "string_view"):
-        return texts
+        return list_of
     if name in ("binary", "binary_view") or types.is_fixed_size_binary(type_):
         return binaries
     if types.is_decimal(type_):
@@ -186,40 +152,10 @@ def list_of(array: Any) -> list[Any]:
     return values
 
 
-def numbers(array: Any) -> Sequence[Any]:
-    """An array of numpy if all numbers are finite, else a list. Both have the same digits in JSON."""
-    if array.null_count == 0:
-        values = array.to_numpy(zero_copy_only=False)
-        if np.isfinite(values).all():
-            finite: Any = values.astype(np.float32) if values.dtype == np.float16 else values
-            return finite
-    return floats(array)
-
-
-def floats(array: Any) -> list[Any]:
-    values = array.to_numpy(zero_copy_only=False)  # null becomes NaN
-    if values.dtype == np.float16:
-        values = values.astype(np.float32)
-    digits = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]  # null for NaN
-    result: list[Any] = [orjson.Fragment(each) for each in digits.split(b",")] if digits else []
-    for place in np.flatnonzero(~np.isfinite(values)).tolist():
-        if array[place].is_valid:
-            result[place] = Unfit("NaN or infinity")
-    return result
-
-
-def texts(array: Any) -> list[Any]:
-    try:
-        return list_of(array)
-    except UnicodeDecodeError:
-        return [text(each) for each in array]
-
-
-def text(scalar: Any) -> Any:
-    try:
-        return scalar.as_py()
-    except UnicodeDecodeError:
-        return Unfit("text that is not UTF-8")
+def floats(array: Any) -> Any:
+    """An array of numpy with NaN for null. Its numbers have the shortest digits in JSON, and NaN is null."""
+    values = array.to_numpy(zero_copy_only=False)
+    return values.astype(np.float32) if values.dtype == np.float16 else values
 
 
 def binaries(array: Any) -> list[Any]:
@@ -235,11 +171,7 @@ def times(array: Any) -> list[Any]:
     pyarrow, end = import_pyarrow(), ""
     if getattr(array.type, "tz", None) is not None:
         end, array = "Z", array.view(pyarrow.timestamp(array.type.unit))
-    return [each and time(each, end) for each in list_of(array.cast("string"))]
-
-
-def time(text: str, end: str) -> Any:
-    return Unfit("a time out of range") if text.startswith("<") else text.replace(" ", "T") + end
+    return [each and each.replace(" ", "T") + end for each in list_of(array.cast("string"))]
 
 
 def objects(array: Any, names: Sequence[str], fields: Sequence[Values]) -> list[Any]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from sentkit.errors import DataError, NoRowsError, UsageError
 from sentkit.formats.files import (
@@ -23,7 +23,6 @@ from sentkit.formats.files import (
     open_file,
     open_input,
     readable,
-    starts_as_parquet,
 )
 from sentkit.formats.rows import lines, parquet, tables
 from sentkit.formats.rows.block import Row, RowBlock, Texts, empty_block
@@ -70,11 +69,7 @@ class Meter:
         self._end(raw.tell() if self.total is not None else 0)
 
     def counted(self, path: str, items: Iterable[T], count: int) -> Iterator[T]:
-        """Yield blocks of a vector file or of Parquet, whose bytes are not read in order.
-
-        A block can be a tuple, of which the first has the rows. The position in the file is estimated from
-        the number of all rows, `count`.
-        """
+        """Yield blocks of a vector file or of Parquet, whose bytes are not read in order."""
         size, number = size_of(path) or 0, 0
         for item in items:
             self._position = lambda number=number: size * number // count  # type: ignore[misc]
@@ -165,10 +160,7 @@ class Rejects:
             self.file.write(written)
 
 
-class TextsOfRow(Protocol):
-    """Finds the texts of a row, or raises a DataError."""
-
-    def __call__(self, row: Row, /) -> tuple[Row, Texts]: ...
+TextsOfRow = Callable[[Row], tuple[Row, Texts]]  # finds the texts of a row, or raises a DataError
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +250,7 @@ class Inputs:
             yield self.opened.pop()
         elif (stored := self.vector_file(path)) is not None:
             yield self.meter.counted(path, *stored)
-        elif self.format_of(path) == "parquet" or (not self.format and starts_as_parquet(path)):
+        elif self.format_of(path) == "parquet":
             with parquet.open_parquet(path) as records:
                 yield self.meter.counted(path, records.blocks(longest=self.longest), records.count)
         else:

@@ -7,32 +7,22 @@ and newlines). The default for TSV is "none", because the STS Benchmark contains
 import csv
 import re
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import BinaryIO
 
-from sentkit.formats.rows.block import Row, RowBlock, Span, kept_line, made_block
-from sentkit.formats.rows.lines import (
-    BOM,
-    EXCERPT,
-    BadLine,
-    LineBlock,
-    LongLine,
-    ParsedLine,
-    decoded,
-    parsed_block,
-    plain_texts,
-    too_long,
-)
+from sentkit.formats.rows.block import Row, RowBlock, Span, made_block
+from sentkit.formats.rows.lines import BOM, BadLine, LineBlock, LongLine, decoded, plain_texts, too_long
 
 DELIMITERS = {"tsv": "\t", "csv": ",;\t|"}  # several: the first line of the file decides
 NAMES = {";": "semicolon", "\t": "tab", "|": "vertical bar"}
 QUOTING = {"tsv": "none", "csv": "csv"}
-csv.field_size_limit(sys.maxsize)  # `csv_records` limits the size before parsing
+csv.field_size_limit(sys.maxsize)  # `csv_records` limits the size of a record
 
 QUOTED = re.compile('"[^"]*"?')
-Records = tuple[Sequence[int], list[bytes]]  # numbers of the first lines, and the bytes of records
+Cells = list[str] | BadLine
+Records = tuple[Sequence[int], list[bytes], list[Cells]]  # numbers of the first lines, bytes and cells
 
 
 def table_blocks(
@@ -54,39 +44,32 @@ def table_blocks(
     """
     delimiter, blocks = detected(blocks, DELIMITERS[format], len(columns), note)
     header = list(columns)
-    quoted = (quoting or QUOTING[format]) == "csv"
     named = "--columns" if columns else "the header"
-    records: Iterable[Records] = ((range(first, first + len(lines)), lines) for first, lines in blocks)
-    if quoted:
-        records = csv_records(blocks, delimiter.encode(), longest)
-    elif quoting is None:
-        records = watched(records, delimiter, warn)
-
-    def cells_of(raw: bytes) -> list[str]:
-        return csv_cells([decoded(raw)], delimiter)[0] if quoted else decoded(raw).split(delimiter)
-
-    def to_object(raw: bytes) -> ParsedLine:
-        cells = cells_of(raw)
-        if len(cells) != len(header):
-            raise BadLine(f"{len(cells)} fields, {named} has {len(header)}")
-        values = dict(zip(header, cells, strict=True))
-        return kept_line(values), values
-
-    for numbers, raws in records:
-        if not header and raws:
-            header = header_of(raws[0], cells_of, source, numbers[0], longest)
-            numbers, raws = numbers[1:], raws[1:]
+    if (quoting or QUOTING[format]) == "csv":
+        records = csv_records(source, blocks, delimiter, longest)
+    else:
+        records = plain_records(blocks, delimiter, longest, warn if quoting is None else None)
+    for numbers, raws, rows in records:
+        if not header and rows:
+            header = header_of(rows[0], source, numbers[0])
+            numbers, raws, rows = numbers[1:], raws[1:], rows[1:]
         if len(header) > 1 and not all(raw.strip(b"\r\n") for raw in raws):
             filled = [place for place, raw in enumerate(raws) if raw.strip(b"\r\n")]
             numbers, raws = [numbers[place] for place in filled], [raws[place] for place in filled]
-        rows = table_cells(raws, delimiter, quoted=quoted)
-        if rows is not None and {*map(len, rows)} <= {len(header)}:
-            values = [dict(zip(header, cells, strict=True)) for cells in rows]
-            yield made_block(values, source, [*numbers], raws)
-        else:
-            block = parsed_block(source, zip(numbers, raws, strict=True), to_object, longest)
-            block.made = True
-            yield block
+            rows = [rows[place] for place in filled]
+        bad = dict[int, BadLine]()
+        for place, cells in enumerate(rows):
+            if isinstance(cells, BadLine):
+                bad[place] = cells
+            elif len(cells) != len(header):
+                bad[place] = BadLine(f"{len(cells)} fields, {named} has {len(header)}")
+        values = [
+            {} if place in bad else dict(zip(header, cells, strict=True))  # type: ignore[arg-type]
+            for place, cells in enumerate(rows)
+        ]
+        block = made_block(values, source, [*numbers], raws)
+        block.bad = {place: problem.at(source, numbers[place]) for place, problem in bad.items()}
+        yield block
 
 
 def detected(
@@ -105,42 +88,35 @@ def detected(
     return found, chain(start, blocks)
 
 
-def table_cells(raws: list[bytes], delimiter: str, *, quoted: bool) -> list[list[str]] | None:
-    """The cells of all records; None if one of them is not valid."""
-    if quoted and any(b'"' in raw or b"\r" in raw.removesuffix(b"\n").removesuffix(b"\r") for raw in raws):
-        try:
-            rows = csv_cells([decoded(raw) for raw in raws if not isinstance(raw, LongLine)], delimiter)
-        except BadLine:
-            return None
-        return rows if len(rows) == len(raws) else None
-    texts = plain_texts(raws)
-    return None if texts is None else [text.split(delimiter) for text in texts]
-
-
-def csv_cells(records: list[str], delimiter: str) -> list[list[str]]:
-    try:
-        rows = list(csv.reader(records, strict=True, delimiter=delimiter))
-    except csv.Error as error:  # an unclosed quote, or text after a closing quote
-        problem = "a quote is not closed" if "end of data" in str(error) else error
-        raise BadLine(f"not CSV: {problem} (sentkit cat --quoting none reads quotes as text)") from error
-    return [row or [""] for row in rows]  # an empty line is one empty field
-
-
-def watched(
-    records: Iterable[Records], delimiter: str, warn: Callable[[int, str], None]
+def plain_records(
+    blocks: Iterator[LineBlock], delimiter: str, longest: int, warn: Callable[[int, str], None] | None
 ) -> Iterator[Records]:
-    """Yield the lines unchanged. Call `warn` for the first line with a quoted field."""
-    warned = False
-    for numbers, lines in records:
-        yield numbers, lines
-        for number, line in zip(numbers, lines, strict=True) if not warned else ():
+    """Each line is a record. `warn` is called for the first line with a quoted field."""
+    for first, lines in blocks:
+        numbers = range(first, first + len(lines))
+        texts = plain_texts(lines)
+        if texts is not None:
+            yield numbers, lines, [text.split(delimiter) for text in texts]
+        else:
+            yield numbers, lines, [cells_of(line, delimiter, longest) for line in lines]
+        for number, line in zip(numbers, lines, strict=True) if warn is not None else ():
             if b'"' in line and any(map(in_quotes, line.strip(b"\r\n").split(delimiter.encode()))):
                 ways = (
                     "sentkit cat --quoting csv removes them, --quoting none keeps them without this warning"
                 )
+                assert warn is not None
                 warn(number, f"a field is in quotes; the quotes are read as text ({ways})")
-                warned = True
+                warn = None
                 break
+
+
+def cells_of(line: bytes, delimiter: str, longest: int) -> Cells:
+    if isinstance(line, LongLine):
+        return too_long(longest)
+    try:
+        return decoded(line).split(delimiter)
+    except BadLine as error:
+        return error
 
 
 def in_quotes(cell: bytes) -> bool:
@@ -149,71 +125,74 @@ def in_quotes(cell: bytes) -> bool:
     return len(cell) > 1 and cell[:1] == cell[-1:] == b'"' and b'"' not in inner.replace(b'""', b"")
 
 
-def header_of(
-    raw: bytes, cells: Callable[[bytes], list[str]], source: str, number: int, longest: int
-) -> list[str]:
-    try:
-        if isinstance(raw, LongLine):
-            raise too_long(longest)
-        names = cells(raw)
-        if not all(names):
-            advice = "give each column a name; with pandas, use to_csv(index=False)"
-            raise BadLine("the header has a column without a name", advice)
-        if len(set(names)) < len(names):
-            raise BadLine("duplicate column name in the header")
-    except BadLine as error:
-        raise error.at(source, number) from error
+def header_of(names: Cells, source: str, number: int) -> list[str]:
+    problem = advice = None
+    if isinstance(names, BadLine):
+        raise names.at(source, number) from names
+    if not all(names):
+        problem = "the header has a column without a name"
+        advice = "give each column a name; with pandas, use to_csv(index=False)"
+    elif len(set(names)) < len(names):
+        problem = "duplicate column name in the header"
+    if problem is not None:
+        raise BadLine(problem, advice).at(source, number)
     return names
 
 
-def csv_records(blocks: Iterable[LineBlock], delimiter: bytes, longest: int) -> Iterator[Records]:
-    """Join the lines of a record with newlines in a quoted field.
+def csv_records(source: str, blocks: Iterator[LineBlock], delimiter: str, longest: int) -> Iterator[Records]:
+    """The records of one block after the other. A quoted field can have lines of several blocks.
 
-    A record over the limit is read to its closing quote, possibly to the end of the file. Otherwise its last
-    lines could be read as rows. For a line over the limit, the parity of its quotes decides.
+    A record over the limit is an error also with --rejects, because its last lines could pass for rows.
     """
-    start, size, inside = 0, 0, False
-    held: list[bytes] = []  # the lines of a record that is not complete
     for first, lines in blocks:
-        numbers, raws = list[int](), list[bytes]()
-        for number, line in enumerate(lines, start=first):
-            if not held and b'"' not in line and not isinstance(line, LongLine):
-                numbers.append(number)
-                raws.append(line)
-                continue
-            start, size = (start, size + len(line)) if held else (number, len(line))
-            held.append(line)
-            if isinstance(line, LongLine) or size > longest + 1:
-                held = [LongLine(held[0][:EXCERPT])]
-            inside = (
-                inside != line.odd_quotes
-                if isinstance(line, LongLine)
-                else ends_inside(line, inside, delimiter)
-            )
-            if not inside:
-                numbers.append(start)
-                raws.append(held[0] if len(held) == 1 else b"".join(held))
-                held = []
-        yield numbers, raws
-    if held:
-        yield [start], [held[0] if len(held) == 1 else b"".join(held)]
+        together = b"".join(lines)
+        texts = None if b'"' in together or b"\r" in together.replace(b"\r\n", b"") else plain_texts(lines)
+        if texts is not None:
+            yield range(first, first + len(lines)), lines, [text.split(delimiter) for text in texts]
+            continue
+        waiting, taken = deque(enumerate(lines, first)), list[tuple[int, bytes]]()
+        texts_of_lines = taken_texts(source, blocks, waiting, taken, longest)
+        reader = csv.reader(texts_of_lines, strict=True, delimiter=delimiter)
+        numbers, raws, rows = list[int](), list[bytes](), list[Cells]()
+        while waiting:
+            taken.clear()
+            cells: Cells
+            try:
+                cells = next(reader) or [""]  # an empty line is one empty field
+            except csv.Error as error:  # an unclosed quote, or text after a closing quote
+                problem = "a quote is not closed" if "end of data" in str(error) else error
+                cells = BadLine(f"not CSV: {problem} (sentkit cat --quoting none reads quotes as text)")
+            numbers.append(taken[0][0])
+            raws.append(b"".join([line for _, line in taken]))
+            try:
+                decoded(raws[-1])
+            except BadLine as error:
+                cells = error
+            rows.append(cells)
+        yield numbers, raws, rows
 
 
-def ends_inside(line: bytes, inside: bool, delimiter: bytes) -> bool:
-    """Whether the line ends inside a quoted field. A quote opens only at the start of a field, not in 5"."""
-    place = 0
+def taken_texts(
+    source: str,
+    blocks: Iterator[LineBlock],
+    waiting: deque[tuple[int, bytes]],
+    taken: list[tuple[int, bytes]],
+    longest: int,
+) -> Iterator[str]:
+    """The waiting lines, and those of the next blocks. Each is added to the lines that are taken."""
+    size = 0
     while True:
-        if not inside and line[place : place + 1] == b'"':
-            inside, place = True, place + 1
-        while inside:
-            quote = line.find(b'"', place)
-            if quote < 0:
-                return True
-            inside = line[quote + 1 : quote + 2] == b'"'  # a doubled quote does not close the field
-            place = quote + 2 if inside else quote + 1
-        place = line.find(delimiter, place) + 1
-        if place == 0:
-            return False
+        if not waiting:
+            first, lines = next(blocks, (0, list[bytes]()))
+            waiting.extend(enumerate(lines, first))
+        if not waiting:
+            return
+        number, line = waiting.popleft()
+        size = len(line) + (size if taken else 0)
+        taken.append((number, line))
+        if isinstance(line, LongLine) or size > longest + 1:
+            raise too_long(longest).at(source, taken[0][0])
+        yield line.decode(errors="replace")
 
 
 IN_QUOTES = re.compile('[",\r\n\ufeff]')  # characters of a cell that needs quotes; also a byte order mark

@@ -59,24 +59,15 @@ REQUESTS = 8  # headers of blocks at a URL that are read at the same time
 
 def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[str, Any]:
     """The report of a folder. `missing` is None if the length of an input is unknown."""
-    local = not is_url(folder.path)
-    with ThreadPoolExecutor(1 if local else REQUESTS) as pool:
+    with ThreadPoolExecutor(REQUESTS if is_url(folder.path) else 1) as pool:
         records = list(pool.map(folder.record, status.done))
-    times = [Path(folder.file(name)).stat().st_mtime if local else 0.0 for name in status.done]
-    rows = [record["rows"] for record in records]
-    created = Path(folder.source).stat().st_mtime if local else 0.0  # blocks that --reuse copied are older
-    encoded = sorted((time, count) for time, count in zip(times, rows, strict=True) if time >= created)
-    rate = None  # between the first and the last encoded block
-    if encoded and encoded[-1][0] > encoded[0][0]:
-        rate = sum(count for _, count in encoded[1:]) / (encoded[-1][0] - encoded[0][0])
     indices = array_indices(missing_shards(status, shards)) if shards is not None else ""
     return {
         "blocks": len(status.done),
         "missing": None if status.unknown else len(status.missing),
-        "rows": sum(rows),
+        "rows": sum(record["rows"] for record in records),
         "truncated": sum(record["truncated"] for record in records),
         "skipped": sum(record["skipped"] for record in records),
-        "rows_per_s": rate,
         **({"missing_shards": indices} if indices else {}),  # in the syntax of `sbatch --array=`
         "leftovers": [readable(str(path)) for path in status.leftovers],
     }
@@ -131,10 +122,7 @@ def array_indices(numbers: Iterable[int]) -> str:
 
 
 def problems(folder: VectorFolder, status: Status) -> Iterator[tuple[str, str | None]]:
-    """Read each block and its input; yield the name and the problem of each block, None if it is intact.
-
-    A changed input has an empty name.
-    """
+    """Read each block and its input; yield the name and the problem of each block, None if it is intact."""
     changed = [input_problem(folder, number) for number in range(len(folder.inputs))]
     yield from (("", problem) for problem in changed if problem is not None)
     kept = zip(map(path_of, folder.inputs), changed, strict=True)
@@ -208,18 +196,12 @@ UPDATE = ".part"  # the end of the name of the new folder
 
 
 def place_of_update(path: str, settings: Settings) -> str:
-    """The folder for the blocks of an update of a vector folder: a new one, or the same if it is up to date.
-
-    An error is raised if other settings than the inputs differ.
-    """
+    """The folder for the blocks of an update: a new one, or the same if it is up to date."""
     folder = VectorFolder(path)
     compare(folder, {**settings, "inputs": folder.inputs})
     if is_current(folder, settings):
         return path
     target = Path(os.path.realpath(path))
-    if target.is_mount():
-        advice = "encode into another folder with -o, and reuse this one"
-        raise CannotCreateError(f"{path}: a mount point cannot be replaced", advice=advice)
     new = Path(f"{target}{UPDATE}")
     if is_vector_folder(str(new)):
         free = input_change(VectorFolder(str(new)), settings["inputs"]) is None
@@ -241,10 +223,7 @@ def is_current(folder: VectorFolder, settings: Settings) -> bool:
 
 
 def publish_update(new: VectorFolder, path: str) -> bool:
-    """Replace a vector folder by its complete update, in one step; false if blocks are missing.
-
-    One of several processes does it. Other files in the folder are kept.
-    """
+    """Replace a vector folder by its complete update, in one step; false if blocks are missing."""
     run, target = Path(new.source), Path(os.path.realpath(path))
     with suppress(FileNotFoundError), run.open("rb") as file:
         with suppress(OSError):  # a file system without locks
@@ -351,30 +330,14 @@ def input_change(folder: VectorFolder, inputs: Sequence[Mapping[str, Any]]) -> D
             problem = f"other inputs: input {place} of {len(folder.inputs)} is {old}, "
             problem += f"in this command of {len(inputs)} inputs {new}"
             return DataError(problem, source=folder.source, advice=advice)
-        commits = commit_in(before["path"]), commit_in(now["path"])
-        if None not in commits and commits[0] != commits[1]:
-            problem = (
-                f"{now['name']} is at the commit {commits[1]}, for the first block it was at {commits[0]}"
-            )
-            again = f"name the commit of the first block: {before['path']}; or {advice.partition('or ')[2]}"
-            return DataError(problem, source=folder.source, advice=again)
         if changed[:1] == ["format"]:
             return different(folder, f"{now['name']}: format", before["format"], now["format"])
-        if changed:
-            return DataError(changed_input(before, now, changed[0]), source=folder.source, advice=advice)
+        commits = commit_in(before["path"]), commit_in(now["path"])
+        if changed or (None not in commits and commits[0] != commits[1]):
+            part = changed[0] if changed else "commit"
+            problem = f"{now['name']} has changed since the first block (its {part})"
+            return DataError(problem, source=folder.source, advice=advice)
     return None
-
-
-def changed_input(before: Mapping[str, Any], now: Mapping[str, Any], name: str) -> str:
-    """How the content of an input differs from run.json."""
-    if None not in (before["size"], now["size"]) and before["size"] != now["size"]:
-        difference = f"it had {before['size']:,} bytes, it has {now['size']:,}"
-    elif name in ("head", "tail"):
-        end = "first" if name == "head" else "last"
-        difference = f"the same size, but other bytes in the {end} {EDGE >> 10} KiB"
-    else:
-        difference = f'"{name}" was {shown(before.get(name))}, it is {shown(now.get(name))}'
-    return f"{now['name']} has changed since the first block: {difference}"
 
 
 def different(folder: VectorFolder, name: str, before: object, now: object) -> DataError:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -204,33 +204,22 @@ def open_sinks(
     width: int,
     form: VectorOutput,
 ) -> Iterator[list[Sink]]:
-    """Open a sink for each path. If the block fails, a new folder is removed again.
-
-    A spec contains `_emb` and more properties, which only vector files store.
-    """
+    """Open a sink for each path. A spec contains `_emb` and properties that only vector files store."""
     for path in paths:
         form.check(path)
-    folder = Path(paths[0]).parent
-    is_new = len(paths) > 1 and not is_url(paths[0]) and not folder.exists()
-    if is_new:
-        folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with ExitStack() as stack:
-            sinks: list[Sink] = []
-            for path, spec in zip(paths, specs, strict=True):
-                if is_store(path):
-                    kind = form.store or "float32"
-                    writer = create_vector_file(path, spec, names, width=width, force=form.force, kind=kind)
-                    sinks.append(StoreSink(stack.enter_context(writer), form))
-                else:
-                    out = stack.enter_context(open_output(path, force=form.force))
-                    sinks.append(JsonlSink(out, spec.get("_emb"), names, form))
-            yield sinks
-    except BaseException:
-        if is_new:
-            with suppress(OSError):
-                folder.rmdir()
-        raise
+    if len(paths) > 1 and not is_url(paths[0]):
+        Path(paths[0]).parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        sinks: list[Sink] = []
+        for path, spec in zip(paths, specs, strict=True):
+            if is_store(path):
+                kind = form.store or "float32"
+                writer = create_vector_file(path, spec, names, width=width, force=form.force, kind=kind)
+                sinks.append(StoreSink(stack.enter_context(writer), form))
+            else:
+                out = stack.enter_context(open_output(path, force=form.force))
+                sinks.append(JsonlSink(out, spec.get("_emb"), names, form))
+        yield sinks
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,10 +277,7 @@ def convert(
     encoding: str | None,
     name_field: str | None = None,
 ) -> int:
-    """Write the rows to `output`, with our names for the fields of `inputs`. Returns the number of rows.
-
-    Without an `encoding`, vectors in JSONL are written as in the input. `name_field` gets the file.
-    """
+    """Write the rows to `output`, with our names for the fields of `inputs`. Returns the number of rows."""
     suffix = bare_suffix(output)
     if suffix not in TABLES or form.store is not None:
         form.check(output)

@@ -71,10 +71,7 @@ class Store:
         return StoredVectors(files or self.files)
 
     def mapped(self) -> NDArray[np.float32]:
-        """All vectors (n, k, d) as float32, memory-mapped.
-
-        If the file is at a URL or has other numbers, or there are several files, a temporary file gets them.
-        """
+        """All vectors (n, k, d) as float32, memory-mapped."""
         shape = self.count, len(self.names), self.width
         if not self.count:
             return np.empty(shape, np.float32)
@@ -180,10 +177,7 @@ OPEN_MAPS = 32  # files of a vector folder that are memory-mapped at a time
 
 
 class StoredVectors:
-    """The vectors of one or more files, (n, ..., d), decoded to float32 when rows are selected.
-
-    A memory map keeps its file open, so only the last OPEN_MAPS files that were read are mapped.
-    """
+    """The vectors of one or more files, (n, ..., d), decoded to float32 when rows are selected."""
 
     def __init__(
         self,

@@ -75,7 +75,14 @@ def read_header(path: str | Path) -> Header:
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise DataError("not a safetensors file: a metadata value is not a string", source=source)
     entries = {name: _entry(name, value, 8 + length, source) for name, value in values.items()}
-    _check_layout(entries, 8 + length, size, source)
+    place = 8 + length
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].end)):
+        if entry.start != place:
+            raise DataError(f'tensor "{name[:80]}" overlaps another or leaves a gap', source=source)
+        place = entry.end
+    if place != size:
+        wrong = "truncated" if place > size else "longer than its header declares"
+        raise DataError(f"incomplete or damaged safetensors file: {wrong}", source=source)
     return Header(entries, metadata, 8 + length)
 
 
@@ -95,18 +102,6 @@ def _entry(name: str, value: Any, base: int, source: str) -> Entry:
     except (TypeError, KeyError, ValueError):
         pass
     raise DataError(f'tensor "{name[:80]}": its type, shape and offsets do not agree', source=source)
-
-
-def _check_layout(entries: Mapping[str, Entry], base: int, size: int, source: str) -> None:
-    """Check that the tensors fill the file after the header without gaps or overlaps."""
-    place = base
-    for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].end)):
-        if entry.start != place:
-            raise DataError(f'tensor "{name[:80]}" overlaps another or leaves a gap', source=source)
-        place = entry.end
-    if place != size:
-        wrong = "truncated" if place > size else "longer than its header declares"
-        raise DataError(f"incomplete or damaged safetensors file: {wrong}", source=source)
 
 
 NUMPY = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "I32": "<i4", "I64": "<i8", "U8": "u1"}
@@ -156,10 +151,7 @@ def read_note(path: str | Path) -> dict[str, Any]:
 def header_bytes(
     entries: Mapping[str, tuple[str, tuple[int, ...], int, int]], metadata: Mapping[str, str], room: int = 0
 ) -> bytes:
-    """A safetensors header as bytes. `entries` are (dtype, shape, start, end); offsets start at the data.
-
-    The header is padded with blanks to a multiple of eight, or to `room` if that is larger.
-    """
+    """A safetensors header as bytes. `entries` are (dtype, shape, start, end); offsets start at the data."""
     values: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     for name, (dtype, shape, start, end) in entries.items():
         values[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}

@@ -52,10 +52,7 @@ class VectorFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.source, self.before = (
-            path,
-            0,
-        )  # of its rows: the folder, and the rows before them
+        self.source, self.before = path, 0  # of its rows: the folder, and the rows before them
         self.header: Header = read_header(path)
         self.spec = self._spec()
         self.emb: str | None = self.spec.get("_emb")
@@ -105,10 +102,9 @@ class VectorFile:
     def refuse_difference(self, first: "VectorFile") -> None:
         """Raise a DataError if these vectors do not fit to those of another block of the same folder."""
         own, others = ((without_machine(each.spec), each.width) for each in (self, first))
-        if self.count and first.count and own != others:
-            raise DataError(f"its space or fields differ from {first.path}", source=self.path)
-        if self.storage.kind != first.storage.kind:
-            problem = f"its vectors are {self.storage.kind}, those of {first.path} are {first.storage.kind}"
+        differs = self.count and first.count and own != others
+        if differs or self.storage.kind != first.storage.kind:
+            problem = f"its space, fields or storage differ from {first.path}"
             raise DataError(problem, source=self.path)
 
     def _storage(self, kind: str, columns: int) -> Storage:
@@ -172,11 +168,8 @@ class VectorFile:
             for first in range(0, self.count, BLOCK):
                 ends = numbers_in(offsets, "<i8", min(BLOCK, self.count - first))
                 starts = np.append(place, ends[:-1])
-                wrong = np.flatnonzero((starts < 0) | (starts > ends) | (ends > size))
-                if len(wrong) or (first == 0 and place > 0):
-                    number = first + 1 if not first and place > 0 else first + int(wrong[0]) + 1
-                    yield from self._blocks(rows, (ends - starts)[: number - first - 1], first)
-                    raise DataError("row_offsets and rows do not agree", source=self.path, line=number)
+                if ((starts < 0) | (starts > ends) | (ends > size)).any() or (first == 0 and place > 0):
+                    raise DataError("row_offsets and rows do not agree", source=self.path)
                 yield from self._blocks(rows, ends - starts, first)
                 place = int(ends[-1])
 
@@ -352,10 +345,7 @@ def create_vector_file(
     record: Mapping[str, Any] | None = None,
     kind: str = "float32",
 ) -> Iterator[VectorFileWriter]:
-    """Yield a writer for a vector file. The file appears only if the block succeeds.
-
-    `record` makes the file a block of a vector folder. `kind` is the storage of the vectors.
-    """
+    """Yield a writer for a vector file. The file appears only if the block succeeds."""
     folder = Path(gettempdir() if is_url(path) else Path(os.path.realpath(path)).parent)
     with ExitStack() as stack:
         files = [stack.enter_context(open_output(path, force=force))]
@@ -367,10 +357,7 @@ def create_vector_file(
 
 
 def copy_block(file: VectorFile, path: str, record: Mapping[str, Any]) -> None:
-    """Copy a block of another vector folder. `record` replaces its record; the data stay equal.
-
-    With an equal record, the copy is a second name of the same file if the file system allows it.
-    """
+    """Copy a block of another vector folder. `record` replaces its record; the data stay equal."""
     header = file.header
     if damage := file.damage():
         raise damaged(file, damage)

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from tokenize import TokenError
@@ -14,10 +15,9 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import open_file
-from sentkit.formats.rows.block import Row, RowBlock, append_fields, block_of, empty_block
+from sentkit.formats.rows.block import Row, RowBlock, block_of, empty_block
 from sentkit.formats.rows.kinds import FIELDS, VECTOR_NAMES, VECTORS, wrong_field
-from sentkit.formats.rows.lines import json_type
-from sentkit.formats.rows.rows import Inputs, Rejects
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors import store
 from sentkit.formats.vectors.fingerprint import edition_advice, emb_problem, short_label, space_of
 
@@ -48,16 +48,6 @@ class VectorBlock:
 
     def take(self, places: Sequence[int] | slice) -> "VectorBlock":
         return replace(self, rows=self.rows.take(places), vectors=self.vectors[places])
-
-    def good_places(self, rejects: Rejects) -> Iterator[Sequence[int] | slice]:
-        """Yield the places of the good rows. The others go to the rejects with their vectors and `_emb`."""
-        for place in self.rows.bad if self.apart else ():
-            values, vectors = self.rows.values[place], self.vectors[place]
-            encode = as_list if np.isfinite(vectors).all() else as_base64
-            new = [(b"_emb", orjson.dumps(self.emb))] if self.emb and "_emb" not in values else []
-            new += [(name.encode(), encode(each)) for name, each in zip(self.names, vectors, strict=True)]
-            self.rows.raws[place] = append_fields(self.rows.raws[place], new, empty=not values)
-        yield from rejects.good_places(self.rows)
 
 
 Read = tuple[RowBlock, Vector | None, tuple[str, ...], str | None]  # rows; vectors, names, _emb if apart
@@ -106,7 +96,7 @@ class VectorReader:
                     vars(self).update(before)
                 self.begun = self.begun or not block.rows.bad
                 self.inputs.meter.bad += len(block.rows.bad)
-                for places in block.good_places(self.inputs.rejects):
+                for places in self.inputs.rejects.good_places(block.rows):
                     good = block.take(places)
                     self.inputs.meter.took(len(good))
                     most = None if most is None else most - len(good)
@@ -171,9 +161,7 @@ class VectorReader:
         file = None if source == "-" else shlex.quote(source)
         command = f"sentkit encode {file} -o vectors.safetensors" if file else "... | sentkit encode | ..."
         advice = f"encode the texts first: {command}"
-        if "hits" in values:
-            advice = "these are hits of sentkit search: sentkit score --qrels FILE judges them"
-        elif "cluster" in values:
+        if "cluster" in values:
             advice = "add --keep-vectors to sentkit cluster, which leaves out the vectors of its rows"
         rows.refuse(0, "this row has no vector", advice=advice)
         return ()
@@ -207,10 +195,7 @@ class VectorReader:
             rows.refuse(place, problem)
 
     def arrays(self, path: str, size: int) -> Iterator[Vector]:
-        """Yield the vectors (n, k, d) of `size` rows at a time; the last block can be smaller.
-
-        The rows of a vector file are not parsed, unless bad rows are skipped.
-        """
+        """Yield the vectors (n, k, d) of `size` rows at a time; the last block can be smaller."""
         if not store.is_store(path) or self.inputs.rejects.skip:
             yield from resized((block.vectors for block in self.blocks(paths=[path])), np.concatenate, size)
             return
@@ -324,27 +309,17 @@ def raw_column(rows: RowBlock, name: str) -> list[bytes]:
     """A vector of each row as little-endian float32. The field is base64 or a list of numbers."""
     raw = []
     for place, values in enumerate(rows.values):
-        value, own, problem = values.get(name), b"", ""
+        value, own = values.get(name), b""
         if isinstance(value, str):
-            try:
+            with suppress(ValueError):
                 own = pybase64.b64decode(value, validate=True)
-            except ValueError:
-                problem = f'"{name}" is a string that is not base64'
-            if not problem and (not own or len(own) % 4):
-                problem = f'"{name}" is base64 of {len(own)} bytes, expected float32'
-        elif not isinstance(value, list):
-            error = wrong_field(rows.row(place), name, "a vector: a list of numbers, or base64")
-            rows.bad.setdefault(place, error)
-        elif strange := set(map(type, value)) - {float, int}:
-            odd = next(item for item in value if type(item) in strange)
-            problem = f'"{name}" contains {json_type(odd)}, expected numbers'
-        elif not value:
-            problem = f'"{name}" is empty'
-        else:
+        elif isinstance(value, list) and {*map(type, value)} <= {float, int}:
             with np.errstate(over="ignore"):
                 own = np.array(value, dtype="<f4").tobytes()
-        if problem:
-            rows.refuse(place, problem)
+        if not own or len(own) % 4:
+            error = wrong_field(rows.row(place), name, "a vector: a list of numbers, or base64")
+            rows.bad.setdefault(place, error)
+            own = b""
         raw.append(own)
     return raw
 

@@ -110,7 +110,8 @@ def read_table(
     vectors, numbers = store.vectors(), range(store.before + 1, store.before + store.count + 1)
     if not len(vectors):
         raise NoRowsError([path])
-    for _ in check(VectorBlock(block_of([store.row(0)]), vectors[:1], store.names)).good_places(Rejects()):
+    first = check(VectorBlock(block_of([store.row(0)]), vectors[:1], store.names))
+    for _ in Rejects().good_places(first.rows):
         pass
     check_numbers(store, vectors)
     fields, origin = fields_of(inputs, path), origin_of(store)

@@ -65,11 +65,10 @@ def test_another_model_and_changed_inputs_are_refused(again, corpus):
     assert second in again(files=[corpus, "second.jsonl"]).err
     Path(corpus).write_bytes(original + b'{"text":"the"}\n')
     done = again()
-    size = len(original)
-    assert f"changed since the first block: it had {size:,} bytes, it has {size + 15:,}" in done.err
+    assert "corpus.jsonl has changed since the first block (its size)" in done.err
     assert done.told[1] == "  restore the input, or update the folder with --reuse whole"
     Path(corpus).write_bytes(original.replace(b"dog", b"cat"))
-    assert "the same size, but other bytes in the first 64 KiB" in again().err
+    assert "corpus.jsonl has changed since the first block (its head)" in again().err
 
 
 def test_another_version_and_other_files_are_refused(again, sentkit, corpus):

@@ -1,7 +1,6 @@
 """`encode --reuse`: the output is that of a fresh run, and only new texts are encoded."""
 
 import json
-import os
 import shutil
 import time
 from itertools import count, pairwise
@@ -378,21 +377,3 @@ def test_bad_rows_of_unchanged_blocks_are_reported_again(run):
     assert done.code == 0
     assert Path("second").read_bytes() == Path("first").read_bytes()
     assert len(Path("first").read_text().splitlines()) == 1
-
-
-def test_the_rate_is_that_of_encoded_blocks(run, sentkit):
-    """Copied blocks have the time of the old ones. The rows of the first encoded block have no time."""
-    files = write_days("ab")
-    run(*files, "--block-bytes", 200, "-o", "old/")
-    for path in Path("old").glob("0*"):
-        os.utime(path, (1000, 1000))
-    run(*files, *write_days("c"), "-o", "new/", "--reuse", "old", "--block-bytes", 200)
-    assert sentkit("check", "old").rows[0]["rows_per_s"] is None
-    created = Path("new/run.json").stat().st_mtime
-    blocks = sorted(Path("new").glob("00002-*"))
-    for number, path in enumerate(blocks):
-        os.utime(path, (created + 10 * number, created + 10 * number))
-    later = sum(VectorFile(str(path)).count for path in blocks[1:])
-
-    assert len(blocks) > 2
-    assert sentkit("check", "new").rows[0]["rows_per_s"] == pytest.approx(later / (10 * (len(blocks) - 1)))

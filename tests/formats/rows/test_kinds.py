@@ -102,17 +102,11 @@ def test_an_invalid_field_flag_is_a_usage_error(pair: str, problem: str) -> None
         parse_fields(["text=a", "text=b"], ("text",))
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        *(("1", "1"), ("1.0", "1"), ('"1"', "1"), ("1e20", "100000000000000000000")),
-        *((n, n) for n in ("18446744073709551615", "100000000000000000001", "-100000000000000000002")),
-    ],
-)
-def test_a_class_is_the_exact_whole_number(value: str, expected: str) -> None:
+@pytest.mark.parametrize("value", ["1", "1.0", '"1"'])
+def test_a_whole_number_and_its_text_are_one_class(value: str) -> None:
     line = f'{{"a": [1], "label": {value}}}'.encode()
 
-    assert class_of(Row(line, orjson.loads(line), "a.jsonl", 1), "label") == expected
+    assert class_of(Row(line, orjson.loads(line), "a.jsonl", 1), "label") == "1"
 
 
 # One text

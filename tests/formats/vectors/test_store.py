@@ -220,19 +220,12 @@ def test_another_file_is_refused(write: Write, changes: dict[str, Any], problem:
 
 
 @pytest.mark.parametrize(
-    ("offsets", "line"),
-    [
-        ([0, 4, 3], 1),  # "{}\n{" is not a row
-        ([0, 3, 0], 2),
-        ([0, 2**62, 2**62 + 3], 1),
-        ([0, -3, 6], 1),
-        ([2**63 - 1, -(2**63), 0], 1),
-    ],
+    "offsets", [[0, 4, 3], [0, 3, 0], [0, 2**62, 2**62 + 3], [0, -3, 6], [2**63 - 1, -(2**63), 0]]
 )
-def test_offsets_outside_the_rows_are_refused(write: Write, offsets: list[int], line: int) -> None:
+def test_offsets_outside_the_rows_are_refused(write: Write, offsets: list[int]) -> None:
     path = write("a.safetensors", vector_file(row_offsets=np.array(offsets, np.int64)))
 
-    with pytest.raises(DataError, match=rf"a\.safetensors:{line}: (row_offsets and rows do|not JSON)"):
+    with pytest.raises(DataError, match=r"a\.safetensors: row_offsets and rows do not agree"):
         stored_rows(path)
 
 

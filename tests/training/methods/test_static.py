@@ -326,7 +326,7 @@ BAD = [
     ({"embedding": [1.0, 2.0]}, "2 numbers"),
     ({"embedding": [0.0] * 5}, "the vector is 0, so it has no direction"),
     ({"embedding": [1e39, 0, 0, 0, 0]}, "a vector contains NaN or infinity"),
-    ({"embedding": "x"}, '"embedding" is a string that is not base64'),
+    ({"embedding": "x"}, '"embedding" is a string, expected a vector: a list of numbers, or base64'),
     ({"embedding": None}, '"embedding" is null, expected a vector: a list of numbers, or base64'),
     ({"_emb": "other/mean:ffffffffffff"}, "other/mean (ffff…)"),
 ]
