@@ -105,7 +105,7 @@ def report(
         measured = with_training(measured, tests, found, training, evaluator, models)
     records = (each.record(compared) for each in measured)
     write(
-        tables.measured_tables(measured, compared, paper, number, tables.bases_of(rows)),
+        tables.measured_tables(measured, compared, paper, number),
         records,
         style,
         output,
