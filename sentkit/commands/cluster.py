@@ -114,10 +114,10 @@ def cluster(
     if centroids is not None:
         options.OutputFlags(centroids, output.force).check_rows(vectors=True)
     settings = algorithm_options(set_ or [], algorithm, comparing.find())
-    if from_centroids is None and ALGORITHMS[algorithm].counted:
-        check_counts(counts, truth, settings.sample)
+    if counts is None and truth is None and from_centroids is None and ALGORITHMS[algorithm].counted:
+        raise UsageError("-k is missing", advice="for example -k 20, or -k 2..20 for a comparison")
     seeds = numbers("--seed", seed) if seed is not None else DEFAULT_SEEDS.get(form, (0,))
-    check_seeds(seeds, form)
+    check_numbers(counts or (1,), seeds, form, settings.sample)
     with row_flags.open(
         console,
         output,
@@ -193,22 +193,15 @@ def algorithm_options(given: Sequence[str], algorithm: str, device: "Device | No
     return ClusteringOptions(**values, device=device)
 
 
-def check_seeds(seeds: Sequence[int], form: str) -> None:
-    if form == "stability" and len(seeds) < 2:
-        raise UsageError("--stability needs several seeds, for example --seed 0..9")
-    if form in ("rows", "describe") and len(seeds) > 1:
-        problem = "several seeds can be used only with --truth, --stability or several -k"
-        raise UsageError(problem, advice="use one --seed")
-
-
-def check_counts(counts: Sequence[int] | None, truth: str | None, sample: int | None) -> None:
-    from sentkit.labels.clusters.clustering_run import check_sample
-
-    if counts is None and truth is None:
-        raise UsageError("-k is missing", advice="for example -k 20, or -k 2..20 for a comparison")
-    if counts is not None and min(counts) < 1:
+def check_numbers(counts: Sequence[int], seeds: Sequence[int], form: str, sample: int | None) -> None:
+    if min(counts) < 1:
         raise UsageError(f"-k {min(counts)}: expected 1 or more")
-    check_sample(sample, max(counts or (0,)))
+    if sample is not None and max(counts) > sample:
+        raise UsageError(f"--set sample={sample} is less than the number of clusters, {max(counts)}")
+    if len(seeds) < 2 and form == "stability":
+        raise UsageError("--stability needs several seeds, for example --seed 0..9")
+    if len(seeds) > 1 and form in ("rows", "describe"):
+        raise UsageError("several seeds can be used only with --truth, --stability or several -k")
 
 
 def report(

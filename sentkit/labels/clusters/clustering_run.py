@@ -13,7 +13,7 @@ import orjson
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.digits import decimals, significant
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError
 from sentkit.formats.files import readable, together
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.block import Row, RowBlock, block_of, made_block
@@ -157,17 +157,10 @@ def check_space(centroids: Points, points: Points) -> None:
     """Refuse centroids of another space than the rows."""
     ours, theirs = points.space, centroids.space
     fit = ours == theirs if ours is None or theirs is None else space_of(ours) == space_of(theirs)
-    if not fit:
-        vectors, others = short_label(ours), short_label(theirs)
-        problem = f"the vectors are {vectors}, the centroids of {centroids.source} are {others}"
+    sizes = [f"{short_label(each.space)}, {each.rows.shape[1]} numbers" for each in (points, centroids)]
+    if not fit or points.rows.shape[1] != centroids.rows.shape[1]:
+        problem = f"the vectors are {sizes[0]}, the centroids of {centroids.source} are {sizes[1]}"
         raise DataError(problem, source=points.source, advice=edition_advice(ours, theirs))
-    width, wanted = points.rows.shape[1], centroids.rows.shape[1]
-    if width != wanted:
-        problem = f"the vector has {width} numbers, the centroids of {centroids.source} have {wanted}"
-        raise DataError(problem, source=points.source)
-
-
-NEW_FIELDS = {"rows": ("cluster",), "stability": ("cluster", "stability"), "describe": ()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,11 +179,6 @@ class ClusteringRun:
     def random(self) -> bool:
         """True if the seed can change the result."""
         return self.centroids is None and ALGORITHMS[self.algorithm].random
-
-    @property
-    def counted(self) -> bool:
-        """True if the algorithm takes the number of clusters."""
-        return self.centroids is None and ALGORITHMS[self.algorithm].counted
 
     def points(self, kept: Kept, check: Callable[[RowBlock], None] = lambda rows: None) -> Points:
         """Read the rows. Refuse a number of rows that the algorithm or the cluster number does not allow."""
@@ -215,7 +203,6 @@ class ClusteringRun:
 
     def clusterings(self, points: Points, count: int) -> Iterator[Clustering]:
         """Yield a clustering for each seed. It is deterministic, and no cluster is empty."""
-        check_sample(self.options.sample, count)
         sizes = []
         for seed in self.seeds:
             with self.watch.slow(f"clustering {len(points)} rows, seed {seed}"):
@@ -240,16 +227,11 @@ class ClusteringRun:
             self.warn("no clusters: all rows are noise")
 
 
-def check_sample(sample: int | None, count: int) -> None:
-    if sample is not None and count > sample:
-        raise UsageError(f"--set sample={sample} is less than the number of clusters, {count}")
-
-
 def label_rows(
     run: ClusteringRun, form: str, *, keep: bool, replace: bool
 ) -> tuple[Points, Clustering, Float64 | None]:
     """The rows with the best clustering of all seeds, and its agreement with the others (n,)."""
-    new = NEW_FIELDS[form]
+    new = {"rows": ("cluster",), "stability": ("cluster", "stability")}.get(form, ())
 
     def check(rows: RowBlock) -> None:
         refuse_existing_fields(rows, new, replace=replace)
@@ -335,7 +317,8 @@ def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
         problem = f'"{truth}" is the same in all {len(points)} rows, expected 2 classes or more'
         raise DataError(problem, source=points.source)
     header = {**report_header(run, points), "classes": len(known)}
-    count = run.counts[0] or (len(known) if run.counted else 0)
+    counted = run.centroids is None and ALGORITHMS[run.algorithm].counted
+    count = run.counts[0] or (len(known) if counted else 0)
     records = []
     for seed, clustering in zip(run.seeds, run.clusterings(points, count), strict=True):
         values = measures(classes, clustering.labels)
@@ -390,7 +373,6 @@ def mean_if_known(values: Sequence[float | None]) -> float | None:
     return statistics.fmean(known) if len(known) == len(values) else None
 
 
-# V-measure equals NMI with the arithmetic mean, so only the JSON report has it.
 COLUMN_OF = {"acc": "ACC", "nmi": "NMI", "ari": "ARI", "ami": "AMI", "inertia": "inertia"}
 
 
