@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.lines import json_object
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.fingerprint import (
-    SIGN,
     UNNAMED,
     edition_advice,
     short_label,
@@ -62,7 +60,6 @@ class VectorTable:
     emb: str | None
     row: Callable[[int], Row]  # the row at a place, counted from 0, without its vectors
     numbers: Sequence[int]  # of the rows in the file, from 1
-    origin: str | None = None  # how the vectors were encoded, if the file records it
     files: Sequence[str] = ()  # of the rows, if they are encoded from several files
     digest: str = ""  # of the whole folder, if these are the vectors of a part
 
@@ -82,7 +79,7 @@ class VectorTable:
         if not fits:
             ours, theirs = short_label(emb), short_label(self.emb)
             problem = f"the vectors of the {what} are {ours}, the vectors of {self.path} are {theirs}"
-            block.rows.refuse_all(problem, edition_advice(emb, self.emb) or self.origin)
+            block.rows.refuse_all(problem, edition_advice(emb, self.emb))
         elif width != wanted:
             problem = f"the {what} has {width} numbers, the vectors of {self.path} have {wanted}"
             block.rows.refuse_all(problem)
@@ -113,10 +110,8 @@ def read_table(
     for _ in check(VectorBlock(block_of([store.row(0)]), vectors[:1], store.names)).good_places(Rejects()):
         pass
     check_numbers(store, vectors)
-    fields, origin = fields_of(inputs, path), origin_of(store)
-    return VectorTable(
-        path, vectors, store.names, fields, store.emb, store.row, numbers, origin, digest=store.digest
-    )
+    fields = fields_of(inputs, path)
+    return VectorTable(path, vectors, store.names, fields, store.emb, store.row, numbers, digest=store.digest)
 
 
 def check_numbers(store: Store, vectors: Vectors) -> None:
@@ -132,20 +127,6 @@ def check_numbers(store: Store, vectors: Vectors) -> None:
             row = block_of([store.row(start + place)])
             refuse_not_finite(row, block[place : place + 1])
             raise row.bad[0]
-
-
-def origin_of(store: Store) -> str | None:
-    """The flags of `encode` that made a vector file, for advice; steps have their label names."""
-    if not isinstance(store.spec.get("model"), str):
-        return None
-    flags = [f"-m {quote(store.spec['model'])}"]
-    if isinstance(store.spec.get("readout"), str):
-        flags.append(f"--readout {quote(store.spec['readout'])}")
-    steps = store.spec.get("steps")
-    names = [str(step).rpartition(":")[0] for step in steps] if isinstance(steps, list) else []
-    if names := [name for name in names if name != SIGN]:  # queries of a binary corpus are not binary
-        flags.append("and the steps " + " ".join(names))
-    return f"encode the queries with {' '.join(flags)}"
 
 
 def in_memory(

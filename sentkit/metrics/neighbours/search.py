@@ -216,14 +216,7 @@ class Searcher:
 
 def at_least(block: Float32, floors: Float32) -> Pairs:
     """The rows and columns, in order, of the values that reach the floor of their row."""
-    reached = (block >= floors[:, None]).ravel()
-    if reached.size % 8:
-        places = np.flatnonzero(reached)
-    else:  # few values reach it, so eight of them are compared with zero at once
-        eights = np.flatnonzero(reached.view(np.uint64) != 0)
-        inner = np.flatnonzero(reached.reshape(-1, 8)[eights])
-        places = eights[inner >> 3] * 8 + (inner & 7)
-    row, column = np.divmod(places, max(1, block.shape[1]))
+    row, column = np.divmod(np.flatnonzero(block >= floors[:, None]), max(1, block.shape[1]))
     return row, column
 
 
