@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from sentkit.errors import UsageError
 from sentkit.metrics import geometry
 from sentkit.metrics.geometry import (
     AxisMoments,
@@ -182,18 +183,12 @@ def test_one_vector_and_equal_vectors_have_no_spread() -> None:
     assert equal["mean_cosine"] == pytest.approx(1)
 
 
-def test_of_too_wide_vectors_the_covariance_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The record states why these fields are null."""
-    vectors = rows(50, 6)
-    held = record(vectors)
+def test_too_wide_vectors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their covariance needs too much memory."""
     monkeypatch.setattr(geometry, "MAX_SCATTER_WIDTH", 5)
-    found = record(vectors)
 
-    assert found["covariance"] == "not held: vectors of 6 numbers, more than 5"
-    assert undefined(found) == SPECTRAL | {"rank"}
-    rest = held.keys() - SPECTRAL - {"rank"}
-    assert {name: found[name] for name in rest} == {name: held[name] for name in rest}
-    assert "covariance" not in held
+    with pytest.raises(UsageError, match="vectors of 6 numbers: inspect has no geometry above 5"):
+        record(rows(50, 6))
 
 
 def shifted(n: int, d: int, seed: int = 0) -> np.ndarray:

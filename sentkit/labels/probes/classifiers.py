@@ -326,7 +326,7 @@ def read_classifier(path: str) -> VectorClassifier:
     agree = named and len({*classes}) == len(classes) and weight.shape[:1] == bias.shape == (len(classes),)
     finite = np.isfinite(weight).all() and np.isfinite(bias).all()
     if not (agree and finite and weight.ndim == 2 and weight.size):
-        raise DataError("the classes and the weights do not match, or are not finite", source=path)
+        raise DataError("the classes and the weights do not match", source=path)
     return VectorClassifier(path, tuple(classes), weight, bias, spec_of(note))
 
 
