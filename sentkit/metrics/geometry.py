@@ -139,13 +139,12 @@ class AxisMoments:
 
     def __init__(self, width: int) -> None:
         nothing = np.zeros(width)
-        self.axes = Moments(0, nothing, nothing)
-        self.whole = Moments(0, nothing, np.zeros((width, width)))
+        self.axes = Moments(0, nothing, np.zeros((width, width)))
         self.third, self.fourth = np.zeros(width), np.zeros(width)
 
     def add(self, rows: Float64) -> None:
         """Add rows (n, d), n >= 1: combine sums about the mean of all rows."""
-        more = moments_of(rows, diagonal=True)
+        more = moments_of(rows)
         centred = rows - more.mean
         squares = centred * centred
         third, fourth = (squares * centred).sum(axis=0), (squares * squares).sum(axis=0)
@@ -158,7 +157,6 @@ class AxisMoments:
         self.third += third + gap**3 * (before * share * (left - share))
         self.third += 3 * gap * (left * more.squares - share * self.axes.squares)
         self.axes += more
-        self.whole += moments_of(rows)
 
     def shapes(self) -> tuple[Indices, Float64, Float64]:
         """The non-constant axes (v,), their skewness and their excess kurtosis (population formulas)."""
@@ -266,7 +264,7 @@ class Geometry:
 
 def covariance_record(sums: AxisMoments) -> dict[str, Any]:
     """The fields about the covariance."""
-    mean, scatter = sums.axes.mean, sums.whole.scatter
+    mean, scatter = sums.axes.mean, sums.axes.scatter
     record = spectrum(eigenvalues(scatter))
     about_zero = spectrum(eigenvalues(scatter + sums.axes.count * np.outer(mean, mean)))
     record["component_share"]["first_uncentred"] = about_zero["component_share"]["first"]

@@ -27,7 +27,7 @@ class Moments:
 
     count: int
     mean: Float64  # (d,)
-    scatter: Float64  # (d, d): the sum of (x - mean)'(x - mean); or (d,): only its diagonal
+    scatter: Float64  # (d, d): the sum of (x - mean)'(x - mean)
 
     @property
     def width(self) -> int:
@@ -36,7 +36,7 @@ class Moments:
     @property
     def squares(self) -> Float64:
         """For each number, the sum of squared distances from the mean, (d,)."""
-        return self.scatter if self.scatter.ndim == 1 else np.diagonal(self.scatter)
+        return np.diagonal(self.scatter)
 
     @property
     def deviations(self) -> Float64:
@@ -49,20 +49,19 @@ class Moments:
         count = self.count + other.count
         apart = other.mean - self.mean
         mean = self.mean + apart * (other.count / count)
-        between = apart * apart if self.scatter.ndim == 1 else np.outer(apart, apart)
+        between = np.outer(apart, apart)
         between *= self.count * other.count / count
         scatter = self.scatter + other.scatter
         scatter += between  # in place, to save memory
         return Moments(count, mean, scatter)
 
 
-def moments_of(vectors: Floats, *, diagonal: bool = False) -> Moments:
-    """The moments of (n, d) vectors, n >= 1; with `diagonal`, only the diagonal of the scatter."""
+def moments_of(vectors: Floats) -> Moments:
+    """The moments of (n, d) vectors, n >= 1."""
     wide = vectors.astype(np.float64)
     mean = wide.mean(axis=0)
     wide -= mean
-    scatter = np.einsum("nd,nd->d", wide, wide) if diagonal else wide.T @ wide
-    return Moments(len(wide), mean, scatter)
+    return Moments(len(wide), mean, wide.T @ wide)
 
 
 FLOOR = 1e-12  # relative to the largest eigenvalue; a smaller eigenvalue counts as zero

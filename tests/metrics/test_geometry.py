@@ -280,7 +280,7 @@ def expect_reference(found: AxisMoments, vectors: np.ndarray, *, rel: float = 1e
     np.testing.assert_allclose(found.axes.mean, vectors.mean(axis=0), rtol=1e-12, atol=1e-12)
     scale = np.abs(np.cov(vectors.T)).max()
     np.testing.assert_allclose(
-        found.whole.scatter / (len(vectors) - 1), np.cov(vectors.T), rtol=rel, atol=rel * scale
+        found.axes.scatter / (len(vectors) - 1), np.cov(vectors.T), rtol=rel, atol=rel * scale
     )
     np.testing.assert_allclose(skewness, stats.skew(vectors), rtol=rel, atol=rel)
     np.testing.assert_allclose(kurtosis, stats.kurtosis(vectors), rtol=rel, atol=rel)
@@ -303,7 +303,7 @@ def test_a_far_mean_costs_no_digits() -> None:
 
     np.testing.assert_allclose(found.shapes()[1], stats.skew(near), rtol=1e-9)
     np.testing.assert_allclose(found.shapes()[2], stats.kurtosis(near), rtol=1e-9)
-    np.testing.assert_allclose(found.whole.scatter / 2999, np.cov(near.T), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(found.axes.scatter / 2999, np.cov(near.T), rtol=1e-10, atol=1e-10)
 
 
 def test_a_mean_that_drifts_costs_no_digits() -> None:
@@ -321,7 +321,7 @@ def test_a_constant_axis_has_no_shape(value: float) -> None:
 
     found = moments(*np.split(vectors, [3, 1027]))
 
-    assert found.axes.squares[2] == found.whole.scatter[2, 2] == 0.0
+    assert found.axes.squares[2] == found.axes.scatter[2, 2] == 0.0
     assert found.shapes()[0].tolist() == [0, 1]
 
 
