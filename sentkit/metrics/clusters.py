@@ -34,10 +34,7 @@ def measures(classes: Indices, clusters: Indices) -> dict[str, float]:
 
 
 def matching(classes: Indices, clusters: Indices) -> tuple[Indices, Indices, int]:
-    """The one-to-one assignment of classes to clusters that covers the most rows (Kuhn, 1955); their number.
-
-    Classes and clusters are counted among those that occur, in ascending order.
-    """
+    """The one-to-one assignment of classes and clusters that covers most rows (Kuhn, 1955); their number."""
     from scipy.optimize import linear_sum_assignment
     from sklearn.metrics.cluster import contingency_matrix
 

@@ -132,10 +132,7 @@ def first_numbers(vectors: NDArray[np.float32], dim: int) -> NDArray[np.float32]
 
 
 def check_rows(block: VectorBlock, options: ScoreOptions, texts: Sequence[str]) -> VectorBlock:
-    """Check everything that can refuse a row, before any of its values is used. `texts` are fields.
-
-    The rows then have their score, which is None if they are skipped, and their group, if there are groups.
-    """
+    """Mark bad rows; the text of the others is their score (None: skipped) and group. `texts` are fields."""
     rows, vectors, numbers = block.rows, block.vectors.shape[1], {float, int}
     column = [values.get(options.gold) for values in rows.values]
     as_they_are = vectors == 2 and not (options.binary or options.group or options.seen or rows.bad)

@@ -146,10 +146,7 @@ def compare(first: GoldPairs, second: GoldPairs, options: ScoreOptions, *, count
 
 
 def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iterator[Record]:
-    """A report for each file, with its difference to the baseline, if any.
-
-    With training rows, the pairs of all files are read before them.
-    """
+    """A report for each file, with its difference to the baseline; training rows are read last."""
     paired, plain, seen = baseline is not None, replace(options, seen=None), options.seen
     base = None if baseline is None else read_gold_pairs(inputs, baseline, plain, paired=True)
     files: Iterable[GoldPairs] = (
@@ -237,10 +234,7 @@ def with_interval(value: float | None, interval: list[float] | None, digits: int
 
 
 def measure_lines(record: Record, measures: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """A line for each measure by its label; the first one has the file, the second one the number of rows.
-
-    `measures` are keys of the record.
-    """
+    """A line for each measure by its label; the first one has the file, the second one the number of rows."""
     file, other = record["file"], record.get("against")
     for name, label in measures.items():
         line = {

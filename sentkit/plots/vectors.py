@@ -130,10 +130,7 @@ def sampled(items: Iterable[T], most: int, seed: int) -> tuple[list[T], int]:
 
 
 def extremes(items: Iterable[Item], count: int, seed: int, *, labelled: bool) -> list[Item]:
-    """The pairs with the highest and with the lowest scores, in the order of the rows.
-
-    Of equal scores, random pairs. Unless they are `labelled`, the label is the range of the scores.
-    """
+    """The pairs with the highest and the lowest scores, in their order; of equal scores, random pairs."""
     random = np.random.Generator(np.random.Philox(seed))
     ends: list[list[tuple[float, float, Item]]] = [[], []]  # score, random number
     for block in blocks(items, ROWS_PER_BLOCK):

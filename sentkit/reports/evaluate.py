@@ -159,10 +159,7 @@ class Evaluator:
         return found, len(models) * len(tests) - len(found)
 
     def evaluate(self, encoder: TokenEncoder | None, model: Model, test: TestSet, find: FindModel) -> Result:
-        """The result from the folder, if it has one of the same vectors, rows and settings.
-
-        `encoder` is None if the space depends on the texts. `find` returns the model with a declared prompt.
-        """
+        """The result, from the folder or kept there, unless the space depends on the texts (no `encoder`)."""
         if self.kept is None or encoder is None:
             return self.compute(encoder, model, test, find)
         path = self.kept / f"{test.suite}-{test.name}-{self.key(encoder, test, prompts_of(model))}.json"

@@ -200,10 +200,7 @@ def with_training(
     evaluator: Evaluator,
     models: Models,
 ) -> list[Measured]:
-    """Add the number of rows that occur in the training files, and the values without these rows.
-
-    A file with a threshold also has all texts whose cosine with one of its texts is not below the threshold.
-    """
+    """Add the number of rows that occur in the training files, or nearly do, and the values without them."""
     with TemporaryDirectory(prefix="sentkit-report-") as folder:
 
         def failed(problem: str, _: str | None) -> None:

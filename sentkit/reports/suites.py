@@ -241,10 +241,7 @@ IN_FOLDERS = tuple(name for name, suite in SUITES.items() if suite.folder)
 def find_tests(
     data: str | None, names: str | None, wanted: Sequence[str], pairs: Sequence[str], field: Sequence[str]
 ) -> tuple[list[TestSet], list[str]]:
-    """The test sets of --pairs and --data, and the files of the folder that are not used.
-
-    `names` are those of --suites; without them, those of a table (`wanted`), else all.
-    """
+    """The test sets of --pairs and --data (of --suites, else of a table: `wanted`), and unused files."""
     suites = wanted or IN_FOLDERS if names is None else names.split(",")
     for name in suites:
         if name not in IN_FOLDERS:

@@ -129,10 +129,7 @@ def measured_tables(
     paper: str | None,
     number: str | None,
 ) -> list[Table]:
-    """One table of all values, then the tables of the paper with a measured task.
-
-    With a number, only that table; the measured rows are its first lines.
-    """
+    """One table of all values, then those of the paper; with a number, only that one, own lines first."""
     rows = list(dict.fromkeys(each.row for each in measured))
     bases = bases_of(rows)
     present = {each.task for each in measured}

@@ -237,10 +237,7 @@ def apply_transform(inputs: Inputs, transform: str, output: str, form: VectorOut
 
 
 def write(block: VectorBlock, step: Step, sink: Sink, inputs: Inputs, *, apart: bool) -> None:
-    """Write rows. A non-finite result is a bad row.
-
-    `apart`: the output stores vectors separately from the rows.
-    """
+    """Write rows; a result that is not finite is a bad row. `apart`: rows have no vectors in the output."""
     # Its vector would have the name of the new space.
     others = [name for name in VECTORS if name not in {*inputs.fields, *block.names}]
     vectors = block.vectors

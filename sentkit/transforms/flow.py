@@ -219,10 +219,7 @@ def initialise(parameters: Float64, x: Float64, random: np.random.Generator) -> 
 
 
 def settled(block: Block, layer: str, x: Float64, least: float) -> Float64:
-    """Set shift and scale of an ActNorm by its input (n, k); return its output.
-
-    A number with a deviation below `least`, which is due to rounding, is shifted to 0 and not scaled.
-    """
+    """Set shift and scale of an ActNorm by its input (n, k), no scale below `least`; return its output."""
     mean, deviation = x.mean(axis=0), x.std(axis=0)
     deviation = np.where(deviation > least, deviation, 1.0)
     block[f"shift{layer}"][:] = -mean

@@ -93,10 +93,7 @@ class Principal:
 
 
 def principal(moments: Moments, wanted: int, done: str, *, centred: bool = True) -> Principal:
-    """At most `wanted` principal directions; the number with the largest magnitude in each is positive.
-
-    If not `centred`, the directions are the right singular vectors of the vectors themselves.
-    """
+    """At most `wanted` principal directions (or right singular vectors), the largest number positive."""
     count, mean, scatter = moments.count, moments.mean, moments.scatter
     scatters, axes = np.linalg.eigh(scatter if centred else scatter + count * np.outer(mean, mean))
     scatters, axes = scatters[::-1], axes[:, ::-1]

@@ -199,10 +199,7 @@ def _kind(note: Mapping[str, Any]) -> str:
 
 
 def check_fitted(path: str, emb: str | None) -> None:
-    """Refuse a transform that was fitted on vectors of another space.
-
-    A file without `_emb` fits all vectors. `"_emb": null` fits only vectors without `_emb`.
-    """
+    """Refuse a transform of another space. No `_emb` in the file fits all, null only vectors without."""
     note = read_fit_note(path)
     fitted = note.get("_emb")
     if "_emb" not in note or fitted == emb:

@@ -81,10 +81,7 @@ def read_points(
     check: Callable[[RowBlock], None] = lambda rows: None,
     step: Step | None = None,
 ) -> Points:
-    """Read all rows. `check` can mark rows as bad. `kept` returns the kept parts of the others.
-
-    The vectors of a single vector file are memory-mapped. The step, if any, keeps their width.
-    """
+    """Read all rows. `kept` returns what is kept of them. A single vector file is memory-mapped."""
     reader = VectorReader(inputs)
     mapped = len(inputs.paths) == 1 and is_store(inputs.paths[0])
     lines: list[bytes] = []
@@ -272,10 +269,7 @@ Record = dict[str, Any]  # a JSON object
 def descriptions(
     points: Points, clustering: Clustering, names: Sequence[str], count: int, nearest: int
 ) -> Iterator[Record]:
-    """A record for each cluster, with `count` keywords and the rows nearest to its centre.
-
-    Keywords need texts. The text of a row is the first of the fields `names` that is a string.
-    """
+    """A record for each cluster: keywords of the first of the fields `names`, and its central rows."""
     central = nearest_rows(points.rows, clustering, nearest)
     needed = {row for own in central for row in own}
     kept: dict[int, dict[str, Any]] = {}

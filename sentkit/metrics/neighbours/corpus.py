@@ -67,10 +67,7 @@ class VectorTable:
         return len(self.vectors)
 
     def refuse_others(self, block: VectorBlock, emb: str | None, what: str, *, fits: bool = False) -> None:
-        """Mark the rows of a block of another space, unless they were trained to match that of this table.
-
-        `fits` is true if the caller accepts this other space.
-        """
+        """Mark rows of another space, unless it matches this one, or the caller accepts it (`fits`)."""
         if emb is None or self.emb is None:
             fits = fits or emb == self.emb
         else:
@@ -136,11 +133,7 @@ def in_memory(
     *,
     named: bool = False,
 ) -> VectorTable:
-    """Read the vectors and the bytes of the rows into memory, without an object for each row.
-
-    `space` returns the names of the vectors and their `_emb`, known after the last block. `named`: with the
-    file of each row.
-    """
+    """Read the vectors and the bytes of the rows. `space`: names and `_emb`, known after the last block."""
     vectors, lines, sizes, numbers = bytearray(), bytearray(), array("q"), array("q")
     files: list[str] = []
     path, width = inputs.paths[0], 1
@@ -213,10 +206,7 @@ class SearchCorpus:
         return json_of({**file, **own, **self.shown(place)})
 
     def refuse_others(self, queries: VectorBlock, emb: str | None) -> None:
-        """Mark queries of another space, unless they were trained to match the corpus.
-
-        A corpus of signs also accepts queries of the space before the signs.
-        """
+        """Mark queries of another space. A corpus of signs accepts queries of the space before the signs."""
         self.table.refuse_others(queries, emb, "query", fits=self.is_signs_of(emb))
 
     @property

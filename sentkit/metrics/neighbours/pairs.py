@@ -80,10 +80,7 @@ def best_of(parts: list[Pairs], count: int) -> Pairs:
 def pairs_reaching(
     vectors: Rows, threshold: float, metric: str = "cosine", device: "Device | None" = None
 ) -> Iterator[Pairs]:
-    """The pairs that reach the threshold, in the order of (left, right), those of some left rows at a time.
-
-    Memory depends neither on the number of pairs nor on the number of rows.
-    """
+    """The pairs that reach the threshold, in the order of (left, right), some left rows at a time."""
     searcher = Searcher(vectors, metric, device)
     for start in range(0, len(vectors), ROWS_PER_SEARCH):
         yield from later_pairs(searcher, start, threshold)

@@ -93,10 +93,7 @@ class Search:
         return self.options.metric in ("cosine", "dot") and self.corpus.signs is None
 
     def blocks(self) -> Iterator[tuple[RowBlock, Iterator[Hits]]]:
-        """Blocks of queries without their vectors, with the hits of each. Read these before the next block.
-
-        The first blocks of a pipe are small.
-        """
+        """Blocks of queries without vectors, and the hits of each, to be read before the next block."""
         most, begun = self.searcher.at_once(self.options.top or 1), False
         first = most if Path(self.source).is_file() else min(FIRST_BLOCK, most)
         for block in resized(self.queries.blocks(self._check), joined, most, first):

@@ -231,10 +231,7 @@ def reduced(rows: Float32, axes: Float32) -> Float32:
 def find_bounds(
     read: Callable[[slice | np.ndarray], Float32], count: int, floor: float, block: int
 ) -> Bounds | None:
-    """The bounds that take the least time for products of at least `floor`; None if products take less.
-
-    `read` returns rows of length 1 or less.
-    """
+    """The bounds that save most time for products of at least `floor`, or None, if none does."""
     sample = read(np.linspace(0, count - 1, min(SAMPLE, -(-count // 4))).astype(np.intp))
     sample = sample[np.random.default_rng(0).permutation(len(sample))]
     width, wide = sample.shape[1], sample.astype(np.float64)
