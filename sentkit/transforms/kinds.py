@@ -9,6 +9,7 @@ log cosh. Only the signs differ: the skewness of each component is positive, unl
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -115,12 +116,16 @@ def wanted_dim(moments: Moments, options: FitOptions) -> int:
     return moments.width if options.dim is None else options.dim
 
 
-def whitening(moments: Moments, options: FitOptions) -> Fit:
-    """Whitening: sample covariance I, by U / sqrt(eigenvalues), as in BERT-whitening (arXiv:2103.15316)."""
+def rotated(moments: Moments, options: FitOptions, *, scaled: bool = False, centred: bool = True) -> Fit:
+    """Rotate the vectors to their principal directions, or if not `centred`, to right singular vectors.
+
+    `scaled`: to sample covariance I, by U / sqrt(eigenvalues), as in BERT-whitening (arXiv:2103.15316).
+    """
     wanted = wanted_dim(moments, options)
-    directions = principal(moments, wanted, "kept")
-    kernel = directions.axes / np.sqrt(directions.scatters / (moments.count - 1))
-    return Fit(kernel, moments.mean, {"dim": wanted}, directions.warnings)
+    directions = principal(moments, wanted, "kept", centred=centred)
+    lengths = np.sqrt(directions.scatters / (moments.count - 1)) if scaled else 1.0
+    mean = moments.mean if centred else np.zeros(moments.width)
+    return Fit(directions.axes / lengths, mean, {"dim": wanted}, directions.warnings)
 
 
 def zca(moments: Moments, options: FitOptions) -> Fit:
@@ -128,20 +133,6 @@ def zca(moments: Moments, options: FitOptions) -> Fit:
     directions = principal(moments, moments.width, "scaled, and the rest are 0")
     kernel = directions.axes / np.sqrt(directions.scatters / (moments.count - 1)) @ directions.axes.T
     return Fit(kernel, moments.mean, warnings=directions.warnings)
-
-
-def pca(moments: Moments, options: FitOptions) -> Fit:
-    """Rotate the vectors to their principal directions; lengths are preserved."""
-    wanted = wanted_dim(moments, options)
-    directions = principal(moments, wanted, "kept")
-    return Fit(directions.axes, moments.mean, {"dim": wanted}, directions.warnings)
-
-
-def svd(moments: Moments, options: FitOptions) -> Fit:
-    """Rotate the vectors to their right singular vectors, without subtraction of the mean."""
-    wanted = wanted_dim(moments, options)
-    directions = principal(moments, wanted, "kept", centred=False)
-    return Fit(directions.axes, np.zeros(moments.width), {"dim": wanted}, directions.warnings)
 
 
 def center(moments: Moments, options: FitOptions) -> Fit:
@@ -171,10 +162,10 @@ def abtt(moments: Moments, options: FitOptions) -> Fit:
 
 
 KINDS: Mapping[str, Callable[[Moments, FitOptions], Fit]] = {
-    "whitening": whitening,
+    "whitening": partial(rotated, scaled=True),
     "zca": zca,
-    "pca": pca,
-    "svd": svd,
+    "pca": rotated,
+    "svd": partial(rotated, centred=False),
     "center": center,
     "standardize": standardize,
     "abtt": abtt,
