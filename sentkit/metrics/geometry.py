@@ -296,15 +296,8 @@ def describe_transform(path: str) -> dict[str, Any]:
         "kind": note.pop("kind", "affine"),
         **dict(zip(("width", "kept"), kernel, strict=False)),
     }
-    fitted_on = note.pop("_emb", None)
-    return {
-        **known,
-        **note,
-        **known,  # these override the note
-        "fitted_on": fitted_on,
-        "mergeable": header.entries.keys() >= set(MOMENTS),
-        "tensors": shapes(header),
-    }
+    own = {"fitted_on": note.pop("_emb", None), "mergeable": header.entries.keys() >= set(MOMENTS)}
+    return known | note | known | own | {"tensors": shapes(header)}  # the note cannot change what is known
 
 
 class VectorCounter:

@@ -102,7 +102,12 @@ def unaveraged(tests: Sequence[TestSet]) -> Iterator[str]:
 def published_table(table: PaperTable, added: Sequence[Line] = (), bases: Collection[str] = ()) -> Table:
     """Measured lines, and published ones: of these bases, else of BERT-base or the first one; or all."""
     names, title = ("base", "system", "readout"), f"{table.name}: {table.suite}, {UNITS[table.suite]}"
-    lines = list(published_lines(table))
+    lines = []
+    for systems, figures, decimals in table.systems():
+        cells = {task: shown(each["value"], each["sd"], decimals) for task, each in figures.items()}
+        if not systems[1].endswith(INFERRED):
+            cells |= {task: cells[task] + INFERRED for task, each in figures.items() if each.get("inferred")}
+        lines.append(Line(systems, tuple(cells.get(task, "") for task in table.tasks)))
     if bases:
         present = dict.fromkeys(line.names[0] for line in lines if line.names[0])
         of = {name for name in present for base in bases if same_base(name, base)}
@@ -213,15 +218,6 @@ def shown(value: float | None, sd: float | None = None, decimals: int = 2) -> st
     if value is None or math.isnan(value):
         return "-"
     return f"{value:.{decimals}f}" + ("" if sd is None else f" ({sd:.{decimals}f})")
-
-
-def published_lines(table: PaperTable) -> Iterator[Line]:
-    """A line for each system."""
-    for names, figures, decimals in table.systems():
-        cells = {task: shown(each["value"], each["sd"], decimals) for task, each in figures.items()}
-        if not names[1].endswith(INFERRED):
-            cells |= {task: cells[task] + INFERRED for task, each in figures.items() if each.get("inferred")}
-        yield Line(names, tuple(cells.get(task, "") for task in table.tasks))
 
 
 def text_lines(table: Table, width: int) -> Iterator[str]:

@@ -66,7 +66,6 @@ class Points:
 
     @property
     def source(self) -> str:
-        """The name of the input in errors about all rows."""
         return together(self.inputs.paths)
 
     def kept_rows(self) -> Iterator[Row]:
@@ -103,10 +102,9 @@ def read_points(
         if not mapped:
             flat += block.vectors.tobytes()
     if mapped:
-        stored = Store(inputs.paths[0]).mapped()  # (n, 1, d)
-        vectors = stored[:, 0] if len(numbers) else stored.reshape(0, stored.shape[-1])
-        if len(numbers) < len(vectors):
-            vectors = vectors[np.frombuffer(numbers, np.int64) - 1]
+        vectors = Store(inputs.paths[0]).mapped()[:, 0]
+        if len(numbers) < len(vectors):  # some are rejected
+            vectors = vectors[np.array(numbers, np.intp) - 1]
     else:
         vectors = np.frombuffer(flat, "<f4").reshape(len(lines), reader.width)
     spec = {**common_spec(inputs), **({"_emb": reader.emb} if reader.emb else {})}

@@ -293,11 +293,8 @@ class VectorClassifier:
         reader = VectorReader(inputs)
 
         def check(block: VectorBlock) -> VectorBlock:
-            try:
-                if not reader.begun:
-                    check_fitted(self.path, reader.emb)
-            except DataError as error:  # of the first row, which is alone in its block
-                block.rows.bad.setdefault(0, error)
+            if not reader.begun:
+                check_fitted(self.path, reader.emb)
             return self.checked(block)
 
         for block in resized(reader.blocks(check), joined, ROWS):

@@ -146,19 +146,19 @@ class Search:
     def nested(self, query: Row, hits: Hits) -> list[bytes]:
         """The query with its hits, and for a part of the corpus with what `union` needs to join them."""
         new = [(b"hits", b"[%b]" % b",".join(self.corpus.hit(*each) for each in hits))]
-        if self.options.part is not None:
-            new.append((b"part", self._part([similarity for _, similarity in hits])))
-        return [query.add(new, replace=True) + b"\n"]
-
-    def _part(self, similarities: list[float]) -> bytes:
-        """The part, the spaces, the selection, and all digits of the similarities, which decide the order."""
         options, emb = self.options, self.queries.emb
-        own, count = options.part or (1, 1)
-        most = None if options.top is None else min(options.top, sys.maxsize)
-        searched = {"space": emb and space_of(emb), "corpus": self.corpus.table.digest}
-        selection = {"metric": options.metric, "top": most, "threshold": options.threshold}
-        record = {"number": own, "count": count, **searched, **selection, "similarities": similarities}
-        return orjson.dumps(record)
+        if options.part is not None:
+            record = {
+                **dict(zip(("number", "count"), options.part, strict=True)),
+                "space": emb and space_of(emb),
+                "corpus": self.corpus.table.digest,
+                "metric": options.metric,
+                "top": None if options.top is None else min(options.top, sys.maxsize),
+                "threshold": options.threshold,
+                "similarities": [similarity for _, similarity in hits],  # all digits decide the order
+            }
+            new.append((b"part", orjson.dumps(record)))
+        return [query.add(new, replace=True) + b"\n"]
 
     def flat(self, query: Row, hits: Hits) -> Iterator[bytes]:
         """One row for each hit: the fields of the query with _a, those of the hit with _b, and the rank."""
