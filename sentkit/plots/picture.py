@@ -24,7 +24,6 @@ TEXT, SMALL = 7.5, 6.0  # font sizes in points
 LETTER = 0.5 * TEXT * POINT  # the usual width of a letter in inches
 SLANT = 40  # degrees of names below a panel that have no room in one line
 LINE = 1.27 * TEXT * POINT  # inches from one line of text to the next
-MANY_NAMES = 40  # of an axis; more have the small font
 SHOWN = 34  # characters of a name beside an axis
 MANY = 200  # points of a panel; more are smaller
 VALUES = 96  # characters of values above the bars of a page of 174 millimetres; more have no room
@@ -213,8 +212,7 @@ def figure_of(picture: Picture, width: float) -> Any:
 
 def panel_height(panel: Panel, picture: Picture, width: float) -> float:
     """The height in inches: enough for the names beside the panel, and for slanted names below it."""
-    count = len(panel.y.names)
-    names = LINE * (count if count <= MANY_NAMES else SMALL / TEXT * count) + 4 * LINE
+    names = LINE * (len(panel.y.names) + 4)
     below = max(map(len, map(shortened, panel.x.names)), default=0) if is_slanted(panel, width) else 0
     return max(picture.height * width, names) + math.sin(math.radians(SLANT)) * below * LETTER
 
@@ -356,7 +354,7 @@ def set_axis(axes: Any, side: str, axis: Axis) -> None:
         axes.set(**{f"{side}lim": (axis.low, axis.high)})
     if axis.names:
         ticks.set_ticks(range(len(axis.names)), [escape(shortened(name)) for name in axis.names])
-        ticks.set_tick_params(length=0, labelsize=TEXT if len(axis.names) <= MANY_NAMES else SMALL)
+        ticks.set_tick_params(length=0)
     elif axis.ticks:
         ticks.set_ticks(axis.ticks)
     elif not axis.label:

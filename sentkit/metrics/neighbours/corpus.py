@@ -72,14 +72,12 @@ class VectorTable:
             fits = fits or emb == self.emb
         else:
             fits = fits or space_of(self.emb) in (space_of(emb), target_space(emb))
-        width, wanted = block.vectors.shape[-1], self.vectors.shape[-1]
-        if not fits:
-            ours, theirs = short_label(emb), short_label(self.emb)
+        widths = block.vectors.shape[-1], self.vectors.shape[-1]
+        if not fits or widths[0] != widths[1]:
+            sizes = [f", {width} numbers" if widths[0] != widths[1] else "" for width in widths]
+            ours, theirs = short_label(emb) + sizes[0], short_label(self.emb) + sizes[1]
             problem = f"the vectors of the {what} are {ours}, the vectors of {self.path} are {theirs}"
             block.rows.refuse_all(problem, edition_advice(emb, self.emb))
-        elif width != wanted:
-            problem = f"the {what} has {width} numbers, the vectors of {self.path} have {wanted}"
-            block.rows.refuse_all(problem)
 
 
 def read_table(
