@@ -15,7 +15,7 @@ from sentkit.training.settings import ours, parsed
 
 if TYPE_CHECKING:
     from sentkit.labels.clusters.clustering import ClusteringOptions
-    from sentkit.labels.clusters.clustering_run import ClusteringRun, Record
+    from sentkit.labels.clusters.clustering_run import Record
     from sentkit.metrics.device import Device
 
 DETERMINISTIC = Excludes("--algorithm agglomerative|hdbscan", ", which is deterministic")
@@ -146,40 +146,10 @@ def cluster(
             report(runs.count_records(work), runs.count_line, output)
         else:
             sizes = (keywords, nearest) if describe or centroids is not None else None
-            described = label(work, form, sizes, output, centroids, keep=keep_vectors, replace=replace)
+            given = {"keep": keep_vectors, "replace": replace, "force": output.force}
+            described = runs.write_clusters(work, form, sizes, output.path, centroids, **given)
             if describe:
                 report(described, runs.description_line, output, texts=["keywords", "nearest"], wrap=True)
-
-
-def label(
-    run: "ClusteringRun",
-    form: str,
-    sizes: tuple[int, int] | None,
-    output: options.OutputFlags,
-    centroids: str | None,
-    *,
-    keep: bool,
-    replace: bool,
-) -> "list[Record]":
-    """Write the centroids and, except with --describe, the rows.
-
-    `sizes` are the numbers of keywords and rows of a description, which is returned; None if none is needed.
-    """
-    from sentkit.formats.vectors.store import common_fields, is_store
-    from sentkit.labels.clusters.clustering_run import descriptions, label_rows, write_centroids, write_rows
-
-    points, clustering, agreed = label_rows(
-        run, form, keep=keep and not is_store(output.path), replace=replace
-    )
-    described: list[Record] = []
-    if sizes is not None:
-        names = [common_fields(run.inputs).get(name, name) for name in ("text", "entry")]
-        described = list(descriptions(points, clustering, names, *sizes))
-    if centroids is not None:  # first, because the reader of the rows may close the pipe
-        write_centroids(centroids, clustering.centres, described, points.space, force=output.force)
-    if form != "describe":
-        write_rows(points, clustering, agreed, output.path, force=output.force)
-    return described
 
 
 def algorithm_options(given: Sequence[str], algorithm: str, device: "Device | None") -> "ClusteringOptions":

@@ -83,7 +83,6 @@ class Interval:
     high: float
     method: str  # "bootstrap" or "fisher"
     resamples: int = 0
-    undefined: int = 0  # resamples omitted because one side is constant
 
 
 def multiplicities(n: int, count: int, seed: Seed) -> Iterator[NDArray[np.intp]]:
@@ -164,14 +163,13 @@ def resamples_for(pairs: int, count: int = RESAMPLES) -> int:
 
 
 def percentile_interval(statistics: Float64) -> Interval:
-    """The middle 95 % of the resampled statistics; undefined ones are omitted and counted."""
+    """The middle 95 % of the resampled statistics; undefined ones are omitted."""
     defined = np.sort(statistics[~np.isnan(statistics)])
-    undefined = len(statistics) - len(defined)
     if not len(defined):
-        return Interval(math.nan, math.nan, "bootstrap", len(statistics), undefined)
+        return Interval(math.nan, math.nan, "bootstrap", len(statistics))
     # As np.percentile, which imports numpy.ma.
     low, high = np.interp(np.array([0.025, 0.975]) * (len(defined) - 1), np.arange(len(defined)), defined)
-    return Interval(float(low), float(high), "bootstrap", len(statistics), undefined)
+    return Interval(float(low), float(high), "bootstrap", len(statistics))
 
 
 def bootstrap(statistics: Callable[[Indices], Mapping[str, float]], rows: int) -> dict[str, list[float]]:

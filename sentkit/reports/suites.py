@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from sentkit.arrays import Float64
@@ -270,10 +269,8 @@ def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], l
     unused = [str(path) for path in found if path not in used and bare(path) not in splits]
     if not sets:
         problem = f"{data}: no test set of {', '.join(suites)}"
-        advice = f"expected files such as sts/stsb.test.jsonl in {', '.join(f'{name}/' for name in folders)}"
-        if unused:
-            problem += f"; {readable(unused[0])} has another name"
-            advice = f"for pairs with scores, use --pairs {quote(f'{bare(Path(unused[0]))}={unused[0]}')}"
+        problem += f"; {readable(unused[0])} has another name" if unused else ""
+        advice = "expected files such as sts/stsb.test.jsonl; for other pairs, use --pairs NAME=FILE"
         raise NoInputError(problem, advice=advice)
     return sets, unused
 

@@ -22,7 +22,14 @@ from sentkit.formats.rows.lines import json_object
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, edition_advice, short_label, space_of
 from sentkit.formats.vectors.sinks import VectorOutput, as_jsonl, open_sinks, refuse_existing_fields
-from sentkit.formats.vectors.store import Store, common_spec, is_store, places_of_texts, with_fields
+from sentkit.formats.vectors.store import (
+    Store,
+    common_fields,
+    common_spec,
+    is_store,
+    places_of_texts,
+    with_fields,
+)
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, one_vector
 from sentkit.labels import UNWATCHED, Watch
 from sentkit.labels.clusters.clustering import (
@@ -222,22 +229,6 @@ class ClusteringRun:
             self.warn("no clusters: all rows are noise")
 
 
-def label_rows(
-    run: ClusteringRun, form: str, *, keep: bool, replace: bool
-) -> tuple[Points, Clustering, Float64 | None]:
-    """The rows with the best clustering of all seeds, and its agreement with the others (n,)."""
-    new = {"rows": ("cluster",), "stability": ("cluster", "stability")}.get(form, ())
-
-    def check(rows: RowBlock) -> None:
-        refuse_existing_fields(rows, new, replace=replace)
-
-    points = run.points(partial(as_jsonl, encoding=None) if keep else without_vectors, check)
-    clusterings = list(run.clusterings(points, run.counts[0]))
-    best = best_of(clusterings)
-    others = [each.labels for each in clusterings if each is not best]
-    return points, best, agreeing(best.labels, others) if "stability" in new else None
-
-
 def write_rows(
     points: Points, clustering: Clustering, stability: Float64 | None, output: str, *, force: bool
 ) -> None:
@@ -295,6 +286,43 @@ def nearest_rows(rows: Float32, clustering: Clustering, count: int) -> list[list
     order = inside[np.lexsort((distances(rows, clustering.centres, inside, labels), labels))]
     ends = np.cumsum(clustering.sizes)
     return [part[:count].tolist() for part in np.split(order, ends[:-1])]
+
+
+def write_clusters(
+    run: ClusteringRun,
+    form: str,
+    sizes: tuple[int, int] | None,
+    output: str,
+    centroids: str | None,
+    *,
+    keep: bool,
+    replace: bool,
+    force: bool,
+) -> list[Record]:
+    """Write the centroids and, unless `form` is "describe", the rows, with the best clustering of all seeds.
+
+    `sizes` are the numbers of keywords and rows of a description, which is returned; None if none is needed.
+    """
+    new = {"rows": ("cluster",), "stability": ("cluster", "stability")}.get(form, ())
+
+    def check(rows: RowBlock) -> None:
+        refuse_existing_fields(rows, new, replace=replace)
+
+    with_vectors = keep and not is_store(output)
+    points = run.points(partial(as_jsonl, encoding=None) if with_vectors else without_vectors, check)
+    clusterings = list(run.clusterings(points, run.counts[0]))
+    best = best_of(clusterings)
+    described: list[Record] = []
+    if sizes is not None:
+        names = [common_fields(run.inputs).get(name, name) for name in ("text", "entry")]
+        described = list(descriptions(points, best, names, *sizes))
+    if centroids is not None:  # first, because the reader of the rows may close the pipe
+        write_centroids(centroids, best.centres, described, points.space, force=force)
+    if form != "describe":
+        others = [each.labels for each in clusterings if each is not best]
+        stability = agreeing(best.labels, others) if form == "stability" else None
+        write_rows(points, best, stability, output, force=force)
+    return described
 
 
 def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
