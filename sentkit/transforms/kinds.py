@@ -172,9 +172,6 @@ KINDS: Mapping[str, Callable[[Moments, FitOptions], Fit]] = {
 }
 
 
-ROWS_PER_BLOCK = 4096  # whitened vectors in one product for the signs, which limits temporary memory
-
-
 @dataclass(frozen=True, slots=True)
 class IcaOptions:
     scale: float | Literal["auto"] = 1.0  # auto: the mean standard deviation of the input
@@ -194,7 +191,8 @@ def ica(blocks: Sequence[Float32], moments: Moments, options: FitOptions, ica_op
     white = whitened(blocks, moments, whitener)
     turn, iterations, converged = fast_ica(white, ica_options)
     if not ica_options.keep_signs:
-        turn = turn * signs(white, turn)[:, np.newaxis]
+        skewness = ((white @ turn.T) ** 3).sum(axis=0)
+        turn = turn * np.where(skewness < 0, -1.0, 1.0)[:, np.newaxis]
     kernel = whitener @ turn.T * deviation(moments, ica_options)  # (d, k)
     if ica_options.keep_width:
         kernel = np.pad(kernel, ((0, 0), (0, wanted - kernel.shape[1])))
@@ -251,10 +249,3 @@ def fast_ica(white: Float64, ica_options: IcaOptions) -> tuple[Float64, int, boo
         )
     missed = any(issubclass(each.category, ConvergenceWarning) for each in caught)
     return matrix, iterations, not missed
-
-
-def signs(white: Float64, matrix: Float64) -> Float64:
-    """-1 for components with negative skewness, else 1."""
-    parts = (white[place : place + ROWS_PER_BLOCK] for place in range(0, len(white), ROWS_PER_BLOCK))
-    skewness = sum(((rows @ matrix.T) ** 3).sum(axis=0) for rows in parts)
-    return np.where(skewness < 0, -1.0, 1.0)

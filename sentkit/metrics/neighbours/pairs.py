@@ -180,10 +180,6 @@ class Duplicates:
         self.threshold, self.metric, self.device = threshold, metric, device
         self.compared: Callable[[int], None] = lambda rows: None  # gets the number of compared rows
 
-    def share(self, rows: int) -> float:
-        """The share of all pairs after so many rows were compared with all later rows."""
-        return 1.0 - (1.0 - rows / len(self.corpus.vectors)) ** 2
-
     def near(self) -> Iterator[Near]:
         """Each row that has later rows near it, with these."""
         for left, right, similarities in self._pairs():
@@ -254,7 +250,6 @@ class Comparison:
         self.searchers = [Searcher(corpus.vectors, metric, device) for corpus in self.corpora]
         self.several = len(against) > 1
         self.compared: Callable[[int], None] = lambda rows: None
-        self.share = inputs.meter.share
 
     def _blocks(self) -> Iterator[tuple[VectorBlock, Iterator[Sequence[Found]]]]:
         """Blocks of rows, and for each row the near rows of each file, to be read before the next block."""
