@@ -166,8 +166,7 @@ def values_of(run: Run, qrels_path: str, *, missing_is_zero: bool) -> Float64:
     judged = {query: relevant for query, relevant in run.qrels.items() if relevant}
     missing = [query for query in judged if query not in run.relevant]
     if missing and not missing_is_zero:
-        others = f", and {len(missing) - 1} others" if len(missing) > 1 else ""
-        problem = f'query "{missing[0]}" of {qrels_path} has no hits{others}'
+        problem = f'no hits for {len(missing)} queries of {qrels_path}, such as "{missing[0]}"'
         raise DataError(problem, source=run.file, advice="--missing zero counts such queries as 0")
     return 100.0 * np.array([scores_of(run.relevant.get(query, []), judged[query]) for query in judged])
 

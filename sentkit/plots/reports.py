@@ -178,22 +178,18 @@ class Log:
 
     def add(self, row: Row) -> None:
         row.refuse_duplicates()
-        step = scored(row, "step")
-        if step is None:
-            raise wrong_field(row, "step", "a number")
+        step = scored(row, "step") or 0.0
         terms, rates = row.values.get("terms"), row.values.get("lr")
         if terms is None and "dev" in row.values:
             self.put("dev", step, scored(row, "dev"))
             self.kept = step if row.values.get("best") is True else self.kept
             return
-        if not isinstance(terms, dict):
+        if not isinstance(terms, dict) or not all(isinstance(each, int | float) for each in terms.values()):
             raise wrong_field(row, "terms", "the terms of a loss, as in a log of sentkit train")
         for name in MEASURED:
             if name in row.values:
                 self.put(name, step, scored(row, name))
         for name, value in terms.items():
-            if not isinstance(value, int | float):
-                raise row.error(f'the term "{name}" is not a number')
             self.terms[name] = None
             self.put(name, step, float(value))
         if isinstance(rates, list) and rates and isinstance(rates[-1], int | float):

@@ -101,8 +101,7 @@ def find_baseline(rows: Sequence[Row], name: str) -> Row:
     if len(found) == 1:
         return found[0]
     names = ", ".join(f'"{row.label}"' for row in rows)
-    problem = "several rows have this name" if found else "no row has this name"
-    raise UsageError(f'--baseline "{name}": {problem}', advice=f"the rows are {names}")
+    raise UsageError(f'--baseline "{name}": {len(found)} rows have this name', advice=f"the rows are {names}")
 
 
 def find_models(rows: Sequence[Row], **machine: str) -> Models:

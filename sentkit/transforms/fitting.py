@@ -156,12 +156,8 @@ def fit_transform(
 def check_varied(kind: str, sample: Sample, paths: Sequence[str]) -> None:
     """Refuse vectors with nothing to fit: equal vectors, or for svd zero vectors. A mean always exists."""
     moments = sample.moments
-    if kind == "center" or moments.deviations.any():
-        return
-    if kind != "svd":
+    if not (kind == "center" or moments.deviations.any() or (kind == "svd" and moments.mean.any())):
         raise DataError("all vectors are equal, so there is nothing to fit", source=together(paths))
-    if not moments.mean.any():
-        raise DataError("all vectors are 0, so there is nothing to fit", source=together(paths))
 
 
 ALIKE = ("kind", "dim", "remove", "width")  # transforms can be merged only if these fields are equal
@@ -189,12 +185,9 @@ def read_part(path: str) -> tuple[Mapping[str, Any], Sample]:
     """The note of a transform, and the moments that it was fitted to."""
     note = read_fit_note(path)
     kind = note.get("kind")
-    if kind in ("ica", "flow"):
-        problem = f"transforms of kind {kind} cannot be merged"
-        raise DataError(problem, advice="run sentkit whiten fit on all files together", source=path)
     if not isinstance(kind, str) or kind not in KINDS or not read_header(path).entries.keys() >= set(MOMENTS):
         problem = "contains no moments, so it cannot be merged"
-        raise DataError(problem, source=path, advice="use a file from sentkit whiten fit")
+        raise DataError(problem, source=path, advice="run sentkit whiten fit on all vectors together")
     count, mean, scatter = (read_array(path, name).astype(np.float64) for name in MOMENTS)
     numbers = [note[name] for name in ("dim", "remove") if note.get(name) is not None]
     try:

@@ -136,7 +136,7 @@ def test_a_file_without_moments_is_not_merged(sentkit, tmp_path):
     done = sentkit(*MERGE, "a.safetensors", "-o", "b.safetensors")
 
     problem = "sentkit whiten fit: a.safetensors: contains no moments, so it cannot be merged"
-    assert (done.code, done.told) == (65, [problem, "  use a file from sentkit whiten fit"])
+    assert (done.code, done.told) == (65, [problem, "  run sentkit whiten fit on all vectors together"])
 
 
 UNLIKE = "the moments and the metadata do not match"

@@ -280,12 +280,10 @@ class Probe:
                 problem = f"--few-shot {shots} uses all {len(self.train)} rows of TRAIN for training"
                 raise DataError(problem, source=path, advice="use a smaller number or --test")
         elif dev is None and (test is None or self.chooses):
-            if fewest < folds:
-                raise DataError(f"{problem} --folds {folds}", source=path, advice="use fewer folds")
             # A fold may remove two rows of each class from the folds within it.
-            if test is None and self.chooses and max(self.counts.values()) < folds + 2:
-                problem = f"--folds {folds}: no class has {folds + 2} rows or more"
-                raise DataError(problem, source=path, advice="use fewer folds")
+            nested = test is None and self.chooses
+            if fewest < folds or (nested and max(self.counts.values()) < folds + 2):
+                raise DataError(f"{problem} --folds {folds} needs", source=path, advice="use fewer folds")
 
     def report(self, file: BinaryIO | None = None) -> Record:
         """The record of the test. The classifier of all TRAIN rows is written to `file`."""

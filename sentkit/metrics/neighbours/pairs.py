@@ -23,7 +23,7 @@ from sentkit.formats.vectors.sinks import VectorOutput, open_sinks, refuse_exist
 from sentkit.formats.vectors.store import common_fields, common_spec, is_store, with_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
 from sentkit.metrics.neighbours.corpus import SearchCorpus, naming_field, read_table, shown_fields
-from sentkit.metrics.neighbours.search import MAX_CANDIDATES, Found, Searcher
+from sentkit.metrics.neighbours.search import Found, Searcher
 from sentkit.metrics.similarity import BLOCKS
 
 if TYPE_CHECKING:
@@ -61,13 +61,7 @@ def closest_pairs(vectors: Float32, top: int, metric: str = "cosine") -> Pairs:
     best = best_of([Pairs(left[later], rows.ravel()[later], similarities.ravel()[later])], top)
     for start in range(first, len(vectors), ROWS_PER_SEARCH) if top > 0 else ():
         least = -math.inf if len(best.left) < top else math.nextafter(best.similarities[-1], math.inf)
-        parts, count = [best], 0
-        for pairs in later_pairs(searcher, start, least):
-            parts.append(pairs)
-            count += len(pairs.left)
-            if count > max(top, MAX_CANDIDATES):
-                parts, count = [best_of(parts, top)], 0
-        best = best_of(parts, top)
+        best = best_of([best, *later_pairs(searcher, start, least)], top)
     return best
 
 

@@ -19,7 +19,6 @@ from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row, RowBlock, items_of
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
 from sentkit.formats.vectors.fingerprint import space_of
-from sentkit.formats.vectors.folders import shown
 from sentkit.formats.vectors.sinks import refuse_existing_fields
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
@@ -211,8 +210,7 @@ def united(rows: Sequence[Row]) -> bytes:
         if row.without((HITS, PART)).line != query.line:
             raise row.error(f"another query than in line {rows[0].number} of {rows[0].source}")
         if name := next((name for name in ALIKE if record[name] != first[name]), None):
-            problem = f'"{name}" of this part is {shown(record[name])}, that of {rows[0].source}'
-            raise row.error(f"{problem} {shown(first[name])}", advice=AGAIN)
+            raise row.error(f'"{name}" of this part is not that of {rows[0].source}', advice=AGAIN)
         hits = items_of(row.line, row.spans()[HITS].value)
         places = [hit["row"] for hit in row.values[HITS]]
         found += zip(record["similarities"], places, hits, strict=True)
