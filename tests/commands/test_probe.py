@@ -161,12 +161,7 @@ def test_a_class_with_as_many_rows_as_folds_is_accepted(sentkit):
         (19, ("no", "yes"), (), 'class "yes" has 9 rows, fewer than --folds 10 needs'),
         (19, ("no", "yes"), ("--few-shot", 12), 'class "yes" has 9 rows, fewer than --few-shot 12 draws'),
         (20, ("no", "yes"), ("--few-shot", 10), "--few-shot 10 uses all 20 rows of TRAIN for training"),
-        (
-            6,
-            ("no", "yes"),
-            ("--folds", 3),
-            'class "no" has 3 rows, fewer than --folds 3 needs',
-        ),  # for nested folds
+        (6, ("no", "yes"), ("--folds", 3), 'class "no" has 3 rows, fewer than --folds 3 needs'),
     ],
 )
 def test_too_few_rows_or_classes_are_refused(sentkit, held, count, names, flags, problem):
