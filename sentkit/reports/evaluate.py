@@ -237,10 +237,8 @@ KEPT = {"value": float | int | None, "deviations": dict, "encoder": str}  # in t
 def read_result(path: Path) -> Result:
     """A kept result. Any other JSON object is an error, because the folder is only for results."""
     record = read_object(path)
-    for name, kinds in KEPT.items():
-        if not isinstance(record.get(name, ...), kinds):
-            problem = f'not a result of sentkit report: "{name}" is missing or not of its type'
-            raise DataError(problem, source=str(path), advice="remove the file")
+    if not all(isinstance(record.get(name, ...), kinds) for name, kinds in KEPT.items()):
+        raise DataError("not a result of sentkit report", source=str(path), advice="remove the file")
     arrays = [np.array(record[name], np.float64) for name in ("similarities", "gold") if name in record]
     n = record.get("n", len(arrays[0]) if arrays else None)
     return Result(record["value"], record["deviations"], n, record["encoder"], *arrays)

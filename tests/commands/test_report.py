@@ -336,12 +336,12 @@ def test_kept_results_are_used_again(sentkit, data, monkeypatch):
     assert times.items() < {path: path.stat().st_mtime_ns for path in Path("kept").iterdir()}.items()
     assert by_row(first.rows, "STS-B") == by_row(changed.rows, "STS-B")
     assert by_row(first.rows, "SICK-R") != by_row(changed.rows, "SICK-R")
-    for record, name in (('{"value":1}', "deviations"), ('{"value":"1","deviations":{}}', "value")):
+    for record in ('{"value":1}', '{"value":"1","deviations":{},"encoder":"m"}'):
         for path in Path("kept").iterdir():
             path.write_text(record)
         broken = sentkit(*given[:-1])
         assert broken.code == 1
-        assert f'not a result of sentkit report: "{name}" is missing or not of its type' in broken.err
+        assert "json: not a result of sentkit report\n" in broken.err
 
 
 def test_every_format_has_the_same_cells(sentkit, monkeypatch):
