@@ -15,7 +15,7 @@ from pathlib import Path
 from sentkit import __version__
 from sentkit.manual import escape, wrapped
 from sentkit.papers import PAPERS
-from sentkit.reports.suites import published
+from sentkit.papers.published import published
 from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import changes_of, format_value, notes
 

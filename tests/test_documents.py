@@ -19,7 +19,8 @@ from sentkit.cli import every_command, groups, program
 from sentkit.errors import UsageError
 from sentkit.manual import PAGES, help_of, pages
 from sentkit.papers import PAPERS
-from sentkit.reports.suites import STS, published
+from sentkit.papers.published import published
+from sentkit.reports.suites import STS
 from sentkit.training.catalogue import load
 from sentkit.training.settings import build
 from support import (

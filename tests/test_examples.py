@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from safetensors.numpy import load_file
 
-from sentkit.reports.suites import published
+from sentkit.papers.published import published
 from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import build, check_widths
 from support import PAIRS, ROOT, SMALL, TEXTS, copy_tokenizer, in_jsonl

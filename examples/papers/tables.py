@@ -10,8 +10,8 @@ from running import MissingError, sentkit
 
 from sentkit.labels.probes import classifiers
 from sentkit.labels.probes.probing import ProbeOptions
-from sentkit.reports.suites import find_test_sets, tables_of
-from sentkit.reports.tables import HERE, Line, Table, published_table, rendered, shown
+from sentkit.reports.suites import find_test_sets
+from sentkit.reports.tables import HERE, Line, Table, published_table, rendered, shown, tables_of
 from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import format_value
 

@@ -24,10 +24,7 @@ def numbers(key: bytes) -> Iterator[int]:
 
 
 class Draw:
-    """Random choices. Equal keys give equal draws on every machine and Python version.
-
-    Only integers are used, and no generator with slow seeding: each sentence needs a new seed.
-    """
+    """Random choices by integers only: equal keys give equal draws on every machine and Python version."""
 
     __slots__ = ("_next",)
 
@@ -56,10 +53,7 @@ class Draw:
         return drawn, places[: n - k]
 
     def spans(self, n: int, k: int, length: int) -> list[int]:
-        """The starts of k disjoint spans in n places; all arrangements are equally likely.
-
-        Each span is drawn as one place in a shorter row, and then expanded.
-        """
+        """The starts of k disjoint spans in n places, all equally likely: drawn in a shorter row."""
         slots = self.sorted(n - k * (length - 1), k)
         return [slot + i * (length - 1) for i, slot in enumerate(slots)]
 
@@ -243,10 +237,7 @@ Synonyms = Mapping[str, Sequence[str]]  # keys: words in lower case, with plain 
 
 
 def synonym(words: Sequence[str], draw: Draw, share: Share, synonyms: Synonyms) -> Changed:
-    """Replace this share of the words, or all words with a synonym if there are fewer.
-
-    If a word has several synonyms, one is drawn.
-    """
+    """Replace this share of the words, or all that have a synonym if there are fewer."""
     parts = [parts_of(word, synonyms) for word in words]
     able = [place for place, (_, core, _) in enumerate(parts) if plain(core) in synonyms]
     count = min(share.of(len(words)), len(able))
@@ -353,11 +344,7 @@ def with_not(words: Sequence[str]) -> Changed | None:
 
 
 def is_auxiliary(before: str, core: str, *, first: bool, asks: bool) -> bool:
-    """True for an auxiliary verb.
-
-    `first`: the word begins the sentence, so it may have a capital. `asks`: a pronoun or determiner follows
-    the first word.
-    """
+    """Whether it is an auxiliary; `asks`: a pronoun or determiner follows the first word."""
     small = plain(core)
     if small in AUXILIARIES:
         as_first = first and (asks or small not in NAMES_TOO)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sentkit.formats.rows.kinds import Sentence, VariantRows
     from sentkit.formats.rows.rows import Inputs
 
-    Others = Callable[[Row], Sequence[str]]  # the texts that may replace a row
+    Found = tuple[Sentence, Sequence[str], int | None]  # with the texts that may replace it, but for one
 
 
 def augment(
@@ -48,7 +48,7 @@ def augment(
     console = run.console("augment")
     operations = parse_operations(op or [])
     reads = {"--synonyms": synonyms or None, "--paraphrases": paraphrases}
-    check_flags(operations, {**reads, "--mark": mark, "--key": key}, views)
+    check_flags(operations, {**reads, "--mark": mark, "--key": key})
     output.check_rows()
     with row_flags.open(console, output, known=("text",), reads=reads) as inputs:
         fields = common_fields(inputs)
@@ -59,12 +59,12 @@ def augment(
             found = with_same_label(inputs, rows, operations[0].value)
         else:
             texts = other_texts(operations[0], paraphrases, key or "text", fields)
-            found = inputs.read(lambda row: (rows.read(row), texts(row)))
+            found = inputs.read(lambda row: (rows.read(row), texts(row), None))
         with output.open() as out:
-            for sentence, candidates in found:
+            for sentence, candidates, own in found:
                 for view in range(views):
                     numbers = (*sentence.views, view)
-                    variant, notes = chain.vary(sentence.text, numbers, sentence.operations, candidates)
+                    variant, notes = chain.vary(sentence.text, numbers, sentence.operations, candidates, own)
                     out.write(rows.line(sentence, variant, {"seed": seed, "view": view, "ops": notes}))
     for step, left in zip(chain.steps, chain.left, strict=True):
         if left:
@@ -76,7 +76,7 @@ def augment(
 
 def other_texts(
     first: "RequestedOperation", paraphrases: str | None, key: str, fields: Mapping[str, str]
-) -> "Others":
+) -> "Callable[[Row], Sequence[str]]":
     """The function that returns the candidate texts of a row for the first operation; usually none."""
     from sentkit.formats.lexicons.thesaurus import name_in, read_paraphrases
     from sentkit.formats.rows.kinds import filled
@@ -88,11 +88,8 @@ def other_texts(
     return (lambda row: [filled(row, name)]) if name is not None else lambda row: ()
 
 
-def with_same_label(
-    inputs: "Inputs", rows: "VariantRows", label: str
-) -> "Iterator[tuple[Sentence, Sequence[str]]]":
-    """Each sentence with the other texts of the rows with its label. All rows are kept in memory."""
-    from sentkit.augment.catalogue import Others
+def with_same_label(inputs: "Inputs", rows: "VariantRows", label: str) -> "Iterator[Found]":
+    """Each sentence with the texts of the rows with its label. All rows are kept in memory."""
     from sentkit.formats.rows.kinds import class_of
 
     found = list(inputs.read(lambda row: (rows.read(row), class_of(row, label))))
@@ -101,4 +98,4 @@ def with_same_label(
         own = places.setdefault(name, {})
         own.setdefault(sentence.text, len(own))
     texts = {name: list(own) for name, own in places.items()}
-    return ((sentence, Others(texts[name], places[name][sentence.text])) for sentence, name in found)
+    return ((sentence, texts[name], places[name][sentence.text]) for sentence, name in found)

@@ -15,7 +15,7 @@ from sentkit.training.settings import ours, parsed
 
 if TYPE_CHECKING:
     from sentkit.labels.clusters.clustering import ClusteringOptions
-    from sentkit.labels.clusters.clustering_run import ClusteringRun, Record
+    from sentkit.labels.clusters.clustering_run import Record
     from sentkit.metrics.device import Device
 
 DETERMINISTIC = Excludes("--algorithm agglomerative|hdbscan", ", which is deterministic")
@@ -114,10 +114,10 @@ def cluster(
     if centroids is not None:
         options.OutputFlags(centroids, output.force).check_rows(vectors=True)
     settings = algorithm_options(set_ or [], algorithm, comparing.find())
-    if from_centroids is None and ALGORITHMS[algorithm].counted:
-        check_counts(counts, truth, settings.sample)
+    if counts is None and truth is None and from_centroids is None and ALGORITHMS[algorithm].counted:
+        raise UsageError("-k is missing", advice="for example -k 20, or -k 2..20 for a comparison")
     seeds = numbers("--seed", seed) if seed is not None else DEFAULT_SEEDS.get(form, (0,))
-    check_seeds(seeds, form)
+    check_numbers(counts or (1,), seeds, form, settings.sample)
     with row_flags.open(
         console,
         output,
@@ -146,40 +146,10 @@ def cluster(
             report(runs.count_records(work), runs.count_line, output)
         else:
             sizes = (keywords, nearest) if describe or centroids is not None else None
-            described = label(work, form, sizes, output, centroids, keep=keep_vectors, replace=replace)
+            given = {"keep": keep_vectors, "replace": replace, "force": output.force}
+            described = runs.write_clusters(work, form, sizes, output.path, centroids, **given)
             if describe:
                 report(described, runs.description_line, output, texts=["keywords", "nearest"], wrap=True)
-
-
-def label(
-    run: "ClusteringRun",
-    form: str,
-    sizes: tuple[int, int] | None,
-    output: options.OutputFlags,
-    centroids: str | None,
-    *,
-    keep: bool,
-    replace: bool,
-) -> "list[Record]":
-    """Write the centroids and, except with --describe, the rows.
-
-    `sizes` are the numbers of keywords and rows of a description, which is returned; None if none is needed.
-    """
-    from sentkit.formats.vectors.store import common_fields, is_store
-    from sentkit.labels.clusters.clustering_run import descriptions, label_rows, write_centroids, write_rows
-
-    points, clustering, agreed = label_rows(
-        run, form, keep=keep and not is_store(output.path), replace=replace
-    )
-    described: list[Record] = []
-    if sizes is not None:
-        names = [common_fields(run.inputs).get(name, name) for name in ("text", "entry")]
-        described = list(descriptions(points, clustering, names, *sizes))
-    if centroids is not None:  # first, because the reader of the rows may close the pipe
-        write_centroids(centroids, clustering.centres, described, points.space, force=output.force)
-    if form != "describe":
-        write_rows(points, clustering, agreed, output.path, force=output.force)
-    return described
 
 
 def algorithm_options(given: Sequence[str], algorithm: str, device: "Device | None") -> "ClusteringOptions":
@@ -193,22 +163,15 @@ def algorithm_options(given: Sequence[str], algorithm: str, device: "Device | No
     return ClusteringOptions(**values, device=device)
 
 
-def check_seeds(seeds: Sequence[int], form: str) -> None:
-    if form == "stability" and len(seeds) < 2:
-        raise UsageError("--stability needs several seeds, for example --seed 0..9")
-    if form in ("rows", "describe") and len(seeds) > 1:
-        problem = "several seeds can be used only with --truth, --stability or several -k"
-        raise UsageError(problem, advice="use one --seed")
-
-
-def check_counts(counts: Sequence[int] | None, truth: str | None, sample: int | None) -> None:
-    from sentkit.labels.clusters.clustering_run import check_sample
-
-    if counts is None and truth is None:
-        raise UsageError("-k is missing", advice="for example -k 20, or -k 2..20 for a comparison")
-    if counts is not None and min(counts) < 1:
+def check_numbers(counts: Sequence[int], seeds: Sequence[int], form: str, sample: int | None) -> None:
+    if min(counts) < 1:
         raise UsageError(f"-k {min(counts)}: expected 1 or more")
-    check_sample(sample, max(counts or (0,)))
+    if sample is not None and max(counts) > sample:
+        raise UsageError(f"--set sample={sample} is less than the number of clusters, {max(counts)}")
+    if len(seeds) < 2 and form == "stability":
+        raise UsageError("--stability needs several seeds, for example --seed 0..9")
+    if len(seeds) > 1 and form in ("rows", "describe"):
+        raise UsageError("several seeds can be used only with --truth, --stability or several -k")
 
 
 def report(

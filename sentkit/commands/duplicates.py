@@ -101,8 +101,7 @@ def duplicates(
             else:
                 found = Duplicates(inputs, floor, metric, device, shown, new)
         console.warn(*(message for corpus in found.corpora for message in corpus.left_out))
-        progress = RowProgress(console)
-        progress.share, found.compared = found.share, progress.add
+        found.compared = RowProgress(console, inputs=inputs if others else None).add
         if unique:
             write_unique(found, inputs, output.path, force=output.force)
         else:

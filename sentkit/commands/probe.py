@@ -1,19 +1,16 @@
 """`sentkit probe`: the accuracy of a classifier on frozen vectors."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
-from sentkit.console import Console, TaskProgress, show, watch_rows
+from sentkit.console import TaskProgress, show, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flags import Excludes, Named, Needs, Range, options
 from sentkit.flags.rows import RowFlags
 from sentkit.process import threads_of_environment, usable_cpus
-
-if TYPE_CHECKING:
-    from sentkit.labels.probes.probing import Record
 
 FOLDS, SAMPLES = 10, 5
 
@@ -36,7 +33,7 @@ def probe(
     dev: Annotated[str | None, Needs("--test"), Excludes("--few-shot")] = None,
     head: str = "logreg",
     penalties: Annotated[str | None, Excludes("--few-shot")] = None,
-    folds: Annotated[int | None, Range(min=2), Excludes("--few-shot"), Excludes("--dev")] = None,
+    folds: Annotated[int | None, Range(min=3), Excludes("--few-shot"), Excludes("--dev")] = None,
     few_shot: Annotated[int | None, Range(min=1), Needs("--head logreg")] = None,
     samples: Annotated[int | None, Range(min=1), Needs("--few-shot")] = None,
     seed: Annotated[int, Range(min=0, max=2**32 - 1)] = 1111,
@@ -51,7 +48,7 @@ def probe(
       --dev FILE: With --test: rows to choose the penalty on.
       --head NAME: logreg: regression; senteval: network of SentEval; senteval:50 has 50 hidden units.
       --penalties X,Y,...: Values to try: C for logreg, L2 for senteval. [default: as SentEval]
-      --folds N: Number of folds, at least 3 without --test. [default: 10]
+      --folds N: Number of folds. [default: 10]
       --few-shot N: Train on N rows of each class, with C = 1.
       --samples N: With --few-shot: number of draws. [default: 5]
       --seed N: Random seed.
@@ -60,21 +57,17 @@ def probe(
     from sentkit.formats.vectors.store import is_store
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.labels import Watch
-    from sentkit.labels.probes.probing import Probe, ProbeOptions, columns
+    from sentkit.labels.probes.probing import Probe, ProbeOptions, Record, columns
 
     console = run.console("probe")
     if test is not None and len(train.paths) > 1:
         raise UsageError(f"--test accepts only one TRAIN file; {len(train.paths)} are given")
     name, hidden = options.head_of(head)
     values = None if penalties is None else parse_penalties(penalties)
-    check_folds(folds, values, test)
     classifier = output.path if is_store(output.path) else None
-    if classifier and len(train.paths) > 1:
-        raise UsageError(
-            f"-o {classifier}: one TRAIN file makes one classifier; {len(train.paths)} are given"
-        )
-    if classifier and (name != "logreg" or few_shot is not None):
-        raise UsageError(f"-o {classifier}: a classifier needs --head logreg, without --few-shot")
+    if classifier and (len(train.paths) > 1 or name != "logreg" or few_shot is not None):
+        needs = "one TRAIN file and --head logreg, without --few-shot"
+        raise UsageError(f"-o {classifier}: a classifier needs {needs}")
     report = replace(output, path="-") if classifier else output
     report.check_rows()
     probe_options = ProbeOptions(
@@ -100,31 +93,17 @@ def probe(
         watch_rows(console, inputs)
         tasks = TaskProgress(console, "fits")
         watch = Watch(tasks.begin, tasks.add)
-        records = (
-            Probe(inputs, path, probe_options, test=test, dev=dev, watch=watch).report(file)
-            for path in inputs.paths
-        )
-        show(
-            with_warnings(records, console),
-            lambda record: [columns(record)],
-            out,
-            as_table=report.as_table,
-            texts=["file", "encoder"],
-            optional=["encoder"],
-        )
 
+        def records() -> Iterator[Record]:
+            for path in inputs.paths:
+                probed = Probe(inputs, path, probe_options, test=test, dev=dev, watch=watch)
+                record = probed.report(file)
+                if "not_converged" in record:
+                    console.warn(f"{record['file']}: {record['not_converged']} fits did not converge")
+                yield record
 
-def check_folds(folds: int | None, penalties: list[float] | None, test: str | None) -> None:
-    """Refuse folds that have no effect, and too few for the folds within each."""
-    if folds is None:
-        return
-    if test is not None and penalties is not None and len(penalties) == 1:
-        raise UsageError("--folds has no effect with --test and one value of --penalties")
-    if test is None and folds == 2:  # a class of two rows could be absent from the folds within a fold
-        problem = (
-            "--folds 2: expected at least 3, because the penalty of a fold is chosen in folds of the others"
-        )
-        raise UsageError(problem, advice="use --folds 3, or test rows with --test")
+        layout: dict[str, Any] = {"texts": ["file", "encoder"], "optional": ["encoder"]}
+        show(records(), lambda record: [columns(record)], out, as_table=report.as_table, **layout)
 
 
 def parse_penalties(text: str) -> list[float]:
@@ -136,10 +115,3 @@ def parse_penalties(text: str) -> list[float]:
     if not penalties or not all(math.isfinite(each) and each > 0 for each in penalties):
         raise UsageError(f'--penalties "{text}"', advice="expected positive numbers, for example 0.5,1,2")
     return list(dict.fromkeys(penalties))
-
-
-def with_warnings(records: "Iterable[Record]", console: Console) -> "Iterator[Record]":
-    for record in records:
-        if "not_converged" in record:
-            console.warn(f"{record['file']}: {record['not_converged']} fits did not converge")
-        yield record

@@ -3,18 +3,18 @@
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sentkit.console import Console, TaskProgress, terminal_width
-from sentkit.errors import AnswerIsNo, SentkitError, UsageError
+from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flag_values import numbers
 from sentkit.flags import Named, Needs, Range, options
 from sentkit.process import threads_of_command
 
 if TYPE_CHECKING:
-    from sentkit.reports.suites import Row, TestSet
+    from sentkit.reports.evaluate import Row
+    from sentkit.reports.suites import TestSet
     from sentkit.reports.tables import Table
 
 LARGEST_SEED = 2**32 - 1
@@ -61,53 +61,55 @@ def report(
       --head NAME: Classifier of senteval: logreg, or its network: senteval; senteval:50 has 50 hidden units.
       --seed N|A,B|A..B: For senteval: seeds of folds and classifiers; their mean is the value.
     """
-    from sentkit.formats.files import expanded
     from sentkit.reports import tables
-    from sentkit.reports.evaluate import Evaluator, find_models
-    from sentkit.reports.measure import Measurement, with_training
-    from sentkit.reports.suites import (
-        find_baseline,
-        find_tests,
-        rows_of,
-        seeds_warning,
-        tables_of,
-        unaveraged,
-    )
+    from sentkit.reports.evaluate import Evaluator, find_baseline, find_models, rows_of
+    from sentkit.reports.measure import measure, with_training
+    from sentkit.reports.suites import Settings, find_tests
 
     console = run.console("report")
     number = None if table is None else str(table)
-    published = tables_of(paper, number)
+    published = tables.tables_of(paper, number)
     style = tables.form_of(output.path, form, on_terminal=output.on_terminal)
     rows = rows_of(arguments or [])
-    check_sources(rows, paper, has_tests=bool(data or pairs))
-    kept, jobs = None if results is None else Path(results), threads_of_command() or 1
-    evaluator = Evaluator(*options.head_of(head), seeds_of(seed), jobs, kept, console.warn)
+    settings = Settings(*options.head_of(head), seeds_of(seed), threads_of_command() or 1, console.warn)
     if not rows:
+        if paper is None:
+            advice = "give a checkpoint; --paper alone prints published tables"
+            raise UsageError("ROW is missing", advice=advice)
         output.check_creatable()
         records = (figure for each in published for figure in each.figures)
         write([*map(tables.published_table, published)], records, style, output)
         return
+    if not (data or pairs):
+        advice = "give a folder of test sets (see --help), or a file of pairs: --pairs NAME=FILE"
+        raise UsageError("--data or --pairs is missing", advice=advice)
     compared = None if baseline is None else find_baseline(rows, baseline)
     wanted = tables.suites_of(paper, number) if suites is None and paper and number else []
     tests, unused = find_tests(data, suites, wanted, pairs or [], field or [])
     if style != "json" and paper is not None and not tables.has_task(paper, number, tests):
         problem = f"{data} has no test set of {paper}" + (f", table {number}" if number else "")
         raise UsageError(problem, advice="--format json prints the values without a table")
-    training = [(path, least) for own, least in map(threshold_of, train or []) for path in expanded([own])]
+    training = training_files(train or [])
     check_paths(console, rows, tests, output, results, [path for path, _ in training])
     models = find_models(rows, **vars(machine))
-    console.warn(*(f"not used: {path}" for path in unused), *unaveraged(tests), *seeds_warning(rows))
+    console.warn(*(f"not used: {path}" for path in unused), *tables.unaveraged(tests))
     progress = TaskProgress(console, "evaluations")
     progress.begin(len(models) * len(tests))
+    evaluator = Evaluator(settings, None if results is None else Path(results))
     evaluator.report = lambda rows, tokens: progress.add(0, rows)
     found, failed = evaluator.evaluate_all(models, tests, console.error, progress.add)
     if not found:
         raise AnswerIsNo("all evaluations failed")
-    measured = Measurement(rows, tests, found, intervals, compared).measure()
+    measured = measure(rows, tests, found, intervals=intervals, baseline=compared)
     if training:
-        measured = with_training(measured, Measurement(rows, tests, found), training, evaluator, models)
+        measured = with_training(measured, tests, found, training, evaluator, models)
     records = (each.record(compared) for each in measured)
-    write(tables.measured_tables(measured, compared, paper, number, bases_of(rows)), records, style, output)
+    write(
+        tables.measured_tables(measured, compared, paper, number),
+        records,
+        style,
+        output,
+    )
     if failed:
         raise AnswerIsNo(f"{failed} of {len(models) * len(tests)} evaluations failed")
 
@@ -119,31 +121,16 @@ def seeds_of(text: str) -> Sequence[int]:
     return found
 
 
-def threshold_of(text: str) -> tuple[str, float | None]:
-    """The path and the threshold of FILE[:X]."""
-    found = re.fullmatch(r"(.+):(0?\.\d+|1(?:\.0+)?)", text)
-    return (text, None) if found is None else (found[1], float(found[2]))
+def training_files(arguments: Sequence[str]) -> list[tuple[str, float | None]]:
+    """The paths and the threshold of each FILE[:X]."""
+    from sentkit.formats.files import expanded
 
-
-def bases_of(rows: "Sequence[Row]") -> list[str]:
-    """The encoders of the papers whose family and size the checkpoints have; others are "unknown"."""
-    from sentkit.reports.suites import published_base
-
-    found: dict[str, None] = {}
-    for name in dict.fromkeys(name for row in rows for name in row.models):
-        with suppress(SentkitError):  # a static model has no transformer
-            found[published_base(name) or "unknown"] = None
-    return list(found) or ["unknown"]
-
-
-def check_sources(rows: "Sequence[Row]", paper: str | None, *, has_tests: bool) -> None:
-    if not rows and paper is None:
-        raise UsageError("ROW is missing", advice="give a checkpoint; --paper alone prints published tables")
-    if rows and not has_tests:
-        advice = (
-            "give a folder of test sets (see sentkit report --help), or a file of pairs: --pairs NAME=FILE"
-        )
-        raise UsageError("--data or --pairs is missing", advice=advice)
+    files: list[tuple[str, float | None]] = []
+    for argument in arguments:
+        found = re.fullmatch(r"(.+):(0?\.\d+|1(?:\.0+)?)", argument)
+        path, least = (argument, None) if found is None else (found[1], float(found[2]))
+        files += [(each, least) for each in expanded([path])]
+    return files
 
 
 def check_paths(

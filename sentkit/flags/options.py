@@ -200,14 +200,13 @@ class PlotFlags(OutputFlags):
             import_matplotlib()
         self.check_creatable()
 
-    def write(self, picture: "Picture", console: Console) -> None:
+    def write(self, picture: "Picture") -> None:
         from sentkit.plots.picture import FORMATS, draw
 
         if self.format in FORMATS:
             width = self.width or (FULL if len(picture.panels) > 1 else HALF)
             with self.open() as out:
-                warnings = draw(picture, out, self.format, width)
-            console.warn(*warnings)
+                draw(picture, out, self.format, width)
             return
         from sentkit.formats.files import json_line
 

@@ -16,7 +16,6 @@ from itertools import combinations
 import numpy as np
 
 from sentkit.arrays import Float32, Float64, Indices
-from sentkit.metrics.similarity import BLOCKS
 
 MEASURES = ("acc", "nmi", "ari", "ami", "homogeneity", "completeness", "v_measure")
 
@@ -35,10 +34,7 @@ def measures(classes: Indices, clusters: Indices) -> dict[str, float]:
 
 
 def matching(classes: Indices, clusters: Indices) -> tuple[Indices, Indices, int]:
-    """The one-to-one assignment of classes to clusters that covers the most rows (Kuhn, 1955); their number.
-
-    Classes and clusters are counted among those that occur, in ascending order.
-    """
+    """The one-to-one assignment of classes and clusters that covers most rows (Kuhn, 1955); their number."""
     from scipy.optimize import linear_sum_assignment
     from sklearn.metrics.cluster import contingency_matrix
 
@@ -76,24 +72,18 @@ def agreeing(labels: Indices, others: Sequence[Indices]) -> Float64:
 
 
 SAMPLE_ROWS = 4000  # rows; all their distances are held in memory
-ROWS_PER_BLOCK = 500
 
 
 class Silhouette:
     """A sample of rows with their distances, which are reused for many clusterings."""
 
     def __init__(self, rows: Float32, random: np.random.Generator, most: int = SAMPLE_ROWS) -> None:
+        from sklearn.metrics import pairwise_distances
+
         many = len(rows) > most
         self.places = np.sort(random.choice(len(rows), most, replace=False)) if many else np.arange(len(rows))
-        blocks = BLOCKS["euclidean"]
-        sample = rows[self.places]
-        shift = sample.mean(axis=0, dtype=np.float64)
-        prepared = blocks.prepare(sample - shift)
-        self.distances = np.empty((len(sample), len(sample)), np.float32)
-        for start in range(0, len(sample), ROWS_PER_BLOCK):
-            part = slice(start, start + ROWS_PER_BLOCK)
-            np.negative(blocks.compare(prepared[part], prepared), out=self.distances[part])
-        np.fill_diagonal(self.distances, 0.0)
+        sample = rows[self.places].astype(np.float64)
+        self.distances = pairwise_distances(sample - sample.mean(axis=0)).astype(np.float32)
 
     def of(self, labels: Indices) -> float | None:
         """The mean over the sample; None if it has one cluster only, or one row in each cluster."""

@@ -181,10 +181,7 @@ class Blocks:
 
 
 def codes_of(rows: Rows, span: slice) -> Iterator[tuple[np.ndarray, Indices | None, np.ndarray | None]]:
-    """The numbers of a span as they are stored, from one file after the other.
-
-    Each with the places that are used, or None for all, and with the scales of int8.
-    """
+    """The stored numbers of a span, file by file, with the used places (None: all) and the scales of int8."""
     if isinstance(rows, SelectedVectors):
         places = rows.places[span]
         start = int(places[0])
@@ -226,10 +223,7 @@ class Best:
 
 
 class Corpus:
-    """Rows of half precision, compared with queries by "cosine" or "dot".
-
-    Rows of a block are divided by their lengths, or for "dot" all by the length of the longest one.
-    """
+    """Rows of half precision, divided by their lengths; for "dot", by the largest length of the block."""
 
     def __init__(self, rows: Rows, metric: str, device: Device) -> None:
         assert metric in ("cosine", "dot"), "other metrics are no products"
@@ -269,10 +263,7 @@ class Corpus:
         return np.concatenate(of_queries), np.concatenate(of_rows)
 
     def best(self, queries: Float32, top: int, limits: Float64 | None = None) -> Best:
-        """Candidates for the `top` best rows of each query; with limits, for the best ones below them.
-
-        A query of zeros has the similarity 0 with all rows: its best rows are the first ones.
-        """
+        """Candidates for the `top` best rows of each query; with limits, for the best ones below them."""
         filled = queries.any(axis=1)
         blank, used = np.flatnonzero(~filled), np.flatnonzero(filled)
         none = np.empty(0, np.intp)
@@ -312,10 +303,7 @@ class Corpus:
     def _largest(
         self, halves: Tensor, errors: Float64, limits: Float64 | None, kept: int
     ) -> tuple[Float64, Float64, Indices, Indices]:
-        """Upper and lower limits of the largest products that may be below the limits, (b, c); their rows.
-
-        Also the number of the other rows of each query, (b,). The host waits only after the last block.
-        """
+        """Limits of the largest products, (b, c), their rows, and the number of rows above `limits`, (b,)."""
         margins = self.device.copy(errors[:, None])
         below = None if limits is None else self.device.copy(limits[:, None])
         with exact_sums():

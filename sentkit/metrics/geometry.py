@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from sentkit.arrays import Float32, Float64, Indices
-from sentkit.errors import NoRowsError
+from sentkit.errors import NoRowsError, UsageError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import scored
@@ -52,12 +52,11 @@ class Directions:
     def add(self, units: Float64) -> None:
         """Add unit vectors (n, d)."""
         self.total += units.sum(axis=0)
-        held = len(self.sample)
-        fitting = units[: SAMPLE_VECTORS - held]
-        if len(fitting):
-            self.sample.resize((held + len(fitting), units.shape[1]), refcheck=False)  # without a copy
-            self.sample[held:] = fitting
-            self.count += len(fitting)
+        fitting = units[: SAMPLE_VECTORS - len(self.sample)]
+        self.sample = (
+            np.concatenate([self.sample, fitting.astype(np.float32)]) if len(fitting) else self.sample
+        )
+        self.count += len(fitting)
         # Row number k of the others replaces a random sampled row with probability SAMPLE_VECTORS / k.
         others = units[len(fitting) :]
         places = self.random.integers(0, np.arange(self.count, self.count + len(others)) + 1)
@@ -140,13 +139,12 @@ class AxisMoments:
 
     def __init__(self, width: int) -> None:
         nothing = np.zeros(width)
-        self.axes = Moments(0, nothing, nothing)  # equal results with and without a full scatter
-        self.whole = Moments(0, nothing, np.zeros((width, width))) if width <= MAX_SCATTER_WIDTH else None
+        self.axes = Moments(0, nothing, np.zeros((width, width)))
         self.third, self.fourth = np.zeros(width), np.zeros(width)
 
     def add(self, rows: Float64) -> None:
         """Add rows (n, d), n >= 1: combine sums about the mean of all rows."""
-        more = moments_of(rows, diagonal=True)
+        more = moments_of(rows)
         centred = rows - more.mean
         squares = centred * centred
         third, fourth = (squares * centred).sum(axis=0), (squares * squares).sum(axis=0)
@@ -159,8 +157,6 @@ class AxisMoments:
         self.third += third + gap**3 * (before * share * (left - share))
         self.third += 3 * gap * (left * more.squares - share * self.axes.squares)
         self.axes += more
-        if self.whole is not None:
-            self.whole += moments_of(rows)
 
     def shapes(self) -> tuple[Indices, Float64, Float64]:
         """The non-constant axes (v,), their skewness and their excess kurtosis (population formulas)."""
@@ -223,6 +219,9 @@ class Geometry:
         self._begin(0)
 
     def _begin(self, width: int) -> None:
+        if width > MAX_SCATTER_WIDTH:  # its covariance needs too much memory
+            problem = f"vectors of {width} numbers: inspect has no geometry above {MAX_SCATTER_WIDTH}"
+            raise UsageError(problem, advice="use --no-geometry")
         self.waiting = np.empty((0, width), np.float32)
         self.moments, self.directions = AxisMoments(width), Directions(width, SEED)
 
@@ -264,21 +263,12 @@ class Geometry:
 
 
 def covariance_record(sums: AxisMoments) -> dict[str, Any]:
-    """The fields about the covariance; for very wide vectors only a message, because no scatter is held."""
-    mean = sums.axes.mean
-    if sums.whole is None:
-        scatter = about_zero = np.zeros((0, 0))
-    else:
-        scatter = sums.whole.scatter
-        about_zero = scatter + sums.axes.count * np.outer(mean, mean)
+    """The fields about the covariance."""
+    mean, scatter = sums.axes.mean, sums.axes.scatter
     record = spectrum(eigenvalues(scatter))
-    first = spectrum(eigenvalues(about_zero))["component_share"]["first"]
-    record["component_share"]["first_uncentred"] = first
-    record["axis_correlation"] = mean_absolute_correlation(scatter)
-    if sums.whole is not None:
-        return record
-    problem = f"not held: vectors of {len(mean)} numbers, more than {MAX_SCATTER_WIDTH}"
-    return {"covariance": problem, **record, "rank": None}
+    about_zero = spectrum(eigenvalues(scatter + sums.axes.count * np.outer(mean, mean)))
+    record["component_share"]["first_uncentred"] = about_zero["component_share"]["first"]
+    return {**record, "axis_correlation": mean_absolute_correlation(scatter)}
 
 
 def axes_record(sums: AxisMoments) -> dict[str, Any]:
@@ -289,16 +279,10 @@ def axes_record(sums: AxisMoments) -> dict[str, Any]:
     if len(axes):
         sizes = np.abs(skewness)
         most, heaviest = int(sizes.argmax()), int(kurtosis.argmax())
-        skewed = {
-            "mean_absolute": float(sizes.mean()),
-            "largest": float(skewness[most]),
-            "axis": int(axes[most]),
-        }
-        heavy = {
-            "mean": float(kurtosis.mean()),
-            "max": float(kurtosis[heaviest]),
-            "axis": int(axes[heaviest]),
-        }
+        found = float(sizes.mean()), float(skewness[most]), int(axes[most])
+        skewed = dict(zip(skewed, found, strict=True))
+        found = float(kurtosis.mean()), float(kurtosis[heaviest]), int(axes[heaviest])
+        heavy = dict(zip(heavy, found, strict=True))
     constant = len(sums.axes.mean) - len(axes)
     return {"constant_axes": constant, "skewness": skewed, "excess_kurtosis": heavy}
 
@@ -312,15 +296,8 @@ def describe_transform(path: str) -> dict[str, Any]:
         "kind": note.pop("kind", "affine"),
         **dict(zip(("width", "kept"), kernel, strict=False)),
     }
-    fitted_on = note.pop("_emb", None)
-    return {
-        **known,
-        **note,
-        **known,  # these override the note
-        "fitted_on": fitted_on,
-        "mergeable": header.entries.keys() >= set(MOMENTS),
-        "tensors": shapes(header),
-    }
+    own = {"fitted_on": note.pop("_emb", None), "mergeable": header.entries.keys() >= set(MOMENTS)}
+    return known | note | known | own | {"tensors": shapes(header)}  # the note cannot change what is known
 
 
 class VectorCounter:

@@ -93,16 +93,9 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
             assert options.seen is not None
             options.seen.add(*map(block.rows.values[place].__getitem__, texts))
     values = np.concatenate([np.empty(0), *gold])
-    if len(values) < 2:
-        what = "label" if options.binary else "score"
-        raise DataError(
-            f'{len(values)} rows with a {what} in "{options.gold}", expected 2 or more', source=path
-        )
-    if values.min() == values.max():  # equal similarities are valid: [CLS] at layer 0 gives them
-        value, problem = "the same", "the correlation is undefined"
-        if options.binary:
-            value, problem = f"{values[0]:g}", "the scores need pairs with 0 and pairs with 1"
-        raise DataError(f'"{options.gold}" is {value} in all {len(values)} rows: {problem}', source=path)
+    if len(values) < 2 or values.min() == values.max():  # equal similarities: [CLS] at layer 0 has them
+        problem = f'"{options.gold}" has no two different values in {len(values)} rows that have it'
+        raise DataError(problem, source=path)
     whole, *others = map(np.concatenate, columns)
     # Groups with scores come first, in their order, which is equal in compared files.
     codes = {name: code for code, name in enumerate(dict.fromkeys([*groups, *names]))}
@@ -132,10 +125,7 @@ def first_numbers(vectors: NDArray[np.float32], dim: int) -> NDArray[np.float32]
 
 
 def check_rows(block: VectorBlock, options: ScoreOptions, texts: Sequence[str]) -> VectorBlock:
-    """Check everything that can refuse a row, before any of its values is used. `texts` are fields.
-
-    The rows then have their score, which is None if they are skipped, and their group, if there are groups.
-    """
+    """Mark bad rows; the text of the others is their score (None: skipped) and group. `texts` are fields."""
     rows, vectors, numbers = block.rows, block.vectors.shape[1], {float, int}
     column = [values.get(options.gold) for values in rows.values]
     as_they_are = vectors == 2 and not (options.binary or options.group or options.seen or rows.bad)
@@ -173,12 +163,8 @@ def expect_pair(row: Row, vectors: int) -> None:
 
 def check_same_pairs(pairs: GoldPairs, baseline: GoldPairs) -> None:
     """Refuse a paired comparison unless both files have the same pairs in the same order."""
-    if len(pairs) != len(baseline):
-        problem = f"{len(pairs)} scored pairs, but {len(baseline)} in {baseline.file}"
-        raise DataError(problem, source=pairs.file, advice="use the same rows in the same order")
     assert pairs.identities is not None
     assert baseline.identities is not None
-    differing = np.flatnonzero(pairs.identities != baseline.identities)
-    if differing.size:
-        problem = f"scored pair {differing[0] + 1} is not the same pair as in {baseline.file}"
+    if not np.array_equal(pairs.identities, baseline.identities):
+        problem = f"not the same scored pairs as in {baseline.file}"
         raise DataError(problem, source=pairs.file, advice="use the same rows in the same order")

@@ -6,7 +6,7 @@ Letters in shapes: n pairs, v distinct similarities, b resamples in one block, c
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -50,53 +50,49 @@ def with_intervals(names: Iterable[str], values: Float64, drawn: Float64) -> Rec
     return record | {"resamples": len(drawn)}
 
 
-# The weight of each part, given the sizes of the parts.
-SHARES: dict[str, Callable[[Float64], Float64]] = {
-    "all": lambda sizes: np.ones(1),
-    "mean": lambda sizes: np.full(len(sizes), 1.0 / len(sizes)),
-    "weighted": lambda sizes: sizes / max(sizes.sum(), 1.0),
-}
-AGGREGATES = tuple(SHARES)
+AGGREGATES = ("all", "mean", "weighted")
+Parts = list[tuple[float, GoldPairs]]  # with separate correlations, each with its weight in the aggregate
 
 
-def _parts(pairs: GoldPairs, aggregate: str) -> list[tuple[float, GoldPairs]]:
-    """The parts with separate correlations, each with its weight in the aggregate."""
+def parts_of(pairs: GoldPairs, aggregate: str) -> Parts:
     parts = [pairs] if aggregate == "all" else pairs.split()
-    shares = SHARES[aggregate](np.array([len(part) for part in parts], dtype=np.float64))
-    return list(zip(shares.tolist(), parts, strict=True))
+    sizes = np.array([len(part) for part in parts], dtype=np.float64)
+    weights = (
+        sizes / max(sizes.sum(), 1.0) if aggregate == "weighted" else np.full(len(parts), 1 / len(parts))
+    )
+    return list(zip(weights.tolist(), parts, strict=True))
 
 
-def _average(pairs: GoldPairs, aggregate: str) -> tuple[float, float]:
+def average(parts: Parts) -> tuple[float, float]:
     """Spearman's and Pearson's correlation: the mean of the parts; one undefined part makes it NaN."""
-    parts = _parts(pairs, aggregate)
-    by_rank = sum(share * spearman(part.similarities, part.gold) for share, part in parts)
-    by_value = sum(share * pearson(part.similarities, part.gold) for share, part in parts)
+    by_rank = sum(weight * spearman(part.similarities, part.gold) for weight, part in parts)
+    by_value = sum(weight * pearson(part.similarities, part.gold) for weight, part in parts)
     return 100.0 * by_rank, 100.0 * by_value
 
 
-def _resampled(pairs: GoldPairs, aggregate: str, *, count: int, seed: Seed) -> Float64:
+def resampled(parts: Parts, *, count: int, seed: Seed) -> Float64:
     """The aggregate of every resample, (2, r): pairs are drawn within each part, whose mean is taken."""
     total = np.zeros((2, count))
-    for place, (share, part) in enumerate(_parts(pairs, aggregate)):
-        own = _own_seed(seed, place)
-        total += share * statistics.resample(part.similarities, part.gold, count=count, seed=own)
+    for place, (weight, part) in enumerate(parts):
+        own = seed_of(seed, place)
+        total += weight * statistics.resample(part.similarities, part.gold, count=count, seed=own)
     return 100.0 * total
 
 
-def _own_seed(seed: Seed, place: int) -> Seed:
+def seed_of(seed: Seed, place: int) -> Seed:
     """A different seed for each part, so that resamples of parts of equal size are independent."""
     return seed if place == 0 else (*(seed if isinstance(seed, tuple) else (seed,)), place)
 
 
-def _estimates(pairs: GoldPairs, aggregate: str, *, count: int, seed: Seed) -> Record:
+def estimates(pairs: GoldPairs, aggregate: str, *, count: int, seed: Seed) -> Record:
     """Both correlations; above the limit by Fisher's z, or for a mean by fewer resamples."""
-    values, count = _average(pairs, aggregate), statistics.resamples_for(len(pairs), count)
+    parts, count = parts_of(pairs, aggregate), statistics.resamples_for(len(pairs), count)
+    values = average(parts)
     if aggregate == "all" and len(pairs) > statistics.BOOTSTRAP_LIMIT:
         kinds = zip(KINDS, values, strict=True)
         found = [statistics.fisher_interval(kind, value / 100.0, len(pairs)) for kind, value in kinds]
     else:
-        drawn = _resampled(pairs, aggregate, count=count, seed=seed)
-        found = list(map(statistics.percentile_interval, drawn))
+        found = list(map(statistics.percentile_interval, resampled(parts, count=count, seed=seed)))
     record: Record = {}
     for name, value, interval in zip(KINDS, values, found, strict=True):
         record |= {name: defined(value), f"{name}_ci95": limits(interval)}
@@ -116,15 +112,16 @@ def report(pairs: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -
         "aggregate": options.aggregate,
         "n": len(pairs),
         "skipped": pairs.skipped,
-        **_estimates(pairs, options.aggregate, count=count, seed=options.seed),
+        **estimates(pairs, options.aggregate, count=count, seed=options.seed),
     }
     groups = {}
     for place, (name, part) in enumerate(zip(pairs.names, pairs.split(), strict=False)):
-        own = _estimates(part, "all", count=count, seed=_own_seed(options.seed, place))
+        own = estimates(part, "all", count=count, seed=seed_of(options.seed, place))
         groups[name] = {"n": len(part), **own}
     if groups:
+        averages = {name: average(parts_of(pairs, name)) for name in AGGREGATES}
         record["averages"] = {
-            name: dict(zip(KINDS, map(defined, _average(pairs, name)), strict=True)) for name in AGGREGATES
+            name: dict(zip(KINDS, map(defined, values), strict=True)) for name, values in averages.items()
         }
         record["groups"] = groups
         record["undefined"] = [name for name, group in groups.items() if group["spearman"] is None]
@@ -134,24 +131,22 @@ def report(pairs: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -
 def compare(first: GoldPairs, second: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -> Record:
     """The paired bootstrap of two encoders on the same pairs; FEWER_RESAMPLES for many pairs."""
     assert np.array_equal(first.gold, second.gold), "both encoders need the same pairs in the same order"
-    aggregate, count = options.aggregate, statistics.resamples_for(len(first), count)
-    changes = np.subtract(_average(first, aggregate), _average(second, aggregate))
-    drawn = _resampled(first, aggregate, count=count, seed=options.seed)
-    drawn -= _resampled(second, aggregate, count=count, seed=options.seed)  # same rows: see `resample`
+    count, sides = statistics.resamples_for(len(first), count), (first, second)
+    one, other = (parts_of(pairs, options.aggregate) for pairs in sides)
+    changes = np.subtract(average(one), average(other)).tolist()
+    drawn = resampled(one, count=count, seed=options.seed)
+    drawn -= resampled(other, count=count, seed=options.seed)  # same rows: see `resample`
     return {
         "file": readable(second.file),
         "encoder": second.encoder,
         "metric": options.metric,
-        **{kind: difference(*each) for kind, *each in zip(KINDS, changes.tolist(), drawn, strict=True)},
+        **{kind: difference(*each) for kind, *each in zip(KINDS, changes, drawn, strict=True)},
         "resamples": count,
     }
 
 
 def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iterator[Record]:
-    """A report for each file, with its difference to the baseline, if any.
-
-    With training rows, the pairs of all files are read before them.
-    """
+    """A report for each file, with its difference to the baseline; training rows are read last."""
     paired, plain, seen = baseline is not None, replace(options, seen=None), options.seen
     base = None if baseline is None else read_gold_pairs(inputs, baseline, plain, paired=True)
     files: Iterable[GoldPairs] = (
@@ -167,7 +162,7 @@ def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iter
             levels = np.array([*map(seen.level, range(first, first + len(pairs)))], np.int8)
             first += len(pairs)
             left = pairs.only(levels < EXCLUDED)  # without pairs of which both texts occur
-            own = _estimates(left, options.aggregate, count=RESAMPLES, seed=options.seed)
+            own = estimates(left, options.aggregate, count=RESAMPLES, seed=options.seed)
             made["seen"] = {**seen.record(levels), "without": {"n": len(left), **own}}
         if base is not None:
             check_same_pairs(pairs, base)
@@ -185,19 +180,19 @@ def average_records(records: Sequence[Record]) -> Iterator[Record]:
         encoders = [record["encoder"] for record in own]
         if len(own) < 2 or None in encoders or len(set(map(space_of, encoders))) > 1:
             continue
-        average = {"file": "average", "encoder": encoders[0], **_sums(own)}
+        mean = {"file": "average", "encoder": encoders[0], **sums(own)}
         if "seen" in own[0]:
-            average["seen"] = {"without": _sums([record["seen"]["without"] for record in own])}
-        yield average | ({} if dim is None else {"dim": dim})
+            mean["seen"] = {"without": sums([record["seen"]["without"] for record in own])}
+        yield mean | ({} if dim is None else {"dim": dim})
 
 
-def _sums(records: Sequence[Record]) -> Record:
+def sums(records: Sequence[Record]) -> Record:
     """The number of pairs, and the mean of each correlation; None if one is undefined."""
-    sums: Record = {"n": sum(record["n"] for record in records)}
+    found: Record = {"n": sum(record["n"] for record in records)}
     for name in KINDS:
         values = [record[name] for record in records]
-        sums[name] = None if None in values else sum(values) / len(values)
-    return sums
+        found[name] = None if None in values else sum(values) / len(values)
+    return found
 
 
 COLUMNS = ("file", "encoder", "pairs", "Spearman x 100", "Pearson x 100")
@@ -239,10 +234,7 @@ def with_interval(value: float | None, interval: list[float] | None, digits: int
 
 
 def measure_lines(record: Record, measures: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """A line for each measure by its label; the first one has the file, the second one the number of rows.
-
-    `measures` are keys of the record.
-    """
+    """A line for each measure by its label; the first one has the file, the second one the number of rows."""
     file, other = record["file"], record.get("against")
     for name, label in measures.items():
         line = {
@@ -268,8 +260,6 @@ def warnings(records: Sequence[Record]) -> Iterator[str]:
             yield f"{file}: {record['skipped']} rows without a score skipped"
         if record["spearman"] is None and not record.get("undefined"):
             yield f"{file}: the correlation is undefined: all pairs have the same similarity"
-        if "seen" in record and record["seen"]["without"]["spearman"] is None:
-            yield f"{file}: the correlation without the seen pairs is undefined"
         for name in record.get("undefined", ()):
             yield f'{file}: the correlation of group "{name}" is undefined: too few pairs, or equal values'
 
@@ -285,12 +275,12 @@ def below(records: Sequence[Record], name: str, label: str, least: float | None)
 
 LABELLED = {"average_precision": "average precision", "auc": "AUC", "f1": "best F1", "recall": "recall"}
 THRESHOLDS = {"f1": "f1_threshold", "recall": "recall_threshold"}
-FACTORS = {"average_precision": 100.0, "auc": 100.0, "f1": 100.0, "f1_threshold": 1.0}
-FACTORS_AT = {"recall": 100.0, "recall_threshold": 1.0}  # with a required precision
 
 
 def factors_of(precision: float | None) -> dict[str, float]:
-    return FACTORS | (FACTORS_AT if precision is not None else {})
+    """The factor of each column of `Ranking.scores`."""
+    at_precision = {} if precision is None else {"recall": 100.0, "recall_threshold": 1.0}
+    return {"average_precision": 100.0, "auc": 100.0, "f1": 100.0, "f1_threshold": 1.0, **at_precision}
 
 
 class Ranking:

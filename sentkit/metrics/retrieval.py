@@ -153,9 +153,8 @@ def id_of(row: Row, inputs: Inputs, what: str, side: str = "") -> str:
 def scores_of(relevant: Relevant, judged: Mapping[str, float]) -> list[float]:
     """The measures of a query, from 0 to 1."""
     ideal = sorted(judged.values(), reverse=True)[:CUT]
-    unit = math.frexp(ideal[0])[1]  # a power of two divides exactly, and no sum of large grades overflows
-    best = sum(math.ldexp(score, -unit) / math.log2(rank + 1) for rank, score in enumerate(ideal, start=1))
-    gained = sum(math.ldexp(score, -unit) / math.log2(rank + 1) for rank, score in relevant if rank <= CUT)
+    best = sum(score / math.log2(rank + 1) for rank, score in enumerate(ideal, start=1))
+    gained = sum(score / math.log2(rank + 1) for rank, score in relevant if rank <= CUT)
     recalls = [sum(rank <= depth for rank, _ in relevant) / len(judged) for depth in (CUT, 100)]
     precisions = (count / rank for count, (rank, _) in enumerate(relevant, start=1))
     first = relevant[0][0] if relevant else math.inf
@@ -167,8 +166,7 @@ def values_of(run: Run, qrels_path: str, *, missing_is_zero: bool) -> Float64:
     judged = {query: relevant for query, relevant in run.qrels.items() if relevant}
     missing = [query for query in judged if query not in run.relevant]
     if missing and not missing_is_zero:
-        others = f", and {len(missing) - 1} others" if len(missing) > 1 else ""
-        problem = f'query "{missing[0]}" of {qrels_path} has no hits{others}'
+        problem = f'no hits for {len(missing)} queries of {qrels_path}, such as "{missing[0]}"'
         raise DataError(problem, source=run.file, advice="--missing zero counts such queries as 0")
     return 100.0 * np.array([scores_of(run.relevant.get(query, []), judged[query]) for query in judged])
 

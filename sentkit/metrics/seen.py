@@ -21,10 +21,7 @@ ENDS = ".!?\u3002\u061f\u06d4\u0964"  # full stops and question marks that NFKC 
 
 
 def normal_form(text: str) -> str:
-    """The text without differences of Unicode form, case, white space and final punctuation.
-
-    White space is removed, not reduced, because corpora separate punctuation in different ways.
-    """
+    """The text without differences of Unicode form, case, final punctuation and (all) white space."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     text = "".join(text.casefold().split())
@@ -32,10 +29,7 @@ def normal_form(text: str) -> str:
 
 
 class SeenPairs:
-    """Pairs of texts, and the first place in training rows of each text, and of each pair in one row.
-
-    Texts with an equal normal form have one number. Memory grows with the pairs, not with the rows.
-    """
+    """Pairs of texts by normal form, and the first place in training rows of each text and of each pair."""
 
     def __init__(self, paths: Sequence[str] = ()) -> None:
         """`paths` are the training rows for `read`."""

@@ -33,10 +33,7 @@ def ranks(values: ArrayLike) -> Float64:
 
 
 def double_ranks(counts: NDArray[np.intp], n: int) -> Float64:
-    """Twice the average rank around its mean of each distinct value, (..., v): whole numbers.
-
-    `counts` (..., v) is in ascending order of values, with the sum n.
-    """
+    """Twice the average rank of each distinct value around the mean, from the counts of all, (..., v)."""
     doubled = np.cumsum(counts, axis=-1)
     doubled += doubled
     doubled -= counts
@@ -45,10 +42,7 @@ def double_ranks(counts: NDArray[np.intp], n: int) -> Float64:
 
 
 def runs(values: NDArray) -> tuple[Indices, Indices, Indices]:
-    """The order (n,) that sorts the values, and where equal ones begin, and how many they are, (v,).
-
-    np.unique has this, but imports numpy.ma, which takes long.
-    """
+    """The order (n,) of the values, and where equal ones begin, and how many they are, (v,), as np.unique."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     begins = np.flatnonzero(np.append(np.ones(min(1, len(order)), bool), ordered[1:] != ordered[:-1]))
@@ -89,7 +83,6 @@ class Interval:
     high: float
     method: str  # "bootstrap" or "fisher"
     resamples: int = 0
-    undefined: int = 0  # resamples omitted because one side is constant
 
 
 def multiplicities(n: int, count: int, seed: Seed) -> Iterator[NDArray[np.intp]]:
@@ -159,10 +152,7 @@ def resample(left: ArrayLike, right: ArrayLike, *, count: int = RESAMPLES, seed:
 
 
 def resampled_means(values: Float64, *, count: int, seed: Seed) -> Float64:
-    """The means of the columns (n, m) in each of `count` resamples of the rows, (count, m).
-
-    The means of a difference of two columns are the paired bootstrap of their difference.
-    """
+    """The means of the columns (n, m) in each of `count` resamples of the rows, (count, m)."""
     parts = [times @ values / len(values) for times in multiplicities(len(values), count, seed)]
     return np.concatenate(parts)
 
@@ -173,14 +163,13 @@ def resamples_for(pairs: int, count: int = RESAMPLES) -> int:
 
 
 def percentile_interval(statistics: Float64) -> Interval:
-    """The middle 95 % of the resampled statistics; undefined ones are omitted and counted."""
+    """The middle 95 % of the resampled statistics; undefined ones are omitted."""
     defined = np.sort(statistics[~np.isnan(statistics)])
-    undefined = len(statistics) - len(defined)
     if not len(defined):
-        return Interval(math.nan, math.nan, "bootstrap", len(statistics), undefined)
+        return Interval(math.nan, math.nan, "bootstrap", len(statistics))
     # As np.percentile, which imports numpy.ma.
     low, high = np.interp(np.array([0.025, 0.975]) * (len(defined) - 1), np.arange(len(defined)), defined)
-    return Interval(float(low), float(high), "bootstrap", len(statistics), undefined)
+    return Interval(float(low), float(high), "bootstrap", len(statistics))
 
 
 def bootstrap(statistics: Callable[[Indices], Mapping[str, float]], rows: int) -> dict[str, list[float]]:
@@ -205,10 +194,7 @@ def two_sided_p(differences: Float64) -> float:
 
 
 def fisher_interval(kind: str, correlation: float, pairs: int) -> Interval:
-    """Fisher's interval x 100, for more than three pairs.
-
-    That of Spearman's correlation has the variance of Bonett and Wright (2000).
-    """
+    """Fisher's interval x 100, from four pairs on; Spearman's as Bonett and Wright (2000) have it."""
     variance = (1.0 + correlation**2 / 2.0 if kind == "spearman" else 1.0) / (pairs - 3)
     with np.errstate(divide="ignore"):  # a perfect correlation becomes infinite, and tanh reverses it
         middle = np.arctanh(correlation)

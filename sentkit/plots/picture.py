@@ -24,7 +24,6 @@ TEXT, SMALL = 7.5, 6.0  # font sizes in points
 LETTER = 0.5 * TEXT * POINT  # the usual width of a letter in inches
 SLANT = 40  # degrees of names below a panel that have no room in one line
 LINE = 1.27 * TEXT * POINT  # inches from one line of text to the next
-MANY_NAMES = 40  # of an axis; more have the small font
 SHOWN = 34  # characters of a name beside an axis
 MANY = 200  # points of a panel; more are smaller
 VALUES = 96  # characters of values above the bars of a page of 174 millimetres; more have no room
@@ -175,16 +174,14 @@ def import_matplotlib() -> Any:
     return matplotlib
 
 
-def draw(picture: Picture, file: BinaryIO, form: str, width: float) -> list[str]:
-    """Write the picture as `svg`, `png` or `pdf`, `width` millimetres wide. Returns warnings."""
+def draw(picture: Picture, file: BinaryIO, form: str, width: float) -> None:
+    """Write the picture as `svg`, `png` or `pdf`, `width` millimetres wide."""
     matplotlib = import_matplotlib()
-    with matplotlib.rc_context(), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about characters that the font does not have
         matplotlib.rcdefaults()  # not the settings of the user, so that equal data give equal bytes
         matplotlib.rcParams.update(STYLE)
         figure_of(picture, width).savefig(file, format=form, dpi=DPI, metadata=NO_DATES[form])
-    missing = [each for each in caught if "missing from font" in str(each.message)]
-    return [f"{len(missing)} characters have no glyph in the font of the picture"] if missing else []
 
 
 def figure_of(picture: Picture, width: float) -> Any:
@@ -207,17 +204,15 @@ def figure_of(picture: Picture, width: float) -> Any:
     for number, panel in enumerate(picture.panels):
         handles |= draw_panel(figure.add_subplot(rows, columns, number + 1), panel, numbers, inches / columns)
     if has_legend:
-        order = [name for column in range(entries) for name in [*named][column::entries]]
-        labels = [escape(shortened(name)) for name in order]  # filled by column, read by line
-        places = [handles[name] for name in order]
+        labels = [escape(shortened(name)) for name in named]
+        places = [handles[name] for name in named]
         figure.legend(places, labels, loc="outside upper center", ncols=entries)
     return figure
 
 
 def panel_height(panel: Panel, picture: Picture, width: float) -> float:
     """The height in inches: enough for the names beside the panel, and for slanted names below it."""
-    count = len(panel.y.names)
-    names = LINE * (count if count <= MANY_NAMES else SMALL / TEXT * count) + 4 * LINE
+    names = LINE * (len(panel.y.names) + 4)
     below = max(map(len, map(shortened, panel.x.names)), default=0) if is_slanted(panel, width) else 0
     return max(picture.height * width, names) + math.sin(math.radians(SLANT)) * below * LETTER
 
@@ -253,24 +248,16 @@ def draw_panel(axes: Any, panel: Panel, numbers: Mapping[str, int], width: float
             handles[series.name] = draw_bars(axes, series, bars, numbers[series.name], width)
         else:
             handles[series.name] = draw_series(axes, series, numbers.get(series.name, 0), crowd)
-    set_axes(axes, panel, width)
-    return handles
-
-
-def set_axes(axes: Any, panel: Panel, width: float) -> None:
-    """Set the axes of a panel: labels and ticks, directions and edges."""
     set_axis(axes, "x", panel.x)
     set_axis(axes, "y", panel.y)
-    if is_slanted(panel, width):
-        axes.tick_params("x", rotation=SLANT)
-        for label in axes.get_xticklabels():
-            label.set(ha="right", rotation_mode="anchor")
-    if panel.downward:
-        axes.yaxis.set_inverted(True)
+    for label in axes.get_xticklabels() if is_slanted(panel, width) else ():
+        label.set(rotation=SLANT, ha="right", rotation_mode="anchor")
+    axes.yaxis.set_inverted(panel.downward)
     if panel.square:
         axes.set_aspect("equal", adjustable="datalim")
     framed = panel.grid is not None or not (panel.x.label or panel.x.names)
     axes.spines[["top", "right"]].set_visible(framed)
+    return handles
 
 
 def draw_series(axes: Any, series: Series, number: int, crowd: int) -> Any:
@@ -367,7 +354,7 @@ def set_axis(axes: Any, side: str, axis: Axis) -> None:
         axes.set(**{f"{side}lim": (axis.low, axis.high)})
     if axis.names:
         ticks.set_ticks(range(len(axis.names)), [escape(shortened(name)) for name in axis.names])
-        ticks.set_tick_params(length=0, labelsize=TEXT if len(axis.names) <= MANY_NAMES else SMALL)
+        ticks.set_tick_params(length=0)
     elif axis.ticks:
         ticks.set_ticks(axis.ticks)
     elif not axis.label:

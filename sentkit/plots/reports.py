@@ -111,10 +111,7 @@ def titles(paths: Sequence[str]) -> list[str]:
 
 
 def sweep(inputs: Inputs, name: str) -> Picture:
-    """Figure 1 of SG-BERT: one panel per model, one line per readout.
-
-    A report without a layer, of the last one or of several, is a level.
-    """
+    """Figure 1 of SG-BERT: one panel per model, one line per readout; a report without a layer is a level."""
     scores: list[tuple[str, tuple[tuple[str, int | None], Value]]] = []  # model, readout and layer, value
     for label, value in filter(None, inputs.read(lambda row: report_of(row, name))):
         model, _, readout = label.partition("/")
@@ -138,10 +135,7 @@ def lines_of(
     *,
     several: bool,
 ) -> Panel:
-    """The lines of a model. Several reports of one layer and readout are those of several data sets.
-
-    A readout in `layered` is a line in one of the panels, so a level of this readout has another name.
-    """
+    """The lines of a model; several reports of a layer and readout are those of several data sets."""
     groups = by_name(scores)
     means = means_of_sets(
         groups, lambda key: f"{model}/{key[0] if key[1] is None else f'L{key[1]}:{key[0]}'}"
@@ -184,22 +178,18 @@ class Log:
 
     def add(self, row: Row) -> None:
         row.refuse_duplicates()
-        step = scored(row, "step")
-        if step is None:
-            raise wrong_field(row, "step", "a number")
+        step = scored(row, "step") or 0.0
         terms, rates = row.values.get("terms"), row.values.get("lr")
         if terms is None and "dev" in row.values:
             self.put("dev", step, scored(row, "dev"))
             self.kept = step if row.values.get("best") is True else self.kept
             return
-        if not isinstance(terms, dict):
+        if not isinstance(terms, dict) or not all(isinstance(each, int | float) for each in terms.values()):
             raise wrong_field(row, "terms", "the terms of a loss, as in a log of sentkit train")
         for name in MEASURED:
             if name in row.values:
                 self.put(name, step, scored(row, name))
         for name, value in terms.items():
-            if not isinstance(value, int | float):
-                raise row.error(f'the term "{name}" is not a number')
             self.terms[name] = None
             self.put(name, step, float(value))
         if isinstance(rates, list) and rates and isinstance(rates[-1], int | float):
@@ -240,10 +230,7 @@ def curve(inputs: Inputs, shown: Sequence[str], points: int) -> Picture:
 
 
 def line_of(log: Log, points: int, name: str) -> Series:
-    """The values by step; of a long run, means of consecutive steps. Scores on --dev are never averaged.
-
-    The score of the kept step is marked.
-    """
+    """The values by step, the kept step marked; of a long run, means of steps, except for scores on --dev."""
     array = np.array(sorted(log.values[name]), np.float64)  # (n, 2)
     kept = (array[:, 0] == log.kept) & np.isfinite(array[:, 1]) & (name == "dev")
     if name != "dev" and len(array) > points:

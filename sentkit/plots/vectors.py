@@ -130,10 +130,7 @@ def sampled(items: Iterable[T], most: int, seed: int) -> tuple[list[T], int]:
 
 
 def extremes(items: Iterable[Item], count: int, seed: int, *, labelled: bool) -> list[Item]:
-    """The pairs with the highest and with the lowest scores, in the order of the rows.
-
-    Of equal scores, random pairs. Unless they are `labelled`, the label is the range of the scores.
-    """
+    """The pairs with the highest and the lowest scores, in their order; of equal scores, random pairs."""
     random = np.random.Generator(np.random.Philox(seed))
     ends: list[list[tuple[float, float, Item]]] = [[], []]  # score, random number
     for block in blocks(items, ROWS_PER_BLOCK):
@@ -153,11 +150,10 @@ def extremes(items: Iterable[Item], count: int, seed: int, *, labelled: bool) ->
 
 def panel_of(path: str, title: str, items: Sequence[Item], options: SpaceOptions, warn: Warn) -> Panel:
     count = sum(len(item.vectors) for item in items)
-    if count < FEWEST:
-        raise DataError(f"{count} vectors, expected {FEWEST} or more", source=readable(path))
-    vectors = np.concatenate([item.vectors for item in items])
-    if (vectors == vectors[0]).all():
-        raise DataError(f"all {count} vectors are equal, so there is nothing to draw", source=readable(path))
+    vectors = np.concatenate([item.vectors for item in items]) if items else np.empty((0, 1))
+    if count < FEWEST or (vectors == vectors[0]).all():
+        problem = f"{count} vectors, expected {FEWEST} or more that are not all equal"
+        raise DataError(problem, source=readable(path))
     if options.by == "tsne":
         places, axes = tsne(vectors, path, options), ("", "")
     else:

@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -40,8 +40,9 @@ from sentkit.model import find_encoder
 from sentkit.model.encoding import Tally
 from sentkit.model.query_encoder import encode_list, prepare_list
 from sentkit.model.reading import ReadingOptions
-from sentkit.reports.evaluate import FOLDS, Evaluator, Models, Result
-from sentkit.reports.suites import MULTILINGUAL, STS, SUITES, Row, TestSet, task_names
+from sentkit.papers.published import task_names
+from sentkit.reports.evaluate import Evaluator, Models, Results, Row
+from sentkit.reports.suites import FOLDS, MULTILINGUAL, STS, SUITES, Result, TestSet
 
 Task = tuple[str, str]  # suite and key of a task
 PLACES = {name: place for place, name in enumerate((*STS, *MULTILINGUAL))}
@@ -118,80 +119,73 @@ def deviations_of(values: Sequence[float | None], results: Sequence[Result]) -> 
     return own
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """`results` has a result for each row, checkpoint and test set that did not fail."""
+Drawn = tuple[Float64, bool]  # the value of each resample, and whether it is that of one checkpoint
 
-    rows: Sequence[Row]
-    tests: Sequence[TestSet]
-    # by label of the row, place of the checkpoint, suite, name of the file
-    results: Mapping[tuple[str, int, str, str], Result]
-    intervals: bool = False
-    baseline: Row | None = None
-    # By label of the row: a function from a seed to the mean correlation of all seeds in each resample of the
-    # pairs, with the place of the test set among those of the averages; and the resamples of `sentkit score`.
-    scored: dict[tuple[str, Task], tuple[Callable[..., Float64], int]] = field(default_factory=dict)
-    drawn: dict[tuple[str, Task], Float64] = field(default_factory=dict)
 
-    def measure(self) -> list[Measured]:
-        """All rows in all tasks, with the averages of the papers."""
-        found: list[Measured] = []
-        for row in self.rows:
-            for suite in SUITES:
-                tasks = list(self.of_suite(row, suite))
-                found += [*tasks, *self.average(row, suite, tasks)]
-        return [self.with_resamples(each, found) for each in found]
+def measure(
+    rows: Sequence[Row],
+    tests: Sequence[TestSet],
+    results: Results,
+    *,
+    intervals: bool = False,
+    baseline: Row | None = None,
+) -> list[Measured]:
+    """All rows in all tasks, with the averages of the papers. Failed evaluations have no result."""
+    resamples = intervals or baseline is not None
+    found = [
+        each
+        for row in rows
+        for suite in SUITES
+        for each in measured_suite(row, suite, tests, results, resamples=resamples)
+    ]
+    bases = {each.task: (each.value, drawn) for each, drawn in found if each.row == baseline}
+    measured = []
+    for each, own in found:
+        value, theirs = bases.get(each.task, (None, None))
+        if own is not None and theirs is not None and each.row != baseline:
+            change = np.nan if each.value is None or value is None else each.value - value
+            drawn = own[0] - theirs[0]
+            difference = Difference(change, percentile_interval(drawn), two_sided_p(drawn))
+            each = replace(each, difference=difference)
+        if own is not None and intervals:
+            interval, count = percentile_interval(own[0]), each.n or 0
+            if own[1] and count > BOOTSTRAP_LIMIT:
+                kind = SUITES[each.task[0]].value
+                interval = fisher_interval(kind, (each.value or math.nan) / 100.0, count)
+            each = replace(each, interval=interval)
+        measured.append(each)
+    return measured
 
-    def of_suite(self, row: Row, suite: str) -> Iterator[Measured]:
-        for test in (test for test in self.tests if test.suite == suite):
-            keys = [(row.label, place, suite, test.name) for place in range(len(row.models))]
-            if not all(key in self.results for key in keys):
-                continue
-            results = [self.results[key] for key in keys]
-            values = tuple(result.value for result in results)
-            readouts = dict.fromkeys(result.encoder.partition("/")[2] for result in results)
-            deviations = deviations_of(values, results)
-            task, name = task_of(test), task_names()[suite].get(test.task, test.name)
-            yield Measured(row, task, name, values, deviations, " ".join(readouts), results[0].n)
-            if (self.intervals or self.baseline is not None) and results[0].gold is not None:
-                columns = [result.similarities for result in results if result.similarities is not None]
-                gold, kind = results[0].gold, SUITES[suite].value
-                draw = partial(resampled_mean, columns, gold, kind, count=resamples_for(len(gold)))
-                self.scored[row.label, task] = draw, PLACES.get(test.name, 0)
-                self.drawn[row.label, task] = draw(seed=0)
 
-    def average(self, row: Row, suite: str, tasks: Sequence[Measured]) -> Iterator[Measured]:
-        """The mean over the tasks of the papers, if all of them are present."""
-        names = task_names()[suite]
-        present = [each for each in tasks if each.task[1] in names]
-        if "avg" not in names or len(present) < len(names) - 1:
-            return
+def measured_suite(
+    row: Row, suite: str, tests: Sequence[TestSet], results: Results, *, resamples: bool
+) -> Iterator[tuple[Measured, Drawn | None]]:
+    """A row in the tasks of a suite, and the mean over those of the papers, if all of them are present."""
+    names, kind = task_names()[suite], SUITES[suite].value
+    present, draws = list[Measured](), list[tuple[int, Callable[..., Float64]]]()  # of the papers' tasks
+    for test in (test for test in tests if test.suite == suite):
+        keys = [(row.label, place, suite, test.name) for place in range(len(row.models))]
+        if not all(key in results for key in keys):
+            continue
+        own = [results[key] for key in keys]
+        values, gold = tuple(result.value for result in own), own[0].gold
+        readout = " ".join(dict.fromkeys(result.encoder.partition("/")[2] for result in own))
+        name, deviations = names.get(test.task, test.name), deviations_of(values, own)
+        each = Measured(row, task_of(test), name, values, deviations, readout, own[0].n)
+        drawn = None
+        if resamples and gold is not None:
+            columns = [result.similarities for result in own if result.similarities is not None]
+            draw = partial(resampled_mean, columns, gold, kind, count=resamples_for(len(gold)))
+            drawn = draw(seed=0), len(own) == 1  # as `sentkit score`
+            draws.append((PLACES.get(test.name, 0), draw))
+        present += [each] if each.task[1] in names else []
+        yield each, drawn
+    if "avg" in names and len(present) >= len(names) - 1:
         values = tuple(map(mean_if_known, zip(*(each.values for each in present), strict=True)))
-        yield Measured(row, (suite, "avg"), "avg", values, deviations_of(values, ()), present[0].readout)
-        keys = [(row.label, each.task) for each in present]
-        if parts := [self.scored[key] for key in keys if key in self.scored]:
-            # Independent for different test sets, and the same pairs for all rows.
-            arrays = [draw(seed=(0, place)) for draw, place in parts]
-            self.drawn[row.label, (suite, "avg")] = np.mean(arrays, axis=0)
-
-    def with_resamples(self, each: Measured, found: Sequence[Measured]) -> Measured:
-        own, difference = self.drawn.get((each.row.label, each.task)), None
-        if own is None:
-            return each
-        base = self.baseline
-        if base is not None and base != each.row and (base.label, each.task) in self.drawn:
-            other = next(one.value for one in found if one.row == base and one.task == each.task)
-            value = np.nan if each.value is None or other is None else each.value - other
-            resampled = own - self.drawn[base.label, each.task]
-            difference = Difference(value, percentile_interval(resampled), two_sided_p(resampled))
-        if not self.intervals:
-            return replace(each, difference=difference)
-        interval, count = percentile_interval(own), each.n or 0
-        is_single = (each.row.label, each.task) in self.scored and len(each.values) == 1
-        if is_single and count > BOOTSTRAP_LIMIT:
-            kind = SUITES[each.task[0]].value
-            interval = fisher_interval(kind, (each.value or math.nan) / 100.0, count)
-        return replace(each, interval=interval, difference=difference)
+        average = Measured(row, (suite, "avg"), "avg", values, deviations_of(values, ()), present[0].readout)
+        # Independent for different test sets, and the same pairs for all rows.
+        parts = [draw(seed=(0, place)) for place, draw in draws]
+        yield average, (np.mean(parts, axis=0), False) if parts else None
 
 
 Forms = Mapping[str, str]  # normal form of a text -> text
@@ -200,38 +194,33 @@ NEAR_TEXTS = 256  # training texts to compare at once
 
 def with_training(
     measured: Sequence[Measured],
-    measurement: Measurement,
+    tests: Sequence[TestSet],
+    results: Results,
     files: Sequence[tuple[str, float | None]],
     evaluator: Evaluator,
     models: Models,
 ) -> list[Measured]:
-    """Add the number of rows that occur in the training files, and the values without these rows.
-
-    A file with a threshold also has all texts whose cosine with one of its texts is not below the threshold.
-    """
-
+    """Add the number of rows that occur in the training files, or nearly do, and the values without them."""
     with TemporaryDirectory(prefix="sentkit-report-") as folder:
 
         def failed(problem: str, _: str | None) -> None:
             own = problem.replace(f"{folder}/", "")
-            evaluator.warn(f"without the rows that occur in --train: {own}")
+            evaluator.settings.warn(f"without the rows that occur in --train: {own}")
 
-        found = without_seen(measurement.tests, files, folder)
+        found = without_seen(tests, files, folder)
         changed = [test for _, near, test in found if near]
-        results, _ = evaluator.evaluate_all(models, changed, failed, lambda: None)
+        without, _ = evaluator.evaluate_all(models, changed, failed, lambda: None)
     names = {(test.suite, test.name) for test in changed}
-    others = {key: result for key, result in measurement.results.items() if key[2:] not in names}
-    cleaned = replace(measurement, results=others | results).measure()
+    others = {key: result for key, result in results.items() if key[2:] not in names}
+    rows = list(dict.fromkeys(each.row for each in measured))
     counts = {task_of(test): (seen, near) for seen, near, test in found}
-    values = {
-        (each.row, each.task): each.value for each in cleaned if each.task in counts or each.task[1] == "avg"
-    }
-    with_near = any(least is not None for _, least in files)
+    values = {(each.row, each.task): each.value for each in measure(rows, tests, others | without)}
     added = []
     for each in measured:
         seen, near = counts.get(each.task, (None, None))
-        without = values.get((each.row, each.task))
-        added.append(replace(each, seen=seen, near=near if with_near else None, without=without))
+        near = near if any(least is not None for _, least in files) else None
+        value = values.get((each.row, each.task)) if seen is not None or each.task[1] == "avg" else None
+        added.append(replace(each, seen=seen, near=near, without=value))
     return added
 
 
@@ -296,8 +285,8 @@ def rows_of(test: TestSet) -> Iterator[tuple[list[dict[str, Any]], Forms]]:
     def parse(row: FileRow) -> tuple[FileRow, Forms]:
         return row, {normal_form(text): text for text in texts(row)[1]}
 
-    part, qrels = ("queries" if test.suite == "retrieval" else "test"), test.parts.get("qrels", "")
-    inputs = Inputs([test.parts.get(part, test.path)], fields=test.fields, vector_file=rows_in)
+    qrels, path = test.parts.get("qrels", ""), test.parts.get("queries") or test.parts.get("test", test.path)
+    inputs = Inputs([path], fields=test.fields, vector_file=rows_in)
     judged = read_qrels(Inputs([qrels]), qrels) if qrels else {}
     for row, forms in inputs.read(parse):
         if not qrels:

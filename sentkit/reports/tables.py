@@ -4,28 +4,27 @@ import math
 import re
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 
 from sentkit.digits import meaning_of_brackets
-from sentkit.errors import UsageError
+from sentkit.errors import SentkitError
 from sentkit.escaping import columns_of, escape, fit
 from sentkit.formats.files import bare_suffix
-from sentkit.formats.outputs.outputs import is_special
-from sentkit.formats.vectors.sinks import JSONL, check_rows_output
+from sentkit.formats.vectors.sinks import check_rows_output
 from sentkit.metrics.statistics import Interval
-from sentkit.reports.measure import Measured, Task
-from sentkit.reports.suites import (
-    IN_FOLDERS,
+from sentkit.papers.published import (
     INFERRED,
-    SUITES,
-    UNITS,
     PaperTable,
-    Row,
-    TestSet,
     missing_tasks,
+    paper_tables,
+    published_base,
     same_base,
-    tables_of,
 )
+from sentkit.reports.evaluate import Row
+from sentkit.reports.measure import Measured, Task
+from sentkit.reports.suites import IN_FOLDERS, SUITES, TestSet
 
 HERE = "here"  # the base of measured rows in a published table
 GAP = "  "
@@ -37,6 +36,21 @@ LATEX = {
 }
 MARKUP, BACKSLASH = re.compile(r"([|*_~`<\\])"), r"\\\1"  # of Markdown
 LATEX_NOTE = "% needs \\usepackage{booktabs}"
+
+
+UNITS = {name: suite.unit for name, suite in SUITES.items()} | {
+    "ablation": "averages x 100",
+    "glue": "accuracy or Matthews correlation x 100",
+    "efficiency": "seconds",
+    "steps": "the step that the dev pairs chose",
+    "layers": "Spearman x 100, the lowest and the highest",
+    "domain-shift": "Spearman x 100 that other training texts lose",
+}
+
+
+def tables_of(paper: str | None, number: str | None) -> list[PaperTable]:
+    """The tables of a paper, or one of them; none without a paper."""
+    return [] if paper is None else paper_tables(paper, number, list(UNITS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +91,23 @@ def has_task(paper: str, number: str | None, tests: Sequence[TestSet]) -> bool:
     return any(table.source(task) in tasks for table in tables_of(paper, number) for task in table.tasks)
 
 
+def unaveraged(tests: Sequence[TestSet]) -> Iterator[str]:
+    """Warnings about averages without all tasks."""
+    for suite in dict.fromkeys(test.suite for test in tests):
+        missing = missing_tasks(suite, {"avg", *(test.task for test in tests if test.suite == suite)})
+        if missing:
+            yield f"{suite} has no average: no test set of {', '.join(missing)}"
+
+
 def published_table(table: PaperTable, added: Sequence[Line] = (), bases: Collection[str] = ()) -> Table:
     """Measured lines, and published ones: of these bases, else of BERT-base or the first one; or all."""
     names, title = ("base", "system", "readout"), f"{table.name}: {table.suite}, {UNITS[table.suite]}"
-    lines = list(published_lines(table))
+    lines = []
+    for systems, figures, decimals in table.systems():
+        cells = {task: shown(each["value"], each["sd"], decimals) for task, each in figures.items()}
+        if not systems[1].endswith(INFERRED):
+            cells |= {task: cells[task] + INFERRED for task, each in figures.items() if each.get("inferred")}
+        lines.append(Line(systems, tuple(cells.get(task, "") for task in table.tasks)))
     if bases:
         present = dict.fromkeys(line.names[0] for line in lines if line.names[0])
         of = {name for name in present for base in bases if same_base(name, base)}
@@ -92,18 +119,24 @@ def published_table(table: PaperTable, added: Sequence[Line] = (), bases: Collec
     return Table(title, names, table.tasks, (*added, *lines))
 
 
+def bases_of(rows: Sequence[Row]) -> list[str]:
+    """The encoders of the papers whose family and size the checkpoints have; others are "unknown"."""
+    found: dict[str, None] = {}
+    for name in dict.fromkeys(name for row in rows for name in row.models):
+        with suppress(SentkitError):  # a static model has no transformer
+            found[published_base(name) or "unknown"] = None
+    return list(found) or ["unknown"]
+
+
 def measured_tables(
     measured: Sequence[Measured],
     baseline: Row | None,
     paper: str | None,
     number: str | None,
-    bases: Collection[str],
 ) -> list[Table]:
-    """One table of all values, then the tables of the paper with a measured task.
-
-    With a number, only that table; the measured rows are its first lines.
-    """
+    """One table of all values, then those of the paper; with a number, only that one, own lines first."""
     rows = list(dict.fromkeys(each.row for each in measured))
+    bases = bases_of(rows)
     present = {each.task for each in measured}
     every = tables_of(paper, number)
     published = [table for table in every if not present.isdisjoint(map(table.source, table.tasks))]
@@ -187,15 +220,6 @@ def shown(value: float | None, sd: float | None = None, decimals: int = 2) -> st
     return f"{value:.{decimals}f}" + ("" if sd is None else f" ({sd:.{decimals}f})")
 
 
-def published_lines(table: PaperTable) -> Iterator[Line]:
-    """A line for each system."""
-    for names, figures, decimals in table.systems():
-        cells = {task: shown(each["value"], each["sd"], decimals) for task, each in figures.items()}
-        if not names[1].endswith(INFERRED):
-            cells |= {task: cells[task] + INFERRED for task, each in figures.items() if each.get("inferred")}
-        yield Line(names, tuple(cells.get(task, "") for task in table.tasks))
-
-
 def text_lines(table: Table, width: int) -> Iterator[str]:
     """Columns separated by blanks. A table that is too wide is printed in parts that repeat the names."""
     yield from textwrap.wrap(escape(table.caption), width)
@@ -248,12 +272,9 @@ def latex_lines(table: Table) -> Iterator[str]:
     yield rf"\begin{{tabular}}{{{'l' * len(table.names)}{'r' * len(table.columns)}}}"
     yield r"\toprule"
     yield row((*table.names, *table.columns))
-    previous = None
-    for line in table.lines:
-        if line.here != previous:  # before the published rows, and between them and the measured ones
-            yield r"\midrule"
-        previous = line.here
-        yield row((*line.names, *line.cells))
+    for _, lines in groupby(table.lines, key=lambda line: line.here):  # measured, then published ones
+        yield r"\midrule"
+        yield from (row((*line.names, *line.cells)) for line in lines)
     yield r"\bottomrule"
     yield r"\end{tabular}"
     yield r"\end{table}"
@@ -272,14 +293,8 @@ SUFFIXES = {".txt": "text", ".md": "markdown", ".tex": "latex", ".jsonl": "json"
 
 
 def form_of(path: str, form: str | None, *, on_terminal: bool) -> str:
-    """The format of an output: `form`, or by its suffix. Raises an error for a suffix of another format."""
-    suffix = bare_suffix(path)
-    form = form or SUFFIXES.get(suffix, "text" if on_terminal else "json")
+    """The format of an output: `form`, or by its suffix."""
+    form = form or SUFFIXES.get(bare_suffix(path), "text" if on_terminal else "json")
     if form == "json":
         check_rows_output(path)
-        return form
-    own = next(each for each, name in SUFFIXES.items() if name == form)
-    if suffix in {*SUFFIXES, *JSONL, ".parquet", ".safetensors"} - {own} and not is_special(path):
-        advice = f"use a name with {own}"
-        raise UsageError(f"{path}: an output with --format {form} cannot have this name", advice=advice)
     return form

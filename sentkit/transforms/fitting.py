@@ -54,9 +54,7 @@ ROWS_PER_BLOCK = 1024  # rows that are read at once
 class Sample:
     moments: Moments
     emb: str | None
-    inputs: list[
-        dict[str, Any]
-    ]  # name, rows and hash of each file; files from elsewhere can lack two of them
+    inputs: list[dict[str, Any]]  # name, rows and hash of each file
 
     @property
     def warnings(self) -> list[str]:
@@ -158,21 +156,25 @@ def fit_transform(
 def check_varied(kind: str, sample: Sample, paths: Sequence[str]) -> None:
     """Refuse vectors with nothing to fit: equal vectors, or for svd zero vectors. A mean always exists."""
     moments = sample.moments
-    if kind == "center" or moments.deviations.any():
-        return
-    if kind != "svd":
+    if not (kind == "center" or moments.deviations.any() or (kind == "svd" and moments.mean.any())):
         raise DataError("all vectors are equal, so there is nothing to fit", source=together(paths))
-    if not moments.mean.any():
-        raise DataError("all vectors are 0, so there is nothing to fit", source=together(paths))
 
 
 ALIKE = ("kind", "dim", "remove", "width")  # transforms can be merged only if these fields are equal
 
 
 def merge_transforms(paths: Sequence[str]) -> Fitted:
+    """The transform of the sum of the moments, which must have one space and one kind of fit."""
     (note, sample), *others = map(read_part, paths)
     for path, (theirs, other) in zip(paths[1:], others, strict=True):
-        check_alike(path, theirs, paths[0], note)
+        for name in ALIKE:
+            if theirs.get(name) != note.get(name):
+                advice = "merge only files with the same kind, width and settings"
+                problem = f"{name} is {theirs.get(name)}, but {note.get(name)} in {paths[0]}"
+                raise DataError(problem, source=path, advice=advice)
+        one, first = other.emb, sample.emb
+        if one != first and (one is None or first is None or space_of(one) != space_of(first)):
+            raise DataError(f"fitted on {named(one)}, {paths[0]} on {named(first)}", source=path)
         sample = Sample(sample.moments + other.moments, sample.emb, sample.inputs + other.inputs)
     check_varied(note["kind"], sample, paths)
     fit = KINDS[note["kind"]](sample.moments, FitOptions(note.get("dim"), note.get("remove")))
@@ -183,49 +185,26 @@ def read_part(path: str) -> tuple[Mapping[str, Any], Sample]:
     """The note of a transform, and the moments that it was fitted to."""
     note = read_fit_note(path)
     kind = note.get("kind")
-    if kind in ("ica", "flow"):
-        problem = f"transforms of kind {kind} cannot be merged"
-        raise DataError(problem, advice="run sentkit whiten fit on all files together", source=path)
     if not isinstance(kind, str) or kind not in KINDS or not read_header(path).entries.keys() >= set(MOMENTS):
         problem = "contains no moments, so it cannot be merged"
-        raise DataError(problem, source=path, advice="use a file from sentkit whiten fit")
+        raise DataError(problem, source=path, advice="run sentkit whiten fit on all vectors together")
     count, mean, scatter = (read_array(path, name).astype(np.float64) for name in MOMENTS)
-    wide = mean.shape == (note.get("width"),) and scatter.shape == (mean.size, mean.size)
-    if not wide or mean.size == 0 or count.size != 1 or not is_complete(note):
+    numbers = [note[name] for name in ("dim", "remove") if note.get(name) is not None]
+    try:
+        inputs = [
+            {"file": each.get("file"), "rows": each["rows"], "blake2b": each.get("blake2b")}
+            for each in note["inputs"]
+        ]
+        sample = Sample(Moments(int(count.item()), mean, scatter), note["_emb"], inputs)
+        good = sample.moments.count > 0 and bool(np.isfinite(mean).all() and np.isfinite(scatter).all())
+        good &= mean.shape == (note["width"],) != (0,) and scatter.shape == (mean.size, mean.size)
+        good &= all(type(each) is int and 1 <= each <= note["width"] for each in numbers)
+        good &= all(type(each["rows"]) is int for each in inputs)
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+        good = False
+    if not good:
         raise DataError("the moments and the metadata do not match", source=path)
-    number = count.item()
-    if number < 1 or not number.is_integer() or not np.isfinite(mean).all() or not np.isfinite(scatter).all():
-        raise DataError("the moments contain NaN or infinity, or are of 0 vectors", source=path)
-    moments = Moments(int(number), mean, scatter)
-    names = ("file", "rows", "blake2b")
-    inputs = [{name: each.get(name) for name in names} for each in note["inputs"]]
-    return note, Sample(moments, note["_emb"], inputs)
-
-
-def is_complete(note: Mapping[str, Any]) -> bool:
-    """Check that each field of the note has its type and a possible value."""
-    inputs, width = note.get("inputs"), note["width"]
-    dim, remove = note.get("dim"), note.get("remove")
-    return (
-        "_emb" in note
-        and (dim is None or (type(dim) is int and 1 <= dim <= width))
-        and (remove is None or (type(remove) is int and 1 <= remove < width))
-        and isinstance(inputs, list)
-        and all(isinstance(each, dict) and type(each.get("rows")) is int for each in inputs)
-        and all(isinstance(each.get(name), str | None) for each in inputs for name in ("file", "blake2b"))
-    )
-
-
-def check_alike(path: str, note: Mapping[str, Any], first: str, wanted: Mapping[str, Any]) -> None:
-    """Refuse a transform whose note has other settings or another space than that of the first one."""
-    for name in ALIKE:
-        ours, theirs = ("missing" if each.get(name) is None else each[name] for each in (note, wanted))
-        if ours != theirs:
-            advice = "merge only files with the same kind, width and settings"
-            raise DataError(f"{name} is {ours}, but {theirs} in {first}", source=path, advice=advice)
-    one, other = note["_emb"], wanted["_emb"]
-    if one != other and (one is None or other is None or space_of(one) != space_of(other)):
-        raise DataError(f"fitted on {named(one)}, {first} on {named(other)}", source=path)
+    return note, sample
 
 
 BARE = {"_emb", "vectors", "fields"}  # the metadata of a vector file made from JSONL
@@ -251,17 +230,14 @@ def apply_transform(inputs: Inputs, transform: str, output: str, form: VectorOut
 
 
 def write(block: VectorBlock, step: Step, sink: Sink, inputs: Inputs, *, apart: bool) -> None:
-    """Write rows. A non-finite result is a bad row.
-
-    `apart`: the output stores vectors separately from the rows.
-    """
-    others = {*VECTORS}.difference(inputs.fields, block.names)
+    """Write rows; a result that is not finite is a bad row. `apart`: rows have no vectors in the output."""
+    # Its vector would have the name of the new space.
+    others = [name for name in VECTORS if name not in {*inputs.fields, *block.names}]
     vectors = block.vectors
     with np.errstate(all="ignore"):  # non-finite results become bad rows
         moved = applied(step, vectors.reshape(-1, vectors.shape[-1])).reshape(*vectors.shape[:-1], -1)
     for place, values in enumerate(block.rows.values):
-        if not others.isdisjoint(values):  # its vector would have the name of the new space
-            other = next(name for name in VECTORS if name in values and name in others)
+        if other := next((name for name in others if name in values), None):
             problem = f'"{other}" is another vector, and it is not transformed'
             block.rows.refuse(place, problem, advice="remove it")
     sink.check(block.rows.without(block.names) if apart else block.rows, moved)
@@ -274,21 +250,14 @@ def write(block: VectorBlock, step: Step, sink: Sink, inputs: Inputs, *, apart: 
 def moved_spec(inputs: Inputs, emb: str | None, step: Step, transform: str) -> dict[str, Any]:
     """The output spec: the common fields of all vector files, plus this step; for JSONL only `_emb`."""
     record = {name: value for name, value in common_spec(inputs).items() if name not in BARE}
-    steps = steps_before(inputs)
+    specs = [Store(path).spec if is_store(path) else {} for path in inputs.paths]
+    steps = [spec.get("steps", []) if spec.keys() - BARE else None for spec in specs]
+    known = isinstance(steps[0], list) and all(each == steps[0] for each in steps)
     label, _, space = (emb or UNNAMED.emb).rpartition(":")
-    full = Spec(label, space, {**record, "steps": steps or ()}).after(step.suffix, step.hash).full
-    if steps is None:
+    before = steps[0] if known else ()
+    full = Spec(label, space, {**record, "steps": before}).after(step.suffix, step.hash).full
+    if not known:
         del full["steps"]  # unknown earlier steps: a list of only this step would be wrong
     elif full.pop("transform", None) is None:  # no record can name two
         full["transform"] = readable(transform)
     return full
-
-
-def steps_before(inputs: Inputs) -> list[str] | None:
-    """The steps that all vector files record; None if they are unknown or differ."""
-    if not all(map(is_store, inputs.paths)):
-        return None
-    specs = [Store(path).spec for path in inputs.paths]
-    first = specs[0].get("steps", [])
-    known = all(spec.keys() - BARE and spec.get("steps", []) == first for spec in specs)
-    return first if known and isinstance(first, list) else None

@@ -135,14 +135,10 @@ def read_flow(path: str, width: object) -> Flow:
     parameters = read_array(path, PARAMETERS).astype(np.float64).ravel()
     if type(width) is not int or width < 1 or parameters.size != parameter_count(width):
         raise DataError("the parameters and the metadata of the flow do not match", source=path)
-    return flow_of(parameters, width, path)
-
-
-def flow_of(parameters: Float64, width: int, source: str) -> Flow:
     with np.errstate(over="ignore"):  # refused below
         flow = Flow(parameters.astype(np.float32), width)
     if not np.isfinite(flow.parameters).all():
-        raise DataError("the parameters hold NaN or infinity", source=source)
+        raise DataError("the parameters hold NaN or infinity", source=path)
     return flow
 
 
@@ -223,10 +219,7 @@ def initialise(parameters: Float64, x: Float64, random: np.random.Generator) -> 
 
 
 def settled(block: Block, layer: str, x: Float64, least: float) -> Float64:
-    """Set shift and scale of an ActNorm by its input (n, k); return its output.
-
-    A number with a deviation below `least`, which is due to rounding, is shifted to 0 and not scaled.
-    """
+    """Set shift and scale of an ActNorm by its input (n, k), no scale below `least`; return its output."""
     mean, deviation = x.mean(axis=0), x.std(axis=0)
     deviation = np.where(deviation > least, deviation, 1.0)
     block[f"shift{layer}"][:] = -mean

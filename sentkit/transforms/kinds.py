@@ -9,6 +9,7 @@ log cosh. Only the signs differ: the skewness of each component is positive, unl
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -27,7 +28,7 @@ class Moments:
 
     count: int
     mean: Float64  # (d,)
-    scatter: Float64  # (d, d): the sum of (x - mean)'(x - mean); or (d,): only its diagonal
+    scatter: Float64  # (d, d): the sum of (x - mean)'(x - mean)
 
     @property
     def width(self) -> int:
@@ -36,7 +37,7 @@ class Moments:
     @property
     def squares(self) -> Float64:
         """For each number, the sum of squared distances from the mean, (d,)."""
-        return self.scatter if self.scatter.ndim == 1 else np.diagonal(self.scatter)
+        return np.diagonal(self.scatter)
 
     @property
     def deviations(self) -> Float64:
@@ -49,20 +50,19 @@ class Moments:
         count = self.count + other.count
         apart = other.mean - self.mean
         mean = self.mean + apart * (other.count / count)
-        between = apart * apart if self.scatter.ndim == 1 else np.outer(apart, apart)
+        between = np.outer(apart, apart)
         between *= self.count * other.count / count
         scatter = self.scatter + other.scatter
         scatter += between  # in place, to save memory
         return Moments(count, mean, scatter)
 
 
-def moments_of(vectors: Floats, *, diagonal: bool = False) -> Moments:
-    """The moments of (n, d) vectors, n >= 1; with `diagonal`, only the diagonal of the scatter."""
+def moments_of(vectors: Floats) -> Moments:
+    """The moments of (n, d) vectors, n >= 1."""
     wide = vectors.astype(np.float64)
     mean = wide.mean(axis=0)
     wide -= mean
-    scatter = np.einsum("nd,nd->d", wide, wide) if diagonal else wide.T @ wide
-    return Moments(len(wide), mean, scatter)
+    return Moments(len(wide), mean, wide.T @ wide)
 
 
 FLOOR = 1e-12  # relative to the largest eigenvalue; a smaller eigenvalue counts as zero
@@ -94,10 +94,7 @@ class Principal:
 
 
 def principal(moments: Moments, wanted: int, done: str, *, centred: bool = True) -> Principal:
-    """At most `wanted` principal directions; the number with the largest magnitude in each is positive.
-
-    If not `centred`, the directions are the right singular vectors of the vectors themselves.
-    """
+    """At most `wanted` principal directions (or right singular vectors), the largest number positive."""
     count, mean, scatter = moments.count, moments.mean, moments.scatter
     scatters, axes = np.linalg.eigh(scatter if centred else scatter + count * np.outer(mean, mean))
     scatters, axes = scatters[::-1], axes[:, ::-1]
@@ -119,12 +116,16 @@ def wanted_dim(moments: Moments, options: FitOptions) -> int:
     return moments.width if options.dim is None else options.dim
 
 
-def whitening(moments: Moments, options: FitOptions) -> Fit:
-    """Whitening: sample covariance I, by U / sqrt(eigenvalues), as in BERT-whitening (arXiv:2103.15316)."""
+def rotated(moments: Moments, options: FitOptions, *, scaled: bool = False, centred: bool = True) -> Fit:
+    """Rotate the vectors to their principal directions, or if not `centred`, to right singular vectors.
+
+    `scaled`: to sample covariance I, by U / sqrt(eigenvalues), as in BERT-whitening (arXiv:2103.15316).
+    """
     wanted = wanted_dim(moments, options)
-    directions = principal(moments, wanted, "kept")
-    kernel = directions.axes / np.sqrt(directions.scatters / (moments.count - 1))
-    return Fit(kernel, moments.mean, {"dim": wanted}, directions.warnings)
+    directions = principal(moments, wanted, "kept", centred=centred)
+    lengths = np.sqrt(directions.scatters / (moments.count - 1)) if scaled else 1.0
+    mean = moments.mean if centred else np.zeros(moments.width)
+    return Fit(directions.axes / lengths, mean, {"dim": wanted}, directions.warnings)
 
 
 def zca(moments: Moments, options: FitOptions) -> Fit:
@@ -132,20 +133,6 @@ def zca(moments: Moments, options: FitOptions) -> Fit:
     directions = principal(moments, moments.width, "scaled, and the rest are 0")
     kernel = directions.axes / np.sqrt(directions.scatters / (moments.count - 1)) @ directions.axes.T
     return Fit(kernel, moments.mean, warnings=directions.warnings)
-
-
-def pca(moments: Moments, options: FitOptions) -> Fit:
-    """Rotate the vectors to their principal directions; lengths are preserved."""
-    wanted = wanted_dim(moments, options)
-    directions = principal(moments, wanted, "kept")
-    return Fit(directions.axes, moments.mean, {"dim": wanted}, directions.warnings)
-
-
-def svd(moments: Moments, options: FitOptions) -> Fit:
-    """Rotate the vectors to their right singular vectors, without subtraction of the mean."""
-    wanted = wanted_dim(moments, options)
-    directions = principal(moments, wanted, "kept", centred=False)
-    return Fit(directions.axes, np.zeros(moments.width), {"dim": wanted}, directions.warnings)
 
 
 def center(moments: Moments, options: FitOptions) -> Fit:
@@ -175,17 +162,14 @@ def abtt(moments: Moments, options: FitOptions) -> Fit:
 
 
 KINDS: Mapping[str, Callable[[Moments, FitOptions], Fit]] = {
-    "whitening": whitening,
+    "whitening": partial(rotated, scaled=True),
     "zca": zca,
-    "pca": pca,
-    "svd": svd,
+    "pca": rotated,
+    "svd": partial(rotated, centred=False),
     "center": center,
     "standardize": standardize,
     "abtt": abtt,
 }
-
-
-ROWS_PER_BLOCK = 4096  # whitened vectors in one product for the signs, which limits temporary memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +191,8 @@ def ica(blocks: Sequence[Float32], moments: Moments, options: FitOptions, ica_op
     white = whitened(blocks, moments, whitener)
     turn, iterations, converged = fast_ica(white, ica_options)
     if not ica_options.keep_signs:
-        turn = turn * signs(white, turn)[:, np.newaxis]
+        skewness = ((white @ turn.T) ** 3).sum(axis=0)
+        turn = turn * np.where(skewness < 0, -1.0, 1.0)[:, np.newaxis]
     kernel = whitener @ turn.T * deviation(moments, ica_options)  # (d, k)
     if ica_options.keep_width:
         kernel = np.pad(kernel, ((0, 0), (0, wanted - kernel.shape[1])))
@@ -264,10 +249,3 @@ def fast_ica(white: Float64, ica_options: IcaOptions) -> tuple[Float64, int, boo
         )
     missed = any(issubclass(each.category, ConvergenceWarning) for each in caught)
     return matrix, iterations, not missed
-
-
-def signs(white: Float64, matrix: Float64) -> Float64:
-    """-1 for components with negative skewness, else 1."""
-    parts = (white[place : place + ROWS_PER_BLOCK] for place in range(0, len(white), ROWS_PER_BLOCK))
-    skewness = sum(((rows @ matrix.T) ** 3).sum(axis=0) for rows in parts)
-    return np.where(skewness < 0, -1.0, 1.0)

@@ -5,7 +5,7 @@ A transform in a file is affine or a flow. An affine file has a kernel and a bia
 (x + bias) @ kernel, and a note about the fitted space.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -170,7 +170,10 @@ def read_affine(path: str) -> tuple[Linear, str | None]:
     if kernel.ndim != 2 or bias.size != kernel.shape[0] or 0 in kernel.shape:
         raise DataError("the shapes of kernel and bias do not match", source=path)
     note = read_fit_note(path)
-    return dense_layer(kernel, bias.ravel(), kind=_kind(note), source=path), note.get("_emb")
+    kind = note.get("kind")
+    valid = isinstance(kind, str) and kind.isascii() and kind.isidentifier()  # in a label
+    name = str(kind) if valid else "affine"
+    return dense_layer(kernel, bias.ravel(), kind=name, source=path), note.get("_emb")
 
 
 def read_fit_note(path: str) -> dict[str, Any]:
@@ -192,17 +195,8 @@ def dense_layer(kernel: Float64, bias: Float64, *, kind: str, source: str) -> Li
     return layer
 
 
-def _kind(note: Mapping[str, Any]) -> str:
-    """The kind for labels; "affine" if the file has none that is valid in a label."""
-    kind = note.get("kind")
-    return kind if isinstance(kind, str) and kind.isascii() and kind.isidentifier() else "affine"
-
-
 def check_fitted(path: str, emb: str | None) -> None:
-    """Refuse a transform that was fitted on vectors of another space.
-
-    A file without `_emb` fits all vectors. `"_emb": null` fits only vectors without `_emb`.
-    """
+    """Refuse a transform of another space. No `_emb` in the file fits all, null only vectors without."""
     note = read_fit_note(path)
     fitted = note.get("_emb")
     if "_emb" not in note or fitted == emb:

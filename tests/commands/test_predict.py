@@ -261,8 +261,8 @@ def test_other_vectors_are_refused(sentkit, reviews, row, problem):
         ({"bias": np.zeros(3)}, "the classes and the weights do not match"),
         ({"bias": np.zeros((2, 1))}, "the classes and the weights do not match"),
         ({"bias": np.zeros(3), "weight": np.zeros((3, 1))}, "the classes and the weights do not match"),
-        ({"weight": np.array([[1.0], [np.nan]])}, "the weights have a wrong shape, or NaN or infinity"),
-        ({"weight": np.zeros((2, 0))}, "the weights have a wrong shape, or NaN or infinity"),
+        ({"weight": np.array([[1.0], [np.nan]])}, "the classes and the weights do not match"),
+        ({"weight": np.zeros((2, 0))}, "the classes and the weights do not match"),
     ],
     ids=str,
 )

@@ -9,7 +9,7 @@ import shlex
 
 import pytest
 
-from sentkit.reports.suites import published
+from sentkit.papers.published import published
 from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import build
 from support import ROOT

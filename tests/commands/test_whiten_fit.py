@@ -136,11 +136,10 @@ def test_a_file_without_moments_is_not_merged(sentkit, tmp_path):
     done = sentkit(*MERGE, "a.safetensors", "-o", "b.safetensors")
 
     problem = "sentkit whiten fit: a.safetensors: contains no moments, so it cannot be merged"
-    assert (done.code, done.told) == (65, [problem, "  use a file from sentkit whiten fit"])
+    assert (done.code, done.told) == (65, [problem, "  run sentkit whiten fit on all vectors together"])
 
 
 UNLIKE = "the moments and the metadata do not match"
-NOT_FINITE = "the moments contain NaN or infinity, or are of 0 vectors"
 
 
 @pytest.mark.parametrize(
@@ -151,9 +150,9 @@ NOT_FINITE = "the moments contain NaN or infinity, or are of 0 vectors"
         ({"inputs": 7}, {}, UNLIKE),
         ({"inputs": [7]}, {}, UNLIKE),
         ({"inputs": [{"rows": "4"}]}, {}, UNLIKE),
-        ({}, {"mean": np.array([1.0, np.nan])}, NOT_FINITE),
-        ({}, {"count": np.array([0.0])}, NOT_FINITE),
-        ({}, {"count": np.array([np.inf])}, NOT_FINITE),
+        ({}, {"mean": np.array([1.0, np.nan])}, UNLIKE),
+        ({}, {"count": np.array([0.0])}, UNLIKE),
+        ({}, {"count": np.array([np.inf])}, UNLIKE),
         ({}, {"scatter": np.eye(3)}, UNLIKE),
         ({}, {"mean": np.ones(3)}, UNLIKE),
         ({}, {"count": np.ones(2)}, UNLIKE),

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from sentkit.metrics import clusters as module
 from sentkit.metrics.clusters import MEASURES, Silhouette, agreeing, agreement, measures
 
 
@@ -106,9 +105,8 @@ def random():
 
 
 @pytest.mark.parametrize("clusters", [2, 5, 40])
-def test_it_is_that_of_scikit_learn(rows, clusters, monkeypatch):
+def test_it_is_that_of_scikit_learn(rows, clusters):
     """Among forty clusters some hold one row."""
-    monkeypatch.setattr(module, "ROWS_PER_BLOCK", 70)
     labels = (clusters * np.random.default_rng(2).random(300) ** 3).astype(int)
     expected = silhouette_score(rows.astype(np.float64), labels)
 

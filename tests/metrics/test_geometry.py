@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from sentkit.errors import UsageError
 from sentkit.metrics import geometry
 from sentkit.metrics.geometry import (
     AxisMoments,
@@ -182,18 +183,12 @@ def test_one_vector_and_equal_vectors_have_no_spread() -> None:
     assert equal["mean_cosine"] == pytest.approx(1)
 
 
-def test_of_too_wide_vectors_the_covariance_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The record states why these fields are null."""
-    vectors = rows(50, 6)
-    held = record(vectors)
+def test_too_wide_vectors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their covariance needs too much memory."""
     monkeypatch.setattr(geometry, "MAX_SCATTER_WIDTH", 5)
-    found = record(vectors)
 
-    assert found["covariance"] == "not held: vectors of 6 numbers, more than 5"
-    assert undefined(found) == SPECTRAL | {"rank"}
-    rest = held.keys() - SPECTRAL - {"rank"}
-    assert {name: found[name] for name in rest} == {name: held[name] for name in rest}
-    assert "covariance" not in held
+    with pytest.raises(UsageError, match="vectors of 6 numbers: inspect has no geometry above 5"):
+        record(rows(50, 6))
 
 
 def shifted(n: int, d: int, seed: int = 0) -> np.ndarray:
@@ -285,7 +280,7 @@ def expect_reference(found: AxisMoments, vectors: np.ndarray, *, rel: float = 1e
     np.testing.assert_allclose(found.axes.mean, vectors.mean(axis=0), rtol=1e-12, atol=1e-12)
     scale = np.abs(np.cov(vectors.T)).max()
     np.testing.assert_allclose(
-        found.whole.scatter / (len(vectors) - 1), np.cov(vectors.T), rtol=rel, atol=rel * scale
+        found.axes.scatter / (len(vectors) - 1), np.cov(vectors.T), rtol=rel, atol=rel * scale
     )
     np.testing.assert_allclose(skewness, stats.skew(vectors), rtol=rel, atol=rel)
     np.testing.assert_allclose(kurtosis, stats.kurtosis(vectors), rtol=rel, atol=rel)
@@ -308,7 +303,7 @@ def test_a_far_mean_costs_no_digits() -> None:
 
     np.testing.assert_allclose(found.shapes()[1], stats.skew(near), rtol=1e-9)
     np.testing.assert_allclose(found.shapes()[2], stats.kurtosis(near), rtol=1e-9)
-    np.testing.assert_allclose(found.whole.scatter / 2999, np.cov(near.T), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(found.axes.scatter / 2999, np.cov(near.T), rtol=1e-10, atol=1e-10)
 
 
 def test_a_mean_that_drifts_costs_no_digits() -> None:
@@ -326,7 +321,7 @@ def test_a_constant_axis_has_no_shape(value: float) -> None:
 
     found = moments(*np.split(vectors, [3, 1027]))
 
-    assert found.axes.squares[2] == found.whole.scatter[2, 2] == 0.0
+    assert found.axes.squares[2] == found.axes.scatter[2, 2] == 0.0
     assert found.shapes()[0].tolist() == [0, 1]
 
 

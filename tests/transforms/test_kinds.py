@@ -213,17 +213,6 @@ def test_moments_of_parts_add_up_to_those_of_all(cuts: Any, offset: float) -> No
     assert np.allclose(total.scatter, np.asarray(centred.T @ centred, np.float64), rtol=1e-11, atol=1e-7)
 
 
-def test_the_diagonal_alone_is_that_of_the_scatter() -> None:
-    """In parts too."""
-    vectors = np.random.default_rng(1).normal(size=(50, 4))
-    whole = moments_of(vectors)
-    found = added(np.split(vectors, [7]), diagonal=True)
-
-    assert found.scatter.shape == (4,)
-    assert found.squares == pytest.approx(np.diag(whole.scatter), rel=1e-12)
-    assert found.deviations == pytest.approx(whole.deviations, rel=1e-12)
-
-
 def fit_ica(vectors: Any, dim: int | None = None, **ica_options: Any) -> Fit:
     """In blocks of 300, as a stream comes."""
     blocks = [vectors[first : first + 300] for first in range(0, len(vectors), 300)]

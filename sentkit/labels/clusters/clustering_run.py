@@ -13,7 +13,7 @@ import orjson
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.digits import decimals, significant
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError
 from sentkit.formats.files import readable, together
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.block import Row, RowBlock, block_of, made_block
@@ -22,7 +22,14 @@ from sentkit.formats.rows.lines import json_object
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, edition_advice, short_label, space_of
 from sentkit.formats.vectors.sinks import VectorOutput, as_jsonl, open_sinks, refuse_existing_fields
-from sentkit.formats.vectors.store import Store, common_spec, is_store, places_of_texts, with_fields
+from sentkit.formats.vectors.store import (
+    Store,
+    common_fields,
+    common_spec,
+    is_store,
+    places_of_texts,
+    with_fields,
+)
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, one_vector
 from sentkit.labels import UNWATCHED, Watch
 from sentkit.labels.clusters.clustering import (
@@ -66,7 +73,6 @@ class Points:
 
     @property
     def source(self) -> str:
-        """The name of the input in errors about all rows."""
         return together(self.inputs.paths)
 
     def kept_rows(self) -> Iterator[Row]:
@@ -81,10 +87,7 @@ def read_points(
     check: Callable[[RowBlock], None] = lambda rows: None,
     step: Step | None = None,
 ) -> Points:
-    """Read all rows. `check` can mark rows as bad. `kept` returns the kept parts of the others.
-
-    The vectors of a single vector file are memory-mapped. The step, if any, keeps their width.
-    """
+    """Read all rows. `kept` returns what is kept of them. A single vector file is memory-mapped."""
     reader = VectorReader(inputs)
     mapped = len(inputs.paths) == 1 and is_store(inputs.paths[0])
     lines: list[bytes] = []
@@ -106,10 +109,9 @@ def read_points(
         if not mapped:
             flat += block.vectors.tobytes()
     if mapped:
-        stored = Store(inputs.paths[0]).mapped()  # (n, 1, d)
-        vectors = stored[:, 0] if len(numbers) else stored.reshape(0, stored.shape[-1])
-        if len(numbers) < len(vectors):
-            vectors = vectors[np.frombuffer(numbers, np.int64) - 1]
+        vectors = Store(inputs.paths[0]).mapped()[:, 0]
+        if len(numbers) < len(vectors):  # some are rejected
+            vectors = vectors[np.array(numbers, np.intp) - 1]
     else:
         vectors = np.frombuffer(flat, "<f4").reshape(len(lines), reader.width)
     spec = {**common_spec(inputs), **({"_emb": reader.emb} if reader.emb else {})}
@@ -157,17 +159,10 @@ def check_space(centroids: Points, points: Points) -> None:
     """Refuse centroids of another space than the rows."""
     ours, theirs = points.space, centroids.space
     fit = ours == theirs if ours is None or theirs is None else space_of(ours) == space_of(theirs)
-    if not fit:
-        vectors, others = short_label(ours), short_label(theirs)
-        problem = f"the vectors are {vectors}, the centroids of {centroids.source} are {others}"
+    sizes = [f"{short_label(each.space)}, {each.rows.shape[1]} numbers" for each in (points, centroids)]
+    if not fit or points.rows.shape[1] != centroids.rows.shape[1]:
+        problem = f"the vectors are {sizes[0]}, the centroids of {centroids.source} are {sizes[1]}"
         raise DataError(problem, source=points.source, advice=edition_advice(ours, theirs))
-    width, wanted = points.rows.shape[1], centroids.rows.shape[1]
-    if width != wanted:
-        problem = f"the vector has {width} numbers, the centroids of {centroids.source} have {wanted}"
-        raise DataError(problem, source=points.source)
-
-
-NEW_FIELDS = {"rows": ("cluster",), "stability": ("cluster", "stability"), "describe": ()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,11 +181,6 @@ class ClusteringRun:
     def random(self) -> bool:
         """True if the seed can change the result."""
         return self.centroids is None and ALGORITHMS[self.algorithm].random
-
-    @property
-    def counted(self) -> bool:
-        """True if the algorithm takes the number of clusters."""
-        return self.centroids is None and ALGORITHMS[self.algorithm].counted
 
     def points(self, kept: Kept, check: Callable[[RowBlock], None] = lambda rows: None) -> Points:
         """Read the rows. Refuse a number of rows that the algorithm or the cluster number does not allow."""
@@ -215,7 +205,6 @@ class ClusteringRun:
 
     def clusterings(self, points: Points, count: int) -> Iterator[Clustering]:
         """Yield a clustering for each seed. It is deterministic, and no cluster is empty."""
-        check_sample(self.options.sample, count)
         sizes = []
         for seed in self.seeds:
             with self.watch.slow(f"clustering {len(points)} rows, seed {seed}"):
@@ -238,27 +227,6 @@ class ClusteringRun:
             self.warn(f"only {fewest} of {count} clusters contain rows, because many vectors are equal")
         elif not fewest:
             self.warn("no clusters: all rows are noise")
-
-
-def check_sample(sample: int | None, count: int) -> None:
-    if sample is not None and count > sample:
-        raise UsageError(f"--set sample={sample} is less than the number of clusters, {count}")
-
-
-def label_rows(
-    run: ClusteringRun, form: str, *, keep: bool, replace: bool
-) -> tuple[Points, Clustering, Float64 | None]:
-    """The rows with the best clustering of all seeds, and its agreement with the others (n,)."""
-    new = NEW_FIELDS[form]
-
-    def check(rows: RowBlock) -> None:
-        refuse_existing_fields(rows, new, replace=replace)
-
-    points = run.points(partial(as_jsonl, encoding=None) if keep else without_vectors, check)
-    clusterings = list(run.clusterings(points, run.counts[0]))
-    best = best_of(clusterings)
-    others = [each.labels for each in clusterings if each is not best]
-    return points, best, agreeing(best.labels, others) if "stability" in new else None
 
 
 def write_rows(
@@ -290,10 +258,7 @@ Record = dict[str, Any]  # a JSON object
 def descriptions(
     points: Points, clustering: Clustering, names: Sequence[str], count: int, nearest: int
 ) -> Iterator[Record]:
-    """A record for each cluster, with `count` keywords and the rows nearest to its centre.
-
-    Keywords need texts. The text of a row is the first of the fields `names` that is a string.
-    """
+    """A record for each cluster: keywords of the first of the fields `names`, and its central rows."""
     central = nearest_rows(points.rows, clustering, nearest)
     needed = {row for own in central for row in own}
     kept: dict[int, dict[str, Any]] = {}
@@ -323,6 +288,43 @@ def nearest_rows(rows: Float32, clustering: Clustering, count: int) -> list[list
     return [part[:count].tolist() for part in np.split(order, ends[:-1])]
 
 
+def write_clusters(
+    run: ClusteringRun,
+    form: str,
+    sizes: tuple[int, int] | None,
+    output: str,
+    centroids: str | None,
+    *,
+    keep: bool,
+    replace: bool,
+    force: bool,
+) -> list[Record]:
+    """Write the centroids and, unless `form` is "describe", the rows, with the best clustering of all seeds.
+
+    `sizes` are the numbers of keywords and rows of a description, which is returned; None if none is needed.
+    """
+    new = {"rows": ("cluster",), "stability": ("cluster", "stability")}.get(form, ())
+
+    def check(rows: RowBlock) -> None:
+        refuse_existing_fields(rows, new, replace=replace)
+
+    with_vectors = keep and not is_store(output)
+    points = run.points(partial(as_jsonl, encoding=None) if with_vectors else without_vectors, check)
+    clusterings = list(run.clusterings(points, run.counts[0]))
+    best = best_of(clusterings)
+    described: list[Record] = []
+    if sizes is not None:
+        names = [common_fields(run.inputs).get(name, name) for name in ("text", "entry")]
+        described = list(descriptions(points, best, names, *sizes))
+    if centroids is not None:  # first, because the reader of the rows may close the pipe
+        write_centroids(centroids, best.centres, described, points.space, force=force)
+    if form != "describe":
+        others = [each.labels for each in clusterings if each is not best]
+        stability = agreeing(best.labels, others) if form == "stability" else None
+        write_rows(points, best, stability, output, force=force)
+    return described
+
+
 def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
     """A record for each seed, and one of their mean. Values x 100; noise counts as one additional cluster."""
 
@@ -335,7 +337,8 @@ def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
         problem = f'"{truth}" is the same in all {len(points)} rows, expected 2 classes or more'
         raise DataError(problem, source=points.source)
     header = {**report_header(run, points), "classes": len(known)}
-    count = run.counts[0] or (len(known) if run.counted else 0)
+    counted = run.centroids is None and ALGORITHMS[run.algorithm].counted
+    count = run.counts[0] or (len(known) if counted else 0)
     records = []
     for seed, clustering in zip(run.seeds, run.clusterings(points, count), strict=True):
         values = measures(classes, clustering.labels)
@@ -390,7 +393,6 @@ def mean_if_known(values: Sequence[float | None]) -> float | None:
     return statistics.fmean(known) if len(known) == len(values) else None
 
 
-# V-measure equals NMI with the arithmetic mean, so only the JSON report has it.
 COLUMN_OF = {"acc": "ACC", "nmi": "NMI", "ari": "ARI", "ami": "AMI", "inertia": "inertia"}
 
 

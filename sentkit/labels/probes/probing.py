@@ -12,7 +12,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from sentkit.arrays import Float32, Indices
-from sentkit.digits import natural
 from sentkit.errors import DataError, NoRowsError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import class_of
@@ -38,7 +37,6 @@ from sentkit.labels.probes.classifiers import (
 from sentkit.metrics.statistics import f1
 
 Record = dict[str, Any]  # a JSON object
-CLASSES_SHOWN = 8  # unknown classes in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +77,9 @@ def classes_of(examples: Examples, label: str) -> dict[str, int]:
 def codes_of(examples: Examples, classes: Sequence[str], label: str) -> Indices:
     """The index of each row's class; raises DataError for a class that the training rows do not contain."""
     places = {name: place for place, name in enumerate(classes)}
-    unknown = sorted(set(examples.names) - places.keys(), key=natural)
-    if unknown:
-        names = ", ".join(f'"{name}"' for name in unknown[:CLASSES_SHOWN])
-        more = f" and {len(unknown) - CLASSES_SHOWN} more" if len(unknown) > CLASSES_SHOWN else ""
-        raise DataError(f'"{label}": TRAIN does not contain the classes {names}{more}', source=examples.path)
+    if unknown := sorted(set(examples.names) - places.keys()):
+        problem = f'"{label}": TRAIN does not contain the class "{unknown[0]}"'
+        raise DataError(problem, source=examples.path)
     return np.array([places[name] for name in examples.names], dtype=np.intp)
 
 
@@ -284,98 +280,75 @@ class Probe:
                 problem = f"--few-shot {shots} uses all {len(self.train)} rows of TRAIN for training"
                 raise DataError(problem, source=path, advice="use a smaller number or --test")
         elif dev is None and (test is None or self.chooses):
-            if fewest < folds:
-                advice = f"use --folds {fewest}" if fewest > 2 else "add rows of this class, or leave it out"
-                raise DataError(f"{problem} --folds {folds}", source=path, advice=advice)
             # A fold may remove two rows of each class from the folds within it.
-            if test is None and self.chooses and max(self.counts.values()) < folds + 2:
-                problem = f"--folds {folds}: no class has {folds + 2} rows or more"
-                raise DataError(problem, source=path, advice="use fewer folds")
+            nested = test is None and self.chooses
+            if fewest < folds or (nested and max(self.counts.values()) < folds + 2):
+                raise DataError(f"{problem} --folds {folds} needs", source=path, advice="use fewer folds")
 
     def report(self, file: BinaryIO | None = None) -> Record:
         """The record of the test. The classifier of all TRAIN rows is written to `file`."""
-        options = self.options
+        options, others = self.options, {"dev": self.dev, "test": self.test}
         features = np.concatenate([each.features for each in self.given])
         head: Head = Network(options.hidden, options.seed)
+        name = f"{options.head}, nhid {options.hidden}"
         if options.head == "logreg":
             head, features = logreg, features.astype(np.float64)  # rounding does not affect the result
+            name = options.head
         data = Data(features, np.concatenate(self.codes), len(self.counts))
         bench = Bench(data, head, self.grid, options.seed, options.jobs, watch=self.watch)
-        result = self.run(bench)
+        result, protocol = self.run(bench)
         if file is not None:
-            write_classifier(file, *self.classifier(result, bench))
-        unfinished = {"not_converged": bench.unfinished} if bench.unfinished else {}
-        return {**self.head_of_record(), **result.record(), **self.of_test(result), **unfinished}
-
-    def classifier(self, result: Result, bench: Bench) -> tuple[VectorClassifier, Record]:
-        """The regression of all TRAIN rows, with the penalty of the test or of folds, and its description."""
-        train, penalty = np.arange(len(self.train)), result.penalties[0]
-        if self.test is None:
-            penalty, _ = bench.choose(bench.grid(train, self.options.folds))
-        *weights, finished = weights_of(bench.data, Fit(train, train[:0], penalty))
-        bench.unfinished += not finished
+            self.write_classifier(file, result, bench)
+        most = int(np.argmax(list(self.counts.values())))  # the most frequent class of TRAIN
+        truth = self.codes[-1] if result.drawn is None else data.codes[result.drawn]
         record = {
-            "_emb": self.reader.emb,
-            "label": self.options.label,
-            "rows": len(train),
-            "penalty": penalty,
-        }
-        spec = common_spec(self.reader.inputs.other(self.train.path))
-        weight, bias = weights
-        return VectorClassifier(self.train.path, tuple(self.counts), weight, bias, spec), record
-
-    def run(self, bench: Bench) -> Result:
-        options, total = self.options, len(bench.data.codes)
-        begins = np.cumsum([len(self.train), 0 if self.dev is None else len(self.dev)]).tolist()
-        rows, dev, test = np.split(np.arange(total), begins)
-        if options.shots is not None:
-            rest = None if self.test is None else test
-            return few_shot(bench, rows, rest, shots=options.shots, samples=options.samples)
-        if self.dev is not None:
-            return by_dev(bench, rows, dev, test)
-        if self.test is not None:
-            return by_folds(bench, rows, test, options.folds)
-        return nested(bench, rows, options.folds)
-
-    @property
-    def protocol(self) -> str:
-        """A description of the protocol."""
-        options = self.options
-        if options.shots is not None:
-            where = "the other rows" if self.test is None else "TEST"
-            return f"{options.shots} rows of each class, drawn {options.samples} times; tested on {where}"
-        folds = f"{options.folds} stratified folds"
-        if self.test is None:
-            return folds + (f", the penalty of each by {folds} of the rest" if self.chooses else "")
-        by = "accuracy on DEV" if self.dev is not None else f"{folds} of TRAIN"
-        return (f"penalty by {by}; " if self.chooses else "") + "fitted to TRAIN; tested on TEST"
-
-    def head_of_record(self) -> Record:
-        options = self.options
-        head = options.head if options.head == "logreg" else f"{options.head}, nhid {options.hidden}"
-        others = {"dev": self.dev, "test": self.test}
-        return {
             "file": readable(self.train.path),
-            **{name: readable(each.path) for name, each in others.items() if each is not None},
+            **{part: readable(each.path) for part, each in others.items() if each is not None},
             "encoder": self.reader.emb,
             "label": options.label,
             "n": len(self.train),
             "classes": self.counts,
-            "protocol": self.protocol,
-            "head": head,
+            "protocol": protocol,
+            "head": name,
             "penalties": list(self.grid),
             "seed": options.seed,
+            **result.record(),
+            "majority": 100 * float(np.mean(truth == most)),
         }
+        if self.test is not None:
+            record["n_test"] = len(self.test)
+            if len(self.counts) == 2 and result.predicted is not None:
+                record |= {"f1": 100 * f1(result.predicted, truth), "f1_of": list(self.counts)[1]}
+        return record | ({"not_converged": bench.unfinished} if bench.unfinished else {})
 
-    def of_test(self, result: Result) -> Record:
-        """The accuracy of the most frequent class of TRAIN; and, for two classes, F1 of the second."""
-        most = int(np.argmax(list(self.counts.values())))
-        truth = self.codes[-1]
-        tested = truth if result.drawn is None else np.concatenate(self.codes)[result.drawn]
-        record: Record = {"majority": 100 * float(np.mean(tested == most))}
+    def write_classifier(self, file: BinaryIO, result: Result, bench: Bench) -> None:
+        """Write the regression of all TRAIN rows, with the penalty of the test or of folds."""
+        train, penalty = np.arange(len(self.train)), result.penalties[0]
         if self.test is None:
-            return record
-        record["n_test"] = len(self.test)
-        if len(self.counts) == 2 and result.predicted is not None:
-            record |= {"f1": 100 * f1(result.predicted, truth), "f1_of": list(self.counts)[1]}
-        return record
+            penalty, _ = bench.choose(bench.grid(train, self.options.folds))
+        weight, bias, finished = weights_of(bench.data, Fit(train, train[:0], penalty))
+        bench.unfinished += not finished
+        spec = common_spec(self.reader.inputs.other(self.train.path))
+        found = VectorClassifier(self.train.path, tuple(self.counts), weight, bias, spec)
+        record = {"_emb": self.reader.emb, "label": self.options.label, "rows": len(train)}
+        write_classifier(file, found, record | {"penalty": penalty})
+
+    def run(self, bench: Bench) -> tuple[Result, str]:
+        """The result, and a description of the protocol."""
+        options, chooses = self.options, self.chooses
+        begins = np.cumsum([len(self.train), 0 if self.dev is None else len(self.dev)]).tolist()
+        rows, dev, test = np.split(np.arange(len(bench.data.codes)), begins)
+        if options.shots is not None:
+            where, rest = ("the other rows", None) if self.test is None else ("TEST", test)
+            drawn = f"{options.shots} rows of each class, drawn {options.samples} times"
+            result = few_shot(bench, rows, rest, shots=options.shots, samples=options.samples)
+            return result, f"{drawn}; tested on {where}"
+        folds = f"{options.folds} stratified folds"
+        if self.test is None:
+            inner = f", the penalty of each by {folds} of the rest" if chooses else ""
+            return nested(bench, rows, options.folds), f"{folds}{inner}"
+        if self.dev is not None:
+            result, by = by_dev(bench, rows, dev, test), "accuracy on DEV"
+        else:
+            result, by = by_folds(bench, rows, test, options.folds), f"{folds} of TRAIN"
+        return result, (f"penalty by {by}; " if chooses else "") + "fitted to TRAIN; tested on TEST"

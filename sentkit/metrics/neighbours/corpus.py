@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.lines import json_object
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.fingerprint import (
-    SIGN,
     UNNAMED,
     edition_advice,
     short_label,
@@ -62,7 +60,6 @@ class VectorTable:
     emb: str | None
     row: Callable[[int], Row]  # the row at a place, counted from 0, without its vectors
     numbers: Sequence[int]  # of the rows in the file, from 1
-    origin: str | None = None  # how the vectors were encoded, if the file records it
     files: Sequence[str] = ()  # of the rows, if they are encoded from several files
     digest: str = ""  # of the whole folder, if these are the vectors of a part
 
@@ -70,22 +67,17 @@ class VectorTable:
         return len(self.vectors)
 
     def refuse_others(self, block: VectorBlock, emb: str | None, what: str, *, fits: bool = False) -> None:
-        """Mark the rows of a block of another space, unless they were trained to match that of this table.
-
-        `fits` is true if the caller accepts this other space.
-        """
+        """Mark rows of another space, unless it matches this one, or the caller accepts it (`fits`)."""
         if emb is None or self.emb is None:
             fits = fits or emb == self.emb
         else:
             fits = fits or space_of(self.emb) in (space_of(emb), target_space(emb))
-        width, wanted = block.vectors.shape[-1], self.vectors.shape[-1]
-        if not fits:
-            ours, theirs = short_label(emb), short_label(self.emb)
+        widths = block.vectors.shape[-1], self.vectors.shape[-1]
+        if not fits or widths[0] != widths[1]:
+            sizes = [f", {width} numbers" if widths[0] != widths[1] else "" for width in widths]
+            ours, theirs = short_label(emb) + sizes[0], short_label(self.emb) + sizes[1]
             problem = f"the vectors of the {what} are {ours}, the vectors of {self.path} are {theirs}"
-            block.rows.refuse_all(problem, edition_advice(emb, self.emb) or self.origin)
-        elif width != wanted:
-            problem = f"the {what} has {width} numbers, the vectors of {self.path} have {wanted}"
-            block.rows.refuse_all(problem)
+            block.rows.refuse_all(problem, edition_advice(emb, self.emb))
 
 
 def read_table(
@@ -114,10 +106,8 @@ def read_table(
     for _ in Rejects().good_places(first.rows):
         pass
     check_numbers(store, vectors)
-    fields, origin = fields_of(inputs, path), origin_of(store)
-    return VectorTable(
-        path, vectors, store.names, fields, store.emb, store.row, numbers, origin, digest=store.digest
-    )
+    fields = fields_of(inputs, path)
+    return VectorTable(path, vectors, store.names, fields, store.emb, store.row, numbers, digest=store.digest)
 
 
 def check_numbers(store: Store, vectors: Vectors) -> None:
@@ -135,20 +125,6 @@ def check_numbers(store: Store, vectors: Vectors) -> None:
             raise row.bad[0]
 
 
-def origin_of(store: Store) -> str | None:
-    """The flags of `encode` that made a vector file, for advice; steps have their label names."""
-    if not isinstance(store.spec.get("model"), str):
-        return None
-    flags = [f"-m {quote(store.spec['model'])}"]
-    if isinstance(store.spec.get("readout"), str):
-        flags.append(f"--readout {quote(store.spec['readout'])}")
-    steps = store.spec.get("steps")
-    names = [str(step).rpartition(":")[0] for step in steps] if isinstance(steps, list) else []
-    if names := [name for name in names if name != SIGN]:  # queries of a binary corpus are not binary
-        flags.append("and the steps " + " ".join(names))
-    return f"encode the queries with {' '.join(flags)}"
-
-
 def in_memory(
     inputs: Inputs,
     blocks: Iterable[VectorBlock],
@@ -156,11 +132,7 @@ def in_memory(
     *,
     named: bool = False,
 ) -> VectorTable:
-    """Read the vectors and the bytes of the rows into memory, without an object for each row.
-
-    `space` returns the names of the vectors and their `_emb`, known after the last block. `named`: with the
-    file of each row.
-    """
+    """Read the vectors and the bytes of the rows. `space`: names and `_emb`, known after the last block."""
     vectors, lines, sizes, numbers = bytearray(), bytearray(), array("q"), array("q")
     files: list[str] = []
     path, width = inputs.paths[0], 1
@@ -233,10 +205,7 @@ class SearchCorpus:
         return json_of({**file, **own, **self.shown(place)})
 
     def refuse_others(self, queries: VectorBlock, emb: str | None) -> None:
-        """Mark queries of another space, unless they were trained to match the corpus.
-
-        A corpus of signs also accepts queries of the space before the signs.
-        """
+        """Mark queries of another space. A corpus of signs accepts queries of the space before the signs."""
         self.table.refuse_others(queries, emb, "query", fits=self.is_signs_of(emb))
 
     @property

@@ -32,10 +32,7 @@ class Pair(NamedTuple):
 
 
 def pair_blocks(inputs: Inputs, corpus: VectorTable, size: int, *, replace: bool) -> Iterator[VectorBlock]:
-    """The rows of all files in blocks, with a Pair as text. The first blocks of a pipe are small.
-
-    A row that has negatives is bad without `replace`.
-    """
+    """The rows of all files in blocks, with a Pair as text; rows with negatives are bad without `replace`."""
     reader, fields = VectorReader(inputs), common_fields(inputs)
 
     def check(block: VectorBlock) -> VectorBlock:

@@ -23,7 +23,7 @@ from sentkit.formats.vectors.sinks import VectorOutput, open_sinks, refuse_exist
 from sentkit.formats.vectors.store import common_fields, common_spec, is_store, with_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
 from sentkit.metrics.neighbours.corpus import SearchCorpus, naming_field, read_table, shown_fields
-from sentkit.metrics.neighbours.search import MAX_CANDIDATES, Found, Searcher
+from sentkit.metrics.neighbours.search import Found, Searcher
 from sentkit.metrics.similarity import BLOCKS
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ FIRST_ROWS = 32  # rows whose nearest rows give the first limit of `closest_pair
 ROWS_PER_SEARCH = 1024  # rows that are compared at once with all later rows
 MATRIX_ELEMENTS = 4_194_304  # elements of a block of the matrix
 LARGEST_MATRIX = 20_000  # rows
-CEILING = {"cosine": 1.0, "dot": math.inf, "euclidean": 0.0, "manhattan": 0.0}  # the maximum similarity
 LEVELS = (0.8, 0.85, 0.9, 0.95, 0.99)  # similarities at which pairs are counted
 
 Fields = dict[str, bytes]  # JSON values by name
@@ -62,15 +61,7 @@ def closest_pairs(vectors: Float32, top: int, metric: str = "cosine") -> Pairs:
     best = best_of([Pairs(left[later], rows.ravel()[later], similarities.ravel()[later])], top)
     for start in range(first, len(vectors), ROWS_PER_SEARCH) if top > 0 else ():
         least = -math.inf if len(best.left) < top else math.nextafter(best.similarities[-1], math.inf)
-        if least > CEILING[metric]:
-            break
-        parts, count = [best], 0
-        for pairs in later_pairs(searcher, start, least):
-            parts.append(pairs)
-            count += len(pairs.left)
-            if count > max(top, MAX_CANDIDATES):
-                parts, count = [best_of(parts, top)], 0
-        best = best_of(parts, top)
+        best = best_of([best, *later_pairs(searcher, start, least)], top)
     return best
 
 
@@ -83,10 +74,7 @@ def best_of(parts: list[Pairs], count: int) -> Pairs:
 def pairs_reaching(
     vectors: Rows, threshold: float, metric: str = "cosine", device: "Device | None" = None
 ) -> Iterator[Pairs]:
-    """The pairs that reach the threshold, in the order of (left, right), those of some left rows at a time.
-
-    Memory depends neither on the number of pairs nor on the number of rows.
-    """
+    """The pairs that reach the threshold, in the order of (left, right), some left rows at a time."""
     searcher = Searcher(vectors, metric, device)
     for start in range(0, len(vectors), ROWS_PER_SEARCH):
         yield from later_pairs(searcher, start, threshold)
@@ -186,10 +174,6 @@ class Duplicates:
         self.threshold, self.metric, self.device = threshold, metric, device
         self.compared: Callable[[int], None] = lambda rows: None  # gets the number of compared rows
 
-    def share(self, rows: int) -> float:
-        """The share of all pairs after so many rows were compared with all later rows."""
-        return 1.0 - (1.0 - rows / len(self.corpus.vectors)) ** 2
-
     def near(self) -> Iterator[Near]:
         """Each row that has later rows near it, with these."""
         for left, right, similarities in self._pairs():
@@ -260,7 +244,6 @@ class Comparison:
         self.searchers = [Searcher(corpus.vectors, metric, device) for corpus in self.corpora]
         self.several = len(against) > 1
         self.compared: Callable[[int], None] = lambda rows: None
-        self.share = inputs.meter.share
 
     def _blocks(self) -> Iterator[tuple[VectorBlock, Iterator[Sequence[Found]]]]:
         """Blocks of rows, and for each row the near rows of each file, to be read before the next block."""

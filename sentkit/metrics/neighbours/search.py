@@ -216,14 +216,7 @@ class Searcher:
 
 def at_least(block: Float32, floors: Float32) -> Pairs:
     """The rows and columns, in order, of the values that reach the floor of their row."""
-    reached = (block >= floors[:, None]).ravel()
-    if reached.size % 8:
-        places = np.flatnonzero(reached)
-    else:  # few values reach it, so eight of them are compared with zero at once
-        eights = np.flatnonzero(reached.view(np.uint64) != 0)
-        inner = np.flatnonzero(reached.reshape(-1, 8)[eights])
-        places = eights[inner >> 3] * 8 + (inner & 7)
-    row, column = np.divmod(places, max(1, block.shape[1]))
+    row, column = np.divmod(np.flatnonzero(block >= floors[:, None]), max(1, block.shape[1]))
     return row, column
 
 
@@ -238,10 +231,7 @@ def reduced(rows: Float32, axes: Float32) -> Float32:
 def find_bounds(
     read: Callable[[slice | np.ndarray], Float32], count: int, floor: float, block: int
 ) -> Bounds | None:
-    """The bounds that take the least time for products of at least `floor`; None if products take less.
-
-    `read` returns rows of length 1 or less.
-    """
+    """The bounds that save most time for products of at least `floor`, or None, if none does."""
     sample = read(np.linspace(0, count - 1, min(SAMPLE, -(-count // 4))).astype(np.intp))
     sample = sample[np.random.default_rng(0).permutation(len(sample))]
     width, wide = sample.shape[1], sample.astype(np.float64)

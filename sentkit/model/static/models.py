@@ -27,7 +27,7 @@ from sentkit.model.reading import ReadingOptions, all_steps, prompts_of, spec_be
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, WordPieces
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import LongTextTokenizer, TokenBlock, Tokens, WindowOptions, WindowTokenizer
-from sentkit.transforms.kinds import FitOptions, moments_of, pca
+from sentkit.transforms.kinds import FitOptions, moments_of, rotated
 from sentkit.transforms.steps import Normalize, Step, Truncate
 
 BUDGET = 65_536  # tokens in a batch
@@ -303,7 +303,7 @@ def token_table(
     vectors: NDArray[np.float32], weights: NDArray[np.float64], dim: int
 ) -> tuple[NDArray[np.float32], tuple[str, ...]]:
     """Return the principal components times the weights, (v, k), and warnings. Takes (v, d) and (v,)."""
-    fit = pca(moments_of(vectors), FitOptions(dim=dim))
+    fit = rotated(moments_of(vectors), FitOptions(dim=dim))
     table = (vectors - fit.mean) @ fit.kernel * weights[:, None]
     return table.astype(np.float32), fit.warnings
 

@@ -70,7 +70,7 @@ ONE, TWO = '{"embedding":[1]}', '"embedding_a":[1],"embedding_b":[2]'
     [
         (GOLD, ONE, "-:1: expected 2 vectors for a gold score, this row has 1"),
         (GOLD, f"{{{TWO}}}", '-:1: "score" is missing'),
-        (GOLD, f'{{{TWO},"score":1}}', '-: 1 rows with a score in "score", expected 2 or more'),
+        (GOLD, f'{{{TWO},"score":1}}', '-: "score" has no two different values in 1 rows that have it'),
         ("heat", f"{{{TWO}}}", "-:1: this row has several vectors; plot heat draws sentences"),
     ],
 )

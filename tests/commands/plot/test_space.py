@@ -125,8 +125,8 @@ def test_every_row_is_drawn_equally_often():
 @pytest.mark.parametrize(
     ("flags", "given", "problem"),
     [
-        (("--by", "tsne"), rows(VECTORS[:1]), "-: 1 vectors, expected 3 or more"),
-        (("--by", "pca"), rows([np.ones(3)] * 4), "-: all 4 vectors are equal, so there is nothing to draw"),
+        (("--by", "tsne"), rows(VECTORS[:1]), "-: 1 vectors, expected 3 or more that are not all equal"),
+        (("--by", "pca"), rows([np.ones(3)] * 4), "-: 4 vectors, expected 3 or more that are not all equal"),
         (("--by", "pca"), '{"embedding_anchor":[1],"embedding_positive":[1],"embedding_negative":[2]}\n',
          "-:1: this row is a triplet; plot space draws sentences and pairs"),
         (("--gold", "score"), rows(VECTORS), "-:1: --gold needs pairs, but this row is one sentence"),

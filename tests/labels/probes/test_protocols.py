@@ -1,11 +1,9 @@
 """The protocols of SentEval against plain scikit-learn, fold by fold."""
 
 import itertools
-import warnings
 
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from sentkit.labels.probes.classifiers import Data, Fit, Network, in_order, logreg
@@ -76,29 +74,6 @@ def test_fits_that_do_not_converge_are_counted(bench, monkeypatch):
     by_folds(bench, np.arange(60), np.arange(60, 90), 3)
 
     assert bench.unfinished == 6 * 3 + 1
-
-
-@pytest.mark.parametrize("jobs", [1, 3])
-def test_a_warning_belongs_to_its_own_fit(data, jobs):
-    """A fit that runs at the same time is not affected."""
-
-    def work(fit):
-        if fit.penalty > 1:
-            warnings.warn("it went wrong", ConvergenceWarning, stacklevel=1)
-        return logreg(data, fit)
-
-    fits = [Fit(np.arange(60), np.arange(60, 90), penalty) for penalty in (1, 2, 1, 2, 2, 1)]
-
-    assert [found.finished for found in in_order(work, fits, jobs)] == [True, False, True, False, False, True]
-
-
-def test_other_warnings_are_shown(data):
-    def work(fit):
-        warnings.warn("something else", UserWarning, stacklevel=1)
-        return logreg(data, fit)
-
-    with pytest.warns(UserWarning, match="something else"):
-        list(in_order(work, [Fit(np.arange(60), np.arange(60, 90), 1.0)], 1))
 
 
 def test_remaining_fits_are_cancelled(data):
