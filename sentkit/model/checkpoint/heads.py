@@ -55,6 +55,15 @@ HEADS = {
         *("generator_lm_head.bias", "generator_lm_head"),
         activation="gelu",
     ),
+    **{
+        family: Head(kind, "model.", "", "", "", "lm_head")  # without layers before the decoder
+        for family, kind in {
+            "llama": "Llama",
+            "mistral": "Mistral",
+            "qwen2": "Qwen2",
+            "qwen3": "Qwen3",
+        }.items()
+    },
 }
 
 
@@ -88,15 +97,20 @@ def head_layout(architecture: Architecture) -> dict[str, tuple[str, tuple[int, .
         "norm.bias": (f"{head.norm}.bias", (narrow,)),
         "bias": (head.bias, (architecture.vocabulary,)),
     }
-    biases = {"dense.bias": architecture.head_bias, "norm.bias": architecture.kind.biases}
+    biases = {"dense.bias": architecture.head_bias, "norm.bias": architecture.kind.has_bias("norm")}
     return {ours: theirs for ours, theirs in layout.items() if biases.get(ours, True)}
 
 
 def read_head(
     tensors: Mapping[str, Tensor], architecture: Architecture, *, source: str
 ) -> LanguageHead | None:
-    """Return the head from the tensors of a file, in evaluation mode, or None if the file has no head."""
+    """Return the head from the tensors of a file, in evaluation mode.
+
+    None if the file has no head, or the family none for masked words.
+    """
     head = HEADS[architecture.family]
+    if not head.dense:
+        return None
     stored = {modern(name): tensor for name, tensor in tensors.items()}
     alias = f"{head.decoder}.bias"
     if alias in stored:

@@ -115,6 +115,18 @@ class Packed:  # no slots: cached_property needs __dict__
         on_cpu = self.ids.device.type == "cpu"
         return groups_of(self.lengths, self.causal, self.ids.device, one=not on_cpu, keys=self.keys)
 
+    def turns(self, base: float, size: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines (n, 1, size / 2) of rotary positions. Angles are float32, as in transformers."""
+        if (base, size) not in self.known_turns:
+            speeds = 1.0 / base ** (torch.arange(0, size, 2, device=self.ids.device).float() / size)
+            angles = self.positions[:, None, None].float() * speeds
+            self.known_turns[base, size] = angles.cos(), angles.sin()
+        return self.known_turns[base, size]
+
+    @cached_property
+    def known_turns(self) -> dict[tuple[float, int], tuple[Tensor, Tensor]]:
+        return {}
+
     def pad(self, values: Tensor, fill: float = 0.0) -> Tensor:
         """Convert (n, ...) to (b, t, ...), with `fill` after the end of each sentence."""
         shape = (len(self.lengths), self.longest, *values.shape[1:])
@@ -151,9 +163,7 @@ class Groups:
     """
 
     shapes: tuple[tuple[int, int], ...]  # sentences and padded tokens of each group, (c, t)
-    masks: tuple[
-        Tensor | None, ...
-    ]  # (c or 1, 1, t or 1, t): true where a token may attend; None: everywhere
+    masks: tuple[Tensor | None, ...]  # (c, 1, 1, t): true for keys that a token may attend to; None: all
     order: Tensor  # (b,): sentences in the order of the groups
     ranks: Tensor  # (b,): the inverse
     rows: Tensor  # (m,): row of each padded token
@@ -203,11 +213,9 @@ def groups_of(
         shapes.append((len(own), longest))
         room += real.size
         real = column < attended[own, None]
-        shut = None if real.all() else real[:, None, None, :]
-        if causal:
-            before = np.tri(longest, dtype=np.bool_)[None, None]
-            shut = before if shut is None else shut & before
-        masks.append(None if shut is None else to_device(shut, device))
+        # In causal attention, no token attends to the padding, which follows it.
+        none = real.all() or (causal and keys is None)
+        masks.append(None if none else to_device(real[:, None, None, :], device))
     indexes = order, np.argsort(order), np.concatenate(rows), places
     return Groups(tuple(shapes), tuple(masks), *(to_device(each, device) for each in indexes))
 
