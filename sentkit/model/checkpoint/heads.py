@@ -35,6 +35,7 @@ class Head:
 
 ROBERTA_HEAD = "roberta.", "lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder", "gelu"
 MASKED_WORDS = "cls.predictions"
+DECODERS = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 HEADS = {
     "bert": Head(
         *("Bert", "bert."),
@@ -55,15 +56,7 @@ HEADS = {
         *("generator_lm_head.bias", "generator_lm_head"),
         activation="gelu",
     ),
-    **{
-        family: Head(kind, "model.", "", "", "", "lm_head")  # without layers before the decoder
-        for family, kind in {
-            "llama": "Llama",
-            "mistral": "Mistral",
-            "qwen2": "Qwen2",
-            "qwen3": "Qwen3",
-        }.items()
-    },
+    **{family: Head(kind, "model.", "", "", "", "lm_head") for family, kind in DECODERS.items()},
 }
 
 
@@ -104,10 +97,7 @@ def head_layout(architecture: Architecture) -> dict[str, tuple[str, tuple[int, .
 def read_head(
     tensors: Mapping[str, Tensor], architecture: Architecture, *, source: str
 ) -> LanguageHead | None:
-    """Return the head from the tensors of a file, in evaluation mode.
-
-    None if the file has no head, or the family none for masked words.
-    """
+    """Return the head from the tensors of a file, in evaluation mode, or None if the file has no head."""
     head = HEADS[architecture.family]
     if not head.dense:
         return None

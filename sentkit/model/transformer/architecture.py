@@ -114,6 +114,10 @@ class UnsupportedArchitecture(Exception):
 Blocks = tuple[Any, int]
 
 
+def llama_blocks(config: Mapping[str, Any], depth: int, source: str) -> Blocks:
+    return [FULL] * depth, 0
+
+
 def modernbert_blocks(config: Mapping[str, Any], depth: int, source: str) -> Blocks:
     every = read_size(config, source, "global_attn_every_n_layers", default=3)
     usual = [SLIDING if block % every else FULL for block in range(depth)]
@@ -122,13 +126,13 @@ def modernbert_blocks(config: Mapping[str, Any], depth: int, source: str) -> Blo
 
 def mistral_blocks(config: Mapping[str, Any], depth: int, source: str) -> Blocks:
     if config.get("sliding_window", 4096) is None:
-        return [FULL] * depth, 0
+        return llama_blocks(config, depth, source)
     return [SLIDING] * depth, read_size(config, source, "sliding_window", default=4096) - 1
 
 
 def qwen_blocks(config: Mapping[str, Any], depth: int, source: str) -> Blocks:
-    slides = config.get("use_sliding_window")
-    [kind], window = mistral_blocks(config, 1, source) if slides else ([FULL], 0)
+    blocks = mistral_blocks if config.get("use_sliding_window") else llama_blocks
+    [kind], window = blocks(config, 1, source)
     first = read_size(config, source, "max_window_layers", default=28, least=0)
     usual = [kind if block >= first else FULL for block in range(depth)]
     return config.get("layer_types") or usual, window
@@ -142,16 +146,9 @@ class Family:
     first_position: int | None = 0  # row of the first token of a sentence; None: padding_id + 1
     has_pooler: bool = True
     bases: Mapping[str, Key] = field(default_factory=dict)  # of each kind of blocks with rotary positions
-    blocks: Callable[[Mapping[str, Any], int, str], Blocks] = lambda config, depth, source: (
-        [FULL] * depth,
-        0,
-    )
+    blocks: Callable[[Mapping[str, Any], int, str], Blocks] = llama_blocks
     biases: Collection[str] | None = None  # modules with a bias; None: all
-    dropouts: tuple[str, str, str] = (
-        "dropout",
-        "",
-        "dropout",
-    )  # after attention, between dense layers, after
+    dropouts: tuple[str, ...] = ("dropout", "", "dropout")  # see `Architecture.dropouts`
     gated: bool = False
     squares: bool = False  # norms divide by the root of the mean square, and do not subtract the mean
     decoder: bool = False  # a token attends to those before it, unless the config says otherwise
@@ -164,7 +161,7 @@ class Family:
 
 FROM_PADDING = Family({"padding_id": ("pad_token_id", 1)}, first_position=None)
 LLAMA = Family(
-    {**DECODER_KEYS, "positions": ("max_position_embeddings", 2048)},
+    DECODER_KEYS,
     {"words": "embed_tokens"},
     DECODER_BLOCK,
     has_pooler=False,
@@ -174,9 +171,6 @@ LLAMA = Family(
     squares=True,
     decoder=True,
     only_last=("norm",),
-)
-QWEN = replace(
-    LLAMA, keys={**DECODER_KEYS, "positions": ("max_position_embeddings", 32768)}, blocks=qwen_blocks
 )
 FAMILIES = {
     "bert": Family(),
@@ -204,21 +198,14 @@ FAMILIES = {
     ),
     "llama": LLAMA,
     "mistral": replace(
-        LLAMA,
-        keys={
-            **DECODER_KEYS,
-            **{"key_heads": ("num_key_value_heads", 8), "positions": ("max_position_embeddings", 1 << 17)},
-        },
-        blocks=mistral_blocks,
+        LLAMA, keys=DECODER_KEYS | {"key_heads": ("num_key_value_heads", 8)}, blocks=mistral_blocks
     ),
-    "qwen2": replace(QWEN, biases=("qkv", *QKV)),
+    "qwen2": replace(LLAMA, blocks=qwen_blocks, biases=("qkv", *QKV)),
     "qwen3": replace(
-        QWEN,
-        keys={**QWEN.keys, "head_size": ("head_dim", 128)},
-        block={
-            **DECODER_BLOCK,
-            **named("layers.{}.self_attn", {"query_norm": "q_norm", "key_norm": "k_norm"}),
-        },
+        LLAMA,
+        keys=DECODER_KEYS | {"head_size": ("head_dim", 128)},
+        block=DECODER_BLOCK | named("layers.{}.self_attn", {"query_norm": "q_norm", "key_norm": "k_norm"}),
+        blocks=qwen_blocks,
     ),
 }
 WITH_POOLER = tuple(name for name, family in FAMILIES.items() if family.has_pooler)
@@ -283,10 +270,8 @@ class Architecture:
         """The matrices, with their rows, that modules of a block join and a checkpoint may have apart."""
         queries, keys = self.heads * self.head_size, self.key_heads * self.head_size
         inner = ("active", "gates") if self.kind.gated else ("active",)
-        return {
-            "qkv": dict(zip(QKV, (queries, keys, keys), strict=True)),
-            "up": dict.fromkeys(inner, self.inner),
-        }
+        qkv = {"query": queries, "key": keys, "value": keys}
+        return {"qkv": qkv, "up": dict.fromkeys(inner, self.inner)}
 
     def matrices(self, module: str) -> list[int]:
         """The rows of the matrices in a module that low-rank updates and rounding treat one by one."""
@@ -502,10 +487,9 @@ def stored_layers(architecture: Architecture, *, pooler: bool = False) -> list[S
         "projection": (width if narrow != width else 0, narrow),
         "relative": (architecture.buckets, architecture.heads),
     }
+    biased = "norm", "projection"
     layers = [
-        StoredLayer(
-            ours, family.tables[ours], shape, ours in ("norm", "projection") and family.has_bias(ours)
-        )
+        StoredLayer(ours, family.tables[ours], shape, ours in biased and family.has_bias(ours))
         for ours, shape in shapes.items()
         if shape[0]
     ]

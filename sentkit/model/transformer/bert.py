@@ -65,7 +65,6 @@ def gated(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
 
 class RMSNorm(nn.RMSNorm):
     def forward(self, values: Tensor) -> Tensor:
-        assert self.weight is not None, "it has one"
         return F.rms_norm(values, self.normalized_shape, self.weight.to(values.dtype), self.eps)
 
 
@@ -145,15 +144,15 @@ class Block(nn.Module):
     def attend(self, states: Tensor, packed: Packed) -> Tensor:
         values = F.linear(states, self.qkv.weight, self.qkv.bias)  # (n, (h + 2 g) e)
         norms = (self.query_norm, self.heads), (self.key_norm, self.key_heads)
-        values = turned(values, packed, self.base, self.size, *norms)
+        values = turned(values, packed, self.base, self.size, norms)
         counts = self.heads, self.key_heads, self.key_heads
         if (kernel := self.kernel_for(values, packed)) is not None:
-            parts = by_head(values[: packed.tokens], counts, self.size)
+            parts = by_head(values[: packed.tokens], self.size, *counts)
             return with_rows(packed_attention(kernel, parts, packed, dropout=self.rate), len(states))
         groups = packed.groups
         padded = groups.pad(values)  # (c, t, (h + 2 g) e) of each group
         mixed = [
-            self.attention(mask, packed, by_head(qkv, counts, self.size))
+            self.attention(mask, packed, by_head(qkv, self.size, *counts))
             for qkv, mask in zip(padded, groups.masks, strict=True)
         ]
         return with_rows(groups.unpad(mixed), len(states))
@@ -161,16 +160,17 @@ class Block(nn.Module):
     def attend_only(self, states: Tensor, packed: Packed, only: Tensor) -> Tensor:
         """Return the attention output of the rows `only`, one for each sentence, (b, d)."""
         query, pair = ends_of(self.qkv.weight, self.qkv.bias, self.heads * self.size)
-        of_queries, of_keys = (self.query_norm, self.heads), (self.key_norm, self.key_heads)
         queries, pairs = F.linear(states[only], *query), F.linear(states, *pair)  # (b, h e), (n, 2 g e)
-        queries = turned(queries, packed, self.base, self.size, of_queries, rows=only)
-        pairs = turned(pairs, packed, self.base, self.size, of_keys)
+        queries = turned(queries, packed, self.base, self.size, [(self.query_norm, self.heads)], only)
+        pairs = turned(pairs, packed, self.base, self.size, [(self.key_norm, self.key_heads)])
         counts = self.key_heads, self.key_heads
         # The kernel would let the one query of a sentence attend to later tokens.
         if (kernel := self.kernel_for(pairs, packed)) is not None and not packed.causal:
-            own = by_head(queries, [self.heads], self.size)
-            others = by_head(pairs[: packed.tokens], counts, self.size)
-            return packed_attention(kernel, [*own, *others], packed, single=True, dropout=self.rate)
+            own = (
+                *by_head(queries, self.size, self.heads),
+                *by_head(pairs[: packed.tokens], self.size, *counts),
+            )
+            return packed_attention(kernel, own, packed, single=True, dropout=self.rate)
         groups = packed.groups
         places = groups.split((only - packed.starts)[:, None])  # (c, 1, 1), in their sentences
         parts = zip(groups.split(queries), groups.pad(pairs), groups.masks, places, strict=True)
@@ -179,8 +179,8 @@ class Block(nn.Module):
                 self.attention(
                     mask,
                     packed,
-                    [*by_head(query, [self.heads], self.size), *by_head(pair, counts, self.size)],
-                    places=place.flatten(),
+                    [*by_head(query, self.size, self.heads), *by_head(pair, self.size, *counts)],
+                    place.flatten(),
                 )
                 for query, pair, mask, place in parts
             ]
@@ -218,12 +218,7 @@ Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], Tensor]  # q
 
 
 def plain_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    causal: bool = False,
-    dropout: float = 0.0,
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool = False, dropout: float = 0.0
 ) -> Tensor:
     """Attention with plain products, (c, h, q, e). The backward pass is faster for short sentences.
 
@@ -290,13 +285,18 @@ def ends_of(weight: Tensor, bias: Tensor | None, width: int) -> Iterator[tuple[T
         yield weight[part], None if bias is None else bias[part]
 
 
+def turns_of(positions: Tensor, base: float, size: int) -> tuple[Tensor, Tensor]:
+    """Return cosines and sines (n, 1, e / 2) of rotary positions. Angles are float32, as in transformers."""
+    speeds = 1.0 / base ** (torch.arange(0, size, 2, device=positions.device).float() / size)
+    angles = positions[:, None, None].float() * speeds
+    return angles.cos(), angles.sin()
+
+
+Norms = Sequence[tuple[nn.Module, int]]  # of heads, and the number of these
+
+
 def turned(
-    values: Tensor,
-    packed: Packed,
-    base: float,
-    size: int,
-    *norms: tuple[nn.Module, int],
-    rows: Tensor | None = None,
+    values: Tensor, packed: Packed, base: float, size: int, norms: Norms, rows: Tensor | None = None
 ) -> Tensor:
     """Apply each norm to as many heads of values (n, k), and rotary positions of the rows to these heads.
 
@@ -305,7 +305,7 @@ def turned(
     """
     if not base:
         return values
-    cos, sin = packed.turns(base, size)
+    cos, sin = packed.turns[base]
     if rows is not None:
         cos, sin = cos[rows], sin[rows]
     counts = [count for _, count in norms]
@@ -390,10 +390,10 @@ def in_bands(
     for start in range(0, tokens, BAND):
         band, near = slice(start, start + BAND), slice(max(0, start - window), start + BAND)
         at, own = places[band, None], places[near]
-        shut = reached(at, own, window, causal=True)
+        seen = reached(at, own, window, causal=True)
         if mask is not None:
-            shut = (shut & mask[..., near]) | (own == at)
-        parts.append(attention(query[:, :, band], key[:, :, near], value[:, :, near], shut, False))
+            seen = (seen & mask[..., near]) | (own == at)
+        parts.append(attention(query[:, :, band], key[:, :, near], value[:, :, near], seen, False))
     return torch.cat(parts, 2)
 
 
@@ -513,9 +513,11 @@ class Bert(nn.Module):
         return states  # (n, d)
 
     def related(self, packed: Packed) -> Packed:
-        """Return the batch with what determines which tokens attend to which, for all blocks."""
-        if self.architecture.causal:
-            packed = replace(packed, causal=True)
+        """Return the batch with what all blocks use: the positions, and which tokens attend to which."""
+        if self.architecture.bases:
+            size, bases = self.architecture.head_size, {*self.architecture.bases}
+            turns = {base: turns_of(packed.positions, base, size) for base in bases}
+            packed = replace(packed, turns=turns, causal=packed.causal or self.architecture.causal)
         if self.relative is None:
             return packed
         rows = packed.to_device(buckets_of(packed.longest))

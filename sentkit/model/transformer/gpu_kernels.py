@@ -47,11 +47,9 @@ def varlen(heads: Heads, sizes: Sizes, dropout: float, causal: bool, window: int
 
     assert not dropout, "only for encoding"
     near = (window or -1, 0 if causal else window or -1)
-    (query, key, value), (bounds, key_bounds, longest, longest_key) = heads, sizes
-    shared: Any = {"enable_gqa": True} if query.shape[1] != key.shape[1] else {}
-    mixed = varlen_attn(
-        query, key, value, bounds, key_bounds, longest, longest_key, window_size=near, **shared
-    )
+    arguments: Any = *heads, *sizes
+    shared: Any = {"enable_gqa": True} if heads[0].shape[1] != heads[1].shape[1] else {}
+    mixed = varlen_attn(*arguments, window_size=near, **shared)
     assert isinstance(mixed, Tensor), "no other outputs are requested"
     return mixed
 
@@ -77,18 +75,14 @@ def packed_attention(
     return kernel((query, key, value), sizes, dropout, packed.causal, window).flatten(1)
 
 
-def by_head(values: Tensor, counts: Sequence[int], size: int) -> Sequence[Tensor]:
+def by_head(values: Tensor, size: int, *counts: int) -> Sequence[Tensor]:
     """Divide (..., k) into views (..., h, e) of these numbers of heads."""
-    parts = values.split([count * size for count in counts], -1)
-    return [part.unflatten(-1, (-1, size)) for part in parts]
+    return values.unflatten(-1, (-1, size)).split(counts, -2)
 
 
-def kernel_for_encoding(
-    shape: Shape, device: torch.device, *, window: int = 0, causal: bool = False
-) -> Kernel | None:
-    return next(
-        (each for each in (flash, varlen) if works(each, shape, device, window, [causal], trains=False)), None
-    )
+def kernel_for_encoding(shape: Shape, device: torch.device, window: int, causal: bool) -> Kernel | None:
+    sizes = shape, device, window, [causal]
+    return next((each for each in (flash, varlen) if works(each, *sizes, trains=False)), None)
 
 
 def kernel_for_training(shape: Shape, device: torch.device) -> Kernel | None:
@@ -115,15 +109,13 @@ def is_right(
     kernel: Kernel, shape: Shape, device: torch.device, *, causal: bool, trains: bool, window: int = 0
 ) -> bool:
     heads, key_heads, size = shape
-    counts, width = (heads, key_heads, key_heads), heads * size
+    columns = (heads + 2 * key_heads) * size, heads * size
     packed = pack([[0] * length for length in CHECKED], device)
     packed = Packed(packed.ids, packed.positions, packed.lengths, causal=causal)
     generator = torch.Generator().manual_seed(0)
-    values, slopes = (
-        torch.randn(packed.tokens, columns, generator=generator) for columns in (sum(counts) * size, width)
-    )
+    values, slopes = (torch.randn(packed.tokens, each, generator=generator) for each in columns)
     values, slopes = values.to(device, HALF[0]).requires_grad_(), slopes.to(device, HALF[0])
-    parts = query, key, value = by_head(values, counts, size)
+    parts = query, key, value = by_head(values, size, heads, key_heads, key_heads)
     whole, expected = values, plain(parts, packed, window)
     for single in (False,) if causal or window else (True, False):
         rows: Any = packed.starts if single else slice(None)
@@ -141,9 +133,8 @@ def is_right(
     [of_dropped] = torch.autograd.grad(dropped, values, slopes)
     # With the same dropout, the output is a linear function of the values, which has this gradient. So these
     # sums are equal in each sentence and head of the values.
-    start = width + key_heads * size
     output = by_sentence(dropped.double() * slopes, packed, key_heads)
-    linear = by_sentence((values.double() * of_dropped)[:, start:], packed, key_heads)
+    linear = by_sentence((values.double() * of_dropped)[:, -key_heads * size :], packed, key_heads)
     one, other = (by_sentence(each.double() ** 2, packed, key_heads) for each in (dropped, slopes))
     repeats = (output - linear).abs() <= NEAR * (one * other).sqrt()
     return bool(repeats.all()) and not near(dropped, whole)

@@ -86,7 +86,7 @@ def prepare_for_cuda(bert: Bert) -> Bert:
     if bert.words.weight.dtype not in HALF or shape.buckets:
         return bert
     heads, window = (shape.heads, shape.key_heads, shape.head_size), max(shape.windows, default=0)
-    kernel = kernel_for_encoding(heads, device, window=window, causal=shape.causal)
+    kernel = kernel_for_encoding(heads, device, window, shape.causal)
     if kernel is not None:
         add_norm = add_norm_for(shape.width, shape.norm_epsilon, device)
         for number, block in enumerate(bert.blocks):
@@ -124,8 +124,8 @@ class InferenceBlock(nn.Module):
         """Return X(k) from X(k - 1), (n, d); or (b, d) if `only` selects one row of each sentence."""
         rows, inputs = states if only is None else states[only], self.input_norm(states)
         queries, pairs = self.project(inputs, inputs if only is None else inputs[only], only)
-        queries = turned(queries, packed, self.base, self.size, (self.query_norm, self.heads), rows=only)
-        pairs = turned(pairs, packed, self.base, self.size, (self.key_norm, self.key_heads))
+        queries = turned(queries, packed, self.base, self.size, [(self.query_norm, self.heads)], only)
+        pairs = turned(pairs, packed, self.base, self.size, [(self.key_norm, self.key_heads)])
         attended = self.attend(queries, pairs, packed, only)
         rows = self.mix_norm(self.mix_in(attended, rows))
         result: Tensor = self.norm(self.add_inner(self.inner_norm(rows), rows))
@@ -176,8 +176,8 @@ class CudaBlock(InferenceBlock):
     def attend(self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
         if only is not None and self.window:  # the kernel counts the window from the last query
             return super().attend(queries, pairs, packed, only)
-        counts = self.key_heads, self.key_heads
-        parts = *by_head(queries, [self.heads], self.size), *by_head(pairs, counts, self.size)
+        pair = by_head(pairs, self.size, self.key_heads, self.key_heads)
+        parts = *by_head(queries, self.size, self.heads), *pair
         return packed_attention(self.kernel, parts, packed, single=only is not None, window=self.window)
 
 
@@ -203,23 +203,22 @@ def attention_of_runs(
     queries: Tensor, pairs: Tensor, packed: Packed, size: int, only: Tensor | None, window: int = 0
 ) -> Tensor:
     """Attention (n, h e), (n, 2 g e) -> (n, h e); `only` (b,) is the row of one query of each sentence."""
-    attended = torch.empty_like(queries)
+    attended, heads, key_heads = (
+        torch.empty_like(queries),
+        queries.shape[1] // size,
+        pairs.shape[1] // size // 2,
+    )
     places = None if only is None else only - packed.starts
     for tokens, sentences, count in runs(packed.lengths):
         selected = tokens if only is None else sentences
-        query = (
-            queries[selected].view(count, -1, queries.shape[1] // size, size).transpose(1, 2)
-        )  # (c, h, q, e)
-        key, value = (
-            pairs[tokens].view(count, -1, 2, pairs.shape[1] // size // 2, size).permute(2, 0, 3, 1, 4)
-        )
+        query = queries[selected].view(count, -1, heads, size).transpose(1, 2)  # (c, h, q, e)
+        key, value = pairs[tokens].view(count, -1, 2, key_heads, size).permute(2, 0, 3, 1, 4)
         longest, at = key.shape[2], None if places is None else places[sentences]
-        kernel = (
-            short_attention if min(longest, 2 * window or longest) <= LONGEST_RUN else blockwise_attention
-        )
+        short = min(longest, 2 * window or longest) <= LONGEST_RUN
+        kernel = short_attention if short else blockwise_attention
         mask = with_bias(None, packed.bias, longest, at)
         mixed = windowed(kernel, query, key, value, mask, window, at, causal=packed.causal)
-        attended[selected].view(count, -1, queries.shape[1] // size, size).copy_(mixed.transpose(1, 2))
+        attended[selected].view(count, -1, heads, size).copy_(mixed.transpose(1, 2))
     return attended
 
 

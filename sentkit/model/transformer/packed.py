@@ -1,7 +1,7 @@
 """A batch of concatenated sentences without padding: b sentences, n tokens, t tokens in the longest."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +29,7 @@ class Packed:  # no slots: cached_property needs __dict__
     read: np.ndarray | None = None  # (n,) of bool: tokens that readouts reduce; None: all after `skip`
     pooled: tuple[tuple[int, int], ...] = ()  # ranges of rows; if there are any, readouts reduce each of them
     types: Tensor | None = None  # (n,), segment of each token, 0 or 1; None: all tokens are in the first
+    turns: Mapping[float, tuple[Tensor, Tensor]] = field(default_factory=dict)  # see `turns_of` in bert.py
     bias: Tensor | None = None  # (h, t, t), which attention adds to the scores of a query and a key
     keys: tuple[int, ...] | None = (
         None  # (b,), first tokens that others attend to in each sentence; None: all
@@ -114,18 +115,6 @@ class Packed:  # no slots: cached_property needs __dict__
         """The padding for attention. A GPU gets one group, because it needs time for each operation."""
         on_cpu = self.ids.device.type == "cpu"
         return groups_of(self.lengths, self.causal, self.ids.device, one=not on_cpu, keys=self.keys)
-
-    def turns(self, base: float, size: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines (n, 1, size / 2) of rotary positions. Angles are float32, as in transformers."""
-        if (base, size) not in self.known_turns:
-            speeds = 1.0 / base ** (torch.arange(0, size, 2, device=self.ids.device).float() / size)
-            angles = self.positions[:, None, None].float() * speeds
-            self.known_turns[base, size] = angles.cos(), angles.sin()
-        return self.known_turns[base, size]
-
-    @cached_property
-    def known_turns(self) -> dict[tuple[float, int], tuple[Tensor, Tensor]]:
-        return {}
 
     def pad(self, values: Tensor, fill: float = 0.0) -> Tensor:
         """Convert (n, ...) to (b, t, ...), with `fill` after the end of each sentence."""

@@ -56,13 +56,14 @@ def test_a_decoder_with_only_sizes_gets_the_defaults_of_transformers(family):
     import transformers
 
     sizes = {"vocab_size": 100, "hidden_size": 640, "num_hidden_layers": 3, "num_attention_heads": 32}
-    theirs = transformers.AutoConfig.for_model(family, **sizes, intermediate_size=8)
+    sizes |= {"intermediate_size": 8, "max_position_embeddings": 64}
+    theirs = transformers.AutoConfig.for_model(family, **sizes)
 
-    found = read_architecture({"model_type": family, **sizes, "intermediate_size": 8}, "config.json")
+    found = read_architecture({"model_type": family, **sizes}, "config.json")
 
     assert (found.key_heads, found.norm_epsilon) == (theirs.num_key_value_heads, theirs.rms_norm_eps)
     assert found.head_size == getattr(theirs, "head_dim", 20)
-    assert (found.activation, found.max_tokens) == (theirs.hidden_act, theirs.max_position_embeddings)
+    assert found.activation == theirs.hidden_act
     assert found.windows == ((getattr(theirs, "sliding_window", None) or 1) - 1,) * 3
     assert found.bases == (theirs.rope_parameters["rope_theta"],) * 3
     assert (found.dropout, found.attention_dropout, found.causal) == (0.0, theirs.attention_dropout, True)
@@ -71,7 +72,7 @@ def test_a_decoder_with_only_sizes_gets_the_defaults_of_transformers(family):
 def test_windows_and_bases_of_decoders_in_the_words_of_transformers_4_and_5():
     sizes = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
     qwen = {"model_type": "qwen2", **sizes, "intermediate_size": 8, "sliding_window": 8, "rope_theta": 1e6}
-    qwen["num_key_value_heads"] = 2
+    qwen |= {"num_key_value_heads": 2, "max_position_embeddings": 64}
     slides = {"use_sliding_window": True, "max_window_layers": 2}
     kinds = {"layer_types": ["sliding_attention", "full_attention", "full_attention"]}
     rotary = {"rope_parameters": {"rope_type": "default", "rope_theta": 500}, "rope_theta": 7}
