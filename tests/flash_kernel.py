@@ -31,7 +31,8 @@ class Kernel:
             assert most == 1 or most % 128 == 0
         assert not debug
         window = options.get("window_size_left", -1)  # -1: none
-        assert options in ({}, {"window_size_left": window, "window_size_right": window})
+        after = 0 if causal else window
+        assert options in ({}, {"window_size_left": window, "window_size_right": after})
         self.calls += 1
         seed = torch.empty((), dtype=torch.int64).random_() if dropout else torch.zeros((), dtype=torch.int64)
         tensors = (each.double() for each in (query, key, value))
@@ -54,7 +55,8 @@ class Kernel:
     def attention(self, query, key, value, starts, key_starts, dropout, causal, seed, window=-1):
         random, parts = torch.Generator().manual_seed(int(seed)), []
         for (start, end), (first, after) in zip(pairwise(starts), pairwise(key_starts), strict=True):
-            q, k, v = query[start:end], key[first:after], value[first:after]
+            q, shared = query[start:end], query.shape[1] // key.shape[1]
+            k, v = (each[first:after].repeat_interleave(shared, 1) for each in (key, value))
             scores = torch.einsum("qhe,khe->hqk", q, k) / q.shape[-1] ** 0.5
             if causal:
                 scores = scores.masked_fill(~torch.ones(scores.shape[1:]).tril().bool(), -torch.inf)

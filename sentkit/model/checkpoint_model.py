@@ -275,7 +275,8 @@ class ClassifierModel:
         config, source, readout = self.checkpoint.config, self.checkpoint.config_file, "cls"
         try:
             architecture = read_architecture(config, source)
-            types, readout, self.packed = architecture.types, architecture.pooling, True
+            types, readout = architecture.types, architecture.pooling
+            self.packed = not architecture.kind.decoder
         except UnsupportedArchitecture:
             types, self.packed = read_size(config, source, "type_vocab_size", default=0, least=0), False
         reading = plan_reading(

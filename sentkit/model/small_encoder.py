@@ -152,37 +152,48 @@ class SmallBert:
     ) -> Float32:
         name, architecture = f"blocks.{number}", self.architecture
         inputs = self.norm(f"{name}.input_norm", states)
-        if f"{name}.qkv" in self.layers:
-            query, key, value = np.split(self.linear(f"{name}.qkv", inputs), 3, 1)
-        else:
-            query, key, value = (self.linear(f"{name}.{part}", inputs) for part in ("query", "key", "value"))
+        query, key, value = (
+            each.reshape(len(each), -1, architecture.head_size) for each in self.parts(name, "qkv", inputs)
+        )
         if architecture.bases:
-            size = architecture.width // architecture.heads
-            query, key = (rotated(each, places, architecture.bases[number], size) for each in (query, key))
+            query, key = (
+                rotated(self.norm(f"{name}.{part}_norm", each), places, architecture.bases[number])
+                for part, each in (("query", query), ("key", key))
+            )
         window = architecture.windows[number] if architecture.windows else 0
         mixed = np.concatenate(
             [self.attend(query[own], key[own], value[own], bias, window) for own in sentences]
         )
         states = self.norm(f"{name}.mix_norm", self.linear(f"{name}.mix", mixed) + states)
-        inner = self.linear(f"{name}.up", self.norm(f"{name}.inner_norm", states))
-        inner, gates = inner[:, : architecture.inner], inner[:, architecture.inner :]
+        inner, *gates = self.parts(name, "up", self.norm(f"{name}.inner_norm", states))
         inner = ACTIVATIONS[architecture.activation](inner)
-        if gates.size:
-            inner = inner * gates
+        for gate in gates:
+            inner = inner * gate
         return self.norm(f"{name}.norm", self.linear(f"{name}.down", inner) + states)
+
+    def parts(self, block: str, module: str, values: Float32) -> list[Float32]:
+        """The outputs of the matrices of a module, which the checkpoint has joined or apart."""
+        rows = self.architecture.joined[module]
+        if f"{block}.{module}" not in self.layers:
+            return [self.linear(f"{block}.{part}", values) for part in rows]
+        return np.split(self.linear(f"{block}.{module}", values), np.cumsum([*rows.values()])[:-1], 1)
 
     def attend(
         self, query: Float32, key: Float32, value: Float32, bias: Float32 | None, window: int
     ) -> Float32:
-        tokens = len(query)
-        shape = tokens, self.architecture.heads, -1
-        query, key, value = (each.reshape(shape).swapaxes(0, 1) for each in (query, key, value))  # (h, t, e)
+        tokens, shared = len(query), self.architecture.heads // self.architecture.key_heads
+        query, key, value = (
+            each.swapaxes(0, 1).repeat(count, 0)
+            for each, count in ((query, 1), (key, shared), (value, shared))
+        )  # (h, t, e)
         scores = query @ key.swapaxes(1, 2) * np.float32(query.shape[2] ** -0.5)
         if bias is not None:
             scores += bias[:, :tokens, :tokens]
+        behind = np.arange(tokens)[:, None] - np.arange(tokens)
         if window:
-            own = np.arange(tokens)
-            scores[:, np.abs(own - own[:, None]) > window] = -np.inf
+            scores[:, np.abs(behind) > window] = -np.inf
+        if self.architecture.causal:
+            scores[:, behind < 0] = -np.inf
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
         return (weights @ value).swapaxes(0, 1).reshape(tokens, -1)
@@ -195,7 +206,7 @@ class SmallBert:
         if name not in self.layers:
             return values
         weight, *bias = self.layers[name]
-        centred = values - values.mean(-1, keepdims=True)
+        centred = values if self.architecture.kind.squares else values - values.mean(-1, keepdims=True)
         variance = np.square(centred).mean(-1, keepdims=True)
         scale = np.sqrt(variance + np.float32(self.architecture.norm_epsilon))
         return sum(bias, centred / scale * weight)
@@ -222,14 +233,14 @@ def buckets_of(longest: int) -> NDArray[np.int64]:
     return np.where(far < exact, far, rows) + half * (behind > 0)
 
 
-def rotated(values: Float32, places: NDArray[np.int64], base: float, size: int) -> Float32:
-    """Rotate the two halves of each head by rotary positions, as `rotated` of `transformer/bert.py`."""
+def rotated(values: Float32, places: NDArray[np.int64], base: float) -> Float32:
+    """Rotate the two halves of each head (n, h, e) by rotary positions, as `turned` of `bert.py`."""
+    size = values.shape[2]
     speeds = np.float32(1) / np.float32(base) ** (np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
     angles = places[:, None].astype(np.float32) * speeds
     cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
-    left, right = np.split(values.reshape(len(values), -1, size), 2, 2)
-    turned = np.concatenate([left * cos - right * sin, right * cos + left * sin], 2)
-    return turned.reshape(values.shape)
+    left, right = np.split(values, 2, 2)
+    return np.concatenate([left * cos - right * sin, right * cos + left * sin], 2)
 
 
 MOST_WORK = 1 << 34  # multiplications in the blocks; for more, torch is faster in spite of its import
@@ -254,7 +265,8 @@ def open_small_encoder(checkpoint: Checkpoint, reading: Reading, tokens: int) ->
     except UnsupportedArchitecture:
         return None
     shape, parts = architecture, [part for readout in reading.readouts for part in readout.parts]
-    products = shape.depth * shape.width * (4 * shape.width + shape.inner + shape.expanded)  # of a token
+    weights = [math.prod(shape.shapes[name]) for name in ("qkv", "mix", "up", "down")]
+    products = shape.depth * sum(weights)  # of a token
     known = all(part.reduction in (*REDUCTIONS, *POOLED, "token") for part in parts)
     if (
         tokens * products > MOST_WORK

@@ -32,12 +32,13 @@ from sentkit.model.static.tokenizers import WordPieces
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import TextTokenizer, TokenBlock
 from sentkit.model.transformer.architecture import (
+    QKV,
     WITH_POOLER,
     Architecture,
     UnsupportedArchitecture,
     architecture_of,
 )
-from sentkit.model.transformer.bert import FUSED, Bert, load_bert
+from sentkit.model.transformer.bert import Bert, load_bert
 from sentkit.model.transformer.encoder import add_convolution, rules_of
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import Convolution, Disturb, mean
@@ -50,18 +51,20 @@ TRAINED = ("lora_a", "lora_b")
 
 
 class LowRank(nn.Module):
-    """A linear layer with low-rank updates of some of the equal parts of its output.
+    """A linear layer with low-rank updates of some of the matrices that it joins, which have these rows.
 
-    Axes: p updated parts, r the rank, i inputs, o outputs of a part.
+    Axes: p updated matrices, r the rank, i inputs, o most rows of a matrix.
     """
 
-    def __init__(self, layer: nn.Linear, rank: int, scale: float, parts: Sequence[int], of: int) -> None:
+    def __init__(
+        self, layer: nn.Linear, rank: int, scale: float, parts: Sequence[int], rows: Sequence[int]
+    ) -> None:
         super().__init__()
         self.constant, self.bias = layer.weight, layer.bias
-        self.scale, self.of = scale, of
+        self.scale, self.parts, self.rows = scale, parts, [*rows]
+        most = max(rows[part] for part in parts)
         self.lora_a = nn.Parameter(torch.empty(len(parts), rank, layer.in_features))  # (p, r, i)
-        self.lora_b = nn.Parameter(torch.zeros(len(parts), layer.out_features // of, rank))  # (p, o, r)
-        self.register_buffer("parts", torch.tensor(parts), persistent=False)
+        self.lora_b = nn.Parameter(torch.zeros(len(parts), most, rank))  # (p, o, r), with unused rows
         limit = layer.in_features**-0.5  # as in the released code
         nn.init.uniform_(self.lora_a, -limit, limit)
 
@@ -69,8 +72,10 @@ class LowRank(nn.Module):
     def weight(self) -> Tensor:
         with torch.autocast(self.lora_a.device.type, enabled=False):  # the checkpoint has the exact sum
             change = self.scale * (self.lora_b @ self.lora_a)
-        rows = self.constant.unflatten(0, (self.of, -1))
-        return rows.index_add(0, self.get_buffer("parts"), change).flatten(0, 1)
+        matrices = [*self.constant.split(self.rows)]
+        for part, own in zip(self.parts, change, strict=True):
+            matrices[part] = matrices[part] + own[: self.rows[part]]
+        return torch.cat(matrices)
 
     def forward(self, states: Tensor) -> Tensor:
         return nn.functional.linear(states, self.weight, self.bias)
@@ -83,13 +88,12 @@ def add_lora(body: Bert, settings: Recipe) -> None:
     rank = settings.lora
     scale = (rank if settings.lora_alpha is None else settings.lora_alpha) / rank
     names = LORA_LAYERS[settings.lora_layers]
-    fused = [place for place, name in enumerate(FUSED) if name in names]
-    places = {"qkv": fused} | {name: [0] for name in names if name not in FUSED}
+    changed = [place for place, name in enumerate(QKV) if name in names]
     for block in body.blocks:
-        for name, parts in places.items():
-            layer = getattr(block, name)
-            of = len(FUSED) if name == "qkv" else 1
-            setattr(block, name, LowRank(layer, rank, scale, parts, of))
+        for module in ("qkv", *(name for name in names if name not in QKV)):
+            rows = body.architecture.matrices(module)
+            parts = changed if module == "qkv" else range(len(rows))
+            setattr(block, module, LowRank(getattr(block, module), rank, scale, parts, rows))
 
 
 def constant_tensors(module: nn.Module) -> set[str]:
@@ -239,6 +243,13 @@ class Base:
         """The training tokenizer of a base that is not static."""
         assert isinstance(self.training_tokenizer, Tokenizer), "methods that use it refuse static models"
         return self.training_tokenizer
+
+    @property
+    def why_no_head(self) -> str:
+        """Why methods can use no head or pooler of this base, or an empty string."""
+        if self.architecture is None:
+            return f"transformers runs this model ({self.why_not_packed})"
+        return f'"{self.architecture.family}" is a decoder' if self.architecture.kind.decoder else ""
 
     def check_settings(self, settings: Recipe) -> None:
         """Raise a UsageError for settings that models of transformers do not support."""

@@ -64,6 +64,7 @@ class Needs:
     """What a method needs and can train."""
 
     packed: str = ""  # a feature that models of transformers lack
+    head: bool = False  # this feature is a head or a pooler, so decoders lack it too
     reductions: Collection[str] = ("cls", "mean", "max", "last")  # of the readouts that it can train
     row_wise: bool = False  # each row has a separate loss: one term, nothing is gathered
     static: bool = False  # needs only the vectors of texts, so it can train a static model

@@ -19,6 +19,10 @@ USUAL = {
     "electra": {"embedding_size": 20},
     "mpnet": {"max_position_embeddings": 66},
     "modernbert": {"local_attention": 8, "pad_token_id": 0},
+    "llama": {},
+    "mistral": {"num_key_value_heads": 2, "sliding_window": 6},
+    "qwen2": {"num_key_value_heads": 2},
+    "qwen3": {"num_key_value_heads": 1, "head_dim": 16},
 }
 ODD = {
     "bert": {
@@ -40,7 +44,25 @@ ODD = {
     "mpnet": {
         "hidden_act": "relu", "layer_norm_eps": 1e-5, "pad_token_id": 0, "max_position_embeddings": 330,
     },
+    "llama": {
+        "hidden_size": 40, "head_dim": 10, "num_key_value_heads": 4, "hidden_act": "gelu",
+        "rms_norm_eps": 1e-3,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+    },
+    "mistral": {
+        "num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 18, "head_dim": 2,
+        "sliding_window": None, "num_hidden_layers": 2,
+    },
+    "qwen2": {
+        "num_attention_heads": 3, "num_key_value_heads": 1, "hidden_size": 42, "intermediate_size": 37,
+        "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1, "vocab_size": 211,
+    },
+    "qwen3": {
+        "num_attention_heads": 5, "num_key_value_heads": 5, "head_dim": 6, "use_sliding_window": True,
+        "sliding_window": 9, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
 }  # fmt: skip
+DECODERS = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 SMALL = {
     "vocab_size": 97,
     "hidden_size": 32,
@@ -60,7 +82,8 @@ def tiny_config(family, **settings):
         small = {names.get(name, name): value for name, value in SMALL.items()}
     else:
         small = SMALL
-    return transformers.AutoConfig.for_model(family, **(small | USUAL.get(family, {}) | settings))
+    padding = {"pad_token_id": 0} if family in DECODERS else {}
+    return transformers.AutoConfig.for_model(family, **(small | padding | USUAL.get(family, {}) | settings))
 
 
 def scatter_weights(model, seed=0):
@@ -80,6 +103,7 @@ def make_model(family, head="Model", seed=0, **settings):
 
     names = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
     names |= {"distilbert": "DistilBert", "electra": "Electra", "mpnet": "MPNet", "modernbert": "ModernBert"}
+    names |= DECODERS
     model = getattr(transformers, names[family] + head)(tiny_config(family, **settings))
     scatter_weights(model, seed)
     return model.eval()
@@ -125,12 +149,12 @@ oracle = pytest.fixture(lambda: hidden_states, name="oracle")
 
 @pytest.fixture(
     params=[
-        *((name, "usual") for name in ("bert", "roberta", "electra", "mpnet", "modernbert")),
+        *((name, "usual") for name in ("bert", "roberta", "electra", "mpnet", "modernbert", *DECODERS)),
         *((name, "odd") for name in ODD),
     ],
     ids="-".join,
 )
 def checkpoint(request):
-    """Each family with odd settings, and five with their usual ones: a model of transformers."""
+    """Each family with odd settings, and some with their usual ones: a model of transformers."""
     family, kind = request.param
     return make_model(family, **(ODD[family] if kind == "odd" else {}))

@@ -35,6 +35,7 @@ class Head:
 
 ROBERTA_HEAD = "roberta.", "lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder", "gelu"
 MASKED_WORDS = "cls.predictions"
+DECODERS = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 HEADS = {
     "bert": Head(
         *("Bert", "bert."),
@@ -55,6 +56,7 @@ HEADS = {
         *("generator_lm_head.bias", "generator_lm_head"),
         activation="gelu",
     ),
+    **{family: Head(kind, "model.", "", "", "", "lm_head") for family, kind in DECODERS.items()},
 }
 
 
@@ -88,7 +90,7 @@ def head_layout(architecture: Architecture) -> dict[str, tuple[str, tuple[int, .
         "norm.bias": (f"{head.norm}.bias", (narrow,)),
         "bias": (head.bias, (architecture.vocabulary,)),
     }
-    biases = {"dense.bias": architecture.head_bias, "norm.bias": architecture.kind.biases}
+    biases = {"dense.bias": architecture.head_bias, "norm.bias": architecture.kind.has_bias("norm")}
     return {ours: theirs for ours, theirs in layout.items() if biases.get(ours, True)}
 
 
@@ -97,6 +99,8 @@ def read_head(
 ) -> LanguageHead | None:
     """Return the head from the tensors of a file, in evaluation mode, or None if the file has no head."""
     head = HEADS[architecture.family]
+    if not head.dense:
+        return None
     stored = {modern(name): tensor for name, tensor in tensors.items()}
     alias = f"{head.decoder}.bias"
     if alias in stored:

@@ -151,6 +151,8 @@ def write_fresh(
 def architecture_to_initialise(values: Mapping[str, object], source: str) -> Architecture:
     try:
         architecture = read_architecture(values, source)
+        if architecture.kind.decoder:
+            raise UnsupportedArchitecture(f'model type "{architecture.family}"')
     except UnsupportedArchitecture as reason:
         families = "BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA, MPNet or ModernBERT"
         advice = f"use a config.json of {families}"

@@ -4,7 +4,7 @@ Only listed values are accepted. Every other value raises `UnsupportedArchitectu
 model through transformers instead.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,8 +51,13 @@ MPNET_KEYS: dict[str, Key] = {
 }
 MODERNBERT_KEYS: dict[str, Key] = {
     **{"activation": ("hidden_activation", "gelu"), "norm_epsilon": ("norm_eps", 1e-5), "types": ("", 0)},
-    **{"padding_id": ("pad_token_id", 50283), "window": ("local_attention", 128)},
+    **{"padding_id": ("pad_token_id", 50283)},
     **{"dropout": ("mlp_dropout", 0.0), "attention_dropout": ("attention_dropout", 0.0)},
+}
+DECODER_KEYS: dict[str, Key] = {
+    **{"activation": ("hidden_act", "silu"), "norm_epsilon": ("rms_norm_eps", 1e-6), "types": ("", 0)},
+    **{"key_heads": ("num_key_value_heads", None), "head_size": ("head_dim", None), "padding_id": ("", 0)},
+    **{"dropout": ("", 0.0), "attention_dropout": ("attention_dropout", 0.0)},
 }
 SIZES = ("vocabulary", "width", "heads", "inner", "positions", "types", "embedding_width", "buckets")
 TABLES = {  # in a file
@@ -91,7 +96,46 @@ MODERNBERT_BLOCK = {
     **named("layers.{}", {"inner_norm": "mlp_norm", "up": "mlp.Wi", "down": "mlp.Wo"}),
     "norm": "final_norm",
 }
-NORMS = ("input_norm", "mix_norm", "inner_norm", "norm")
+DECODER_BLOCK = {
+    **named("layers.{}.self_attn", {"query": "q_proj", "key": "k_proj", "value": "v_proj", "mix": "o_proj"}),
+    **named("layers.{}", {"input_norm": "input_layernorm", "inner_norm": "post_attention_layernorm"}),
+    **named("layers.{}.mlp", {"active": "gate_proj", "gates": "up_proj", "down": "down_proj"}),
+    "norm": "norm",
+}
+QKV = ("query", "key", "value")
+FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of blocks with rotary positions
+
+
+class UnsupportedArchitecture(Exception):
+    """The packed encoder does not support this architecture; the caller uses the adapter instead."""
+
+
+# The kind of each block, and how many tokens away the tokens are that a token of a sliding block attends to.
+Blocks = tuple[Any, int]
+
+
+def llama_blocks(config: Mapping[str, Any], depth: int, source: str) -> Blocks:
+    return [FULL] * depth, 0
+
+
+def modernbert_blocks(config: Mapping[str, Any], depth: int, source: str) -> Blocks:
+    every = read_size(config, source, "global_attn_every_n_layers", default=3)
+    usual = [SLIDING if block % every else FULL for block in range(depth)]
+    return config.get("layer_types") or usual, read_size(config, source, "local_attention", default=128) // 2
+
+
+def mistral_blocks(config: Mapping[str, Any], depth: int, source: str) -> Blocks:
+    if config.get("sliding_window", 4096) is None:
+        return llama_blocks(config, depth, source)
+    return [SLIDING] * depth, read_size(config, source, "sliding_window", default=4096) - 1
+
+
+def qwen_blocks(config: Mapping[str, Any], depth: int, source: str) -> Blocks:
+    blocks = mistral_blocks if config.get("use_sliding_window") else llama_blocks
+    [kind], window = blocks(config, 1, source)
+    first = read_size(config, source, "max_window_layers", default=28, least=0)
+    usual = [kind if block >= first else FULL for block in range(depth)]
+    return config.get("layer_types") or usual, window
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +145,33 @@ class Family:
     block: Mapping[str, str] = field(default_factory=lambda: BLOCK)
     first_position: int | None = 0  # row of the first token of a sentence; None: padding_id + 1
     has_pooler: bool = True
-    rotary: bool = False  # positions rotate queries and keys, in bases and windows of the blocks
-    biases: bool = True
+    bases: Mapping[str, Key] = field(default_factory=dict)  # of each kind of blocks with rotary positions
+    blocks: Callable[[Mapping[str, Any], int, str], Blocks] = llama_blocks
+    biases: Collection[str] | None = None  # modules with a bias; None: all
+    dropouts: tuple[str, ...] = ("dropout", "", "dropout")  # see `Architecture.dropouts`
     gated: bool = False
+    squares: bool = False  # norms divide by the root of the mean square, and do not subtract the mean
+    decoder: bool = False  # a token attends to those before it, unless the config says otherwise
     not_first: tuple[str, ...] = ()  # modules that the first block lacks
     only_last: tuple[str, ...] = ()  # modules that only the last block has
 
+    def has_bias(self, module: str) -> bool:
+        return self.biases is None or module in self.biases
+
 
 FROM_PADDING = Family({"padding_id": ("pad_token_id", 1)}, first_position=None)
+LLAMA = Family(
+    DECODER_KEYS,
+    {"words": "embed_tokens"},
+    DECODER_BLOCK,
+    has_pooler=False,
+    bases=dict.fromkeys((FULL, SLIDING), ("rope_theta", 10_000.0)),
+    biases=(),
+    gated=True,
+    squares=True,
+    decoder=True,
+    only_last=("norm",),
+)
 FAMILIES = {
     "bert": Family(),
     **dict.fromkeys(ROBERTA, FROM_PADDING),
@@ -125,27 +188,35 @@ FAMILIES = {
         {"words": "embeddings.tok_embeddings", "norm": "embeddings.norm"},
         MODERNBERT_BLOCK,
         has_pooler=False,
-        rotary=True,
-        biases=False,
+        bases={FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)},
+        blocks=modernbert_blocks,
+        biases=(),
+        dropouts=("attention_dropout", "dropout", ""),
         gated=True,
         not_first=("input_norm",),
         only_last=("norm",),
+    ),
+    "llama": LLAMA,
+    "mistral": replace(
+        LLAMA, keys=DECODER_KEYS | {"key_heads": ("num_key_value_heads", 8)}, blocks=mistral_blocks
+    ),
+    "qwen2": replace(LLAMA, blocks=qwen_blocks, biases=("qkv", *QKV)),
+    "qwen3": replace(
+        LLAMA,
+        keys=DECODER_KEYS | {"head_size": ("head_dim", 128)},
+        block=DECODER_BLOCK | named("layers.{}.self_attn", {"query_norm": "q_norm", "key_norm": "k_norm"}),
+        blocks=qwen_blocks,
     ),
 }
 WITH_POOLER = tuple(name for name, family in FAMILIES.items() if family.has_pooler)
 BUCKETS = 32  # rows of a table of relative positions; transformers uses no other number
 EXTRAS = (
     *("is_decoder", "add_cross_attention", "is_encoder_decoder", "pruned_heads", "quantization_config"),
-    *("norm_bias", "attention_bias", "mlp_bias", "rope_scaling"),
+    *("norm_bias", "attention_bias", "mlp_bias", "rope_scaling", "partial_rotary_factor"),
 )
 
 LARGEST = 1 << 24  # limit for sizes; larger values would fill memory before the comparison with the weights
 DEEPEST = 1 << 10
-FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of blocks with rotary positions
-
-
-class UnsupportedArchitecture(Exception):
-    """The packed encoder does not support this architecture; the caller uses the adapter instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +236,12 @@ class Architecture:
     padding_id: int
     dropout: float
     attention_dropout: float
+    key_heads: int  # of keys and values; each is that of as many queries
+    head_size: int
     buckets: int = 0  # rows of the table of relative positions, which all blocks add to their scores
     windows: tuple[int, ...] = ()  # of each block: tokens on each side that a token attends to; 0: all
     bases: tuple[float, ...] = ()  # of the rotary positions of each block
+    causal: bool = False  # a token attends to itself and the tokens before it
     head_bias: bool = True  # of the dense layer of its heads
     pooling: str = "cls"  # the readout of its classification head
     pooler_activation: str = "tanh"  # set by sentkit.json; config.json has no key for it
@@ -179,23 +253,42 @@ class Architecture:
     @property
     def rules(self) -> list[str | int | float]:
         """The values that change the vectors for equal weights."""
-        own = *self.windows, *self.bases
-        return [self.heads, self.activation, self.norm_epsilon, self.position_offset, *own]
+        plain = self.heads, self.activation, self.norm_epsilon, self.position_offset
+        return [*plain, *self.windows, *self.bases, *(["causal"] if self.causal else [])]
 
     @property
     def kind(self) -> Family:
         return FAMILIES[self.family]
 
     @property
-    def expanded(self) -> int:
-        """Outputs of the first dense layer: the inner values and their gates."""
-        return 2 * self.inner if self.kind.gated else self.inner
+    def dropouts(self) -> list[float]:
+        """The rates after attention, before and after the second dense layer."""
+        return [getattr(self, name) if name else 0.0 for name in self.kind.dropouts]
 
     @property
-    def dropouts(self) -> tuple[float, float, float]:
-        """The rates after attention, before and after the second dense layer."""
-        rates = self.attention_dropout, self.dropout, 0.0
-        return rates if self.kind.gated else (self.dropout, 0.0, self.dropout)
+    def joined(self) -> dict[str, dict[str, int]]:
+        """The matrices, with their rows, that modules of a block join and a checkpoint may have apart."""
+        queries, keys = self.heads * self.head_size, self.key_heads * self.head_size
+        inner = ("active", "gates") if self.kind.gated else ("active",)
+        qkv = {"query": queries, "key": keys, "value": keys}
+        return {"qkv": qkv, "up": dict.fromkeys(inner, self.inner)}
+
+    def matrices(self, module: str) -> list[int]:
+        """The rows of the matrices in a module that low-rank updates and rounding treat one by one."""
+        apart = module == "qkv" or (module == "up" and "gates" in self.kind.block)
+        return [*self.joined[module].values()] if apart else [self.shapes[module][0]]
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the weights of all modules that a block can have."""
+        width, parts = self.width, [part for parts in self.joined.values() for part in parts.items()]
+        return {
+            **dict.fromkeys(("input_norm", "mix_norm", "inner_norm", "norm"), (width,)),
+            **dict.fromkeys(("query_norm", "key_norm"), (self.head_size,)),
+            **{name: (rows, width) for name, rows in parts},
+            **{name: (sum(rows.values()), width) for name, rows in self.joined.items()},
+            **{"mix": (width, self.joined["qkv"]["query"]), "down": (width, self.inner)},
+        }
 
     def modules(self, block: int) -> dict[str, str]:
         """Return the modules of a block by our names."""
@@ -213,11 +306,10 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
     family = FAMILIES[name]
     keys = {**KEYS, **family.keys}
 
-    def size(ours: str, least: int = 1, most: int = LARGEST) -> int:
-        key, default = keys.get(ours, ("", 0))
-        return (
-            read_size(config, source, key, default=default, least=least, most=most) if key else int(default)
-        )
+    def size(ours: str, usual: int | None = None, least: int = 1, most: int = LARGEST) -> int:
+        key, default = keys.get(ours, ("", usual or 0))
+        usual = usual if default is None else default
+        return read_size(config, source, key, default=usual, least=least, most=most) if key else int(default)
 
     def fraction(ours: str) -> float:
         key, default = keys[ours]
@@ -225,6 +317,8 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
 
     padding_id = size("padding_id", least=0)
     numbers: dict[str, Any] = {name: size(name) for name in SIZES}
+    heads, width = numbers["heads"], numbers["width"]
+    numbers |= {"key_heads": size("key_heads", heads), "head_size": size("head_size", width // heads or 1)}
     numbers |= {name: fraction(name) for name in ("norm_epsilon", "dropout", "attention_dropout")}
     architecture = Architecture(
         family=name,
@@ -234,10 +328,12 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
         padding_id=padding_id,
         **numbers,
     )
-    if family.rotary:
-        architecture = with_rotary(architecture, config, size("window"), source)
-    if architecture.width % architecture.heads:
-        raise UnsupportedArchitecture(f"{architecture.heads} heads do not divide {architecture.width}")
+    if family.bases:
+        architecture = with_rotary(architecture, config, source)
+    if width % heads and "head_size" not in keys:
+        raise UnsupportedArchitecture(f"{heads} heads do not divide {width}")
+    if heads % architecture.key_heads:
+        raise UnsupportedArchitecture(f"{architecture.key_heads} heads of keys do not divide {heads}")
     if architecture.buckets not in (0, BUCKETS):
         raise UnsupportedArchitecture(f"{architecture.buckets} buckets of relative positions")
     if architecture.max_tokens < 1:
@@ -245,32 +341,20 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
     return architecture
 
 
-def with_rotary(
-    architecture: Architecture, config: Mapping[str, Any], window: int, source: str
-) -> Architecture:
+def with_rotary(architecture: Architecture, config: Mapping[str, Any], source: str) -> Architecture:
     """Add windows and bases of the blocks, and settings of the heads, by keys of transformers 4 or 5."""
+    family = architecture.kind
     if read_fraction(config, source, "embedding_dropout", 0.0) != architecture.dropout:
         raise UnsupportedArchitecture("embedding_dropout differs from mlp_dropout")
-    every = read_size(config, source, "global_attn_every_n_layers", default=3)
-    usual = [SLIDING if block % every else FULL for block in range(architecture.depth)]
-    kinds, rotary = config.get("layer_types") or usual, config.get("rope_parameters") or {}
-    bases = {
-        FULL: config.get("global_rope_theta", 160_000.0),
-        SLIDING: config.get("local_rope_theta", 10_000.0),
-    }
-    known = isinstance(kinds, list) and isinstance(rotary, dict) and not rotary.keys() - bases.keys()
-    if not known or len(kinds) != architecture.depth or not all(kind in (FULL, SLIDING) for kind in kinds):
-        raise UnsupportedArchitecture('"layer_types" or "rope_parameters"')
-    for kind in bases:
-        own = rotary.get(kind) or {"rope_theta": bases[kind]}
-        plain = isinstance(own, dict) and own.get("rope_type", "default") == "default"
-        if not plain or own.keys() - {"rope_type", "rope_theta"}:
-            raise UnsupportedArchitecture(f'"rope_parameters" of "{kind}"')
-        bases[kind] = own.get("rope_theta", bases[kind])
-        if not isinstance(bases[kind], int | float) or not bases[kind] > 0:
-            raise UnsupportedArchitecture(f"rotary positions with base {bases[kind]!r:.40}")
-    if architecture.width // architecture.heads % 2 or window < 2:
+    kinds, window = family.blocks(config, architecture.depth, source)
+    known = isinstance(kinds, list) and all(kind in (FULL, SLIDING) for kind in kinds)
+    if not known or len(kinds) != architecture.depth:
+        raise UnsupportedArchitecture('"layer_types"')
+    if architecture.head_size % 2 or (SLIDING in kinds and window < 1):
         raise UnsupportedArchitecture("heads of odd size, or windows of one token")
+    bases, causal = bases_of(family, config), family.decoder and config.get("is_causal", True)
+    if not isinstance(causal, bool) or (family.decoder and SLIDING in kinds and not causal):
+        raise UnsupportedArchitecture('"is_causal"')
     if CONFIG_ACTIVATIONS.get(str(config.get("classifier_activation", "gelu"))) != "gelu":
         raise UnsupportedArchitecture("the activation of its heads")
     pooling, head_bias = config.get("classifier_pooling", "cls"), config.get("classifier_bias", False)
@@ -278,11 +362,32 @@ def with_rotary(
         raise UnsupportedArchitecture('"classifier_pooling" or "classifier_bias"')
     return replace(
         architecture,
-        windows=tuple(window // 2 if kind == SLIDING else 0 for kind in kinds),
-        bases=tuple(float(bases[kind]) for kind in kinds),
+        windows=tuple(window if kind == SLIDING else 0 for kind in kinds),
+        bases=tuple(bases[kind] for kind in kinds),
+        causal=causal,
         head_bias=head_bias,
         pooling=pooling,
     )
+
+
+def bases_of(family: Family, config: Mapping[str, Any]) -> dict[str, float]:
+    """Return the base of the rotary positions of each kind of blocks."""
+    given = config.get("rope_parameters") or {}
+    if len({*family.bases.values()}) == 1:  # one for all blocks
+        given = dict.fromkeys(family.bases, given)
+    if not isinstance(given, dict) or given.keys() - family.bases.keys():
+        raise UnsupportedArchitecture('"rope_parameters"')
+    bases = dict[str, float]()
+    for kind, (key, usual) in family.bases.items():
+        own = given.get(kind) or {}
+        plain = isinstance(own, dict) and own.get("rope_type", "default") == "default"
+        if not plain or own.keys() - {"rope_type", "rope_theta"}:
+            raise UnsupportedArchitecture(f'"rope_parameters" of "{kind}"')
+        base = own.get("rope_theta", config.get(key, usual))
+        if not isinstance(base, int | float) or not base > 0:
+            raise UnsupportedArchitecture(f"rotary positions with base {base!r:.40}")
+        bases[kind] = float(base)
+    return bases
 
 
 def architecture_of(checkpoint: Checkpoint) -> Architecture:
@@ -373,26 +478,25 @@ class StoredLayer:
 
 
 def stored_layers(architecture: Architecture, *, pooler: bool = False) -> list[StoredLayer]:
-    narrow, width, inner = architecture.embedding_width, architecture.width, architecture.inner
-    family = architecture.kind
+    narrow, width, family = architecture.embedding_width, architecture.width, architecture.kind
     shapes: dict[str, tuple[int, ...]] = {  # of the modules before the blocks; without rows, there is none
         "words": (architecture.vocabulary, narrow),
-        "positions": (0 if family.rotary else architecture.positions, narrow),
-        "norm": (narrow,),
+        "positions": (0 if family.bases else architecture.positions, narrow),
+        "norm": (narrow if "norm" in family.tables else 0,),
         "types": (architecture.types, narrow),
         "projection": (width if narrow != width else 0, narrow),
         "relative": (architecture.buckets, architecture.heads),
     }
+    biased = "norm", "projection"
     layers = [
-        StoredLayer(ours, family.tables[ours], shape, family.biases and ours in ("norm", "projection"))
+        StoredLayer(ours, family.tables[ours], shape, ours in biased and family.has_bias(ours))
         for ours, shape in shapes.items()
         if shape[0]
     ]
-    shapes = dict.fromkeys(family.block, (width, width)) | dict.fromkeys(NORMS, (width,))
-    shapes |= {"qkv": (3 * width, width), "up": (architecture.expanded, width), "down": (width, inner)}
+    shapes = architecture.shapes
     for block in range(architecture.depth):
         for ours, theirs in architecture.modules(block).items():
-            layers.append(StoredLayer(f"blocks.{block}.{ours}", theirs, shapes[ours], family.biases))
+            layers.append(StoredLayer(f"blocks.{block}.{ours}", theirs, shapes[ours], family.has_bias(ours)))
     return [*layers, StoredLayer("pooler", POOLER, (width, width))] if pooler else layers
 
 

@@ -30,7 +30,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "tanh": torch.tanh,  # for poolers
 }
-FUSED = ("query", "key", "value")  # one product instead of three: `qkv`
 
 
 class Dropout(nn.Dropout):
@@ -64,8 +63,16 @@ def gated(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     return gate
 
 
-def make_norm(architecture: Architecture, width: int) -> nn.LayerNorm:
-    return nn.LayerNorm(width, architecture.norm_epsilon, bias=architecture.kind.biases)
+class RMSNorm(nn.RMSNorm):
+    def forward(self, values: Tensor) -> Tensor:
+        return F.rms_norm(values, self.normalized_shape, self.weight.to(values.dtype), self.eps)
+
+
+def make_norm(architecture: Architecture, width: int) -> nn.Module:
+    family, epsilon = architecture.kind, architecture.norm_epsilon
+    if family.squares:
+        return RMSNorm(width, epsilon)
+    return nn.LayerNorm(width, epsilon, bias=family.has_bias("norm"))
 
 
 class Block(nn.Module):
@@ -73,24 +80,29 @@ class Block(nn.Module):
 
     def __init__(self, architecture: Architecture, number: int = 0) -> None:
         super().__init__()
-        width, linear = architecture.width, partial(nn.Linear, bias=architecture.kind.biases)
-        modules = architecture.modules(number)
+        modules, shapes = architecture.modules(number), architecture.shapes
 
         def norm(name: str) -> nn.Module:
-            return make_norm(architecture, width) if name in modules else nn.Identity()
+            return make_norm(architecture, *shapes[name]) if name in modules else nn.Identity()
 
-        self.heads, self.size = architecture.heads, width // architecture.heads
+        def linear(name: str) -> nn.Linear:
+            outputs, inputs = shapes[name]
+            return nn.Linear(inputs, outputs, bias=architecture.kind.has_bias(name))
+
+        self.heads, self.key_heads = architecture.heads, architecture.key_heads
+        self.size = architecture.head_size
         self.window = architecture.windows[number] if architecture.windows else 0
         self.base = architecture.bases[number] if architecture.bases else 0.0
         activation = ACTIVATIONS[architecture.activation]
         self.activation = gated(activation) if architecture.kind.gated else activation
         self.input_norm = norm("input_norm")
-        self.qkv = linear(width, 3 * width)
-        self.mix = linear(width, width)
+        self.qkv = linear("qkv")
+        self.query_norm, self.key_norm = norm("query_norm"), norm("key_norm")
+        self.mix = linear("mix")
         self.mix_norm = norm("mix_norm")
         self.inner_norm = norm("inner_norm")
-        self.up = linear(width, architecture.expanded)
-        self.down = linear(architecture.inner, width)
+        self.up = linear("up")
+        self.down = linear("down")
         self.norm = norm("norm")
         self.mix_dropout, self.inner_dropout, self.dropout = map(Dropout, architecture.dropouts)
         self.attention_dropout = architecture.attention_dropout
@@ -130,26 +142,34 @@ class Block(nn.Module):
         return result
 
     def attend(self, states: Tensor, packed: Packed) -> Tensor:
-        values = F.linear(states, self.qkv.weight, self.qkv.bias)  # (n, 3 d)
-        values = self.rotated(values, packed.positions, 2)
+        values = F.linear(states, self.qkv.weight, self.qkv.bias)  # (n, (h + 2 g) e)
+        norms = (self.query_norm, self.heads), (self.key_norm, self.key_heads)
+        values = turned(values, packed, self.base, self.size, norms)
+        counts = self.heads, self.key_heads, self.key_heads
         if (kernel := self.kernel_for(values, packed)) is not None:
-            parts = by_head(values[: packed.tokens], 3, self.heads)
+            parts = by_head(values[: packed.tokens], self.size, *counts)
             return with_rows(packed_attention(kernel, parts, packed, dropout=self.rate), len(states))
         groups = packed.groups
-        padded = groups.pad(values)  # (c, t, 3 d) of each group
+        padded = groups.pad(values)  # (c, t, (h + 2 g) e) of each group
         mixed = [
-            self.attention(with_bias(mask, packed.bias, qkv.shape[1]), *self.by_head(qkv, 3))
+            self.attention(mask, packed, by_head(qkv, self.size, *counts))
             for qkv, mask in zip(padded, groups.masks, strict=True)
         ]
         return with_rows(groups.unpad(mixed), len(states))
 
     def attend_only(self, states: Tensor, packed: Packed, only: Tensor) -> Tensor:
         """Return the attention output of the rows `only`, one for each sentence, (b, d)."""
-        query, pair = ends_of(self.qkv.weight, self.qkv.bias, states.shape[-1])
-        queries = self.rotated(F.linear(states[only], *query), packed.positions[only], 1)  # (b, d)
-        pairs = self.rotated(F.linear(states, *pair), packed.positions, 1)  # (n, 2 d)
-        if (kernel := self.kernel_for(pairs, packed)) is not None:
-            own = *by_head(queries, 1, self.heads), *by_head(pairs[: packed.tokens], 2, self.heads)
+        query, pair = ends_of(self.qkv.weight, self.qkv.bias, self.heads * self.size)
+        queries, pairs = F.linear(states[only], *query), F.linear(states, *pair)  # (b, h e), (n, 2 g e)
+        queries = turned(queries, packed, self.base, self.size, [(self.query_norm, self.heads)], only)
+        pairs = turned(pairs, packed, self.base, self.size, [(self.key_norm, self.key_heads)])
+        counts = self.key_heads, self.key_heads
+        # The kernel would let the one query of a sentence attend to later tokens.
+        if (kernel := self.kernel_for(pairs, packed)) is not None and not packed.causal:
+            own = (
+                *by_head(queries, self.size, self.heads),
+                *by_head(pairs[: packed.tokens], self.size, *counts),
+            )
             return packed_attention(kernel, own, packed, single=True, dropout=self.rate)
         groups = packed.groups
         places = groups.split((only - packed.starts)[:, None])  # (c, 1, 1), in their sentences
@@ -157,10 +177,10 @@ class Block(nn.Module):
         return groups.join(
             [
                 self.attention(
-                    with_bias(mask, packed.bias, pair.shape[1], place.flatten()),
-                    *self.by_head(query, 1),
-                    *self.by_head(pair, 2),  # (c, 1 or t, d)
-                    places=place.flatten(),
+                    mask,
+                    packed,
+                    [*by_head(query, self.size, self.heads), *by_head(pair, self.size, *counts)],
+                    place.flatten(),
                 )
                 for query, pair, mask, place in parts
             ]
@@ -168,46 +188,45 @@ class Block(nn.Module):
 
     def kernel_for(self, values: Tensor, packed: Packed) -> Kernel | None:
         """The kernel for these values, if it has no bias of relative positions and no window to add."""
-        return self.kernel if packed.bias is None and not self.window and values.dtype in HALF else None
+        whole = not self.window or (packed.causal and packed.longest <= self.window + 1)
+        return self.kernel if packed.bias is None and whole and values.dtype in HALF else None
 
     @property
     def rate(self) -> float:
         """The rate of dropout of attention weights."""
         return self.attention_dropout if self.training else 0.0
 
-    def by_head(self, values: Tensor, parts: int) -> tuple[Tensor, ...]:
-        """Split (c, t, parts * d) into `parts` views (c, h, t, d / h)."""
-        return values.unflatten(-1, (parts, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-
-    def rotated(self, values: Tensor, positions: Tensor, parts: int) -> Tensor:
-        columns = parts * self.heads * self.size
-        return rotated(values, positions, self.base, columns, self.size) if self.base else values
-
     def attention(
-        self, mask: Tensor | None, query: Tensor, key: Tensor, value: Tensor, *, places: Tensor | None = None
+        self, mask: Tensor | None, packed: Packed, heads: Sequence[Tensor], places: Tensor | None = None
     ) -> Tensor:
-        """Return the mixed values (c, q, d). `places` (c,) are those of one query for each sentence."""
+        """Return the mixed values (c, q, h e) of queries (c, q, h, e), keys and values (c, t, g, e).
+
+        `places` (c,) are those of one query for each sentence.
+        """
         # Depends on the mode, not on gradients: a training pass without gradients must draw the same dropout.
         if self.training:
             kernel: Attention = partial(plain_attention, dropout=self.attention_dropout)
         else:
-            kernel = F.scaled_dot_product_attention  # (c, h, q, d / h)
-        mixed = windowed(kernel, query, key, value, mask, self.window, places)
+            kernel = blockwise_attention
+        query, key, value = (each.transpose(1, 2) for each in heads)
+        mask = with_bias(mask, packed.bias, key.shape[2], places)
+        mixed = windowed(kernel, query, key, value, mask, self.window, places, causal=packed.causal)
         return mixed.transpose(1, 2).flatten(2)
 
 
-Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]  # query, key, value, mask
+Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], Tensor]  # query, key, value, mask, causal
 
 
 def plain_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float = 0.0
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool = False, dropout: float = 0.0
 ) -> Tensor:
-    """Attention with plain products, (b, h, t, d / h). The backward pass is faster for short sentences.
+    """Attention with plain products, (c, h, q, e). The backward pass is faster for short sentences.
 
     Scale, mask and softmax use at least float32, independent of the dtype of the products. A mask of numbers
     is added to the scores.
     """
-    scores = query @ key.transpose(-2, -1)  # (b, h, t, t)
+    scores = product(query, key.transpose(-2, -1))  # (c, h, q, t)
+    mask = masked_after(mask, key) if causal else mask
     dtype = torch.promote_types(scores.dtype, torch.float32)
     if mask is not None and mask.is_floating_point():
         shut = mask.to(dtype)
@@ -216,13 +235,38 @@ def plain_attention(
         if mask is not None:
             shut.masked_fill_(~mask, -torch.inf)
     weights = torch.add(shut, scores, alpha=query.shape[-1] ** -0.5).softmax(-1)
-    return drop(weights, dropout).to(value.dtype) @ value
+    return product(drop(weights, dropout).to(value.dtype), value)
+
+
+def blockwise_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
+) -> Tensor:
+    """The attention of torch, which stores no scores."""
+    if causal and mask is not None:
+        mask, causal = masked_after(mask, key), False
+    shared = query.shape[1] // key.shape[1]
+    if shared > 1 and key.device.type != "cpu":  # most of its kernels for a GPU share no heads
+        key, value, shared = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1), 1
+    return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal, enable_gqa=shared > 1)
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """The product of (c, h, q, i) and (c, g, i, j). h / g heads after each other have the same right side."""
+    return (left.reshape(*right.shape[:2], -1, left.shape[-1]) @ right).view(*left.shape[:-1], -1)
+
+
+def masked_after(mask: Tensor | None, key: Tensor) -> Tensor:
+    """Return a mask with which a token attends only to itself and the tokens before it."""
+    before = key.new_ones((key.shape[2],) * 2, dtype=torch.bool).tril()
+    if mask is None:
+        return before
+    return mask.masked_fill(~before, -torch.inf) if mask.is_floating_point() else mask & before
 
 
 def with_bias(
     mask: Tensor | None, bias: Tensor | None, longest: int, places: Tensor | None = None
 ) -> Tensor | None:
-    """Return a mask (c or 1, 1, t or 1, t) with the bias of relative positions, as numbers to add to scores.
+    """Return a mask (c, 1, 1, t) with the bias of relative positions, as numbers to add to scores.
 
     `places` (c,) are the positions of one query for each sentence; without them, each token is a query.
     """
@@ -241,21 +285,45 @@ def ends_of(weight: Tensor, bias: Tensor | None, width: int) -> Iterator[tuple[T
         yield weight[part], None if bias is None else bias[part]
 
 
-def rotated(values: Tensor, positions: Tensor, base: float, columns: int, size: int) -> Tensor:
-    """Rotate the first columns of values (n, k), heads of this size, by their positions (n,).
+def turns_of(positions: Tensor, base: float, size: int) -> tuple[Tensor, Tensor]:
+    """Return cosines and sines (n, 1, e / 2) of rotary positions. Angles are float32, as in transformers."""
+    speeds = 1.0 / base ** (torch.arange(0, size, 2, device=positions.device).float() / size)
+    angles = positions[:, None, None].float() * speeds
+    return angles.cos(), angles.sin()
 
-    A pair of numbers that rotates has one number in each half of a head. Angles are float32, as in
-    transformers. Rows after the last position are dropped.
+
+Norms = Sequence[tuple[nn.Module, int]]  # of heads, and the number of these
+
+
+def turned(
+    values: Tensor, packed: Packed, base: float, size: int, norms: Norms, rows: Tensor | None = None
+) -> Tensor:
+    """Apply each norm to as many heads of values (n, k), and rotary positions of the rows to these heads.
+
+    A pair of numbers that rotates has one number in each half of a head. Rows after the last position are
+    dropped. Without gradients, the values change in place. The base 0 is for other positions.
     """
-    speeds = 1.0 / base ** (torch.arange(0, size, 2, device=values.device).float() / size)
-    angles = positions[:, None].float() * speeds
-    cos, sin = angles.cos()[:, None], angles.sin()[:, None]  # (n, 1, size / 2)
-    chosen, others = values[: len(positions)].tensor_split([columns], 1)
-    left, right = (
-        chosen.unflatten(1, (-1, size)).to(torch.promote_types(values.dtype, torch.float32)).chunk(2, -1)
-    )
-    turned = torch.cat([left * cos - right * sin, right * cos + left * sin], -1).flatten(1)
-    return torch.cat([turned.to(values.dtype), others], 1)
+    if not base:
+        return values
+    cos, sin = packed.turns[base]
+    if rows is not None:
+        cos, sin = cos[rows], sin[rows]
+    counts = [count for _, count in norms]
+    values = values[: len(cos)]
+    chosen, others = values.tensor_split([sum(counts) * size], 1)
+    heads = chosen.unflatten(1, (-1, size))
+    wide = heads.to(torch.promote_types(values.dtype, torch.float32))
+    if not all(isinstance(norm, nn.Identity) for norm, _ in norms):
+        wide = torch.cat(
+            [norm(each) for (norm, _), each in zip(norms, wide.split(counts, 1), strict=True)], 1
+        )
+    left, right = wide.chunk(2, -1)
+    ends = left * cos - right * sin, right * cos + left * sin
+    if torch.is_grad_enabled():
+        return torch.cat([torch.cat(ends, -1).flatten(1).to(values.dtype), others], 1)
+    for half, end in zip(heads.chunk(2, -1), ends, strict=True):
+        half.copy_(end)
+    return values
 
 
 def windowed(
@@ -266,24 +334,25 @@ def windowed(
     mask: Tensor | None,
     window: int,
     places: Tensor | None = None,
+    *,
+    causal: bool = False,
 ) -> Tensor:
     """Attention (c, h, q, e) to the keys that are at most `window` tokens away; 0: to all.
 
     Long sentences are cut into bands of `window` queries, whose keys are in three such bands, so that memory
     grows with the tokens. A query of the padding attends to itself, because a softmax over nothing is not a
-    number. `places` (c,) are the positions of one query for each sentence. A mask of booleans
-    is (c or 1, 1, 1 or t, t).
+    number. `places` (c,) are the positions of one query of each sentence. A mask of booleans is (c, 1, 1, t).
     """
     count, _, tokens, _ = key.shape
-    if not window or tokens <= window + 1:
-        return attention(query, key, value, mask)
-    own = torch.arange(tokens, device=key.device)
-    if places is not None or (mask is not None and mask.shape[2] > 1):  # one query, or a decoder
-        at = own[:, None] if places is None else places[:, None, None, None]
-        near = (own - at).abs() <= window
-        if mask is not None:
-            near = (near & mask) | (own == at)
-        return attention(query, key, value, near)
+    long, own = bool(window) and tokens > window + 1, torch.arange(tokens, device=key.device)
+    if places is not None and (long or causal):
+        at = places[:, None, None, None]
+        near = reached(at, own, window or tokens, causal=causal)
+        return attention(query, key, value, near if mask is None else (near & mask) | (own == at), False)
+    if not long:
+        return attention(query, key, value, mask, causal and places is None)
+    if causal:
+        return in_bands(attention, query, key, value, mask, window)
     bands, width = -(-tokens // window), 3 * window
     after = bands * window - tokens
     # Axes: c sentences, m bands, w queries of a band, 3 w keys; the bands of a sentence become a batch.
@@ -299,8 +368,33 @@ def windowed(
     real = F.pad(real, (window, after + window)).unfold(1, width, window)[:, :, None]  # (c or 1, m, 1, 3 w)
     apart = torch.arange(width, device=key.device) - window - own[:window, None]  # (w, 3 w)
     near = (((apart.abs() <= window) & real) | (apart == 0)).expand(count, -1, -1, -1)
-    mixed = attention(query, key, value, near.flatten(0, 1)[:, None])
+    mixed = attention(query, key, value, near.flatten(0, 1)[:, None], False)
     return mixed.unflatten(0, (count, bands)).transpose(1, 2).flatten(2, 3)[:, :, :tokens]
+
+
+def reached(at: Tensor, own: Tensor, window: int, *, causal: bool = False) -> Tensor:
+    """Whether the tokens at these positions attend to those at the positions `own`."""
+    apart = at - own
+    return (apart <= window) & (apart >= (0 if causal else -window))
+
+
+BAND = 256  # queries
+
+
+def in_bands(
+    attention: Attention, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, window: int
+) -> Tensor:
+    """Causal attention to a window, for one band of queries after the other: memory for its scores only."""
+    tokens, parts = key.shape[2], list[Tensor]()
+    places = torch.arange(tokens, device=key.device)
+    for start in range(0, tokens, BAND):
+        band, near = slice(start, start + BAND), slice(max(0, start - window), start + BAND)
+        at, own = places[band, None], places[near]
+        seen = reached(at, own, window, causal=True)
+        if mask is not None:
+            seen = (seen & mask[..., near]) | (own == at)
+        parts.append(attention(query[:, :, band], key[:, :, near], value[:, :, near], seen, False))
+    return torch.cat(parts, 2)
 
 
 def with_rows(values: Tensor, rows: int) -> Tensor:
@@ -315,7 +409,7 @@ def attend_packed(model: nn.Module, device: torch.device) -> None:
     kernel = cache(kernel_for_training)
     for module in model.modules():
         if isinstance(module, Block):
-            module.kernel = kernel(module.heads, module.heads * module.size, device)
+            module.kernel = kernel((module.heads, module.key_heads, module.size), device)
     for module in model.modules():
         if isinstance(module, Bert):
             shape, blocks = module.architecture, cast(Sequence[Block], module.blocks)
@@ -339,9 +433,10 @@ class Bert(nn.Module):
         narrow, width = architecture.embedding_width, architecture.width
         self.architecture = architecture
         self.words = table(architecture.vocabulary, narrow)
-        self.positions = None if architecture.kind.rotary else table(architecture.positions, narrow)
+        self.positions = None if architecture.bases else table(architecture.positions, narrow)
         self.types = table(architecture.types, narrow) if architecture.types else None
-        self.norm = make_norm(architecture, narrow)
+        has_norm = "norm" in architecture.kind.tables
+        self.norm = make_norm(architecture, narrow) if has_norm else nn.Identity()
         self.dropout = Dropout(architecture.dropout)
         self.projection = nn.Linear(narrow, width) if narrow != width else None
         self.relative = table(architecture.buckets, architecture.heads) if architecture.buckets else None
@@ -384,7 +479,7 @@ class Bert(nn.Module):
         if disturb is not None:
             states = disturb(states)
         yield states
-        packed = whole = self.with_bias(packed)
+        packed = whole = self.related(packed)
         run: Run | None = None
         lowered = torch.is_autocast_enabled(states.device.type)
         if self.graphs is not None and lowered:
@@ -417,8 +512,12 @@ class Bert(nn.Module):
             states = self.projection(states).to(states.dtype)  # products are bfloat16 under autocast
         return states  # (n, d)
 
-    def with_bias(self, packed: Packed) -> Packed:
-        """Return the batch with the bias of relative positions, which all blocks use."""
+    def related(self, packed: Packed) -> Packed:
+        """Return the batch with what all blocks use: the positions, and which tokens attend to which."""
+        if self.architecture.bases:
+            size, bases = self.architecture.head_size, {*self.architecture.bases}
+            turns = {base: turns_of(packed.positions, base, size) for base in bases}
+            packed = replace(packed, turns=turns, causal=packed.causal or self.architecture.causal)
         if self.relative is None:
             return packed
         rows = packed.to_device(buckets_of(packed.longest))
@@ -439,7 +538,7 @@ class Bert(nn.Module):
 
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of the weights under the Hugging Face names that AutoModel reads."""
-        state = split(dict(self.weights()))
+        state = split(dict(self.weights()), self.architecture)
         return {
             name: state[f"{layer.ours}.{name.rpartition('.')[2]}"].detach().clone()
             for layer in stored_layers(self.architecture, pooler=self.has_pooler)
@@ -464,23 +563,26 @@ def load_bert(tensors: Mapping[str, Tensor], architecture: Architecture) -> Bert
         state[name] = aligned(state[name])
     with torch.device("meta"):  # the real weights follow, so allocate and draw nothing
         bert = Bert(architecture, pooler=pooler)
-    bert.load_state_dict(fuse(state, architecture.depth), assign=True)
+    bert.load_state_dict(fuse(state, architecture), assign=True)
     return bert.requires_grad_().eval()
 
 
-def fuse(state: dict[str, Tensor], depth: int) -> dict[str, Tensor]:
-    """Join queries, keys and values of each block into one matrix; this removes the parts from `state`."""
-    for block in range(depth):
-        for kind in ("weight", "bias") if f"blocks.{block}.query.weight" in state else ():
-            parts = [state.pop(f"blocks.{block}.{part}.{kind}") for part in FUSED]
-            state[f"blocks.{block}.qkv.{kind}"] = torch.cat(parts)
+def fuse(state: dict[str, Tensor], architecture: Architecture) -> dict[str, Tensor]:
+    """Join the matrices of each module of a block; this removes the parts from `state`."""
+    for block in range(architecture.depth):
+        for module, parts in architecture.joined.items():
+            for kind in ("weight", "bias"):
+                names = [f"blocks.{block}.{part}.{kind}" for part in parts]
+                if names[0] in state:
+                    state[f"blocks.{block}.{module}.{kind}"] = torch.cat([state.pop(name) for name in names])
     return state
 
 
-def split(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def split(state: Mapping[str, Tensor], architecture: Architecture) -> dict[str, Tensor]:
     """Return the same weights with the parts that `fuse` has joined."""
-    parts = dict(state)
-    for name in [name for name in state if ".qkv." in name]:
-        for part, piece in zip(FUSED, parts[name].chunk(3), strict=True):
-            parts[name.replace("qkv", part)] = piece
-    return parts
+    found = dict(state)
+    for module, parts in architecture.joined.items():
+        for name in [name for name in state if f".{module}." in name]:
+            pieces = found[name].split([*parts.values()])
+            found |= {name.replace(module, part): piece for part, piece in zip(parts, pieces, strict=True)}
+    return found

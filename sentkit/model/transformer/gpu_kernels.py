@@ -5,7 +5,7 @@ sentences of a batch without padding; for training also its gradient is checked,
 pass repeats. The second computes the LayerNorm of a sum, for which torch reads and writes the rows twice as
 often. The compiler that torch brings along compiles it when a model is loaded.
 
-Axes: n tokens, b sentences, h heads, d the width, e = d / h.
+Axes: n tokens, b sentences, h heads of queries, g of keys and values, e numbers of a head, d the width.
 """
 
 import ctypes
@@ -27,7 +27,8 @@ CHECKED = (5, 3, 1)  # tokens of the sentences of the check
 DROPOUT = 0.5  # of the check
 NEAR, NEAR_GRADIENT = 0.02, 0.05  # for bfloat16
 
-Heads = tuple[Tensor, Tensor, Tensor]  # queries, keys and values, (n, h, e)
+Heads = tuple[Tensor, Tensor, Tensor]  # queries (n, h, e), keys and values (n, g, e)
+Shape = tuple[int, int, int]  # h, g, e
 # Bounds of the sentences and the most tokens of one: of queries and of keys
 Sizes = tuple[Tensor, Tensor, int, int]
 Kernel = Callable[[Heads, Sizes, float, bool, int], Tensor]  # with dropout, causal and window -> (n, h, e)
@@ -35,7 +36,7 @@ Kernel = Callable[[Heads, Sizes, float, bool, int], Tensor]  # with dropout, cau
 
 def flash(heads: Heads, sizes: Sizes, dropout: float, causal: bool, window: int) -> Tensor:
     operation: Any = torch.ops.aten._flash_attention_forward
-    near = {"window_size_left": window, "window_size_right": window} if window else {}
+    near = {"window_size_left": window, "window_size_right": 0 if causal else window} if window else {}
     mixed: Tensor = operation(*heads, *sizes, dropout, causal, False, **near)[0]
     return mixed
 
@@ -46,8 +47,9 @@ def varlen(heads: Heads, sizes: Sizes, dropout: float, causal: bool, window: int
 
     assert not dropout, "only for encoding"
     near = (window or -1, 0 if causal else window or -1)
-    (query, key, value), (bounds, key_bounds, longest, longest_key) = heads, sizes
-    mixed = varlen_attn(query, key, value, bounds, key_bounds, longest, longest_key, window_size=near)
+    arguments: Any = *heads, *sizes
+    shared: Any = {"enable_gqa": True} if heads[0].shape[1] != heads[1].shape[1] else {}
+    mixed = varlen_attn(*arguments, window_size=near, **shared)
     assert isinstance(mixed, Tensor), "no other outputs are requested"
     return mixed
 
@@ -61,7 +63,7 @@ def packed_attention(
     dropout: float = 0.0,
     window: int = 0,
 ) -> Tensor:
-    """Attention of queries, keys and values (n, h, e) -> (n, d); `single`: one query of a sentence, (b, d).
+    """Attention of queries, keys and values -> (n, h e); `single`: one query of a sentence, (b, h e).
 
     `window` is the largest distance of a key; 0: all keys.
     """
@@ -73,21 +75,23 @@ def packed_attention(
     return kernel((query, key, value), sizes, dropout, packed.causal, window).flatten(1)
 
 
-def by_head(values: Tensor, parts: int, heads: int) -> Sequence[Tensor]:
-    """Divide (n, parts * d) into `parts` views (n, h, e)."""
-    return values.unflatten(1, (parts, heads, -1)).unbind(1)
+def by_head(values: Tensor, size: int, *counts: int) -> Sequence[Tensor]:
+    """Divide (..., k) into views (..., h, e) of these numbers of heads."""
+    return values.unflatten(-1, (-1, size)).split(counts, -2)
 
 
-def kernel_for_encoding(heads: int, width: int, device: torch.device, window: int = 0) -> Kernel | None:
-    sizes = heads, width, device, window
+def kernel_for_encoding(shape: Shape, device: torch.device, window: int, causal: bool) -> Kernel | None:
+    sizes = shape, device, window, [causal]
     return next((each for each in (flash, varlen) if works(each, *sizes, trains=False)), None)
 
 
-def kernel_for_training(heads: int, width: int, device: torch.device) -> Kernel | None:
-    return flash if works(flash, heads, width, device, 0, trains=True) else None
+def kernel_for_training(shape: Shape, device: torch.device) -> Kernel | None:
+    return flash if works(flash, shape, device, 0, [False, True], trains=True) else None
 
 
-def works(kernel: Kernel, heads: int, width: int, device: torch.device, window: int, *, trains: bool) -> bool:
+def works(
+    kernel: Kernel, shape: Shape, device: torch.device, window: int, causal: Sequence[bool], *, trains: bool
+) -> bool:
     """Return true if the kernel runs on this device with this size and gives the right result."""
     devices = [device] if device.type == "cuda" else []
     with (
@@ -96,31 +100,22 @@ def works(kernel: Kernel, heads: int, width: int, device: torch.device, window: 
         torch.inference_mode(False),
         torch.enable_grad(),
     ):
-        check = partial(is_right, kernel, heads, width, device, trains=trains)
-        return (
-            check(causal=False)
-            and (not trains or check(causal=True))
-            and (not window or check(causal=False, window=1))
-        )
+        check = partial(is_right, kernel, shape, device, trains=trains)
+        return all(check(causal=each, window=size) for size in range(min(window, 1) + 1) for each in causal)
     return False
 
 
 def is_right(
-    kernel: Kernel,
-    heads: int,
-    width: int,
-    device: torch.device,
-    *,
-    causal: bool,
-    trains: bool,
-    window: int = 0,
+    kernel: Kernel, shape: Shape, device: torch.device, *, causal: bool, trains: bool, window: int = 0
 ) -> bool:
+    heads, key_heads, size = shape
+    columns = (heads + 2 * key_heads) * size, heads * size
     packed = pack([[0] * length for length in CHECKED], device)
     packed = Packed(packed.ids, packed.positions, packed.lengths, causal=causal)
     generator = torch.Generator().manual_seed(0)
-    values, slopes = (torch.randn(packed.tokens, parts * width, generator=generator) for parts in (3, 1))
+    values, slopes = (torch.randn(packed.tokens, each, generator=generator) for each in columns)
     values, slopes = values.to(device, HALF[0]).requires_grad_(), slopes.to(device, HALF[0])
-    parts = query, key, value = by_head(values, 3, heads)
+    parts = query, key, value = by_head(values, size, heads, key_heads, key_heads)
     whole, expected = values, plain(parts, packed, window)
     for single in (False,) if causal or window else (True, False):
         rows: Any = packed.starts if single else slice(None)
@@ -137,10 +132,10 @@ def is_right(
     dropped = packed_attention(kernel, parts, packed, dropout=DROPOUT)
     [of_dropped] = torch.autograd.grad(dropped, values, slopes)
     # With the same dropout, the output is a linear function of the values, which has this gradient. So these
-    # sums are equal in each sentence and head.
-    output = by_sentence(dropped.double() * slopes, packed, heads)
-    linear = by_sentence((values.double() * of_dropped)[:, 2 * width :], packed, heads)
-    one, other = (by_sentence(each.double() ** 2, packed, heads) for each in (dropped, slopes))
+    # sums are equal in each sentence and head of the values.
+    output = by_sentence(dropped.double() * slopes, packed, key_heads)
+    linear = by_sentence((values.double() * of_dropped)[:, -key_heads * size :], packed, key_heads)
+    one, other = (by_sentence(each.double() ** 2, packed, key_heads) for each in (dropped, slopes))
     repeats = (output - linear).abs() <= NEAR * (one * other).sqrt()
     return bool(repeats.all()) and not near(dropped, whole)
 
@@ -156,14 +151,16 @@ def near(found: Tensor, expected: Tensor, tolerance: float = NEAR) -> bool:
 
 def plain(heads: Sequence[Tensor], packed: Packed, window: int) -> Tensor:
     """The same attention in float32, one sentence after the other."""
-    query, key, value = (each.float().transpose(0, 1) for each in heads)  # (h, n, e)
+    query, key, value = (each.float().transpose(0, 1) for each in heads)  # (h, n, e), (g, n, e)
+    key, value = (each.repeat_interleave(len(query) // len(key), 0) for each in (key, value))
     ends = (*first_tokens(packed.lengths).tolist(), packed.tokens)
     mixed = []
     for start, end in pairwise(ends):
         q, k, v = (each[:, start:end] for each in (query, key, value))
         places = torch.arange(end - start, device=query.device)
-        mask = (places[:, None] - places).abs() <= window if window else None
-        mixed.append(F.scaled_dot_product_attention(q, k, v, mask, is_causal=packed.causal))
+        apart = places[:, None] - places
+        mask = (apart.abs() <= (window or len(places))) & (apart >= (0 if packed.causal else -len(places)))
+        mixed.append(F.scaled_dot_product_attention(q, k, v, mask))
     return torch.cat(mixed, 1).transpose(0, 1).flatten(1).to(heads[0].dtype)
 
 

@@ -24,7 +24,6 @@ from typing import cast
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -34,7 +33,17 @@ from sentkit.model.encoding import Arrays
 from sentkit.model.reading import max_length
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import TokenBlock
-from sentkit.model.transformer.bert import Bert, Block, ends_of, rotated, windowed, with_bias
+from sentkit.model.transformer.bert import (
+    Bert,
+    Block,
+    blockwise_attention,
+    ends_of,
+    masked_after,
+    product,
+    turned,
+    windowed,
+    with_bias,
+)
 from sentkit.model.transformer.gpu_kernels import (
     HALF,
     AddNorm,
@@ -76,7 +85,8 @@ def prepare_for_cuda(bert: Bert) -> Bert:
     shape, device = bert.architecture, bert.words.weight.device
     if bert.words.weight.dtype not in HALF or shape.buckets:
         return bert
-    kernel = kernel_for_encoding(shape.heads, shape.width, device, max(shape.windows, default=0))
+    heads, window = (shape.heads, shape.key_heads, shape.head_size), max(shape.windows, default=0)
+    kernel = kernel_for_encoding(heads, device, window, shape.causal)
     if kernel is not None:
         add_norm = add_norm_for(shape.width, shape.norm_epsilon, device)
         for number, block in enumerate(bert.blocks):
@@ -88,7 +98,7 @@ def prepare_for_cuda(bert: Bert) -> Bert:
 class InferenceBlock(nn.Module):
     def __init__(self, block: Block, activation: str, make: Callable[..., Product]) -> None:
         super().__init__()
-        ends = ends_of(*detached(block.qkv), block.mix.out_features)
+        ends = ends_of(*detached(block.qkv), block.mix.in_features)
         self.query, self.key_value = (make(*each) for each in ends)
         self.mix = make(*detached(block.mix))
         up, gates = ends_of(*detached(block.up), block.down.in_features)
@@ -99,23 +109,23 @@ class InferenceBlock(nn.Module):
     def take(self, block: "Block | InferenceBlock") -> None:
         """Use the other parts of a block as they are."""
         self.heads: int = block.heads
+        self.key_heads: int = block.key_heads
         self.size: int = block.size
         self.window: int = block.window
         self.base: float = block.base
         self.input_norm: nn.Module = block.input_norm
+        self.query_norm: nn.Module = block.query_norm
+        self.key_norm: nn.Module = block.key_norm
         self.mix_norm: nn.Module = block.mix_norm
         self.inner_norm: nn.Module = block.inner_norm
         self.norm: nn.Module = block.norm
 
     def forward(self, states: Tensor, packed: Packed, only: Tensor | None = None) -> Tensor:
         """Return X(k) from X(k - 1), (n, d); or (b, d) if `only` selects one row of each sentence."""
-        rows, positions, inputs = states, packed.positions, self.input_norm(states)
-        if only is not None:
-            rows, positions = states[only], positions[only]
+        rows, inputs = states if only is None else states[only], self.input_norm(states)
         queries, pairs = self.project(inputs, inputs if only is None else inputs[only], only)
-        if self.base:
-            queries = rotated(queries, positions, self.base, queries.shape[1], self.size)
-            pairs = rotated(pairs, packed.positions, self.base, queries.shape[1], self.size)
+        queries = turned(queries, packed, self.base, self.size, [(self.query_norm, self.heads)], only)
+        pairs = turned(pairs, packed, self.base, self.size, [(self.key_norm, self.key_heads)])
         attended = self.attend(queries, pairs, packed, only)
         rows = self.mix_norm(self.mix_in(attended, rows))
         result: Tensor = self.norm(self.add_inner(self.inner_norm(rows), rows))
@@ -136,7 +146,7 @@ class InferenceBlock(nn.Module):
         return self.down(inner, rows)
 
     def attend(self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
-        return attention_of_runs(queries, pairs, packed, self.heads, only, self.window)
+        return attention_of_runs(queries, pairs, packed, self.size, only, self.window)
 
 
 class CudaBlock(InferenceBlock):
@@ -151,18 +161,24 @@ class CudaBlock(InferenceBlock):
         if add_norm is not None and isinstance(block.norm, nn.LayerNorm):
             self.down, self.norm = with_norm(self.down, block.norm, add_norm), nn.Identity()
 
+    def forward(self, states: Tensor, packed: Packed, only: Tensor | None = None) -> Tensor:
+        if only is None or not packed.causal:
+            return super().forward(states, packed, only)
+        return super().forward(states, packed)[only]  # the kernel lets one query attend to all keys
+
     def project(self, states: Tensor, rows: Tensor, only: Tensor | None) -> tuple[Tensor, Tensor]:
         if only is not None:
             return super().project(states, rows, only)
-        width = states.shape[1]
-        queries, pairs = self.qkv(states, None).split((width, 2 * width), 1)
+        counts = self.heads, 2 * self.key_heads
+        queries, pairs = self.qkv(states, None).split([count * self.size for count in counts], 1)
         return queries, pairs
 
     def attend(self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
         if only is not None and self.window:  # the kernel counts the window from the last query
             return super().attend(queries, pairs, packed, only)
-        parts, single = (*by_head(queries, 1, self.heads), *by_head(pairs, 2, self.heads)), only is not None
-        return packed_attention(self.kernel, parts, packed, single=single, window=self.window)
+        pair = by_head(pairs, self.size, self.key_heads, self.key_heads)
+        parts = *by_head(queries, self.size, self.heads), *pair
+        return packed_attention(self.kernel, parts, packed, single=only is not None, window=self.window)
 
 
 def with_norm(product: Product, norm: nn.LayerNorm, add_norm: AddNorm) -> Product:
@@ -184,23 +200,31 @@ def runs(lengths: tuple[int, ...]) -> Iterator[tuple[slice, slice, int]]:
 
 
 def attention_of_runs(
-    queries: Tensor, pairs: Tensor, packed: Packed, heads: int, only: Tensor | None, window: int = 0
+    queries: Tensor, pairs: Tensor, packed: Packed, size: int, only: Tensor | None, window: int = 0
 ) -> Tensor:
-    """Attention (n, d), (n, 2 d) -> (n, d); `only` is the row of the one query of each sentence: (b, d)."""
-    attended, size = torch.empty_like(queries), queries.shape[1] // heads
+    """Attention (n, h e), (n, 2 g e) -> (n, h e); `only` (b,) is the row of one query of each sentence."""
+    attended, heads, key_heads = (
+        torch.empty_like(queries),
+        queries.shape[1] // size,
+        pairs.shape[1] // size // 2,
+    )
     places = None if only is None else only - packed.starts
     for tokens, sentences, count in runs(packed.lengths):
         selected = tokens if only is None else sentences
         query = queries[selected].view(count, -1, heads, size).transpose(1, 2)  # (c, h, q, e)
-        key, value = pairs[tokens].view(count, -1, 2, heads, size).permute(2, 0, 3, 1, 4)
+        key, value = pairs[tokens].view(count, -1, 2, key_heads, size).permute(2, 0, 3, 1, 4)
         longest, at = key.shape[2], None if places is None else places[sentences]
-        kernel = short_attention if longest <= LONGEST_RUN or window else F.scaled_dot_product_attention
-        mixed = windowed(kernel, query, key, value, with_bias(None, packed.bias, longest, at), window, at)
+        short = min(longest, 2 * window or longest) <= LONGEST_RUN
+        kernel = short_attention if short else blockwise_attention
+        mask = with_bias(None, packed.bias, longest, at)
+        mixed = windowed(kernel, query, key, value, mask, window, at, causal=packed.causal)
         attended[selected].view(count, -1, heads, size).copy_(mixed.transpose(1, 2))
     return attended
 
 
-def short_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
+def short_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False
+) -> Tensor:
     """Attention (c, h, q, e) that stores all scores. It computes in float32, or in float64 for float64.
 
     A mask of numbers is added to the scores.
@@ -214,14 +238,15 @@ def short_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
     query, key, value = (
         each.to(precise, memory_format=torch.contiguous_format) for each in (query, key, value)
     )
-    scores = (query @ key.transpose(-2, -1)).mul_(query.shape[-1] ** -0.5)
+    scores = product(query, key.transpose(-2, -1)).mul_(query.shape[-1] ** -0.5)
+    mask = masked_after(mask, key) if causal else mask
     if mask is not None:
         scores = scores.add_(mask) if mask.is_floating_point() else scores.masked_fill_(~mask, -torch.inf)
     weights = scores.exp()
     sums = weights.sum(-1, keepdim=True)
     if bool(((sums > SMALLEST_SUM) & (sums < LARGEST_SUM)).all()):
-        return (weights @ value).div_(sums)
-    return scores.softmax(-1) @ value
+        return product(weights, value).div_(sums)
+    return product(scores.softmax(-1), value)
 
 
 STATES, MIXED = 0.8, 0.5  # parts of the ranges of states and of attended values that weights take over

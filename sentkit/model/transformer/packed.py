@@ -1,7 +1,7 @@
 """A batch of concatenated sentences without padding: b sentences, n tokens, t tokens in the longest."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +29,7 @@ class Packed:  # no slots: cached_property needs __dict__
     read: np.ndarray | None = None  # (n,) of bool: tokens that readouts reduce; None: all after `skip`
     pooled: tuple[tuple[int, int], ...] = ()  # ranges of rows; if there are any, readouts reduce each of them
     types: Tensor | None = None  # (n,), segment of each token, 0 or 1; None: all tokens are in the first
+    turns: Mapping[float, tuple[Tensor, Tensor]] = field(default_factory=dict)  # see `turns_of` in bert.py
     bias: Tensor | None = None  # (h, t, t), which attention adds to the scores of a query and a key
     keys: tuple[int, ...] | None = (
         None  # (b,), first tokens that others attend to in each sentence; None: all
@@ -151,9 +152,7 @@ class Groups:
     """
 
     shapes: tuple[tuple[int, int], ...]  # sentences and padded tokens of each group, (c, t)
-    masks: tuple[
-        Tensor | None, ...
-    ]  # (c or 1, 1, t or 1, t): true where a token may attend; None: everywhere
+    masks: tuple[Tensor | None, ...]  # (c, 1, 1, t): true for keys that a token may attend to; None: all
     order: Tensor  # (b,): sentences in the order of the groups
     ranks: Tensor  # (b,): the inverse
     rows: Tensor  # (m,): row of each padded token
@@ -203,11 +202,9 @@ def groups_of(
         shapes.append((len(own), longest))
         room += real.size
         real = column < attended[own, None]
-        shut = None if real.all() else real[:, None, None, :]
-        if causal:
-            before = np.tri(longest, dtype=np.bool_)[None, None]
-            shut = before if shut is None else shut & before
-        masks.append(None if shut is None else to_device(shut, device))
+        # In causal attention, no token attends to the padding, which follows it.
+        none = real.all() or (causal and keys is None)
+        masks.append(None if none else to_device(real[:, None, None, :], device))
     indexes = order, np.argsort(order), np.concatenate(rows), places
     return Groups(tuple(shapes), tuple(masks), *(to_device(each, device) for each in indexes))
 

@@ -334,8 +334,10 @@ class VariantEncoder:
             value.data = value.bfloat16().float()
         layers = body.named_modules() if weights != "bf16" else ()
         for name, layer in ((name, layer) for name, layer in layers if isinstance(layer, nn.Linear)):
-            parts = []
-            for part in layer.weight.data.chunk(3 if name.endswith(".qkv") else 1):  # three matrices in one
+            parts, rows = [], [len(layer.weight)]
+            if isinstance(body, Bert) and name.endswith((".qkv", ".up")):
+                rows = body.architecture.matrices(name.rpartition(".")[2])
+            for part in layer.weight.data.split(rows):
                 largest = part.abs().amax(1, keepdim=True) if weights == "int8 by row" else part.abs().max()
                 scale = largest.clamp_min(1e-12) / 127
                 parts.append((part / scale).round() * scale)

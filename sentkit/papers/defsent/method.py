@@ -49,7 +49,7 @@ class Words:
 
 class DefSent(PackedMethod):
     Settings: ClassVar = paper.Settings
-    needs: ClassVar = Needs(packed="a language model head", row_wise=True, constant=("head.",))
+    needs: ClassVar = Needs(packed="a language model head", head=True, row_wise=True, constant=("head.",))
 
     def __init__(self, body: Bert, settings: paper.Settings, head: LanguageHead) -> None:
         super().__init__(body, settings)

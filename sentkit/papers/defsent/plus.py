@@ -207,6 +207,7 @@ class DefSentPlus(PackedMethod):
     Settings: ClassVar = paper.PlusSettings
     needs: ClassVar = Needs(
         packed="a pooler that it can train",
+        head=True,
         reductions=("cls", "mean", "max", "token"),
         row_wise=True,
         entries=read_entries,

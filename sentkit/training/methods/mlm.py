@@ -46,6 +46,7 @@ class MaskedLanguageModel(PackedMethod):
     Settings: ClassVar = recipes.MaskedLanguageModel
     needs: ClassVar = Needs(
         packed="a language model head",
+        head=True,
         reductions=("cls", "mean", "max", "token", *POOLED),  # training uses no readout
         row_wise=True,
         random_start=True,
@@ -135,13 +136,11 @@ class TokenPrediction(nn.Module):
 
     @classmethod
     def check(cls, base: Base, setting: str, kind: str = "own") -> None:
-        if base.architecture is None:
-            problem = f"{setting} needs a language model head"
-            why = f"transformers runs this model ({base.why_not_packed})"
-            raise UsageError(f"{problem}; this is not supported, because {why}")
-        vocabulary_of(base.transformer_tokenizer, base.architecture)
+        if why := base.why_no_head:
+            raise UsageError(f"{setting} needs a language model head; this is not supported, because {why}")
+        vocabulary_of(base.transformer_tokenizer, base.packed)
         if kind == "own":
-            own_head(base, base.architecture, "sentkit train mlm --set head=fresh trains one")
+            own_head(base, base.packed, "sentkit train mlm --set head=fresh trains one")
 
     @classmethod
     def build(cls, base: Base, rate: float, kind: str = "own") -> "TokenPrediction":
@@ -241,7 +240,7 @@ def changed(ids: Ids, places: NDArray[np.int64], shown: NDArray[np.int64]) -> Id
 
 class CLEAR(PackedMethod):
     Settings: ClassVar = recipes.CLEAR
-    needs: ClassVar = Needs(packed="a language model's head", random_start=True)
+    needs: ClassVar = Needs(packed="a language model's head", head=True, random_start=True)
 
     def __init__(self, body: Bert, settings: recipes.CLEAR, tokens: TokenPrediction) -> None:
         super().__init__(body, settings)
@@ -289,7 +288,7 @@ SPREAD = 0.02  # standard deviation of new weights, as in BERT
 
 class TSDAE(PackedMethod):
     Settings: ClassVar = recipes.TSDAE
-    needs: ClassVar = Needs(packed="a decoder with its weights", row_wise=True)
+    needs: ClassVar = Needs(packed="a decoder with its weights", head=True, row_wise=True)
 
     def __init__(
         self, body: Bert, settings: recipes.TSDAE, head: LanguageHead, starts: NDArray[np.bool_]
@@ -331,7 +330,7 @@ class TSDAE(PackedMethod):
         [texts] = batch.texts
         vectors = self.vectors(self.pack(batch.draws["noisy"]))  # (b, d)
         packed = replace(self.pack([text[:-1] for text in texts]), causal=True)
-        packed = self.body.with_bias(packed)
+        packed = self.body.related(packed)
         rows = packed.to_device(np.repeat(np.arange(len(texts)), packed.lengths))
         states = self.body.embed(packed)
         for block, cross in zip(self.body.blocks, self.cross, strict=True):

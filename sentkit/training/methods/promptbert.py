@@ -120,10 +120,9 @@ class PromptBERT(Prompted):
         super().check(base, settings)
         if settings.head == "fresh":
             return
-        if base.architecture is None:
-            problem = f"transformers runs this model ({base.why_not_packed})"
-            raise UsageError(f"head=own: not supported, because {problem}", advice="use --set head=fresh")
-        own_head(base, base.architecture)
+        if why := base.why_no_head:
+            raise UsageError(f"head=own: not supported, because {why}", advice="use --set head=fresh")
+        own_head(base, base.packed)
 
     @classmethod
     def build(cls, base: Base, settings: recipes.PromptBERT) -> "PromptBERT":

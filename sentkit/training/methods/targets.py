@@ -34,7 +34,9 @@ from sentkit.transforms.steps import Linear
 
 class Classify(PackedMethod):
     Settings: ClassVar = recipes.Classify
-    needs: ClassVar = Needs(packed="a classification head of a known family", row_wise=True, labels=True)
+    needs: ClassVar = Needs(
+        packed="a classification head of a known family", head=True, row_wise=True, labels=True
+    )
 
     def __init__(
         self, body: Bert, settings: recipes.Classify, head: ClassifierHead, labels: tuple[str, ...]

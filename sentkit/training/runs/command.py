@@ -194,10 +194,9 @@ def open_given(options: TrainOptions, longest: int) -> Base:
         problem = f"{options.method} cannot train a static model, which has no layers and no dropout"
         others = ", ".join(name for name, each in METHODS.items() if each.load().needs.static)
         raise UsageError(problem, advice=f"use {others}")
-    if base.architecture is None and options.kind.needs.packed:
-        problem = f"{options.method} needs {options.kind.needs.packed}"
-        why = f"transformers runs this model ({base.why_not_packed})"
-        raise UsageError(f"{problem}; this is not supported, because {why}")
+    needs, why = options.kind.needs, base.why_no_head
+    if why and needs.packed and (base.architecture is None or needs.head):
+        raise UsageError(f"{options.method} needs {needs.packed}; this is not supported, because {why}")
     return base
 
 

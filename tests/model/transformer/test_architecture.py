@@ -6,7 +6,12 @@ import pytest
 
 from sentkit.errors import DataError
 from sentkit.model.small_encoder import buckets_of
-from sentkit.model.transformer.architecture import FAMILIES, UnsupportedArchitecture, read_architecture
+from sentkit.model.transformer.architecture import (
+    FAMILIES,
+    ROBERTA,
+    UnsupportedArchitecture,
+    read_architecture,
+)
 
 
 def saved_config(config_of, tmp_path, family, **settings):
@@ -25,7 +30,7 @@ def test_each_family_is_read(family, config_of, tmp_path):
 
     assert (found.family, found.width, found.depth, found.heads, found.inner) == (family, 32, 3, 4, 48)
     assert (found.vocabulary, found.max_tokens) == (97, 64)
-    assert found.types == (0 if family in ("distilbert", "mpnet", "modernbert") else 2)
+    assert found.types == (2 if family in ("bert", *ROBERTA, "electra") else 0)
 
 
 def test_roberta_has_two_positions_less():
@@ -44,6 +49,45 @@ def test_a_config_with_only_sizes_gets_the_defaults_of_its_family():
     found = read_architecture(config, "config.json")
 
     assert (found.activation, found.norm_epsilon, found.types, found.padding_id) == ("gelu", 1e-12, 2, 0)
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
+def test_a_decoder_with_only_sizes_gets_the_defaults_of_transformers(family):
+    import transformers
+
+    sizes = {"vocab_size": 100, "hidden_size": 640, "num_hidden_layers": 3, "num_attention_heads": 32}
+    sizes |= {"intermediate_size": 8, "max_position_embeddings": 64}
+    theirs = transformers.AutoConfig.for_model(family, **sizes)
+
+    found = read_architecture({"model_type": family, **sizes}, "config.json")
+
+    assert (found.key_heads, found.norm_epsilon) == (theirs.num_key_value_heads, theirs.rms_norm_eps)
+    assert found.head_size == getattr(theirs, "head_dim", 20)
+    assert found.activation == theirs.hidden_act
+    assert found.windows == ((getattr(theirs, "sliding_window", None) or 1) - 1,) * 3
+    assert found.bases == (theirs.rope_parameters["rope_theta"],) * 3
+    assert (found.dropout, found.attention_dropout, found.causal) == (0.0, theirs.attention_dropout, True)
+
+
+def test_windows_and_bases_of_decoders_in_the_words_of_transformers_4_and_5():
+    sizes = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
+    qwen = {"model_type": "qwen2", **sizes, "intermediate_size": 8, "sliding_window": 8, "rope_theta": 1e6}
+    qwen |= {"num_key_value_heads": 2, "max_position_embeddings": 64}
+    slides = {"use_sliding_window": True, "max_window_layers": 2}
+    kinds = {"layer_types": ["sliding_attention", "full_attention", "full_attention"]}
+    rotary = {"rope_parameters": {"rope_type": "default", "rope_theta": 500}, "rope_theta": 7}
+
+    def read(**settings):
+        found = read_architecture(qwen | settings, "config.json")
+        return found.windows, found.bases[0]
+
+    assert read() == ((0, 0, 0), 1e6)
+    assert read(**slides) == ((0, 0, 7), 1e6)
+    assert read(**slides, **kinds, **rotary) == ((7, 0, 0), 500)
+    assert read(**slides, sliding_window=None) == ((0, 0, 0), 1e6)
+    assert read(model_type="mistral", rope_scaling=None) == ((7, 7, 7), 1e6)
+    assert read(model_type="mistral", sliding_window=None, **kinds) == ((0, 0, 0), 1e6)
+    assert read(model_type="llama", **slides, **kinds) == ((0, 0, 0), 1e6)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +118,28 @@ def test_a_config_with_only_sizes_gets_the_defaults_of_its_family():
                 {"local_rope_theta": None},
                 {"num_attention_heads": 32},
                 {"local_attention": 1},
+            )
+        ),
+        *(
+            {"model_type": "qwen3", **change}
+            for change in (
+                *({name: True} for name in ("attention_bias", "mlp_bias")),
+                *(
+                    {"rope_scaling": {"rope_type": kind, "factor": 2.0}}
+                    for kind in ("linear", "yarn", "llama3")
+                ),
+                {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
+                {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}},
+                {"rope_parameters": [1e4]},
+                {"rope_theta": None},
+                {"partial_rotary_factor": 0.5},
+                {"head_dim": 5},
+                {"num_key_value_heads": 3},
+                {"use_sliding_window": True, "sliding_window": 1, "max_window_layers": 0},
+                {"use_sliding_window": True, "max_window_layers": 0, "is_causal": False},
+                {"layer_types": ["sliding_attention"] * 3},
+                {"layer_types": "full_attention"},
+                {"is_causal": None},
             )
         ),
     ],

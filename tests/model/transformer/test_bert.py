@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from sentkit.model.transformer.bert import plain_attention, windowed
+from sentkit.model.transformer import bert
+from sentkit.model.transformer.bert import blockwise_attention, plain_attention, windowed
 from sentkit.model.transformer.packed import pack
 from support import FAMILIES
 
@@ -115,52 +116,65 @@ def test_bf16_norms_accumulate_in_float32():
     assert (ours.double() - exact).abs().max() < 0.01
 
 
-@pytest.mark.parametrize("window", [1, 3, 8, 20])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [0, 1, 3, 8, 20])
 @pytest.mark.parametrize("lengths", [(17, 17), (17, 1), (9, 16)], ids=str)
-def test_a_window_equals_attention_with_a_mask(window, lengths):
-    """Padding of a shorter sentence is not read, and no query has a gradient that is not a number."""
+def test_a_window_equals_attention_with_a_mask(window, lengths, causal, monkeypatch):
+    """Padding of a shorter sentence is not read, and no query has a gradient that is not a number.
+
+    Two heads of queries have the same keys. Causal bands have 5 queries.
+    """
+    monkeypatch.setattr(bert, "BAND", 5)
     longest, generator = max(lengths), torch.Generator().manual_seed(0)
-    shape = (len(lengths), 2, longest, 4)
     query, key, value = (
-        torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(3)
+        torch.randn(
+            (len(lengths), heads, longest, 4), generator=generator, dtype=torch.float64
+        ).requires_grad_()
+        for heads in (2, 1, 1)
     )
     real = torch.arange(longest) < torch.tensor(lengths)[:, None]
     mask = None if len(set(lengths)) == 1 else real[:, None, None]
 
-    found = windowed(plain_attention, query, key, value, mask, window)
+    found = windowed(plain_attention, query, key, value, mask, window, causal=causal)
+    blockwise = windowed(blockwise_attention, query, key, value, mask, window, causal=causal)
 
     found.sum().backward()
     assert all(each.grad.isfinite().all() for each in (query, key, value))
     for place, length in enumerate(lengths):
         for head in range(2):
             for at in range(length):
-                near = range(max(0, at - window), min(length, at + window + 1))
-                q, keys = query[place, head, at], key[place, head, near]
+                apart = window or longest
+                near = range(max(0, at - apart), min(length, at + 1 if causal else at + apart + 1))
+                q, keys = query[place, head, at], key[place, 0, near]
                 weights = torch.softmax(keys @ q / 2, 0)
-                expected = weights @ value[place, head, near]
+                expected = weights @ value[place, 0, near]
                 torch.testing.assert_close(found[place, head, at], expected)
-            one = [each[place : place + 1, head : head + 1] for each in (query, key, value)]
-            at = torch.tensor([length - 1])
-            alone = windowed(
-                plain_attention,
-                one[0][:, :, length - 1 : length],
-                *one[1:],
-                real[place : place + 1, None, None],
-                window,
-                at,
-            )
-            torch.testing.assert_close(alone[0, 0, 0], found[place, head, length - 1])
+                torch.testing.assert_close(blockwise[place, head, at], expected)
+            for at in {0, length // 2, length - 1}:
+                alone = windowed(
+                    plain_attention,
+                    query[place : place + 1, head : head + 1, at : at + 1],
+                    *(each[place : place + 1] for each in (key, value)),
+                    real[place : place + 1, None, None],
+                    window,
+                    torch.tensor([at]),
+                    causal=causal,
+                )
+                torch.testing.assert_close(alone[0, 0, 0], found[place, head, at])
 
 
 def test_a_window_never_has_all_pairs_of_tokens():
     """Scores are of three windows for each token, for 8,192 tokens too."""
     sizes = []
 
-    def attention(query, key, value, mask):
+    def attention(query, key, value, mask, causal):
         sizes.append(query.shape[0] * query.shape[2] * key.shape[2])
-        return plain_attention(query, key, value, mask)
+        return plain_attention(query, key, value, mask, causal)
 
     values = torch.ones(1, 1, 8192, 2)
     windowed(attention, values, values, values, None, 64)
 
     assert sizes == [8192 * 3 * 64]
+    sizes.clear()
+    windowed(attention, values, values, values, None, 4095, causal=True)
+    assert max(sizes) == 256 * (256 + 4095)

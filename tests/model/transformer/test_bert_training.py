@@ -61,21 +61,30 @@ def test_without_dropout_training_equals_evaluation(checkpoint, tmp_path, load, 
 
 
 @pytest.fixture
-def exact_rotation(monkeypatch):
-    """transformers rotates in float32; here, its own formula runs in the type of the states."""
+def exact(monkeypatch):
+    """transformers rotates and divides by norms in float32; here, in the type of the states."""
+    from transformers.models.llama.modeling_llama import LlamaRMSNorm
+    from transformers.models.mistral.modeling_mistral import MistralRMSNorm
     from transformers.models.modernbert import modeling_modernbert as theirs
+    from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
+    from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
     def apply(q, k, cos, sin, unsqueeze_dim=1):
         cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
         return tuple(each * cos + theirs.rotate_half(each) * sin for each in (q, k))
 
+    def norm(layer, states):
+        return (
+            layer.weight * states / (states.square().mean(-1, keepdim=True) + layer.variance_epsilon).sqrt()
+        )
+
     monkeypatch.setattr(theirs, "apply_rotary_pos_emb", apply)
+    for each in (LlamaRMSNorm, MistralRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm):
+        monkeypatch.setattr(each, "forward", norm)
 
 
 @pytest.mark.parametrize("lengths", [MIXED, EQUAL])
-def test_every_gradient_equals_that_of_transformers(
-    checkpoint, tmp_path, load, sentences, lengths, exact_rotation
-):
+def test_every_gradient_equals_that_of_transformers(checkpoint, tmp_path, load, sentences, lengths, exact):
     """In float64 and training mode without dropout, against a padded batch with its mask."""
     checkpoint.save_pretrained(tmp_path)
     encoder = training(load(tmp_path).double())
@@ -147,7 +156,7 @@ def test_dropout_of_attention_acts_on_the_weights_after_softmax():
     """Equal scores of 4 keys weigh 1/4 each; with half of them dropped, those that stay weigh 1/2."""
     torch.manual_seed(0)
     value = torch.eye(4)[None, None]
-    found = plain_attention(torch.zeros(1, 1, 1000, 4), torch.zeros(1, 1, 4, 4), value, None, 0.5)
+    found = plain_attention(torch.zeros(1, 1, 1000, 4), torch.zeros(1, 1, 4, 4), value, None, dropout=0.5)
 
     assert found.unique().tolist() == [0.0, 0.5]
     assert (found.mean() - 0.25).abs() < 0.02
@@ -159,7 +168,7 @@ def test_masked_keys_weigh_nothing():
     key[..., 2, :] = 5.0
     mask = torch.tensor([True, True, False])[None, None, None]
 
-    found = plain_attention(query, key, torch.eye(3)[None, None], mask, 0.0)
+    found = plain_attention(query, key, torch.eye(3)[None, None], mask)
 
     assert torch.allclose(found, torch.tensor([0.7310586, 0.2689414, 0.0]))
 
@@ -173,7 +182,7 @@ def test_weights_are_made_in_float32_beside_bf16_products():
     query[..., 0], query[..., 1] = 200.0, 199.0
     eye = torch.eye(32)[None, None, :2]
     with autocast():
-        found = plain_attention(query, eye, eye, None, 0.0)
+        found = plain_attention(query, eye, eye, None)
 
     assert found.dtype == torch.bfloat16
     assert (found[..., 0].float() - 0.5441).abs().max() < 0.002

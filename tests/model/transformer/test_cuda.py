@@ -36,7 +36,7 @@ def exact(kernel, monkeypatch):
     """The kernel also computes in float64, to compare with other attention without rounding."""
     kernel.refuses = False
     monkeypatch.setattr(inference, "HALF", (torch.float64,))
-    monkeypatch.setattr(inference, "kernel_for_encoding", lambda *arguments: gpu_kernels.flash)
+    monkeypatch.setattr(inference, "kernel_for_encoding", lambda *arguments, **more: gpu_kernels.flash)
     return kernel
 
 
@@ -71,12 +71,13 @@ def test_readouts_equal_those_of_padded_attention(bert, sentences, exact, readou
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("family", ["modernbert", "llama", "mistral", "qwen3"])
 @pytest.mark.parametrize("readout", ["cls", "mean", "last", "L2:cls"])
 def test_windows_and_rotary_positions_equal_those_of_padded_attention(
-    make, load, tmp_path, sentences, exact, readout
+    make, load, tmp_path, sentences, exact, family, readout
 ):
-    """The last block is local. For one query of a sentence, the kernel is not used."""
-    make("modernbert").save_pretrained(tmp_path)
+    """The last block is local or causal. For one query of a sentence, the kernel is not used."""
+    make(family).save_pretrained(tmp_path)
     bert, packed, readouts = load(tmp_path).double(), pack(sentences(LENGTHS)), [parse_readout(readout)]
     with torch.no_grad():
         [found] = apply_readouts(prepared(bert), packed, readouts)
@@ -86,7 +87,9 @@ def test_windows_and_rotary_positions_equal_those_of_padded_attention(
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("family", "kind"), [("mpnet", Block), ("modernbert", CudaBlock)])
+@pytest.mark.parametrize(
+    ("family", "kind"), [("mpnet", Block), ("modernbert", CudaBlock), ("mistral", CudaBlock)]
+)
 def test_the_kernel_is_used_for_windows_and_not_for_a_bias(make, load, tmp_path, kernel, family, kind):
     make(family).save_pretrained(tmp_path)
 
@@ -182,7 +185,7 @@ class TestTheCheckForTraining:
 
     def found(self):
         state = torch.get_rng_state()
-        found = gpu_kernels.kernel_for_training(4, 32, torch.device("cpu"))
+        found = gpu_kernels.kernel_for_training((4, 2, 8), torch.device("cpu"))
         assert torch.equal(torch.get_rng_state(), state)  # the draws of the run are those without a check
         return found
 
@@ -382,8 +385,8 @@ class TestOnAGpu:
         assert difference < error
 
     def test_the_kernel_works_for_training(self):
-        for heads, width in ((2, 32), (4, 256), (12, 768)):
-            assert gpu_kernels.kernel_for_training(heads, width, torch.device("cuda")) == gpu_kernels.flash
+        for shape in ((2, 2, 16), (4, 4, 64), (12, 12, 64), (6, 2, 64), (4, 1, 128)):
+            assert gpu_kernels.kernel_for_training(shape, torch.device("cuda")) == gpu_kernels.flash
 
     def test_the_documented_function_has_the_same_kernel(self, bert, sentences, monkeypatch):
         half, packed = bert.to("cuda", torch.bfloat16), pack(sentences(LENGTHS), "cuda")

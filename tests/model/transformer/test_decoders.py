@@ -1,4 +1,7 @@
-"""Decoders as encoders: states of transformers, the end token, and vectors of sentence-transformers."""
+"""Decoders as encoders: states of transformers, the end token, and vectors of sentence-transformers.
+
+sentkit runs most of them itself. `test_bert.py` and others there compare their states, too.
+"""
 
 import json
 
@@ -14,6 +17,7 @@ from sentkit.model import find_encoder
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.tokenizer import Tokenizer
+from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.model.transformer.transformers_model import load_transformers_model
@@ -27,11 +31,14 @@ WINDOWS = {
 FAMILIES = {
     "qwen3": ("qwen3", {}),
     "mistral": ("mistral", {"sliding_window": 6}),
+    "bidirectional qwen3": ("qwen3", {"is_causal": False}),
+    "qwen2": ("qwen2", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}),
+    "llama": ("llama", {}),
     "gemma": ("gemma", {}),
     "gemma3": ("gemma3_text", WINDOWS),
     "embeddinggemma": ("gemma3_text", WINDOWS | {"use_bidirectional_attention": True}),
-    "bidirectional qwen3": ("qwen3", {"is_causal": False}),
 }
+OWN = [*FAMILIES][:5]  # that sentkit runs itself
 WORDS = ["<pad>", "<s>", "</s>", "<unk>", "a", "the", "cat", "dog", "sat", ".", ":", "query", "mat"]
 TEXTS = ["the cat sat .", "a dog", "query : the dog sat . the cat sat . a mat", "the zebra"]
 
@@ -105,14 +112,21 @@ def words_of(folder, *texts):
 # Readouts
 
 
+@pytest.fixture
+def encoder_of(load):
+    return lambda folder, family: (load if family in OWN else load_transformers_model)(folder)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
-def test_the_last_state_equals_that_of_transformers_with_padding_on_both_sides(family, make, sentences):
+def test_the_last_state_equals_that_of_transformers_with_padding_on_both_sides(
+    family, make, sentences, encoder_of
+):
     from transformers import AutoModel
 
     folder, batch = make(family), sentences([15, 1, 12, 5])
     model = AutoModel.from_pretrained(folder).eval()
-    (found,) = apply_readouts(load_transformers_model(folder), pack(batch), [parse_readout("last")])
+    (found,) = apply_readouts(encoder_of(folder, family), pack(batch), [parse_readout("last")])
 
     for side in ("left", "right"):
         space = [(15 - len(ids), 0) if side == "left" else (0, 15 - len(ids)) for ids in batch]
@@ -125,8 +139,8 @@ def test_the_last_state_equals_that_of_transformers_with_padding_on_both_sides(f
 
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
-def test_a_token_attends_to_later_tokens_only_if_the_config_says_so(family, make, sentences):
-    encoder, (text,) = load_transformers_model(make(family)), sentences([9])
+def test_a_token_attends_to_later_tokens_only_if_the_config_says_so(family, make, sentences, encoder_of):
+    encoder, (text,) = encoder_of(make(family), family), sentences([9])
     changed = text.copy()
     changed[-1] = 5 + (changed[-1] - 4) % 90
     before, after = ([*encoder.states(pack([ids]))][-1][:-1] for ids in (text, changed))
@@ -143,10 +157,25 @@ def test_a_token_attends_to_later_tokens_only_if_the_config_says_so(family, make
         ("mean_tokens", "right"),
     ],
 )
-def test_declared_pooling_equals_sentence_transformers(make, mode, side):
-    folder = with_modules(add_tokenizer(make("qwen3"), end=True), mode)
+@pytest.mark.parametrize("family", ["qwen3", "gemma"])
+def test_declared_pooling_equals_sentence_transformers(make, mode, side, family):
+    folder = with_modules(add_tokenizer(make(family), end=True), mode)
 
     assert np.allclose(vectors_of(folder), theirs(folder, side=side), atol=2e-6)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+def test_a_text_with_a_prompt_has_its_vector_in_each_precision(make, precision):
+    """Prompts by name, as Qwen3-Embedding declares them."""
+    folder = add_tokenizer(make("qwen3"), end=True, padding_side="left")
+    with_modules(folder, prompts={"query": "query : ", "document": ""})
+    found = find_encoder(str(folder), ReadingOptions(prompt_name="query"), device="cpu", precision=precision)
+    encoder = found.encoder()
+    (vectors,) = encode_texts(found.tokenizer(TEXTS), encoder, 4096)
+
+    assert isinstance(encoder.body, Bert)
+    expected = theirs(folder, prompt_name="query")
+    assert np.abs(vectors - expected).max() < {"fp32": 2e-6, "bf16": 0.02, "int8": 0.1}[precision]
 
 
 @pytest.mark.parametrize("family", ["qwen3", "embeddinggemma"])
@@ -201,6 +230,33 @@ def test_a_trained_decoder_uses_the_last_token(make, tmp_path, capsys):
     assert "it is a causal language model" in capsys.readouterr().err
     assert np.allclose(vectors_of(out), theirs(out, side="left"), atol=2e-6)
     assert np.abs(vectors_of(out) - vectors_of(folder)).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("method", "problem"),
+    [
+        ("mlm", "mlm needs a language model head"),
+        ("tsdae", "tsdae needs a decoder with its weights"),
+        ("classify", "classify needs a classification head of a known family"),
+        ("simcse mlm_weight=0.1", "mlm_weight needs a language model head"),
+    ],
+)
+def test_what_needs_a_head_is_refused(make, tmp_path, capsys, method, problem):
+    """Decoders have no head for masked words, and transformers runs their classifiers."""
+    from sentkit.cli import status
+
+    folder = add_tokenizer(make("qwen3", "AutoModelForCausalLM"), end=True)
+    rows = tmp_path / "rows.txt"
+    rows.write_text("".join(f"{text}\n" for text in TEXTS))
+    name, *settings = method.split()
+    command = ["train", name, str(rows), "-m", str(folder), "-o", str(tmp_path / "out"), "-q"]
+    settings = [part for each in (*settings, "max_length=32") for part in ("--set", each)]
+
+    assert status([*command, *settings]) == 2
+    error = capsys.readouterr().err
+    assert problem in error
+    assert 'because "qwen3" is a decoder' in error
+    assert not (tmp_path / "out").exists()
 
 
 # Spaces

@@ -20,10 +20,11 @@ def states(encoder, packed, **options):
 
 @pytest.fixture
 def prepared(checkpoint, tmp_path, load, sentences):
-    """The checkpoint with blocks of integers, from other sentences."""
+    """The checkpoint with blocks of integers, from as many tokens of others as the texts of the package."""
     checkpoint.save_pretrained(tmp_path)
     bert = load(tmp_path)
-    use_integers(bert, pack(sentences(LENGTHS, checkpoint.config.vocab_size, seed=9)), "tiny")
+    others = sorted(10 * LENGTHS, reverse=True)
+    use_integers(bert, pack(sentences(others, checkpoint.config.vocab_size, seed=9)), "tiny")
     return bert
 
 
