@@ -55,7 +55,7 @@ def expected(sentkit, tiny):
     def make(*arguments, model=tiny, rows=ROWS):
         flags = ("--precision", "fp32", "--field", "text=definition")
         done = sentkit("encode", "-q", "-m", model, *flags, *arguments, stdin=dictionary(rows))
-        sums: dict[str, list[list[float]]] = {}
+        sums = {}
         for row in done.rows:
             sums.setdefault(row["entry"], []).append(row["embedding"])
         means = [[sum(axis) / len(own) for axis in zip(*own, strict=True)] for own in sums.values()]

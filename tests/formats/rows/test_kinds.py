@@ -1,8 +1,6 @@
 """Kinds of rows, the names of their vectors, and rows with another text or with a variant of it."""
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import orjson
 import pytest
@@ -14,14 +12,12 @@ from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.kinds import OneText, TextParser, VariantRows, class_of, string_in
 from sentkit.formats.rows.rows import Inputs, parse_fields
 
-Write = Callable[[str, bytes], str]
 
-
-def row(line: str) -> Row:
+def row(line):
     return Row(line.encode(), json.loads(line), "a.jsonl", 3)
 
 
-def texts_of(write: Write, *lines: str, fields: dict[str, str] | None = None) -> list[tuple[str, ...]]:
+def texts_of(write, *lines, fields=None):
     path = write("a.jsonl", "\n".join(lines).encode())
     return [texts for _, texts in Inputs([path]).read(TextParser(fields or {}))]
 
@@ -39,7 +35,7 @@ def texts_of(write: Write, *lines: str, fields: dict[str, str] | None = None) ->
         ),
     ],
 )
-def test_the_first_row_decides_the_kind(write: Write, line: str, texts: str, vectors: list[str]) -> None:
+def test_the_first_row_decides_the_kind(write, line, texts, vectors):
     parser = TextParser({})
     assert parser.vectors == ("embedding",)
 
@@ -69,18 +65,18 @@ NO_KIND = 'no "text", no "text_a" and "text_b", no "anchor" and "positive"; this
         (['{"title":"x","id":1}'], f'1: {NO_KIND}"title", "id"'),
     ],
 )
-def test_a_row_of_another_kind_is_refused(write: Write, lines: list[str], problem: str) -> None:
+def test_a_row_of_another_kind_is_refused(write, lines, problem):
     with pytest.raises(DataError) as caught:
         texts_of(write, *lines)
 
     assert str(caught.value).rpartition("/")[2] == f"a.jsonl:{problem}"
 
 
-def test_a_name_that_is_also_a_value_is_not_a_duplicate(write: Write) -> None:
+def test_a_name_that_is_also_a_value_is_not_a_duplicate(write):
     assert texts_of(write, '{"text":"text","tags":["text"],"in":{"text":1}}') == [("text",)]
 
 
-def test_fields_can_be_mapped(write: Write) -> None:
+def test_fields_can_be_mapped(write):
     fields = parse_fields(["text_a=left", "text_b=a=b"], ("text_a", "text_b"))
 
     assert texts_of(write, '{"left":"x","a=b":"y"}', fields=fields) == [("x", "y")]
@@ -93,7 +89,7 @@ def test_fields_can_be_mapped(write: Write) -> None:
         *((f"{name}=title", f'unknown field "{name}"') for name in ("", "texts", "label")),
     ],
 )
-def test_an_invalid_field_flag_is_a_usage_error(pair: str, problem: str) -> None:
+def test_an_invalid_field_flag_is_a_usage_error(pair, problem):
     with pytest.raises(UsageError) as caught:
         parse_fields([pair], ("text",))
 
@@ -109,7 +105,7 @@ def test_an_invalid_field_flag_is_a_usage_error(pair: str, problem: str) -> None
         *((n, n) for n in ("18446744073709551615", "100000000000000000001", "-100000000000000000002")),
     ],
 )
-def test_a_class_is_the_exact_whole_number(value: str, expected: str) -> None:
+def test_a_class_is_the_exact_whole_number(value, expected):
     line = f'{{"a": [1], "label": {value}}}'.encode()
 
     assert class_of(Row(line, orjson.loads(line), "a.jsonl", 1), "label") == expected
@@ -122,13 +118,13 @@ def test_a_class_is_the_exact_whole_number(value: str, expected: str) -> None:
     "line",
     ['{"text":T}', '{"id":123456789012345678901, "text" : T,"x":1.10}', '{"n":{"text":"deep"},"text":T}'],
 )
-def test_the_text_is_replaced_in_place(line: str) -> None:
+def test_the_text_is_replaced_in_place(line):
     found = OneText({}).put(row(line.replace("T", '"a\\u00e9"')), 'b "c" é\n').decode()
 
     assert found == line.replace("T", '"b \\"c\\" é\\n"')
 
 
-def test_another_field_can_be_the_text() -> None:
+def test_another_field_can_be_the_text():
     """By --field; the member called text is then one of the rest."""
     texts = OneText({"text": "title é"})
     given = row('{"text":1,"title é":"a"}')
@@ -137,7 +133,7 @@ def test_another_field_can_be_the_text() -> None:
     assert texts.put(given, "b").decode() == '{"text":1,"title é":"b"}'
 
 
-def test_the_old_text_is_kept_byte_for_byte() -> None:
+def test_the_old_text_is_kept_byte_for_byte():
     """With its escapes, at the end of the row or in place of an existing field."""
     given = row('{"text":"\\u00e9\\/","x":1}')
 
@@ -145,7 +141,7 @@ def test_the_old_text_is_kept_byte_for_byte() -> None:
     assert OneText({}, "x", replace=True).put(given, "b").decode() == '{"text":"b","x":"\\u00e9\\/"}'
 
 
-def test_an_unchanged_text_keeps_its_bytes() -> None:
+def test_an_unchanged_text_keeps_its_bytes():
     given = row('{"text": "\\u0020" , "x":1}')
 
     assert OneText({}).put(given, None) == given.line
@@ -162,12 +158,12 @@ def test_an_unchanged_text_keeps_its_bytes() -> None:
         ('{"text":"a","old":"b"}', 'field "old" already exists'),
     ],
 )
-def test_an_invalid_row_is_reported_with_its_line(line: str, problem: str) -> None:
+def test_an_invalid_row_is_reported_with_its_line(line, problem):
     with pytest.raises(DataError, match=f"^a.jsonl:3: {problem}$"):
         OneText({}, "old")(row(line))
 
 
-def test_the_old_text_needs_another_field() -> None:
+def test_the_old_text_needs_another_field():
     with pytest.raises(UsageError, match="--keep title: this field gets the new text"):
         OneText({"text": "title"}, "title")
 
@@ -181,12 +177,12 @@ TEXTS = st.text(st.characters(codec="utf-8") | st.sampled_from('"\\,:}'), max_si
 VALUES = TEXTS | st.integers() | st.none()
 
 
-def varied(line: str, variant: str, *, name: str = "text", replace: bool = False) -> str:
+def varied(line, variant, *, name="text", replace=False):
     rows = VariantRows(name, replace=replace)
     return rows.line(rows.read(row(line)), variant, RUN).decode()
 
 
-def record(member: str) -> str:
+def record(member):
     return f'{{"member":"{member}","seed":1,"view":0,"ops":[{{"op":"lower"}}]}}'
 
 
@@ -238,7 +234,7 @@ def test_all_other_bytes_are_unchanged(others, place, variant, name, replace, se
     ]
     members.insert(place, (name, "A"))
     line = json.dumps(dict(members), separators=separators, ensure_ascii=ascii)
-    expected: list[tuple[str, Any]] = []
+    expected = []
     for key, value in members:
         new = [(name, variant)] if replace else [("text_a", "A"), ("text_b", variant)]
         expected += new if key == name else [(key, value)]
