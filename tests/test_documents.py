@@ -188,7 +188,7 @@ def test_every_man_page_is_installed():
 
 
 @pytest.fixture
-def checkout(tmp_path):
+def checkout(tmp_path, forked_program):
     """The tracked files, and a virtual environment for first.sh in which pip does nothing.
 
     Its `sentkit` runs in forks of one process of these files.
@@ -205,7 +205,7 @@ def checkout(tmp_path):
     programs = tmp_path / "checkout/.venv/bin"
     programs.mkdir(parents=True)
     (programs / "activate").write_text(f'PATH="{programs}:$PATH"\n')
-    with forking(tmp_path / "checkout") as forked:
+    with forking(tmp_path / "checkout", forked_program) as forked:
         for name, line in {
             "python": f'[ "$2" = pip ] || exec {shlex.join(python_of(forked))} "$@"',
             "sentkit": f'exec {shlex.join(forked)} "$@"',

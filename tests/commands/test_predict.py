@@ -191,7 +191,8 @@ def test_texts_are_encoded_with_the_model_of_the_probe(sentkit, tiny, labelled, 
     model = (tiny, "--readout", "cls", "--prompt", "in a: ", "--max-length", 8, "--dim", 12, "--normalize")
     reading = ("-m", *(model if train == "v.safetensors" else ("nano", "--normalize")))
     sentkit("encode", "train.jsonl", *reading, "-o", train)
-    assert sentkit("probe", train, "--label", "label", "--folds", 3, "-o", "p.safetensors").code == 0
+    flags = ("--label", "label", "--folds", 3, "--penalties", 1)
+    assert sentkit("probe", train, *flags, "-o", "p.safetensors").code == 0
     done = sentkit("predict", "-m", "p.safetensors", "--all", stdin=in_jsonl(*new))
     twice = sentkit("predict", "train.jsonl", "train.jsonl", "-m", "p.safetensors", "--name", "p", "-q")
     encoded = sentkit("encode", *reading, stdin=in_jsonl(*new))
@@ -210,7 +211,7 @@ def test_a_model_of_a_probe_that_is_not_there_or_has_changed_is_refused(
 ):
     labelled("sentence")
     copy_of(tiny, "m")
-    flags = ("--label", "label", "--folds", 3, "-q")
+    flags = ("--label", "label", "--folds", 3, "--penalties", 1, "-q")
     for source, probe in (("train.jsonl", "p.safetensors"), ("v.jsonl", "q.safetensors")):
         sentkit("encode", source, "-m", "m", "--replace", "-o", "v.safetensors", "-f")
         sentkit("cat", "v.safetensors", "-o", "v.jsonl", "-f")
