@@ -4,7 +4,6 @@ import gzip
 import io
 import itertools
 import json
-from pathlib import Path
 
 import orjson
 import pytest
@@ -12,7 +11,6 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentkit.errors import DataError
 from sentkit.formats.files import open_input
 from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.rows import Inputs, Rejects, blocks
@@ -131,17 +129,6 @@ def test_from_overrides_suffix_and_first_line(rows_of):
 # Policy
 
 
-def test_several_files_are_one_stream(write):
-    contents = {"a.txt": b"one\n", "b.jsonl": b'{"text":"two"}\n', "c.csv": b"text\nthree\n"}
-    rows = Inputs([write(*file) for file in contents.items()]).read(lambda row: row)
-
-    assert [(row.values["text"], Path(row.source).name, row.number) for row in rows] == [
-        ("one", "a.txt", 1),
-        ("two", "b.jsonl", 1),
-        ("three", "c.csv", 2),
-    ]
-
-
 def test_bad_rows_are_written_with_their_place_and_reason(write):
     kept = io.BytesIO()
     path = write("a.jsonl", b'{"text":3}\r\n{"text":"x"}\n"\xff"')
@@ -156,14 +143,6 @@ def test_bad_rows_are_written_with_their_place_and_reason(write):
     assert number == {"file": path, "line": 1, "reason": reason, "row": '{"text":3}'}
     assert (utf8["line"], utf8["row"]) == (3, '"\ufffd"')
     assert utf8["reason"].startswith("not JSON: ")
-
-
-def test_without_skip_the_first_bad_row_ends_the_stream(write):
-    rows = Inputs([write("a.jsonl", b'{"text":"x"}\n{bad\n')]).read(TextParser({}))
-
-    assert next(rows)[1] == ("x",)
-    with pytest.raises(DataError, match=r"a\.jsonl:2: not JSON"):
-        next(rows)
 
 
 @pytest.mark.parametrize(("count", "sizes"), [(0, []), (1, [1]), (3, [3]), (7, [3, 3, 1])])

@@ -40,14 +40,6 @@ def test_existing_fields_need_replace(tmp_path, name):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_replaced_fields_keep_their_position(tmp_path):
-    old = row('{"embedding":[9], "id":1.10,"_emb":"old:100000000000" }')
-
-    found = write(tmp_path / "a.jsonl", [(old, ONE)], replace=True)
-
-    assert found == b'{"embedding":[0.5,-1.0], "id":1.10,"_emb":"m/cls:012300000000" }\n'
-
-
 def test_zero_vectors_are_encoded_once(tmp_path, monkeypatch):
     """A block can have thousands of them, from blank texts. Minus zero is another number."""
     encode = Mock(side_effect=sinks.ENCODINGS["list"])
@@ -134,14 +126,6 @@ def test_each_of_several_readouts_has_a_file_sorted_by_layer(tmp_path):
     names = ["L02-cls.safetensors", "L10-cls.safetensors", "mean.safetensors"]
     assert [Path(path).name for path in paths] == names == sorted(names)
     assert file_name("L1+L12:mean") == "L01+L12-mean"
-
-
-def test_several_readouts_need_a_folder(tmp_path):
-    (tmp_path / "file").touch()
-
-    for output in ("-", str(tmp_path / "file")):
-        with pytest.raises(UsageError, match="several readouts need an output folder"):
-            output_paths(output, ["cls", "mean"], VectorOutput(), force=True)
 
 
 def test_an_existing_file_of_a_sweep_is_an_error(tmp_path):

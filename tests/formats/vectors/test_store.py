@@ -29,6 +29,7 @@ NAMES = {
     3: ("embedding_anchor", "embedding_positive", "embedding_negative"),
 }
 OVERLAP = "overlaps another or leaves a gap"
+DISAGREE = 'tensor "x": its type, shape and offsets do not agree'
 WRONG_NAMES = "its vector names do not match their shape"
 
 
@@ -122,6 +123,13 @@ def tensor(dtype="F32", shape=(1,), offsets=(0, 4)):
     return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
 
 
+ODD = [
+    *(None, [], tensor(dtype="F31"), tensor(shape=(0, 2**62), offsets=(0, 0))),
+    *(tensor(shape=shape) for shape in ((2,), (1.0,), (True,), (2**62,) * 200_000)),
+    *(tensor(offsets=offsets) for offsets in ((0,), (4, 0), (-4, 0))),
+]
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -134,24 +142,12 @@ def tensor(dtype="F32", shape=(1,), offsets=(0, 4)):
         (file_of({"x": tensor(offsets=(4, 8))}, bytes(8)), f'tensor "x" {OVERLAP}'),
         (file_of({"x": tensor(), "y": tensor()}, bytes(4)), f'tensor "y" {OVERLAP}'),
         (file_of({"x": tensor(), "y": tensor(offsets=(8, 12))}, bytes(12)), f'tensor "y" {OVERLAP}'),
+        *((file_of({"x": entry}, bytes(4)), DISAGREE) for entry in ODD),
     ],
 )
 def test_a_header_that_contradicts_its_file_is_refused(write, content, problem):
     with pytest.raises(DataError, match=problem):
         read_header(write("a.safetensors", content))
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        *(None, [], tensor(dtype="F31"), tensor(shape=(0, 2**62), offsets=(0, 0))),
-        *(tensor(shape=shape) for shape in ((2,), (1.0,), (True,), (2**62,) * 200_000)),
-        *(tensor(offsets=offsets) for offsets in ((0,), (4, 0), (-4, 0))),
-    ],
-)
-def test_a_tensor_that_contradicts_itself_is_refused(write, entry):
-    with pytest.raises(DataError, match='tensor "x": its type, shape and offsets do not agree'):
-        read_header(write("a.safetensors", file_of({"x": entry}, bytes(4))))
 
 
 def test_a_truncated_vector_file_is_refused(tmp_path):
@@ -190,70 +186,71 @@ def test_a_vector_file_of_another_program_is_read(write, spec):
     assert found == [(b"{}", [[1.0, 1.0, 1.0]])] * 2
 
 
+ROWS_PROBLEM = "(row_offsets and rows do|not JSON)"
+OTHER_SPACE = b'{"_emb":"m:0123456789ab"}\n{"_emb":"m:ba9876543210"}\n'
+
+
 @pytest.mark.parametrize(
-    ("changes", "problem"),
+    ("offsets", "rows", "problem"),
     [
-        ({"embeddings": None}, 'no F32 tensor "embeddings" (it has row_offsets, rows)'),
-        ({"embeddings": np.ones((2, 1), np.float16)}, 'no F32 tensor "embeddings"'),
-        ({"row_offsets": np.zeros(3, np.int32)}, 'no I64 tensor "row_offsets"'),
-        ({"row_offsets": np.zeros(2, np.int64)}, "embeddings and row_offsets do not agree"),
-        ({"embeddings": np.ones(2, np.float32)}, "embeddings and row_offsets do not agree"),
-        ({"embeddings": np.ones((2, 1, 1, 1), np.float32)}, "embeddings and row_offsets do not agree"),
-        ({"embeddings": np.ones((2, 0), np.float32)}, "its vectors are empty"),
-        ({"spec": "{"}, "its spec is not JSON"),
-        ({"embeddings": np.ones((2, 2, 1), np.float32)}, WRONG_NAMES),
+        ([0, 4, 3], b"{}\n{}\n", f"1: {ROWS_PROBLEM}"),  # "{}\n{" is not a row
+        ([0, 3, 0], b"{}\n{}\n", f"2: {ROWS_PROBLEM}"),
+        ([0, 2**62, 2**62 + 3], b"{}\n{}\n", f"1: {ROWS_PROBLEM}"),
+        ([0, -3, 6], b"{}\n{}\n", f"1: {ROWS_PROBLEM}"),
+        ([2**63 - 1, -(2**63), 0], b"{}\n{}\n", f"1: {ROWS_PROBLEM}"),
+        ([0, 3, 6], b"[]\n{}\n", "1: this row is a list, expected an object"),
+        ([0, 3, 6], b"{}\n\xff}\n", "2: not JSON"),
+        ([0, 3, 6], b"{}\n{\n}", "2: a row has more than one line"),
+        ([0, 26, 52], OTHER_SPACE, '2: "_emb" of this row differs from "_emb" in the metadata of the file'),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(write, offsets, rows, problem):
+    spec = {"spec": '{"_emb":"m:0123456789ab"}'} if rows == OTHER_SPACE else {}
+    changes = {"rows": np.frombuffer(rows, np.uint8), "row_offsets": np.array(offsets, np.int64), **spec}
+
+    with pytest.raises(DataError, match=rf"a\.safetensors:{problem}"):
+        stored_rows(write("a.safetensors", vector_file(**changes)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "problem"),
+    [
+        ("float32", {"embeddings": None}, 'no F32 tensor "embeddings" (it has row_offsets, rows)'),
+        ("float32", {"embeddings": np.ones((2, 1), np.float16)}, 'no F32 tensor "embeddings"'),
+        ("float32", {"row_offsets": np.zeros(3, np.int32)}, 'no I64 tensor "row_offsets"'),
+        ("float32", {"row_offsets": np.zeros(2, np.int64)}, "embeddings and row_offsets do not agree"),
+        ("float32", {"embeddings": np.ones(2, np.float32)}, "embeddings and row_offsets do not agree"),
+        ("float32", {"embeddings": np.ones((2, 1, 1, 1), "f4")}, "embeddings and row_offsets do not agree"),
+        ("float32", {"embeddings": np.ones((2, 0), np.float32)}, "its vectors are empty"),
+        ("float32", {"spec": "{"}, "its spec is not JSON"),
+        ("float32", {"embeddings": np.ones((2, 2, 1), np.float32)}, WRONG_NAMES),
         *(
-            ({"spec": f'{{"vectors":{names}}}'}, WRONG_NAMES)
+            ("float32", {"spec": f'{{"vectors":{names}}}'}, WRONG_NAMES)
             for names in ("[]", '["a\\"b"]', '["embedding_a","embedding_b"]')
         ),
+        ("int8", {"scales": None}, 'no F32 tensor "scales"'),
+        ("int8", {"scales": np.ones(2, np.float32)}, "scales and embeddings do not agree"),
+        ("int8", {"scales": np.ones((1, 3), np.float32)}, "scales and embeddings do not agree"),
+        ("int8", {"scales": np.ones(3, np.float64)}, 'no F32 tensor "scales"'),
+        *(
+            ("int8", {"scales": np.array([1, bad, 1], np.float32)}, "a scale is not a positive number")
+            for bad in (0.0, -1.0, math.nan, math.inf)
+        ),
+        ("int8", {"embeddings": np.ones((2, 3), np.float32)}, 'no I8 tensor "embeddings"'),
+        ("float16", {"embeddings": np.ones((2, 3), np.float32)}, 'no F16 tensor "embeddings"'),
+        ("float16", {"store": "int4"}, '"store" is "int4", expected float32, float16, int8, binary'),
+        ("float16", {"store": ["int8"]}, '"store" is ["int8"], expected'),
+        ("float16", {"store": None}, '"store" is null, expected'),
+        *(("binary", {"width": n}, '"width" and embeddings do not agree') for n in (9, 0, -3, "3", None)),
     ],
 )
-def test_another_file_is_refused(write, changes, problem):
+def test_another_or_a_damaged_file_is_refused(write, kind, changes, problem):
     with pytest.raises(DataError) as caught:
-        Store(write("a.safetensors", vector_file(**changes)))
+        Store(write("a.safetensors", vector_file(kind, **changes)))
 
-    assert str(caught.value).rpartition("/")[2].startswith("a.safetensors: not a vector file: ")
+    start = "damaged" if "positive" in problem else "not a vector file"
+    assert str(caught.value).rpartition("/")[2].startswith(f"a.safetensors: {start}: ")
     assert problem in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("offsets", "line"),
-    [
-        ([0, 4, 3], 1),  # "{}\n{" is not a row
-        ([0, 3, 0], 2),
-        ([0, 2**62, 2**62 + 3], 1),
-        ([0, -3, 6], 1),
-        ([2**63 - 1, -(2**63), 0], 1),
-    ],
-)
-def test_offsets_outside_the_rows_are_refused(write, offsets, line):
-    path = write("a.safetensors", vector_file(row_offsets=np.array(offsets, np.int64)))
-
-    with pytest.raises(DataError, match=rf"a\.safetensors:{line}: (row_offsets and rows do|not JSON)"):
-        stored_rows(path)
-
-
-@pytest.mark.parametrize(
-    ("rows", "problem"),
-    [
-        (b"[]\n{}\n", "1: this row is a list, expected an object"),
-        (b"{}\n\xff}\n", "2: not JSON"),
-        (b"{}\n{\n}", "2: a row has more than one line"),
-    ],
-)
-def test_an_invalid_row_is_refused(write, rows, problem):
-    with pytest.raises(DataError, match=rf"a\.safetensors:{problem}"):
-        stored_rows(write("a.safetensors", vector_file(rows=np.frombuffer(rows, np.uint8))))
-
-
-def test_a_row_with_another_space_than_its_file_is_refused(write):
-    rows = b'{"_emb":"m:0123456789ab"}\n{"_emb":"m:ba9876543210"}\n'
-    changes = {"rows": np.frombuffer(rows, np.uint8), "row_offsets": np.array([0, 26, 52])}
-    path = write("a.safetensors", vector_file(spec='{"_emb":"m:0123456789ab"}', **changes))
-
-    problem = '2: "_emb" of this row differs from "_emb" in the metadata of the file'
-    with pytest.raises(DataError, match=rf"a\.safetensors:{problem}"):
-        stored_rows(path)
 
 
 # Kinds of storage
@@ -394,19 +391,10 @@ def test_every_float16_becomes_the_float32_of_struct(finite):
     vectors = Storage("float16", len(codes)).decode(codes)
 
     assert finite_halves(codes) == finite
+    for number in (math.inf, -math.inf, math.nan):
+        assert not finite_halves(np.array([[0.0, 65504.0], [1.0, number]], "<f2"))
     assert np.array_equal(vectors, expected, equal_nan=True)
     assert np.array_equal(np.signbit(vectors), np.signbit(expected))
-
-
-@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, -math.nan])
-def test_one_float16_that_is_not_finite_is_found(number):
-    codes = np.array([[0.0, 65504.0, -65504.0], [1.0, number, 2.0]], "<f2")
-
-    assert not finite_halves(codes)
-    assert finite_halves(codes[:1])
-    assert finite_halves(codes[:0])
-    decoded = Storage("float16", 3).decode(codes)
-    assert np.array_equal(decoded, codes.astype("<f4"), equal_nan=True)
 
 
 @given(st.data())
@@ -428,32 +416,6 @@ def test_selected_rows_are_those_of_all_rows(tmp_path, data):
     assert (len(stored), stored.shape) == (len(vectors), vectors.shape)
     assert np.array_equal(stored[start:stop], vectors[start:stop])
     assert np.array_equal(stored[chosen], vectors[chosen])
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes", "problem"),
-    [
-        ("int8", {"scales": None}, 'no F32 tensor "scales"'),
-        ("int8", {"scales": np.ones(2, np.float32)}, "scales and embeddings do not agree"),
-        ("int8", {"scales": np.ones((1, 3), np.float32)}, "scales and embeddings do not agree"),
-        ("int8", {"scales": np.ones(3, np.float64)}, 'no F32 tensor "scales"'),
-        *(
-            ("int8", {"scales": np.array([1, bad, 1], np.float32)}, "a scale is not a positive number")
-            for bad in (0.0, -1.0, math.nan, math.inf)
-        ),
-        ("int8", {"embeddings": np.ones((2, 3), np.float32)}, 'no I8 tensor "embeddings"'),
-        ("float16", {"embeddings": np.ones((2, 3), np.float32)}, 'no F16 tensor "embeddings"'),
-        ("float16", {"store": "int4"}, '"store" is "int4", expected float32, float16, int8, binary'),
-        ("float16", {"store": ["int8"]}, '"store" is ["int8"], expected'),
-        ("float16", {"store": None}, '"store" is null, expected'),
-        *(("binary", {"width": n}, '"width" and embeddings do not agree') for n in (9, 0, -3, "3", None)),
-    ],
-)
-def test_a_damaged_file_is_refused(write, kind, changes, problem):
-    with pytest.raises(DataError) as caught:
-        Store(write("a.safetensors", vector_file(kind, **changes)))
-
-    assert problem in str(caught.value)
 
 
 @given(st.data())

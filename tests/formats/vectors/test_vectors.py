@@ -51,11 +51,8 @@ def test_base64_is_little_endian_float32():
     assert json.loads(as_base64(np.array([1.0, -2.5, 0.1], dtype=">f4"))) == expected
 
 
-def test_a_list_has_the_shortest_digits():
+def test_a_list_has_the_shortest_digits_and_may_contain_integers():
     assert as_list(np.array([0.1, 1 / 3, 1e-8], dtype=np.float32)) == b"[0.1,0.33333334,1e-8]"
-
-
-def test_a_list_may_contain_integers():
     found = raw_vectors(block_of([row('{"v":[1,-2,18446744073709551615]}')]), ["v"])
 
     assert found == [struct.pack("<3f", 1.0, -2.0, 2.0**64)]
@@ -92,10 +89,6 @@ def test_an_invalid_vector_is_reported_with_its_line(write, members, problem):
     assert str(caught.value).endswith(f"a.jsonl:2: {problem}")
 
 
-def test_large_numbers_whose_square_is_infinite_are_vectors(write):
-    assert read(write, '{"embedding":[3e38,-3e38]}') == [[[np.float32(3e38), np.float32(-3e38)]]]
-
-
 # One stream, one space
 
 
@@ -124,17 +117,16 @@ def test_different_vectors_in_a_stream_are_refused(write, first, second, problem
     assert str(caught.value).rpartition("/a.jsonl:")[2] == f"3: {problem}"
 
 
-def test_another_label_of_the_same_space_is_accepted(write):
-    lines = '{"embedding":[1],"_emb":"a:012300000000"}', '{"embedding":[2],"_emb":"b/c:012300000000"}'
-
-    assert read(write, *lines) == [[[1.0]], [[2.0]]]
-
-
-def test_a_bad_first_row_does_not_decide_the_space(write):
+def test_rows_of_one_space(write):
+    """With another label, after a bad row, and with numbers whose square is infinite."""
     rejects = Rejects(skip=True)
-    lines = '{"embedding":[1e39,1],"_emb":"x:100000000000"}', '{"embedding":[1],"_emb":"y:200000000000"}'
+    lines = [
+        '{"embedding":[1e39,1],"_emb":"x:100000000000"}',
+        '{"embedding":[1],"_emb":"a:012300000000"}',
+        '{"embedding":[3e38],"_emb":"b/c:012300000000"}',
+    ]
 
-    assert read(write, *lines, rejects=rejects) == [[[1.0]]]
+    assert read(write, *lines, rejects=rejects) == [[[1.0]], [[np.float32(3e38)]]]
     assert rejects.count == 1
 
 
@@ -173,11 +165,7 @@ def test_a_row_without_its_vectors_keeps_all_other_bytes():
 
     assert left.lines == [b'{"id":1.10, "text" : "x"}']
     assert left.values == [{"id": 1.1, "text": "x"}]
-
-
-def test_a_row_without_vectors_is_unchanged():
     same = block_of([row('{"id":1,"id":2}')])
-
     assert same.without({"embedding", "_emb"}) is same
 
 

@@ -220,15 +220,6 @@ def test_scikit_learn_finds_the_same(metric):
     np.testing.assert_allclose(similarities, expected, atol=1e-6)
 
 
-@every_metric
-@pytest.mark.parametrize("n", [0, 1, 2])
-def test_few_rows(metric, n):
-    """An empty corpus gives each query an empty list; no query gives no list."""
-    expect(normal_rows(n, 3), normal_rows(0, 3), metric, 3, [0.0] * n, -100.0)
-    expect(normal_rows(n, 3), normal_rows(n, 3), metric, 3, [0.0] * n, -100.0)
-    expect_pairs(normal_rows(n, 3), metric, 3, -100.0)
-
-
 def test_the_block_of_queries_shrinks_with_top():
     """The candidates kept are bounded, at one query at least."""
     searcher = Searcher(normal_rows(5000, 2))
@@ -286,13 +277,6 @@ def test_matrix_rows_make_the_matrix(metric, n):
     assert [block.shape[1] for block in blocks] == [n] * len(blocks)
     found, expected = np.concatenate([np.empty((0, n), np.float32), *blocks]), table(vectors, vectors, metric)
     np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-@small_blocks
-def test_matrix_blocks_stay_small():
-    """No block of the matrix has more elements than allowed, unless one row has."""
-    assert {block.size for block in matrix_rows(normal_rows(20, 2))} == {40}
-    assert {block.size for block in matrix_rows(normal_rows(60, 2))} == {60}
 
 
 ROWS = 12
