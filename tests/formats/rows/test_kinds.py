@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentkit.errors import DataError, UsageError
 from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.kinds import OneText, TextParser, VariantRows, class_of, string_in
 from sentkit.formats.rows.rows import Inputs, parse_fields
@@ -22,80 +21,10 @@ def texts_of(write, *lines, fields=None):
     return [texts for _, texts in Inputs([path]).read(TextParser(fields or {}))]
 
 
-@pytest.mark.parametrize(
-    ("line", "texts", "vectors"),
-    [
-        ('{"text":"x"}', "x", ["embedding"]),
-        ('{"text_b":"y","text_a":"x","text":"z"}', "xy", ["embedding_a", "embedding_b"]),
-        ('{"anchor":"x","positive":"y"}', "xy", ["embedding_anchor", "embedding_positive"]),
-        (
-            '{"anchor":"x","positive":"y","negative":"z"}',
-            "xyz",
-            ["embedding_anchor", "embedding_positive", "embedding_negative"],
-        ),
-    ],
-)
-def test_the_first_row_decides_the_kind(write, line, texts, vectors):
-    parser = TextParser({})
-    assert parser.vectors == ("embedding",)
-
-    ((_, found),) = Inputs([write("a.jsonl", line.encode())]).read(parser)
-
-    assert found == tuple(texts)
-    assert parser.vectors == tuple(vectors)
-
-
-NO_KIND = 'no "text", no "text_a" and "text_b", no "anchor" and "positive"; this row has '
-
-
-@pytest.mark.parametrize(
-    ("lines", "problem"),
-    [
-        (['{"text":"x"}', '{"text_a":"x","text_b":"y"}'], '2: "text" is missing'),
-        (['{"text_a":"x","text_b":"y"}', '{"text":"x"}'], '2: "text_a" is missing'),
-        (
-            ['{"anchor":"x","positive":"y","negative":"z"}', '{"anchor":"x","positive":"y"}'],
-            '2: "negative" is missing',
-        ),
-        (['{"text":12}'], '1: "text" is a number, expected a string'),
-        (['{"text":{}}'], '1: "text" is an object, expected a string'),
-        (['{"text":"x","text":"y"}'], '1: duplicate field "text"'),
-        (['{"text":"x","te\\u0078t":"y"}'], '1: duplicate field "text"'),
-        (["{}"], f"1: {NO_KIND}nothing"),
-        (['{"title":"x","id":1}'], f'1: {NO_KIND}"title", "id"'),
-    ],
-)
-def test_a_row_of_another_kind_is_refused(write, lines, problem):
-    with pytest.raises(DataError) as caught:
-        texts_of(write, *lines)
-
-    assert str(caught.value).rpartition("/")[2] == f"a.jsonl:{problem}"
-
-
-def test_a_name_that_is_also_a_value_is_not_a_duplicate(write):
-    assert texts_of(write, '{"text":"text","tags":["text"],"in":{"text":1}}') == [("text",)]
-
-
 def test_fields_can_be_mapped(write):
     fields = parse_fields(["text_a=left", "text_b=a=b"], ("text_a", "text_b"))
 
     assert texts_of(write, '{"left":"x","a=b":"y"}', fields=fields) == [("x", "y")]
-
-
-@pytest.mark.parametrize(
-    ("pair", "problem"),
-    [
-        *((pair, "expected name=theirs, for example text=title") for pair in ("text", "text=")),
-        *((f"{name}=title", f'unknown field "{name}"') for name in ("", "texts", "label")),
-    ],
-)
-def test_an_invalid_field_flag_is_a_usage_error(pair, problem):
-    with pytest.raises(UsageError) as caught:
-        parse_fields([pair], ("text",))
-
-    assert str(caught.value) == f'--field "{pair}": {problem}'
-    with pytest.raises(UsageError, match='--field "text=b": "text" is given twice'):
-        parse_fields(["text=a", "text=b"], ("text",))
 
 
 @pytest.mark.parametrize(
@@ -146,26 +75,6 @@ def test_an_unchanged_text_keeps_its_bytes():
 
     assert OneText({}).put(given, None) == given.line
     assert json.loads(OneText({}, "old").put(given, None)) == {"text": " ", "x": 1, "old": " "}
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ('{"body":"a"}', '"text" is missing'),
-        ('{"text":7}', '"text" is a number, expected a string'),
-        ('{"text":null}', '"text" is null, expected a string'),
-        ('{"text":"a","text":"b"}', 'duplicate field "text"'),
-        ('{"text":"a","old":"b"}', 'field "old" already exists'),
-    ],
-)
-def test_an_invalid_row_is_reported_with_its_line(line, problem):
-    with pytest.raises(DataError, match=f"^a.jsonl:3: {problem}$"):
-        OneText({}, "old")(row(line))
-
-
-def test_the_old_text_needs_another_field():
-    with pytest.raises(UsageError, match="--keep title: this field gets the new text"):
-        OneText({"text": "title"}, "title")
 
 
 # Variants
@@ -251,31 +160,6 @@ def test_earlier_runs_are_read():
     sentence = VariantRows("text", replace=True).read(row(line))
 
     assert (sentence.views, sentence.operations) == ((2, 0), 3)
-
-
-@pytest.mark.parametrize(
-    ("line", "replace", "problem"),
-    [
-        ('{"body":"A"}', False, '"text" is missing'),
-        ('{"text":null}', False, '"text" is null, expected a string'),
-        ('{"text":"A","text":"B"}', False, 'duplicate field "text"'),
-        ('{"text":"A","text_a":"B"}', False, 'field "text_a" already exists'),
-        ('{"text":"A","text_b":1}', False, 'field "text_b" already exists'),
-        ('{"text":"A","augment":7}', True, '"augment" is not a record of sentkit augment'),
-        ('{"text":"A","augment":[{"view":0}]}', True, '"augment" is not a record of sentkit augment'),
-    ],
-)
-def test_invalid_rows_are_refused_with_their_line(line, replace, problem):
-    with pytest.raises(DataError) as error:
-        VariantRows("text", replace=replace).read(row(line))
-
-    assert str(error.value) == f"a.jsonl:3: {problem}"
-
-
-def test_the_record_cannot_be_the_sentence():
-    problem = '--field "text=augment": the field "augment" is reserved for the record of sentkit augment'
-    with pytest.raises(UsageError, match=f"^{problem}$"):
-        VariantRows("augment", replace=True)
 
 
 def test_texts_belong_to_their_rows_and_earlier_errors_stay():

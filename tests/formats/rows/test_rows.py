@@ -121,11 +121,6 @@ def test_json_after_text_is_refused(problem_of, content, problem):
     assert problem_of("a", content).startswith(problem)
 
 
-def test_from_overrides_suffix_and_first_line(rows_of):
-    assert rows_of("a.jsonl", b'{"a":1}', format="text")[0].values == {"text": '{"a":1}'}
-    assert rows_of("a.txt", b'{"a":1}', format="jsonl")[0].values == {"a": 1}
-
-
 # Policy
 
 

@@ -21,7 +21,6 @@ from sentkit.formats.vectors.vectors import VectorReader, as_base64, as_list, ra
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 Write = Callable[[str, bytes], str]
-IN_CLS = '{"embedding":[1],"_emb":"m/cls:aaaa10000000"}'
 
 
 def row(line):
@@ -61,60 +60,7 @@ def test_a_list_has_the_shortest_digits_and_may_contain_integers():
 # Errors
 
 
-@pytest.mark.parametrize(
-    ("members", "problem"),
-    [
-        ('"embedding":[]', '"embedding" is empty'),
-        ('"embedding":[1,null]', '"embedding" contains null, expected numbers'),
-        ('"embedding":[1,true]', '"embedding" contains true or false, expected numbers'),
-        ('"embedding":[[1],[2]]', '"embedding" contains a list, expected numbers'),
-        ('"embedding":null', '"embedding" is null, expected a vector: a list of numbers, or base64'),
-        ('"embedding":"not base64!"', '"embedding" is a string that is not base64'),
-        ('"embedding":"AAAA\\nAAAA"', '"embedding" is a string that is not base64'),
-        ('"embedding":""', '"embedding" is base64 of 0 bytes, expected float32'),
-        ('"embedding":"AAAA"', '"embedding" is base64 of 3 bytes, expected float32'),
-        ('"embedding":[1e39]', "a vector contains NaN or infinity"),
-        ('"embedding":"AADAfw=="', "a vector contains NaN or infinity"),  # 0x7fc00000
-        ('"embedding":[1],"embedding":[2]', 'duplicate field "embedding"'),
-        ('"embedding":[1],"_emb":"a:100000000000","_emb":"b:200000000000"', 'duplicate field "_emb"'),
-        ('"embedding":[1],"_emb":12', '"_emb" is a number, expected LABEL:HASH with 12 hexadecimal digits'),
-        ('"text":"x"', "this row has no vector"),
-        ('"embedding_a":[1,2],"embedding_b":[1]', "the vectors of this row have different lengths"),
-    ],
-)
-def test_an_invalid_vector_is_reported_with_its_line(write, members, problem):
-    with pytest.raises(DataError) as caught:
-        read(write, "", f"{{{members}}}")
-
-    assert str(caught.value).endswith(f"a.jsonl:2: {problem}")
-
-
 # One stream, one space
-
-
-CLS, MEAN = "m/cls (aaaa…)", "m/mean (bbbb…)"
-SPACES = "the vectors of this row are {}, the vectors of the first row are {}"
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "problem"),
-    [
-        (IN_CLS, '{"embedding":[1],"_emb":"m/mean:bbbb10000000"}', SPACES.format(MEAN, CLS)),
-        (IN_CLS, '{"embedding":[1]}', SPACES.format("without _emb", CLS)),
-        ('{"embedding":[1]}', IN_CLS, SPACES.format(CLS, "without _emb")),
-        (
-            '{"embedding":[1]}',
-            '{"embedding":[1,2]}',
-            "this vector has 2 numbers, the vector of the first row has 1",
-        ),
-        ('{"embedding_a":[1],"embedding_b":[1]}', '{"embedding":[1]}', '"embedding_a" is missing'),
-    ],
-)
-def test_different_vectors_in_a_stream_are_refused(write, first, second, problem):
-    with pytest.raises(DataError) as caught:
-        read(write, first, first, second)
-
-    assert str(caught.value).rpartition("/a.jsonl:")[2] == f"3: {problem}"
 
 
 def test_rows_of_one_space(write):
@@ -138,22 +84,6 @@ def test_rows_of_one_space(write):
 )
 def test_a_score_is_a_number_or_its_text(value, expected):
     assert scored(row(f'{{"score":{value}}}'), "score") == expected
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ("{}", '"score" is missing'),
-        ('{"score":true}', '"score" is true or false, expected a number'),
-        ('{"score":"1_000"}', '"score" is a string, expected a number'),
-        ('{"score":"nan"}', '"score" is not a finite number'),
-    ],
-)
-def test_an_invalid_score_is_refused(line, problem):
-    with pytest.raises(DataError) as caught:
-        scored(row(line), "score")
-
-    assert str(caught.value) == f"a.jsonl:7: {problem}"
 
 
 # Removal of vectors
