@@ -37,9 +37,6 @@ def draw(key=0):
     return Draw(b"test %d" % key)
 
 
-# Shares and spans
-
-
 def test_a_share_of_words_is_exact():
     """It is rounded down, but is at least one word of two, except for a share of 0.
 
@@ -72,9 +69,6 @@ def test_a_share_of_words_is_exact():
 def test_spans_that_do_not_fit_are_omitted_or_shortened(spans, n, room, each, expected):
     """The number of spans or pairs and their length, worked by hand."""
     assert parse_spans(spans).fit(n, room, each=each) == expected
-
-
-# Deletion, order and repetition: texts of up to 60 words, by loops over the note
 
 
 @pytest.mark.parametrize("mark", [None, "#"])
@@ -158,9 +152,6 @@ def test_repeated_words(rate):
         assert len(said) == n + share.of(n)
 
 
-# Case, punctuation and synonyms
-
-
 @pytest.mark.parametrize(
     ("word", "parts"),
     [
@@ -220,9 +211,6 @@ def test_lookup_of_synonyms(word, expected):
     synonyms = {"dog": ("hound",), "u.s.": ("America",), "don't": ("never",)}
 
     assert list(synonym([word, "x"], draw(), ALL, synonyms)[0]) == [expected, "x"]
-
-
-# Negations by rules, worked by hand
 
 
 DROPPED = {

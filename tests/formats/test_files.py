@@ -32,9 +32,6 @@ def test_the_suffix_before_the_compression_is_the_format(paths, suffix):
     assert {path: bare_suffix(path) for path in paths} == dict.fromkeys(paths, suffix)
 
 
-# Inputs
-
-
 @pytest.mark.parametrize(
     ("path", "problem"),
     [

@@ -30,10 +30,6 @@ NEWLINES = st.sampled_from(["\n", "\r\n"])
 SUFFIXES = [".jsonl", ".txt", *([".parquet"] if find_spec("pyarrow") else [])]
 
 
-def lines_of(texts, suffix):
-    return [json.dumps({"text": text}) if suffix == ".jsonl" else text for text in texts]
-
-
 def write_table(path, texts, size):
     """A Parquet file with row groups of this size."""
     import pyarrow
@@ -51,7 +47,7 @@ def test_shards_kills_and_order_do_not_change_the_joined_bytes(sentkit, words, d
         suffix = data.draw(st.sampled_from(SUFFIXES))
         texts = data.draw(st.lists(TEXTS, max_size=8))
         newline, final = data.draw(NEWLINES), data.draw(st.booleans())
-        lines = lines_of(texts, suffix)
+        lines = [json.dumps({"text": text}) if suffix == ".jsonl" else text for text in texts]
         blank = newline if suffix == ".jsonl" and data.draw(st.booleans()) else ""
         body = blank + newline.join(lines) + (newline if final and lines else "")
         expected = texts if final or suffix != ".txt" or not texts or texts[-1] else texts[:-1]

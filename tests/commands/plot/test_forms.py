@@ -94,9 +94,6 @@ def test_special_characters_of_a_text_are_safe(svg, sentkit):
     assert (done.code, done.told) == (0, [f"sentkit plot heat: warning: {problem}"])
 
 
-# The artists
-
-
 def figure(*panels, width=84.0, **picture):
     pytest.importorskip("matplotlib")
     from sentkit.plots.picture import figure_of

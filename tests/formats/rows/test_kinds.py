@@ -16,15 +16,11 @@ def row(line):
     return Row(line.encode(), json.loads(line), "a.jsonl", 3)
 
 
-def texts_of(write, *lines, fields=None):
-    path = write("a.jsonl", "\n".join(lines).encode())
-    return [texts for _, texts in Inputs([path]).read(TextParser(fields or {}))]
-
-
 def test_fields_can_be_mapped(write):
     fields = parse_fields(["text_a=left", "text_b=a=b"], ("text_a", "text_b"))
 
-    assert texts_of(write, '{"left":"x","a=b":"y"}', fields=fields) == [("x", "y")]
+    [(_, texts)] = Inputs([write("a.jsonl", b'{"left":"x","a=b":"y"}')]).read(TextParser(fields))
+    assert texts == ("x", "y")
 
 
 @pytest.mark.parametrize(
@@ -38,9 +34,6 @@ def test_a_class_is_the_exact_whole_number(value, expected):
     line = f'{{"a": [1], "label": {value}}}'.encode()
 
     assert class_of(Row(line, orjson.loads(line), "a.jsonl", 1), "label") == expected
-
-
-# One text
 
 
 @pytest.mark.parametrize(
@@ -75,9 +68,6 @@ def test_an_unchanged_text_keeps_its_bytes():
 
     assert OneText({}).put(given, None) == given.line
     assert json.loads(OneText({}, "old").put(given, None)) == {"text": " ", "x": 1, "old": " "}
-
-
-# Variants
 
 
 RUN = {"seed": 1, "view": 0, "ops": [{"op": "lower"}]}

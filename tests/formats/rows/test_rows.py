@@ -18,9 +18,6 @@ from sentkit.formats.rows.rows import Inputs, Rejects, blocks
 AFTER_TEXT = "a:2: a JSON object in a stream that began as plain text (sentkit cat --from text "
 
 
-# JSONL
-
-
 @pytest.mark.parametrize(
     ("content", "lines"),
     [
@@ -55,9 +52,6 @@ def test_an_invalid_jsonl_line_is_reported_with_its_number(problem_of, line, pro
     assert problem_of("a.jsonl", b'{"a":1}\n\n' + line + b"\n").startswith(f"a.jsonl:3: {problem}")
 
 
-# Text
-
-
 def test_every_line_of_text_is_a_row(rows_of):
     rows = rows_of("a.txt", '\ufeffa "cat"\r\n\n{"a":1}\n é'.encode())
 
@@ -80,9 +74,6 @@ LATIN1 = "for Latin-1: iconv -f latin1 -t utf-8 FILE"
 @pytest.mark.parametrize("name", ["a.txt", "a", "a.tsv", "a.csv"])
 def test_bytes_that_are_not_text_are_reported_with_their_line(problem_of, name, line, problem):
     assert problem_of(name, b"text\n" + line + b"\n") == f"{name}:2: {problem}"
-
-
-# Detection of the format
 
 
 @pytest.mark.parametrize(
@@ -119,9 +110,6 @@ def test_a_file_that_starts_with_a_brace_is_jsonl(rows_of, start):
 )
 def test_json_after_text_is_refused(problem_of, content, problem):
     assert problem_of("a", content).startswith(problem)
-
-
-# Policy
 
 
 def test_bad_rows_are_written_with_their_place_and_reason(write):

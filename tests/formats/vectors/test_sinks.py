@@ -115,9 +115,6 @@ def test_a_pipe_or_a_device_may_have_any_name(tmp_path):
     write(tmp_path / "null.arrow", [(row("{}"), ONE)])
 
 
-# Several readouts
-
-
 def test_each_of_several_readouts_has_a_file_sorted_by_layer(tmp_path):
     assert output_paths("-", ["cls"], VectorOutput(), force=False) == ["-"]
     readouts = ["L2:cls", "L10:cls", "mean"]

@@ -27,14 +27,6 @@ def row(line):
     return Row(line.encode(), orjson.loads(line), "a.jsonl", 7)
 
 
-def read(write, *lines, rejects=None):
-    inputs = Inputs([write("a.jsonl", "\n".join(lines).encode())], rejects=rejects or Rejects())
-    return [vectors for block in VectorReader(inputs).blocks() for vectors in block.vectors.tolist()]
-
-
-# Round trips
-
-
 @given(st.lists(FLOATS, min_size=1, max_size=20), st.sampled_from([as_list, as_base64]))
 def test_a_vector_is_read_back_exactly(values, encode):
     vector = np.array(values, dtype=np.float32)
@@ -57,26 +49,19 @@ def test_a_list_has_the_shortest_digits_and_may_contain_integers():
     assert found == [struct.pack("<3f", 1.0, -2.0, 2.0**64)]
 
 
-# Errors
-
-
-# One stream, one space
-
-
 def test_rows_of_one_space(write):
     """With another label, after a bad row, and with numbers whose square is infinite."""
     rejects = Rejects(skip=True)
     lines = [
-        '{"embedding":[1e39,1],"_emb":"x:100000000000"}',
-        '{"embedding":[1],"_emb":"a:012300000000"}',
-        '{"embedding":[3e38],"_emb":"b/c:012300000000"}',
+        b'{"embedding":[1e39,1],"_emb":"x:100000000000"}',
+        b'{"embedding":[1],"_emb":"a:012300000000"}',
+        b'{"embedding":[3e38],"_emb":"b/c:012300000000"}',
     ]
+    inputs = Inputs([write("a.jsonl", b"\n".join(lines))], rejects=rejects)
+    found = [vectors for block in VectorReader(inputs).blocks() for vectors in block.vectors.tolist()]
 
-    assert read(write, *lines, rejects=rejects) == [[[1.0]], [[np.float32(3e38)]]]
+    assert found == [[[1.0]], [[np.float32(3e38)]]]
     assert rejects.count == 1
-
-
-# Scores
 
 
 @pytest.mark.parametrize(
@@ -84,9 +69,6 @@ def test_rows_of_one_space(write):
 )
 def test_a_score_is_a_number_or_its_text(value, expected):
     assert scored(row(f'{{"score":{value}}}'), "score") == expected
-
-
-# Removal of vectors
 
 
 def test_a_row_without_its_vectors_keeps_all_other_bytes():
@@ -97,9 +79,6 @@ def test_a_row_without_its_vectors_keeps_all_other_bytes():
     assert left.values == [{"id": 1.1, "text": "x"}]
     same = block_of([row('{"id":1,"id":2}')])
     assert same.without({"embedding", "_emb"}) is same
-
-
-# Blocks
 
 
 @pytest.fixture
