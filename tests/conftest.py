@@ -6,10 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -42,7 +40,7 @@ for name, examples in (("sentkit", 25), ("thorough", 400)):
 settings.load_profile("sentkit")
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     """Start the process that forks `sentkit` for all workers of xdist, while they collect the tests."""
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         stack = ExitStack()
@@ -50,19 +48,19 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[SHARED] = json.dumps(stack.enter_context(forking()))
 
 
-def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+def pytest_make_parametrize_id(val, argname):
     """Bytes are not in the name of a test: those of an archive contain the time, and workers would differ."""
     return argname if isinstance(val, bytes) else None
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """What all tests share is no garbage; the collector need not walk through it again and again."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
+def one_thread():
     """Undo what a run of `train` sets: two threads cost ten times the CPU time on tiny matrices."""
     yield
     if torch := sys.modules.get("torch"):
@@ -70,13 +68,13 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def with_torch(monkeypatch):
     """`encode` uses torch for small inputs too, so that vectors can be compared to the last bit."""
     monkeypatch.setattr("sentkit.model.small_encoder.MOST_WORK", -1)
 
 
 @pytest.fixture(scope="session")
-def forked_program() -> Iterator[list[str]]:
+def forked_program():
     """A command line that runs `sentkit` as a fork of one process: torch is imported once."""
     shared = os.environ.get(SHARED)
     with nullcontext(json.loads(shared)) if shared else forking() as program:
@@ -85,11 +83,11 @@ def forked_program() -> Iterator[list[str]]:
 
 
 @pytest.fixture(scope="session")
-def execute(tmp_path_factory, forked_program) -> Callable[..., subprocess.CompletedProcess[str]]:
+def execute(tmp_path_factory, forked_program):
     """Run a command in a folder, where `sentkit` is the forked program."""
     environment = with_program(tmp_path_factory.mktemp("program"), forked_program)
 
-    def run(command: list[str], folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(command, folder, **variables):
         return subprocess.run(
             command, cwd=folder, env=environment | variables, capture_output=True, text=True, check=False
         )
@@ -98,13 +96,13 @@ def execute(tmp_path_factory, forked_program) -> Callable[..., subprocess.Comple
 
 
 @pytest.fixture
-def model2vec(tmp_path: Path) -> Callable[..., Path]:
+def model2vec(tmp_path):
     """A folder of model2vec: thirteen word pieces, random vectors of five numbers if no others are given."""
     import numpy as np
     from safetensors.numpy import save_file
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-    def made(arrays: Mapping[str, Any] | None = None, name: str = "static", **config: Any) -> Path:
+    def made(arrays=None, name="static", **config):
         folder = tmp_path / name
         folder.mkdir()
         words = {word: number for number, word in enumerate(PIECES)}
@@ -195,20 +193,20 @@ def make_translator(kind, folder, seed=0):
 
 
 @pytest.fixture(scope="session")
-def marian(tmp_path_factory) -> Path:
+def marian(tmp_path_factory):
     return make_translator("marian", tmp_path_factory.mktemp("translators") / "marian")
 
 
 @pytest.fixture(scope="session")
-def fsmt(tmp_path_factory) -> Path:
+def fsmt(tmp_path_factory):
     return make_translator("fsmt", tmp_path_factory.mktemp("translators") / "fsmt")
 
 
 @pytest.fixture(scope="session")
-def t5(tmp_path_factory) -> Path:
+def t5(tmp_path_factory):
     return make_translator("t5", tmp_path_factory.mktemp("translators") / "t5")
 
 
 @pytest.fixture(scope="session")
-def nllb(tmp_path_factory) -> Path:
+def nllb(tmp_path_factory):
     return make_translator("nllb", tmp_path_factory.mktemp("translators") / "nllb")

@@ -1,6 +1,5 @@
 """The kernel of `_flash_attention_forward` and of its gradient for a CPU, with the checks of CUDA."""
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -41,7 +40,7 @@ class Kernel:
 
     def backward(
         self, slope, query, key, value, out, sums, starts, key_starts, longest, longest_key, dropout, causal,
-        seed, unused, **options,
+        seed, unused, **options
     ):  # fmt: skip
         self.backward_calls += 1
         if not self.repeats:
@@ -73,7 +72,7 @@ class Kernel:
 
 
 @contextmanager
-def kernel_on_cpu() -> Iterator[Kernel]:
+def kernel_on_cpu():
     library, made = torch.library.Library("aten", "IMPL", "CPU"), Kernel()
     library.impl("_flash_attention_forward", made.forward)
     library.impl("_flash_attention_backward", made.backward)

@@ -1,7 +1,8 @@
 """A `sentkit` for tests that start it often: one process imports torch, and each command is a fork of it.
 
 python forking.py serve SOCKET, then any number of: python forking.py sentkit SOCKET ARGUMENTS. In place of
-sentkit, `python` runs Python with these arguments: -m MODULE, -c CODE, - or FILE.
+sentkit, `python` runs Python with these arguments: -m MODULE, -c CODE, - or FILE; and `fork` begins another
+server, whose arguments are its socket and the folder of its sentkit.
 """
 
 # A call imports as little as possible: the server imports what it needs in its functions.
@@ -12,7 +13,10 @@ import sys
 
 LARGEST_REQUEST = 1 << 20  # bytes
 HEAVY = (
-    *("transformers", "matplotlib.figure", "matplotlib.backends.backend_svg", "scipy.stats"),
+    *("transformers", "tokenizers.normalizers", "tokenizers.implementations", "scipy.stats"),
+    *("transformers.generation.utils", "transformers.models.auto.modeling_auto"),
+    *(f"transformers.models.{kind}.modeling_{kind}" for kind in ("marian", "fsmt", "t5", "bert")),
+    *("matplotlib.figure", "matplotlib.style", "matplotlib.backends.backend_svg"),
     *("sklearn.linear_model", "sklearn.cluster", "sklearn.metrics", "sklearn.manifold"),
 )
 
@@ -35,7 +39,7 @@ def import_all():
 
 
 def serve(path):
-    """Print "ready", import, and answer calls until this process is killed or its parent has ended."""
+    """Print "ready", import, and answer calls until the socket is removed or the parent has ended."""
     import gc
     import select
     import signal
@@ -57,7 +61,7 @@ def serve(path):
     signal.set_wakeup_fd(wake)
     callers, parent = {}, os.getppid()
     with door:
-        while os.getppid() == parent:  # a killed test run leaves no server behind
+        while os.getppid() == parent and os.path.exists(path):  # noqa: PTH110 (no server is left behind)
             if door in select.select([door, ended], [], [], 5)[0]:
                 caller, _ = door.accept()
                 callers[start(caller, (door.fileno(), ended, wake))] = caller
@@ -99,6 +103,11 @@ def become(request, streams):
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    if program == "fork":
+        for name in [name for name in sys.modules if name.partition(".")[0] == "sentkit"]:
+            del sys.modules[name]
+        sys.path.insert(0, arguments[1])
+        os._exit(serve(arguments[0]) or 0)
     if program == "python":
         os._exit(python(arguments))
     sys.argv = ["sentkit", *arguments]

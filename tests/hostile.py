@@ -1,9 +1,7 @@
 """Strategies and checks for files with damaged content."""
 
 import json
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -21,7 +19,7 @@ ODD = st.sampled_from(ODD_VALUES)
 
 
 @st.composite
-def mutated(draw: Any, samples: list[bytes]) -> bytes:
+def mutated(draw, samples):
     """A valid file with bytes changed, removed, doubled or inserted."""
     content = bytearray(draw(st.sampled_from(samples)))
     for _ in range(draw(st.integers(1, 4))):
@@ -32,25 +30,25 @@ def mutated(draw: Any, samples: list[bytes]) -> bytes:
     return bytes(content)
 
 
-def survives(read: Callable[[], Any]) -> None:
+def survives(read):
     """Returns normally, or raises an error of sentkit."""
     with suppress(*SENTKIT):
         read()
 
 
-def is_read_or_bad_data(read: Callable[[], Any]) -> None:
+def is_read_or_bad_data(read):
     """Returns normally, or raises an error that blames the files."""
     with suppress(*BAD_DATA):
         read()
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def places(value, path=()):
     """The path to each value in a JSON value, at any depth."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [each for key, inner in pairs for each in ((*path, key), *places(inner, (*path, key)))]
 
 
-def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+def replaced(value, path, new):
     """The same JSON value with another one at this path."""
     copy = json.loads(json.dumps(value))
     inner = copy

@@ -192,18 +192,21 @@ def heed_signals():
 
 
 @contextmanager
-def forking(source=ROOT):
+def forking(source=ROOT, program=None):
     """A command line that runs the `sentkit` of this checkout in forks of one process (forking.py).
 
-    The first call waits for its imports.
+    The first call waits for its imports. With a `program`, that process is a fork of its server.
     """
     script, environment = str(ROOT / "tests/forking.py"), {**os.environ, "PYTHONPATH": str(source)}
     with TemporaryDirectory() as folder:  # a socket has a short path
-        serve = [sys.executable, script, "serve", f"{folder}/socket"]
+        socket = f"{folder}/socket"
+        serve = [sys.executable, script, "serve", socket]
+        if program is not None:
+            serve = [*program[:-2], "fork", program[-1], socket, str(source)]
         with subprocess.Popen(serve, stdout=subprocess.PIPE, env=environment) as server:
             try:
                 assert server.stdout.readline() == b"ready\n"
-                yield [sys.executable, "-IS", script, "sentkit", f"{folder}/socket"]
+                yield [sys.executable, "-IS", script, "sentkit", socket]
             finally:
                 server.kill()
 

@@ -53,11 +53,6 @@ PAIRS = [
 ]
 
 
-def write_tables(folder):
-    (folder / "a.csv").write_text("sent1,sent2\na,b\n")
-    (folder / "titles.csv").write_text('id,title\n1,A cat\n2,"A dog, running"\n3,The sea\n')
-
-
 def write_models(folder, execute):
     """Classifiers, and an encoder with few tokens."""
     import transformers
@@ -98,7 +93,8 @@ def furnished(tmp_path_factory, marian, execute):
     (folder / "data/sts").mkdir(parents=True)
     for name in STS:
         shutil.copy(folder / "pairs.jsonl", folder / f"data/sts/{name}.jsonl")
-    write_tables(folder)
+    (folder / "a.csv").write_text("sent1,sent2\na,b\n")
+    (folder / "titles.csv").write_text('id,title\n1,A cat\n2,"A dog, running"\n3,The sea\n')
     (folder / "titles.txt").write_text("A cat\nA dog\nThe sea\n")
     (folder / "table.csv").write_text("id,text\n1,A cat\n")
     (folder / "words.tsv").write_text("entry\tdefinition\ncat\ta small animal\ncat\ta pet that purrs\n")
@@ -189,7 +185,7 @@ def test_every_man_page_is_installed():
 
 
 @pytest.fixture
-def checkout(tmp_path):
+def checkout(tmp_path, forked_program):
     """The tracked files, and a virtual environment for first.sh in which pip does nothing.
 
     Its `sentkit` runs in forks of one process of these files.
@@ -206,7 +202,7 @@ def checkout(tmp_path):
     programs = tmp_path / "checkout/.venv/bin"
     programs.mkdir(parents=True)
     (programs / "activate").write_text(f'PATH="{programs}:$PATH"\n')
-    with forking(tmp_path / "checkout") as forked:
+    with forking(tmp_path / "checkout", forked_program) as forked:
         for name, line in {
             "python": f'[ "$2" = pip ] || exec {shlex.join(python_of(forked))} "$@"',
             "sentkit": f'exec {shlex.join(forked)} "$@"',
@@ -216,15 +212,13 @@ def checkout(tmp_path):
         yield tmp_path / "checkout"
 
 
-def blocks_of(document):
-    """The shell and Python blocks of a document, as shell scripts."""
-    blocks = re.findall(r"```(sh|python)\n(.*?)```", document, re.DOTALL)
-    return [text if kind == "sh" else f"python - <<'END'\n{text}END\n" for kind, text in blocks]
-
-
 def test_the_documents_run_as_copied_from_a_bare_checkout(checkout):
     """Run every block of all documents, in order, in one shell that starts without sentkit on its PATH."""
-    blocks = [block for document in DOCUMENTS.values() for block in blocks_of(document)]
+    blocks = [
+        text if kind == "sh" else f"python - <<'END'\n{text}END\n"
+        for document in DOCUMENTS.values()
+        for kind, text in re.findall(r"```(sh|python)\n(.*?)```", document, re.DOTALL)
+    ]
     script = "".join(f"echo BLOCK {n}; echo BLOCK {n} >&2\n{block}" for n, block in enumerate(blocks))
     folders = os.environ["PATH"].split(":")
     path = ":".join(folder for folder in folders if not Path(folder, "sentkit").exists())
@@ -241,7 +235,8 @@ def test_the_documents_run_as_copied_from_a_bare_checkout(checkout):
         assert not [line for line in error.splitlines() if not expected(line)] or "first.sh" in block, error
     assert f". '{checkout}/.venv/bin/activate'" in errors[0]
     shown = re.search(r"```\n\n```\n(.*?)```", README, re.DOTALL)[1]
-    assert [cut(line) for line in outputs[0].splitlines()] == shown.splitlines()
+    # Similarities differ in their last digits from machine to machine.
+    assert re.sub(r"(\d\.\d{4})\d+", r"\1…", outputs[0]).splitlines() == shown.splitlines()
     assert outputs[1] == outputs[0]
     tracked = set(subprocess.check_output(["git", "-C", str(ROOT), "ls-files"], text=True).splitlines())
     new = {str(path.relative_to(checkout)) for path in checkout.rglob("*") if path.is_file()} - tracked
@@ -281,11 +276,6 @@ def expected(line):
         r"sentkit train: ([-\d]+ [:\d]+  )?(seed \d+: )?(step|readout|warning: the result is not better on) ",
         line,
     )
-
-
-def cut(line):
-    """Similarities differ in their last digits from machine to machine."""
-    return re.sub(r"(\d\.\d{4})\d+", r"\1…", line)
 
 
 @pytest.mark.parametrize(

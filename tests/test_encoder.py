@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 import sentkit
 from sentkit.cli import status
 from sentkit.errors import UsageError
-from support import TEXTS
+from support import TEXTS, python_of
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_threads_of_a_program_stay_and_change_no_vector(encoder, threads, texts,
 
 
 @pytest.mark.usefixtures("with_torch")
-def test_a_fork_has_threads_of_its_own(tmp_path):
+def test_a_fork_has_threads_of_its_own(forked_program):
     script = f"""import os, sys, sentkit, torch
 from sentkit.model.encoding import BUDGETS
 BUDGETS["cpu"] = 16  # several batches
@@ -154,7 +154,7 @@ child = os.fork()
 if child == 0:
     os._exit(int((encoder.encode(texts) != vectors).any()))
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"""
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([*python_of(forked_program), "-c", script], check=True, timeout=60)
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,6 @@ def draw(key=0):
     return Draw(b"test %d" % key)
 
 
-# Shares and spans
-
-
 def test_a_share_of_words_is_exact():
     """It is rounded down, but is at least one word of two, except for a share of 0.
 
@@ -72,27 +69,6 @@ def test_a_share_of_words_is_exact():
 def test_spans_that_do_not_fit_are_omitted_or_shortened(spans, n, room, each, expected):
     """The number of spans or pairs and their length, worked by hand."""
     assert parse_spans(spans).fit(n, room, each=each) == expected
-
-
-NO_SHARES = ["", "-0.1", "1.01", "nan", "inf", "1e-1", "a", "0,5", " 0.3", "0.3\n", "1/2", "."]
-
-
-@pytest.mark.parametrize(
-    ("parse", "texts", "problem"),
-    [
-        (parse_share, [*NO_SHARES, "\u0660.\u0663", "9" * 400], "expected a share from 0 to 1"),
-        (parse_spans, ["0.05", "x0.05", "-1x0.05"], "expected COUNTxSHARE"),
-        (parse_spans, ["0x0.05"], "expected a count of 1 or more"),
-        (parse_spans, ["5x", "5x1.5"], "expected a share"),
-    ],
-)
-def test_invalid_values_are_refused(parse, texts, problem):
-    for text in texts:
-        with pytest.raises(ValueError, match=problem):
-            parse(text)
-
-
-# Deletion, order and repetition: texts of up to 60 words, by loops over the note
 
 
 @pytest.mark.parametrize("mark", [None, "#"])
@@ -176,9 +152,6 @@ def test_repeated_words(rate):
         assert len(said) == n + share.of(n)
 
 
-# Case, punctuation and synonyms
-
-
 @pytest.mark.parametrize(
     ("word", "parts"),
     [
@@ -238,9 +211,6 @@ def test_lookup_of_synonyms(word, expected):
     synonyms = {"dog": ("hound",), "u.s.": ("America",), "don't": ("never",)}
 
     assert list(synonym([word, "x"], draw(), ALL, synonyms)[0]) == [expected, "x"]
-
-
-# Negations by rules, worked by hand
 
 
 DROPPED = {

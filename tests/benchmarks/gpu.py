@@ -13,7 +13,6 @@ transformers, and the kernels that take the most time, with the share of the tim
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,7 +28,6 @@ import sentkit
 from sentkit.formats.checkpoints.folders import NANO, find_model
 from sentkit.model.encoding import plan_batches
 from sentkit.model.transformer.inference import CudaBlock
-from sentkit.training.loop.trainer import Trainer
 from training import trainer_of
 
 SIZES = {"base": (12, 768, 12, 3072), "tiny": (2, 32, 2, 64)}  # layers, width, heads, inner width
@@ -47,25 +45,25 @@ class Machine:
     size: str
     rounds: int  # of encode; training takes twice as many counted steps
 
-    def wait(self) -> None:
+    def wait(self):
         if self.device != "cpu":
             torch.cuda.synchronize()
 
-    def timed(self, work: Callable[[], object]) -> Callable[[], None]:
-        def run() -> None:
+    def timed(self, work):
+        def run():
             work()
             self.wait()
 
         return run
 
-    def flops(self, lengths: np.ndarray) -> float:
+    def flops(self, lengths):
         """Return the operations of a forward pass of these texts."""
         layers, width, _, inner = SIZES[self.size]
         products = 2 * (4 * width * width + 2 * width * inner)
         return float((layers * lengths * (products + 4 * lengths * width)).sum())
 
 
-def make_model(folder: Path, size: str) -> None:
+def make_model(folder, size):
     """Write a checkpoint with random weights."""
     from transformers import BertConfig, BertModel
 
@@ -79,7 +77,7 @@ def make_model(folder: Path, size: str) -> None:
         (folder / name).write_bytes((find_model(NANO) / name).read_bytes())
 
 
-def make_texts(folder: Path, count: int, length: int) -> list[str]:
+def make_texts(folder, count, length):
     """Different texts of SHORTEST to `length` tokens, two of which are special."""
     tokenizer = sentkit.Encoder(str(folder), device="cpu").tokenizer
     words = [f"{a}{b}{c}" for a in "bcdfghlmnprst" for b in "aeiou" for c in "bdgklmnprst"]
@@ -89,7 +87,7 @@ def make_texts(folder: Path, count: int, length: int) -> list[str]:
     return [" ".join(random.choice(words, each - 2)) for each in lengths]
 
 
-def theirs(machine: Machine, texts: list[str], batch: int) -> Callable[[], np.ndarray]:
+def theirs(machine, texts, batch):
     from sentence_transformers import SentenceTransformer
 
     kwargs = {"dtype": torch.bfloat16}
@@ -97,13 +95,13 @@ def theirs(machine: Machine, texts: list[str], batch: int) -> Callable[[], np.nd
     return lambda: model.encode(texts, batch_size=batch, show_progress_bar=False, convert_to_numpy=True)
 
 
-def trainer_in(own: str, machine: Machine, texts: Sequence[str], name: str, settings: list[str]) -> Trainer:
+def trainer_in(own, machine, texts, name, settings):
     rows = Path(own, "texts.txt")
     rows.write_text("".join(f"{text}\n" for text in texts))
     return trainer_of(str(machine.folder), name, rows, Path(own), [*settings, "epochs=1"], machine.device)
 
 
-def seconds_of_plain_step(machine: Machine, texts: Sequence[str], batch: int, length: int) -> float:
+def seconds_of_plain_step(machine, texts, batch, length):
     """Take steps of SimCSE with the model of transformers under autocast."""
     from transformers import AutoTokenizer, BertModel
 
@@ -134,12 +132,12 @@ def seconds_of_plain_step(machine: Machine, texts: Sequence[str], batch: int, le
     return (times[-1] - times[WARM - 1]) / (len(times) - WARM)
 
 
-def seconds_of_own_step(machine: Machine, trainer: Trainer) -> float:
+def seconds_of_own_step(machine, trainer):
     """Take all steps. The values of a step are read after the start of later ones, which are not counted."""
-    started: list[tuple[float, int]] = []  # time, and the steps until then
+    started = []  # time, and the steps until then
     reads = 0
 
-    def read(record: object) -> None:
+    def read(record):
         nonlocal reads
         reads += 1
         if reads in (WARM, trainer.order.steps):
@@ -152,7 +150,7 @@ def seconds_of_own_step(machine: Machine, trainer: Trainer) -> float:
     return (end - start) / (steps - before)
 
 
-def profile(machine: Machine, what: str, work: Callable[[], object]) -> None:
+def profile(machine, what, work):
     """Print the share of the time in which the GPU works, and the kernels that take the most time.
 
     On a CPU, print the operations that take the most time.
@@ -170,7 +168,7 @@ def profile(machine: Machine, what: str, work: Callable[[], object]) -> None:
     wall = time.perf_counter() - start
     kind = DeviceType.CUDA if on_gpu else DeviceType.CPU
 
-    def seconds(event: object) -> float:
+    def seconds(event):
         return float(getattr(event, f"self_{'device' if on_gpu else 'cpu'}_time_total")) / 1e6
 
     events = sorted((e for e in found.key_averages() if e.device_type == kind), key=seconds, reverse=True)
@@ -181,7 +179,7 @@ def profile(machine: Machine, what: str, work: Callable[[], object]) -> None:
     print_table(f"{kernels} | ms | calls", rows)
 
 
-def encode(machine: Machine, texts: list[str], length: int, batch: int, limit: float) -> None:
+def encode(machine, texts, length, batch, limit):
     folder = str(machine.folder)
     half, full = (
         sentkit.Encoder(folder, device=machine.device, precision=kind, readout="mean", max_length=length)
@@ -191,7 +189,7 @@ def encode(machine: Machine, texts: list[str], length: int, batch: int, limit: f
     lengths = np.asarray(tokens.lengths)
     print(f"{len(texts)} texts of {lengths.mean():.1f} tokens\n")
     batches = [tokens.take(own) for own in plan_batches(tokens, half.loaded.budget)]
-    ways: dict[str, Callable[[], object]] = {
+    ways = {
         "the tokenizer alone": lambda: half.tokenizer(texts),
         "sentkit: tokens to vectors": lambda: list(half.loaded.encode(batches)),
         "sentkit: texts to vectors": lambda: half.encode(texts),
@@ -217,10 +215,10 @@ def encode(machine: Machine, texts: list[str], length: int, batch: int, limit: f
     profile(machine, "encode", lambda: list(half.loaded.encode(some_batches)))
 
 
-def train(machine: Machine, texts: list[str], shapes: Sequence[tuple[int, int]], limit: float) -> None:
+def train(machine, texts, shapes, limit):
     rows = []
 
-    def take(what: str, batch: int, length: int, method: str, *settings: str) -> None:
+    def take(what, batch, length, method, *settings):
         some = [texts[number % len(texts)] for number in range((WARM + 2 * machine.rounds) * batch)]
         if machine.device != "cpu":
             torch.cuda.reset_peak_memory_stats()
@@ -255,7 +253,7 @@ def train(machine: Machine, texts: list[str], shapes: Sequence[tuple[int, int]],
         profile(machine, f"train simcse, {trainer.order.steps} steps of {batch} x {length}", trainer.train)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments=None):
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("limit", type=float, metavar="LIMIT", help="TFLOP/s of the GPU in bf16")
     parser.add_argument("--texts", metavar="FILE", help="one text in each line, also .gz")

@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +25,7 @@ TEXTS, ROUNDS = 64, 3
 LENGTH = {"simcse": 32, "contrast": 128}
 
 
-def ours(method: str, texts: int, path: Path, model: str) -> Callable[[], object]:
+def ours(method, texts, path, model):
     """The step of sentkit, with loaded model and rows."""
     folder = path.with_suffix(f".{os.getpid()}")
     folder.mkdir()
@@ -38,7 +37,7 @@ def ours(method: str, texts: int, path: Path, model: str) -> Callable[[], object
     return lambda: trainer.gradient.compute(batch)
 
 
-def theirs(path: Path, model: str) -> Callable[[], object]:
+def theirs(path, model):
     """The step of sentence-transformers, with loaded model and tokenized rows."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.losses import CachedMultipleNegativesRankingLoss
@@ -62,7 +61,7 @@ SIDES = {
 }
 
 
-def measure(side: str, path: str, model: str) -> None:
+def measure(side, path, model):
     """Compute one gradient and print its memory and its CPU seconds."""
     import torch
 
@@ -73,13 +72,13 @@ def measure(side: str, path: str, model: str) -> None:
     print(f"{peak() - before:.0f} {time.process_time() - start:.1f}")
 
 
-def main() -> None:
+def main():
     if sys.argv[1] in SIDES:
         measure(*sys.argv[1:])
         return
     method, default = ("contrast", "4096") if ".jsonl" in sys.argv[1] else ("simcse", "1024")
     source, batch, model = (*sys.argv[1:], *(default, MODEL)[len(sys.argv) - 2 :])
-    found: dict[str, list[tuple[float, float]]] = {side: [] for side in SIDES if side.startswith(method)}
+    found = {side: [] for side in SIDES if side.startswith(method)}
     with TemporaryDirectory() as temporary:
         path = Path(temporary) / f"rows.{'jsonl' if method == 'contrast' else 'txt'}"
         path.write_text("".join(f"{line}\n" for line in read_texts(source, int(batch))))

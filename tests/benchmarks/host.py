@@ -14,10 +14,8 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from timing import print_table, read_texts
 
@@ -36,26 +34,26 @@ OUTPUTS = {
 }
 
 
-def cpu(work: Callable[[], object]) -> float:
+def cpu(work):
     start = time.process_time()
     work()
     return time.process_time() - start
 
 
-def tokenize(tokenizer: Any, texts: list[str]) -> None:
+def tokenize(tokenizer, texts):
     if tokenizer.words is not None:
         tokenizer.words.forget()  # as in a new command
     for start in range(0, len(texts), LAST_GROUP):
         tokenizer(texts[start : start + LAST_GROUP])
 
 
-def run(arguments: list[str]) -> None:
+def run(arguments):
     for file in Path("out").glob("*"):
         file.unlink()
     assert status(arguments) == 0, arguments
 
 
-def main() -> None:
+def main():
     texts, model = read_texts(sys.argv[1], ALL), (*sys.argv[2:], "nano")[0]
     TransformerEncoder.free_network()
     os.chdir(tempfile.mkdtemp())
@@ -65,9 +63,7 @@ def main() -> None:
         rows = (json.dumps({"id": place, "text": text}) + "\n" for place, text in enumerate(texts[:count]))
         Path(f"{name}.jsonl").write_text("".join(rows))
     tokenizer = find_encoder(model, ReadingOptions()).tokenizer
-    works: dict[str, list[Callable[[], object]]] = {
-        "tokenizer alone": [partial(tokenize, tokenizer, texts[:count]) for count in sizes.values()]
-    }
+    works = {"tokenizer alone": [partial(tokenize, tokenizer, texts[:count]) for count in sizes.values()]}
     for what, (suffix, output) in OUTPUTS.items():
         lines = [["encode", f"{name}.{suffix}", "-m", model, "-q", *output] for name in sizes]
         works[what] = [partial(run, line) for line in lines]

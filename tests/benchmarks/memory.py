@@ -19,7 +19,7 @@ SENTENCE = "a man plays the guitar while some people sing and dance on green gra
 WORDS = SENTENCE.split(" ")
 
 
-def peak(*arguments: str) -> float:
+def peak(*arguments):
     """Peak megabytes."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True
@@ -28,7 +28,7 @@ def peak(*arguments: str) -> float:
     return int(kilobytes) / 1024
 
 
-def write_rows(path: Path, count: int) -> None:
+def write_rows(path, count):
     with path.open("w") as file:
         for number in range(count):
             words = [WORDS[(number * k) % len(WORDS)] for k in range(1, 6 + number % 7)]
@@ -38,7 +38,7 @@ def write_rows(path: Path, count: int) -> None:
             )
 
 
-def tiny_model(folder: Path) -> Path:
+def tiny_model(folder):
     """Two layers of 32, over nano's tokenizer."""
     import torch
     from transformers import BertConfig, BertModel
@@ -56,15 +56,11 @@ def tiny_model(folder: Path) -> Path:
     return folder
 
 
-def main() -> None:
+def main():
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         model = str(tiny_model(folder / "tiny"))
-        found: dict[str, list[float]] = {
-            "`encode` to a vector file": [],
-            "`encode` to JSONL": [],
-            "`score --gold`": [],
-        }
+        found = {"`encode` to a vector file": [], "`encode` to JSONL": [], "`score --gold`": []}
         for size in SIZES:
             rows, vectors = folder / "rows.jsonl", folder / f"{size}.safetensors"
             write_rows(rows, size)

@@ -14,7 +14,7 @@ from timing import print_table, ratios, rounds_of
 COUNT, WIDTH = 20_000, 384
 
 
-def write_pairs(path: str) -> None:
+def write_pairs(path):
     random = np.random.default_rng(0)
     with open(path, "wb") as file:  # noqa: PTH123
         for number in range(COUNT):
@@ -31,7 +31,7 @@ def write_pairs(path: str) -> None:
             file.write(orjson.dumps(row) + b"\n")
 
 
-def bare_loop(path: str) -> None:
+def bare_loop(path):
     """orjson, b64decode, cosine, append: no check of anything."""
     out = io.BytesIO()
     with open(path, "rb") as file:  # noqa: PTH123
@@ -43,14 +43,14 @@ def bare_loop(path: str) -> None:
             out.write(line[:-2] + b',"similarity":%r}\n' % float(cosine))
 
 
-def sentkit(path: str, *, gold: bool) -> None:
+def sentkit(path, *, gold):
     from sentkit.cli import program
 
     flags = ["--gold", "score"] if gold else []
     program("score")(["score", path, "-o", "/dev/null", *flags], standalone_mode=False)
 
 
-def main() -> None:
+def main():
     with TemporaryDirectory() as folder:
         path = f"{folder}/pairs.jsonl"
         write_pairs(path)

@@ -7,7 +7,6 @@ sentence-transformers and fastembed do this themselves.
 import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -17,7 +16,7 @@ BATCH = 32
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
-def export(model: Path, folder: Path) -> Path:
+def export(model, folder):
     """Write the model as ONNX: the states of the last layer, for any number of texts and tokens."""
     import torch
     from transformers import AutoModel
@@ -31,7 +30,7 @@ def export(model: Path, folder: Path) -> Path:
     network = AutoModel.from_pretrained(model, attn_implementation="eager").eval()
 
     class States(torch.nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.network = network
 
@@ -52,14 +51,14 @@ def export(model: Path, folder: Path) -> Path:
     return path
 
 
-def batched(tokenizer_file: Path, run: Run) -> Encode:
+def batched(tokenizer_file, run):
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     tokenizer.no_padding()
     tokenizer.enable_truncation(256)
 
-    def encode(texts: Sequence[str]) -> np.ndarray:
+    def encode(texts):
         ids = [each.ids for each in tokenizer.encode_batch_fast(list(texts))]
         order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
         vectors = np.empty((len(ids), 384), np.float32)
@@ -74,7 +73,7 @@ def batched(tokenizer_file: Path, run: Run) -> Encode:
     return encode
 
 
-def padded(ids: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
+def padded(ids):
     """The inputs of an exported model; the first row is the longest."""
     numbers, mask = (np.zeros((len(ids), len(ids[0])), np.int64) for _ in range(2))
     for row, own in enumerate(ids):
@@ -82,7 +81,7 @@ def padded(ids: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
     return dict(zip(INPUTS, (numbers, mask, np.zeros_like(mask)), strict=True))
 
 
-def sentence_transformers(model: Path, precision: str) -> Encode:
+def sentence_transformers(model, precision):
     import torch
     from sentence_transformers import SentenceTransformer
 
@@ -91,7 +90,7 @@ def sentence_transformers(model: Path, precision: str) -> Encode:
     return lambda texts: loaded.encode(list(texts), batch_size=BATCH, show_progress_bar=False)
 
 
-def onnx_runtime(onnx: Path, precision: str, threads: int) -> Run:
+def onnx_runtime(onnx, precision, threads):
     """ONNX Runtime after its optimizer for BERT; int8 is its dynamic quantization, by columns."""
     import onnxruntime
     from onnx import TensorProto
@@ -115,7 +114,7 @@ def onnx_runtime(onnx: Path, precision: str, threads: int) -> Run:
     return lambda inputs: session.run(None, inputs)[0]
 
 
-def openvino(onnx: Path, precision: str, threads: int, calibration: Sequence[dict[str, np.ndarray]]) -> Run:
+def openvino(onnx, precision, threads, calibration):
     """OpenVINO; int8 is the quantization of NNCF for transformers, from the calibration batches."""
     import openvino
 
@@ -135,7 +134,7 @@ def openvino(onnx: Path, precision: str, threads: int, calibration: Sequence[dic
     return lambda inputs: compiled(inputs)[0]
 
 
-def ctranslate2(model: Path, folder: Path, precision: str, threads: int) -> Run:
+def ctranslate2(model, folder, precision, threads):
     import ctranslate2 as library
     from ctranslate2.converters import TransformersConverter
 
@@ -144,7 +143,7 @@ def ctranslate2(model: Path, folder: Path, precision: str, threads: int) -> Run:
     kind = {"fp32": "float32", "int8": "int8"}[precision]
     encoder = library.Encoder(str(folder), device="cpu", compute_type=kind, intra_threads=threads)
 
-    def run(inputs: dict[str, np.ndarray]) -> np.ndarray:
+    def run(inputs):
         lengths = inputs["attention_mask"].sum(1)
         ids = [row[:length].tolist() for row, length in zip(inputs["input_ids"], lengths, strict=True)]
         return np.array(encoder.forward_batch(ids).last_hidden_state)
@@ -152,7 +151,7 @@ def ctranslate2(model: Path, folder: Path, precision: str, threads: int) -> Run:
     return run
 
 
-def fastembed(folder: Path, threads: int) -> Encode:
+def fastembed(folder, threads):
     from fastembed import TextEmbedding
     from fastembed.common.model_description import ModelSource, PoolingType
 
@@ -165,23 +164,21 @@ def fastembed(folder: Path, threads: int) -> Encode:
     return lambda texts: np.array(list(loaded.embed(texts, batch_size=BATCH)))
 
 
-def makers(
-    model: Path, folder: Path, calibration: Sequence[str], threads: int
-) -> dict[str, Callable[[], Encode]]:
+def makers(model, folder, calibration, threads):
     """A function for each runtime and precision that loads it. Exported models are kept in the folder."""
     tokenizer_file = model / "tokenizer.json"
 
-    def with_openvino(precision: str) -> Encode:
+    def with_openvino(precision):
         batches = calibration_batches(tokenizer_file, calibration)
         return batched(tokenizer_file, openvino(export(model, folder), precision, threads, batches))
 
-    def with_onnx_runtime(precision: str) -> Encode:
+    def with_onnx_runtime(precision):
         return batched(tokenizer_file, onnx_runtime(export(model, folder), precision, threads))
 
-    def with_ctranslate2(precision: str) -> Encode:
+    def with_ctranslate2(precision):
         return batched(tokenizer_file, ctranslate2(model, folder / "ctranslate2", precision, threads))
 
-    def with_fastembed() -> Encode:
+    def with_fastembed():
         export(model, folder)
         return fastembed(folder, threads)
 
@@ -191,7 +188,7 @@ def makers(
         "ONNX Runtime": (with_onnx_runtime, ("fp32", "int8")),
         "CTranslate2": (with_ctranslate2, ("fp32", "int8")),
     }
-    found: dict[str, Callable[[], Encode]] = {
+    found = {
         f"{name} {precision}": partial(make, precision)
         for name, (make, precisions) in ways.items()
         for precision in precisions
@@ -199,10 +196,10 @@ def makers(
     return found | {"fastembed fp32": with_fastembed}
 
 
-def calibration_batches(tokenizer_file: Path, texts: Sequence[str]) -> list[dict[str, np.ndarray]]:
-    batches: list[dict[str, np.ndarray]] = []
+def calibration_batches(tokenizer_file, texts):
+    batches = []
 
-    def keep(inputs: dict[str, np.ndarray]) -> np.ndarray:
+    def keep(inputs):
         batches.append(inputs)
         return np.ones((*inputs["input_ids"].shape, 384), np.float32)
 

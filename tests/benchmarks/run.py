@@ -11,7 +11,6 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -19,7 +18,7 @@ README = HERE / "README.md"
 INSTRUCTIONS = ("avx2", "avx512_f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
 
 
-def machine() -> str:
+def machine():
     import torch
 
     known = torch.cpu.get_capabilities()
@@ -28,7 +27,7 @@ def machine() -> str:
     return f"{os.cpu_count()} cores of {known['cpu_name']} with {names}; {versions}."
 
 
-def with_block(text: str, name: str, lines: str) -> str:
+def with_block(text, name, lines):
     """Replace the lines between <!-- NAME --> and the next <!-- end -->."""
     before, start, rest = text.partition(f"<!-- {name} -->\n")
     _, end, after = rest.partition("<!-- end -->\n")
@@ -36,12 +35,12 @@ def with_block(text: str, name: str, lines: str) -> str:
     return f"{before}{start}\n{lines.strip()}\n\n{end}{after}"
 
 
-def output_of(script: str, *arguments: str, python: str = sys.executable, **environment: str) -> str:
+def output_of(script, *arguments, python=sys.executable, **environment):
     command, settings = [python, str(HERE / f"{script}.py"), *arguments], {**os.environ, **environment}
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=settings).stdout
 
 
-def scripts(texts: str, *others: str) -> dict[str, Callable[[], str]]:
+def scripts(texts, *others):
     """Functions that measure, by the names of their lines in README.md."""
     found = {
         "machine": machine,
@@ -62,7 +61,7 @@ def scripts(texts: str, *others: str) -> dict[str, Callable[[], str]]:
     return found | {"memory": lambda: output_of("memory")}
 
 
-def main() -> None:
+def main():
     for name, measure in scripts(*sys.argv[1:]).items():
         lines = measure()
         print(f"\n## {name}\n\n{lines}", flush=True)

@@ -21,7 +21,6 @@ import sys
 import sysconfig
 import time
 import venv
-from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stdout
 from functools import partial
@@ -29,7 +28,6 @@ from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 from peers import Encode, makers
@@ -45,7 +43,7 @@ FAMILIES, PEER = "--families", "sentence-transformers"
 OF_FAMILY = 120  # sentences
 
 
-def in_environment(folder: Path) -> None:
+def in_environment(folder):
     """Continue in an environment with the other runtimes, which is created first if it is not complete."""
     python = folder / "venv" / "bin" / "python"
     if Path(sys.prefix).resolve() == python.parents[1].resolve():
@@ -63,11 +61,11 @@ def in_environment(folder: Path) -> None:
     os.execv(python, [str(python), *sys.argv])
 
 
-def loaders(threads: int, paths: Sequence[str]) -> dict[str, Callable[[], Encode]]:
+def loaders(threads, paths):
     """A function for each runtime and precision that loads it."""
     import sentkit
 
-    def load(precision: str, model: str = MODEL) -> Encode:
+    def load(precision, model=MODEL):
         return sentkit.Encoder(model, device="cpu", precision=precision).encode
 
     if FAMILIES in paths:
@@ -82,7 +80,7 @@ def loaders(threads: int, paths: Sequence[str]) -> dict[str, Callable[[], Encode
     return found
 
 
-def sentence_transformers(folder: str, precision: str) -> Encode:
+def sentence_transformers(folder, precision):
     import torch
     from sentence_transformers import SentenceTransformer
 
@@ -94,7 +92,7 @@ def sentence_transformers(folder: str, precision: str) -> Encode:
     )
 
 
-def families(transformers: Any, vocabulary: int) -> dict[str, tuple[Any, str]]:
+def families(transformers, vocabulary):
     """A model of each family, with random weights, and its pooling in the words of sentence-transformers."""
     shape = {"vocab_size": vocabulary, "pad_token_id": 0}
     base = shape | {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
@@ -128,7 +126,7 @@ def families(transformers: Any, vocabulary: int) -> dict[str, tuple[Any, str]]:
     }
 
 
-def write_folder(model: Any, pooling: str, folder: Path) -> None:
+def write_folder(model, pooling, folder):
     """Write a checkpoint of sentence-transformers with the tokenizer of `nano`."""
     nano = read_checkpoint("nano").folder
     model.save_pretrained(folder)
@@ -145,7 +143,7 @@ def write_folder(model: Any, pooling: str, folder: Path) -> None:
     (folder / "1_Pooling/config.json").write_text(json.dumps(words))
 
 
-def compare_families(test: str, folders: Sequence[str]) -> None:
+def compare_families(test, folders):
     """Print the speed of one thread as a multiple of sentence-transformers in the same precision."""
     import torch
     import transformers
@@ -173,15 +171,15 @@ def compare_families(test: str, folders: Sequence[str]) -> None:
     print_table(f"model | sentkit fp32, sentences/s | {columns} | lowest cosine in fp32", rows)
 
 
-def read_pairs(path: str) -> list[dict[str, Any]]:
+def read_pairs(path):
     return [json.loads(line) for line in Path(path).read_bytes().splitlines()]
 
 
-def sentences_of(pairs: Sequence[dict]) -> list[str]:
+def sentences_of(pairs):
     return list(dict.fromkeys(pair[name] for pair in pairs for name in ("text_a", "text_b")))
 
 
-def spearman(vectors: np.ndarray, texts: Sequence[str], pairs: Sequence[dict]) -> float:
+def spearman(vectors, texts, pairs):
     from scipy.stats import spearmanr
 
     rows = dict(zip(texts, vectors, strict=True))
@@ -195,23 +193,23 @@ class Way:
     Libraries read the number of threads at their start.
     """
 
-    def __init__(self, name: str, threads: int, paths: Sequence[str]) -> None:
+    def __init__(self, name, threads, paths):
         os.environ["OMP_NUM_THREADS"] = str(threads)
         self.pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
         self.clock = time.process_time if threads == 1 else time.perf_counter
         self.pool.submit(load, name, threads, paths).result()
 
-    def seconds(self, texts: Sequence[str]) -> float:
+    def seconds(self, texts):
         return self.pool.submit(seconds_of, texts, self.clock).result()
 
-    def vectors(self, texts: Sequence[str]) -> np.ndarray:
+    def vectors(self, texts):
         return self.pool.submit(vectors_of, texts).result()
 
 
 loaded: Encode  # in the process of a way
 
 
-def load(name: str, threads: int, paths: Sequence[str]) -> None:
+def load(name, threads, paths):
     global loaded
     import torch
 
@@ -220,17 +218,17 @@ def load(name: str, threads: int, paths: Sequence[str]) -> None:
         loaded = loaders(threads, paths)[name]()
 
 
-def seconds_of(texts: Sequence[str], clock: Callable[[], float]) -> float:
+def seconds_of(texts, clock):
     start = clock()
     loaded(texts)
     return clock() - start
 
 
-def vectors_of(texts: Sequence[str]) -> np.ndarray:
+def vectors_of(texts):
     return np.asarray(loaded(texts), np.float32)
 
 
-def ways_of(threads: int, paths: Sequence[str]) -> dict[str, Way]:
+def ways_of(threads, paths):
     found = {}
     for name in loaders(threads, paths):
         try:
@@ -240,13 +238,13 @@ def ways_of(threads: int, paths: Sequence[str]) -> dict[str, Way]:
     return found
 
 
-def measure(ways: Mapping[str, Way], texts: Sequence[str]) -> dict[str, list[float]]:
+def measure(ways, texts):
     """Seconds of each way in each round, after one uncounted round."""
     rounds = [{name: way.seconds(texts) for name, way in ways.items()} for _ in range(ROUNDS + 1)]
     return {name: [each[name] for each in rounds[1:]] for name in ways}
 
 
-def main() -> None:
+def main():
     paths = sys.argv[1:]
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     if FAMILIES in paths:
@@ -260,7 +258,7 @@ def main() -> None:
         print(f"Versions: {', '.join(f'{name} {version(name)}' for name in names)}.")
 
 
-def compare(paths: Sequence[str]) -> None:
+def compare(paths):
     """Measure all runtimes in turn, and print a table."""
     pairs = read_pairs(paths[0])
     texts = sentences_of(pairs)

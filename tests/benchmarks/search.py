@@ -136,7 +136,7 @@ def on_device(name, count, rows, width):
     print(f"rows in the same place as in float64: {equal:.2%}; equal in all searches: {same}")
 
 
-def against_faiss() -> None:
+def against_faiss():
     random = np.random.default_rng(0)
     corpus = random.standard_normal((ROWS, WIDTH), dtype=np.float32)
     queries = random.standard_normal((QUERIES, WIDTH), dtype=np.float32)
@@ -162,7 +162,7 @@ def against_faiss() -> None:
     print(f"rows in the same place as faiss has them: {equal:.2%}")
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", help="a device of torch: cuda, or cpu for a trial")
     parser.add_argument("--rows", type=int, default=10_000_000, help="with --device; 15 GB of memory")

@@ -13,13 +13,13 @@ SCRIPT = Path(__file__).parents[2] / "examples/parallel.sh"
 ROUNDS = 3
 
 
-def main() -> None:
+def main():
     path, model, count = (*sys.argv[1:], *("nano", "40000")[len(sys.argv) - 2 :])
     texts = read_texts(path, int(count))
     with TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "rows.txt").write_text("".join(f"{text}\n" for text in texts))
-        found: dict[int, list[tuple[float, float]]] = {1: [], 2: [], 4: []}
+        found = {1: [], 2: [], 4: []}
         for round_ in range(ROUNDS):
             for jobs, figures in found.items():
                 command = ["sh", str(SCRIPT), "rows.txt", f"vectors-{jobs}-{round_}", "-m", model, "-q"]

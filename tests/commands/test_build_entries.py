@@ -29,10 +29,6 @@ def dictionary(rows):
     return in_jsonl(*({"pos": "n", "entry": e, "definition": d} for e, d in rows)).encode()
 
 
-def in_tsv(rows):
-    return b"definition\tid\tentry\n" + b"".join(f"{d}\t7\t{e}\n".encode() for e, d in rows)
-
-
 def in_csv(rows):
     return b"entry,definition\n" + b"".join(f'{e},"{d}"\n'.encode() for e, d in rows)
 
@@ -55,7 +51,7 @@ def expected(sentkit, tiny):
     def make(*arguments, model=tiny, rows=ROWS):
         flags = ("--precision", "fp32", "--field", "text=definition")
         done = sentkit("encode", "-q", "-m", model, *flags, *arguments, stdin=dictionary(rows))
-        sums: dict[str, list[list[float]]] = {}
+        sums = {}
         for row in done.rows:
             sums.setdefault(row["entry"], []).append(row["embedding"])
         means = [[sum(axis) / len(own) for axis in zip(*own, strict=True)] for own in sums.values()]
@@ -88,7 +84,8 @@ def test_groups_do_not_matter(build, expected, monkeypatch):
 
 def test_tables_rows_and_vector_files_give_the_same(build, sentkit, other, tmp_path):
     """By the names of their columns, in one file or in several."""
-    (tmp_path / "a.tsv").write_bytes(in_tsv(ROWS))
+    lines = ["definition\tid\tentry", *(f"{definition}\t7\t{entry}" for entry, definition in ROWS)]
+    (tmp_path / "a.tsv").write_text("\n".join(lines))
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(in_csv(ROWS)))
     (tmp_path / "b.csv").write_bytes(in_csv(ROWS[3:]))
     sentkit(*("encode", "-q", "-m", other, "--field", "text=definition", "-o", "a.safetensors"), stdin=STREAM)
@@ -97,21 +94,12 @@ def test_tables_rows_and_vector_files_give_the_same(build, sentkit, other, tmp_p
     assert {*made, build("-", "b.csv", stdin=dictionary(ROWS[:3])).out} == {build().out}
 
 
-# Words
-
-
-# How the checkpoint is read
-
-
 def test_nothing_is_cut_that_the_encoder_has_room_for(build, expected, sentkit, tiny):
     """Also if the checkpoint declares a length for sentences."""
     sentkit("export", "-q", "-m", tiny, "--readout", "mean", "--max-length", "6", "-o", "short")
     done = build(model="short")
 
     assert np.abs(done.vectors() - expected("--readout", "mean")).max() < 1e-5
-
-
-# Output
 
 
 @pytest.mark.parametrize("readout", ["mean", "L1:mean"])

@@ -31,11 +31,11 @@ class Case:
     names_files: bool = False  # the output is binary and contains the names of the files
 
     @property
-    def command(self) -> list[str]:
+    def command(self):
         return self.line.split()
 
     @property
-    def words(self) -> str:
+    def words(self):
         """What messages begin with."""
         return " ".join(self.command[:2] if self.command[0] in ("whiten", "plot") else self.command[:1])
 

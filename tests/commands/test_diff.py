@@ -12,10 +12,6 @@ from support import BY_HAND, in_jsonl, normal_rows
 COSINE = BY_HAND["cosine"]
 
 
-def rotation(width):
-    return np.linalg.qr(np.random.default_rng(1).standard_normal((width, width)))[0]
-
-
 def saved(name, vectors):
     np.save(name, vectors)
     return name
@@ -86,7 +82,8 @@ def test_a_file_with_itself_is_exactly_1(sentkit, tmp_path):
 def test_a_rotation_keeps_neighbours(sentkit, extra):
     """Equal rows are ties on both sides. Columns of zeros make B wider."""
     vectors = np.repeat(normal_rows(40, 8), 2, axis=0)
-    rotated = np.hstack([vectors @ rotation(8), np.zeros((80, extra))])
+    rotation, _ = np.linalg.qr(np.random.default_rng(1).standard_normal((8, 8)))
+    rotated = np.hstack([vectors @ rotation, np.zeros((80, extra))])
     done = sentkit("diff", saved("a.npy", vectors), saved("b.npy", rotated), "--top", 3, "--worst", 2)
     (record,) = done.rows
 

@@ -94,24 +94,14 @@ def test_every_readout_is_that_of_transformers_with_and_without_torch(sentkit, f
 @pytest.mark.parametrize(
     "settings", [(), ("--set", "lora=2", "--set", "lora_layers=all")], ids=["all", "lora"]
 )
-def test_a_trained_model_is_read_by_both_libraries_and_a_stopped_run_resumes(
-    sentkit, family, folder, tmp_path, stop_at, settings
-):
-    """To the same bytes, with dropout."""
+def test_a_trained_model_is_read_by_both_libraries(sentkit, family, folder, tmp_path, settings):
     from sentence_transformers import SentenceTransformer
 
-    rows = tmp_path / "texts.txt"
-    rows.write_text(stdin(TEXTS * 4))
+    (tmp_path / "texts.txt").write_text(stdin(TEXTS * 4))
     readout = "last" if family in DECODERS else "cls"
     settings = (*settings, "--set", f"readout={readout}")
-    command = ("train", "simcse", rows, "-m", folder, "-q", "--batch", 4, "--threads", 1, *settings)
-    more = ("--set", "dropout=0.1", "--lr", 0.01, "--save-every", 1)
-    assert sentkit(*command, "-o", "whole", *more).code == 0
-    with stop_at(2):
-        assert sentkit(*command, "-o", "out", *more).code == 75
-    assert sentkit(*command, "-o", "out", *more, "--resume").code == 0
-
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    command = ("train", "simcse", "texts.txt", "-m", folder, "-q", "--batch", 4, "--threads", 1, *settings)
+    assert sentkit(*command, "-o", "out", "--set", "dropout=0.1", "--lr", 0.01).code == 0
     flags = ("--readout", readout, "--precision", "fp32", "-q")
     found, before = (
         sentkit("encode", "-m", each, *flags, stdin=stdin()).vectors() for each in ("out", folder)
@@ -137,13 +127,14 @@ def test_a_classifier_is_read_by_transformers_and_a_stopped_run_resumes(
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows * 4))
     command = ("train", "classify", "rows.jsonl", "-m", folder, "-q", "--batch", 4, "--threads", 1)
     more = ("--lr", 0.01, "--epochs", 4, "--save-every", 1, "--set", "max_length=32")
-    whole = sentkit(*command, "-o", "whole", *more)
-    with stop_at(2):
-        assert sentkit(*command, "-o", "out", *more).code == 75
-    assert sentkit(*command, "-o", "out", *more, "--resume").code == 0
+    assert sentkit(*command, "-o", "out", *more).code == 0
+    if pooling == "mean":  # of each family
+        with stop_at(2):
+            assert sentkit(*command, "-o", "again", *more).code == 75
+        assert sentkit(*command, "-o", "again", *more, "--resume").code == 0
+        assert contents(tmp_path / "again") == contents(tmp_path / "out")
     flags = ("--all", "--replace", "--precision", "fp32", "-q")
     done = sentkit("predict", "rows.jsonl", "-m", "out", *flags)
-    printed = sentkit("inspect", "out", "--replay")
     model = transformers.AutoModelForSequenceClassification.from_pretrained("out").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained("out")
     expected = []
@@ -153,8 +144,7 @@ def test_a_classifier_is_read_by_transformers_and_a_stopped_run_resumes(
     steps = [json.loads(line) for line in (tmp_path / "out/steps.jsonl").read_text().splitlines()]
     losses = [step["loss"] for step in steps if "loss" in step]
 
-    assert (whole.code, done.code, printed.code) == (0, 0, 0)
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert done.code == 0
     assert [row["label"] for row in done.rows[:3]] == [str(int(row.argmax())) for row in expected]
     found = np.array([list(row["probabilities"].values()) for row in done.rows[:3]])
     np.testing.assert_allclose(found, torch.stack(expected).numpy(), rtol=0, atol=1e-5)

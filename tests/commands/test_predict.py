@@ -36,11 +36,6 @@ def shares_of(done):
     return np.array([list(row["probabilities"].values()) for row in done.rows])
 
 
-def softmax(row):
-    total = sum(np.exp(value) for value in row)
-    return [np.exp(value) / total for value in row]
-
-
 @pytest.mark.parametrize(
     ("kind", "columns", "config"),
     [
@@ -55,7 +50,7 @@ def test_probabilities_are_those_of_transformers(sentkit, tmp_path, kind, column
     rows = NLI if columns == 2 else [{"text": text} for text in TEXTS]
     flags = ("--all", "--precision", "fp32", "-q")
     done = sentkit("predict", "-m", folder, *flags, stdin=in_jsonl(*rows))
-    expected = [softmax(row) for row in logits_of(folder, rows)]
+    expected = [np.exp(row) / np.exp(row).sum() for row in logits_of(folder, rows)]
 
     assert (done.code, done.err) == (0, "")
     assert [row["label"] for row in done.rows] == [f"LABEL_{np.argmax(row)}" for row in expected]
@@ -191,7 +186,8 @@ def test_texts_are_encoded_with_the_model_of_the_probe(sentkit, tiny, labelled, 
     model = (tiny, "--readout", "cls", "--prompt", "in a: ", "--max-length", 8, "--dim", 12, "--normalize")
     reading = ("-m", *(model if train == "v.safetensors" else ("nano", "--normalize")))
     sentkit("encode", "train.jsonl", *reading, "-o", train)
-    assert sentkit("probe", train, "--label", "label", "--folds", 3, "-o", "p.safetensors").code == 0
+    flags = ("--label", "label", "--folds", 3, "--penalties", 1)
+    assert sentkit("probe", train, *flags, "-o", "p.safetensors").code == 0
     done = sentkit("predict", "-m", "p.safetensors", "--all", stdin=in_jsonl(*new))
     twice = sentkit("predict", "train.jsonl", "train.jsonl", "-m", "p.safetensors", "--name", "p", "-q")
     encoded = sentkit("encode", *reading, stdin=in_jsonl(*new))
@@ -210,7 +206,7 @@ def test_a_model_of_a_probe_that_is_not_there_or_has_changed_is_refused(
 ):
     labelled("sentence")
     copy_of(tiny, "m")
-    flags = ("--label", "label", "--folds", 3, "-q")
+    flags = ("--label", "label", "--folds", 3, "--penalties", 1, "-q")
     for source, probe in (("train.jsonl", "p.safetensors"), ("v.jsonl", "q.safetensors")):
         sentkit("encode", source, "-m", "m", "--replace", "-o", "v.safetensors", "-f")
         sentkit("cat", "v.safetensors", "-o", "v.jsonl", "-f")

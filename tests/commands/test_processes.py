@@ -336,13 +336,9 @@ ENDS = {
 STATES = ("closed", "full", "broken pipe")
 
 
-def close_it() -> None:
-    os.close(2)
-
-
-def states(kind: str) -> dict:
+def states(kind):
     if kind == "closed":
-        return {"stderr": None, "preexec_fn": close_it}
+        return {"stderr": None, "preexec_fn": lambda: os.close(2)}
     if kind == "full":
         return {"stderr": os.open("/dev/full", os.O_WRONLY)}
     ours, theirs = os.pipe()
@@ -398,7 +394,7 @@ def test_a_stop_is_75_and_a_bug_is_70_with_any_stderr(started, tmp_path):
 def test_a_file_never_takes_the_place_of_a_closed_stream(program, tmp_path, closed):
     """With standard error closed, the first file that is opened would get its number."""
 
-    def close_them() -> None:
+    def close_them():
         for number in closed:
             os.close(number)
 

@@ -38,11 +38,6 @@ def rows_of(hits):
     )
 
 
-def flat_rows_of(hits):
-    each = [(q, d, x) for q, some in hits.items() for d, x in some]
-    return in_jsonl(*({"id_a": q, "id_b": d, "similarity": x} for q, d, x in sorted(each, key=str)))
-
-
 def trec(qrels):
     return "".join(f"{q} 0 {d} {x}\n" for q, some in qrels.items() for d, x in some.items())
 
@@ -75,7 +70,9 @@ def test_scores_equal_a_loop(sentkit, tmp_path, data, form):
     """For each query and on average; flat rows may have any order."""
     qrels, hits = data
     if form == "flat":
-        (tmp_path / "hits.jsonl").write_text(flat_rows_of(hits))
+        each = sorted(((q, d, x) for q, some in hits.items() for d, x in some), key=str)
+        rows = ({"id_a": q, "id_b": d, "similarity": x} for q, d, x in each)
+        (tmp_path / "hits.jsonl").write_text(in_jsonl(*rows))
     done = sentkit("score", "hits.jsonl", "--qrels", "qrels.txt", "--per-query", "each.jsonl")
     each = {row["query"]: row for row in map(json.loads, (tmp_path / "each.jsonl").read_text().splitlines())}
     expected = {query: by_loop(qrels[query], [d for d, _ in some]) for query, some in hits.items()}

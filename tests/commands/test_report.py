@@ -108,8 +108,9 @@ def test_transforms_of_one_checkpoint_are_the_seeds_of_a_row(sentkit, data, tiny
     assert found["transforms"] == ["a.safetensors", "b.safetensors"]
 
 
-def test_the_other_suites_equal_cluster_and_probe(sentkit, data):
+def test_the_other_suites_equal_cluster_and_probe(sentkit, data, monkeypatch):
     """Of several seeds of the classifier, the mean; the deviation of the folds has its own name."""
+    monkeypatch.setattr("sentkit.labels.probes.probing.GRID", (0.25, 8.0))
     given = ("report", "w=words:binary", "--data", data, "-q", *FLAGS)
     done, seeds = sentkit(*given), sentkit(*given, "--suites", "senteval", "--seed", "1,2")
     values = {

@@ -103,7 +103,7 @@ def test_distances_equal_those_of_loops(monkeypatch, width):
     ]
 
 
-def test_the_block_of_queries_is_limited_for_any_corpus() -> None:
+def test_the_block_of_queries_is_limited_for_any_corpus():
     """By the number of queries, their distances, and their candidates."""
 
     def at_once(rows, top, candidates=None):

@@ -177,7 +177,8 @@ def test_vectors_do_not_depend_on_the_number_of_threads(sentkit, output):
             "encode", "texts.txt", "-q", "-o", f"{count}{output}", "--threads", count, "--batch-tokens", 500
         )
         assert (done.code, done.err) == (0, "")
-        written.append(b"".join(map(Path.read_bytes, files_of(f"{count}{output}"))))
+        path = Path(f"{count}{output}")
+        written.append(b"".join(map(Path.read_bytes, sorted(path.glob("*.safetensors")) or [path])))
     assert written[0] == written[1]
 
 
@@ -197,10 +198,6 @@ def test_a_vector_folder_keeps_its_number_of_threads(sentkit, monkeypatch, flags
     done = sentkit(*command, "--resume", *flags)
 
     assert (done.code, done.err, process.threads_of_command()) == (0, "", used)
-
-
-def files_of(path):
-    return sorted(Path(path).glob("*.safetensors")) if path.endswith("/") else [Path(path)]
 
 
 TOO_MANY = [

@@ -216,8 +216,13 @@ def test_a_group_has_the_blocks_of_some_time(sentkit, hub, expected, monkeypatch
     assert 3600 / 40.0 + 3 <= 100
 
 
-@pytest.mark.parametrize("trouble", [429, 412, 409, 503, "before", "after"])
-@pytest.mark.parametrize("kind", ["commit", "preupload", "batch", "object"])
+@pytest.mark.parametrize(
+    ("kind", "trouble"),
+    [
+        *(("commit", trouble) for trouble in (429, 412, 409, 503, "before", "after")),
+        *((kind, trouble) for kind in ("preupload", "batch", "object") for trouble in (429, "after")),
+    ],
+)
 def test_a_commit_is_repeated(sentkit, hub, expected, monkeypatch, trouble, kind):
     """After a busy time, another commit, or a broken connection; "after": the server did its work."""
     waits = []
@@ -394,13 +399,10 @@ def at_request(hub, number, moment, act):
     hub.watch = watch
 
 
-REQUESTS = 20  # create, 2 for run.json, 7 for each of two groups, 3 for the card
-
-
-def killed_and_resumed(hub, folder, expected, number, moment):
-    """Kill a writer at one of its requests. All commits have complete blocks; the next call ends the work."""
-    hub.repositories.pop("me/vectors", None)
-    hub.objects.clear()
+@pytest.mark.parametrize(("number", "moment"), [(3, "after"), (7, "before"), (10, "after")])
+def test_a_killed_writer_resumes(hub, tmp_path, expected, number, moment):
+    """Killed at one of its requests. All commits have complete blocks; the next call ends the work."""
+    folder = tmp_path / "temporary"
     process = start(hub, folder)
     at_request(hub, number, moment, process.kill)
     killed = finish(process)
@@ -415,23 +417,6 @@ def killed_and_resumed(hub, folder, expected, number, moment):
     assert blocks_in(files) == expected
     assert {*files} - {*expected} == {".gitattributes", "run.json", "README.md"}
     assert list(folder.glob(".vectors*")) == []
-    return files["README.md"], files["run.json"]
-
-
-@pytest.mark.parametrize(("number", "moment"), [(3, "after"), (7, "before"), (10, "after")])
-def test_a_killed_writer_resumes(hub, tmp_path, expected, number, moment):
-    killed_and_resumed(hub, tmp_path / "temporary", expected, number, moment)
-
-
-@pytest.mark.slow
-def test_20_killed_writers_resume(hub, tmp_path, expected):
-    """At each of the requests of a writer, before or after its effect. All end in the same bytes."""
-    ends = set()
-    for number in range(1, REQUESTS + 1):
-        moment = ("before", "after")[number % 2]
-        ends.add(killed_and_resumed(hub, tmp_path / "temporary", expected, number, moment))
-
-    assert len(ends) == 1
 
 
 def test_writers_at_the_same_time(hub, tmp_path, expected):

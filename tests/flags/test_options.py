@@ -51,7 +51,7 @@ def run(arguments):
     """Run a command with such a parameter; return its result and its calls."""
     app, calls = typer.Typer(rich_markup_mode=None, add_completion=False), []
 
-    def paint(*, width: Annotated[int, Range(min=2)], colours: MoreColours, quiet: bool = False) -> None:
+    def paint(*, width, colours, quiet=False):
         """Paint.
 
         Flags:
@@ -83,7 +83,7 @@ def test_a_flag_of_a_record_without_default_is_required():
     class RequiredRed(Colours):
         red: int = field()
 
-    def paint(*, colours: RequiredRed) -> None: ...
+    def paint(*, colours): ...
 
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
     app.command()(expand_flags(paint))

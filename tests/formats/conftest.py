@@ -1,22 +1,18 @@
 """Files to read, and folders as sentence-transformers saves them."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from sentkit.errors import DataError
-from sentkit.formats.rows.rows import Inputs, Row
+from sentkit.formats.rows.rows import Inputs
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a the cat dog sat . : query ##s"
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Callable[[str, bytes], str]:
+def write(tmp_path):
     """A file with these bytes; its path."""
 
-    def written(name: str, content: bytes) -> str:
+    def written(name, content):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
@@ -26,20 +22,20 @@ def write(tmp_path: Path) -> Callable[[str, bytes], str]:
 
 
 @pytest.fixture
-def rows_of(write: Callable[[str, bytes], str]) -> Callable[..., list[Row]]:
+def rows_of(write):
     """The rows of a file of this name with these bytes."""
 
-    def read(name: str, content: bytes, **how: Any) -> list[Row]:
+    def read(name, content, **how):
         return list(Inputs([write(name, content)], **how).read(lambda row: row))
 
     return read
 
 
 @pytest.fixture
-def problem_of(rows_of: Callable[..., list[Row]]) -> Callable[..., str]:
+def problem_of(rows_of):
     """The error for a file of this name with these bytes, without the folder."""
 
-    def read(name: str, content: bytes, **how: Any) -> str:
+    def read(name, content, **how):
         with pytest.raises(DataError) as caught:
             rows_of(name, content, **how)
         return str(caught.value).rpartition("/")[2]
@@ -48,7 +44,7 @@ def problem_of(rows_of: Callable[..., list[Row]]) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base(tmp_path_factory):
     """A random BERT of three layers of width 8, with its tokenizer, as transformers saves it."""
     from transformers import BertConfig, BertModel, BertTokenizer
 
@@ -62,12 +58,12 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def saved(base: Path, tmp_path: Path) -> Callable[..., Path]:
+def saved(base, tmp_path):
     """A folder that sentence-transformers saves: the random BERT, and what `build` puts behind it."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Transformer
 
-    def save(build: Callable[[], list[Any]], **how: Any) -> Path:
+    def save(build, **how):
         length = how.pop("max_seq_length", 20)
         transformer = Transformer(str(base), max_seq_length=length, **how.pop("transformer", {}))
         model = SentenceTransformer(modules=[transformer, *build()], device="cpu", **how)

@@ -1,9 +1,6 @@
 """Folders of sentence-transformers with a convolution over the tokens, as IS-BERT has: the readout `conv`."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,36 +12,35 @@ from sentkit.model import find_encoder
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
 
-Saved = Callable[..., Path]
 TEXTS = ["the cat sat .", "a dog", "query : the dogs sat a cat . . .", "."]
 KERNELS = [1, 3, 5]
 
 
-def layers(mode: str = "mean", **how: Any) -> list[Any]:
+def layers(mode="mean", **how):
     from sentence_transformers.sentence_transformer import modules
 
     convolution = modules.CNN(8, 4, **{"kernel_sizes": KERNELS, **how})
     return [convolution, modules.Pooling(convolution.get_embedding_dimension(), mode)]
 
 
-def vectors_of(folder: Path, **options: Any) -> np.ndarray:
-    found: Any = find_encoder(str(folder), ReadingOptions(**options), device="cpu", precision="fp32")
+def vectors_of(folder, **options):
+    found = find_encoder(str(folder), ReadingOptions(**options), device="cpu", precision="fp32")
     (vectors,) = encode_texts(found.tokenizer(TEXTS), found.encoder(), 4096)
     return vectors
 
 
-def theirs(folder: Path) -> np.ndarray:
+def theirs(folder):
     """One text at a time: in a batch, this module reads the states of padding."""
     from sentence_transformers import SentenceTransformer
 
     return SentenceTransformer(str(folder), device="cpu").encode(TEXTS, batch_size=1)
 
 
-def encoder_of(folder: Path, **options: Any) -> Any:
+def encoder_of(folder, **options):
     return find_encoder(str(folder), ReadingOptions(**options), device="cpu", precision="fp32").encoder()
 
 
-def test_a_convolution_gives_the_vectors_of_one_text_at_a_time(saved: Saved) -> None:
+def test_a_convolution_gives_the_vectors_of_one_text_at_a_time(saved):
     folder = saved(layers)
     encoder, found = encoder_of(folder), vectors_of(folder)
 
@@ -53,8 +49,8 @@ def test_a_convolution_gives_the_vectors_of_one_text_at_a_time(saved: Saved) -> 
     assert (encoder.specs[0].record["readout"], encoder.width) == ("conv", 12)
 
 
-def test_a_dense_layer_after_a_convolution_takes_its_features(saved: Saved) -> None:
-    def build() -> list[Any]:
+def test_a_dense_layer_after_a_convolution_takes_its_features(saved):
+    def build():
         from sentence_transformers.sentence_transformer import modules
 
         return [*layers(), modules.Dense(12, 5), modules.Normalize()]
@@ -65,7 +61,7 @@ def test_a_dense_layer_after_a_convolution_takes_its_features(saved: Saved) -> N
     assert np.array_equal(vectors_of(folder, dim=3).shape, (4, 3))
 
 
-def test_other_readouts_do_not_use_the_convolution(saved: Saved, base: Path) -> None:
+def test_other_readouts_do_not_use_the_convolution(saved, base):
     """Their space does not depend on it, and its own readout needs it and no other readout."""
     folder = saved(layers)
     assert np.array_equal(vectors_of(folder, readout="mean"), vectors_of(base, readout="mean"))
@@ -94,13 +90,13 @@ def test_other_readouts_do_not_use_the_convolution(saved: Saved, base: Path) -> 
     ],
     ids=["cls", "max", "after the pooling", "strides", "kernel of two tokens"],
 )
-def test_another_convolution_is_refused(saved: Saved, build: Any, problem: str) -> None:
+def test_another_convolution_is_refused(saved, build, problem):
     folder = saved(build)
     with pytest.raises(DataError, match=problem):
         encoder_of(folder)
 
 
-def test_a_damaged_convolution_is_refused(saved: Saved) -> None:
+def test_a_damaged_convolution_is_refused(saved):
     folder = saved(layers)
     path = folder / "1_CNN/model.safetensors"
     tensors = safetensors.numpy.load_file(path)
@@ -117,7 +113,7 @@ def test_a_damaged_convolution_is_refused(saved: Saved) -> None:
             encoder_of(folder)
 
 
-def test_a_prompt_that_is_not_read_is_refused(saved: Saved) -> None:
+def test_a_prompt_that_is_not_read_is_refused(saved):
     folder = saved(layers, prompts={"query": "query : "}, default_prompt_name="query")
     pooling = folder / "2_Pooling/config.json"
     write_json(pooling, json.loads(pooling.read_text()) | {"include_prompt": False})

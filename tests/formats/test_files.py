@@ -5,7 +5,6 @@ import os
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zstandard
@@ -15,7 +14,7 @@ from sentkit.formats import files
 from sentkit.formats.files import bare_suffix, open_input
 
 
-def read(path: str) -> bytes:
+def read(path):
     with open_input(path) as file:
         return file.read()
 
@@ -29,11 +28,8 @@ def read(path: str) -> bytes:
         (["a.gz", "a", "-", ".gz", ""], ""),
     ],
 )
-def test_the_suffix_before_the_compression_is_the_format(paths: list[str], suffix: str) -> None:
+def test_the_suffix_before_the_compression_is_the_format(paths, suffix):
     assert {path: bare_suffix(path) for path in paths} == dict.fromkeys(paths, suffix)
-
-
-# Inputs
 
 
 @pytest.mark.parametrize(
@@ -47,9 +43,7 @@ def test_the_suffix_before_the_compression_is_the_format(paths: list[str], suffi
         ("x" * 5000, "cannot be read: File name too long"),
     ],
 )
-def test_an_unreadable_input_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, problem: str
-) -> None:
+def test_an_unreadable_input_is_reported(tmp_path, monkeypatch, path, problem):
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
     Path("folder.gz").mkdir()
@@ -62,14 +56,14 @@ def test_an_unreadable_input_is_reported(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_an_input_without_permission_is_reported(tmp_path: Path) -> None:
+def test_an_input_without_permission_is_reported(tmp_path):
     (tmp_path / "a").touch(mode=0)
 
     with pytest.raises(NoInputError, match="Permission denied"):
         read(str(tmp_path / "a"))
 
 
-def test_a_minus_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_minus_is_standard_input(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\xff")))
     assert read("-") == b"a\xff"
 
@@ -78,7 +72,7 @@ def test_a_minus_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         read("-")
 
 
-def test_a_named_pipe_is_read_as_a_file(tmp_path: Path) -> None:
+def test_a_named_pipe_is_read_as_a_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     thread = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b"one\ntwo\n",))
     thread.start()
@@ -87,7 +81,7 @@ def test_a_named_pipe_is_read_as_a_file(tmp_path: Path) -> None:
     thread.join()
 
 
-def test_zst_without_its_library_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zst_without_its_library_names_the_package(tmp_path, monkeypatch):
     (tmp_path / "a.zst").write_bytes(zstandard.compress(b"x"))
     monkeypatch.setitem(sys.modules, "zstandard", None)
 
@@ -95,15 +89,15 @@ def test_zst_without_its_library_names_the_package(tmp_path: Path, monkeypatch: 
         read(str(tmp_path / "a.zst"))
 
 
-def test_a_hostile_zst_file_is_decompressed_in_pieces(tmp_path: Path, monkeypatch) -> None:
+def test_a_hostile_zst_file_is_decompressed_in_pieces(tmp_path, monkeypatch):
     """A quarter of a gigabyte of zeros takes 8 KB compressed; memory stays far below."""
     packer = zstandard.ZstdCompressor().compressobj()
     zeros = bytes(1 << 20)
     (tmp_path / "a.zst").write_bytes(b"".join(packer.compress(zeros) for _ in range(256)) + packer.flush())
-    held: list[int] = []
+    held = []
     take = files.ZstdFrames.readinto
 
-    def measured(self: files.ZstdFrames, room: Any) -> int:
+    def measured(self, room):
         found = take(self, room)
         held.append(len(self.plain))
         return found

@@ -2,9 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
@@ -59,7 +57,7 @@ ANY = st.binary(max_size=200) | mutated(SAMPLES)
 @some
 @given(content=ANY)
 @pytest.mark.parametrize("format", FORMATS)
-def test_rows_of_every_format(write: Callable[[str, bytes], str], format: str | None, content: bytes) -> None:
+def test_rows_of_every_format(write, format, content):
     """If bad rows are skipped, every line is a row or a reject.
 
     Then the only error is that of a table's header, because each other fault concerns one row.
@@ -83,7 +81,7 @@ def test_rows_of_every_format(write: Callable[[str, bytes], str], format: str | 
 @some
 @given(content=ANY)
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.zst", "a.safetensors"])
-def test_files_of_every_suffix(write: Callable[[str, bytes], str], name: str, content: bytes) -> None:
+def test_files_of_every_suffix(write, name, content):
     path = write(name, content)
 
     survives(lambda: list(Inputs([path]).read(TextParser({}))))
@@ -96,7 +94,7 @@ def test_files_of_every_suffix(write: Callable[[str, bytes], str], name: str, co
 
 @some
 @given(content=mutated([JSONL, STORE]))
-def test_joined_rows_have_one_line_each(write: Callable[[str, bytes], str], content: bytes) -> None:
+def test_joined_rows_have_one_line_each(write, content):
     path = write("a.safetensors" if content[7:8] == b"\0" else "a.jsonl", content)
     out = Path(path).with_name("out.jsonl")
     out.unlink(missing_ok=True)
@@ -120,7 +118,7 @@ HEADERS = st.recursive(
 
 @some
 @given(header=HEADERS)
-def test_headers_of_any_json(write: Callable[[str, bytes], str], header: Any) -> None:
+def test_headers_of_any_json(write, header):
     raw = json.dumps(header).replace("NaN", "null").replace("Infinity", "1e999").encode()
     path = write("a.safetensors", len(raw).to_bytes(8, "little") + raw + bytes(16))
 
@@ -142,7 +140,7 @@ NOTE = {
 
 @some
 @given(data=st.data())
-def test_notes_of_transforms_with_any_value(write: Callable[[str, bytes], str], data: Any) -> None:
+def test_notes_of_transforms_with_any_value(write, data):
     """Each command that reads a transform: applied, added up, and shown."""
     path = data.draw(st.sampled_from(places(NOTE)))
     transform = write("w.safetensors", affine_file(replaced(NOTE, path, data.draw(ODD))))
@@ -155,7 +153,7 @@ def test_notes_of_transforms_with_any_value(write: Callable[[str, bytes], str], 
     is_read_or_bad_data(lambda: describe_transform(transform))
 
 
-def affine_file(note: Any) -> bytes:
+def affine_file(note):
     arrays = {
         "kernel": np.eye(2),
         "bias": np.ones((1, 2)),
@@ -166,7 +164,7 @@ def affine_file(note: Any) -> bytes:
     return safetensors.numpy.save(arrays, {"sentkit": json.dumps(note)})
 
 
-def test_the_unchanged_transform_is_valid(write: Callable[[str, bytes], str]) -> None:
+def test_the_unchanged_transform_is_valid(write):
     paths = [write(name, affine_file(NOTE)) for name in ("a.safetensors", "b.safetensors")]
 
     assert merge_transforms(paths).sample.moments.count == 6

@@ -3,10 +3,8 @@
 import gzip
 import io
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
 
 import orjson
 import pytest
@@ -19,7 +17,6 @@ from sentkit.formats.rows import rows as rows_module
 from sentkit.formats.rows.lines import LongLine, numbered
 from sentkit.formats.rows.rows import Inputs, Rejects
 
-Write = Callable[[str, bytes], str]
 LIMIT = 100
 LONG = b"x" * 101
 MEGABYTE = 1 << 20
@@ -28,20 +25,20 @@ MEGABYTE = 1 << 20
 class Stream(io.RawIOBase):
     """Pieces made as they are read."""
 
-    def __init__(self, pieces: Iterable[bytes]) -> None:
+    def __init__(self, pieces):
         self.pieces, self.left = iter(pieces), b""
 
-    def readable(self) -> bool:
+    def readable(self):
         return True
 
-    def readinto(self, room: Any) -> int:
+    def readinto(self, room):
         self.left = self.left or next(self.pieces, b"")
         taken, self.left = self.left[: len(room)], self.left[len(room) :]
         room[: len(taken)] = taken
         return len(taken)
 
 
-def endless(start: bytes, size: int = 20 * MEGABYTE) -> Iterator[bytes]:
+def endless(start, size=20 * MEGABYTE):
     """A row of more than this many bytes between two others."""
     yield start
     for _ in range(size // MEGABYTE):
@@ -49,20 +46,20 @@ def endless(start: bytes, size: int = 20 * MEGABYTE) -> Iterator[bytes]:
     yield b"\n"
 
 
-def read(write: Write, name: str, content: bytes) -> tuple[list[Any], Rejects]:
+def read(write, name, content):
     rejects = Rejects(skip=True, file=io.BytesIO())
     inputs = Inputs([write(name, content)], rejects=rejects, longest=LIMIT)
     return [(row.number, row.values) for row in inputs.read(lambda row: row)], rejects
 
 
-def is_long(rejects: Rejects) -> bool:
+def is_long(rejects):
     """Whether one of the bad rows is too long, and is written without its bytes."""
     bad = [orjson.loads(line) for line in rejects.file.getvalue().splitlines()]  # type: ignore[union-attr]
     long = [each for each in bad if "a row of more than " in each["reason"]]
     return [each.keys() for each in long] == [{"file", "line", "reason"}]
 
 
-def peak_of(name: str, longest: int = MEGABYTE) -> int:
+def peak_of(name, longest=MEGABYTE):
     """The bytes of memory that reading takes; one row is too long."""
     rejects = Rejects(skip=True, file=io.BytesIO())
     tracemalloc.start()
@@ -77,7 +74,7 @@ def peak_of(name: str, longest: int = MEGABYTE) -> int:
 
 @pytest.mark.parametrize("end", [b"\n", b""])
 @pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
-def test_the_limit_is_inclusive(start: bytes, end: bytes) -> None:
+def test_the_limit_is_inclusive(start, end):
     """The limit counts a byte-order mark, and no newline."""
     just, over = (start + b"x" * (size - len(start)) + end for size in (LIMIT, LIMIT + 1))
 
@@ -89,7 +86,7 @@ def test_the_limit_is_inclusive(start: bytes, end: bytes) -> None:
 
 
 @given(st.lists(st.binary(max_size=30)), st.integers(1, 20))
-def test_lines_keep_their_numbers_and_bytes_around_long_ones(parts: list[bytes], longest: int) -> None:
+def test_lines_keep_their_numbers_and_bytes_around_long_ones(parts, longest):
     content = b"\n".join(parts)
     expected = [
         (number, None if len(line.rstrip(b"\n")) > longest else line)
@@ -112,7 +109,7 @@ FORMS = {
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
 @pytest.mark.parametrize("name", FORMS)
-def test_a_long_row_is_skipped_and_the_rows_around_it_are_read(write: Write, name: str, suffix: str) -> None:
+def test_a_long_row_is_skipped_and_the_rows_around_it_are_read(write, name, suffix):
     pack = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}[suffix]
     before, long, after = FORMS[name]
     place = before.count(b"\n") + 1
@@ -127,11 +124,11 @@ def test_a_long_row_is_skipped_and_the_rows_around_it_are_read(write: Write, nam
     assert "--max-line" in str(caught.value.advice)
 
 
-def test_a_long_blank_line_is_refused(write: Write) -> None:
+def test_a_long_blank_line_is_refused(write):
     assert is_long(read(write, "a.jsonl", b" " * 101 + b"\n{}")[1])
 
 
-def test_a_header_over_the_limit_is_never_skipped(write: Write) -> None:
+def test_a_header_over_the_limit_is_never_skipped(write):
     with pytest.raises(DataError, match=rf"a\.tsv:1: a row of more than {LIMIT} bytes"):
         read(write, "a.tsv", LONG + b"\np\n")
 
@@ -146,7 +143,7 @@ def test_a_header_over_the_limit_is_never_skipped(write: Write) -> None:
         b'"' + b"x\n" * 60,
     ],
 )
-def test_a_long_record_of_csv_ends_the_command(write: Write, record: bytes) -> None:
+def test_a_long_record_of_csv_ends_the_command(write, record):
     """Also with --rejects: the lines after it could pass for rows."""
     with pytest.raises(DataError, match=rf"a\.csv:3: a row of more than {LIMIT} bytes"):
         read(write, "a.csv", b"text\np\n" + record + b"q\n")
@@ -155,7 +152,7 @@ def test_a_long_record_of_csv_ends_the_command(write: Write, record: bytes) -> N
 @pytest.mark.parametrize(
     ("name", "start"), [*((name, b"") for name in ("a.jsonl", "a.txt", "a.tsv", "a")), ("a.tsv", b'"')]
 )
-def test_an_endless_line_is_not_kept_in_memory(monkeypatch, name: str, start: bytes) -> None:
+def test_an_endless_line_is_not_kept_in_memory(monkeypatch, name, start):
     """20 MB through a limit of 1 MB: a line, of which nothing may be kept."""
     stream = io.BufferedReader(Stream(endless(b'text\n{"text":"p"}\n' + start)))
     monkeypatch.setattr(rows_module, "open_input", lambda *_: nullcontext(stream))
@@ -164,7 +161,7 @@ def test_an_endless_line_is_not_kept_in_memory(monkeypatch, name: str, start: by
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_an_endless_compressed_line_is_not_kept_in_memory(write: Write, suffix: str) -> None:
+def test_an_endless_compressed_line_is_not_kept_in_memory(write, suffix):
     pack = partial(gzip.compress, compresslevel=1) if suffix == ".gz" else zstandard.compress
     path = write(f"a.jsonl{suffix}", pack(b"a" * (120 * MEGABYTE) + b"\n{}"))
 

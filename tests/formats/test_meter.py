@@ -16,11 +16,11 @@ from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.formats.vectors.vectors import VectorReader
 
 
-def inputs(*paths: str) -> Inputs:
+def inputs(*paths):
     return Inputs(paths, meter=Meter(paths))
 
 
-def take(rows, count: int) -> int:
+def take(rows, count):
     return len(list(islice(rows, count)))
 
 

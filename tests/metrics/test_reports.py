@@ -24,13 +24,13 @@ def test_a_measure_that_is_not_a_number_fails_every_gate():
         check_limits({"cosine": {"lowest": math.nan}}, {"cosine": 0.0})
 
 
-def noisy(n: int, noise: float, seed: int = 0, topics: int = 3) -> GoldPairs:
+def noisy(n, noise, seed=0, topics=3):
     gold = np.round(np.random.default_rng(0).uniform(0, 5, n), 1)
     scores = gold + noise * np.random.default_rng(seed + 1).standard_normal(n)
     return GoldPairs(scores, gold, np.arange(n) % topics, tuple("abcdefgh"[:topics]))
 
 
-def test_group_values_use_only_the_rows_of_the_group() -> None:
+def test_group_values_use_only_the_rows_of_the_group():
     pairs = noisy(90, 1.0)
 
     found = report(pairs, ALL, count=10)
@@ -41,7 +41,7 @@ def test_group_values_use_only_the_rows_of_the_group() -> None:
         assert group["pearson"] == 100.0 * pearson(pairs.similarities[rows], pairs.gold[rows])
 
 
-def test_a_mean_is_resampled_within_each_group() -> None:
+def test_a_mean_is_resampled_within_each_group():
     """The interval of the weighted mean averages the resamples of the groups."""
     pairs = noisy(91, 1.0)
     total = 0.0
@@ -59,7 +59,7 @@ def test_a_mean_is_resampled_within_each_group() -> None:
 @pytest.mark.parametrize(
     ("extra", "gold"), [([], []), ([0.3], [1.0]), ([0.3, 0.4], [1.0, 1.0]), ([0.3, 0.3], [1.0, 2.0])]
 )
-def test_an_undefined_group_is_never_skipped(extra: list[float], gold: list[float]) -> None:
+def test_an_undefined_group_is_never_skipped(extra, gold):
     """An empty, single or constant group makes both means NaN; the value of all pairs is defined."""
     pairs = GoldPairs(
         np.array([*SCORES, *extra]),
@@ -79,7 +79,7 @@ def test_an_undefined_group_is_never_skipped(extra: list[float], gold: list[floa
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 @pytest.mark.parametrize("aggregate", AGGREGATES)
-def test_few_pairs_are_accepted(n: int, aggregate: str) -> None:
+def test_few_pairs_are_accepted(n, aggregate):
     """The correlation of fewer than two pairs is undefined."""
     pairs = GoldPairs(np.arange(n) * 1.0, np.arange(n) * 2.0)
     found = report(pairs, ScoreOptions("score", aggregate=aggregate), count=20)
@@ -88,7 +88,7 @@ def test_few_pairs_are_accepted(n: int, aggregate: str) -> None:
     assert (found["spearman"] is None) == (n < 2)
 
 
-def test_many_pairs_use_fishers_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_pairs_use_fishers_interval(monkeypatch):
     """Groups below the limit, means and comparisons use the bootstrap; only groups with 1000 resamples."""
     monkeypatch.setattr(intervals, "BOOTSTRAP_LIMIT", 50)
     pairs = noisy(90, 1.0)
@@ -108,7 +108,7 @@ def test_many_pairs_use_fishers_interval(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("aggregate", AGGREGATES)
-def test_a_better_encoder_has_a_significant_difference(aggregate: str) -> None:
+def test_a_better_encoder_has_a_significant_difference(aggregate):
     """Swapping the encoders reverses the sign."""
     good, bad = noisy(150, 0.5), noisy(150, 5.0, seed=1)
 
@@ -125,7 +125,7 @@ def test_a_better_encoder_has_a_significant_difference(aggregate: str) -> None:
     assert swapped["pearson"]["ci95"][0] == pytest.approx(-found["pearson"]["ci95"][1])
 
 
-def test_the_comparison_is_paired() -> None:
+def test_the_comparison_is_paired():
     """Interval and p are those of the differences on the same resampled rows."""
     one, other = noisy(60, 2.0), noisy(60, 2.2, seed=5)
     drawn = [100 * resample(each.similarities, each.gold, count=300, seed=2)[1] for each in (one, other)]
@@ -137,6 +137,6 @@ def test_the_comparison_is_paired() -> None:
     assert found["pearson"]["p"] == two_sided_p(drawn[0] - drawn[1])
 
 
-def test_different_pairs_are_refused() -> None:
+def test_different_pairs_are_refused():
     with pytest.raises(AssertionError, match="same pairs"):
         compare(noisy(60, 1.0), noisy(61, 1.0), ALL)

@@ -9,12 +9,12 @@ from support import BY_HAND, dot, normal_rows
 SHAPES = [(0, 3), (1, 1), (2, 5), (7, 33), (70, 1000)]  # the last one is more than a chunk
 
 
-def pairwise(metric: str, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def pairwise(metric, left, right):
     blocks = BLOCKS[metric]
     return blocks.compare(blocks.prepare(left), blocks.prepare(right))
 
 
-def by_loop(metric: str, left: np.ndarray, right: np.ndarray) -> float:
+def by_loop(metric, left, right):
     a, b = left.tolist(), right.tolist()
     if metric != "cosine":
         return BY_HAND[metric](a, b)
@@ -24,7 +24,7 @@ def by_loop(metric: str, left: np.ndarray, right: np.ndarray) -> float:
 
 @pytest.mark.parametrize("metric", SIMILARITIES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_rows_agree_with_a_loop(metric: str, shape: tuple[int, int]) -> None:
+def test_rows_agree_with_a_loop(metric, shape):
     """Every metric equals its formula in Python floats, for any number of rows and dimensions."""
     left, right = normal_rows(*shape), normal_rows(*shape, seed=1)
 
@@ -38,7 +38,7 @@ def test_rows_agree_with_a_loop(metric: str, shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("metric", SIMILARITIES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_blocks_agree_with_a_loop(metric: str, shape: tuple[int, int]) -> None:
+def test_blocks_agree_with_a_loop(metric, shape):
     """The block form holds every row of the left against every row of the right."""
     left, right = normal_rows(*shape), normal_rows(9, shape[1], seed=1)
 
@@ -57,7 +57,7 @@ def test_blocks_agree_with_a_loop(metric: str, shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("metric", SIMILARITIES)
-def test_a_row_is_the_same_anywhere(metric: str) -> None:
+def test_a_row_is_the_same_anywhere(metric):
     """A pair has the same similarity to the last bit alone and in the middle of many, and in either order."""
     left, right = normal_rows(300, 37), normal_rows(300, 37, seed=1)
     together = SIMILARITIES[metric](left, right)
@@ -69,7 +69,7 @@ def test_a_row_is_the_same_anywhere(metric: str) -> None:
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "manhattan"])
-def test_equal_rows_are_most_alike(metric: str) -> None:
+def test_equal_rows_are_most_alike(metric):
     """A row and itself have cosine 1 and distance 0, exactly, without a sign on the zero."""
     left = normal_rows(200, 77)
 
@@ -79,7 +79,7 @@ def test_equal_rows_are_most_alike(metric: str) -> None:
     assert not np.signbit(found).any()
 
 
-def test_cosine_counts_a_row_of_zeros_or_a_tiny_row_as_longer() -> None:
+def test_cosine_counts_a_row_of_zeros_or_a_tiny_row_as_longer():
     """A norm below 1e-8 counts as 1e-8: 1e-9 against 1 gives a tenth, and 0 gives 0."""
     short, one = np.array([[0.0], [1e-9]], np.float32), np.ones((2, 1), np.float32)
 
@@ -88,7 +88,7 @@ def test_cosine_counts_a_row_of_zeros_or_a_tiny_row_as_longer() -> None:
     assert pairwise("cosine", short[:1], short[:1]).tolist() == [[0.0]]
 
 
-def test_cosine_stays_within_its_bounds() -> None:
+def test_cosine_stays_within_its_bounds():
     """Rounding never carries a cosine beyond 1."""
     left = np.repeat(normal_rows(50, 100), 2, axis=0)
 
@@ -96,7 +96,7 @@ def test_cosine_stays_within_its_bounds() -> None:
     assert SIMILARITIES["cosine"](left, left * np.float32(3.0)).max() <= 1.0
 
 
-def test_small_distances_between_long_rows_survive() -> None:
+def test_small_distances_between_long_rows_survive():
     """Two rows of norm 1000 at distance 0.01, and equal rows, whose distance is 0."""
     left = np.zeros((2, 3), np.float32)
     left[:, 0] = 1000.0

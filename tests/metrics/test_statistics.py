@@ -29,14 +29,14 @@ pairs = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=2, ma
 
 
 @given(few_values)
-def test_ranks_are_those_of_scipy(values: list[int]) -> None:
+def test_ranks_are_those_of_scipy(values):
     """Tied values share the average of their ranks, and no value has no ranks."""
     assert ranks(values).tolist() == scipy.stats.rankdata(values).tolist()
 
 
 @given(pairs)
 @pytest.mark.filterwarnings("ignore::scipy.stats.ConstantInputWarning")
-def test_correlations_are_those_of_scipy(drawn: list[tuple[int, int]]) -> None:
+def test_correlations_are_those_of_scipy(drawn):
     """Both correlations agree with scipy on tied data, and are NaN where scipy's are."""
     left, right = np.array(drawn, dtype=float).T
 
@@ -58,13 +58,13 @@ def test_correlations_are_those_of_scipy(drawn: list[tuple[int, int]]) -> None:
         ([1.0, 2.0, 3.0], [1.0, math.inf, 3.0]),
     ],
 )
-def test_undefined_is_nan(correlation, left, right) -> None:
+def test_undefined_is_nan(correlation, left, right):
     """Too few pairs, a constant side, NaN and infinity give NaN, without a warning."""
     assert math.isnan(correlation(left, right))
 
 
 @pytest.mark.parametrize("correlation", [pearson, spearman])
-def test_a_perfect_line_is_exactly_one(correlation) -> None:
+def test_a_perfect_line_is_exactly_one(correlation):
     """A side and itself correlate by exactly 1, and with its negative by exactly -1."""
     values = np.random.default_rng(0).standard_normal(1001)
 
@@ -73,27 +73,27 @@ def test_a_perfect_line_is_exactly_one(correlation) -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-310, 1e-300, 1e-12, 1e300])
-def test_scale_does_not_matter(scale: float) -> None:
+def test_scale_does_not_matter(scale):
     """Neither overflows nor vanishes: the hand-made example has r = 5 / sqrt(28) at any scale."""
     left, right = np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 6.0])  # sums of products 5, 2 and 14
 
     assert pearson(left * scale, right * scale) == pytest.approx(5 / math.sqrt(28), abs=1e-12)
 
 
-def test_an_offset_does_not_matter() -> None:
+def test_an_offset_does_not_matter():
     """Values far from zero keep what distinguishes them: 1e9 + (1, 2, 4) is as (1, 2, 4)."""
     left, right = np.array([1.0, 2.0, 4.0]), np.array([3.0, 1.0, 7.0])
 
     assert pearson(left + 1e9, right) == pytest.approx(pearson(left, right), abs=1e-12)
 
 
-def tied_pairs(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def tied_pairs(n, seed=0):
     random = np.random.default_rng(seed)
     left = random.standard_normal(n)
     return left, np.round(left + random.standard_normal(n), 1)
 
 
-def drawn_rows(n: int, count: int, seed: object) -> np.ndarray:
+def drawn_rows(n, count, seed):
     """The rows of each resample, drawn as the module says it draws them: one resample after another."""
     generator = np.random.Generator(np.random.Philox(seed))
     return np.array([generator.integers(0, n, size=n) for _ in range(count)])
@@ -102,7 +102,7 @@ def drawn_rows(n: int, count: int, seed: object) -> np.ndarray:
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12), st.integers(0, 2**32)
 )
-def test_resamples_equal_the_correlations_of_the_drawn_rows(drawn: list[tuple[int, int]], seed: int) -> None:
+def test_resamples_equal_the_correlations_of_the_drawn_rows(drawn, seed):
     """Each resample's value is what ranking the drawn rows from scratch gives, and NaN where that is NaN."""
     left, right = np.array(drawn, dtype=float).T
     rows = drawn_rows(len(left), 20, seed)
@@ -115,7 +115,7 @@ def test_resamples_equal_the_correlations_of_the_drawn_rows(drawn: list[tuple[in
     assert found[1] == pytest.approx(np.array(expected), abs=1e-9, nan_ok=True)
 
 
-def two_passes(left: list[float], right: list[float]) -> float:
+def two_passes(left, right):
     """Pearson's correlation by the definition: first the means, then the sums around them."""
     middle, other = math.fsum(left) / len(left), math.fsum(right) / len(right)
     products = math.fsum((a - middle) * (b - other) for a, b in zip(left, right, strict=True))
@@ -125,7 +125,7 @@ def two_passes(left: list[float], right: list[float]) -> float:
 
 @pytest.mark.parametrize("far", [0.0, 1e4, 1e8])
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
-def test_resamples_of_a_large_mean_and_a_small_spread(offset: float, far: float) -> None:
+def test_resamples_of_a_large_mean_and_a_small_spread(offset, far):
     """The digits remain also where an outlier that is not drawn has moved the mean far away."""
     random = np.random.default_rng(0)
     left = random.standard_normal(12)
@@ -141,7 +141,7 @@ def test_resamples_of_a_large_mean_and_a_small_spread(offset: float, far: float)
 
 
 @pytest.mark.parametrize("n", [2, 100, 5000, 20_000])
-def test_block_size_does_not_matter(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_size_does_not_matter(n, monkeypatch):
     """One resample at a time or many in a block, the values are the same."""
     left, right = tied_pairs(n)
     expected = resample(left, right, count=7, seed=3)
@@ -153,7 +153,7 @@ def test_block_size_does_not_matter(n: int, monkeypatch: pytest.MonkeyPatch) -> 
     assert found[1] == pytest.approx(expected[1], abs=1e-12, nan_ok=True)
 
 
-def test_the_seed_decides() -> None:
+def test_the_seed_decides():
     """The same seed repeats to the last bit; another seed, or one of several parts, draws anew."""
     left, right = tied_pairs(40)
 
@@ -167,7 +167,7 @@ def test_the_seed_decides() -> None:
 @pytest.mark.parametrize(
     ("left", "right"), [([], []), ([1.0], [2.0]), ([1.0, 2.0], [3.0, 3.0]), ([1.0, math.nan], [1.0, 2.0])]
 )
-def test_undefined_correlations_have_undefined_resamples(left: list[float], right: list[float]) -> None:
+def test_undefined_correlations_have_undefined_resamples(left, right):
     """Without a correlation there is none in any resample, and the interval is NaN."""
     found = resample(left, right, count=10, seed=0)
     interval = percentile_interval(found[0])
@@ -178,7 +178,7 @@ def test_undefined_correlations_have_undefined_resamples(left: list[float], righ
     assert math.isnan(interval.high)
 
 
-def test_two_pairs_are_defined_where_both_are_drawn() -> None:
+def test_two_pairs_are_defined_where_both_are_drawn():
     """Of two pairs a resample holds both or is constant; the interval leaves out the constant ones."""
     found = resample([1.0, 2.0], [5.0, 7.0], count=400, seed=0)
     interval = percentile_interval(found[1])
@@ -191,7 +191,7 @@ def test_two_pairs_are_defined_where_both_are_drawn() -> None:
 
 
 @pytest.mark.parametrize("statistic", ["spearman", "pearson"])
-def test_the_interval_is_that_of_scipy(statistic: str) -> None:
+def test_the_interval_is_that_of_scipy(statistic):
     """The percentile interval agrees with scipy's paired bootstrap within the error of sampling."""
     left, right = tied_pairs(60)
     of_scipy = {"spearman": scipy.stats.spearmanr, "pearson": scipy.stats.pearsonr}[statistic]
@@ -213,7 +213,7 @@ def test_the_interval_is_that_of_scipy(statistic: str) -> None:
     assert (found.method, found.resamples) == ("bootstrap", 4000)
 
 
-def test_fisher_pearson_is_that_of_scipy() -> None:
+def test_fisher_pearson_is_that_of_scipy():
     """Fisher's interval of Pearson's r is the one scipy gives."""
     left, right = tied_pairs(500)
     expected = scipy.stats.pearsonr(left, right).confidence_interval(0.95)
@@ -224,7 +224,7 @@ def test_fisher_pearson_is_that_of_scipy() -> None:
     assert found.method == "fisher"
 
 
-def test_fisher_spearman_by_hand() -> None:
+def test_fisher_spearman_by_hand():
     """At r = .6 and n = 103 the standard error of z is sqrt(1.18 / 100). At r = 1 there is no width."""
     reach = 1.959963984540054 * math.sqrt(1.18 / 100)
 
@@ -236,7 +236,7 @@ def test_fisher_spearman_by_hand() -> None:
     assert math.isnan(fisher_interval("pearson", math.nan, 100).low)
 
 
-def test_two_sided_p_by_hand() -> None:
+def test_two_sided_p_by_hand():
     """One of four on the other side is 1/2, none is 1/4, all zero is 1; NaN is omitted."""
     assert two_sided_p(np.array([-1.0, 1.0, 2.0, 3.0, math.nan])) == 0.5
     assert two_sided_p(np.array([1.0, 1.0, 2.0, 3.0])) == 0.25

@@ -41,9 +41,6 @@ def whole(reading, text):
     return template.around(text)
 
 
-# Readouts and steps
-
-
 def test_the_declaration_is_used_and_else_the_mean(read):
     plain, reading = read(), read({"readout": "mean-last2", "steps": ["normalise", "2_Dense"]})
 
@@ -69,9 +66,6 @@ def test_steps_of_the_flags_are_kept(read, tmp_path):
     options = read(normalize=True, dim=3, transform=str(affine)).options
 
     assert (options.normalize, options.dim, options.transform) == (True, 3, str(affine))
-
-
-# Length
 
 
 @pytest.mark.parametrize(
@@ -134,9 +128,6 @@ def test_the_depth_has_several_names(config, depth):
     assert depth_of(config) == depth
 
 
-# Prefix and case
-
-
 def test_the_prompt_is_that_of_the_flag_or_the_declared_one(read):
     own = {"readout": "cls", "prompt": "a ", "prompts": {"query": "query: ", "document": ""}}
     wishes = {}, {"prompt": "b "}, {"prompt": ""}, {"prompt_name": "query"}, {"prompt_name": "document"}
@@ -172,8 +163,6 @@ def test_tokens_of_an_excluded_prompt_are_counted(read):
     with pytest.raises(UsageError, match="is too small: the prompt uses all of it"):
         read(modules=modules, prompt="a ", max_length=3)
 
-
-# Templates
 
 PROMPT = {"readout": "prompt", "template": "[X] is [MASK]", "full_stop": "sncse"}
 

@@ -3,10 +3,8 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,15 +14,13 @@ from sentkit.formats.lexicons.model2vec import write_model2vec
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.papers.defsent.plus import read_entries
-from sentkit.training.base import Base, open_named
+from sentkit.training.base import open_named
 from sentkit.training.catalogue import METHODS
-from sentkit.training.data.corpus import Corpus, map_corpus, write_corpus
-from sentkit.training.data.dev import Dev
+from sentkit.training.data.corpus import map_corpus, write_corpus
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.state import Keeper
 from sentkit.training.loop.trainer import Trainer
-from sentkit.training.method import Method
 from sentkit.training.options import Run, RunFolders, TrainOptions
 from sentkit.training.settings import build
 from support import SMALL, write_small_tokenizer
@@ -49,7 +45,7 @@ FEWER = {
 }
 
 
-def make_base(folder: Path, seed: int = 0, kind: str = "BertForMaskedLM", **config: Any) -> Path:
+def make_base(folder, seed=0, kind="BertForMaskedLM", **config):
     """A model of transformers with random weights, and a small tokenizer."""
     import transformers
 
@@ -67,17 +63,17 @@ def make_base(folder: Path, seed: int = 0, kind: str = "BertForMaskedLM", **conf
 
 
 @pytest.fixture(scope="session")
-def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base_folder(tmp_path_factory):
     return make_base(tmp_path_factory.mktemp("bases") / "small")
 
 
 @pytest.fixture(scope="session")
-def base(base_folder: Path) -> Base:
+def base(base_folder):
     return open_named(str(base_folder), 32)
 
 
 @pytest.fixture(scope="session")
-def static_folder(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def static_folder(base_folder, tmp_path_factory):
     """A folder of model2vec with the tokenizer of that base and random vectors of six numbers."""
     folder = tmp_path_factory.mktemp("static") / "static"
     folder.mkdir()
@@ -88,12 +84,12 @@ def static_folder(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="session")
-def together(base_folder: Path, static_folder: Path) -> Callable[..., None]:
+def together(base_folder, static_folder):
     """Do the work of together.py for these cases, with results in this folder."""
     bases = {"transformer": str(base_folder), "static": str(static_folder)}
     script = [sys.executable, str(Path(__file__).with_name("together.py"))]
 
-    def run(work: str, folder: Path, cases: list[Any]) -> None:
+    def run(work, folder, cases):
         command = [*script, work, json.dumps(bases), str(folder), json.dumps(cases)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
         assert done.returncode == 0, done.stderr[-2000:]
@@ -102,20 +98,20 @@ def together(base_folder: Path, static_folder: Path) -> Callable[..., None]:
 
 
 @pytest.fixture(scope="session")
-def make_base_in() -> Callable[..., Path]:
+def make_base_in():
     return make_base
 
 
 @pytest.fixture(scope="session")
-def texts() -> list[str]:
+def texts():
     return list(TEXTS)
 
 
 @pytest.fixture
-def corpus_of(tmp_path: Path, base: Base) -> Callable[..., Corpus]:
+def corpus_of(tmp_path, base):
     """Rows, as dictionaries or as texts, in the form that this method reads."""
 
-    def make(kind: type[Method], rows: list[Any], settings: Any, base: Base = base) -> Corpus:
+    def make(kind, rows, settings, base=base):
         dicts = [{"text": row} if isinstance(row, str) else row for row in rows]
         folder = tmp_path / f"rows{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
@@ -129,12 +125,10 @@ def corpus_of(tmp_path: Path, base: Base) -> Callable[..., Corpus]:
 
 
 @pytest.fixture
-def entries_in() -> Callable[..., np.ndarray]:
+def entries_in():
     """A vector file of these entries, with random vectors unless they are given; the vectors."""
 
-    def write(
-        path: Path, names: list[str], width: int = 16, vectors: Any = None, seed: int = 0, **spec: Any
-    ) -> np.ndarray:
+    def write(path, names, width=16, vectors=None, seed=0, **spec):
         random = np.random.default_rng(seed).standard_normal((len(names), width))
         found = np.array(random if vectors is None else vectors, np.float32)
         with create_vector_file(str(path), spec, ("embedding",), width=found.shape[1], force=True) as store:
@@ -146,11 +140,11 @@ def entries_in() -> Callable[..., np.ndarray]:
 
 
 @pytest.fixture
-def with_entries(tmp_path: Path, base: Base, entries_in: Callable[..., np.ndarray]) -> Callable[..., Base]:
+def with_entries(tmp_path, base, entries_in):
     """The base, or another one, that is to predict these entries."""
     own_base = base
 
-    def make(names: list[str], base: Base = own_base, **given: Any) -> Base:
+    def make(names, base=own_base, **given):
         path = tmp_path / f"entries{len(list(tmp_path.iterdir()))}.safetensors"
         entries_in(path, list(dict.fromkeys(names)), **given)
         return replace(base, entries=read_entries(str(path)))
@@ -159,22 +153,13 @@ def with_entries(tmp_path: Path, base: Base, entries_in: Callable[..., np.ndarra
 
 
 @pytest.fixture
-def trainer_of(tmp_path: Path, base: Base, corpus_of: Callable[..., Corpus]) -> Callable[..., Trainer]:
+def trainer_of(tmp_path, base, corpus_of):
     """`trainer_of(SimCSE, texts, batch=4, double=True, temperature=.1)`: a trainer, ready to `run()`."""
     own_base = base
 
     def make(
-        kind: type[Method],
-        rows: list[Any],
-        *,
-        seed: int = 0,
-        double: bool = False,
-        base: Base = own_base,
-        dev: Dev | None = None,
-        save_every: int = 0,
-        processes: Processes | None = None,
-        **settings: Any,
-    ) -> Trainer:
+        kind, rows, *, seed=0, double=False, base=own_base, dev=None, save_every=0, processes=None, **settings
+    ):
         assignments = [f"{name}={value}" for name, value in settings.items()]
         wanted = build(kind.Settings, kind.presets, None, assignments)
         folder = tmp_path / f"state{len(list(tmp_path.iterdir()))}"
@@ -200,13 +185,11 @@ def trainer_of(tmp_path: Path, base: Base, corpus_of: Callable[..., Corpus]) -> 
 
 
 @pytest.fixture
-def small(
-    trainer_of: Callable[..., Trainer], with_entries: Callable[..., Base], texts: list[str]
-) -> Callable[..., Trainer]:
+def small(trainer_of, with_entries, texts):
     """`small("simcse", batch=4)`: a trainer over twelve rows with every field that the method reads."""
     entries = ["cat", "dog", "rain", "sea", "house"]  # each one token
 
-    def make(name: str, base: Base | None = None, **settings: Any) -> Trainer:
+    def make(name, base=None, processes=None, **settings):
         kind, base, given = (
             METHODS[name].load(),
             base or with_entries(entries),
@@ -219,19 +202,19 @@ def small(
             | {"entry": entries[n % 5], "embedding": [1, n, n % 5]}
             for n in range(12)
         ]
-        return trainer_of(kind, rows, base=base, **given)
+        return trainer_of(kind, rows, base=base, processes=processes, **given)
 
     return make
 
 
 @pytest.fixture
-def losses_of() -> Callable[[Trainer], list[float]]:
+def losses_of():
     """Run a trainer and give the loss of every step."""
 
-    def run(trainer: Trainer) -> list[float]:
-        losses: list[float] = []
+    def run(trainer):
+        losses = []
 
-        def add_loss(record: Mapping[str, Any]) -> None:
+        def add_loss(record):
             losses.extend([record["loss"]] if "loss" in record else [])
 
         trainer.reporter.step = add_loss

@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 
 from sentkit import cli
+from sentkit.metrics import statistics
 from sentkit.model.checkpoint import export
 from sentkit.training import catalogue
 from sentkit.training.data import dev
@@ -26,6 +27,7 @@ from sentkit.training.loop import optimizers, trainer
 from sentkit.training.runs import command, run  # noqa: F401
 
 os.fsync = os.fstat  # a kill loses nothing of a file that is not on the disk
+statistics.resamples_for = lambda pairs, count=20: count  # a third of the time of a run is the interval
 SLOW_IMPORT = 99  # exit code of a run that imported torch._dynamo, which takes a second
 PLACES = {
     "fsync": (os, "fsync"),

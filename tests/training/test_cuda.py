@@ -1,6 +1,7 @@
 """Training on a GPU: as on a CPU up to rounding, and with the same bytes on request."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from sentkit.training.catalogue import METHODS
 from sentkit.training.loop.gradient import tokens_that_fit
 from sentkit.training.loop.processes import SUM, Processes
 from sentkit.training.loop.trainer import BEHIND
@@ -54,6 +56,18 @@ def test_losses_are_those_of_the_cpu(trainer_of, losses_of, texts, on_cuda):
     there = losses_of(on_cuda(dropout=0))
 
     assert here == pytest.approx(there, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_keeps_its_tensors_on_the_gpu(small, losses_of, name):
+    """An operation on tensors of the host and of the GPU is an error."""
+    here, there = (
+        losses_of(small(name, processes=Processes(device=torch.device(device)), precision="fp32", epochs=2))
+        for device in ("cpu", "cuda")
+    )
+
+    assert len(there) == len(here)
+    assert all(map(math.isfinite, there))
 
 
 def test_bf16_is_near(losses_of, on_cuda):

@@ -1,16 +1,8 @@
 """Several processes are as one with the whole batch."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
-
-import pytest
 import torch
 
 from sentkit.training.catalogue import METHODS
-from support import heed_signals
 
 # Settings that make each method small, and variants with different paths through the trainer.
 # Three processes read their rows in chunks of one. Those of WHOLE have a second epoch.
@@ -92,40 +84,3 @@ def test_processes_have_the_losses_and_weights_of_one_process(together, tmp_path
 
 def test_every_method_is_run():
     assert {name.split()[0] for name in RUNS} == METHODS.keys()
-
-
-@pytest.fixture
-def torchrun(tmp_path, base_folder, texts):
-    """`sentkit train` in two processes."""
-    (tmp_path / "texts.txt").write_text("".join(text + "\n" for text in texts))
-
-    def start(*more):
-        launch = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-        flags = ["simcse", "texts.txt", "-m", str(base_folder), "-o", "out", "--batch", "4", "--threads", "1"]
-        command = [sys.executable, "-m", *launch, "-m", "sentkit", "--", "train", *flags, *more]
-        return subprocess.Popen(
-            command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": "1"}, preexec_fn=heed_signals,
-        )  # fmt: skip
-
-    return start
-
-
-def wait_for_steps(process, folder):
-    """Until the log has twelve steps, or the process has ended."""
-    log = folder / "out.part/steps.jsonl"
-    while process.poll() is None and (not log.exists() or log.read_bytes().count(b"\n") < 12):
-        time.sleep(0.05)
-
-
-@pytest.mark.slow  # test_killed.py stops two processes without torchrun
-def test_an_interrupt_of_torchrun_saves_the_state(torchrun, tmp_path):
-    """It forwards the signal; the processes stop after the same step. Its own exit code is 1."""
-    process = torchrun("--epochs", "100000")
-    wait_for_steps(process, tmp_path)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=100)
-    steps = len((tmp_path / "out.part/steps.jsonl").read_text().splitlines())
-
-    assert f"sentkit train: stopped and saved at step {steps} of " in err
-    assert {path.name for path in (tmp_path / "out.part").iterdir()} == {f"state-{steps}.pt", "steps.jsonl"}

@@ -1,7 +1,6 @@
 """The flow of BERT-flow against plain loops, a network of torch, and worked arithmetic."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,23 +21,23 @@ from sentkit.transforms.flow import (
 
 
 @pytest.fixture
-def random() -> np.random.Generator:
+def random():
     return np.random.default_rng(0)
 
 
 @pytest.fixture
-def skewed(random: np.random.Generator) -> Any:
+def skewed(random):
     """400 vectors of 8 numbers that depend on each other, far from a normal distribution."""
     source = np.exp(random.normal(size=(400, 8)) / 2)
     return (source @ random.normal(size=(8, 8)) + 3).astype(np.float32)
 
 
-def drawn(random: np.random.Generator, width: int) -> Any:
+def drawn(random, width):
     """Parameters of every kind, none of them 0."""
     return random.normal(scale=0.2, size=parameter_count(width))
 
 
-def through_torch(parameters: Any, x: Any) -> tuple[Any, Any]:
+def through_torch(parameters, x):
     """The results of the flow with torch, which finds the gradient; and the logarithm of the determinant."""
     width, left, log_determinant = x.shape[1], [], torch.zeros((), dtype=torch.float64)
     for number, blocks in enumerate(blocks_of(parameters, width)):
@@ -58,7 +57,7 @@ def through_torch(parameters: Any, x: Any) -> tuple[Any, Any]:
     return torch.cat([*left, x], dim=1), log_determinant
 
 
-def loss_of_torch(parameters: Any, x: Any) -> Any:
+def loss_of_torch(parameters, x):
     width = x.shape[1]
     z, log_determinant = through_torch(parameters, x)
     nats = z.square().sum(1).mean() / 2 + width / 2 * math.log(2 * math.pi) - log_determinant
@@ -66,7 +65,7 @@ def loss_of_torch(parameters: Any, x: Any) -> Any:
 
 
 @pytest.mark.parametrize("width", [1, 4, 7, 16])
-def test_the_flow_is_that_of_a_reference_with_torch(random: np.random.Generator, width: int) -> None:
+def test_the_flow_is_that_of_a_reference_with_torch(random, width):
     parameters, x = drawn(random, width), random.normal(size=(3, width))
     both = torch.tensor(parameters), torch.tensor(x)
 
@@ -74,7 +73,7 @@ def test_the_flow_is_that_of_a_reference_with_torch(random: np.random.Generator,
     assert loss(parameters, x) == pytest.approx(float(loss_of_torch(*both)), rel=1e-9)
 
 
-def test_the_determinant_is_that_of_the_jacobian(random: np.random.Generator) -> None:
+def test_the_determinant_is_that_of_the_jacobian(random):
     """Central differences of each result with respect to each number of the input."""
     parameters, x = drawn(random, 6) / 3, random.normal(size=6)
     step = 1e-5 * np.eye(6)
@@ -84,14 +83,14 @@ def test_the_determinant_is_that_of_the_jacobian(random: np.random.Generator) ->
     assert math.log(abs(np.linalg.det(jacobian))) == pytest.approx(float(expected), rel=1e-6)
 
 
-def test_the_loss_of_no_flow_worked_by_hand() -> None:
+def test_the_loss_of_no_flow_worked_by_hand():
     """x = (1, -1, 0, 2): 6 / 2 + 2 ln 2 pi = 6.675754 nats, over 4 ln 2."""
     assert loss(np.zeros(parameter_count(4)), np.array([[1.0, -1, 0, 2]])) == pytest.approx(
         2.407769, abs=1e-6
     )
 
 
-def test_the_network_has_the_size_of_the_paper() -> None:
+def test_the_network_has_the_size_of_the_paper():
     """Three steps of 25,600, 13,312 and 7,168 weights for vectors of 768 numbers."""
     weights = [
         sum(math.prod(shape) for name, shape in shapes(w).items() if "weight" in name) for w in levels_of(768)
@@ -102,7 +101,7 @@ def test_the_network_has_the_size_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 8])
-def test_the_gradient_is_that_of_differences(random: np.random.Generator, width: int) -> None:
+def test_the_gradient_is_that_of_differences(random, width):
     parameters, x = drawn(random, width) / 2, random.normal(size=(4, width))
     gradient = np.empty_like(parameters)
     loss(parameters, x, gradient)
@@ -113,7 +112,7 @@ def test_the_gradient_is_that_of_differences(random: np.random.Generator, width:
         assert gradient[place] == pytest.approx(slope, rel=1e-5, abs=1e-6)
 
 
-def test_steps_are_those_of_a_reference_with_torch(skewed: Any) -> None:
+def test_steps_are_those_of_a_reference_with_torch(skewed):
     """Six steps from the same start: clipping, Adam without bias correction, decay of all parameters."""
     options = FlowOptions(batch=64, lr=0.01, seed=3)
     fit = fit_parameters(skewed[:384], options, "x")
@@ -137,9 +136,7 @@ def test_steps_are_those_of_a_reference_with_torch(skewed: Any) -> None:
     )
 
 
-def test_the_first_batch_has_mean_0_and_variance_1_after_each_norm(
-    random: np.random.Generator, skewed: Any
-) -> None:
+def test_the_first_batch_has_mean_0_and_variance_1_after_each_norm(random, skewed):
     parameters = np.zeros(parameter_count(8))
     initialise(parameters, skewed.astype(np.float64), random)
     passes, _ = run(parameters, skewed.astype(np.float64))
@@ -152,7 +149,7 @@ def test_the_first_batch_has_mean_0_and_variance_1_after_each_norm(
         assert not each.outputs[2].any()
 
 
-def test_numbers_that_vary_by_rounding_are_not_scaled(skewed: Any) -> None:
+def test_numbers_that_vary_by_rounding_are_not_scaled(skewed):
     """By 1 / deviation, any later change would be huge. Some numbers of real encoders are nearly constant."""
     noise = np.random.default_rng(1).normal(size=(400, 2)) * [1e-33, 1e-9]
     vectors = np.column_stack([skewed, np.full(400, 0.1), noise]).astype(np.float32)
@@ -164,7 +161,7 @@ def test_numbers_that_vary_by_rounding_are_not_scaled(skewed: Any) -> None:
     assert np.abs(flow(other) - flow(vectors)).max() < 1
 
 
-def test_a_seed_is_one_result(skewed: Any) -> None:
+def test_a_seed_is_one_result(skewed):
     first, again, other = (
         fit_parameters(skewed, FlowOptions(seed=seed), "x").parameters for seed in (1, 1, 2)
     )
@@ -173,7 +170,7 @@ def test_a_seed_is_one_result(skewed: Any) -> None:
     assert not np.array_equal(first, other)
 
 
-def test_more_epochs_come_nearer_to_a_normal_distribution(skewed: Any) -> None:
+def test_more_epochs_come_nearer_to_a_normal_distribution(skewed):
     """The loss falls below that of the best affine map, which leaves the skewness."""
     spread = np.linalg.slogdet(np.cov(skewed.T, ddof=0))[1]
     affine = 0.5 * math.log2(2 * math.pi * math.e) + spread / 16 / math.log(2)

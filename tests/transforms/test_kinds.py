@@ -1,39 +1,37 @@
 """Moments, and each kind of transform, against hand arithmetic, loops, and scikit-learn."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from sentkit.errors import UsageError
-from sentkit.transforms.kinds import KINDS, Fit, FitOptions, IcaOptions, Moments, ica, moments_of
+from sentkit.transforms.kinds import KINDS, FitOptions, IcaOptions, ica, moments_of
 from support import dot
 
 FOUR = np.array([[2, 1], [0, 1], [1, 3], [3, 0]], dtype=np.float32)
 
 
-def fit(kind: str, vectors: Any, **options: int) -> Fit:
+def fit(kind, vectors, **options):
     return KINDS[kind](moments_of(vectors), FitOptions(**options))
 
 
-def applied(found: Fit, vectors: Any) -> Any:
+def applied(found, vectors):
     return (vectors.astype(np.float64) - found.mean) @ found.kernel
 
 
-def largest_numbers_are_positive(found: Fit) -> bool:
+def largest_numbers_are_positive(found):
     """Of each direction."""
     return bool((found.kernel.max(axis=0) > -found.kernel.min(axis=0)).all())
 
 
 @pytest.fixture
-def many() -> Any:
+def many():
     """600 vectors of 12 numbers that hang together, of many sizes, with their mean off zero."""
     random = np.random.default_rng(1)
     mixed = random.normal(size=(600, 12)) @ random.normal(size=(12, 12)) * 10.0 ** np.linspace(0, 1, 12)
     return (mixed + 5).astype(np.float32)
 
 
-def test_zca_is_the_inverse_root_of_the_covariance(many: Any) -> None:
+def test_zca_is_the_inverse_root_of_the_covariance(many):
     """Symmetric, so the whitened numbers stay as close to the centred ones as any whitening can."""
     found = fit("zca", many)
     centred, white = many - many.mean(axis=0), applied(found, many)
@@ -45,7 +43,7 @@ def test_zca_is_the_inverse_root_of_the_covariance(many: Any) -> None:
 
 
 @pytest.mark.parametrize("dim", [1, 5, 12])
-def test_svd_is_the_singular_value_decomposition_without_centring(many: Any, dim: int) -> None:
+def test_svd_is_the_singular_value_decomposition_without_centring(many, dim):
     """X V, up to the signs of the columns; V by numpy from the vectors, ours from the moments."""
     wide = many.astype(np.float64)
     left, values, _ = np.linalg.svd(wide, full_matrices=False)
@@ -58,7 +56,7 @@ def test_svd_is_the_singular_value_decomposition_without_centring(many: Any, dim
     assert ours * np.sign((ours * expected).sum(axis=0)) == pytest.approx(expected, abs=1e-7 * values[0])
 
 
-def test_svd_of_one_vector_is_its_length() -> None:
+def test_svd_of_one_vector_is_its_length():
     found = fit("svd", np.array([[3, 4]], dtype=np.float32))
 
     assert found.kernel == pytest.approx(np.array([[0.6], [0.8]]))
@@ -66,7 +64,7 @@ def test_svd_of_one_vector_is_its_length() -> None:
 
 
 @pytest.mark.parametrize("dim", [1, 5, 12])
-def test_whitening_and_pca_are_those_of_scikit_learn(many: Any, dim: int) -> None:
+def test_whitening_and_pca_are_those_of_scikit_learn(many, dim):
     """Free of signs: the products of the vectors, and the size of every coordinate."""
     from sklearn.decomposition import PCA
 
@@ -81,7 +79,7 @@ def test_whitening_and_pca_are_those_of_scikit_learn(many: Any, dim: int) -> Non
         assert np.abs(np.abs(ours) - np.abs(theirs)).max() < 1e-6 * scale
 
 
-def test_standardize_is_that_of_scikit_learn(many: Any) -> None:
+def test_standardize_is_that_of_scikit_learn(many):
     from sklearn.preprocessing import StandardScaler
 
     theirs = StandardScaler().fit_transform(many.astype(np.float64))
@@ -89,7 +87,7 @@ def test_standardize_is_that_of_scikit_learn(many: Any) -> None:
     assert applied(fit("standardize", many), many) == pytest.approx(theirs, abs=1e-9)
 
 
-def test_standardize_makes_numbers_that_never_change_zero_for_good() -> None:
+def test_standardize_makes_numbers_that_never_change_zero_for_good():
     """Over a floor instead, 0.1 + 1e-6 in another vector would become a million."""
     vectors = np.column_stack([FOUR, np.full((4, 2), 0.1)]).astype(np.float32)
     found = fit("standardize", vectors)
@@ -100,14 +98,14 @@ def test_standardize_makes_numbers_that_never_change_zero_for_good() -> None:
     assert applied(found, vectors)[:, :2].std(axis=0) == pytest.approx([1, 1])
 
 
-def test_center_takes_the_mean_away_and_nothing_else(many: Any) -> None:
+def test_center_takes_the_mean_away_and_nothing_else(many):
     wide = many.astype(np.float64)
 
     assert applied(fit("center", many), many) == pytest.approx(wide - wide.mean(axis=0), abs=1e-12)
 
 
 @pytest.mark.parametrize("remove", [1, 3, 11])
-def test_all_but_the_top_subtracts_its_projections(many: Any, remove: int) -> None:
+def test_all_but_the_top_subtracts_its_projections(many, remove):
     """One vector and one direction after the other, directions by a singular value decomposition."""
     wide = many.astype(np.float64) - many.astype(np.float64).mean(axis=0)
     directions = np.linalg.svd(wide, full_matrices=False)[2][:remove]
@@ -117,7 +115,7 @@ def test_all_but_the_top_subtracts_its_projections(many: Any, remove: int) -> No
 
 
 @pytest.mark.parametrize(("width", "removed"), [(12, 1), (149, 1), (200, 2), (768, 8)])
-def test_one_direction_in_a_hundred_is_removed_when_nobody_says(width: int, removed: int) -> None:
+def test_one_direction_in_a_hundred_is_removed_when_nobody_says(width, removed):
     vectors = np.random.default_rng(0).normal(size=(2 * width, width))
     found = fit("abtt", vectors)
 
@@ -126,7 +124,7 @@ def test_one_direction_in_a_hundred_is_removed_when_nobody_says(width: int, remo
 
 
 @pytest.mark.parametrize(("kind", "removed"), [("whitening", False), ("pca", False), ("abtt", True)])
-def test_fewer_vectors_than_numbers_span_fewer_directions(kind: str, removed: bool) -> None:
+def test_fewer_vectors_than_numbers_span_fewer_directions(kind, removed):
     """Five vectors: four directions. The others hold nothing but rounding, which 1 / sqrt would make huge."""
     vectors = np.random.default_rng(2).normal(size=(5, 8)).astype(np.float32)
     found = fit(kind, vectors, **({"remove": 7} if removed else {}))
@@ -137,7 +135,7 @@ def test_fewer_vectors_than_numbers_span_fewer_directions(kind: str, removed: bo
     assert np.abs(found.kernel).max() < 10
 
 
-def test_zca_of_few_vectors_scales_only_their_directions() -> None:
+def test_zca_of_few_vectors_scales_only_their_directions():
     vectors = np.random.default_rng(2).normal(size=(5, 8)).astype(np.float32)
     found = fit("zca", vectors)
     white = applied(found, vectors)
@@ -150,7 +148,7 @@ def test_zca_of_few_vectors_scales_only_their_directions() -> None:
     assert np.linalg.eigvalsh(np.cov(white.T)) == pytest.approx([0] * 4 + [1] * 4, abs=1e-9)
 
 
-def test_linearly_dependent_numbers_reduce_the_rank() -> None:
+def test_linearly_dependent_numbers_reduce_the_rank():
     """The third is the sum of the first two."""
     vectors = np.column_stack([FOUR, FOUR.sum(axis=1)]).astype(np.float32)
     options = fit("whitening", vectors, dim=2)
@@ -162,7 +160,7 @@ def test_linearly_dependent_numbers_reduce_the_rank() -> None:
     assert np.cov(applied(options, vectors).T) == pytest.approx(np.eye(2), abs=1e-9)
 
 
-def test_a_mean_far_from_zero_costs_nothing() -> None:
+def test_a_mean_far_from_zero_costs_nothing():
     """Whole numbers around 10,000 are exact in float32, so the result is the same to float64's rounding."""
     vectors = np.random.default_rng(3).integers(-40, 40, size=(500, 6)).astype(np.float32)
     near, far = fit("whitening", vectors), fit("whitening", vectors + np.float32(1e4))
@@ -172,12 +170,12 @@ def test_a_mean_far_from_zero_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize("kind", ["whitening", "pca", "svd"])
-def test_more_numbers_than_there_are_are_refused(kind: str) -> None:
+def test_more_numbers_than_there_are_are_refused(kind):
     with pytest.raises(UsageError, match="--dim 3: the vectors have only 2 numbers"):
         fit(kind, FOUR, dim=3)
 
 
-def added(parts: list[Any], **how: bool) -> Moments:
+def added(parts, **how):
     first, *others = (moments_of(part, **how) for part in parts)
     for other in others:
         first = first + other
@@ -185,14 +183,14 @@ def added(parts: list[Any], **how: bool) -> Moments:
 
 
 @pytest.mark.parametrize("value", [0.1, 1e-30, -12345.678, 3e38])
-def test_a_constant_number_has_deviation_zero(value: float) -> None:
+def test_a_constant_number_has_deviation_zero(value):
     """The mean of equal numbers need not be that number, in floating point."""
     vectors = np.full((100_003, 1), value, dtype=np.float32)
 
     assert added(np.array_split(vectors, 97)).deviations.tolist() == [0]
 
 
-def test_a_number_that_changes_once_in_its_last_bit_has_one() -> None:
+def test_a_number_that_changes_once_in_its_last_bit_has_one():
     vectors = np.full((100_000, 1), 1.0, dtype=np.float32)
     vectors[777] = np.nextafter(np.float32(1), np.float32(2))
 
@@ -201,7 +199,7 @@ def test_a_number_that_changes_once_in_its_last_bit_has_one() -> None:
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 @pytest.mark.parametrize("cuts", [[1], [1000], [500, 501, 502], list(range(100, 2000, 100))])
-def test_moments_of_parts_add_up_to_those_of_all(cuts: Any, offset: float) -> None:
+def test_moments_of_parts_add_up_to_those_of_all(cuts, offset):
     """Also where the mean is far from zero: sums of plain squares would lose eight digits there."""
     vectors = (np.random.default_rng(0).normal(size=(2000, 5)) + offset).astype(np.float32)
     exact = vectors.astype(np.longdouble)
@@ -213,20 +211,20 @@ def test_moments_of_parts_add_up_to_those_of_all(cuts: Any, offset: float) -> No
     assert np.allclose(total.scatter, np.asarray(centred.T @ centred, np.float64), rtol=1e-11, atol=1e-7)
 
 
-def fit_ica(vectors: Any, dim: int | None = None, **ica_options: Any) -> Fit:
+def fit_ica(vectors, dim=None, **ica_options):
     """In blocks of 300, as a stream comes."""
     blocks = [vectors[first : first + 300] for first in range(0, len(vectors), 300)]
     return ica(blocks, moments_of(vectors), FitOptions(dim), IcaOptions(**ica_options))
 
 
 @pytest.fixture(scope="module")
-def sources() -> Any:
+def sources():
     """2000 rows of 8 independent sources: peaked, as components of embeddings are."""
     return np.random.default_rng(5).laplace(size=(2000, 8))
 
 
 @pytest.fixture(scope="module")
-def mixed(sources: Any) -> Any:
+def mixed(sources):
     random = np.random.default_rng(6)
     return (sources @ random.normal(size=(8, 8)) + 3 * random.normal(size=8)).astype(np.float32)
 
@@ -234,7 +232,7 @@ def mixed(sources: Any) -> Any:
 @pytest.mark.parametrize("seed", [0, 7])
 @pytest.mark.parametrize("dim", [8, 3])
 @pytest.mark.parametrize("tolerance", [1e-4, 1e-10])
-def test_it_is_that_of_scikit_learn_up_to_signs(mixed: Any, seed: int, dim: int, tolerance: float) -> None:
+def test_it_is_that_of_scikit_learn_up_to_signs(mixed, seed, dim, tolerance):
     """The same start, so the same components in the same order after as many iterations.
 
     The signs are the same too if they are kept.
@@ -267,20 +265,20 @@ def test_it_is_that_of_scikit_learn_up_to_signs(mixed: Any, seed: int, dim: int,
         ({}, 1.0),
     ],
 )
-def test_scale_sets_the_deviation(mixed: Any, options: Any, deviation: float) -> None:
+def test_scale_sets_the_deviation(mixed, options, deviation):
     """The deviation of each axis."""
     assert applied(fit_ica(mixed, **options), mixed).std(axis=0) == pytest.approx(
         np.full(8, deviation), rel=1e-6
     )
 
 
-def test_scale_auto_is_as_wide_as_the_vectors_were(mixed: Any) -> None:
+def test_scale_auto_is_as_wide_as_the_vectors_were(mixed):
     expected = mixed.astype(np.float64).std(axis=0).mean()
 
     assert applied(fit_ica(mixed, scale="auto"), mixed).std(axis=0) == pytest.approx(np.full(8, expected))
 
 
-def test_components_are_skewed_to_the_positive_side(sources: Any) -> None:
+def test_components_are_skewed_to_the_positive_side(sources):
     """Sources with negative skewness become positive, unless their signs are kept."""
     vectors = -np.exp(sources[:, :4] / 3).astype(np.float32)
     found, kept = (applied(fit_ica(vectors, keep_signs=keep), vectors) for keep in (False, True))
@@ -289,7 +287,7 @@ def test_components_are_skewed_to_the_positive_side(sources: Any) -> None:
     assert ((kept**3).mean(axis=0) < -0.5).any()
 
 
-def test_fewer_vectors_than_numbers_have_fewer_components_or_zeros(mixed: Any) -> None:
+def test_fewer_vectors_than_numbers_have_fewer_components_or_zeros(mixed):
     """Zeros are for what takes vectors of one width alone; the first components are the same."""
     fewer, found = (fit_ica(mixed[:5], keep_width=keep) for keep in (False, True))
     told = "5 vectors of 8 numbers have only 4 independent directions after centering: 4 of 8 are kept"
@@ -300,7 +298,7 @@ def test_fewer_vectors_than_numbers_have_fewer_components_or_zeros(mixed: Any) -
     assert not found.kernel[:, 4:].any()
 
 
-def test_one_seed_is_one_result_and_another_seed_is_the_same_but_for_the_order(mixed: Any) -> None:
+def test_one_seed_is_one_result_and_another_seed_is_the_same_but_for_the_order(mixed):
     first, again, other = (fit_ica(mixed, seed=seed, tolerance=1e-12).kernel for seed in (1, 1, 2))
     likeness = np.abs(np.corrcoef(applied(fit_ica(mixed, seed=1), mixed).T, (mixed @ other).T)[:8, 8:])
 

@@ -1,9 +1,5 @@
 """All readers of vectors and transforms refuse a malformed name of a space."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import orjson
 import pytest
@@ -31,31 +27,31 @@ NEARLY = st.tuples(st.integers(0, len(GOOD)), st.integers(0, 3), st.text(max_siz
 MALFORMED = st.one_of(st.sampled_from(["", "x:", "y:", ":"]), st.text(), NEARLY).filter(emb_problem)
 
 
-def jsonl(folder: Path, emb: Any) -> str:
+def jsonl(folder, emb):
     path = folder / "a.jsonl"
     path.write_bytes(orjson.dumps({"entry": "e", "text": "t", "embedding": [1, 2], "_emb": emb}) + b"\n")
     return str(path)
 
 
-def vector_file(folder: Path, emb: Any) -> str:
+def vector_file(folder, emb):
     path = folder / "a.safetensors"
     with create_vector_file(str(path), {"_emb": emb}, ["embedding"], width=2, force=True) as writer:
         writer.write([b'{"entry":"e","text":"t"}'], np.ones((1, 1, 2), np.float32))
     return str(path)
 
 
-def transform(folder: Path, emb: Any) -> str:
+def transform(folder, emb):
     path = folder / "t.safetensors"
     path.unlink(missing_ok=True)  # of the example before
     write_affine(path, np.eye(2), np.zeros((1, 2)), {"kind": "pca", "_emb": emb})
     return str(path)
 
 
-def read(path: str) -> None:
+def read(path):
     list(VectorReader(Inputs([path])).blocks())
 
 
-READERS: dict[str, tuple[Callable[[Path, Any], str], Callable[[str], object]]] = {
+READERS = {
     "rows": (jsonl, read),
     "a vector file": (vector_file, read),
     "the vectors of a file alone": (vector_file, lambda path: list(Store(path).blocks())),
@@ -74,8 +70,6 @@ READERS: dict[str, tuple[Callable[[Path, Any], str], Callable[[str], object]]] =
 
 @given(emb=MALFORMED)
 @pytest.mark.parametrize(("write", "reader"), READERS.values(), ids=READERS)
-def test_a_malformed_name_is_refused_by_every_reader(
-    tmp_path: Path, write: Callable[[Path, Any], str], reader: Callable[[str], object], emb: str
-) -> None:
+def test_a_malformed_name_is_refused_by_every_reader(tmp_path, write, reader, emb):
     with pytest.raises(DataError, match=r'(?s)"_emb" is .+ expected LABEL:HASH'):
         reader(write(tmp_path, emb))

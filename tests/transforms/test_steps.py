@@ -2,8 +2,6 @@
 
 import json
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from support import dot
 VECTORS = np.array([[3, 4, 0], [0, 0, 0], [-1, 2, -2], [1e-3, 0, 0]], dtype=np.float32)
 
 
-def test_unit_length_is_the_vector_over_its_length() -> None:
+def test_unit_length_is_the_vector_over_its_length():
     found = Normalize()(VECTORS)
 
     for vector, result in zip(VECTORS.tolist(), found.tolist(), strict=True):
@@ -26,12 +24,12 @@ def test_unit_length_is_the_vector_over_its_length() -> None:
     assert found.dtype == np.float32
 
 
-def test_truncation_keeps_the_first_numbers() -> None:
+def test_truncation_keeps_the_first_numbers():
     assert Truncate(2)(VECTORS).tolist() == [vector[:2] for vector in VECTORS.tolist()]
 
 
 @pytest.mark.parametrize("tanh", [False, True])
-def test_a_dense_layer_is_a_sum_of_products(tanh: bool) -> None:
+def test_a_dense_layer_is_a_sum_of_products(tanh):
     weight = np.array([[1, 2, 3], [0.5, -1, 0.25]], dtype=np.float32)
     bias = np.array([0.1, -0.2], dtype=np.float32)
 
@@ -51,7 +49,7 @@ def test_a_dense_layer_is_a_sum_of_products(tanh: bool) -> None:
         (Linear(np.ones((4, 7), np.float32), np.ones(4, np.float32)), 7, 4),
     ],
 )
-def test_the_width_behind_a_step_is_known_before_it(step: Any, before: int, after: int) -> None:
+def test_the_width_behind_a_step_is_known_before_it(step, before, after):
     """For one vector and for none."""
     assert step.width(before) == after
     assert [step(np.ones((count, before), np.float32)).shape for count in (0, 1)] == [(0, after), (1, after)]
@@ -68,17 +66,17 @@ def test_the_width_behind_a_step_is_known_before_it(step: Any, before: int, afte
         ),
     ],
 )
-def test_a_step_that_does_not_fit_is_refused(step: Any, problem: str) -> None:
+def test_a_step_that_does_not_fit_is_refused(step, problem):
     with pytest.raises(UsageError) as caught:
         step.width(7)
 
     assert str(caught.value) == problem
 
 
-def test_suffix_and_hash_of_each_step() -> None:
+def test_suffix_and_hash_of_each_step():
     eye, none = np.eye(2, dtype=np.float32), np.zeros(2, np.float32)
     layers = [(eye, none), (eye, none, "tanh"), (eye, none + 1), (eye * 2, none)]
-    steps: list[Any] = [Normalize(), Truncate(2), Truncate(3), *(Linear(*each) for each in layers)]
+    steps = [Normalize(), Truncate(2), Truncate(3), *(Linear(*each) for each in layers)]
 
     assert [step.suffix for step in steps] == ["/n", "/2", "/3", "+dense", "+dense", "+dense", "+dense"]
     assert len({step.hash for step in steps}) == len(steps)
@@ -86,7 +84,7 @@ def test_suffix_and_hash_of_each_step() -> None:
     assert steps[1].hash == digest(["truncate", 2])
 
 
-def test_the_hash_of_a_layer_is_of_its_numbers_and_not_of_its_name_or_memory() -> None:
+def test_the_hash_of_a_layer_is_of_its_numbers_and_not_of_its_name_or_memory():
     weight = np.array([[1, 2], [3, 4]], dtype=np.float32)
     bias = np.array([5, 6], dtype=np.float32)
     same = [
@@ -100,13 +98,13 @@ def test_the_hash_of_a_layer_is_of_its_numbers_and_not_of_its_name_or_memory() -
     assert Linear(weight.T, bias).hash != same[0].hash
 
 
-def save(path: Path, kernel: Any, bias: Any, note: Any = None) -> str:
+def save(path, kernel, bias, note=None):
     metadata = None if note is None else {"sentkit": note if isinstance(note, str) else json.dumps(note)}
     safetensors.numpy.save_file({"kernel": np.asarray(kernel), "bias": np.asarray(bias)}, path, metadata)
     return str(path)
 
 
-def test_a_transform_adds_its_bias_and_then_multiplies(tmp_path: Path) -> None:
+def test_a_transform_adds_its_bias_and_then_multiplies(tmp_path):
     kernel = np.array([[1, 2, 0.5], [-1, 0.25, 3]], np.float32)
     bias = np.array([[0.5, -2]], np.float32)
     vectors = np.array([[1, 1], [0, -3]], np.float32)
@@ -121,7 +119,7 @@ def test_a_transform_adds_its_bias_and_then_multiplies(tmp_path: Path) -> None:
     assert layer.suffix == "+affine"
 
 
-def test_a_mean_far_from_zero_costs_no_digits(tmp_path: Path) -> None:
+def test_a_mean_far_from_zero_costs_no_digits(tmp_path):
     """The bias of the dense layer is computed in float64, and rounded once."""
     kernel = np.array([[1.0], [1.0]], np.float64)
     bias = np.array([[1e8, -1e8 + 0.25]], np.float64)
@@ -131,7 +129,7 @@ def test_a_mean_far_from_zero_costs_no_digits(tmp_path: Path) -> None:
     assert layer.bias.tolist() == [0.25]
 
 
-def test_its_hash_is_that_of_the_equal_dense_layer(tmp_path: Path) -> None:
+def test_its_hash_is_that_of_the_equal_dense_layer(tmp_path):
     kernel = np.array([[1, 2, 4], [8, 16, 32]], np.float32)
     bias = np.array([[0.5, 0.25]], np.float32)
 
@@ -144,7 +142,7 @@ def test_its_hash_is_that_of_the_equal_dense_layer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(2,), (1, 2), (2, 1)])
-def test_any_float_and_any_shape_of_the_bias_will_do(tmp_path: Path, dtype: Any, shape: Any) -> None:
+def test_any_float_and_any_shape_of_the_bias_will_do(tmp_path, dtype, shape):
     path = save(tmp_path / "a.safetensors", np.eye(2, dtype=dtype), np.array([1, 2], dtype).reshape(shape))
 
     layer, _ = read_affine(path)
@@ -164,7 +162,7 @@ def test_any_float_and_any_shape_of_the_bias_will_do(tmp_path: Path, dtype: Any,
         ([], "affine", None),
     ],
 )
-def test_unknown_metadata_is_ignored(tmp_path: Path, note: Any, kind: str, fitted: str | None) -> None:
+def test_unknown_metadata_is_ignored(tmp_path, note, kind, fitted):
     path = save(tmp_path / "a.safetensors", np.eye(2, dtype=np.float32), np.zeros(2, np.float32), note)
 
     layer, found = read_affine(path)
@@ -187,9 +185,7 @@ ONE, ZERO = np.eye(2, dtype=np.float32), np.zeros(2, np.float32)
         (ONE.astype(bool), ZERO, 'no tensor "kernel" of a supported type'),
     ],
 )
-def test_a_transform_that_cannot_be_applied_is_refused(
-    tmp_path: Path, kernel: Any, bias: Any, problem: str
-) -> None:
+def test_a_transform_that_cannot_be_applied_is_refused(tmp_path, kernel, bias, problem):
     path = save(tmp_path / "a.safetensors", kernel, bias)
 
     with pytest.raises(DataError) as caught:
@@ -198,7 +194,7 @@ def test_a_transform_that_cannot_be_applied_is_refused(
     assert str(caught.value) == f"{path}: {problem}"
 
 
-def test_metadata_without_json_a_file_without_a_kernel_and_a_missing_file_are_refused(tmp_path: Path) -> None:
+def test_metadata_without_json_a_file_without_a_kernel_and_a_missing_file_are_refused(tmp_path):
     with pytest.raises(DataError, match='"sentkit" in the metadata is not JSON'):
         read_affine(save(tmp_path / "a.safetensors", ONE, ZERO, "{"))
     safetensors.numpy.save_file({"bias": ZERO}, tmp_path / "a.safetensors")

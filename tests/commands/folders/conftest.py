@@ -9,13 +9,13 @@ WORDS = "the 1 0 0\ncat 0 2 0\n. 0 0 3\ndog -1 -1 -1\nruns 0.5 0.25 1\n"
 
 
 @pytest.fixture
-def words(tmp_path) -> str:
+def words(tmp_path):
     (tmp_path / "words.txt").write_text(WORDS)
     return "words.txt"
 
 
 @pytest.fixture
-def corpus(tmp_path) -> str:
+def corpus(tmp_path):
     """Forty rows of about forty bytes."""
     texts = ["the cat", "a dog runs .", "cat cat dog", "the", "dog runs the cat runs"]
     rows = [{"id": number, "text": texts[number % 5], "label": f"{number % 2}"} for number in range(40)]
@@ -34,7 +34,7 @@ def encode(sentkit, words):
 
 
 @pytest.fixture
-def folder(encode, corpus) -> Path:
+def folder(encode, corpus):
     """The complete vector folder of the corpus."""
     assert encode(corpus, "-o", "whole/").code == 0
     return Path("whole")

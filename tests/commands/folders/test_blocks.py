@@ -30,10 +30,6 @@ NEWLINES = st.sampled_from(["\n", "\r\n"])
 SUFFIXES = [".jsonl", ".txt", *([".parquet"] if find_spec("pyarrow") else [])]
 
 
-def lines_of(texts, suffix):
-    return [json.dumps({"text": text}) if suffix == ".jsonl" else text for text in texts]
-
-
 def write_table(path, texts, size):
     """A Parquet file with row groups of this size."""
     import pyarrow
@@ -51,7 +47,7 @@ def test_shards_kills_and_order_do_not_change_the_joined_bytes(sentkit, words, d
         suffix = data.draw(st.sampled_from(SUFFIXES))
         texts = data.draw(st.lists(TEXTS, max_size=8))
         newline, final = data.draw(NEWLINES), data.draw(st.booleans())
-        lines = lines_of(texts, suffix)
+        lines = [json.dumps({"text": text}) if suffix == ".jsonl" else text for text in texts]
         blank = newline if suffix == ".jsonl" and data.draw(st.booleans()) else ""
         body = blank + newline.join(lines) + (newline if final and lines else "")
         expected = texts if final or suffix != ".txt" or not texts or texts[-1] else texts[:-1]
@@ -176,40 +172,6 @@ def test_each_process_appends_its_bad_rows_once(encode):
     assert len({(reject["file"], reject["line"]) for reject in rejects}) == 7
 
 
-@pytest.mark.parametrize("stdin", [b"", b"\n"])
-def test_a_folder_without_rows_is_an_error(encode, stdin):
-    Path("in.jsonl").write_bytes(stdin)
-    files = encode("in.jsonl", "-o", "a/"), encode("-", "-o", "b/", stdin=b"")
-
-    assert [(done.code, done.told[-1]) for done in files] == [
-        (65, "sentkit encode: no rows in in.jsonl"),
-        (65, "sentkit encode: no rows in standard input"),
-    ]
-
-
-def test_blocks_of_another_kind_of_row_are_refused(encode):
-    Path("in.jsonl").write_text('{"text":"the"}\n' * 20 + '{"text_a":"the","text_b":"cat"}\n' * 20)
-    done = encode("in.jsonl", "-o", "a/")
-
-    assert done.code == 65
-    # The block with both kinds has a bad row; alone, a later block differs from the others.
-    assert '"text" is missing' in done.err
-    last = encode("in.jsonl", "-o", "a/", "--resume", "--shard", "4/6")
-    assert '"text" is missing' in last.err
-
-
-def test_a_folder_with_a_block_of_another_kind_is_refused(encode, sentkit):
-    Path("in.jsonl").write_text('{"text":"the"}\n' * 40)
-    Path("pairs.jsonl").write_text('{"text_a":"the","text_b":"cat"}\n' * 20)
-    assert encode("pairs.jsonl", "-o", "b/").code == 0
-    assert encode("in.jsonl", "-o", "a/").code == 0
-    first = "00000-000000000000.safetensors"
-    Path("b", first).replace(Path("a", first))
-
-    for done in (encode("in.jsonl", "-o", "a/", "--resume"), sentkit("cat", "a")):
-        assert (done.code, f"its space, fields or storage differ from a/{first}" in done.err) == (65, True)
-
-
 @pytest.mark.parametrize("name", ["in.jsonl", "in.jsonl.gz", "-"])
 @pytest.mark.parametrize("size", [24, 25, 10**6])
 def test_the_first_row_of_the_inputs_determines_the_kind_of_all_blocks(sentkit, encode, joined, name, size):
@@ -228,14 +190,6 @@ def test_the_first_row_of_the_inputs_determines_the_kind_of_all_blocks(sentkit, 
 
     assert len(sentkit("cat", "one.safetensors").rows) == 3
     assert joined("a") == joined("one.safetensors")
-
-
-def test_the_first_row_is_found_after_a_block_of_blank_lines(encode, sentkit):
-    """Each byte is a block, and the row is in the second one, which another shard has."""
-    Path("in.jsonl").write_text('\n{"text": "the cat"}')
-    for shard in ("1/2", "2/2"):
-        assert encode("in.jsonl", "-o", "a/", "--shard", shard, "--block-bytes", 1).told == []
-    assert [row["text"] for row in sentkit("cat", "a").rows] == ["the cat"]
 
 
 @pytest.mark.parametrize("names", [["in.jsonl"], ["-"], ["empty.jsonl", "in.jsonl"]])
@@ -263,6 +217,17 @@ def test_a_block_without_rows_does_not_depend_on_time(sentkit, encode, monkeypat
     assert VectorFile(f"late/{first}").count == 0
     pair = ("embedding_a", "embedding_b")  # of a file of known length, which is read up to its first good row
     assert names_there == (pair if names == ["in.jsonl"] else ("embedding",))
+
+
+@pytest.mark.parametrize("stdin", [b"", b"\n"])
+def test_a_folder_without_rows_is_an_error(encode, stdin):
+    Path("in.jsonl").write_bytes(stdin)
+    files = encode("in.jsonl", "-o", "a/"), encode("-", "-o", "b/", stdin=b"")
+
+    assert [(done.code, done.told[-1]) for done in files] == [
+        (65, "sentkit encode: no rows in in.jsonl"),
+        (65, "sentkit encode: no rows in standard input"),
+    ]
 
 
 def test_a_full_disk_leaves_complete_blocks(shell, corpus, words, encode, folder, joined):

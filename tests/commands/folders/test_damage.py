@@ -249,34 +249,6 @@ def ends_well(sentkit, path, changed, corpus="corpus.jsonl"):
     return codes
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_thousands_of_structured_changes_are_no_bugs(sentkit, folder, seed):
-    """In all, 3,000 changes of run.json and 3,000 of headers, with one to three changed values each."""
-    draw, original = random.Random(seed), {path: path.read_bytes() for path in sorted(folder.iterdir())}
-    run, block = folder / "run.json", sorted(folder.glob("0*"))[1]
-    by_file = {path: [] for path in (run, block)}
-    for path, changed in mutated_files(folder):
-        by_file[path].append(changed)
-    for path, changes in by_file.items():
-        for _ in range(1000):
-            content = draw.choice(changes)
-            for _ in range(draw.randrange(3)):  # other values of a file that is already changed
-                content = changed_again(draw, path == run, content)
-            ends_well(sentkit, path, content)
-            assert original == {each: each.read_bytes() for each in original}
-
-
-def changed_again(draw, is_run, content):
-    """The same file with one more value changed."""
-    length = 0 if is_run else 8 + int.from_bytes(content[:8], "little")
-    value = json.loads(content[8:length] if length else content)
-    if found := places(value):
-        value = replaced(value, draw.choice(found), draw.choice(ODD_VALUES))
-    raw = json.dumps(value).encode()
-    return raw if is_run else len(raw).to_bytes(8, "little") + raw + content[length:]
-
-
 def test_changed_settings_and_headers_are_found_and_are_no_bugs(sentkit, folder):
     """A seeded sample. No command finds another path of the same input, and other batches."""
     for path, changed in random.Random(0).sample(list(mutated_files(folder)), 60):

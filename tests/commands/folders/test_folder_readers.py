@@ -67,13 +67,6 @@ def test_deep_finds_a_changed_middle_of_the_input(sentkit, encode):
     assert (done.code, done.rows[0]["problems"]) == (1, [problem])
 
 
-def test_check_refuses_other_folders(sentkit, tmp_path):
-    assert sentkit("check", "missing").code == 66
-    other = sentkit("check", tmp_path)
-    assert other.code == 66
-    assert f"{tmp_path}: is not a vector folder: it has no run.json" in other.err
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 def test_a_signal_finishes_the_block_and_exits_with_75(words, tmp_path, encode, joined, number):
     Path("in.jsonl").write_text('{"text":"the cat"}\n' * 100_000)

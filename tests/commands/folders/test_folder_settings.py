@@ -28,30 +28,6 @@ def again(sentkit, corpus, folder):
     return run
 
 
-@pytest.mark.parametrize(
-    ("flags", "name"),
-    [
-        (["--block-bytes", "300"], "block_bytes"),
-        (["--batch-tokens", "7"], "batch_tokens"),
-        (["--readout", "max"], "_emb"),
-        (["--max-length", "2"], "max_length"),
-        (["--prompt", "the "], "prompt"),
-        (["--normalize"], "_emb"),
-        (["--field", "text=label"], "fields"),
-        (["--rejects", "/dev/null"], "on_error"),
-        (["--on-truncate", "error"], "on_truncate"),
-        (["--replace"], "replace"),
-        (["--on-truncate", "mark"], "on_truncate"),
-        (["--store", "int8"], "store"),
-    ],
-)
-def test_another_setting_is_refused_by_name(again, flags, name):
-    done = again(*flags)
-
-    assert done.code == 65
-    assert f'sentkit encode: whole/run.json: "{name}" is ' in done.err
-
-
 def test_another_model_and_changed_inputs_are_refused(again, corpus):
     original = Path(corpus).read_bytes()
     assert (again().code, again("--block-bytes", "200").code) == (0, 0)
@@ -105,30 +81,6 @@ def test_a_command_that_fails_at_its_first_rows_leaves_no_settings(encode, corpu
     Path("late.jsonl").write_text("".join([*renamed.splitlines(True)[:20], "{}\n"]))
     assert encode("late.jsonl", "-o", "late/", "--field", "text=title").code == 65
     assert Path("late/run.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        (["--resume"], "--resume needs a vector folder"),
-        (["--shard", "1/2", "-o", "out.safetensors"], "--shard needs a vector folder"),
-        (["-o", "new/", "-f"], "--force does not work with a vector folder, new/"),
-        (["-o", "new/", "--readout", "mean,max", "--resume"], "a vector folder has one readout"),
-        (["-o", "new/", "--block-bytes", "0"], '--block-bytes "0"'),
-        (["-o", "new/", "--shard", "9/8"], '--shard "9/8"'),
-        (["-o", "new/", "--shard", "0/0"], '--shard "0/0"'),
-        (["-o", "new/", "--shard", "auto"], "--shard auto: no Slurm array, srun or torchrun"),
-        (["-o", "new/", "-m", "words:binary"], "words:binary needs all rows at once"),
-    ],
-)
-def test_flags_that_do_not_fit_are_refused(sentkit, words, corpus, monkeypatch, flags, problem):
-    monkeypatch.setattr("os.environ", {})
-    model = [] if "-m" in flags else ["-m", words]
-    done = sentkit("encode", corpus, *model, *flags)
-
-    assert done.code == 2
-    assert done.told[0].startswith(f"sentkit encode: {problem}")
-    assert not Path("new").exists()
 
 
 UNKNOWN = "no Slurm array, srun or torchrun"
@@ -190,17 +142,6 @@ def test_shards_and_one_process_write_the_same_bytes(encode, corpus, joined, sen
     assert len(sentkit("cat", "two").rows) == rows
 
 
-@pytest.mark.parametrize(
-    ("flags", "name"),
-    [(["--window", "2:2"], "stride"), (["--window", "1"], "window"), (["--on-truncate", "chunks"], "chunks")],
-)
-def test_other_windows_are_refused_by_name(encode, corpus, flags, name):
-    encode(corpus, *FLAGS, "-o", "one/")
-    done = encode(corpus, *FLAGS, *flags, "-o", "one/", "--resume")
-
-    assert (done.code, f'one/run.json: "{name}" is ' in done.err) == (65, True)
-
-
 @pytest.mark.parametrize("kind", ["float16", "int8", "binary"])
 def test_the_joined_bytes_do_not_depend_on_shards(sentkit, encode, corpus, joined, kind):
     """Nor do the results of commands, although blocks have their own scales."""
@@ -223,16 +164,6 @@ def test_the_joined_bytes_do_not_depend_on_shards(sentkit, encode, corpus, joine
         assert (done.code, done.err) == (0, "")
     assert Path("one.safetensors").read_bytes() == Path("two.safetensors").read_bytes()
     assert sentkit("check", "two", "--deep").code == 0
-
-
-def test_blocks_of_two_kinds_are_refused(sentkit, encode, corpus, folder):
-    encode(corpus, "-o", "other/", "--store", "int8")
-    names = sorted(path.name for path in folder.glob("0*"))
-    (folder / names[2]).write_bytes(Path("other", names[2]).read_bytes())
-    done = sentkit("inspect", "whole")
-
-    problem = f'whole/{names[2]}: its "store" is "int8", run.json has "float32"'
-    assert (done.code, done.told[0]) == (65, f"sentkit inspect: {problem}")
 
 
 @pytest.mark.parametrize("measured", [(2.0, torch.float32), (0.5, torch.bfloat16)])

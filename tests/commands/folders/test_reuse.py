@@ -23,12 +23,6 @@ def write(name, texts, **more):
     return name
 
 
-def write_pairs(name, texts):
-    pairs = pairwise(texts)
-    Path(name).write_text(in_jsonl(*({"text_a": one, "text_b": other} for one, other in pairs)))
-    return name
-
-
 @pytest.fixture
 def encoded(monkeypatch):
     """The number of texts that the model has read in each call."""
@@ -94,7 +88,8 @@ def test_each_side_of_a_pair_is_looked_up(run, encoded):
     """The old rows are sentences of another field; several files of --reuse are searched in their order."""
     write("old.jsonl", OLD[:3])
     Path("more.csv").write_text("title\n" + "\n".join(OLD[3:]))
-    pairs = write_pairs("pairs.jsonl", NEW)
+    rows = ({"text_a": one, "text_b": other} for one, other in pairwise(NEW))
+    Path(pairs := "pairs.jsonl").write_text(in_jsonl(*rows))
     run("old.jsonl", "-o", "old.safetensors")
     run("more.csv", "--field", "text=title", "-o", "more/")
     run(pairs, "-o", "fresh.safetensors")

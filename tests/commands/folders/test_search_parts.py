@@ -131,26 +131,6 @@ def test_wrong_parts_are_refused(sentkit, parts, encode, corpus, words):
         assert problem in done.err
 
 
-def test_wrong_uses_are_refused(sentkit, folder, queries, words):
-    vectors = ["--queries", "q.jsonl", "--corpus"]
-    signs = sentkit("encode", "corpus.jsonl", "-m", words, "-q", "--store", "binary", "-o", "signs/")
-    assert signs.code == 0
-    for arguments, problem in {
-        (*vectors, "q.jsonl", "--shard", "1/2"): "a part of q.jsonl: it is not a vector folder",
-        (*vectors, "whole/", "--shard", "1/99"): "part 1 of 99: whole/ has",
-        (*vectors, "whole/", "--shard", "3/2"): '--shard "3/2"',
-        (*vectors, "signs/", "--shard", "1/1"): "--shard does not work with a binary corpus",
-        (*vectors, "whole/", "--shard", "1/2", "--flat"): "--shard",
-        ("--merge", "q.jsonl", "--top", "3"): "--merge",
-        ("--merge",): "--merge needs TEXT",
-        ("a dog", "corpus.jsonl", "--shard", "1/2"): "--shard needs --corpus",
-    }.items():
-        done = sentkit("search", *arguments)
-
-        assert done.code == 2, arguments
-        assert problem in done.err
-
-
 @pytest.mark.parametrize("name", ["encode", "search", "train"])
 def test_the_scripts_of_slurm_request_processors_for_srun_and_memory(tmp_path, name):
     """Since 22.05, `srun` does not inherit --cpus-per-task. An array limits its tasks that run together."""

@@ -63,22 +63,6 @@ def test_without_matplotlib_a_picture_names_the_package(sentkit, monkeypatch):
     assert sentkit("plot", *SPACE, stdin=VECTORS).code == 0
 
 
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        (["-o", "a.gif"], "a.gif: unknown format of a picture"),
-        (["-o", "a"], "a: unknown format of a picture"),
-        (["--width", "84"], "--width needs a picture"),
-        (["--width", "84", "-o", "a.jsonl"], "--width needs a picture"),
-        (["--json", "-o", "a.svg"], "--json cannot be used with -o a.svg"),
-    ],
-)
-def test_wrong_outputs_are_wrong_usage(sentkit, flags, problem):
-    done = sentkit("plot", *SPACE, *flags, stdin=VECTORS)
-
-    assert (done.code, done.told[0]) == (2, f"sentkit plot space: {problem}")
-
-
 def test_a_terminal_shows_only_numbers(sentkit, monkeypatch):
     from sentkit.flags.options import PlotFlags
 
@@ -104,9 +88,6 @@ def test_special_characters_of_a_text_are_safe(svg, sentkit):
 
     assert {"$x_1$ & <b>", "a\\x1b[31m b", "right \\u202e left"} <= set(svg("heat", stdin=given))
     assert (done.code, done.told) == (0, [])
-
-
-# The artists
 
 
 def figure(*panels, width=84.0, **picture):

@@ -61,23 +61,7 @@ def test_equal_similarities_have_no_correlation(svg):
     assert "undefined, n = 3" in svg("pairs", "--gold", "score", stdin=given)
 
 
-GOLD = "pairs --gold score"
 ONE, TWO = '{"embedding":[1]}', '"embedding_a":[1],"embedding_b":[2]'
-
-
-@pytest.mark.parametrize(
-    ("words", "given", "problem"),
-    [
-        (GOLD, ONE, "-:1: expected 2 vectors for a gold score, this row has 1"),
-        (GOLD, f"{{{TWO}}}", '-:1: "score" is missing'),
-        (GOLD, f'{{{TWO},"score":1}}', '-: "score" has no two different values in 1 rows that have it'),
-        ("heat", f"{{{TWO}}}", "-:1: this row has several vectors; plot heat draws sentences"),
-    ],
-)
-def test_what_cannot_be_drawn_is_bad_data(sentkit, words, given, problem):
-    done = sentkit("plot", *words.split(), stdin=given)
-
-    assert (done.code, done.told) == (65, [f"sentkit plot {words.split()[0]}: {problem}"])
 
 
 def test_heat_has_the_similarities_of_all_sentences(plot):

@@ -114,35 +114,3 @@ def test_several_runs_share_the_panels(plot, svg, tmp_path):
     ]  # fmt: skip
     assert {"a", "b", "loss", "learning rate"} <= set(svg("curve", "a", "b.log"))
     assert [record["series"] for record in seeds] == ["seed-3"] + ["seed-10"] * 3
-
-
-ONE_FILE_EACH = "sentkit encode --readout 'L*:cls,L*:mean' makes one file for each layer"
-TERMS = "expected the terms of a loss, as in a log of sentkit train"
-SPACE = "expected the name of a space, as in a report of sentkit score"
-
-
-@pytest.mark.parametrize(
-    ("words", "given", "problem", "advice"),
-    [
-        ("sweep", report("m/mean", 3), "-: no report has one layer", ONE_FILE_EACH),
-        (
-            "sweep",
-            report("m/L1:cls", 3) * 2 + report("m/L2:cls", 3),
-            "-:3: 1 reports of m/L2:cls, but 2 of another encoder",
-            "draw all of them with the same data sets",
-        ),
-        ("sweep", '{"spearman":1}\n', '-:1: "encoder" is missing', ""),
-        ("sweep", '{"spearman":1,"encoder":"m"}\n', f'-:1: "encoder" is a string, {SPACE}', ""),
-        ("sweep", report("m/L1:cls", "high"), '-:1: "spearman" is a string, expected a number', ""),
-        ("curve", '{"loss":1}\n', '-:1: "step" is missing', ""),
-        ("curve", '{"step":null}\n', '-:1: "terms" is missing', ""),
-        ("curve", '{"step":1,"terms":{"a":"b"}}\n', f'-:1: "terms" is an object, {TERMS}', ""),
-        ("curve --show drift", steps(1), "-: no run has drift", "available: "),
-    ],
-)
-def test_what_cannot_be_drawn_is_bad_data(sentkit, words, given, problem, advice):
-    done = sentkit("plot", *words.split(), stdin=given)
-
-    assert (done.code, done.told[0]) == (65, f"sentkit plot {words.split()[0]}: {problem}")
-    assert len(done.told) == (2 if advice else 1)
-    assert advice in done.told[-1]

@@ -122,23 +122,6 @@ def test_every_row_is_drawn_equally_often():
     assert counts / 2000 == pytest.approx(0.5, abs=0.05)
 
 
-@pytest.mark.parametrize(
-    ("flags", "given", "problem"),
-    [
-        (("--by", "tsne"), rows(VECTORS[:1]), "-: 1 vectors, expected 3 or more that are not all equal"),
-        (("--by", "pca"), rows([np.ones(3)] * 4), "-: 4 vectors, expected 3 or more that are not all equal"),
-        (("--by", "pca"), '{"embedding_anchor":[1],"embedding_positive":[1],"embedding_negative":[2]}\n',
-         "-:1: this row is a triplet; plot space draws sentences and pairs"),
-        (("--gold", "score"), rows(VECTORS), "-:1: --gold needs pairs, but this row is one sentence"),
-        (("--perplexity", 12), rows(VECTORS), "-: --perplexity 12 needs more than 12 vectors"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_drawn_is_bad_data(sentkit, flags, given, problem):
-    done = sentkit("plot", "space", *flags, stdin=given)
-
-    assert (done.code, done.told[0]) == (65, f"sentkit plot space: {problem}")
-
-
 def test_both_vectors_of_a_pair_are_numbered_if_they_are_not_close(tmp_path):
     """Of three pairs, the second has a distance of 1 in a picture that is 100 wide."""
     from sentkit.formats.rows.rows import Inputs

@@ -5,6 +5,12 @@ import pytest
 from support import PAIRS, TEXTS
 
 
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch):
+    """For the intervals of --dev and --test, which take a third of the time of a small training."""
+    monkeypatch.setattr("sentkit.metrics.statistics.resamples_for", lambda pairs, count=50: count)
+
+
 @pytest.fixture
 def texts(tmp_path):
     path = tmp_path / "texts.txt"

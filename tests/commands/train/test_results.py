@@ -74,20 +74,17 @@ def test_a_short_run_is_scored_about_ten_times(train, tmp_path, dev, jsonl):
     """At the ends of the epochs, too. The losses do not depend on it. 33 steps, an epoch has 11."""
     rows, run = tmp_path / "pairs.jsonl", ("--batch", 2, "--epochs", 3)
     rows.write_bytes(jsonl(*({"text_a": f"a {n} cat", "text_b": f"the {n} cat"} for n in range(22))))
-    often, gte = [0, 4, 8, 11, 12, 16, 20, 22, 24, 28, 32, 33], ("--preset", "gte")
-    for output, flags in (("without", ()), ("without-gte", gte)):
-        train(*run, *flags, method="contrast", rows=rows, output=output)
-    for flags, expected, without in (
-        ((), often, "without"),
-        (("--set", "eval_every=0"), [0, 11, 22, 33], "without"),
-        (("--set", "patience=9"), [0, 11, 22, 33], "without"),  # counts epochs, as in earlier versions
-        (("--set", "eval_every=30"), [0, 11, 22, 30, 33], "without"),
-        (gte, often, "without-gte"),
+    train(*run, method="contrast", rows=rows, output="without")
+    for flags, expected in (
+        ((), [0, 4, 8, 11, 12, 16, 20, 22, 24, 28, 32, 33]),
+        (("--set", "eval_every=0"), [0, 11, 22, 33]),
+        (("--set", "patience=9"), [0, 11, 22, 33]),  # counts epochs, as in earlier versions
+        (("--set", "eval_every=30"), [0, 11, 22, 30, 33]),
     ):
         train("--dev", dev, *run, *flags, "-f", method="contrast", rows=rows)
         looks, losses = looks_of(tmp_path / "out")
         assert looks == expected
-        assert losses == looks_of(tmp_path / without)[1]
+        assert losses == looks_of(tmp_path / "without")[1]
 
 
 def test_a_run_of_an_earlier_version_is_resumed_with_its_schedule(train, tmp_path, dev, monkeypatch):
@@ -254,12 +251,13 @@ def test_triplets_have_the_share_of_closer_positives(train, sentkit, tmp_path):
     assert row["dev"] == pytest.approx(10 * right)
     made = json.loads((tmp_path / "out/sentkit.json").read_text())
     hits = np.array([cosines[n][10 + n] > cosines[n][20 + n] for n in range(10)])
-    drawn = np.random.Generator(np.random.Philox(0)).integers(0, 10, size=(1000, 10))
+    drawn = np.random.Generator(np.random.Philox(0)).integers(0, 10, size=(50, 10))
     assert made["metric"] == "accuracy of triplets"
     assert made["dev_ci95"] == pytest.approx(np.percentile(100 * hits[drawn].mean(axis=1), [2.5, 97.5]))
 
 
-def test_the_interval_of_dev_is_that_of_score(train, sentkit, tmp_path):
+def test_the_interval_of_dev_is_that_of_score(train, sentkit, tmp_path, monkeypatch):
+    monkeypatch.setattr("sentkit.metrics.statistics.resamples_for", lambda pairs, count=1000: count)
     rows = [
         {"text_a": a, "text_b": p, "score": n * 7 % 5}
         for n, (a, p) in enumerate(zip(ANCHORS, POSITIVES, strict=True))

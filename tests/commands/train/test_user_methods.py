@@ -202,22 +202,3 @@ def test_a_faulty_hook_has_the_line_of_the_file(run, mine, old, new, line, probl
     assert f"sentkit train: {mine}:{line}: " in done.err
     assert problem in done.err
     assert not mine.with_name("out").exists()
-
-
-@pytest.mark.parametrize(
-    ("place", "code", "problem"),
-    [
-        ("./missing.py:X", 66, "missing.py: no such file"),
-        ("no.such.module:X", 2, "no module no"),
-        (":X", 2, "neither a file *.py nor a module"),
-        ("./mine:X", 2, "neither a file *.py nor a module"),
-        ("sys:X", 2, "is not a subclass of Method"),
-        ("json:JSONDecoder", 2, "is not a subclass of Method"),
-        ("sentkit.method:Method", 2, "does not define encode"),
-    ],
-)
-def test_wrong_places_are_refused(sentkit, texts, tmp_path, place, code, problem):
-    done = sentkit("train", place, str(texts), "-o", str(tmp_path / "out"))
-
-    assert done.code == code
-    assert problem in done.err

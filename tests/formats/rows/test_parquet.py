@@ -18,7 +18,7 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.lines import LongLine
 from sentkit.formats.rows.parquet import open_parquet
-from sentkit.formats.rows.rows import Inputs, Meter, Rejects, Row
+from sentkit.formats.rows.rows import Inputs, Meter, Rejects
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -32,10 +32,10 @@ TWICE = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Written:
+def written(tmp_path):
     """A Parquet file with these columns; its path."""
 
-    def write(columns: Any, **how: Any) -> str:
+    def write(columns, **how):
         path = str(tmp_path / "a.parquet")
         parquet.write_table(columns if isinstance(columns, pa.Table) else pa.table(columns), path, **how)
         return path
@@ -43,7 +43,7 @@ def written(tmp_path: Path) -> Written:
     return write
 
 
-def rows_of(path: str, **how: Any) -> list[Row]:
+def rows_of(path, **how):
     return list(Inputs([path], **how).read(lambda row: row))
 
 
@@ -86,7 +86,7 @@ def rows_of(path: str, **how: Any) -> list[Row]:
     ],
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
 )  # fmt: skip
-def test_each_type_has_one_form(written: Written, column: Any, lines: list[str]) -> None:
+def test_each_type_has_one_form(written, column, lines):
     path = written({"x": column, "n": range(len(column))})
     rows = rows_of(path)
 
@@ -117,16 +117,16 @@ def test_each_type_has_one_form(written: Written, column: Any, lines: list[str])
     ],
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
 )
-def test_numbers_that_are_not_finite_are_null(written: Written, column: Any, values: list[Any]) -> None:
+def test_numbers_that_are_not_finite_are_null(written, column, values):
     assert [row.values["x"] for row in rows_of(written({"x": column}))] == values
 
 
-def test_text_that_is_not_utf_8_is_damage(written: Written) -> None:
+def test_text_that_is_not_utf_8_is_damage(written):
     with pytest.raises(DataError, match=r"a\.parquet: damaged Parquet file: 'utf-8' codec"):
         rows_of(written({"x": pa.array([b"a cat", b"\xff"]).view(pa.string())}))
 
 
-def test_a_long_row_is_a_bad_row(written: Written) -> None:
+def test_a_long_row_is_a_bad_row(written):
     path = written({"text": ["a", "x" * 100, "b"]})
     rejects = Rejects(skip=True)
 
@@ -147,13 +147,13 @@ def test_a_long_row_is_a_bad_row(written: Written) -> None:
         (pa.table({"t": pa.array([{"d": [1]}], pa.struct([("d", pa.list_(SECONDS))]))}), 'the column "t"'),
     ],
 )  # fmt: skip
-def test_columns_without_a_json_form_are_refused(written: Written, table: Any, problem: str) -> None:
+def test_columns_without_a_json_form_are_refused(written, table, problem):
     with pytest.raises(DataError, match=rf"a\.parquet: {problem}"):
         rows_of(written(table))
 
 
 @pytest.mark.parametrize("content", [b"", b"a cat\n", b"PAR1" + bytes(50) + b"PAR1"])
-def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "a.parquet"
     path.write_bytes(content)
 
@@ -161,7 +161,7 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
         rows_of(str(path))
 
 
-def test_a_damaged_file_is_refused(written: Written) -> None:
+def test_a_damaged_file_is_refused(written):
     path = Path(written({"text": [f"text {number}" for number in range(1000)]}, use_dictionary=False))
     content = path.read_bytes()
     path.write_bytes(content[:100] + bytes(2000) + content[2100:])
@@ -170,11 +170,11 @@ def test_a_damaged_file_is_refused(written: Written) -> None:
         rows_of(str(path))
 
 
-def test_a_pipe_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_is_refused(monkeypatch):
     class Pipe:
         buffer: Any = type("Raw", (), {"seekable": lambda self: False, "fileno": lambda self: 0})()
 
-        def isatty(self) -> bool:
+        def isatty(self):
             return False
 
     monkeypatch.setattr("sys.stdin", Pipe())
@@ -188,9 +188,7 @@ def test_a_pipe_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     length=st.integers(0, 30),
     batch=st.integers(1, 4),
 )
-def test_a_part_has_the_rows_of_the_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: list[int], start: int, length: int, batch: int
-) -> None:
+def test_a_part_has_the_rows_of_the_whole(tmp_path, monkeypatch, groups, start, length, batch):
     monkeypatch.setattr("sentkit.formats.rows.parquet.BATCH_ROWS", batch)
     path, count = str(tmp_path / "a.parquet"), sum(groups)
     made = [{"n": n, "v": [n, -n], "l": list(range(n % 3))} for n in range(count)]
@@ -211,10 +209,10 @@ def test_a_part_has_the_rows_of_the_whole(
 
 
 @given(st.lists(st.lists(st.none() | st.floats(width=32, allow_infinity=False), max_size=3), min_size=1))
-def test_the_line_of_a_record_does_not_depend_on_other_records(written: Written, lists: list[Any]) -> None:
+def test_the_line_of_a_record_does_not_depend_on_other_records(written, lists):
     """A null or NaN in the same batch changes no digit."""
 
-    def lines(lists: list[Any]) -> dict[int, bytes]:
+    def lines(lists):
         path = written({"x": pa.array(lists, pa.list_(pa.float32()))})
         return {row.number: row.line for row in rows_of(path, rejects=Rejects(skip=True), meter=Meter(()))}
 

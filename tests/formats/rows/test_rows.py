@@ -4,8 +4,6 @@ import gzip
 import io
 import itertools
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import orjson
 import pytest
@@ -13,19 +11,11 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentkit.errors import DataError
 from sentkit.formats.files import open_input
 from sentkit.formats.rows.kinds import TextParser
-from sentkit.formats.rows.rows import Inputs, Rejects, Row, blocks
+from sentkit.formats.rows.rows import Inputs, Rejects, blocks
 
-Write = Callable[[str, bytes], str]
-RowsOf = Callable[..., list[Row]]
-ProblemOf = Callable[..., str]
-Pack = Callable[[bytes], bytes]
 AFTER_TEXT = "a:2: a JSON object in a stream that began as plain text (sentkit cat --from text "
-
-
-# JSONL
 
 
 @pytest.mark.parametrize(
@@ -37,7 +27,7 @@ AFTER_TEXT = "a:2: a JSON object in a stream that began as plain text (sentkit c
     ],
     ids=["blank line", "byte order mark, carriage returns", "no other newline"],
 )
-def test_a_jsonl_row_keeps_its_bytes_and_number(rows_of: RowsOf, content: bytes, lines) -> None:
+def test_a_jsonl_row_keeps_its_bytes_and_number(rows_of, content, lines):
     rows = rows_of("a.jsonl", content)
 
     assert {row.number: row.line for row in rows} == lines
@@ -58,16 +48,11 @@ def test_a_jsonl_row_keeps_its_bytes_and_number(rows_of: RowsOf, content: bytes,
         (b"12", "this row is a number, expected an object"),
     ],
 )
-def test_an_invalid_jsonl_line_is_reported_with_its_number(
-    problem_of: ProblemOf, line: bytes, problem: str
-) -> None:
+def test_an_invalid_jsonl_line_is_reported_with_its_number(problem_of, line, problem):
     assert problem_of("a.jsonl", b'{"a":1}\n\n' + line + b"\n").startswith(f"a.jsonl:3: {problem}")
 
 
-# Text
-
-
-def test_every_line_of_text_is_a_row(rows_of: RowsOf) -> None:
+def test_every_line_of_text_is_a_row(rows_of):
     rows = rows_of("a.txt", '\ufeffa "cat"\r\n\n{"a":1}\n é'.encode())
 
     assert [row.values for row in rows] == [{"text": t} for t in ('a "cat"', "", '{"a":1}', " é")]
@@ -87,13 +72,8 @@ LATIN1 = "for Latin-1: iconv -f latin1 -t utf-8 FILE"
     ],
 )
 @pytest.mark.parametrize("name", ["a.txt", "a", "a.tsv", "a.csv"])
-def test_bytes_that_are_not_text_are_reported_with_their_line(
-    problem_of: ProblemOf, name: str, line: bytes, problem: str
-) -> None:
+def test_bytes_that_are_not_text_are_reported_with_their_line(problem_of, name, line, problem):
     assert problem_of(name, b"text\n" + line + b"\n") == f"{name}:2: {problem}"
-
-
-# Detection of the format
 
 
 @pytest.mark.parametrize(
@@ -107,14 +87,12 @@ def test_bytes_that_are_not_text_are_reported_with_their_line(
         (b"a cat\n{not json\n", ["a cat", "{not json"]),
     ],
 )
-def test_a_file_that_does_not_start_with_json_is_text(
-    rows_of: RowsOf, content: bytes, texts: list[str]
-) -> None:
+def test_a_file_that_does_not_start_with_json_is_text(rows_of, content, texts):
     assert [row.values["text"] for row in rows_of("a", content)] == texts
 
 
 @pytest.mark.parametrize("start", [b"", b"\n  \n", b"\xef\xbb\xbf"])
-def test_a_file_that_starts_with_a_brace_is_jsonl(rows_of: RowsOf, start: bytes) -> None:
+def test_a_file_that_starts_with_a_brace_is_jsonl(rows_of, start):
     rows = rows_of("a", start + b' {"text":"x"}\n\n{"text":"y"}\n')
 
     assert [row.values for row in rows] == [{"text": "x"}, {"text": "y"}]
@@ -130,30 +108,11 @@ def test_a_file_that_starts_with_a_brace_is_jsonl(rows_of: RowsOf, start: bytes)
         (b'a cat\n  {"text":"x"}\n', AFTER_TEXT),
     ],
 )
-def test_json_after_text_is_refused(problem_of: ProblemOf, content: bytes, problem: str) -> None:
+def test_json_after_text_is_refused(problem_of, content, problem):
     assert problem_of("a", content).startswith(problem)
 
 
-def test_from_overrides_suffix_and_first_line(rows_of: RowsOf) -> None:
-    assert rows_of("a.jsonl", b'{"a":1}', format="text")[0].values == {"text": '{"a":1}'}
-    assert rows_of("a.txt", b'{"a":1}', format="jsonl")[0].values == {"a": 1}
-
-
-# Policy
-
-
-def test_several_files_are_one_stream(write: Write) -> None:
-    contents = {"a.txt": b"one\n", "b.jsonl": b'{"text":"two"}\n', "c.csv": b"text\nthree\n"}
-    rows = Inputs([write(*file) for file in contents.items()]).read(lambda row: row)
-
-    assert [(row.values["text"], Path(row.source).name, row.number) for row in rows] == [
-        ("one", "a.txt", 1),
-        ("two", "b.jsonl", 1),
-        ("three", "c.csv", 2),
-    ]
-
-
-def test_bad_rows_are_written_with_their_place_and_reason(write: Write) -> None:
+def test_bad_rows_are_written_with_their_place_and_reason(write):
     kept = io.BytesIO()
     path = write("a.jsonl", b'{"text":3}\r\n{"text":"x"}\n"\xff"')
     rejects = Rejects(skip=True, file=kept)
@@ -169,23 +128,15 @@ def test_bad_rows_are_written_with_their_place_and_reason(write: Write) -> None:
     assert utf8["reason"].startswith("not JSON: ")
 
 
-def test_without_skip_the_first_bad_row_ends_the_stream(write: Write) -> None:
-    rows = Inputs([write("a.jsonl", b'{"text":"x"}\n{bad\n')]).read(TextParser({}))
-
-    assert next(rows)[1] == ("x",)
-    with pytest.raises(DataError, match=r"a\.jsonl:2: not JSON"):
-        next(rows)
-
-
 @pytest.mark.parametrize(("count", "sizes"), [(0, []), (1, [1]), (3, [3]), (7, [3, 3, 1])])
-def test_blocks_have_a_fixed_size(count: int, sizes: list[int]) -> None:
+def test_blocks_have_a_fixed_size(count, sizes):
     found = list(blocks(range(count), 3))
 
     assert [len(block) for block in found] == sizes
     assert [item for block in found for item in block] == list(range(count))
 
 
-def test_no_rows_are_read_in_advance() -> None:
+def test_no_rows_are_read_in_advance():
     stream = itertools.count()
     next(blocks(stream, 16))
 
@@ -196,7 +147,7 @@ packed = pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), ("
 
 
 @packed
-def test_compressed_files_are_decompressed(rows_of: RowsOf, suffix: str, pack: Pack) -> None:
+def test_compressed_files_are_decompressed(rows_of, suffix, pack):
     twice = pack(b'{"a":1}\n') + pack(b'{"a":2}\n')
 
     assert [row.values["a"] for row in rows_of(f"a.jsonl{suffix}", twice)] == [1, 2]
@@ -205,7 +156,7 @@ def test_compressed_files_are_decompressed(rows_of: RowsOf, suffix: str, pack: P
 
 
 @packed
-def test_a_damaged_compressed_file_is_refused(problem_of: ProblemOf, suffix: str, pack: Pack) -> None:
+def test_a_damaged_compressed_file_is_refused(problem_of, suffix, pack):
     """Truncated, with bytes after it, or not compressed."""
     whole = pack(b"".join(b'{"a":%d}\n' % (number * number) for number in range(100)))
     name, kind = f"a.jsonl{suffix}", {".gz": "gzip", ".zst": "zst"}[suffix]
@@ -214,13 +165,13 @@ def test_a_damaged_compressed_file_is_refused(problem_of: ProblemOf, suffix: str
         assert problem_of(name, content).startswith(f"{name}: incomplete or damaged {kind} file: ")
 
 
-def test_empty_zst_frames_are_skipped(rows_of: RowsOf) -> None:
+def test_empty_zst_frames_are_skipped(rows_of):
     skipped = bytes.fromhex("502a4d18 03000000 616263")  # magic, three bytes, "abc"
 
     assert [row.values["a"] for row in rows_of("a.zst", skipped + zstandard.compress(b'{"a":1}'))] == [1]
 
 
 @given(st.binary(max_size=30_000))
-def test_zst_restores_all_bytes(write: Write, content: bytes) -> None:
+def test_zst_restores_all_bytes(write, content):
     with open_input(write("a.zst", zstandard.compress(content * 5))) as file:
         assert file.read() == content * 5

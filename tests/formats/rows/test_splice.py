@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -29,11 +28,11 @@ STRINGS = st.builds(
 SCALARS = st.sampled_from([*NUMBERS, "true", "false", "null"]) | STRINGS
 
 
-def listed(parts: list[str], blank: str) -> str:
+def listed(parts, blank):
     return f"[{blank}{f',{blank}'.join(parts)}{blank}]"
 
 
-def named(parts: list[tuple[str, str]], blank: str) -> str:
+def named(parts, blank):
     return f"{{{blank}{f'{blank},'.join(f'{name}{blank}:{value}' for name, value in parts)}{blank}}}"
 
 
@@ -50,7 +49,7 @@ OURS = ("embedding", "_emb", "similarity")
 
 
 @st.composite
-def objects(draw: Any) -> list[list[str]]:
+def objects(draw):
     """An object in pieces: before a name, the name, up to its value, the value, after it."""
     found = draw(FIELDS)
     for name in draw(st.sets(st.sampled_from(OURS))):
@@ -61,20 +60,17 @@ def objects(draw: Any) -> list[list[str]]:
     ]
 
 
-def joined(pieces: list[list[str]]) -> bytes:
+def joined(pieces):
     return ("{" + ",".join("".join(piece) for piece in pieces) + "}").encode()
 
 
-def parsed(line: bytes) -> list[tuple[str, Any]]:
+def parsed(line):
     """Names and values in order, numbers as the digits they were written in."""
-    found: list[tuple[str, Any]] = json.loads(
-        line, object_pairs_hook=lambda pairs: pairs, parse_float=str, parse_int=str
-    )
-    return found
+    return json.loads(line, object_pairs_hook=lambda pairs: pairs, parse_float=str, parse_int=str)
 
 
 @given(objects())
-def test_spans_agree_with_the_parser(pieces: list[list[str]]) -> None:
+def test_spans_agree_with_the_parser(pieces):
     line = joined(pieces)
 
     found = {name: json.loads(line[span.value : span.end]) for name, span in spans_of(line).items()}
@@ -84,7 +80,7 @@ def test_spans_agree_with_the_parser(pieces: list[list[str]]) -> None:
 
 
 @given(objects(), st.dictionaries(st.sampled_from(OURS), VALUES))
-def test_put_keeps_all_other_bytes(pieces: list[list[str]], new: dict[str, str]) -> None:
+def test_put_keeps_all_other_bytes(pieces, new):
     line = joined(pieces)
 
     found = put_fields(line, [(name.encode(), value.encode()) for name, value in new.items()], spans_of(line))
@@ -98,7 +94,7 @@ def test_put_keeps_all_other_bytes(pieces: list[list[str]], new: dict[str, str])
 
 
 @given(objects(), st.sets(st.sampled_from(OURS)))
-def test_drop_removes_only_these_fields(pieces: list[list[str]], names: set[str]) -> None:
+def test_drop_removes_only_these_fields(pieces, names):
     line = joined(pieces)
 
     found = drop_fields(line, names)
@@ -109,7 +105,7 @@ def test_drop_removes_only_these_fields(pieces: list[list[str]], names: set[str]
 
 
 @given(objects(), st.sets(st.sampled_from(OURS)))
-def test_rename_keeps_all_other_bytes(pieces: list[list[str]], names: set[str]) -> None:
+def test_rename_keeps_all_other_bytes(pieces, names):
     line = joined(pieces)
 
     found = rename_fields(line, {name: f"new {name}" for name in names}, spans_of(line))
@@ -121,26 +117,26 @@ def test_rename_keeps_all_other_bytes(pieces: list[list[str]], names: set[str]) 
 
 
 @given(objects(), st.sampled_from([spans_of, lambda line: drop_fields(line, ["x"])]))
-def test_a_duplicate_name_is_refused(pieces: list[list[str]], edit: Any) -> None:
+def test_a_duplicate_name_is_refused(pieces, edit):
     twice = [*pieces, ["", '"twice"', ":", "1", ""], ["", '"tw\\u0069ce"', ":", "2", ""]]
 
     with pytest.raises(DuplicateName, match="twice"):
         edit(joined(twice))
 
 
-def test_an_escaped_name_equals_the_unescaped_name() -> None:
+def test_an_escaped_name_equals_the_unescaped_name():
     line = rb'{"\u005femb":1}'
 
     assert put_fields(line, [(b"_emb", b"2")], spans_of(line)) == rb'{"\u005femb":2}'
 
 
 @pytest.mark.parametrize("line", [b"{}", b"{ }", b"{\t \r }"])
-def test_an_empty_object_gets_no_comma(line: bytes) -> None:
+def test_an_empty_object_gets_no_comma(line):
     assert json.loads(put_fields(line, [(b"a", b"1"), (b"b", b"2")], spans_of(line))) == {"a": 1, "b": 2}
     assert json.loads(append_fields(line, [(b"a", b"1")], empty=True)) == {"a": 1}
 
 
-def test_a_deeply_nested_value_needs_no_recursion() -> None:
+def test_a_deeply_nested_value_needs_no_recursion():
     line = b'{"deep":' + b'[{"":' * 50_000 + b"1" + b"}]" * 50_000 + b',"a":1}'
 
     assert list(spans_of(line)) == ["deep", "a"]

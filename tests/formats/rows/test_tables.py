@@ -5,9 +5,6 @@ import io
 import json
 import re
 import tracemalloc
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,19 +14,15 @@ from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs, Rejects, Row
 from sentkit.formats.rows.tables import TableWriter
 
-RowsOf = Callable[..., list[Row]]
-ProblemOf = Callable[..., str]
-Write = Callable[[str, bytes], str]
 
-
-def test_tsv_has_no_quotes(rows_of: RowsOf) -> None:
+def test_tsv_has_no_quotes(rows_of):
     rows = rows_of("a.tsv", b'\xef\xbb\xbftext\tscore\r\nsay "hi\t1.0\r\n\t\n')
 
     assert [row.values for row in rows] == [{"text": 'say "hi', "score": "1.0"}, {"text": "", "score": ""}]
     assert [row.number for row in rows] == [2, 3]
 
 
-def test_a_quoted_csv_field_may_contain_newlines_commas_and_quotes(rows_of: RowsOf) -> None:
+def test_a_quoted_csv_field_may_contain_newlines_commas_and_quotes(rows_of):
     rows = rows_of("a.csv", b'text,id\r\n"one, ""two""\r\nthree",7\r\nlast,8')
 
     assert [row.values for row in rows] == [
@@ -54,9 +47,9 @@ def test_a_quoted_csv_field_may_contain_newlines_commas_and_quotes(rows_of: Rows
         ("1;2\n", "a", [{"a": "1;2"}], ""),
     ],
 )
-def test_the_first_line_of_csv_has_the_delimiter(tmp_path, content, columns, rows, note) -> None:
+def test_the_first_line_of_csv_has_the_delimiter(tmp_path, content, columns, rows, note):
     (tmp_path / "a.csv").write_text(content)
-    notes: list[str] = []
+    notes = []
     inputs = Inputs([str(tmp_path / "a.csv")], columns=[*columns], rejects=Rejects(note=notes.append))
 
     assert [row.values for row in inputs.read(lambda row: row)] == rows
@@ -78,17 +71,13 @@ HINT = " (sentkit cat --quoting none reads quotes as text)"
         ("a.csv", b'a,b\n"x"y,3\n', f"a.csv:2: not CSV: ',' expected after '\"'{HINT}"),
     ],
 )
-def test_a_bad_table_row_is_reported_with_its_line(
-    problem_of: ProblemOf, name: str, content: bytes, problem: str
-) -> None:
+def test_a_bad_table_row_is_reported_with_its_line(problem_of, name, content, problem):
     assert problem_of(name, content) == problem
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 @pytest.mark.parametrize(("name", "mark"), [("a.csv", b","), ("a.tsv", b"\t")])
-def test_blank_lines_are_no_rows_of_several_columns(
-    rows_of: RowsOf, name: str, mark: bytes, end: bytes
-) -> None:
+def test_blank_lines_are_no_rows_of_several_columns(rows_of, name, mark, end):
     """As in the csv module. In one column, a blank line is an empty text, as in plain text."""
     wide = end.join([mark.join([b"text", b"b"]), b"", mark.join([b"p", b"1"]), b"", b""])
     narrow = end.join([b"text", b"", b"p", b""])
@@ -106,7 +95,7 @@ def test_blank_lines_are_no_rows_of_several_columns(
         (b'text,"b', "a.csv:1: not CSV: a quote is not closed"),
     ],
 )
-def test_a_bad_header_is_never_skipped(problem_of: ProblemOf, header: bytes, problem: str) -> None:
+def test_a_bad_header_is_never_skipped(problem_of, header, problem):
     """Otherwise all rows of the file are missing without a count."""
     rejects = Rejects(skip=True)
 
@@ -114,14 +103,14 @@ def test_a_bad_header_is_never_skipped(problem_of: ProblemOf, header: bytes, pro
     assert rejects.count == 0
 
 
-def test_a_csv_field_may_be_long(rows_of: RowsOf) -> None:
+def test_a_csv_field_may_be_long(rows_of):
     text = "word " * 100_000
 
     assert rows_of("a.csv", f'text\n"{text}"\n'.encode())[0].values == {"text": text}
 
 
 @pytest.mark.parametrize(("name", "header"), [("a.txt", b""), ("a.tsv", b"text\n"), ("a.csv", b"text\n")])
-def test_a_kept_row_needs_little_memory(name: str, header: bytes, rows_of: RowsOf) -> None:
+def test_a_kept_row_needs_little_memory(name, header, rows_of):
     """The library that makes the JSON line returns objects of four kilobytes."""
     rows_of(name, header + b"a cat\n")
     tracemalloc.start()
@@ -139,7 +128,7 @@ CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 
 @given(data=st.data(), width=st.integers(1, 3))
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
-def test_what_is_written_is_read_back(tmp_path: Path, suffix: str, data: st.DataObject, width: int) -> None:
+def test_what_is_written_is_read_back(tmp_path, suffix, data, width):
     cells = CELLS if suffix == "csv" else CELLS.map(lambda text: re.sub("[\t\n\r]", "", text))
     name = cells.filter(lambda name: bool(name) and "\ufeff" not in name)
     names = data.draw(st.lists(name, min_size=width, max_size=width, unique=True))
@@ -163,7 +152,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, suffix: str, data: st.Data
         ("csv", {}, "a column needs a name"),
     ],
 )
-def test_rows_without_a_record_are_bad(suffix: str, row: dict[str, str], problem: str) -> None:
+def test_rows_without_a_record_are_bad(suffix, row, problem):
     with pytest.raises(DataError, match=f"^a:1: {problem}"):
         TableWriter(io.BytesIO(), suffix).write(Row(json.dumps(row).encode(), row, "a", 1))
 
@@ -175,8 +164,8 @@ QUOTED = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_si
 )
 
 
-def read(write: Write, name: str, content: str, quoting: str | None) -> tuple[list[Any], list[str]]:
-    warnings: list[str] = []
+def read(write, name, content, quoting):
+    warnings = []
     inputs = Inputs([write(name, content.encode())], rejects=Rejects(warn=warnings.append), quoting=quoting)
     return [row.values for row in inputs.read(lambda row: row)], warnings
 
@@ -190,8 +179,8 @@ def read(write: Write, name: str, content: str, quoting: str | None) -> tuple[li
     ("name", "delimiter", "quoting"), [("a.tsv", "\t", "csv"), ("a.csv", ",", "csv"), ("a.csv", ",", None)]
 )
 def test_quoted_tables_are_read_as_the_csv_module_wrote_them(
-    write: Write, name: str, delimiter: str, quoting: Any, table: list[tuple[str, str]], style: Any, end: str
-) -> None:
+    write, name, delimiter, quoting, table, style, end
+):
     out = io.StringIO(newline="")
     writer = csv.writer(out, delimiter=delimiter, quoting=style, lineterminator=end)
     writer.writerow(["text_a", "text_b"])
@@ -204,7 +193,7 @@ def test_quoted_tables_are_read_as_the_csv_module_wrote_them(
 
 
 @pytest.mark.parametrize(("name", "delimiter"), [("a.tsv", "\t"), ("a.csv", ",")])
-def test_without_quoting_a_quote_is_text(write: Write, name: str, delimiter: str) -> None:
+def test_without_quoting_a_quote_is_text(write, name, delimiter):
     lines = [["text", "size"], ['"a b"', '5"'], ['"', '""'], ['say "x"', '"open']]
 
     found, warnings = read(write, name, "".join(delimiter.join(line) + "\n" for line in lines), "none")
@@ -225,7 +214,7 @@ def test_without_quoting_a_quote_is_text(write: Write, name: str, delimiter: str
     ],
     ids=["row", "header"],
 )
-def test_a_warning_names_the_first_quoted_line_of_a_tsv(write: Write, content: str, rows, line: int) -> None:
+def test_a_warning_names_the_first_quoted_line_of_a_tsv(write, content, rows, line):
     found, (warning,) = read(write, "a.tsv", content, None)
 
     assert [tuple(row.values()) for row in found] == rows
@@ -234,7 +223,7 @@ def test_a_warning_names_the_first_quoted_line_of_a_tsv(write: Write, content: s
     assert "--quoting csv" in warning
 
 
-def test_a_multiline_field_is_a_bad_row_of_an_unquoted_tsv(write: Write) -> None:
+def test_a_multiline_field_is_a_bad_row_of_an_unquoted_tsv(write):
     """As pandas writes a text of two lines with sep="\\t"."""
     with pytest.raises(DataError, match=r"a\.tsv:3: 2 fields, the header has 3"):
         read(write, "a.tsv", 'i\ttext\tn\n0\t"say ""hi"""\t1\n1\t"two\nlines"\t2\n', None)

@@ -24,21 +24,21 @@ JSON = st.recursive(
 )
 
 
-def test_a_digest_is_blake2b_of_the_canonical_json() -> None:
+def test_a_digest_is_blake2b_of_the_canonical_json():
     raw = b'{"a":[1,null],"b":"x"}'
 
     assert digest({"b": "x", "a": [1, None]}) == hashlib.blake2b(raw, digest_size=6).hexdigest()
 
 
 @given(st.dictionaries(st.text(st.characters(codec="utf-8")), JSON))
-def test_a_digest_ignores_the_order_of_names(values: dict[str, object]) -> None:
+def test_a_digest_ignores_the_order_of_names(values):
     backwards = dict(reversed(values.items()))
 
     assert digest(values) == digest(backwards)
     assert re.fullmatch("[0-9a-f]{12}", digest(values))
 
 
-def test_a_step_depends_only_on_the_space() -> None:
+def test_a_step_depends_only_on_the_space():
     """A filter that knows only `_emb` comes to the hash that the encoder comes to."""
     encoder = Spec("m/mean", digest("weights"), {"model": "m"})
     at_once = encoder.after("/n", "1111").after("+whitening", "2222")
@@ -49,7 +49,7 @@ def test_a_step_depends_only_on_the_space() -> None:
     assert at_once.full == {"_emb": at_once.emb, "model": "m", "steps": ["/n:1111", "+whitening:2222"]}
 
 
-def test_the_order_of_steps_and_repeated_steps_matter() -> None:
+def test_the_order_of_steps_and_repeated_steps_matter():
     start = Spec("m", "00")
     one, two = start.after("a", "1"), start.after("b", "2")
     specs = [start, one, start.after("a", "2"), one.after("b", "2"), two.after("a", "1")]
@@ -73,7 +73,7 @@ def test_the_order_of_steps_and_repeated_steps_matter() -> None:
         ("", "model"),
     ],
 )
-def test_a_label_is_the_last_part_of_a_name(name: str, label: str) -> None:
+def test_a_label_is_the_last_part_of_a_name(name, label):
     assert name_for_label(name) == label
 
 
@@ -86,7 +86,7 @@ def test_a_label_is_the_last_part_of_a_name(name: str, label: str) -> None:
         ("", "", "? (…)"),
     ],
 )
-def test_the_space_of_an_emb_follows_its_last_colon(emb: str, space: str, words: str) -> None:
+def test_the_space_of_an_emb_follows_its_last_colon(emb, space, words):
     assert (space_of(emb), short_label(emb)) == (space, words)
     assert short_label(None) == "without _emb"
 
@@ -96,7 +96,7 @@ def test_the_space_of_an_emb_follows_its_last_colon(emb: str, space: str, words:
     st.from_regex(r"[a-z0-9+./_-]*(:cls)?(>[0-9a-f]{12})?", fullmatch=True),
     st.lists(st.tuples(st.from_regex(r"[/+][a-z0-9]{1,9}", fullmatch=True), JSON), max_size=3),
 )
-def test_steps_keep_a_name_well_formed(model: str, readout: str, steps: list[tuple[str, object]]) -> None:
+def test_steps_keep_a_name_well_formed(model, readout, steps):
     label = name_for_label(model)
     spec = Spec(f"{label}/{readout}", digest(model))
     for suffix, step in steps:
@@ -117,7 +117,7 @@ def test_steps_keep_a_name_well_formed(model: str, readout: str, steps: list[tup
         *(7, 1.5, True, [], {}),
     ],
 )
-def test_a_malformed_name_of_a_space_is_described(emb: object) -> None:
+def test_a_malformed_name_of_a_space_is_described(emb):
     problem = emb_problem(emb)
 
     assert problem is not None
@@ -141,6 +141,6 @@ def test_a_malformed_name_of_a_space_is_described(emb: object) -> None:
         ("", None),
     ],
 )
-def test_the_end_of_a_label_contains_the_target_space(emb: str, space: str | None) -> None:
+def test_the_end_of_a_label_contains_the_target_space(emb, space):
     """Twelve digits behind the last `>`, with nothing after them but the colon and the space itself."""
     assert target_space(emb) == space

@@ -1,15 +1,12 @@
 """Rows with vectors, written: spliced into JSONL, or beside their rows in a vector file."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
 import orjson
 import pytest
-from numpy.typing import NDArray
 
 from sentkit.errors import CannotCreateError, DataError, UsageError
 from sentkit.formats.rows.block import Row, block_of
@@ -22,18 +19,11 @@ from support import stored_rows
 ONE = np.array([[0.5, -1.0]], dtype=np.float32)
 
 
-def row(line: str) -> Row:
+def row(line):
     return Row(line.encode(), orjson.loads(line), "a.jsonl", 3)
 
 
-def write(
-    path: Path,
-    rows: Sequence[tuple[Row, NDArray[np.float32]]],
-    *,
-    extra: Any = (),
-    emb: str = "m/cls:012300000000",
-    replace: bool = False,
-) -> bytes:
+def write(path, rows, *, extra=(), emb="m/cls:012300000000", replace=False):
     form = VectorOutput(replace=replace)
     with open_sinks([str(path)], [{"_emb": emb}], ("embedding",), 2, form) as [sink]:
         for each, vectors in rows:
@@ -42,7 +32,7 @@ def write(
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.safetensors"])
-def test_existing_fields_need_replace(tmp_path: Path, name: str) -> None:
+def test_existing_fields_need_replace(tmp_path, name):
     with pytest.raises(DataError, match=r'^a\.jsonl:3: field "embedding" already exists$') as caught:
         write(tmp_path / name, [(row('{"embedding":[1,2]}'), ONE)])
 
@@ -50,15 +40,7 @@ def test_existing_fields_need_replace(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_replaced_fields_keep_their_position(tmp_path: Path) -> None:
-    old = row('{"embedding":[9], "id":1.10,"_emb":"old:100000000000" }')
-
-    found = write(tmp_path / "a.jsonl", [(old, ONE)], replace=True)
-
-    assert found == b'{"embedding":[0.5,-1.0], "id":1.10,"_emb":"m/cls:012300000000" }\n'
-
-
-def test_zero_vectors_are_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zero_vectors_are_encoded_once(tmp_path, monkeypatch):
     """A block can have thousands of them, from blank texts. Minus zero is another number."""
     encode = Mock(side_effect=sinks.ENCODINGS["list"])
     monkeypatch.setattr(sinks, "ENCODINGS", {"list": encode})
@@ -74,14 +56,14 @@ def test_zero_vectors_are_encoded_once(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("emb", ['a "b"\\c:1', "a\nb:1", "é:1"])
-def test_any_space_name_is_written_as_json(tmp_path: Path, emb: str) -> None:
+def test_any_space_name_is_written_as_json(tmp_path, emb):
     found = write(tmp_path / "a.jsonl", [(row("{}"), ONE)], emb=emb)
 
     assert found.count(b"\n") == 1
     assert orjson.loads(found)["_emb"] == emb
 
 
-def test_a_vector_file_keeps_rows_without_their_old_vectors(tmp_path: Path) -> None:
+def test_a_vector_file_keeps_rows_without_their_old_vectors(tmp_path):
     path, old = tmp_path / "a.safetensors", row('{"_emb":"x:100000000000","embedding":[9]}')
 
     write(path, [(old, ONE)], replace=True, extra=[(b"n_tokens", b"4")])
@@ -105,7 +87,7 @@ def test_a_vector_file_keeps_rows_without_their_old_vectors(tmp_path: Path) -> N
         ("tmp.Ab3", ".Ab3"),
     ],
 )
-def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path: Path, name: str, format: str) -> None:
+def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path, name, format):
     with pytest.raises(UsageError, match=rf"{name}: unknown output format {re.escape(format)}$") as caught:
         write(tmp_path / name, [])
 
@@ -120,23 +102,20 @@ def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path: Path, name: 
         *(".a", "a.003", "a.v2", "tmp.Ab3dEf9hIj"),
     ],
 )
-def test_jsonl_is_the_format_of_all_other_names(tmp_path: Path, name: str) -> None:
+def test_jsonl_is_the_format_of_all_other_names(tmp_path, name):
     write(tmp_path / name, [(row("{}"), ONE)])
 
     ((found),) = Inputs([str(tmp_path / name)], "jsonl").read(lambda each: each.values["embedding"])
     assert found == ONE[0].tolist()
 
 
-def test_a_pipe_or_a_device_may_have_any_name(tmp_path: Path) -> None:
+def test_a_pipe_or_a_device_may_have_any_name(tmp_path):
     (tmp_path / "null.arrow").symlink_to("/dev/null")
 
     write(tmp_path / "null.arrow", [(row("{}"), ONE)])
 
 
-# Several readouts
-
-
-def test_each_of_several_readouts_has_a_file_sorted_by_layer(tmp_path: Path) -> None:
+def test_each_of_several_readouts_has_a_file_sorted_by_layer(tmp_path):
     assert output_paths("-", ["cls"], VectorOutput(), force=False) == ["-"]
     readouts = ["L2:cls", "L10:cls", "mean"]
     paths = output_paths(str(tmp_path / "sweep"), readouts, VectorOutput(), force=False)
@@ -146,26 +125,18 @@ def test_each_of_several_readouts_has_a_file_sorted_by_layer(tmp_path: Path) -> 
     assert file_name("L1+L12:mean") == "L01+L12-mean"
 
 
-def test_several_readouts_need_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-
-    for output in ("-", str(tmp_path / "file")):
-        with pytest.raises(UsageError, match="several readouts need an output folder"):
-            output_paths(output, ["cls", "mean"], VectorOutput(), force=True)
-
-
-def test_an_existing_file_of_a_sweep_is_an_error(tmp_path: Path) -> None:
+def test_an_existing_file_of_a_sweep_is_an_error(tmp_path):
     (tmp_path / "mean.safetensors").touch()
 
     with pytest.raises(CannotCreateError, match="already exists"):
         output_paths(str(tmp_path), ["cls", "mean"], VectorOutput(), force=False)
 
 
-def test_all_files_of_a_sweep_appear_or_none(tmp_path: Path) -> None:
+def test_all_files_of_a_sweep_appear_or_none(tmp_path):
     paths = output_paths(str(tmp_path / "sweep"), ["cls", "mean"], VectorOutput(), force=False)
     specs = [{"_emb": "m/cls:010000000000"}, {"_emb": "m/mean:020000000000"}]
 
-    def fill(*, fails: bool) -> None:
+    def fill(*, fails):
         with open_sinks(paths, specs, ("embedding",), 2, VectorOutput()) as opened:
             for sink in opened:
                 sink.put(block_of([row("{}")]), ONE[None])

@@ -10,12 +10,12 @@ from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.tensors import FLOATS
 from sentkit.formats.vectors.vector_file import create_vector_file
-from sentkit.metrics.neighbours.corpus import VectorTable, read_table
+from sentkit.metrics.neighbours.corpus import read_table
 
 LINES = [orjson.dumps({"text": "é" * number, "id": number}) for number in range(5)]
 
 
-def write_store(path: Path, vectors: np.ndarray, lines: list[bytes], kind: str = "float32") -> str:
+def write_store(path, vectors, lines, kind="float32"):
     width = vectors.shape[1]
     with create_vector_file(str(path), {}, ["embedding"], width=width, force=True, kind=kind) as writer:
         for line, vector in zip(lines, vectors, strict=True):
@@ -23,11 +23,11 @@ def write_store(path: Path, vectors: np.ndarray, lines: list[bytes], kind: str =
     return str(path)
 
 
-def read(path: str) -> VectorTable:
+def read(path):
     return read_table(Inputs([path]))
 
 
-def test_a_vector_file_and_its_rows_are_the_same_table(tmp_path: Path) -> None:
+def test_a_vector_file_and_its_rows_are_the_same_table(tmp_path):
     """Blank lines between rows count for the line number only."""
     vectors = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     with (tmp_path / "a.jsonl").open("wb") as file:
@@ -45,9 +45,7 @@ def test_a_vector_file_and_its_rows_are_the_same_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FLOATS)
-def test_a_vector_with_nan_is_refused_with_its_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_vector_with_nan_is_refused_with_its_row(tmp_path, monkeypatch, kind):
     monkeypatch.setattr("sentkit.metrics.neighbours.corpus.CHECKED", 2)
     vectors = np.ones((5, 3), np.float32)
     vectors[3, 1] = np.nan
@@ -57,7 +55,7 @@ def test_a_vector_with_nan_is_refused_with_its_row(
 
 
 @pytest.mark.parametrize("line", [b"[1]", b'{"text":', b'{"text":"a"}\n{"text":"b"}', b""])
-def test_a_damaged_row_is_an_error_when_it_is_read(tmp_path: Path, line: bytes) -> None:
+def test_a_damaged_row_is_an_error_when_it_is_read(tmp_path, line):
     table = read(write_store(tmp_path / "a.safetensors", np.ones((2, 1), np.float32), [LINES[0], line]))
 
     assert table.row(0).line == LINES[0]
@@ -65,7 +63,7 @@ def test_a_damaged_row_is_an_error_when_it_is_read(tmp_path: Path, line: bytes) 
         table.row(1)
 
 
-def test_offsets_that_do_not_agree_are_refused(tmp_path: Path) -> None:
+def test_offsets_that_do_not_agree_are_refused(tmp_path):
     path = write_store(tmp_path / "a.safetensors", np.ones((5, 1), np.float32), LINES)
     table = read(path)
     content = bytearray(Path(path).read_bytes())
@@ -80,6 +78,6 @@ def test_offsets_that_do_not_agree_are_refused(tmp_path: Path) -> None:
         read(path).row(1)
 
 
-def test_no_rows_are_an_error(tmp_path: Path) -> None:
+def test_no_rows_are_an_error(tmp_path):
     with pytest.raises(DataError, match=r"^no rows in .*a\.safetensors$"):
         read(write_store(tmp_path / "a.safetensors", np.ones((0, 2), np.float32), []))

@@ -5,10 +5,8 @@ Also with candidates from a device, which is the CPU of torch.
 
 import math
 import tracemalloc
-from collections.abc import Sequence
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,18 +32,18 @@ Points = list[tuple[int, int]]
 GRID = st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), max_size=30)
 
 
-def table(left: Any, right: Any, metric: str) -> np.ndarray:
+def table(left, right, metric):
     """All similarities, one pair of rows at a time."""
     similarity = SIMILARITIES[metric]
     found = [[similarity(a[None], b[None])[0] for b in right] for a in left]
     return np.array(found).reshape(len(left), len(right))
 
 
-def rows_of(*columns: np.ndarray) -> list[tuple[Any, ...]]:
+def rows_of(*columns):
     return [*zip(*(column.tolist() for column in columns), strict=True)]
 
 
-def devices(metric: str) -> list[Device | None]:
+def devices(metric):
     """The CPU, and a device of torch where all blocks stay, none, or some. It compares products only."""
     rooms = (1 << 40, 0, 700) if metric in ("cosine", "dot") else ()
     found = [Device(torch.device("cpu")) for _ in rooms]
@@ -54,9 +52,7 @@ def devices(metric: str) -> list[Device | None]:
     return [None, *found]
 
 
-def expect(
-    queries: Any, corpus: Any, metric: str, top: int, limits: Sequence[float], threshold: float
-) -> None:
+def expect(queries, corpus, metric, top, limits, threshold):
     """The nearest rows, those below limits and those that reach a threshold are those of the table."""
     alike = table(queries, corpus[:], metric)
     ranked = [sorted(range(len(each)), key=lambda row: (-each[row], row)) for each in alike]
@@ -79,7 +75,7 @@ def expect(
         assert below.above == (alike >= np.array(limits)[:, None]).sum()
 
 
-def expect_pairs(vectors: Any, metric: str, top: int, threshold: float) -> None:
+def expect_pairs(vectors, metric, top, threshold):
     """The best pairs, best first, and the pairs that reach a threshold, in the order of the rows."""
     alike, n = table(vectors, vectors, metric), len(vectors)
     every = [(i, j, alike[i, j]) for i in range(n) for j in range(i + 1, n)]
@@ -97,7 +93,7 @@ def expect_pairs(vectors: Any, metric: str, top: int, threshold: float) -> None:
 @every_metric
 @pytest.mark.parametrize("top", [0, 1, 4, 31, 500])
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.98, 1.0])
-def test_random_rows(metric: str, top: int, share: float) -> None:
+def test_random_rows(metric, top, share):
     """With thresholds that no row, some rows and all rows reach."""
     queries, corpus = normal_rows(9, 6, seed=1), normal_rows(32, 6)
     alike = table(queries, corpus, metric)
@@ -110,7 +106,7 @@ def test_random_rows(metric: str, top: int, share: float) -> None:
 @small_blocks
 @every_metric
 @pytest.mark.parametrize("top", [1, 7, 60])
-def test_ties_come_in_the_order_of_the_rows(metric: str, top: int) -> None:
+def test_ties_come_in_the_order_of_the_rows(metric, top):
     """Across blocks, too."""
     queries, corpus = normal_rows(4, 77, seed=1), np.tile(normal_rows(6, 77), (7, 1))
     alike = table(queries, corpus, metric)
@@ -121,9 +117,7 @@ def test_ties_come_in_the_order_of_the_rows(metric: str, top: int) -> None:
 
 @small_blocks
 @given(GRID, GRID, st.integers(1, 12), st.sampled_from(sorted(SIMILARITIES)), st.data())
-def test_limits_and_thresholds_are_exact(
-    asked: Points, held: Points, top: int, metric: str, data: st.DataObject
-) -> None:
+def test_limits_and_thresholds_are_exact(asked, held, top, metric, data):
     """Points of a small grid, zeros and duplicates among them, or no point. Each limit is a similarity."""
     queries, corpus = (np.array(points, np.float32).reshape(-1, 2) for points in (asked, held))
     alike = table(queries, corpus, metric)
@@ -145,9 +139,7 @@ def test_limits_and_thresholds_are_exact(
         ("euclidean", [7, 7], [7, 7], 0.0),
     ],
 )
-def test_the_threshold_itself_is_reached_and_the_next_number_is_not(
-    metric: str, vector: list[int], other: list[int], value: float
-) -> None:
+def test_the_threshold_itself_is_reached_and_the_next_number_is_not(metric, vector, other, value):
     """Similarities that float64 holds exactly, or rounds as the literal is rounded."""
     both = np.array([vector, other], np.float32)
 
@@ -158,7 +150,7 @@ def test_the_threshold_itself_is_reached_and_the_next_number_is_not(
 @few_and_many
 @every_metric
 @pytest.mark.parametrize("scale", [1e-30, 1e-9, 1.0, 1e18, 3e38])
-def test_rows_of_any_length(metric: str, scale: float, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_any_length(metric, scale, few, monkeypatch):
     """Near both ends of float32, where products in it would vanish or overflow."""
     monkeypatch.setattr(search, "FEW_QUERIES", few)
     corpus = (normal_rows(40, 6).clip(-1, 1) * np.float64(scale)).astype(np.float32)
@@ -171,7 +163,7 @@ def test_rows_of_any_length(metric: str, scale: float, few: int, monkeypatch: py
 
 @every_metric
 @pytest.mark.parametrize("sizes", [(1024, 1024), (37, 17)])
-def test_near_equal_rows(metric: str, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_near_equal_rows(metric, sizes, monkeypatch):
     """A product of matrices cannot order them. They are the same from blocks of any size."""
     monkeypatch.setattr(search, "ROWS_PER_BLOCK", sizes[0])
     monkeypatch.setattr(of_pairs, "ROWS_PER_SEARCH", sizes[1])
@@ -190,20 +182,18 @@ def test_near_equal_rows(metric: str, sizes: tuple[int, int], monkeypatch: pytes
 @pytest.mark.parametrize("starts", [(0, 40), (0, 7, 21, 40)])
 @pytest.mark.parametrize("selected", [False, True])
 @small_blocks
-def test_stored_rows_are_searched_like_their_vectors(
-    kind: str, queries: int, starts: Sequence[int], selected: bool, few: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stored_rows_are_searched_like_their_vectors(kind, queries, starts, selected, few, monkeypatch):
     """With subnormal numbers, a row of zeros and ties; files of int8 have their own scales."""
     monkeypatch.setattr(search, "FEW_QUERIES", few)
     vectors = np.repeat(normal_rows(20, 6), 2, axis=0)
     vectors[:9] *= np.float32(1e-6)
     vectors[11] = 0.0
-    parts: Any = []
+    parts = []
     for part in (vectors[start:stop] for start, stop in pairwise(starts)):
         storage = Storage(kind, 6, scales_of(np.abs(part).max(axis=0)) if kind == "int8" else None)
         codes = storage.encode(part)
         parts.append(SimpleNamespace(count=len(part), storage=storage, codes=lambda codes=codes: codes))
-    corpus: Any = StoredVectors(parts)
+    corpus = StoredVectors(parts)
     assert np.array_equal(corpus.codes(slice(None)), np.concatenate([part.codes() for part in parts]))
     if selected:
         corpus = SelectedVectors(corpus, np.delete(np.arange(40), [3, 11, 12, 30]))
@@ -215,7 +205,7 @@ def test_stored_rows_are_searched_like_their_vectors(
 
 
 @every_metric
-def test_scikit_learn_finds_the_same(metric: str) -> None:
+def test_scikit_learn_finds_the_same(metric):
     """Of random rows, where the digits of float32 decide the order of none."""
     queries, corpus = normal_rows(50, 24, seed=1), normal_rows(2000, 24)
     if metric == "dot":  # of rows of length 1, the order of the cosine
@@ -230,16 +220,7 @@ def test_scikit_learn_finds_the_same(metric: str) -> None:
     np.testing.assert_allclose(similarities, expected, atol=1e-6)
 
 
-@every_metric
-@pytest.mark.parametrize("n", [0, 1, 2])
-def test_few_rows(metric: str, n: int) -> None:
-    """An empty corpus gives each query an empty list; no query gives no list."""
-    expect(normal_rows(n, 3), normal_rows(0, 3), metric, 3, [0.0] * n, -100.0)
-    expect(normal_rows(n, 3), normal_rows(n, 3), metric, 3, [0.0] * n, -100.0)
-    expect_pairs(normal_rows(n, 3), metric, 3, -100.0)
-
-
-def test_the_block_of_queries_shrinks_with_top() -> None:
+def test_the_block_of_queries_shrinks_with_top():
     """The candidates kept are bounded, at one query at least."""
     searcher = Searcher(normal_rows(5000, 2))
 
@@ -248,7 +229,7 @@ def test_the_block_of_queries_shrinks_with_top() -> None:
     assert Searcher(normal_rows(0, 2)).at_once(10) == search.QUERIES_PER_BLOCK
 
 
-def test_memory_does_not_grow_with_the_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_does_not_grow_with_the_pairs(monkeypatch):
     """All 319,600 pairs of 800 rows reach the threshold: they come in small parts."""
     monkeypatch.setattr(search, "MAX_CANDIDATES", 1 << 12)
     monkeypatch.setattr(search, "ROWS_PER_BLOCK", 128)
@@ -266,7 +247,7 @@ def test_memory_does_not_grow_with_the_pairs(monkeypatch: pytest.MonkeyPatch) ->
 @small_blocks
 @every_metric
 @pytest.mark.parametrize("n", [0, 1, 2, 31])
-def test_matrix_rows_make_the_matrix(metric: str, n: int) -> None:
+def test_matrix_rows_make_the_matrix(metric, n):
     """The blocks one under another are all similarities of all rows."""
     vectors = normal_rows(n, 6)
 
@@ -275,13 +256,6 @@ def test_matrix_rows_make_the_matrix(metric: str, n: int) -> None:
     assert [block.shape[1] for block in blocks] == [n] * len(blocks)
     found, expected = np.concatenate([np.empty((0, n), np.float32), *blocks]), table(vectors, vectors, metric)
     np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-@small_blocks
-def test_matrix_blocks_stay_small() -> None:
-    """No block of the matrix has more elements than allowed, unless one row has."""
-    assert {block.size for block in matrix_rows(normal_rows(20, 2))} == {40}
-    assert {block.size for block in matrix_rows(normal_rows(60, 2))} == {60}
 
 
 ROWS = 12
@@ -293,7 +267,7 @@ EDGES = st.lists(
 
 @given(EDGES)
 @example([[(row, row + 1)] for row in range(ROWS - 2, -1, -1)])
-def test_groups_are_the_connected_components(parts: list[list[tuple[int, int]]]) -> None:
+def test_groups_are_the_connected_components(parts):
     """Compared with a loop that spreads the smallest row until nothing changes."""
     first, found = list(range(ROWS)), np.arange(ROWS)
     for pairs in parts:
@@ -308,13 +282,13 @@ def test_groups_are_the_connected_components(parts: list[list[tuple[int, int]]])
 
 
 @pytest.fixture
-def bounded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def bounded(monkeypatch):
     """Bounds for a few rows, in blocks of 25. The list gets the number of axes of each search."""
-    made: list[int] = []
+    made = []
 
     real = search.find_bounds
 
-    def find(*arguments: Any) -> search.Bounds | None:
+    def find(*arguments):
         found = real(*arguments)
         made.append(0 if found is None else found[0].shape[1])
         return found
@@ -328,7 +302,7 @@ def bounded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return made
 
 
-def uneven_rows(count: int, width: int, seed: int) -> np.ndarray:
+def uneven_rows(count, width, seed):
     """Rows with most of their length in few directions, of lengths from 0 to 1e4; every third is repeated."""
     random = np.random.default_rng(seed)
     rotation = np.linalg.qr(random.standard_normal((width, width)))[0]
@@ -342,9 +316,7 @@ def uneven_rows(count: int, width: int, seed: int) -> np.ndarray:
 @pytest.mark.parametrize("metric", ["cosine", "dot"])
 @pytest.mark.parametrize("threshold", [0.5, 0.95, 0.999])
 @pytest.mark.parametrize("top", [1, 3000])
-def test_bounds_lose_no_pair(
-    bounded: list[int], metric: str, threshold: float, top: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bounds_lose_no_pair(bounded, metric, threshold, top, monkeypatch):
     """They serve all limits of the closest pairs, too."""
     monkeypatch.setattr(of_pairs, "FIRST_ROWS", 5)
     monkeypatch.setattr(of_pairs, "ROWS_PER_SEARCH", 30)
@@ -356,7 +328,7 @@ def test_bounds_lose_no_pair(
     assert all(bounded)
 
 
-def test_a_bound_is_at_least_the_product() -> None:
+def test_a_bound_is_at_least_the_product():
     rows = uneven_rows(200, 48, seed=3).astype(np.float64)
     unit = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)).astype(np.float32)
     axes = np.linalg.eigh(unit.T.astype(float) @ unit)[1][:, :-8:-1].astype(np.float32)
@@ -368,16 +340,14 @@ def test_a_bound_is_at_least_the_product() -> None:
     assert np.diag(over).max() < 1e-4  # of a row with itself the bound is exact
 
 
-def test_rows_without_main_directions_have_no_bounds(
-    bounded: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_without_main_directions_have_no_bounds(bounded, monkeypatch):
     monkeypatch.setattr(search, "VERIFY", 15_000.0)
 
     expect_pairs(normal_rows(150, 64), "cosine", 0, 0.3)
     assert bounded == [0]
 
 
-def test_a_dense_block_is_computed_in_full(bounded: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dense_block_is_computed_in_full(bounded, monkeypatch):
     """Candidates by bounds are more than the pairs, and are not all verified."""
     monkeypatch.setattr(search, "DENSE", 0.01)
     verified = []

@@ -9,20 +9,13 @@ import pytest
 from sentkit.model.static.models import sif_weights, token_table, zipf_weights
 
 
-def tokenizer_of(tokens, wordless=()):
-    """A tokenizer with this vocabulary, as far as the weights use it."""
-    vocabulary = {token: number for number, token in enumerate(tokens)}
-    return SimpleNamespace(
-        backend=SimpleNamespace(get_vocab=lambda: vocabulary), wordless=frozenset(wordless)
-    )
-
-
 def test_the_rank_is_the_place_among_words():
     """Special tokens, reserved tokens, single characters and numbers without a token have rank 1."""
     tokens = ["[PAD]", "[unused0]", "<extra_id_0>", "<s>", "a", "##b", "Ġc", "▁"]
     words = ["the", "##ing", "Ġof", "▁sea", "UNK", "cat"]
-    tokenizer = tokenizer_of(tokens + words, wordless=[12])
-    tokenizer.backend.get_vocab()["sea"] = 15
+    vocabulary = {token: number for number, token in enumerate(tokens + words)} | {"sea": 15}
+    backend = SimpleNamespace(get_vocab=lambda: vocabulary)
+    tokenizer = SimpleNamespace(backend=backend, wordless=frozenset([12]))
 
     expected = [math.log(2)] * 9 + [math.log(n) for n in (3, 4, 5, 2, 6, 2, 7)]
     assert zipf_weights(tokenizer) == pytest.approx(expected, abs=1e-12)

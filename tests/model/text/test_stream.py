@@ -33,7 +33,7 @@ class Letters:
     unit, whole = "tokens", False
 
     def __init__(self):
-        self.calls: list[list[str]] = []
+        self.calls = []
 
     def __call__(self, texts):
         self.calls.append(list(texts))
@@ -51,7 +51,7 @@ class Sums:
     groups_at_once, steps = 0, ()
 
     def __init__(self):
-        self.batches: list[list[list[int]]] = []
+        self.batches = []
 
     def encode(self, batches):
         return map(self.sums, batches)

@@ -55,9 +55,6 @@ def split(tokenizer, text, size=None, stride=None, **how):
     return tokens
 
 
-# The windows of a number of tokens
-
-
 @given(st.integers(1, 60), st.integers(1, 20), st.data())
 def test_windows_cover_all_tokens_at_equal_distances_and_each_token_counts_once(count, room, data):
     """A token of k windows counts 1/k in each of them; a token without a vector does not count."""
@@ -79,9 +76,6 @@ def test_windows_cover_all_tokens_at_equal_distances_and_each_token_counts_once(
     ]
     assert shares(ranges, np.array(counted, float)) == pytest.approx([float(each) for each in expected])
     assert sum(expected) == sum(counted)
-
-
-# Texts
 
 
 class Means:

@@ -3,7 +3,6 @@
 import json
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -19,9 +18,9 @@ TEXTS = st.lists(st.text(st.sampled_from(CHARACTERS) | st.characters(exclude_cat
 PIECES = ("[MASK]", "[UNK]x", "don't", "(a)", "U.S.", "", "  ", "a  b", "x" * 120, "e\u0301 \u0301e")
 
 
-def rules_of(**normalizer: Any) -> dict[str, Any]:
+def rules_of(**normalizer):
     path = Path(str(find_model("nano"))) / "tokenizer.json"
-    rules: dict[str, Any] = json.loads(path.read_text())
+    rules = json.loads(path.read_text())
     rules["normalizer"] |= normalizer
     return rules | {"truncation": None, "padding": None}
 
@@ -35,11 +34,11 @@ def rules_of(**normalizer: Any) -> dict[str, Any]:
     ],
     ids=["nano", "cased", "as they are"],
 )
-def both(request: pytest.FixtureRequest) -> tuple[Library, WordIds]:
+def both(request):
     rules = rules_of(**request.param)
     library = Library.from_str(json.dumps(rules))
 
-    def encode(texts: list[str]) -> list[list[int]]:
+    def encode(texts):
         return [each.ids for each in library.encode_batch_fast(texts, add_special_tokens=False)]
 
     assert reads_words_alone(rules)
@@ -48,7 +47,7 @@ def both(request: pytest.FixtureRequest) -> tuple[Library, WordIds]:
 
 @given(texts=TEXTS)
 @example(texts=[*PIECES, " ".join(PIECES)])
-def test_words_have_the_ids_of_their_text(both: tuple[Library, WordIds], texts: list[str]) -> None:
+def test_words_have_the_ids_of_their_text(both, texts):
     library, by_words = both
     expected = [library.encode(text, add_special_tokens=False).ids for text in texts]
 
@@ -58,9 +57,7 @@ def test_words_have_the_ids_of_their_text(both: tuple[Library, WordIds], texts: 
     assert ids.tolist() == [*chain.from_iterable(expected)]
 
 
-def test_forgotten_words_have_the_same_ids(
-    both: tuple[Library, WordIds], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forgotten_words_have_the_same_ids(both, monkeypatch):
     _, by_words = both
     before = by_words(["a cat", "a dog, a cat"])
     monkeypatch.setattr(tokenizer, "MOST_CHARACTERS", 0)
@@ -82,5 +79,5 @@ def test_forgotten_words_have_the_same_ids(
         {"added_tokens": [{"content": "COVID-19", "normalized": True}]},
     ],
 )
-def test_other_tokenizers_read_whole_texts(change: dict[str, Any]) -> None:
+def test_other_tokenizers_read_whole_texts(change):
     assert not reads_words_alone(rules_of() | change)

@@ -24,15 +24,12 @@ def write_rows(path, *rows):
     return str(path)
 
 
-def as_rows(names, vectors, emb=EMB):
-    for name, vector in zip(names, vectors, strict=True):
-        yield {"entry": name, "embedding": [float(x) for x in vector], **({"_emb": emb} if emb else {})}
-
-
 def test_both_kinds_of_files_give_the_same(tmp_path, entries_in):
     """Names in the order of the file, vectors and a hash; a vector file says more of where they come from."""
     vectors = entries_in(tmp_path / "e.safetensors", NAMES, _emb=EMB, model="dict", tokenizer="t")
-    path = write_rows(tmp_path / "e.jsonl", *as_rows(NAMES, vectors))
+    named = zip(NAMES, vectors.tolist(), strict=True)
+    rows = ({"entry": name, "embedding": vector, "_emb": EMB} for name, vector in named)
+    path = write_rows(tmp_path / "e.jsonl", *rows)
     store, lines = read_entries(str(tmp_path / "e.safetensors")), read_entries(path)
 
     assert dict(store.places) == dict(lines.places) == {name: n for n, name in enumerate(NAMES)}
@@ -152,9 +149,6 @@ def test_a_file_without_entries(tmp_path, entries_in, name):
     entries_in(path, [], vectors=np.empty((0, 4))) if name.endswith("s") else path.write_text("")
     with pytest.raises(DataError, match=f"no rows in .*{name}"):
         read_entries(str(path))
-
-
-# Against a base.
 
 
 @pytest.mark.parametrize(

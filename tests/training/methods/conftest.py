@@ -1,22 +1,18 @@
 """The reference of all methods: the BertModel of transformers, padded, in float64 and without dropout."""
 
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from reference_steps import PlainAdamW, take_step
 from sentkit.model.checkpoint.heads import HEADS
 from sentkit.training.base import Base, open_named
 from sentkit.training.data.corpus import Batch, stream
-from sentkit.training.loop.trainer import Trainer
-from sentkit.training.method import Method, trained
+from sentkit.training.method import trained
 from sentkit.training.methods.mlm import MaskedLanguageModel
 from sentkit.training.settings import build
 from support import SMALL, padded
@@ -27,25 +23,25 @@ class Reference:
     model: Any
     base: Base
 
-    def states(self, texts: list[Any]) -> tuple[Tensor, Tensor]:
+    def states(self, texts):
         """(b, t, d), and (b, t): 1 at the real tokens. The texts are strings or token ids."""
         strings = isinstance(texts[0], str)
         ids, mask = padded([each.ids for each in self.base.training_tokenizer(texts)] if strings else texts)
         return self.model(input_ids=ids, attention_mask=mask).last_hidden_state, mask
 
-    def first(self, texts: list[Any]) -> Tensor:
+    def first(self, texts):
         return self.states(texts)[0][:, 0]
 
-    def mean(self, texts: list[Any]) -> Tensor:
+    def mean(self, texts):
         states, mask = self.states(texts)
         return (states * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
 
-    def parameters(self) -> dict[str, Tensor]:
+    def parameters(self):
         return {name: value for name, value in self.model.named_parameters() if "pooler" not in name}
 
 
 @pytest.fixture
-def reference(base: Base, base_folder: Path) -> Reference:
+def reference(base, base_folder):
     """The session's base as transformers computes it."""
     import transformers
 
@@ -56,10 +52,10 @@ def reference(base: Base, base_folder: Path) -> Reference:
 
 
 @pytest.fixture
-def gradients_of() -> Callable[[Trainer, int], dict[str, Tensor]]:
+def gradients_of():
     """The gradient of a trainer's first batch, encoded in chunks of so many rows; 0: all at once."""
 
-    def find(trainer: Trainer, chunk: int) -> dict[str, Tensor]:
+    def find(trainer, chunk):
         trainer.gradient.chunk = chunk
         trainer.gradient.compute(trainer.batch(0))
         return {name: value.grad.clone() for name, value in trained(trainer.method) if value.grad is not None}
@@ -68,22 +64,14 @@ def gradients_of() -> Callable[[Trainer, int], dict[str, Tensor]]:
 
 
 @pytest.fixture
-def check_steps(losses_of: Callable[[Trainer], list[float]]) -> Callable[..., None]:
+def check_steps(losses_of):
     """The first losses of a trainer are those of a reference with these parameters.
 
     `loss_of` gets a batch and the numbers of its rows. Unless set, the optimizer is AdamW, and the trainer's
     rate falls to 0.
     """
 
-    def check(
-        trainer: Trainer,
-        parameters: Iterable[Tensor],
-        loss_of: Callable[[Batch, Sequence[int]], Tensor],
-        *,
-        count: int = 5,
-        optimizer: Any = None,
-        rate: Callable[[int], float] | None = None,
-    ) -> None:
+    def check(trainer, parameters, loss_of, *, count=5, optimizer=None, rate=None):
         steps, lr = trainer.order.steps, trainer.recipe.lr
         batches = [(trainer.batch(step), trainer.order.at(step)) for step in range(count)]
         ours = losses_of(trainer)[:count]
@@ -98,11 +86,11 @@ def check_steps(losses_of: Callable[[Trainer], list[float]]) -> Callable[..., No
 
 
 @pytest.fixture
-def method_of(base: Base) -> Callable[..., Any]:
+def method_of(base):
     """`method_of(SimCSE, temperature=0.1)`: a method over that base, with these settings."""
     own_base = base
 
-    def make(kind: type[Method], base: Base = own_base, preset: str | None = None, **settings: Any) -> Any:
+    def make(kind, base=own_base, preset=None, **settings):
         assignments = [f"{name}={value}" for name, value in settings.items()]
         return kind.build(base, build(kind.Settings, kind.presets, preset, assignments))
 
@@ -110,15 +98,15 @@ def method_of(base: Base) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def mlm_of(method_of: Callable[..., Any]) -> Callable[..., MaskedLanguageModel]:
+def mlm_of(method_of):
     return partial(method_of, MaskedLanguageModel)
 
 
 @pytest.fixture
-def drawn() -> Callable[..., Batch]:
+def drawn():
     """Rows with the draws of a method: these tokens, or so many ordinary ones between [CLS] and [SEP]."""
 
-    def make(method: MaskedLanguageModel, *rows: list[int] | int, step: int = 0) -> Batch:
+    def make(method, *rows, step=0):
         tokens = [[2, *range(100, 100 + row), 3] if isinstance(row, int) else row for row in rows]
         batch = Batch(([np.array(each, np.int32) for each in tokens],))
         return replace(batch, draws=method.draw(batch, partial(stream, 0, step)))
@@ -127,18 +115,11 @@ def drawn() -> Callable[..., Batch]:
 
 
 @pytest.fixture
-def base_of(tmp_path: Path, make_base_in: Callable[..., Path]) -> Callable[..., Base]:
+def base_of(tmp_path, make_base_in):
     """A base of that family with a small tokenizer, saved from its MaskedLM or from another model."""
     import transformers
 
-    def make(
-        family: str = "bert",
-        head: str = "ForMaskedLM",
-        name: str = "base",
-        *,
-        pooler: bool = False,
-        **config: Any,
-    ) -> Base:
+    def make(family="bert", head="ForMaskedLM", name="base", *, pooler=False, **config):
         kind = HEADS[family].kind + head
         folder = make_base_in(tmp_path / name, 3, kind, num_hidden_layers=2, pad_token_id=0, **config)
         if pooler:
@@ -150,12 +131,12 @@ def base_of(tmp_path: Path, make_base_in: Callable[..., Path]) -> Callable[..., 
 
 
 @pytest.fixture
-def scored(texts: list[str]) -> list[dict[str, Any]]:
+def scored(texts):
     """Thirteen pairs with scores from 0 to 5."""
     return [{"text_a": texts[i], "text_b": texts[(i + 1) % 13], "score": i % 6} for i in range(13)]
 
 
-def add_pooler(path: Path, prefix: str) -> None:
+def add_pooler(path, prefix):
     """Beside a language model head, where transformers has no class that saves both."""
     from safetensors.torch import load_file, save_file
 

@@ -135,7 +135,8 @@ def test_the_head_of_a_modernbert_begins_as_in_transformers(trainer_of, rows, ba
     head = trainer.method.head
     with torch.no_grad():
         reference.classifier.load_state_dict(head.out.state_dict())
-        logits = reference.eval()(**without_types(inputs_of(base, rows))).logits
+        inputs = {name: x for name, x in inputs_of(base, rows).items() if name != "token_type_ids"}
+        logits = reference.eval()(**inputs).logits
         actual = trainer.method.eval().encode(trainer.run.corpus.batch(list(range(10))))["logits"]
 
     assert torch.equal(head.dense.weight, base.stored["head.dense.weight"])
@@ -155,10 +156,6 @@ def loss_of(trainer):
     with torch.no_grad():
         outputs = method.encode(trainer.run.corpus.batch(list(range(10))))
     return torch.nn.functional.cross_entropy(outputs["logits"], outputs["target"].long()).item()
-
-
-def without_types(batch):
-    return {name: value for name, value in batch.items() if name != "token_type_ids"}
 
 
 def loaded_partly(folder):

@@ -35,9 +35,6 @@ def test_each_view_is_one_pass_and_labels_are_numbered_as_in_the_released_code(
         assert outputs["labels"].tolist() == [[1, 2, 0][row % 3] for row in rows]
 
 
-# The views.
-
-
 def test_every_view_and_side_draws_its_own(trainer_of, texts):
     same = [{"text_a": text, "text_b": text, "label": "neutral"} for text in texts]
     views = {"view_a": "feature-cutoff", "view_b": "feature-cutoff"}
@@ -47,9 +44,6 @@ def test_every_view_and_side_draws_its_own(trainer_of, texts):
     assert {len(each) for values in draws.values() for each in values} == {3}  # of 16
     every = [tuple(sorted(each)) for values in draws.values() for each in values]
     assert len(set(every)) > 40  # of 52
-
-
-# The runs.
 
 
 def test_the_direction_of_an_attack():

@@ -213,19 +213,9 @@ class Given(nn.Module):
         return WIDTH
 
 
-def method_of(kind, **settings):
-    body = nn.Linear(2, 2)
-    body.width = WIDTH
-    return kind(body, kind.Settings(dims="5,2", **settings))
-
-
 def vectors(names, rows=6):
     torch.manual_seed(0)
     return {name: torch.randn(rows, WIDTH, requires_grad=True) for name in names}
-
-
-def total(terms):
-    return sum(term.value for term in terms.values())
 
 
 SCORES = torch.tensor([0.0, 3.0, 5.0, 2.0, 1.0, 4.0])
@@ -249,7 +239,10 @@ def test_value_and_gradient_are_those_of_matryoshka_loss(kind, settings, names, 
     own = [vector.detach().clone().requires_grad_() for vector in outputs.values()]
     expected = loss([{"vectors": vector} for vector in own], next(iter(rest.values()), None))
     expected.backward()
-    found = total(terms_of(method_of(kind, **settings), outputs | rest))
+    body = nn.Linear(2, 2)
+    body.width = WIDTH
+    terms = terms_of(kind(body, kind.Settings(dims="5,2", **settings)), outputs | rest)
+    found = sum(term.value for term in terms.values())
     found.backward()
 
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)

@@ -65,9 +65,6 @@ def logits_of(model, family, batch, pooling):
     return model.lm_head(vectors)
 
 
-# The loss.
-
-
 @every_pooling
 @every_family
 def test_the_loss_is_that_of_the_head_of_transformers(base_of, method_of, rows, tmp_path, family, pooling):
@@ -113,9 +110,6 @@ def test_eight_steps_are_those_of_a_padded_reference(trainer_of, check_steps, ro
     check_steps(trainer, [], loss_of, count=8, optimizer=optimizer, rate=lambda step: 1e-3 * min(1, step / 2))
 
 
-# Trained and frozen parameters.
-
-
 @every_family
 def test_the_blocks_are_trained_and_neither_the_embeddings_nor_the_head(base_of, trainer_of, rows, family):
     base = base_of(family)
@@ -133,9 +127,6 @@ def test_the_blocks_are_trained_and_neither_the_embeddings_nor_the_head(base_of,
     assert not any(weight.requires_grad for weight in method.head.parameters())
     assert not [name for name in changing(method) if name.startswith("head.")]
     assert method.finished().heads == {}
-
-
-# Which words.
 
 
 def test_labels_are_single_tokens(corpus_of, base, rows):

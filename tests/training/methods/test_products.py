@@ -18,14 +18,6 @@ from training.losses.formulas import dot, loop_information, loop_tension, mean
 RATE = 1e-3
 
 
-def tension(first, second, texts, drawn):
-    products = [
-        [dot(first.mean([own])[0], second.mean([other])[0]) for other in [own, *others]]
-        for own, others in zip(texts, drawn, strict=True)
-    ]
-    return torch.cat(loop_tension(products)).mean()
-
-
 def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
     """Two of transformers' BertModel, plain loops and torch's RMSprop, in float64."""
     recipe = {"batch": 3, "epochs": 2, "lr": RATE, "negatives": 2}
@@ -35,7 +27,11 @@ def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, tex
     optimizer = torch.optim.RMSprop(parameters, lr=RATE, alpha=0.9, eps=1e-7)
 
     def loss_of(batch, rows):
-        return tension(reference, second, batch.texts[0], batch.draws["negatives"])
+        products = [
+            [dot(reference.mean([own])[0], second.mean([other])[0]) for other in [own, *others]]
+            for own, others in zip(batch.texts[0], batch.draws["negatives"], strict=True)
+        ]
+        return torch.cat(loop_tension(products)).mean()
 
     check_steps(trainer, parameters, loss_of, optimizer=optimizer, rate=lambda step: RATE)
 

@@ -68,10 +68,6 @@ def supervised(state_of, head, rows, *, own=False):
     return contrast(anchors, [*positives, *negatives])
 
 
-def plain(state_of, head, rows):
-    return promptbert(state_of, head, rows, denoise=False)
-
-
 def sncse(state_of, head, rows):
     one = [head(state_of("anchor", row["text_a"] + " .")) for row in rows]
     other = [head(state_of("other", row["text_a"] + " .")) for row in rows]
@@ -79,21 +75,19 @@ def sncse(state_of, head, rows):
     return contrast(one, other) + 0.5 * mean(loop_soft_negatives(one, other, opposite))
 
 
-def negated(texts):
-    return [{"text_a": text, "text_b": "not " + text} for text in texts]
-
-
 def rows_for(kind, texts, settings):
     if "objective" in settings:
         return [dict(zip(TRIPLET.texts, texts[i:] + texts[:i], strict=False)) for i in range(len(texts))]
-    return negated(texts) if kind is SNCSE else [{"text": text} for text in texts]
+    if kind is SNCSE:
+        return [{"text_a": text, "text_b": "not " + text} for text in texts]
+    return [{"text": text} for text in texts]
 
 
 @pytest.mark.parametrize(
     ("kind", "loop", "settings"),
     [
         (PromptBERT, promptbert, {}),
-        (PromptBERT, plain, {"denoise": "off"}),
+        (PromptBERT, partial(promptbert, denoise=False), {"denoise": "off"}),
         (PromptBERT, supervised, {"objective": "triplets"}),
         (PromptBERT, partial(supervised, own=True), {"objective": "triplets", "head": "own"}),
         (SNCSE, sncse, {"margin_weight": 0.5}),

@@ -36,9 +36,6 @@ def batch_of(base, *columns):
     return Batch(tuple(tokens))
 
 
-# The numbers, by hand.
-
-
 def test_the_head_starts_as_bert_does():
     with torch.device("meta"):
         assert sum(each.numel() for each in gelu_head(768, 4096).parameters()) == 19_931_136
@@ -46,9 +43,6 @@ def test_the_head_starts_as_bert_does():
     weight, bias, *_ = gelu_head(100, 500).parameters()
     assert weight.std().item() == pytest.approx(0.02, rel=0.02)
     assert not bias.any()
-
-
-# What stays as it was.
 
 
 @pytest.mark.parametrize("dropout", ["off", "on"])
@@ -60,9 +54,6 @@ def test_the_guide_has_dropout_only_if_set(base, texts, method_of, dropout):
     assert torch.equal(method.views(rows, None), method.views(rows, None)) == (dropout == "off")
     method.eval()
     assert torch.equal(method.views(rows, None), method.views(rows, None))
-
-
-# The views.
 
 
 @pytest.mark.parametrize("pool", ["max", "mean"])
@@ -95,9 +86,6 @@ def test_without_a_head_the_vectors_are_compared_themselves(base, texts, method_
     assert torch.equal(outputs["queries"], method.vectors(method.pack(batch.texts[0]), "cls"))
     assert torch.equal(outputs["views"], method.views(batch.texts[0], None))
     assert not method.finished().heads
-
-
-# Pairs.
 
 
 def test_back_translation_teaches_through_both_texts(base, texts, method_of):
