@@ -111,7 +111,7 @@ def values_of(line: bytes) -> dict[str, Any]:
 
 def check_int(digits: str) -> None:
     if not -(2**63) <= int(digits) < 2**63:
-        raise ValueError(f"{digits:.40} is a whole number of more than 64 bits")
+        raise ValueError(f"{digits:.40} is too large for int64")
 
 
 def check_float(digits: str) -> None:
