@@ -45,6 +45,7 @@ class Draw:
         return sorted(self._parted(n, k)[0])
 
     def _parted(self, n: int, k: int) -> tuple[list[int], list[int]]:
+        """The numbers drawn by k steps of a Fisher-Yates shuffle, and the others."""
         places, drawn, number = list(range(n)), [], self._next
         for left in range(n, n - k, -1):
             place = number() * left >> 32
