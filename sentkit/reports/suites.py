@@ -284,7 +284,7 @@ def sets_of_pairs(arguments: Sequence[str], fields: Mapping[str, str]) -> list[T
             raise UsageError(f'--pairs "{argument}": expected NAME=FILE')
         if name in sets:
             raise UsageError(f'--pairs "{argument}": two files have the name "{name}"')
-        if not Path(path).is_file():
+        if not Path(path).exists():
             check_input(path)
         if not (Path(path).is_file() or is_url(path)):
             advice = "each row reads the file again; write the pairs to a file first"
