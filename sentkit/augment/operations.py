@@ -35,7 +35,7 @@ class Draw:
         return self._next() * n >> 32
 
     def some(self, n: int, k: int) -> list[int]:
-        """Draw k different numbers of 0 .. n - 1 in random order, by k steps of a Fisher-Yates shuffle."""
+        """Draw k different numbers of 0 .. n - 1 in random order."""
         return self._parted(n, k)[0]
 
     def sorted(self, n: int, k: int) -> list[int]:
@@ -45,6 +45,7 @@ class Draw:
         return sorted(self._parted(n, k)[0])
 
     def _parted(self, n: int, k: int) -> tuple[list[int], list[int]]:
+        """The numbers drawn by k steps of a Fisher-Yates shuffle, and the others."""
         places, drawn, number = list(range(n)), [], self._next
         for left in range(n, n - k, -1):
             place = number() * left >> 32
@@ -238,7 +239,8 @@ Synonyms = Mapping[str, Sequence[str]]  # keys: words in lower case, with plain 
 
 def synonym(words: Sequence[str], draw: Draw, share: Share, synonyms: Synonyms) -> Changed:
     """Replace this share of the words, or all that have a synonym if there are fewer."""
-    parts = [parts_of(word, synonyms) for word in words]
+    # A word that contains punctuation, such as U.S., is looked up whole first.
+    parts = [("", word, "") if plain(word) in synonyms else bare(word) for word in words]
     able = [place for place, (_, core, _) in enumerate(parts) if plain(core) in synonyms]
     count = min(share.of(len(words)), len(able))
     if not count:
@@ -253,11 +255,6 @@ def synonym(words: Sequence[str], draw: Draw, share: Share, synonyms: Synonyms) 
         changed[place] = f"{before}{new}{after}"
         chosen.append(new)
     return " ".join(changed).split(), {"at": at, "words": chosen}  # a synonym may have several words
-
-
-def parts_of(word: str, synonyms: Synonyms) -> tuple[str, str, str]:
-    """Split a word; a word that contains punctuation, such as U.S., is looked up whole first."""
-    return ("", word, "") if plain(word) in synonyms else bare(word)
 
 
 def listed(words: str) -> frozenset[str]:

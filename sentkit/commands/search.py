@@ -102,11 +102,12 @@ def search(
     from sentkit.formats.vectors.store import Store, is_store
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VectorReader
     from sentkit.metrics.neighbours.corpus import read_search_corpus
-    from sentkit.metrics.neighbours.queries import Search, SearchOptions
+    from sentkit.metrics.neighbours.queries import Search, SearchOptions, union
 
     console = run.console("search")
     if merge:
-        join_parts(query.texts or [], output, console)
+        with RowFlags(files=query.texts).open(console, output, known=()) as inputs, output.open() as out:
+            out.writelines(row + b"\n" for row in union(inputs))
         return
     options.check_threshold(threshold, metric)
     if top is None and threshold is None:
@@ -213,13 +214,6 @@ def encoded_corpus(
     table = in_memory(inputs, rows.blocks(), lambda: (rows.names, rows.emb), named=True)
     console.warn(*encoder.notes, *rows.remarks)
     return SearchCorpus(table, with_id=True), rows.record
-
-
-def join_parts(paths: list[str], output: options.ReportFlags, console: Console) -> None:
-    from sentkit.metrics.neighbours.queries import union
-
-    with RowFlags(files=paths).open(console, output, known=()) as inputs, output.open() as out:
-        out.writelines(row + b"\n" for row in union(inputs))
 
 
 def write(search: "Search", out: BinaryIO, form: str) -> None:

@@ -249,6 +249,10 @@ class Geometry:
             self.waiting = self.waiting[:0]
         directions, sample = self.directions, self.directions.sample
         sampled = directions.count > len(sample)
+        mean, scatter = self.moments.axes.mean, self.moments.axes.scatter
+        covariance = spectrum(eigenvalues(scatter))
+        about_zero = spectrum(eigenvalues(scatter + self.moments.axes.count * np.outer(mean, mean)))
+        covariance["component_share"]["first_uncentred"] = about_zero["component_share"]["first"]
         return {
             "vectors": self.moments.axes.count,
             "left_out": self.left_out,
@@ -257,18 +261,10 @@ class Geometry:
             "uniformity": uniformity(sample),
             "uniformity_sample": {"vectors": len(sample), "seed": SEED} if sampled else None,
             **(self.alignment.record() if self.alignment else {}),
-            **covariance_record(self.moments),
+            **covariance,
+            "axis_correlation": mean_absolute_correlation(scatter),
             **axes_record(self.moments),
         }
-
-
-def covariance_record(sums: AxisMoments) -> dict[str, Any]:
-    """The fields about the covariance."""
-    mean, scatter = sums.axes.mean, sums.axes.scatter
-    record = spectrum(eigenvalues(scatter))
-    about_zero = spectrum(eigenvalues(scatter + sums.axes.count * np.outer(mean, mean)))
-    record["component_share"]["first_uncentred"] = about_zero["component_share"]["first"]
-    return {**record, "axis_correlation": mean_absolute_correlation(scatter)}
 
 
 def axes_record(sums: AxisMoments) -> dict[str, Any]:

@@ -108,15 +108,6 @@ ROUNDING = 1e-5  # relative error of a product in float32, by its magnitude
 UNDERFLOW = 1e-37  # smaller products of float32 may become zero
 CANDIDATES = 2048  # pairs of rows copied at a time for their exact similarity
 
-# The largest term that the metric adds up, by the length of the longer row; rounding errors are proportional
-# to it.
-MAGNITUDES: dict[str, Callable[[Float64, int], Float64]] = {
-    "cosine": lambda lengths, width: np.ones_like(lengths),
-    "dot": lambda lengths, width: lengths**2,
-    "euclidean": lambda lengths, width: lengths,
-    "manhattan": lambda lengths, width: lengths * np.sqrt(width),  # an upper bound of the sum of magnitudes
-}
-
 
 def lengths(vectors: Float32 | Float64) -> Float64:
     """(n, d) -> (n,); in float64, because the square of 1e20 exceeds float32."""

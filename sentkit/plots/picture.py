@@ -130,25 +130,21 @@ class Picture:
         for panel in self.panels:
             title = {"panel": panel.title} if panel.title else {}
             for series in panel.series:
-                yield from (title | record for record in series_records(panel, series))
+                for point, (x, y) in enumerate(zip(series.x.tolist(), series.y.tolist(), strict=True)):
+                    record: Record = title | ({"series": series.name} if series.name else {})
+                    record |= {key: values[point] for key, values in series.fields.items()}
+                    if series.form != "level":
+                        record[panel.x.name] = named(panel.x, x)
+                    record[panel.y.name] = named(panel.y, y)
+                    if series.low is not None and series.high is not None:
+                        interval = [number(series.low[point]), number(series.high[point])]
+                        record[f"{panel.y.name}_interval"] = interval
+                    yield record
             if (grid := panel.grid) is not None:
                 for row, column in np.argwhere(np.isfinite(grid.values)):
                     place = {panel.x.name: named(panel.x, grid.x[column])}
                     place[panel.y.name] = named(panel.y, grid.y[row])
                     yield {**title, **place, grid.name: number(grid.values[row, column])}
-
-
-def series_records(panel: Panel, series: Series) -> Iterator[Record]:
-    name = {"series": series.name} if series.name else {}
-    for place, (x, y) in enumerate(zip(series.x.tolist(), series.y.tolist(), strict=True)):
-        record: Record = dict(name)
-        record |= {key: values[place] for key, values in series.fields.items()}
-        if series.form != "level":
-            record[panel.x.name] = named(panel.x, x)
-        record[panel.y.name] = named(panel.y, y)
-        if series.low is not None and series.high is not None:
-            record[f"{panel.y.name}_interval"] = [number(series.low[place]), number(series.high[place])]
-        yield record
 
 
 def named(axis: Axis, value: float) -> float | str | None:

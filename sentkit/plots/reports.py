@@ -60,12 +60,9 @@ def value_of(row: Row, name: str) -> Value:
     value = None if missing else scored(row, name)
     if value is None:
         return Value(row, np.nan, np.nan, np.nan)
-    bounds = row.values.get(f"{name}_ci95")
-    if (
-        isinstance(bounds, list)
-        and len(bounds) == 2
-        and all(isinstance(each, int | float) for each in bounds)
-    ):
+    bounds: Any = row.values.get(f"{name}_ci95")
+    two = isinstance(bounds, list) and len(bounds) == 2
+    if two and all(isinstance(each, int | float) for each in bounds):
         return Value(row, value, float(bounds[0]), float(bounds[1]))
     if row.values.get(f"{name}_sd") in MISSING:
         return Value(row, value, np.nan, np.nan)

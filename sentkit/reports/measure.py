@@ -24,17 +24,15 @@ from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import rows_in
 from sentkit.labels.clusters.clustering_run import mean_if_known
-from sentkit.metrics.reports import defined, limits
+from sentkit.metrics.reports import difference, limits
 from sentkit.metrics.retrieval import id_of, read_qrels
 from sentkit.metrics.seen import normal_form, texts_of
 from sentkit.metrics.statistics import (
     BOOTSTRAP_LIMIT,
-    Interval,
     fisher_interval,
     percentile_interval,
     resampled_mean,
     resamples_for,
-    two_sided_p,
 )
 from sentkit.model import find_encoder
 from sentkit.model.encoding import Tally
@@ -49,15 +47,6 @@ PLACES = {name: place for place, name in enumerate((*STS, *MULTILINGUAL))}
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """The difference to the baseline, by the paired bootstrap."""
-
-    value: float
-    interval: Interval
-    p: float  # two-sided
-
-
-@dataclass(frozen=True, slots=True)
 class Measured:
     """The value of a row in a task, or its average over the tasks of a suite."""
 
@@ -68,8 +57,8 @@ class Measured:
     deviations: Mapping[str, float]  # by name: over seeds, classifiers, clusterings, draws, folds
     readout: str
     n: int | None = None  # rows of the test set that have a value; None for an average
-    interval: Interval | None = None
-    difference: Difference | None = None
+    interval: list[float | None] | None = None
+    difference: dict[str, Any] | None = None  # to the baseline, by the paired bootstrap
     seen: int | None = None  # rows that occur in training files; None for an average
     near: int | None = None  # these and the rows that nearly occur; None without a threshold
     without: float | None = None  # the value without these rows
@@ -97,12 +86,9 @@ class Measured:
             near = {} if self.near is None else {"near": self.near}
             record["train"] = {"seen": self.seen, **near, "value": self.without}
         if self.interval is not None:
-            record["ci95"] = limits(self.interval)
+            record["ci95"] = self.interval
         if self.difference is not None and baseline is not None:
-            record["against"] = {
-                **{"row": baseline.label, "difference": defined(self.difference.value)},
-                **{"ci95": limits(self.difference.interval), "p": defined(self.difference.p)},
-            }
+            record["against"] = {"row": baseline.label, **self.difference}
         return record
 
 
@@ -144,15 +130,13 @@ def measure(
         value, theirs = bases.get(each.task, (None, None))
         if own is not None and theirs is not None and each.row != baseline:
             change = np.nan if each.value is None or value is None else each.value - value
-            drawn = own[0] - theirs[0]
-            difference = Difference(change, percentile_interval(drawn), two_sided_p(drawn))
-            each = replace(each, difference=difference)
+            each = replace(each, difference=difference(change, own[0] - theirs[0]))
         if own is not None and intervals:
             interval, count = percentile_interval(own[0]), each.n or 0
             if own[1] and count > BOOTSTRAP_LIMIT:
                 kind = SUITES[each.task[0]].value
                 interval = fisher_interval(kind, (each.value or math.nan) / 100.0, count)
-            each = replace(each, interval=interval)
+            each = replace(each, interval=limits(interval))
         measured.append(each)
     return measured
 

@@ -284,9 +284,9 @@ def sets_of_pairs(arguments: Sequence[str], fields: Mapping[str, str]) -> list[T
             raise UsageError(f'--pairs "{argument}": expected NAME=FILE')
         if name in sets:
             raise UsageError(f'--pairs "{argument}": two files have the name "{name}"')
-        if is_url(path) or not Path(path).exists():
+        if not Path(path).exists():
             check_input(path)
-        elif not Path(path).is_file():
+        if not (Path(path).is_file() or is_url(path)):
             advice = "each row reads the file again; write the pairs to a file first"
             raise UsageError(f"--pairs {argument}: not a regular file", advice=advice)
         sets[name] = TestSet("pairs", name, path, fields=fields)

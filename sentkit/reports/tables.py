@@ -13,7 +13,6 @@ from sentkit.errors import SentkitError
 from sentkit.escaping import columns_of, escape, fit
 from sentkit.formats.files import bare_suffix
 from sentkit.formats.vectors.sinks import check_rows_output
-from sentkit.metrics.statistics import Interval
 from sentkit.papers.published import (
     INFERRED,
     PaperTable,
@@ -203,14 +202,15 @@ def lines_of(
     differences = [each.difference if each else None for each in cells]
     if baseline is not None and any(differences):
         texts = [
-            f"{shown(each.value)} {interval_cell(each.interval)}" if each else "" for each in differences
+            f"{shown(each['difference'])} {interval_cell(each['ci95'])}" if each else ""
+            for each in differences
         ]
         yield f"  minus {baseline.label}", "", "", tuple(texts)
-        yield "  p", "", "", tuple(shown(each.p, decimals=3) if each else "" for each in differences)
+        yield "  p", "", "", tuple(shown(each["p"], decimals=3) if each else "" for each in differences)
 
 
-def interval_cell(interval: Interval | None) -> str:
-    return "" if interval is None else f"[{shown(interval.low)}, {shown(interval.high)}]"
+def interval_cell(interval: Sequence[float | None] | None) -> str:
+    return "" if interval is None else f"[{', '.join(map(shown, interval))}]"
 
 
 def shown(value: float | None, sd: float | None = None, decimals: int = 2) -> str:

@@ -130,11 +130,11 @@ def test_texts_are_encoded_as_recorded(sentkit, tiny):
 
 def test_exact_vectors_of_other_rows_are_refused(sentkit, corpus, vectors, queries, jsonl):
     differs = r":(\d+): this row differs from row \1 of signs.safetensors"
-    sizes = r": it has {}; signs.safetensors has 60 rows.*"
+    others = ": not the exact vectors of the rows of signs.safetensors"
     for name, content, problem in (
-        ("short", lines(jsonl, vectors[:59]), sizes.format(r"59 rows, 9 numbers, m/mean \(0a00…\)")),
+        ("short", lines(jsonl, vectors[:59]), others),
         ("other", lines(jsonl, vectors).replace(b'"t', b'"u'), differs),
-        ("space", lines(jsonl, vectors, CLS), sizes.format(r"60 rows, 9 numbers, m/cls \(0b00…\)")),
+        ("space", lines(jsonl, vectors, CLS), others),
     ):
         Path(f"{name}.jsonl").write_bytes(content)
         done = sentkit("search", "--corpus", corpus, "--rescore", f"{name}.jsonl", stdin=queries[1])

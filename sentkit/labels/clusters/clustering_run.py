@@ -155,16 +155,6 @@ def read_centroids(path: str) -> Points:
     return points
 
 
-def check_space(centroids: Points, points: Points) -> None:
-    """Refuse centroids of another space than the rows."""
-    ours, theirs = points.space, centroids.space
-    fit = ours == theirs if ours is None or theirs is None else space_of(ours) == space_of(theirs)
-    sizes = [f"{short_label(each.space)}, {each.rows.shape[1]} numbers" for each in (points, centroids)]
-    if not fit or points.rows.shape[1] != centroids.rows.shape[1]:
-        problem = f"the vectors are {sizes[0]}, the centroids of {centroids.source} are {sizes[1]}"
-        raise DataError(problem, source=points.source, advice=edition_advice(ours, theirs))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringRun:
     inputs: Inputs
@@ -190,8 +180,13 @@ class ClusteringRun:
             self.warn(message)
         if not count:
             raise DataError("the vectors of all rows are zero, so there is nothing to cluster", source=source)
-        if self.centroids is not None:
-            check_space(self.centroids, points)
+        if (given := self.centroids) is not None:
+            ours, theirs = points.space, given.space
+            fit = ours == theirs if ours is None or theirs is None else space_of(ours) == space_of(theirs)
+            sizes = [f"{short_label(each.space)}, {each.rows.shape[1]} numbers" for each in (points, given)]
+            if not fit or points.rows.shape[1] != given.rows.shape[1]:
+                problem = f"the vectors are {sizes[0]}, the centroids of {given.source} are {sizes[1]}"
+                raise DataError(problem, source=source, advice=edition_advice(ours, theirs))
         elif count > (most := ALGORITHMS[self.algorithm].max_rows or count):
             problem = f"{count} rows, {self.algorithm} accepts up to {most}"
             raise DataError(problem, source=source, advice="use --algorithm kmeans")

@@ -224,11 +224,7 @@ class SearchCorpus:
     def check_rescore(self, rescore: "SearchCorpus") -> None:
         """Refuse exact vectors of another space, width or number of rows. Select the rows of this corpus."""
         if not self.is_signs_of(rescore.emb) or rescore.stored.shape != self.stored.shape:
-            ours, theirs = (
-                f"{len(each.stored)} rows, {each.stored.shape[1]} numbers, {short_label(each.emb)}"
-                for each in (rescore, self)
-            )
-            raise DataError(f"it has {ours}; {self.path} has {theirs}", source=rescore.path)
+            raise DataError(f"not the exact vectors of the rows of {self.path}", source=rescore.path)
         rescore.keep(self.places)
 
     def check_same_row(self, rescore: "SearchCorpus", place: int) -> None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.formats.vectors.store import SelectedVectors, StoredVectors
 from sentkit.formats.vectors.tensors import ONE, sign_bits
-from sentkit.metrics.similarity import BLOCKS, MAGNITUDES, SMALLEST_NORM, UNDERFLOW, exact, lengths, margins
+from sentkit.metrics.similarity import BLOCKS, SMALLEST_NORM, UNDERFLOW, exact, lengths, margins
 
 if TYPE_CHECKING:
     from sentkit.metrics.device import Corpus, Device
@@ -161,12 +161,12 @@ class Searcher:
             return (threshold / scales - self.margins_of(queries)).astype(np.float32)
 
     def margins_of(self, queries: Float32) -> Float32:
-        """The rounding margins of block values, (b,)."""
-        if self.metric == "dot":
-            magnitudes = np.ones(len(queries))  # the products have magnitude 1
-        else:
-            longest = np.maximum(lengths(queries), self.lengths.max(initial=0.0))
-            magnitudes = MAGNITUDES[self.metric](longest, queries.shape[1])
+        """The rounding margins of block values, (b,), by the largest sum that a metric adds up."""
+        magnitudes = np.ones(len(queries))  # of products
+        if self.metric not in ("cosine", "dot"):
+            magnitudes = np.maximum(lengths(queries), self.lengths.max(initial=0.0))
+        if self.metric == "manhattan":
+            magnitudes *= np.sqrt(queries.shape[1])  # an upper bound
         return margins(magnitudes).astype(np.float32)
 
     def spans(self, first: int) -> Iterator[slice]:
