@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from tokenize import TokenError
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import orjson
@@ -21,7 +21,6 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors import store
 from sentkit.formats.vectors.fingerprint import edition_advice, emb_problem, short_label, space_of
 
-T = TypeVar("T")
 Vector = NDArray[np.float32]
 
 ARRAY_ROWS = 1024  # of a .npy file that are read at a time
@@ -246,21 +245,14 @@ def array_blocks(path: str, count: int) -> Iterator[tuple[RowBlock, Vector]]:
         yield block_of(Row(b"{}", {}, path, start + place) for place in range(1, len(block) + 1)), block
 
 
-class Sized(Protocol):
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, rows: slice, /) -> Any: ...
-
-
-S = TypeVar("S", bound=Sized)
-
-
-def resized(parts: Iterable[S], join: Callable[[list[S]], S], most: int, first: int = 0) -> Iterator[S]:
+def resized(
+    parts: Iterable[Any], join: Callable[[list[Any]], Any], most: int, first: int = 0
+) -> Iterator[Any]:
     """The same rows in parts of `first`, 4 * `first` ... and up to `most` rows, by default of `most` rows.
 
     So a result does not depend on the rows that each read of a pipe returned.
     """
-    held, count, size = list[S](), 0, first or most
+    held, count, size = list[Any](), 0, first or most
     for part in parts:
         held.append(part)
         count += len(part)

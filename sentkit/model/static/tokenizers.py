@@ -216,14 +216,13 @@ class WordPieces(KnownWords):
 
 def truncation_of(rules: Mapping[str, Any], source: str) -> int | None:
     truncation = rules.get("truncation")
-    if truncation is None:
+    if not isinstance(truncation, dict):
         return None
-    if not isinstance(truncation, dict) or type(truncation.get("max_length")) is not int:
-        raise DataError(f'"truncation" is {truncation!r:.40}', source=source)
-    if truncation.get("direction", "Right") != "Right" or truncation["max_length"] < 1:
-        problem = "the tokenizer truncates texts at their start, which sentkit cannot do"
+    length = truncation.get("max_length")
+    if truncation.get("direction", "Right") != "Right" or type(length) is not int or length < 1:
+        problem = "the tokenizer truncates texts at their start, or to no number of tokens"
         raise DataError(problem, source=source)
-    return int(truncation["max_length"])
+    return int(length)
 
 
 def words_hash(words: Iterable[str]) -> str:
