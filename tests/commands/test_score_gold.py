@@ -11,14 +11,6 @@ def pair(similarity, gold, **rest):
     return {**rest, "embedding_a": [1, 0], "embedding_b": other, "score": gold}
 
 
-# A worked example with two groups; LARGER has one more pair in group B.
-SMALLER = [
-    *(pair(s, g, topic="A") for s, g in ((0.1, 1), (0.2, 2), (0.3, 3))),
-    *(pair(s, g, topic="B") for s, g in ((0.05, 2.5), (0.15, 3.5), (0.25, 4.5))),
-]
-LARGER = [*SMALLER, pair(0.9, 0.5, topic="B")]
-
-
 def test_correlations_equal_those_of_scipy(sentkit, jsonl):
     """The report has them x 100, with the number of pairs and the file; there are ties in the gold scores."""
     random = np.random.default_rng(11)

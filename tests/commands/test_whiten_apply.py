@@ -16,7 +16,6 @@ from support import write_affine
 
 CLOSE = 1e-5
 KERNEL, BIAS = np.array([[2.0, 1], [0, 3]]), np.array([-1.0, 1])  # (x + bias) @ kernel: (2, 1) -> (2, 7)
-MEAN, CLS = {"_emb": "m/mean:9f0000000000"}, {"_emb": "m/cls:0a1b00000000"}
 
 
 @pytest.fixture
