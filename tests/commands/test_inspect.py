@@ -52,8 +52,3 @@ def test_names_that_are_not_unicode_can_be_printed(sentkit, copy_of, tiny, tmp_p
 
 
 pytestmark = pytest.mark.filterwarnings("error")  # on stderr they would be noise
-
-
-@pytest.fixture
-def geometry(inspect):
-    return lambda *arguments, **given: inspect(*arguments, **given)["geometry"]

@@ -272,7 +272,7 @@ def test_a_damaged_classifier_is_bad_data(sentkit, changed, problem):
     assert (done.code, done.told[0]) == (65, f"sentkit predict: c.safetensors: {problem}")
 
 
-INF, UNUSABLE = np.inf, "an output of the classifier is NaN or infinity"
+UNUSABLE = "an output of the classifier is NaN or infinity"
 
 
 def test_outputs_of_a_probe_that_overflow_are_bad_rows(sentkit):

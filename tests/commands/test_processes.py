@@ -49,9 +49,9 @@ def started(tmp_path):
         process.communicate()
 
 
-def write_a_row(tmp_path, process, row=ROW):
+def write_a_row(tmp_path, process):
     """And wait for the output."""
-    process.stdin.write(row)
+    process.stdin.write(ROW)
     process.stdin.flush()
     while not list(tmp_path.glob("*out.jsonl*")) + list(tmp_path.glob(".*out.jsonl*")):
         assert process.poll() is None

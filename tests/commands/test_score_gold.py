@@ -11,34 +11,13 @@ def pair(similarity, gold, **rest):
     return {**rest, "embedding_a": [1, 0], "embedding_b": other, "score": gold}
 
 
-@pytest.fixture
-def scored_pairs():
-    """Thirty pairs with ties in the gold scores."""
+def test_correlations_equal_those_of_scipy(sentkit, jsonl):
+    """The report has them x 100, with the number of pairs and the file; there are ties in the gold scores."""
     random = np.random.default_rng(11)
     gold = random.integers(0, 6, 30)
-    return list(zip((0.1 * gold + 0.3 * random.random(30)).round(3).tolist(), gold.tolist(), strict=True))
-
-
-# A worked example with two groups; LARGER has one more pair in group B.
-SMALLER = [
-    *(pair(s, g, topic="A") for s, g in ((0.1, 1), (0.2, 2), (0.3, 3))),
-    *(pair(s, g, topic="B") for s, g in ((0.05, 2.5), (0.15, 3.5), (0.25, 4.5))),
-]
-LARGER = [*SMALLER, pair(0.9, 0.5, topic="B")]
-
-
-@pytest.fixture
-def report(sentkit, jsonl):
-    def run(rows, *flags):
-        return sentkit("score", "--gold", "score", *flags, stdin=jsonl(*rows))
-
-    return run
-
-
-def test_correlations_equal_those_of_scipy(report, scored_pairs):
-    """The report has them x 100, with the number of pairs and the file."""
-    done = report([pair(s, g) for s, g in scored_pairs])
-    similarities, gold = zip(*scored_pairs, strict=True)
+    similarities = (0.1 * gold + 0.3 * random.random(30)).round(3)
+    rows = map(pair, similarities.tolist(), gold.tolist())
+    done = sentkit("score", "--gold", "score", stdin=jsonl(*rows))
     (found,) = done.rows
 
     assert done.code == 0

@@ -58,21 +58,16 @@ def test_a_declared_prompt_for_queries_is_used(sentkit, encode, piped, tiny, cop
     assert sentkit("inspect", "c.safetensors").rows[0]["spec"]["prompt"] == "passage: "
 
 
-@pytest.fixture
-def notes(tmp_path):
-    """Two files of text with blank lines, and one of rows."""
+@pytest.mark.parametrize("own", [{}, {"prompts": {"query": "query: ", "document": "passage: "}}])
+def test_files_are_encoded_and_searched(sentkit, encode, tmp_path, tiny, copy_of, own, on_terminal):
+    """With the hits of encode and search; a hit has its file and its line."""
+    folder = copy_of(tiny, "own")
+    (folder / "sentkit.json").write_text(json.dumps({"readout": "cls", **own}))
     (tmp_path / "more").mkdir()
     (tmp_path / "notes.txt").write_text("a dog\n\nthe sea\n \na cat sat\n")
     (tmp_path / "more/a.md").write_text("# An animal that barks\n")
     (tmp_path / "more/b.jsonl").write_text('{"text":"ships","id":7}\n')
-    return ["notes.txt", "more/*"]
-
-
-@pytest.mark.parametrize("own", [{}, {"prompts": {"query": "query: ", "document": "passage: "}}])
-def test_files_are_encoded_and_searched(sentkit, encode, notes, tiny, copy_of, own, on_terminal):
-    """With the hits of encode and search; a hit has its file and its line."""
-    folder = copy_of(tiny, "own")
-    (folder / "sentkit.json").write_text(json.dumps({"readout": "cls", **own}))
+    notes = ["notes.txt", "more/*"]
     rows = [("notes.txt", 1, "a dog"), ("notes.txt", 3, "the sea"), ("notes.txt", 5, "a cat sat")]
     rows += [("more/a.md", 1, "# An animal that barks"), ("more/b.jsonl", 1, "ships")]
     encode(folder, texts="".join(f"{text}\n" for *_, text in rows))

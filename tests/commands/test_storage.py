@@ -3,36 +3,28 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 from sentkit.formats.vectors.tensors import read_header
-from support import READERS, read_alike
+from support import READERS, normal_rows, read_alike
 
 KINDS = ("float16", "int8", "binary")
 
 
 @pytest.fixture
-def vectors():
-    return np.random.default_rng(8).normal(size=(40, 13)).astype(np.float32)
-
-
-@pytest.fixture
-def rows(vectors, jsonl):
-    """Forty rows, the last two equal."""
+def stored(sentkit, jsonl):
+    """Make a vector file of one kind from forty rows, the last two equal."""
+    vectors = normal_rows(40, 13, seed=8)
     vectors[39] = vectors[38]
-    lines = ({"text": f"t{n}", "label": f"{n % 2}", "_emb": "m/mean:0a0000000000",
-              "embedding": v} for n, v in enumerate(vectors.tolist()))  # fmt: skip
-    return jsonl(*lines)
-
-
-@pytest.fixture
-def stored(sentkit, rows):
-    """Make a vector file of one kind from the rows."""
+    rows = (
+        {"text": f"t{n}", "label": f"{n % 2}", "_emb": "m/mean:0a0000000000", "embedding": vector}
+        for n, vector in enumerate(vectors.tolist())
+    )
+    lines = jsonl(*rows)
 
     def make(kind):
-        done = sentkit("cat", "-o", f"{kind}.safetensors", "--store", kind, stdin=rows)
+        done = sentkit("cat", "-o", f"{kind}.safetensors", "--store", kind, stdin=lines)
         assert (done.code, done.err) == (0, "")
         return f"{kind}.safetensors"
 

@@ -16,18 +16,6 @@ from support import write_affine
 
 CLOSE = 1e-5
 KERNEL, BIAS = np.array([[2.0, 1], [0, 3]]), np.array([-1.0, 1])  # (x + bias) @ kernel: (2, 1) -> (2, 7)
-MEAN, CLS = {"_emb": "m/mean:9f0000000000"}, {"_emb": "m/cls:0a1b00000000"}
-
-
-@pytest.fixture
-def transform(tmp_path):
-    """Two numbers per vector, with the given metadata."""
-
-    def make(note=None, name="t.safetensors"):
-        write_affine(tmp_path / name, KERNEL, BIAS, note or {})
-        return name
-
-    return make
 
 
 @pytest.fixture
@@ -108,9 +96,10 @@ def test_a_vector_file_keeps_its_metadata(sentkit, tiny, fitted):
     assert made["numbers"] == 6
 
 
-def test_a_space_without_a_name_gets_one(sentkit, transform):
+def test_a_space_without_a_name_gets_one(sentkit, tmp_path):
     """A file without a space gets the space `unnamed`, and transforms of it can be chained."""
-    name = transform()
+    name = "t.safetensors"
+    write_affine(tmp_path / name, KERNEL, BIAS, {})
     once = sentkit("whiten", "apply", "-t", name, stdin='{"embedding":[2,1]}')
     twice = sentkit("whiten", "apply", "-t", name, stdin=once.out)
     layer = [np.asarray(part, "<f4").tobytes().hex() for part in (KERNEL.T, BIAS @ KERNEL)]

@@ -26,7 +26,6 @@ from support import normal_rows
 pytestmark = pytest.mark.filterwarnings("error::UserWarning")  # of torch
 no_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 metrics = pytest.mark.parametrize("metric", ["cosine", "dot"])
-GRID = st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), min_size=1, max_size=30)
 
 
 @pytest.fixture

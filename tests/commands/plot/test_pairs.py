@@ -61,9 +61,6 @@ def test_equal_similarities_have_no_correlation(svg):
     assert "undefined, n = 3" in svg("pairs", "--gold", "score", stdin=given)
 
 
-ONE, TWO = '{"embedding":[1]}', '"embedding_a":[1],"embedding_b":[2]'
-
-
 def test_heat_has_the_similarities_of_all_sentences(plot):
     """A sentence without text has the name of its entry or row."""
     vectors = np.random.default_rng(0).normal(size=(4, 3)).round(3).tolist()

@@ -28,12 +28,6 @@ def rows(tmp_path, jsonl):
 
 
 @pytest.fixture
-def dev(tmp_path, jsonl):
-    (tmp_path / "dev.jsonl").write_bytes(jsonl(*PAIRS))
-    return "dev.jsonl"
-
-
-@pytest.fixture
 def entries(sentkit, rows, tiny):
     done = sentkit("build-entries", rows, "-m", tiny, "--readout", "mean", "-o", "entries.safetensors", "-q")
     assert (done.code, done.err) == (0, "")
@@ -149,8 +143,9 @@ def test_entries_of_another_kind_of_model_are_reported(sentkit, rows, tiny, entr
     assert "another tokenizer" not in own.err
 
 
-def test_the_best_readout_on_dev_is_declared(train, sentkit, dev, tiny):
+def test_the_best_readout_on_dev_is_declared(train, sentkit, tmp_path, jsonl, tiny):
     """Each score is that of `encode` and `score`, in the template where it is read by prompt."""
+    (tmp_path / (dev := "dev.jsonl")).write_bytes(jsonl(*PAIRS))
     done = train("--dev", dev, "--lr", 0.01, "--epochs", 2)
     own = said()
 

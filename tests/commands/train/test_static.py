@@ -16,15 +16,10 @@ def rows(tmp_path):
     return path
 
 
-@pytest.fixture
-def pairs(tmp_path):
-    path = tmp_path / "pairs.jsonl"
-    texts = zip(TEXTS[:4], TEXTS[4:], strict=True)
-    path.write_text(in_jsonl(*({"text_a": a, "text_b": b, "score": n} for n, (a, b) in enumerate(texts))))
-    return path
-
-
-def test_the_score_on_dev_is_that_of_the_encoded_pairs(train, sentkit, model2vec, rows, pairs, tmp_path):
+def test_the_score_on_dev_is_that_of_the_encoded_pairs(train, sentkit, model2vec, rows, tmp_path):
+    texts = enumerate(zip(TEXTS[:4], TEXTS[4:], strict=True))
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text(in_jsonl(*({"text_a": a, "text_b": b, "score": n} for n, (a, b) in texts)))
     base = model2vec(normalize=True)
     flags = ("--epochs", 5, "--lr", 0.1, "--dev", pairs, "--set", "final=last")
     [result] = train(*flags, method="distill", rows=rows, model=base).rows

@@ -80,9 +80,10 @@ def test_a_paragraph_that_is_too_long_or_not_text_is_a_bad_row(tmp_path):
     assert len(rows_of(path, rejects=Rejects(skip=True), longest=74)) == 3
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """Text files at several places, and other files."""
+def test_a_folder_is_its_text_files(tmp_path, monkeypatch, capfdbinary):
+    """`encode` reads lines, and `search` reads Markdown by paragraph; a folder without texts is an error."""
+    from sentkit.cli import status
+
     files = {
         "b.txt": "a dog barks\n",
         "a/notes.md": "# Animals\nthe cat sleeps\non the warm mat\n",
@@ -95,13 +96,6 @@ def folder(tmp_path):
     for name, text in files.items():
         (tmp_path / "notes" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "notes" / name).write_text(text)
-    return tmp_path / "notes"
-
-
-def test_a_folder_is_its_text_files(folder, tmp_path, monkeypatch, capfdbinary):
-    """`encode` reads lines, and `search` reads Markdown by paragraph; a folder without texts is an error."""
-    from sentkit.cli import status
-
     monkeypatch.chdir(tmp_path)
     assert status(["encode", "notes", "-m", "static"]) == 0
     encoded = [json.loads(line)["text"] for line in capfdbinary.readouterr().out.splitlines()]

@@ -3,10 +3,8 @@
 import datetime
 import json
 import math
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
@@ -23,7 +21,6 @@ from sentkit.formats.rows.rows import Inputs, Meter, Rejects
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-Written = Callable[..., str]
 SECONDS = pa.duration("s")
 DATE = datetime.datetime(2024, 1, 2, 3, 4, 5, 6000)
 
@@ -172,7 +169,7 @@ def test_a_damaged_file_is_refused(written):
 
 def test_a_pipe_is_refused(monkeypatch):
     class Pipe:
-        buffer: Any = type("Raw", (), {"seekable": lambda self: False, "fileno": lambda self: 0})()
+        buffer = type("Raw", (), {"seekable": lambda self: False, "fileno": lambda self: 0})()
 
         def isatty(self):
             return False

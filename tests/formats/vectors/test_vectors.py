@@ -4,7 +4,6 @@ import base64
 import json
 import math
 import struct
-from collections.abc import Callable
 
 import numpy as np
 import orjson
@@ -20,7 +19,6 @@ from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.formats.vectors.vectors import VectorReader, as_base64, as_list, raw_vectors
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
-Write = Callable[[str, bytes], str]
 
 
 def row(line):

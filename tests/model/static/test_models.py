@@ -13,7 +13,7 @@ from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
 from support import DATA, write_affine
 
-CHECKPOINTS = DATA.parent / "checkpoints"
+POTION = DATA.parent / "checkpoints/potion-base-4M-int8"
 TEXTS = ["The cat sat.", "a dog", "", "zebra", "the zebra plays", "playing cats", "dog " * 30]
 ONLY_PROMPT = "a template and its full stops can be used only with the readout prompt"
 WORDS = "the 1 0 0\ncat 0 2 0\n. 0 0 3\nDog -1 -1 -1\n"
@@ -51,14 +51,6 @@ def words(tmp_path):
     return tmp_path / "words.txt"
 
 
-@pytest.fixture
-def potion():
-    folder = CHECKPOINTS / "potion-base-4M-int8"
-    if not folder.is_dir():
-        pytest.skip(f"no {folder}")
-    return folder
-
-
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize(("declared", "flag", "most"), [(512, None, 512), (2, None, 2), (2, 3, 3)])
 def test_model2vec_folders_equal_a_plain_loop(model2vec, normalize, declared, flag, most):
@@ -84,11 +76,12 @@ def test_model2vec_folders_equal_sentence_transformers(model2vec):
     assert vectors_of(folder, texts) == pytest.approx(theirs.encode(texts), abs=1e-6)
 
 
-def test_potion_equals_a_plain_loop(potion):
+@pytest.mark.skipif(not POTION.is_dir(), reason=f"no {POTION}")
+def test_potion_equals_a_plain_loop():
     texts = [*TEXTS, "Ein Satz über Straßen 🐈", "word " * 600]
-    expected = looped(potion, texts, most=512, normalize=True)
+    expected = looped(POTION, texts, most=512, normalize=True)
 
-    assert vectors_of(potion, texts) == pytest.approx(expected, abs=1e-6)
+    assert vectors_of(POTION, texts) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(

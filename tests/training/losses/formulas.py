@@ -27,7 +27,6 @@ from sentkit.training.methods.products import contrastive_tension
 from sentkit.training.methods.promptbert import soft_negatives
 
 WIDTH = 3
-IDENTITY = [[1.0, 0.0], [0.0, 1.0]]
 HALF = 0.5  # the temperature of the examples worked by hand
 
 

@@ -238,18 +238,6 @@ WIDTH = 24
 NAMES_OF_CUTS = ["token-cutoff", "feature-cutoff", "dropout"]
 
 
-@pytest.fixture
-def bert(base):
-    return base.body(None)
-
-
-@pytest.fixture
-def sentences(base):
-    """Random ids, none of which is a special token."""
-    random = np.random.default_rng(0)
-    return lambda lengths: [random.integers(5, base.architecture.vocabulary, length) for length in lengths]
-
-
 def generator(seed=0):
     return np.random.default_rng(seed)
 
@@ -353,9 +341,10 @@ def test_a_window_keeps_consecutive_tokens_with_their_positions(rate, sizes):
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_part_of_a_draw_changes_its_sentences_as_the_whole_draw_does(name, bert, sentences):
-    """A draw for another batch is an error."""
-    texts = sentences(MIXED)
+def test_part_of_a_draw_changes_its_sentences_as_the_whole_draw_does(name, base):
+    """Random ids without special tokens. A draw for another batch is an error."""
+    bert = base.body(None)
+    texts = [generator().integers(5, base.architecture.vocabulary, length) for length in MIXED]
     drawn = VIEWS[name].draw(generator(), MIXED, bert.width, 0.3)
 
     def first_states(which):

@@ -14,7 +14,6 @@ from sentkit.training.settings import build
 from training.losses.formulas import loop_in_batch, loop_soft_negatives, mean
 from training.methods.loops import copies
 
-MASK = "[MASK]"
 PROMPTS = {
     "a": 'This sentence of "{}" means [MASK].',
     "b": 'This sentence : "{}" means [MASK] .',
