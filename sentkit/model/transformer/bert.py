@@ -582,7 +582,7 @@ def split(state: Mapping[str, Tensor], architecture: Architecture) -> dict[str, 
     """Return the same weights with the parts that `fuse` has joined."""
     found = dict(state)
     for module, parts in architecture.joined.items():
-        for name in [name for name in state if f".{module}." in name]:
+        for name in [name for name in state if f".{module}." in name and len(parts) > 1]:
             pieces = found[name].split([*parts.values()])
             found |= {name.replace(module, part): piece for part, piece in zip(parts, pieces, strict=True)}
     return found

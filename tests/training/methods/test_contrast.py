@@ -180,7 +180,8 @@ def test_the_gradient_is_that_of_the_cached_loss(
     rows = [{"anchor": a, "positive": p, "negatives": n} for a, p, *n in zip(*columns, strict=True)]
     settings = {"batch": 13, "dropout": 0, "equal_texts": False, "form": form}
     trainer = trainer_of(Contrast, rows, double=True, **settings)
-    ours = split({name.removeprefix("body."): each for name, each in gradients_of(trainer, 4).items()})
+    gradients = {name.removeprefix("body."): each for name, each in gradients_of(trainer, 4).items()}
+    ours = split(gradients, base.architecture)
 
     body = Transformer(str(base_folder), max_seq_length=32)
     pooling = Pooling(base.architecture.width, "mean")
