@@ -78,7 +78,7 @@ def predict(
                 for place in np.flatnonzero(~np.isfinite(outputs).all(axis=1)).tolist():
                     block.rows.refuse(place, "an output of the classifier is NaN or infinity")
                 refuse_existing_fields(block.rows, [key.decode() for key, _ in fields[0]], replace=replace)
-                for places in inputs.rejects.good_places(block.rows):
+                for places in block.good_places(inputs.rejects):
                     good = block.rows.take(places).without({*block.names, "_emb"} if block.names else ())
                     new = fields[places] if isinstance(places, slice) else [fields[each] for each in places]
                     out.writelines(line + b"\n" for line in with_fields(good, new))
@@ -143,7 +143,7 @@ def outputs_of_probe(
         check_fitted(classifier.path, encoder.specs[0].emb)
         console.warn(*model.notes)
         for block in encoded_blocks(begun, texts, model.tokenizer, encoder, console):
-            for places in inputs.rejects.good_places(classifier.checked(block).rows):
+            for places in classifier.checked(block).good_places(inputs.rejects):
                 good = block.take(places)
                 yield good, classifier.outputs_of(good)
 

@@ -241,7 +241,7 @@ def write(block: VectorBlock, step: Step, sink: Sink, inputs: Inputs, *, apart: 
             problem = f'"{other}" is another vector, and it is not transformed'
             block.rows.refuse(place, problem, advice="remove it")
     sink.check(block.rows.without(block.names) if apart else block.rows, moved)
-    for places in inputs.rejects.good_places(block.rows):
+    for places in block.good_places(inputs.rejects):
         rows = block.rows.take(places)
         sink.write(rows.without(block.names) if apart else rows, moved[places])
     sink.flush()

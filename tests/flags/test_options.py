@@ -50,7 +50,7 @@ def run(arguments):
     """Run a command with such a parameter; return its result and its calls."""
     app, calls = typer.Typer(rich_markup_mode=None, add_completion=False), []
 
-    def paint(*, width, colours, quiet=False):
+    def paint(*, width: Annotated[int, Range(min=2)], colours: MoreColours, quiet: bool = False) -> None:
         """Paint.
 
         Flags:
@@ -82,7 +82,7 @@ def test_a_flag_of_a_record_without_default_is_required():
     class RequiredRed(Colours):
         red: int = field()
 
-    def paint(*, colours): ...
+    def paint(*, colours: RequiredRed) -> None: ...
 
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
     app.command()(expand_flags(paint))

@@ -3,6 +3,7 @@
 The fields of the first row determine the kind of a stream. All later rows must have the same kind.
 """
 
+import json
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -210,12 +211,23 @@ def class_of(row: Row, name: str) -> str:
     """The class as a string: 1, 1.0 and "1" are one class, because tables contain only strings."""
     value = row.values.get(name)
     if isinstance(value, float) and value.is_integer():
-        return str(int(value))
+        return whole_number(row, name)
     if not isinstance(value, str | int):
         raise wrong_field(row, name, "a string or a whole number")
     if value == "":
         raise row.error(f'"{name}" is empty')
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def whole_number(row: Row, name: str) -> str:
+    """A number without a fraction, as text: 1 for 1.0.
+
+    orjson rounds a whole number of more than 64 bits to a float, so the number is parsed again.
+    """
+    if abs(row.values[name]) < 2.0**63:
+        return str(int(row.values[name]))
+    span = row.spans()[name]
+    return str(int(json.loads(row.line[span.value : span.end])))
 
 
 def scored(row: Row, name: str) -> float | None:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import open_file
-from sentkit.formats.rows.block import Row, RowBlock, block_of, empty_block
+from sentkit.formats.rows.block import Row, RowBlock, append_fields, block_of, empty_block
 from sentkit.formats.rows.kinds import FIELDS, VECTOR_NAMES, VECTORS, wrong_field
-from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors import store
 from sentkit.formats.vectors.fingerprint import edition_advice, emb_problem, short_label, space_of
 
@@ -47,6 +47,16 @@ class VectorBlock:
 
     def take(self, places: Sequence[int] | slice) -> "VectorBlock":
         return replace(self, rows=self.rows.take(places), vectors=self.vectors[places])
+
+    def good_places(self, rejects: Rejects) -> Iterator[Sequence[int] | slice]:
+        """Yield the places of the good rows. The others go to the rejects with their vectors and `_emb`."""
+        for place in self.rows.bad if self.apart else ():
+            values, vectors = self.rows.values[place], self.vectors[place]
+            encode = as_list if np.isfinite(vectors).all() else as_base64
+            new = [(b"_emb", orjson.dumps(self.emb))] if self.emb and "_emb" not in values else []
+            new += [(name.encode(), encode(each)) for name, each in zip(self.names, vectors, strict=True)]
+            self.rows.raws[place] = append_fields(self.rows.raws[place], new, empty=not values)
+        yield from rejects.good_places(self.rows)
 
 
 Read = tuple[RowBlock, Vector | None, tuple[str, ...], str | None]  # rows; vectors, names, _emb if apart
@@ -95,7 +105,7 @@ class VectorReader:
                     vars(self).update(before)
                 self.begun = self.begun or not block.rows.bad
                 self.inputs.meter.bad += len(block.rows.bad)
-                for places in self.inputs.rejects.good_places(block.rows):
+                for places in block.good_places(self.inputs.rejects):
                     good = block.take(places)
                     self.inputs.meter.took(len(good))
                     most = None if most is None else most - len(good)

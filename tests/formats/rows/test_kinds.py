@@ -23,11 +23,17 @@ def test_fields_can_be_mapped(write):
     assert texts == ("x", "y")
 
 
-@pytest.mark.parametrize("value", ["1", "1.0", '"1"'])
-def test_a_whole_number_and_its_text_are_one_class(value):
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        *(("1", "1"), ("1.0", "1"), ('"1"', "1"), ("1e20", "100000000000000000000")),
+        *((n, n) for n in ("18446744073709551615", "100000000000000000001", "-100000000000000000002")),
+    ],
+)
+def test_a_class_is_the_exact_whole_number(value, expected):
     line = f'{{"a": [1], "label": {value}}}'.encode()
 
-    assert class_of(Row(line, orjson.loads(line), "a.jsonl", 1), "label") == "1"
+    assert class_of(Row(line, orjson.loads(line), "a.jsonl", 1), "label") == expected
 
 
 @pytest.mark.parametrize(

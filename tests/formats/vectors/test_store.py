@@ -186,18 +186,18 @@ def test_a_vector_file_of_another_program_is_read(write, spec):
     assert found == [(b"{}", [[1.0, 1.0, 1.0]])] * 2
 
 
-ROWS_PROBLEM = "(row_offsets and rows do|not JSON)"
+NO_ROWS = " row_offsets and rows do not agree"
 OTHER_SPACE = b'{"_emb":"m:0123456789ab"}\n{"_emb":"m:ba9876543210"}\n'
 
 
 @pytest.mark.parametrize(
     ("offsets", "rows", "problem"),
     [
-        ([0, 4, 3], b"{}\n{}\n", f"1: {ROWS_PROBLEM}"),  # "{}\n{" is not a row
-        ([0, 3, 0], b"{}\n{}\n", f"2: {ROWS_PROBLEM}"),
-        ([0, 2**62, 2**62 + 3], b"{}\n{}\n", f"1: {ROWS_PROBLEM}"),
-        ([0, -3, 6], b"{}\n{}\n", f"1: {ROWS_PROBLEM}"),
-        ([2**63 - 1, -(2**63), 0], b"{}\n{}\n", f"1: {ROWS_PROBLEM}"),
+        ([0, 4, 3], b"{}\n{}\n", NO_ROWS),  # "{}\n{" is not a row
+        ([0, 3, 0], b"{}\n{}\n", NO_ROWS),
+        ([0, 2**62, 2**62 + 3], b"{}\n{}\n", NO_ROWS),
+        ([0, -3, 6], b"{}\n{}\n", NO_ROWS),
+        ([2**63 - 1, -(2**63), 0], b"{}\n{}\n", NO_ROWS),
         ([0, 3, 6], b"[]\n{}\n", "1: this row is a list, expected an object"),
         ([0, 3, 6], b"{}\n\xff}\n", "2: not JSON"),
         ([0, 3, 6], b"{}\n{\n}", "2: a row has more than one line"),
