@@ -70,21 +70,6 @@ def test_versions_are_shown(sentkit):
     assert second.split()[::2] == ["torch", "transformers", "tokenizers"]
 
 
-@pytest.mark.parametrize(
-    ("command", "flag", "reader"),
-    [
-        ("encode", "--from", "encode"),
-        ("search x", "--from", "search TEXT -"),
-        ("train simcse", "--quoting", "train"),
-    ],
-)
-def test_a_flag_for_unusual_input_is_that_of_cat(sentkit, command, flag, reader):
-    done, name = sentkit(*command.split(), flag, "csv"), command.split()[0]
-    right = f"use sentkit cat FILE {flag} ... | sentkit {reader}"
-
-    assert (done.code, done.told[0]) == (2, f"sentkit {name}: no such option: {flag}; {right}")
-
-
 MORE_FILES = "raise the limit of open files, for example: ulimit -n 4096"
 
 
