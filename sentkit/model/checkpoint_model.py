@@ -20,6 +20,7 @@ from sentkit.formats.checkpoints.folders import (
     is_adapter,
     is_static,
     read_lora_config,
+    read_size,
 )
 from sentkit.formats.checkpoints.modules import StoredDeclaration, inexpressible
 from sentkit.formats.files import read_json, read_object, read_object_if_there, readable
@@ -45,7 +46,7 @@ from sentkit.model.text.tokens import (
     WindowTokenizer,
     truncate,
 )
-from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture, read_size
+from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture
 from sentkit.process import may_have_gpu, precision_of_environment
 
 if TYPE_CHECKING:

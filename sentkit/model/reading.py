@@ -11,14 +11,14 @@ import numpy as np
 
 from sentkit.arrays import Float32
 from sentkit.errors import UsageError, declared_in
-from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.formats.checkpoints.folders import DEEPEST, Checkpoint
 from sentkit.formats.checkpoints.modules import StoredDeclaration
 from sentkit.formats.checkpoints.readout import CONV, NAMED, PLAIN, Readout, parse_readout, parse_readouts
 from sentkit.formats.files import readable
 from sentkit.formats.rows.kinds import split_by_side
 from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.model.transformer.architecture import DEEPEST, UnsupportedArchitecture, read_architecture
+from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture
 from sentkit.transforms.steps import Normalize, Step, Truncate, check_fitted, read_transform
 
 LONGEST = 512  # tokens, if a checkpoint declares no length

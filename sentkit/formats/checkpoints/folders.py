@@ -7,6 +7,7 @@ needs torch.
 import math
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -316,3 +317,56 @@ def _ending(processor: Any, token: str, number: int) -> Any:
         templates[form] = pieces
     known = {**processor["special_tokens"], token: {"id": token, "ids": [number], "tokens": [token]}}
     return {**processor, **templates, "special_tokens": known}
+
+
+LARGEST = 1 << 24  # limit for sizes; larger values would fill memory before the comparison with the weights
+DEEPEST = 1 << 10
+
+
+def read_size(
+    config: Mapping[str, object],
+    source: str,
+    key: str,
+    *,
+    default: int | None = None,
+    least: int = 1,
+    most: int = LARGEST,
+) -> int:
+    """Return an integer of the config. A null value counts as missing; a missing value needs a default."""
+    value = config.get(key)
+    if value is None:
+        value = default
+    if value is None:
+        raise DataError(f'"{key}" is missing', source=source)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise invalid_value(key, value, source)
+    return value
+
+
+def read_fraction(config: Mapping[str, object], source: str, key: str, default: float) -> float:
+    value = config.get(key)
+    if value is None:
+        return default
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
+        raise invalid_value(key, value, source)
+    return float(value)
+
+
+def invalid_value(key: str, value: object, source: str) -> DataError:
+    return DataError(f'"{key}" cannot be {value!r:.40}', source=source)
+
+
+CONFIG_ACTIVATIONS = {  # value in config.json -> name in sentkit
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+def read_activation(config: Mapping[str, object], key: str, usual: str) -> str | None:
+    name = config.get(key, usual)
+    return CONFIG_ACTIVATIONS.get(name) if isinstance(name, str) else None

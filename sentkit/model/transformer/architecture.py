@@ -1,7 +1,6 @@
 """Converts a `config.json` to an `Architecture` that the packed encoder computes exactly; names its tensors.
 
-Only listed values are accepted. Every other value raises `UnsupportedArchitecture`, and the caller runs the
-model through transformers instead.
+Every value that is not listed raises `UnsupportedArchitecture`, and transformers runs the model.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -9,19 +8,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sentkit.errors import DataError
-from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.formats.checkpoints.folders import (
+    CONFIG_ACTIVATIONS,
+    DEEPEST,
+    LARGEST,
+    Checkpoint,
+    invalid_value,
+    read_activation,
+    read_fraction,
+    read_size,
+)
 
 ROBERTA = ("roberta", "xlm-roberta", "camembert")
-
-CONFIG_ACTIVATIONS = {  # value in config.json -> name in sentkit
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-}
 
 Key = tuple[str, Any]  # in config.json, and the default; "": the value has no key
 KEYS: dict[str, Key] = {
@@ -215,9 +213,6 @@ EXTRAS = (
     *("norm_bias", "attention_bias", "mlp_bias", "rope_scaling", "partial_rotary_factor"),
 )
 
-LARGEST = 1 << 24  # limit for sizes; larger values would fill memory before the comparison with the weights
-DEEPEST = 1 << 10
-
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
@@ -227,7 +222,7 @@ class Architecture:
     depth: int  # transformer blocks
     heads: int
     inner: int
-    activation: str  # a value of CONFIG_ACTIVATIONS
+    activation: str  # see `read_activation`
     norm_epsilon: float
     positions: int  # rows of the position table, or with rotary positions, the largest number of tokens
     position_offset: int  # row of the first token of a sentence
@@ -320,10 +315,13 @@ def read_architecture(config: Mapping[str, object], source: str) -> Architecture
     heads, width = numbers["heads"], numbers["width"]
     numbers |= {"key_heads": size("key_heads", heads), "head_size": size("head_size", width // heads or 1)}
     numbers |= {name: fraction(name) for name in ("norm_epsilon", "dropout", "attention_dropout")}
+    activation = read_activation(config, *keys["activation"])
+    if activation is None:
+        raise UnsupportedArchitecture(f'activation "{config.get(keys["activation"][0])}"')
     architecture = Architecture(
         family=name,
         depth=size("depth", most=DEEPEST),
-        activation=activation(config, *keys["activation"]),
+        activation=activation,
         position_offset=padding_id + 1 if family.first_position is None else family.first_position,
         padding_id=padding_id,
         **numbers,
@@ -411,46 +409,6 @@ def refuse_extras(config: Mapping[str, object]) -> None:
     # A custom class can have the model type "bert". The adapter reports it to the user.
     if config.get("auto_map"):
         raise UnsupportedArchitecture("it has its own code")
-
-
-def activation(config: Mapping[str, object], key: str, usual: str) -> str:
-    name = config.get(key, usual)
-    if not isinstance(name, str) or name not in CONFIG_ACTIVATIONS:
-        raise UnsupportedArchitecture(f'activation "{name}"')
-    return CONFIG_ACTIVATIONS[name]
-
-
-def read_size(
-    config: Mapping[str, object],
-    source: str,
-    key: str,
-    *,
-    default: int | None = None,
-    least: int = 1,
-    most: int = LARGEST,
-) -> int:
-    """Return an integer of the config. A null value counts as missing; a missing value needs a default."""
-    value = config.get(key)
-    if value is None:
-        value = default
-    if value is None:
-        raise DataError(f'"{key}" is missing', source=source)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise invalid_value(key, value, source)
-    return value
-
-
-def read_fraction(config: Mapping[str, object], source: str, key: str, default: float) -> float:
-    value = config.get(key)
-    if value is None:
-        return default
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
-        raise invalid_value(key, value, source)
-    return float(value)
-
-
-def invalid_value(key: str, value: object, source: str) -> DataError:
-    return DataError(f'"{key}" cannot be {value!r:.40}', source=source)
 
 
 # Prefixes of encoder names in files of models with a head and of wrappers.

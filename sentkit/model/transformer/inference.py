@@ -33,17 +33,7 @@ from sentkit.model.encoding import Arrays
 from sentkit.model.reading import max_length
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import TokenBlock
-from sentkit.model.transformer.bert import (
-    Bert,
-    Block,
-    blockwise_attention,
-    ends_of,
-    masked_after,
-    product,
-    turned,
-    windowed,
-    with_bias,
-)
+from sentkit.model.transformer.bert import Bert, Block
 from sentkit.model.transformer.gpu_kernels import (
     HALF,
     AddNorm,
@@ -53,7 +43,17 @@ from sentkit.model.transformer.gpu_kernels import (
     kernel_for_encoding,
     packed_attention,
 )
-from sentkit.model.transformer.packed import Packed, pack
+from sentkit.model.transformer.packed import (
+    Packed,
+    blockwise_attention,
+    ends_of,
+    masked_after,
+    pack,
+    product,
+    turned,
+    windowed,
+    with_bias,
+)
 from sentkit.model.transformer.products import (
     LARGEST,
     Int8Product,

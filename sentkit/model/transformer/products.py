@@ -17,8 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sentkit.model.transformer.bert import ACTIVATIONS, Bert, Block, ends_of
+from sentkit.model.transformer.bert import ACTIVATIONS, Bert, Block
 from sentkit.model.transformer.device import speed_ratio
+from sentkit.model.transformer.packed import ends_of
 from sentkit.model.transformer.weights import aligned
 
 Product = Callable[[Tensor, Tensor | None], Tensor]  # (n, k) and optional residual (n, m) -> (n, m)

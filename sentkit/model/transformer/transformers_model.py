@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from sentkit.errors import DataError, SentkitError, UsageError
-from sentkit.formats.checkpoints.folders import is_adapter
+from sentkit.formats.checkpoints.folders import DEEPEST, LARGEST, invalid_value, is_adapter
 from sentkit.formats.files import read_object
-from sentkit.model.transformer.architecture import DEEPEST, LARGEST, invalid_value
 from sentkit.model.transformer.packed import Packed
 from sentkit.model.transformer.readouts import Convolution
 from sentkit.model.transformer.weights import aligned, read_weights, refuse_missing

@@ -29,7 +29,8 @@ from sentkit.model.checkpoint.heads import HEADS, LanguageHead, fresh_head, head
 from sentkit.model.checkpoint.save_weights import SPECIAL
 from sentkit.model.text.tokenizer import MASKS, Tokenizer
 from sentkit.model.transformer.architecture import Architecture
-from sentkit.model.transformer.bert import Bert, Dropout
+from sentkit.model.transformer.bert import Bert
+from sentkit.model.transformer.device import Dropout
 from sentkit.model.transformer.packed import first_tokens, pack
 from sentkit.model.transformer.readouts import widened
 from sentkit.training.base import Base

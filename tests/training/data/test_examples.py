@@ -63,7 +63,8 @@ def test_fields_that_are_missing_are_named_with_their_mapping():
         'rows.jsonl:1: it needs "anchor" (here "query"), "positive" (here "answer") and "negative"; '
         'this row has "query" and "answer"'
     )
-    assert caught.value.advice == "name the field, for example --field negative=title, which applies to all files"
+    advice = "name the field, for example --field negative=title, which applies to all files"
+    assert caught.value.advice == advice
 
 
 @pytest.mark.parametrize(
