@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from sentkit.model.transformer import bert
-from sentkit.model.transformer.bert import blockwise_attention, plain_attention, windowed
-from sentkit.model.transformer.packed import pack
+from sentkit.model.transformer.packed import blockwise_attention, pack, plain_attention, windowed
 from support import FAMILIES
 
 MIXED = [1, 64, 7, 7, 2, 33, 1, 20]
