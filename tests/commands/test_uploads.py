@@ -399,7 +399,13 @@ def at_request(hub, number, moment, act):
     hub.watch = watch
 
 
-@pytest.mark.parametrize(("number", "moment"), [(3, "after"), (7, "before"), (10, "after")])
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [
+        *((3, "after"), (7, "before"), (10, "after")),
+        *(pytest.param(n, ("before", "after")[n % 2], marks=pytest.mark.slow) for n in range(1, 21)),
+    ],
+)
 def test_a_killed_writer_resumes(hub, tmp_path, expected, number, moment):
     """Killed at one of its requests. All commits have complete blocks; the next call ends the work."""
     folder = tmp_path / "temporary"
