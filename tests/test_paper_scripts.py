@@ -299,6 +299,7 @@ SETTINGS = "--threads 1 --set warmup=0 --set max_length=64 --epochs 1"
 FAST = ("--preset", "bert-base", "--figures", "jsonl", "--settings", SETTINGS)
 
 
+@pytest.mark.slow
 def test_a_quick_run_makes_tables_and_figures(run, furnished, tmp_path, execute):
     """The runs are listed; the second is task 2 of a job array, the others are made by the next call."""
     listed = run("pairsupcon", *FAST, "--quick", "--list")
