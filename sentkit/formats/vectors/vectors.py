@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from tokenize import TokenError
@@ -313,8 +312,10 @@ def raw_column(rows: RowBlock, name: str) -> list[bytes]:
     for place, values in enumerate(rows.values):
         value, own = values.get(name), b""
         if isinstance(value, str):
-            with suppress(ValueError):
+            try:
                 own = pybase64.b64decode(value, validate=True)
+            except ValueError:
+                own = b""
         elif isinstance(value, list) and {*map(type, value)} <= {float, int}:
             with np.errstate(over="ignore"):
                 own = np.array(value, dtype="<f4").tobytes()
