@@ -22,7 +22,7 @@ import sentkit
 from sentkit.arrays import Float32
 
 SHARE = 0.3  # of a pair, compared with a passage, in the errors of the linear map
-COMPARED = 8_000  # texts whose vectors by the student turn all vectors
+COMPARED = 8_000  # texts that the student encodes, for the rotation of all vectors
 
 
 def read(path: str) -> tuple[list[str], Float32]:

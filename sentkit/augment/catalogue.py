@@ -43,6 +43,7 @@ FLAGS = {  # a flag -> its operations
     "--mark": ("delete", "span-delete"),
 }
 REQUIRED = ("--synonyms", "--paraphrases")
+FIXED = {"negate", "lower", "no-punctuation"}  # without random choices
 
 
 class AppliedOperation(NamedTuple):
@@ -119,7 +120,7 @@ def parse_operation(written: str) -> RequestedOperation:
         raise UsageError(f'--op "{written}": {error}, for example {example}') from error
 
 
-def check_flags(operations: Sequence[RequestedOperation], given: Mapping[str, object]) -> None:
+def check_flags(operations: Sequence[RequestedOperation], given: Mapping[str, object], views: int) -> None:
     """Refuse a missing flag that an operation requires, and a flag that no operation uses."""
     names = {each.name for each in operations}
     for flag, users in FLAGS.items():
@@ -128,6 +129,11 @@ def check_flags(operations: Sequence[RequestedOperation], given: Mapping[str, ob
             raise UsageError(f"--op {users[0]} needs {flag} FILE")
         if not used and given[flag] is not None:
             raise UsageError(f"{flag} can be used only with --op {' or --op '.join(users)}")
+    if views > 1 and names <= FIXED:
+        problem = (
+            f"--views {views}: no random choices in {' and '.join(sorted(names))}, so all variants are equal"
+        )
+        raise UsageError(problem, advice="use --views 1")
     mark = given["--mark"]
     if mark is not None and str(mark).split() != [mark]:
         raise UsageError(f'--mark "{mark}": expected a word without spaces')

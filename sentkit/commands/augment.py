@@ -48,7 +48,7 @@ def augment(
     console = run.console("augment")
     operations = parse_operations(op or [])
     reads = {"--synonyms": synonyms or None, "--paraphrases": paraphrases}
-    check_flags(operations, {**reads, "--mark": mark, "--key": key})
+    check_flags(operations, {**reads, "--mark": mark, "--key": key}, views)
     output.check_rows()
     with row_flags.open(console, output, known=("text",), reads=reads) as inputs:
         fields = common_fields(inputs)

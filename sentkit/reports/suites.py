@@ -213,26 +213,65 @@ def settings_of_senteval(settings: Settings) -> dict[str, Any]:
 STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 MULTILINGUAL = ("sts14_es", "sts17_track1_arar", "sts17_track3_eses", "sts17_track5_enen")
 TRANSFER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
-BY_RANK = plain_files, has_score, "spearman", "Spearman x 100", partial(correlation_of, spearman)
-BY_VALUE = plain_files, has_score, "pearson", "Pearson x 100", partial(correlation_of, pearson)
-CLASSES = "senteval", TRANSFER, files_with_parts, has_class, "accuracy"
-SHOT_UNIT = "accuracy x 100, from 16 rows of each class"
-SHOT_SETTINGS = {"shots": SHOTS, "draws": ProbeOptions(LABEL).samples}
 SIDES = {"queries": ("query",), "rows": ("document", "passage", "corpus")}
+PAIRS = Suite(
+    folder="",
+    names=(),
+    find=plain_files,
+    check=has_score,
+    value="spearman",
+    unit="Spearman x 100",
+    evaluate=partial(correlation_of, spearman),
+)
+SENTEVAL = Suite(
+    folder="senteval",
+    names=TRANSFER,
+    find=files_with_parts,
+    check=has_class,
+    value="accuracy",
+    unit="accuracy x 100",
+    evaluate=senteval,
+    settings=settings_of_senteval,
+)
 SUITES = {
-    "sts": Suite("sts", STS, *BY_RANK),
-    "sts-multilingual": Suite("sts", MULTILINGUAL, *BY_VALUE),
+    "sts": replace(PAIRS, folder="sts", names=STS),
+    "sts-multilingual": replace(
+        PAIRS,
+        folder="sts",
+        names=MULTILINGUAL,
+        value="pearson",
+        unit="Pearson x 100",
+        evaluate=partial(correlation_of, pearson),
+    ),
     "clustering": Suite(
-        *("clustering", (), every_file, has_class, "acc", "accuracy of k-means x 100", clusters),
-        lambda settings: {"seeds": list(SEEDS)},
+        folder="clustering",
+        names=(),
+        find=every_file,
+        check=has_class,
+        value="acc",
+        unit="accuracy of k-means x 100",
+        evaluate=clusters,
+        settings=lambda settings: {"seeds": list(SEEDS)},
     ),
-    "senteval": Suite(*CLASSES, "accuracy x 100", senteval, settings_of_senteval),
-    "few-shot": Suite(*CLASSES, SHOT_UNIT, few_shot, lambda settings: SHOT_SETTINGS),
+    "senteval": SENTEVAL,
+    "few-shot": replace(
+        SENTEVAL,
+        unit="accuracy x 100, from 16 rows of each class",
+        evaluate=few_shot,
+        settings=lambda settings: {"shots": SHOTS, "draws": ProbeOptions(LABEL).samples},
+    ),
     "retrieval": Suite(
-        *("retrieval", (), folders_with_queries, lambda row, fields: None, "ndcg@10", "nDCG@10 x 100"),
-        *(retrieval, lambda settings: {"top": TOP}, SIDES),
+        folder="retrieval",
+        names=(),
+        find=folders_with_queries,
+        check=lambda row, fields: None,
+        value="ndcg@10",
+        unit="nDCG@10 x 100",
+        evaluate=retrieval,
+        settings=lambda settings: {"top": TOP},
+        prompts=SIDES,
     ),
-    "pairs": Suite("", (), *BY_RANK),
+    "pairs": PAIRS,
 }
 IN_FOLDERS = tuple(name for name, suite in SUITES.items() if suite.folder)
 

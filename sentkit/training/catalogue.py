@@ -23,7 +23,7 @@ from sentkit.flag_values import suggestion
 from sentkit.papers import PAPERS
 from sentkit.process import Interrupted, raised_signal
 from sentkit.training.methods import recipes
-from sentkit.training.settings import Listing, readout
+from sentkit.training.settings import Listing, notes, readout
 
 if TYPE_CHECKING:
     from sentkit.training.method import Method
@@ -256,7 +256,7 @@ def of_sentkit(file: str) -> bool:
 
 
 def complete(kind: "type[Method]") -> None:
-    """Add the setting `readout` if the class has only the default readouts; resolve annotations in texts."""
+    """Add the setting `readout` if the class has only the default readouts; check settings and presets."""
     from sentkit.training.method import Method
 
     of_readouts = inspect.getattr_static(kind, "readouts")
@@ -269,3 +269,8 @@ def complete(kind: "type[Method]") -> None:
         if "note" not in each.metadata:
             how = f'{each.name}: float = ours(1.0, "meaning")'
             raise TypeError(f"the setting {each.name} has no source; write it as {how}")
+    rules = notes(kind.Settings)
+    for preset, values in kind.presets.items():
+        for name, value in values.items():
+            if name in rules and (refusal := rules[name].refusal(value)):
+                raise ValueError(f"{preset}: {name}={value}: {refusal}")

@@ -70,7 +70,7 @@ def test_an_operation_that_replaces_the_text_must_come_first(second):
 )
 def test_flags_must_match_the_operations(written, given, problem):
     with pytest.raises(UsageError) as error:
-        check_flags(parse_operations([written]), {**NOTHING, **given})
+        check_flags(parse_operations([written]), {**NOTHING, **given}, 1)
 
     assert str(error.value) == problem
 

@@ -1,7 +1,8 @@
 """Read the records of a Parquet file as JSON lines, in batches. Needs pyarrow.
 
 Types without a JSON form become text: times and dates as in ISO 8601, binary values as base64. A decimal is a
-number with all its digits. A float32 has the shortest digits that restore it. NaN and infinity become null.
+number with all its digits. A float32 has the shortest digits that restore it. NaN, infinity and a time out of
+range become null.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -171,7 +172,8 @@ def times(array: Any) -> list[Any]:
     pyarrow, end = import_pyarrow(), ""
     if getattr(array.type, "tz", None) is not None:
         end, array = "Z", array.view(pyarrow.timestamp(array.type.unit))
-    return [each and each.replace(" ", "T") + end for each in list_of(array.cast("string"))]
+    written = list_of(array.cast("string"))  # "<value out of range: N>", if it is one
+    return [each.replace(" ", "T") + end if each and each[0] != "<" else None for each in written]
 
 
 def objects(array: Any, names: Sequence[str], fields: Sequence[Values]) -> list[Any]:

@@ -34,11 +34,8 @@ class Packed:  # no slots: cached_property needs __dict__
     read: np.ndarray | None = None  # (n,) of bool: tokens that readouts reduce; None: all after `skip`
     pooled: tuple[tuple[int, int], ...] = ()  # ranges of rows; if there are any, readouts reduce each of them
     types: Tensor | None = None  # (n,), segment of each token, 0 or 1; None: all tokens are in the first
-    turns: Mapping[float, tuple[Tensor, Tensor]] = field(default_factory=dict)  # see `turns_of` in bert.py
+    turns: Mapping[float, tuple[Tensor, Tensor]] = field(default_factory=dict)  # see `turns_of`
     bias: Tensor | None = None  # (h, t, t), which attention adds to the scores of a query and a key
-    keys: tuple[int, ...] | None = (
-        None  # (b,), first tokens that others attend to in each sentence; None: all
-    )
 
     @cached_property
     def tokens(self) -> int:
@@ -111,15 +108,15 @@ class Packed:  # no slots: cached_property needs __dict__
     @cached_property
     def key_mask(self) -> Tensor | None:
         """(b, t): true for tokens that others attend to, false for padding; None without padding."""
-        if self.equal and self.keys is None:
+        if self.equal:
             return None
-        return self.to_device(np.arange(self.longest) < np.array(self.keys or self.lengths)[:, None])
+        return self.to_device(np.arange(self.longest) < np.array(self.lengths)[:, None])
 
     @cached_property
     def groups(self) -> "Groups":
         """The padding for attention. A GPU gets one group, because it needs time for each operation."""
         on_cpu = self.ids.device.type == "cpu"
-        return groups_of(self.lengths, self.causal, self.ids.device, one=not on_cpu, keys=self.keys)
+        return groups_of(self.lengths, self.causal, self.ids.device, one=not on_cpu)
 
     def pad(self, values: Tensor, fill: float = 0.0) -> Tensor:
         """Convert (n, ...) to (b, t, ...), with `fill` after the end of each sentence."""
@@ -183,15 +180,8 @@ class Groups:
         return torch.cat([part.squeeze(1) for part in parts]).index_select(0, self.ranks)
 
 
-def groups_of(
-    lengths: tuple[int, ...],
-    causal: bool,
-    device: torch.device,
-    *,
-    one: bool,
-    keys: tuple[int, ...] | None = None,
-) -> Groups:
-    counts, attended = np.array(lengths), np.array(keys or lengths)
+def groups_of(lengths: tuple[int, ...], causal: bool, device: torch.device, *, one: bool) -> Groups:
+    counts = np.array(lengths)
     order = np.arange(len(counts)) if one else np.argsort(-counts, kind="stable")
     sizes = [len(counts)] if one else sizes_of_groups(counts[order].tolist())
     starts, ends = first_tokens(lengths), np.cumsum(sizes)
@@ -206,9 +196,8 @@ def groups_of(
         rows.append(own_rows.ravel())
         shapes.append((len(own), longest))
         room += real.size
-        real = column < attended[own, None]
         # In causal attention, no token attends to the padding, which follows it.
-        none = real.all() or (causal and keys is None)
+        none = real.all() or causal
         masks.append(None if none else to_device(real[:, None, None, :], device))
     indexes = order, np.argsort(order), np.concatenate(rows), places
     return Groups(tuple(shapes), tuple(masks), *(to_device(each, device) for each in indexes))

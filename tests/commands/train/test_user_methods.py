@@ -58,6 +58,8 @@ FAULTS = [  # a line of SHORT, its replacement, the line of the error, a part of
     (TERMS, "one = outputs['one'].exp(); total = one.sum(); r = one.square().sum(); one.add_(1)\n"
      "        return {'size': mean_of(r)}", 3, "modified by an inplace operation"),
     (TERMS, of_settings("weight: float = 1.0"), 3, "the setting weight has no source"),
+    ("    @classmethod\n", "    presets = {'low': {'batch': 0}}\n    @classmethod\n", 3,
+     "low: batch=0: expected 1 or more"),
 ]  # fmt: skip
 
 

@@ -111,10 +111,11 @@ def test_each_type_has_one_form(written, column, lines):
         (pa.array([[0.5], [1.0, math.nan], None]), [[0.5], [1.0, None], None]),
         (pa.array([[0.5, 1], [math.inf, 1]], pa.list_(pa.float32(), 2)), [[0.5, 1.0], [None, 1.0]]),
         (pa.array([{"a": 0.5}, {"a": math.nan}, None]), [{"a": 0.5}, {"a": None}, None]),
+        (pa.array([0, 2**62, None], pa.timestamp("ms")), ["1970-01-01T00:00:00.000", None, None]),
     ],
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
 )
-def test_numbers_that_are_not_finite_are_null(written, column, values):
+def test_numbers_that_are_not_finite_and_times_out_of_range_are_null(written, column, values):
     assert [row.values["x"] for row in rows_of(written({"x": column}))] == values
 
 
