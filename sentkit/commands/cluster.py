@@ -164,10 +164,11 @@ def algorithm_options(given: Sequence[str], algorithm: str, device: "Device | No
 
 
 def check_numbers(counts: Sequence[int], seeds: Sequence[int], form: str, sample: int | None) -> None:
+    from sentkit.labels.clusters.clustering_run import check_sample
+
     if min(counts) < 1:
         raise UsageError(f"-k {min(counts)}: expected 1 or more")
-    if sample is not None and max(counts) > sample:
-        raise UsageError(f"--set sample={sample} is less than the number of clusters, {max(counts)}")
+    check_sample(sample, max(counts))
     if len(seeds) < 2 and form == "stability":
         raise UsageError("--stability needs several seeds, for example --seed 0..9")
     if len(seeds) > 1 and form in ("rows", "describe"):

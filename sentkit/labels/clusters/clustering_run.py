@@ -13,7 +13,7 @@ import orjson
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.digits import decimals, significant
-from sentkit.errors import DataError
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import readable, together
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.block import Row, RowBlock, block_of, made_block
@@ -201,6 +201,7 @@ class ClusteringRun:
     def clusterings(self, points: Points, count: int) -> Iterator[Clustering]:
         """Yield a clustering for each seed. It is deterministic, and no cluster is empty."""
         sizes = []
+        check_sample(self.options.sample, count)
         for seed in self.seeds:
             with self.watch.slow(f"clustering {len(points)} rows, seed {seed}"):
                 if self.centroids is not None:
@@ -222,6 +223,11 @@ class ClusteringRun:
             self.warn(f"only {fewest} of {count} clusters contain rows, because many vectors are equal")
         elif not fewest:
             self.warn("no clusters: all rows are noise")
+
+
+def check_sample(sample: int | None, count: int) -> None:
+    if sample is not None and count > sample:
+        raise UsageError(f"--set sample={sample} is less than the number of clusters, {count}")
 
 
 def write_rows(
