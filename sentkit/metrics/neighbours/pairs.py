@@ -23,7 +23,7 @@ from sentkit.formats.vectors.sinks import VectorOutput, open_sinks, refuse_exist
 from sentkit.formats.vectors.store import common_fields, common_spec, is_store, with_fields
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
 from sentkit.metrics.neighbours.corpus import SearchCorpus, naming_field, read_table, shown_fields
-from sentkit.metrics.neighbours.search import Found, Searcher
+from sentkit.metrics.neighbours.search import MAX_CANDIDATES, Found, Searcher
 from sentkit.metrics.similarity import BLOCKS
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ FIRST_ROWS = 32  # rows whose nearest rows give the first limit of `closest_pair
 ROWS_PER_SEARCH = 1024  # rows that are compared at once with all later rows
 MATRIX_ELEMENTS = 4_194_304  # elements of a block of the matrix
 LARGEST_MATRIX = 20_000  # rows
+CEILING = {"cosine": 1.0, "dot": math.inf, "euclidean": 0.0, "manhattan": 0.0}  # the maximum similarity
 LEVELS = (0.8, 0.85, 0.9, 0.95, 0.99)  # similarities at which pairs are counted
 
 Fields = dict[str, bytes]  # JSON values by name
@@ -61,7 +62,15 @@ def closest_pairs(vectors: Float32, top: int, metric: str = "cosine") -> Pairs:
     best = best_of([Pairs(left[later], rows.ravel()[later], similarities.ravel()[later])], top)
     for start in range(first, len(vectors), ROWS_PER_SEARCH) if top > 0 else ():
         least = -math.inf if len(best.left) < top else math.nextafter(best.similarities[-1], math.inf)
-        best = best_of([best, *later_pairs(searcher, start, least)], top)
+        if least > CEILING[metric]:
+            break
+        parts, count = [best], 0
+        for pairs in later_pairs(searcher, start, least):
+            parts.append(pairs)
+            count += len(pairs.left)
+            if count > max(top, MAX_CANDIDATES):
+                parts, count = [best_of(parts, top)], 0
+        best = best_of(parts, top)
     return best
 
 

@@ -244,6 +244,27 @@ def test_memory_does_not_grow_with_the_pairs(monkeypatch):
     assert peak < 2_000_000  # the pairs themselves are 8 MB
 
 
+def test_the_search_ends_when_nothing_can_enter(monkeypatch):
+    """Once every place is taken by equal rows further up, the rows below are not looked at."""
+    monkeypatch.setattr(of_pairs, "FIRST_ROWS", 1)
+    monkeypatch.setattr(of_pairs, "ROWS_PER_SEARCH", 8)
+    vectors = normal_rows(80, 4)
+    vectors[11] = vectors[10]
+    vectors[60] = vectors[50]
+    seen: list[int] = []
+    pairs_of = of_pairs.later_pairs
+    monkeypatch.setattr(
+        of_pairs,
+        "later_pairs",
+        lambda searcher, start, least: seen.append(start) or pairs_of(searcher, start, least),
+    )
+
+    found = closest_pairs(vectors, 1)
+
+    assert rows_of(*found) == [(10, 11, 1.0)]
+    assert seen == [1, 9]
+
+
 @small_blocks
 @every_metric
 @pytest.mark.parametrize("n", [0, 1, 2, 31])
