@@ -153,8 +153,9 @@ def id_of(row: Row, inputs: Inputs, what: str, side: str = "") -> str:
 def scores_of(relevant: Relevant, judged: Mapping[str, float]) -> list[float]:
     """The measures of a query, from 0 to 1."""
     ideal = sorted(judged.values(), reverse=True)[:CUT]
-    best = sum(score / math.log2(rank + 1) for rank, score in enumerate(ideal, start=1))
-    gained = sum(score / math.log2(rank + 1) for rank, score in relevant if rank <= CUT)
+    unit = math.frexp(ideal[0])[1]  # a power of two divides exactly, and no sum of large grades overflows
+    best = sum(math.ldexp(score, -unit) / math.log2(rank + 1) for rank, score in enumerate(ideal, start=1))
+    gained = sum(math.ldexp(score, -unit) / math.log2(rank + 1) for rank, score in relevant if rank <= CUT)
     recalls = [sum(rank <= depth for rank, _ in relevant) / len(judged) for depth in (CUT, 100)]
     precisions = (count / rank for count, (rank, _) in enumerate(relevant, start=1))
     first = relevant[0][0] if relevant else math.inf

@@ -14,7 +14,9 @@ from sentkit.metrics.neighbours.queries import union
 from sentkit.metrics.retrieval import read_qrels, read_run, record_of, values_of
 
 EXAMPLES = [50, pytest.param(3000, marks=pytest.mark.slow)]
-ODDER = ODD | st.sampled_from([2, 10**9, 2**64, 1e-320, "inf", "nan", "1e999", "1_0", " ", "id", "\ud7ff"])
+ODDER = ODD | st.sampled_from(
+    [2, 10**9, 2**64, 1e-320, 1e308, "inf", "nan", "1e999", "1_0", " ", "id", "\ud7ff"]
+)
 VALUE = st.recursive(
     ODDER, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner)
 )
@@ -46,7 +48,7 @@ def damaged(draw, samples):
     return "".join(f"{line}\n" for line in lines * draw(st.sampled_from([1, 1, 1, 2])))
 
 
-GRADES = ["0", "1", "-1", "2.5", "1e-320", "inf", "nan", "1_0", "x", "\u0661"]
+GRADES = ["0", "1", "-1", "2.5", "1e308", "1.7e308", "1e-320", "inf", "nan", "1_0", "x", "\u0661"]
 JUDGEMENT = st.tuples(*map(st.sampled_from, ("qr", "1b2", GRADES)))
 JUDGEMENTS = st.lists(JUDGEMENT, min_size=1, max_size=6, unique_by=lambda each: each[:2])
 TREC = JUDGEMENTS.map(lambda rows: "".join(f"{query} 0 {hit} {grade}\n" for query, hit, grade in rows))
