@@ -192,6 +192,14 @@ def test_the_first_row_of_the_inputs_determines_the_kind_of_all_blocks(sentkit, 
     assert joined("a") == joined("one.safetensors")
 
 
+def test_the_first_row_is_found_after_a_block_of_blank_lines(encode, sentkit):
+    """Each byte is a block, and the row is in the second one, which another shard has."""
+    Path("in.jsonl").write_text('\n{"text": "the cat"}')
+    for shard in ("1/2", "2/2"):
+        assert encode("in.jsonl", "-o", "a/", "--shard", shard, "--block-bytes", 1).told == []
+    assert [row["text"] for row in sentkit("cat", "a").rows] == ["the cat"]
+
+
 @pytest.mark.parametrize("names", [["in.jsonl"], ["-"], ["empty.jsonl", "in.jsonl"]])
 def test_a_block_without_rows_does_not_depend_on_time(sentkit, encode, monkeypatch, names):
     """The thread that reads the next block can find the kind of the rows before the block is written."""

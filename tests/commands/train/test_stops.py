@@ -1,8 +1,14 @@
 """Runs that stop early, and the same command with --resume."""
 
 import json
+import os
 import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
 import torch
 
 from sentkit.console import Console
@@ -114,6 +120,34 @@ def test_a_full_disk_at_the_end_keeps_the_state(train, monkeypatch, tmp_path):
     assert [path.name for path in (tmp_path / "out.part").glob("*.pt")] == ["state-3.pt"]
     assert train("--resume").code == 0
     assert len((tmp_path / "out/steps.jsonl").read_text().splitlines()) == 3
+
+
+SIGNALLED = """
+import os, runpy, signal, sys
+
+class Finder:
+    def find_spec(name, path, target=None):
+        if name == os.environ["SIGNAL_AT"]:
+            sys.meta_path.remove(Finder)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+sys.meta_path.insert(0, Finder)
+runpy.run_module("sentkit", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(("module", "codes"), [("typer", (143, -signal.SIGTERM)), ("torch", (75,))])
+def test_a_signal_during_an_import_is_not_lost(tmp_path, tiny, texts, module, codes):
+    """75 once the handlers are set, 143 before; never a whole run or a traceback."""
+    run = (sys.executable, "-c", SIGNALLED, "train", "simcse", str(texts), "-m", str(tiny), "-o", "out")
+    environment = {**os.environ, "SIGNAL_AT": module, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(
+        [*run, "--epochs", "100000"], cwd=tmp_path, env=environment, check=False, capture_output=True
+    )
+
+    assert done.returncode in codes, done.stderr
+    assert b"bug" not in done.stderr
+    assert b"Traceback" not in done.stderr
 
 
 def test_replay_repeats_the_chunks_that_auto_has_chosen(train, sentkit, tmp_path, monkeypatch):
