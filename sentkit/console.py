@@ -46,15 +46,27 @@ class Console:
         for message in messages if not self.quiet else ():
             self.say(f"warning: {message}")
 
-    def note(self, message: str) -> None:
+    def note(self, *messages: str) -> None:
         """Print with -v, or on a terminal."""
-        if self.verbose or (not self.quiet and on_terminal()):
+        for message in messages if self.verbose or (not self.quiet and on_terminal()) else ():
             self.say(message)
 
-    def report(self, message: str) -> None:
+    def report(self, *messages: str) -> None:
         """Print, except with -q."""
-        if not self.quiet:
+        for message in messages if not self.quiet else ():
             self.say(message)
+
+    def loading(self, name: str, notes: Iterable[str]) -> None:
+        """Print notes before torch is imported, which takes one or two seconds."""
+        self.note(f"loading {name}")
+        self.warn(*notes)
+
+    def loaded(self, encoder: Any) -> None:
+        """Print the notes and spaces of an encoder, and what it measured."""
+        self.warn(*encoder.notes)
+        spaces = ", ".join(spec.emb for spec in encoder.specs[:3]) + " ..." * (len(encoder.specs) > 3)
+        self.note(f"{spaces}: {encoder.width} numbers, {encoder.device}, {encoder.precision}")
+        self.note(*getattr(encoder, "choices", ()))
 
     def say(self, message: str) -> None:
         write_line(f"sentkit {self.command}: {message}" if self.command else f"sentkit: {message}")
@@ -153,6 +165,13 @@ class RowProgress(ProgressWriter):
             if (share := self.share(self.rows + self.skipped)) is not None:
                 words = [f"{100 * share:.0f} %", *words, *time_left(share, self.seconds())]
             self.show(words)
+
+    def encoded(self, tally: Any, encoder: Any) -> None:
+        """Print the remarks of an encoder about all rows, and the share of the time in which it worked."""
+        self.console.warn(*encoder.remarks(tally))
+        seconds = max(self.clock() - self.start, 1e-9)
+        busy = tally.seconds / (seconds * max(1, encoder.groups_at_once))
+        self.console.note(f"the model worked {100 * min(1.0, busy):.0f} % of {seconds:.1f} s")
 
 
 def time_left(share: float, seconds: float) -> list[str]:

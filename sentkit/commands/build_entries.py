@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sentkit.commands.encode import report_loading, report_spaces, report_work
 from sentkit.console import Console, RowProgress
 from sentkit.errors import NoRowsError, UsageError
 from sentkit.flags import options
@@ -51,7 +50,7 @@ def build_entries(
     plan = plan_reading(checkpoint, replace(reading, max_length=length).options())
     if len(plan.readouts) > 1:
         raise UsageError("build-entries accepts only one readout; --readout has several")
-    report_loading(checkpoint.name, plan.notes(checkpoint.name), console)
+    console.loading(checkpoint.name, plan.notes(checkpoint.name))
     output.form().check(output.path)
     output.check_creatable()
     with row_flags.open(
@@ -67,7 +66,7 @@ def build_entries(
             on_truncate=on_truncate,
         )
         encoder = TransformerEncoder(checkpoint, plan, device=machine.device, precision=machine.precision)
-        report_spaces(encoder, console)
+        console.loaded(encoder)
         sums, counts = dict[str, Any](), Counter[str]()
         for group in encode_groups(groups, encoder, encoder.budget):
             add(group, parser, sums, counts, inputs.rejects)
@@ -77,7 +76,7 @@ def build_entries(
             warn_left_out(words, console)
             raise NoRowsError(inputs.paths)
     warn_left_out(words, console)
-    report_work(tally, encoder, progress)
+    progress.encoded(tally, encoder)
     note = {  # for the training of another model on the entries
         "definitions": tally.rows,
         "words_only": words_only,

@@ -5,7 +5,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from sentkit.commands.encode import report_loading, report_spaces
 from sentkit.commands.export import NewFolderFlags
 from sentkit.console import RowProgress, TaskProgress
 from sentkit.errors import DataError, UsageError
@@ -63,7 +62,7 @@ def distill_static(
         raise UsageError("distill-static accepts only one readout; --readout has several")
     if plan.steps[-1:] == ("normalise",):  # so that vectors keep their lengths
         plan = replace(plan, steps=plan.steps[:-1])
-    report_loading(checkpoint.name, plan.notes(checkpoint.name), console)
+    console.loading(checkpoint.name, plan.notes(checkpoint.name))
     tokenizer, reads = plan.tokenizer, {"-m": options.model_paths(model)}
     record: dict[str, Any] = {"method": "distill-static", "parents": [checkpoint.name, *checkpoint.parents]}
     if weights == "sif":
@@ -77,7 +76,7 @@ def distill_static(
         factors = zipf_weights(tokenizer) if weights == "zipf" else np.ones(vocabulary_size(tokenizer))
     with new_folder(Path(output.path), force=output.force) as part:
         encoder = TransformerEncoder(checkpoint, plan, device=machine.device, precision=machine.precision)
-        report_spaces(encoder, console)
+        console.loaded(encoder)
         if dim is not None and dim > encoder.width:
             raise UsageError(f"--dim {dim}: the vectors have only {encoder.width} numbers")
         vectors = encode_vocabulary(encoder, tokenizer, TaskProgress(console, "batches"))

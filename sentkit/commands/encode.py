@@ -1,10 +1,9 @@
 """`sentkit encode`: a vector for every row."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from sentkit.console import Console, RowProgress
+from sentkit.console import RowProgress
 from sentkit.flags import options, words_of
 from sentkit.flags.encode import FolderFlags, LongTextFlags, ReuseFlags, recorded_threads, repeated
 from sentkit.flags.rows import TextFlags
@@ -12,10 +11,8 @@ from sentkit.process import limit_threads
 
 if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
-    from sentkit.model.encoding import RowGroup, Tally, TokenEncoder
+    from sentkit.model.encoding import RowGroup, Tally
     from sentkit.model.writing import Encoding
-
-GRACE = 10.0  # seconds to finish a block after a signal
 
 
 def encode(
@@ -51,10 +48,10 @@ def encode(
     from sentkit.model.writing import Encoding
 
     console, in_folder, shard = run.console("encode"), folder.applies_to(output), folder.parsed_shard()
-    with stopping(console, output, active=in_folder and not dry_run) as check_stop:
+    with folder.stopping(console, output.path, active=in_folder and not dry_run) as check_stop:
         device, of_old = shard.device(machine.device), repeated(made or reuse.made(), machine.precision)
         found = find_encoder(model, reading.options(), device=device, precision=machine.precision, **of_old)
-        report_loading(found.name, found.notes, console)
+        console.loading(found.name, found.notes)
         in_folder = in_folder and not folder.is_sweep(output, found)
         form, paths = output.form(replace=replace), [output.path]
         if not in_folder:
@@ -67,9 +64,8 @@ def encode(
             one_text = "a chunk" if windows.get("chunks") else None
             texts = TextParser(common_fields(inputs), one_text=one_text, prompts=found.sides)
             groups: Iterator[RowGroup] = iter(())
-            tokens, rows = None, inputs.blocks(texts)
+            tokens, rows, on_truncate = None, inputs.blocks(texts), long_texts.on_truncate
             if not (in_folder or dry_run):  # these read the rows themselves
-                on_truncate = long_texts.on_truncate
                 groups = tokenized_groups(rows, tokenizer, inputs.rejects, on_truncate=on_truncate)
                 if not reuse.reuse:  # old and new vectors have the same precision
                     groups, tokens = whole_if_small(groups)
@@ -80,16 +76,16 @@ def encode(
                 texts,
                 form,
                 batch_tokens=batch_tokens,
-                on_truncate=long_texts.on_truncate,
+                on_truncate=on_truncate,
                 windows=windows,
                 encoded={path for path in inputs.paths if is_store(path) and Store(path).emb},
                 old=reuse.open(found, encoder, windows, output, console),
             )
             progress = RowProgress(console, inputs=inputs)
             if dry_run:
-                print_plan(inputs, encoding, output.path, folder if in_folder else None, progress)
+                print_plan(folder if in_folder else None, output.path, encoding, inputs, progress)
                 return
-            report_spaces(encoder, console)
+            console.loaded(encoder)
             if in_folder:
                 words = ["-m", model, *words_of(reading), *words_of(long_texts)]
                 work = encoding, inputs, progress, check_stop, row_flags, words
@@ -98,34 +94,24 @@ def encode(
                 tally = encoding.to_outputs(groups, paths, progress.add, inputs.rejects)
     progress.done()
     if tally.rows or not in_folder:
-        report_totals(tally, encoding, progress)
+        progress.encoded(tally, encoder)
+        console.report(*encoding.counts(tally))
 
 
-@contextmanager
-def stopping(console: Console, output: options.OutputFlags, *, active: bool) -> Iterator[Callable[[], None]]:
-    """Yield a function that stops the command after a signal. A slow block is dropped.
+def print_plan(
+    folder: FolderFlags | None, path: str, encoding: "Encoding", inputs: "Inputs", progress: RowProgress
+) -> None:
+    """Print the plan of --dry-run: a JSON object, or a table on a terminal."""
+    from sentkit.model.encoding_plan import plan_of
 
-    Without a vector folder (`active`), the message about the signal names it as a way to keep the work.
-    """
-    from sentkit.process import RESUME, Interrupted, Stopped, handle_signals
-
-    def check() -> None:
-        if stop.requested:
-            raise Stopped("stopped by a signal", advice=RESUME)
-
-    try:
-        if not active:
-            yield lambda: None
-            return
-        notice = "finishing the block; Ctrl-C again to exit at once"
-        with handle_signals(lambda: console.say(notice), GRACE) as stop:
-            yield check
-    except Interrupted as error:
-        raise Stopped("stopped by a signal; an incomplete block is lost", advice=RESUME) from error
-    except (KeyboardInterrupt, SystemExit) as error:
-        if not active and output.path != "-":
-            error.add_note("with -o DIR/, complete blocks are kept, and --resume continues")
-        raise
+    texts = encoding.texts
+    parts = [inputs.blocks(texts)] if folder is None else folder.parts(inputs, texts, path)
+    plan = plan_of(parts, encoding, inputs.rejects, path, progress.add)
+    progress.done()
+    if folder is None:
+        del plan["blocks"]
+    shown = [(name, "unknown" if each is None else f"{each:,}") for name, each in plan.items()]
+    options.ReportFlags().write(plan, shown)
 
 
 def write_folder(
@@ -167,58 +153,3 @@ def write_folder(
     if outbox is not None and write_card(name, command):
         console.report(f"{name} is complete")
     return writer.tally
-
-
-def print_plan(
-    inputs: "Inputs", encoding: "Encoding", path: str, folder: FolderFlags | None, progress: RowProgress
-) -> None:
-    """Print the plan of --dry-run: a JSON object, or a table on a terminal."""
-    from sentkit.model.encoding_plan import plan_of, rows_of_blocks
-
-    parts: Iterable[Any] = [inputs.blocks(encoding.texts)]
-    if folder is not None:
-        own = folder.size, folder.parsed_shard().has, folder.resume
-        parts = rows_of_blocks(inputs, encoding.texts, path, *own)
-    record = plan_of(parts, encoding, inputs.rejects, path, progress.add)
-    progress.done()
-    if folder is None:
-        del record["blocks"]
-    pairs = [(name, "unknown" if value is None else f"{value:,}") for name, value in record.items()]
-    options.ReportFlags().write(record, pairs)
-
-
-def report_loading(name: str, notes: Iterable[str], console: Console) -> None:
-    """Print notes before torch is imported, which takes one or two seconds."""
-    console.note(f"loading {name}")
-    console.warn(*notes)
-
-
-def report_spaces(encoder: "TokenEncoder", console: Console) -> None:
-    console.warn(*encoder.notes)
-    spaces = ", ".join(spec.emb for spec in encoder.specs[:3]) + (" ..." if len(encoder.specs) > 3 else "")
-    console.note(f"{spaces}: {encoder.width} numbers, {encoder.device}, {encoder.precision}")
-    for choice in getattr(encoder, "choices", ()):
-        console.note(choice)
-
-
-def report_totals(tally: "Tally", encoding: "Encoding", progress: RowProgress) -> None:
-    """Print the counts of rows."""
-    console, windows, old = progress.console, encoding.windows, encoding.old
-    if windows:
-        split = f"{tally.split} of {tally.rows} rows were split"
-        split += f" into {tally.windows} windows" if tally.windows else ""
-        split += f", {tally.texts} rows were written" if windows["chunks"] else ""
-        console.report(f"{split} (--window {windows['window']}:{windows['stride']})")
-    report_work(tally, encoding.encoder, progress)
-    if old is not None:
-        unneeded = "" if old.unneeded is None else f", no longer needed: {old.unneeded:,}"
-        encoded = tally.rows - tally.reused
-        console.report(f"reused rows: {tally.reused:,}, encoded: {encoded:,}{unneeded}")
-
-
-def report_work(tally: "Tally", encoder: "TokenEncoder", progress: RowProgress) -> None:
-    """Print the remarks of the encoder, and with -v the share of the time in which it worked."""
-    progress.console.warn(*encoder.remarks(tally))
-    seconds = max(progress.clock() - progress.start, 1e-9)
-    busy = tally.seconds / (seconds * max(1, encoder.groups_at_once))
-    progress.console.note(f"the model worked {100 * min(1.0, busy):.0f} % of {seconds:.1f} s")

@@ -1,6 +1,7 @@
 """Flags of `encode`: earlier vectors, the blocks of a vector folder, and long texts."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -14,10 +15,15 @@ from sentkit.flags.options import OutputFlags, VectorOutputFlags
 from sentkit.process import most_threads
 
 if TYPE_CHECKING:
+    from sentkit.formats.rows.block import RowBlock
+    from sentkit.formats.rows.kinds import TextParser
+    from sentkit.formats.rows.rows import Inputs
     from sentkit.model import Model
     from sentkit.model.encoding import TokenEncoder
     from sentkit.model.reuse import OldVectors
     from sentkit.model.text.tokens import TextTokenizer
+
+GRACE = 10.0  # seconds to finish a block after a signal
 
 
 @dataclass(frozen=True)
@@ -140,6 +146,47 @@ class FolderFlags:
     @property
     def size(self) -> int | None:
         return None if self.block_bytes is None else size("--block-bytes", self.block_bytes)
+
+    @contextmanager
+    def stopping(self, console: Console, path: str, *, active: bool) -> Iterator[Callable[[], None]]:
+        """Yield a function that stops the command after a signal. A slow block is dropped.
+
+        Without a vector folder (`active`), the message about the signal names it as a way to keep the work.
+        """
+        from sentkit.process import RESUME, Interrupted, Stopped, handle_signals
+
+        def check() -> None:
+            if stop.requested:
+                raise Stopped("stopped by a signal", advice=RESUME)
+
+        try:
+            if not active:
+                yield lambda: None
+                return
+            notice = "finishing the block; Ctrl-C again to exit at once"
+            with handle_signals(lambda: console.say(notice), GRACE) as stop:
+                yield check
+        except Interrupted as error:
+            raise Stopped("stopped by a signal; an incomplete block is lost", advice=RESUME) from error
+        except (KeyboardInterrupt, SystemExit) as error:
+            if not active and path != "-":
+                error.add_note("with -o DIR/, complete blocks are kept, and --resume continues")
+            raise
+
+    def parts(self, inputs: "Inputs", texts: "TextParser", path: str) -> "Iterator[Iterator[RowBlock]]":
+        """The rows of each block that the command would write, of this size or as the folder has it."""
+        from sentkit.formats.vectors.folder_check import describe_input
+        from sentkit.formats.vectors.folders import BLOCK_BYTES, VectorFolder, is_vector_folder
+        from sentkit.model.blocks import rows_of_part
+
+        existing = VectorFolder(path) if is_vector_folder(path) else None
+        size = self.size or (existing.block_bytes if existing else BLOCK_BYTES)
+        folder = VectorFolder.planned(path, [describe_input(inputs, each) for each in inputs.paths], size)
+        done = existing.existing()[0] if existing and self.resume else set()
+        for number, each in enumerate(inputs.paths):
+            for block, part in folder.parts(inputs, number, each):
+                if self.parsed_shard().has(block.index) and block.name not in done:
+                    yield rows_of_part(part, inputs, texts)
 
     def parsed_shard(self) -> Shard:
         return Shard() if self.shard is None else parse_shard(self.shard)

@@ -4,7 +4,7 @@ The number of rows is exact. Other counts of a large input are estimated from a 
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
@@ -17,14 +17,10 @@ import numpy as np
 
 from sentkit.formats.files import COMPRESSED, is_parquet
 from sentkit.formats.rows.block import RowBlock, empty_block
-from sentkit.formats.rows.kinds import TextParser
-from sentkit.formats.rows.rows import Inputs, Rejects
-from sentkit.formats.vectors.folder_check import describe_input
-from sentkit.formats.vectors.folders import BLOCK_BYTES, VectorFolder, is_vector_folder
+from sentkit.formats.rows.rows import Rejects
 from sentkit.formats.vectors.store import is_store
 from sentkit.formats.vectors.tensors import Storage
 from sentkit.formats.vectors.vectors import ENCODINGS
-from sentkit.model.blocks import rows_of_part
 from sentkit.model.encoding import AHEAD, LAST_GROUP, Report, RowGroup, Tally, encode_groups, plan_batches
 from sentkit.model.text.tokens import TokenBlock
 from sentkit.model.writing import Encoding
@@ -128,17 +124,3 @@ def estimates(plan: Plan, sample: list[RowGroup], encoding: Encoding, path: str)
     memory = getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     memory += rows * (4 * encoder.width * len(encoder.specs) + 2 * plan.line_bytes // max(1, plan.rows))
     return {"bytes_estimate": total, "seconds_estimate": max(1, round(seconds)), "memory_estimate": memory}
-
-
-def rows_of_blocks(
-    inputs: Inputs, texts: TextParser, path: str, size: int | None, has: Callable[[int], bool], skip: bool
-) -> Iterator[Iterator[RowBlock]]:
-    """The rows of each block that a command would write, of `size` bytes or as the folder has it."""
-    existing = VectorFolder(path) if is_vector_folder(path) else None
-    size = size or (existing.block_bytes if existing else BLOCK_BYTES)
-    folder = VectorFolder.planned(path, [describe_input(inputs, each) for each in inputs.paths], size)
-    done = existing.existing()[0] if existing and skip else set()
-    for number, each in enumerate(inputs.paths):
-        for block, part in folder.parts(inputs, number, each):
-            if has(block.index) and block.name not in done:
-                yield rows_of_part(part, inputs, texts)

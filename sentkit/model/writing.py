@@ -52,6 +52,17 @@ class Encoding:
         recorded = {"fields": fields} if fields else {}
         return [{**spec.full, **recorded, **self.windows} for spec in self.encoder.specs]
 
+    def counts(self, tally: Tally) -> Iterator[str]:
+        """The messages about windows, and about rows with old vectors."""
+        if self.windows:
+            split = f"{tally.split} of {tally.rows} rows were split"
+            split += f" into {tally.windows} windows" if tally.windows else ""
+            split += f", {tally.texts} rows were written" if self.windows["chunks"] else ""
+            yield f"{split} (--window {self.windows['window']}:{self.windows['stride']})"
+        if self.old is not None:
+            unneeded = "" if self.old.unneeded is None else f", no longer needed: {self.old.unneeded:,}"
+            yield f"reused rows: {tally.reused:,}, encoded: {tally.rows - tally.reused:,}{unneeded}"
+
     def to_outputs(
         self, groups: Iterator[RowGroup], paths: Sequence[str], report: Report, rejects: Rejects
     ) -> Tally:
