@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from sentkit.errors import DataError
-from sentkit.formats.rows.block import Row, RowBlock, kept_line, made_block
+from sentkit.formats.rows.block import Row, RowBlock, block_of, kept_line, made_block
 
 BOM = b"\xef\xbb\xbf"
 MAX_LINE = 1 << 26  # bytes
@@ -93,7 +93,7 @@ def parsed_block(
     source: str, numbered: Iterable[tuple[int, bytes]], to_object: Callable[[bytes], ParsedLine], longest: int
 ) -> RowBlock:
     """A block of these lines, parsed one by one. A line that is not valid is a bad row."""
-    block = RowBlock([], [], [], [], [])
+    rows, bad = list[Row](), dict[int, DataError]()
     for number, raw in numbered:
         line, values = b"{}", dict[str, Any]()
         try:
@@ -101,8 +101,10 @@ def parsed_block(
                 raise too_long(longest)
             line, values = to_object(raw)
         except BadLine as error:
-            block.bad[len(block)] = error.at(source, number)
-        block.append(Row(line, values, source, number, raw))
+            bad[len(rows)] = error.at(source, number)
+        rows.append(Row(line, values, source, number, raw))
+    block = block_of(rows)
+    block.bad = bad
     return block
 
 
