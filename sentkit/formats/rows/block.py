@@ -320,7 +320,8 @@ def empty_block() -> RowBlock:
 def block_of(rows: Iterable[Row]) -> RowBlock:
     """The rows as columns."""
     columns = [(row.line, row.values, row.source, row.number, row.input_line) for row in rows]
-    return RowBlock(*map(list, zip(*columns, strict=True))) if columns else RowBlock([], [], [], [], [])
+    lists = map(list, zip(*columns, strict=True)) if columns else ([], [], [], [], [])
+    return RowBlock(*lists)  # type: ignore[arg-type]
 
 
 def kept_line(values: object, **options: Any) -> bytes:

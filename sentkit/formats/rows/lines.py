@@ -161,7 +161,9 @@ def paragraph_blocks(source: str, blocks: Iterable[LineBlock], longest: int) -> 
             text = line.strip()
             empty = text.startswith(FENCE) or not any(chr(byte).isalnum() or byte > 127 for byte in text)
             if parts and (empty or BEGINS.match(line) or HEADING.match(parts[0])):
-                rows.append((start, paragraph(parts, longest)))
+                whole = b" ".join(parts)
+                too_large = len(whole) > longest or LongLine in map(type, parts)
+                rows.append((start, LongLine(whole[:EXCERPT]) if too_large else whole))
                 parts, size = [], 0
             if empty or size > longest + 1:  # too large already
                 continue
@@ -170,12 +172,6 @@ def paragraph_blocks(source: str, blocks: Iterable[LineBlock], longest: int) -> 
             parts.append(line if isinstance(line, LongLine) else text)
         if rows:
             yield parsed_block(source, rows, text_object, longest)
-
-
-def paragraph(parts: list[bytes], longest: int) -> bytes:
-    text = b" ".join(parts)
-    too_large = len(text) > longest or LongLine in map(type, parts)
-    return LongLine(text[:EXCERPT]) if too_large else text
 
 
 def plain_texts(lines: list[bytes]) -> list[str] | None:

@@ -125,13 +125,8 @@ class Rejects:
     count: int = 0
     first: DataError | None = None
 
-    def good_rows(self, block: RowBlock) -> Iterator[RowBlock]:
-        """Yield the good rows of a block. If a bad row is an error, the rows before it come first."""
-        for places in self.good_places(block):
-            yield block.take(places) if block.bad else block
-
     def good_places(self, block: RowBlock) -> Iterator[Sequence[int] | slice]:
-        """Yield the places of the good rows of a block, as `good_rows` does."""
+        """Yield the places of the good rows. If a bad row is an error, those before it come first."""
         places = sorted(block.bad)
         if not self.skip and places:
             if places[0]:
@@ -227,21 +222,19 @@ class Inputs:
 
     def good_rows(self, block: RowBlock) -> Iterator[RowBlock]:
         self.meter.bad += len(block.bad)
-        for good in self.rejects.good_rows(block):
+        for places in self.rejects.good_places(block):
+            good = block.take(places) if block.bad else block
             self.meter.took(len(good))
             yield good
 
-    def read(self, parse: Callable[[Row], T]) -> Iterator[T]:
-        for path in self.paths:
-            yield from self.read_file(path, parse)
-
-    def read_file(self, path: str, parse: Callable[[Row], T]) -> Iterator[T]:
-        """Yield `parse(row)` for each row. An invalid row goes to the rejects."""
-        with self.raw_blocks(path) as blocks:
-            for block in blocks:
-                block.parse(parse)
-                for good in self.good_rows(block):
-                    yield from (value for (value,) in good.texts)
+    def read(self, parse: Callable[[Row], T], *paths: str) -> Iterator[T]:
+        """Yield `parse(row)` for each row of these files, or of all. An invalid row goes to the rejects."""
+        for path in paths or self.paths:
+            with self.raw_blocks(path) as blocks:
+                for block in blocks:
+                    block.parse(parse)
+                    for good in self.good_rows(block):
+                        yield from (value for (value,) in good.texts)
 
     @contextmanager
     def raw_blocks(self, path: str) -> Iterator[Iterator[RowBlock]]:
@@ -255,23 +248,13 @@ class Inputs:
                 yield self.meter.counted(path, records.blocks(longest=self.longest), records.count)
         else:
             with open_input(path, self.meter.file) as file:
-                yield self._split(path, lines.line_blocks(file, self.longest))
-
-    def _split(self, path: str, blocks: Iterator[lines.LineBlock]) -> Iterator[RowBlock]:
-        format = self.format_of(path)
-        if format in LINES:
-            return LINES[format](path, blocks, self.longest)
-        if format == PARAGRAPHS:
-            return lines.paragraph_blocks(path, blocks, self.longest)
-
-        def warn(number: int, problem: str) -> None:
-            self.rejects.warn(f"{path}:{number}: {problem}")
-
-        def note(message: str) -> None:
-            self.rejects.note(f"{path}: {message}")
-
-        options = self.quoting, self.columns
-        return tables.table_blocks(path, blocks, format, *options, longest=self.longest, warn=warn, note=note)
+                format, blocks = self.format_of(path), lines.line_blocks(file, self.longest)
+                if format in tables.DELIMITERS:
+                    of_tables = self.quoting, self.columns, self.longest, self.rejects.warn, self.rejects.note
+                    yield tables.table_blocks(path, blocks, format, *of_tables)
+                else:
+                    read = lines.paragraph_blocks if format == PARAGRAPHS else LINES[format]
+                    yield read(path, blocks, self.longest)
 
 
 @contextmanager
