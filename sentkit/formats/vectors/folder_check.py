@@ -7,7 +7,7 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -61,14 +61,17 @@ def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[
     """The report of a folder. `missing` is None if the length of an input is unknown."""
     with ThreadPoolExecutor(REQUESTS if is_url(folder.path) else 1) as pool:
         records = list(pool.map(folder.record, status.done))
-    indices = array_indices(missing_shards(status, shards)) if shards is not None else ""
+    numbers = sorted(missing_shards(status, shards)) if shards is not None else []
+    runs = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+    spans = ([number for _, number in run] for _, run in runs)
+    indices = ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
     return {
         "blocks": len(status.done),
         "missing": None if status.unknown else len(status.missing),
         "rows": sum(record["rows"] for record in records),
         "truncated": sum(record["truncated"] for record in records),
         "skipped": sum(record["skipped"] for record in records),
-        **({"missing_shards": indices} if indices else {}),  # in the syntax of `sbatch --array=`
+        **({"missing_shards": indices} if indices else {}),  # 1,3-5, as in `sbatch --array=`
         "leftovers": [readable(str(path)) for path in status.leftovers],
     }
 
@@ -112,13 +115,6 @@ def missing_shards(status: Status, count: int) -> set[int]:
     if status.unknown:
         return set(range(1, count + 1))
     return {(block.index - 1) % count + 1 for block in status.missing}
-
-
-def array_indices(numbers: Iterable[int]) -> str:
-    """`1,3-5` for 1, 3, 4 and 5."""
-    runs = groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
-    spans = ([number for _, number in run] for _, run in runs)
-    return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
 
 
 def problems(folder: VectorFolder, status: Status) -> Iterator[tuple[str, str | None]]:
@@ -199,27 +195,21 @@ def place_of_update(path: str, settings: Settings) -> str:
     """The folder for the blocks of an update: a new one, or the same if it is up to date."""
     folder = VectorFolder(path)
     compare(folder, {**settings, "inputs": folder.inputs})
-    if is_current(folder, settings):
-        return path
+    inputs = settings["inputs"]
+    if input_change(folder, inputs) is None and all(each["size"] is not None for each in inputs):
+        digests = source_digests(folder, [each["path"] for each in inputs])
+        if all(folder.record(name)["source"] == digests.get(name) for name in folder.existing()[0]):
+            return path
     target = Path(os.path.realpath(path))
     new = Path(f"{target}{UPDATE}")
     if is_vector_folder(str(new)):
-        free = input_change(VectorFolder(str(new)), settings["inputs"]) is None
+        free = input_change(VectorFolder(str(new)), inputs) is None
     else:  # a hidden file is the run.json that another process is writing
         free = not new.exists() or (new.is_dir() and all(each.name[0] == "." for each in new.iterdir()))
     if not free:
         problem = f"{new}: is not an update of {path} to these inputs, which needs this name"
         raise CannotCreateError(problem, advice=f"move it, or remove it: rm -r {quote(str(new))}")
     return f"{path}{UPDATE}" if not Path(path).is_symlink() else str(new)
-
-
-def is_current(folder: VectorFolder, settings: Settings) -> bool:
-    """Whether the blocks were made from the bytes that the inputs have now; false for a stream."""
-    inputs = settings["inputs"]
-    if input_change(folder, inputs) is not None or any(each["size"] is None for each in inputs):
-        return False
-    digests = source_digests(folder, [each["path"] for each in inputs])
-    return all(folder.record(name)["source"] == digests.get(name) for name in folder.existing()[0])
 
 
 def publish_update(new: VectorFolder, path: str) -> bool:
@@ -284,23 +274,18 @@ def open_folder(path: str, settings: Settings, defaults: Settings) -> tuple[Vect
             Path(os.path.realpath(path)).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise not_writable(path, error) from error
-    created = create_file(inside(path, RUN_NAME), content)
+    run, created = inside(path, RUN_NAME), True
+    try:
+        with published_together(), open_output(run, force=False) as out:
+            out.write(content)
+    except CannotCreateError:  # there is one, also from another process
+        created = False
+        if not (is_written(run) if is_url(run) else is_there(run)):
+            raise
     folder = VectorFolder(newest(path) if is_url(path) else path)
     if not created:
         compare(folder, settings)
     return folder, created
-
-
-def create_file(path: str, content: bytes) -> bool:
-    """Write a file; false if there is one, also from another process."""
-    try:
-        with published_together(), open_output(path, force=False) as out:
-            out.write(content)
-    except CannotCreateError:
-        if not (is_written(path) if is_url(path) else is_there(path)):
-            raise
-        return False
-    return True
 
 
 OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE

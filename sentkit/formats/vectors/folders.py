@@ -35,7 +35,6 @@ NAME = re.compile(r"(\d{5,})-(\d{12,15})\.safetensors")
 BLOCK_BYTES = 1 << 19
 ROW_BYTES = 64  # an input without byte positions has blocks of `block_bytes` / 64 rows
 WINDOWED = ("window", "late")  # values of on_truncate
-AGAIN = "remove this file, and encode --resume writes it again"
 
 Settings = Mapping[str, Any]
 
@@ -55,7 +54,7 @@ class Block:
 
     @property
     def name(self) -> str:
-        return name_of(self.input, self.start)
+        return f"{self.input:05d}-{self.start:012d}{SUFFIX}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +219,12 @@ class VectorFolder:
             raise DataError("this file is not a block of a vector folder", source=path) from error
         check_fields(record, BLOCK, path, "block")
         fits = (record["input"], record["start"], record["rows"]) == (block.input, block.start, rows)
-        if not fits or not self.is_stop(block, record["stop"], last=record["last"]):
+        length, stop, last = self.length(block.input), record["stop"], record["last"]
+        if length is None and last:
+            fits &= block.start <= stop <= block.stop
+        else:
+            fits &= stop == block.stop and (length is None or last == (stop == length))
+        if not fits:
             problem = f"this file is not the block {name}: it was copied, renamed or made with other inputs"
             raise DataError(problem, source=path, advice=again(self.path))
         if name := next((key for key, value in self.spec.items() if spec.get(key) != value), ""):
@@ -234,13 +238,6 @@ class VectorFolder:
         encoder = without_machine(self.settings["encoder"])
         return {**(spec_of_signs(encoder) if self.store == "binary" else encoder), "store": self.store}
 
-    def is_stop(self, block: Block, stop: int, *, last: bool) -> bool:
-        """Whether the record of a block can have this end."""
-        length = self.length(block.input)
-        if length is None:
-            return block.start <= stop <= block.stop if last else stop == block.stop
-        return stop == block.stop and last == (stop == length)
-
     def verified(self, name: str, first: VectorFile | None = None) -> VectorFile:
         """Read a block; raise a DataError if it is damaged, or does not fit to the block `first`."""
         file = VectorFile(self.file(name))
@@ -249,10 +246,6 @@ class VectorFolder:
             raise DataError(f"damaged: {damage}", source=file.path, advice=again(self.path))
         file.refuse_difference(first or file)
         return first if first is not None and first.count else file
-
-
-def name_of(number: int, start: int) -> str:
-    return f"{number:05d}-{start:012d}{SUFFIX}"
 
 
 def place_of(name: str) -> tuple[int, int]:
