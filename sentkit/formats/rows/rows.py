@@ -193,16 +193,6 @@ class Inputs:
             return PARAGRAPHS
         return self.format or SUFFIXES.get(bare_suffix(path), "")
 
-    def detected_format(self, path: str) -> str:
-        """The format of a regular file; the first line that is not blank decides if the name does not."""
-        if self.format_of(path):
-            return self.format_of(path)
-        with open_input(path) as file:
-            for _, line in lines.numbered(file, self.longest):
-                if line.strip():
-                    return "jsonl" if lines.looks_like_json(line) else "detected text"
-        return "detected text"
-
     def blocks(self, parse: TextsOfRow) -> Iterator[RowBlock]:
         """Yield the rows of all files with their texts, which `parse` finds. Bad rows go to the rejects."""
         for path in self.paths:
@@ -353,28 +343,25 @@ class Part:
 
 
 def row_ranges(inputs: Inputs, path: str, size: int, *, by_line: bool) -> Iterator[Part]:
-    """Split an input into ranges of `size` rows. An empty input has one empty range."""
+    """Split an input into ranges of `size` rows. An empty input has one empty range.
+
+    The digest is that of the rows as JSON: a header or the first line of the input changes them. `by_line`:
+    that of the lines of the input, as in older folders.
+    """
     with inputs.raw_blocks(path) as blocks:
         start, held = 0, empty_block()
-        for block in blocks:
-            held.extend(block)
-            while len(held) > size:  # more than one range, so this is not the last
+        for block in chain(blocks, [None]):
+            held.extend(block or empty_block())
+            while block is None or len(held) > size:  # more than one range, so this is not the last
                 own, held = held.part(0, size), held.part(size, len(held))
-                yield part_of_rows(path, own, start, last=False, by_line=by_line)
+                read = [*own.raws] if by_line else [*own.lines]
+                for place in own.bad:
+                    read[place] = own.raws[place]
+                digest = hashlib.sha256(b"".join([line + b"\n" for line in read])).hexdigest()
+                yield Part(path, start, start + len(own), block is None, rows=own, digest=digest)
                 start += size
-        yield part_of_rows(path, held, start, last=True, by_line=by_line)
-
-
-def part_of_rows(path: str, rows: RowBlock, start: int, *, last: bool, by_line: bool) -> Part:
-    """A part with the digest of its rows as JSON: a header or the first line of the input changes them.
-
-    `by_line`: the digest of the lines of the input, as in older folders.
-    """
-    read = [*rows.raws] if by_line else [*rows.lines]
-    for place in rows.bad:
-        read[place] = rows.raws[place]
-    digest = hashlib.sha256(b"".join([line + b"\n" for line in read])).hexdigest()
-    return Part(path, start, start + len(rows), last, rows=rows, digest=digest)
+                if block is None:
+                    return
 
 
 def digest_of_part(part: Part, inputs: Inputs) -> str:

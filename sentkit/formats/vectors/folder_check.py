@@ -26,6 +26,7 @@ from sentkit.formats.files import (
     is_there,
     name_of,
     open_file,
+    open_input,
     read_object_if_there,
     readable,
     suffix_of,
@@ -34,6 +35,7 @@ from sentkit.formats.files import (
 from sentkit.formats.outputs.outputs import open_output, published_together
 from sentkit.formats.outputs.temporary import not_writable, publish_folder
 from sentkit.formats.outputs.uploads import is_written, newest
+from sentkit.formats.rows.lines import looks_like_json, numbered
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import LINES, Inputs, Meter, Rejects, digest_of_part
 from sentkit.formats.urls import commit_in, is_at, is_url, open_url
@@ -47,6 +49,7 @@ from sentkit.formats.vectors.folders import (
     VectorFolder,
     as_now,
     is_vector_folder,
+    place_of,
     shown,
 )
 from sentkit.formats.vectors.store import rows_in
@@ -139,7 +142,8 @@ def problems(folder: VectorFolder, status: Status) -> Iterator[tuple[str, str | 
 def without(folder: VectorFolder, status: Status, damaged: Collection[str]) -> Status:
     """The status with the damaged blocks as missing."""
     done = [name for name in status.done if name not in damaged]
-    return replace(status, done=done, missing=[*status.missing, *map(folder.block_named, damaged)])
+    missing = [*status.missing, *(folder.block(*place_of(name)) for name in damaged)]
+    return replace(status, done=done, missing=missing)
 
 
 def input_problem(folder: VectorFolder, number: int) -> str | None:
@@ -253,7 +257,11 @@ def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
         with open_parquet(path) as table:
             record["rows"] = table.count
     elif not packed and record["format"] in LINES:
-        record |= {"grid": "bytes", "format": inputs.detected_format(path)}
+        record["grid"] = "bytes"
+        if not record["format"]:  # as the reader detects it
+            with open_input(path) as file:
+                lines = (line for _, line in numbered(file, inputs.longest) if line.strip())
+                record["format"] = "jsonl" if looks_like_json(next(lines, b"")) else "detected text"
     with open_file(path) as file:
         record["size"] = file.seek(0, os.SEEK_END)
         for name, place in (("head", 0), ("tail", max(0, record["size"] - EDGE))):

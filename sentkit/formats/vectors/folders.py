@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -137,34 +137,26 @@ class VectorFolder:
         inputs = range(len(self.inputs))
         return [0, *accumulate(blocks_of(self.length(each) or 0, self.step(each)) for each in inputs)]
 
-    def blocks(self, number: int) -> Iterator[Block]:
+    def block(self, number: int, start: int) -> Block:
+        """The block that starts here. If the length of its input is unknown, it can be shorter."""
+        length, step = self.length(number), self.step(number)
+        stop = start + step if length is None else min(start + step, length)
+        return Block(number, start, stop, self.offsets[number] + start // step)
+
+    def blocks(self, number: int) -> list[Block]:
         """The blocks of an input of known length."""
-        length, step, offset = self.length(number) or 0, self.step(number), self.offsets[number]
-        for each in range(blocks_of(length, step)):
-            yield Block(number, each * step, min((each + 1) * step, length), offset + each)
-
-    def block_at(self, number: int, start: int, length: int) -> Block:
-        return Block(number, start, start + length, self.offsets[number] + start // self.step(number))
-
-    def block_named(self, name: str) -> Block:
-        """The block with this name. If the length of its input is unknown, it can be shorter."""
-        number, start = place_of(name)
-        length = self.length(number)
-        stop = start + self.step(number)
-        return self.block_at(number, start, (stop if length is None else min(stop, length)) - start)
-
-    def part(self, block: Block, path: str) -> Part:
-        """The rows of a block of an input of known length, which is at `path`."""
-        last = block.stop == self.length(block.input)
-        return Part(path, block.start, block.stop, last, self.inputs[block.input]["format"])
+        step = self.step(number)
+        return [self.block(number, each * step) for each in range(blocks_of(self.length(number) or 0, step))]
 
     def parts(self, inputs: Inputs, number: int, path: str) -> Iterator[tuple[Block, Part]]:
         """The blocks of an input at `path`, with their rows."""
-        if self.length(number) is not None:
-            yield from ((block, self.part(block, path)) for block in self.blocks(number))
+        if (length := self.length(number)) is not None:
+            for block in self.blocks(number):
+                is_last, format = block.stop == length, self.inputs[number]["format"]
+                yield block, Part(path, block.start, block.stop, is_last, format)
             return
         for part in row_ranges(inputs, path, self.block_rows, by_line=self.by_line):
-            yield self.block_at(number, part.start, part.stop - part.start), part
+            yield replace(self.block(number, part.start), stop=part.stop), part
 
     def existing(self) -> tuple[set[str], list[Path]]:
         """The names of the blocks, and the temporary files of killed processes."""
@@ -192,7 +184,7 @@ class VectorFolder:
                 blocks, following = self._row_blocks(number, max(starts.get(number, ()), default=None))
                 unknown += following
             else:
-                blocks = list(self.blocks(number))
+                blocks = self.blocks(number)
             done += [block.name for block in blocks if block.name in names]
             missing += [block for block in blocks if block.name not in names]
         if others := names - set(done):
@@ -203,14 +195,14 @@ class VectorFolder:
     def _row_blocks(self, number: int, last: int | None) -> tuple[list[Block], list[Block]]:
         """The known blocks of an input of unknown length, and the next one if its end is unknown."""
         starts = range(0, (-1 if last is None else last) + 1, self.block_rows)
-        blocks = [self.block_at(number, start, self.block_rows) for start in starts]
-        if last is not None and self.record(self.block_at(number, last, self.block_rows).name)["last"]:
+        blocks = [self.block(number, start) for start in starts]
+        if last is not None and self.record(self.block(number, last).name)["last"]:
             return blocks, []
-        return blocks, [self.block_at(number, len(blocks) * self.block_rows, self.block_rows)]
+        return blocks, [self.block(number, len(blocks) * self.block_rows)]
 
     def record(self, name: str, header: Header | None = None) -> Mapping[str, Any]:
         """The record of a block in its header, which must have the place and the size of this block."""
-        path, block = self.file(name), self.block_named(name)
+        path, block = self.file(name), self.block(*place_of(name))
         header = header or read_header(path)
         try:
             record, rows = orjson.loads(header.metadata["block"]), header.entries["embeddings"].shape[0]
