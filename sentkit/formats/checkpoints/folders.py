@@ -80,10 +80,8 @@ def _from_hub(repository: str, revision: str | None, *, download: bool) -> Path:
     try:
         return _fetch(repository, revision, offline=not download or constants.HF_HUB_OFFLINE)
     except errors.GatedRepoError as error:
-        problem = f"{name}: access requires an accepted license"
-        raise NoInputError(
-            problem, advice="accept the license on the web page of the model, then set HF_TOKEN"
-        ) from error
+        advice = "accept the license on the web page of the model, then set HF_TOKEN"
+        raise NoInputError(f"{name}: access requires an accepted license", advice=advice) from error
     except errors.HFValidationError as error:
         raise NoInputError(f"{name}: no such checkpoint folder") from error
     except errors.RepositoryNotFoundError as error:

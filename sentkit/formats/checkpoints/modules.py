@@ -178,19 +178,12 @@ def _averaged_layers(place: Path, transformer: Path) -> list[int]:
 
 
 def _transformer(folder: Path, declared: StoredDeclaration) -> StoredDeclaration:
-    """Read maximum length and lowercasing. The file of sentence-transformers has priority."""
+    """Read maximum length and lowercasing; refuse a transformer that gives other than a state per token.
+
+    The file of sentence-transformers has priority.
+    """
     files = (read_object_if_there(folder / f"sentence_{name}_config.json") for name in NAMED_AFTER)
     own: Mapping[str, Any] = next(filter(None, files), {})
-    _refuse_task(folder, own)
-    tokenizer = read_object_if_there(folder / "tokenizer_config.json")
-    lengths = [own.get("max_seq_length"), tokenizer.get("model_max_length")]
-    numbers = [n for n in lengths if isinstance(n, int | float) and not isinstance(n, bool)]
-    length = next((int(n) for n in numbers if 0 < n < 1e9), None)
-    return replace(declared, max_length=length, lowercase=own.get("do_lower_case") is True)
-
-
-def _refuse_task(folder: Path, own: Mapping[str, Any]) -> None:
-    """Raise an error if the output of the transformer is not one state per token."""
     config = read_object_if_there(folder / "config.json")
     # Versions 4 and 5 of sentence-transformers mark a CrossEncoder so; older ones by the first key.
     nested = config.get("sentence_transformers")
@@ -202,6 +195,11 @@ def _refuse_task(folder: Path, own: Mapping[str, Any]) -> None:
         raise refusal(f'a transformer for "{task}"', str(folder))
     if output not in (None, "token_embeddings"):
         raise refusal(f'a transformer that gives "{output}"', str(folder))
+    tokenizer = read_object_if_there(folder / "tokenizer_config.json")
+    lengths = [own.get("max_seq_length"), tokenizer.get("model_max_length")]
+    numbers = [n for n in lengths if isinstance(n, int | float) and not isinstance(n, bool)]
+    length = next((int(n) for n in numbers if 0 < n < 1e9), None)
+    return replace(declared, max_length=length, lowercase=own.get("do_lower_case") is True)
 
 
 def _with_prompts(declared: StoredDeclaration, config: Mapping[str, Any], source: str) -> StoredDeclaration:

@@ -68,7 +68,11 @@ def add_row(row: Row, thesaurus: Thesaurus, synsets: Mapping[Any, list[str]]) ->
     row.refuse_duplicates()
     values = row.values
     if "word" in values and "synonyms" in values:
-        thesaurus.add(filled(row, "word").strip(), synonyms_in(row))
+        value = values["synonyms"]
+        value = value.split(",") if isinstance(value, str) else value  # in TSV and CSV
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise row.error('"synonyms" is not a list of strings')
+        thesaurus.add(filled(row, "word").strip(), [each.strip() for each in value if each.strip()])
     elif "entry" in values and "synset" in values:
         synsets[name_in(row, "synset")].append(filled(row, "entry").strip())
     elif list(values) == ["text"] and isinstance(values["text"], str):
@@ -81,16 +85,6 @@ def no_synonyms(row: Row) -> DataError:
     return row.error(
         'expected "word" and "synonyms", or "entry" and "synset", or a line of a WordNet data file'
     )
-
-
-def synonyms_in(row: Row) -> list[str]:
-    """The synonyms of a row: a list of strings, or one comma-separated string in TSV and CSV."""
-    value = row.values["synonyms"]
-    if isinstance(value, str):
-        value = value.split(",")
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise row.error('"synonyms" is not a list of strings')
-    return [each.strip() for each in value if each.strip()]
 
 
 def wordnet_entries(row: Row, line: str) -> list[str]:

@@ -27,7 +27,7 @@ from sentkit.formats.files import (
 from sentkit.formats.rows import lines, parquet, tables
 from sentkit.formats.rows.block import Row, RowBlock, Texts, empty_block
 from sentkit.formats.rows.lines import EXCERPT
-from sentkit.formats.urls import is_folder_at, is_url, size_of_url
+from sentkit.formats.urls import is_folder_at, is_url, remote_file
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ class Meter:
 
 def size_of(path: str) -> int | None:
     if is_url(path):
-        return None if is_folder_at(path) else size_of_url(path)
+        return None if is_folder_at(path) else remote_file(path).size
     try:
         status = os.fstat(sys.stdin.fileno()) if path == "-" else Path(path).stat()
         if stat.S_ISDIR(status.st_mode):

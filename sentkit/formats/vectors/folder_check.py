@@ -80,20 +80,17 @@ def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[
 
 
 def write_card(path: str, command: Sequence[str]) -> bool:
-    """Write the card of a folder at a URL, unless a person wrote one; false if blocks are missing."""
+    """Write the card of a folder at a URL: model, space, counts and commands; false if blocks are missing.
+
+    The card of a person stays.
+    """
     folder = VectorFolder(newest(path))
     status = folder.status()
     if not status.complete:
         return False
     card = inside(folder.path, CARD)
-    if not is_at(card) or WRITTEN.encode() in open_url(card).read():
-        with published_together(), open_output(inside(path, CARD), force=True) as out:
-            out.write(card_of(folder, status, command, path).encode())
-    return True
-
-
-def card_of(folder: VectorFolder, status: Status, command: Sequence[str], path: str) -> str:
-    """The card: model, space, counts and commands."""
+    if is_at(card) and WRITTEN.encode() not in open_url(card).read():
+        return True
     encoder, counts = folder.settings["encoder"], counts_of(folder, status, None)
     table = {
         "model": encoder.get("model"),
@@ -103,14 +100,14 @@ def card_of(folder: VectorFolder, status: Status, command: Sequence[str], path: 
         **{name: counts[name] for name in ("rows", "truncated", "skipped", "blocks")},
         "inputs": together([each["name"] for each in folder.inputs]),
     }
-    shown = {
-        name: orjson.dumps(value).decode().strip('"') for name, value in table.items() if value is not None
-    }
-    cells = [(name, readable(text).replace("|", r"\|")) for name, text in shown.items() if text]
-    rows = [f"| {name} | `{text}` |" for name, text in cells]
+    given = {name: orjson.dumps(value).decode().strip('"') for name, value in table.items()}
+    cells = [(name, readable(text).replace("|", r"\|")) for name, text in given.items()]
+    rows = [f"| {name} | `{text}` |" for name, text in cells if text not in ("", "null")]
     commands = [command, ["search", "a text", "--corpus", path], ["check", path]]
     lines = [f"    {readable(join(['sentkit', *each]))}" for each in commands]
-    return "\n".join([START, "| | |", "|---|---|", *rows, "", *lines, ""])
+    with published_together(), open_output(inside(path, CARD), force=True) as out:
+        out.write("\n".join([START, "| | |", "|---|---|", *rows, "", *lines, ""]).encode())
+    return True
 
 
 def missing_shards(status: Status, count: int) -> set[int]:

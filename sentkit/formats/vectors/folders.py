@@ -24,7 +24,7 @@ from sentkit.errors import DataError, NoInputError
 from sentkit.formats.files import inside, read_object, run_of
 from sentkit.formats.outputs.temporary import is_abandoned
 from sentkit.formats.rows.rows import LINES, SUFFIXES, Inputs, Part, row_ranges
-from sentkit.formats.urls import files_in, is_url
+from sentkit.formats.urls import asked, is_url
 from sentkit.formats.vectors.fingerprint import emb_problem, spec_of_signs, without_machine
 from sentkit.formats.vectors.tensors import STORES, Header, read_header
 from sentkit.formats.vectors.vector_file import VectorFile
@@ -162,7 +162,9 @@ class VectorFolder:
         """The names of the blocks, and the temporary files of killed processes."""
         names, leftovers = set(), []
         if is_url(self.path):
-            return {*filter(NAME.fullmatch, files_in(self.path))}, []
+            there = asked(self.path, "ls", detail=True)
+            files = (each["name"].rpartition("/")[2] for each in there if each["type"] == "file")
+            return {*filter(NAME.fullmatch, files)}, []
         with os.scandir(self.path) as entries:
             for entry in entries:
                 if NAME.fullmatch(entry.name):
