@@ -5,6 +5,7 @@ modules.json cannot express all readouts, so sentkit.json overrides it.
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from sentkit.errors import DataError, declared_in
 from sentkit.formats.checkpoints.readout import CONCAT, CONV, NAMED, PLAIN, WK, Readout, parse_readout
 from sentkit.formats.files import read_json, read_object, read_object_if_there
-from sentkit.formats.vectors.fingerprint import is_space
+from sentkit.formats.vectors.fingerprint import HASH
 from sentkit.formats.vectors.tensors import read_array
 
 # Readout -> its word in the new schema of a Pooling module, and its key in the old one.
@@ -264,7 +265,7 @@ def _pooler(values: object, path: Path) -> Pooler:
     pooler = Pooler(**{name: values[name] for name in names if name in values})
     if pooler.readout and (pooler.readout not in NAMED or not NAMED[pooler.readout].pooled):
         raise DataError(f'a pooler with the readout "{pooler.readout:.40}"', source=str(path))
-    if pooler.lands_in and not (pooler.readout and is_space(pooler.lands_in)):
+    if pooler.lands_in and not (pooler.readout and re.fullmatch(HASH, pooler.lands_in)):
         raise DataError(f'a pooler with the target space "{pooler.lands_in:.40}"', source=str(path))
     return pooler
 

@@ -306,11 +306,6 @@ class RowBlock:
         if b"\\" in together or quotes != 2 * (fields + strings):
             self.checked(Row.refuse_duplicates)
 
-    def appended(self, new: Iterable[bytes]) -> list[bytes]:
-        """The lines with more fields at their end, given as JSON without braces."""
-        rows = zip(self.lines, self.values, new, strict=True)  # an object without fields needs no comma
-        return [b"%b%b%b}" % (line[:-1], b"," if values else b"", each) for line, values, each in rows]
-
 
 def empty_block() -> RowBlock:
     """A block to extend."""

@@ -131,7 +131,9 @@ def refuse_existing_fields(rows: RowBlock, names: Sequence[str], *, replace: boo
 
 def with_fields(rows: RowBlock, new: Sequence[NewFields]) -> list[bytes]:
     """The lines with new fields at their end; existing fields are replaced in place."""
-    lines = rows.appended([b",".join([b'"%b":%b' % field for field in own]) for own in new])
+    texts = [b",".join([b'"%b":%b' % field for field in own]) for own in new]
+    parts = zip(rows.lines, rows.values, texts, strict=True)  # an object without fields needs no comma
+    lines = [b"%b%b%b}" % (line[:-1], b"," if values else b"", text) for line, values, text in parts]
     names = {name.decode() for name, _ in new[0]} if new else set()
     if not all(map(names.isdisjoint, rows.values)):
         for place, values in enumerate(rows.values):
