@@ -16,14 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from sentkit.errors import DataError, NoRowsError, UsageError
-from sentkit.formats.files import (
-    TEXTS,
-    bare_suffix,
-    json_line,
-    open_file,
-    open_input,
-    readable,
-)
+from sentkit.formats.files import TEXTS, bare_suffix, json_line, open_file, open_input, readable
 from sentkit.formats.rows import lines, parquet, tables
 from sentkit.formats.rows.block import Row, RowBlock, Texts, empty_block
 from sentkit.formats.rows.lines import EXCERPT

@@ -86,11 +86,7 @@ def detected(blocks: Iterator[LineBlock], delimiters: str, columns: int) -> tupl
 
 
 def plain_records(
-    source: str,
-    blocks: Iterator[LineBlock],
-    delimiter: str,
-    longest: int,
-    warn: Callable[[str], None] | None,
+    source: str, blocks: Iterator[LineBlock], delimiter: str, longest: int, warn: Callable[[str], None] | None
 ) -> Iterator[Records]:
     """Each line is a record. `warn` is called for the first line with a quoted field."""
     for first, lines in blocks:

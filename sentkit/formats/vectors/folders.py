@@ -182,25 +182,18 @@ class VectorFolder:
         for number, start in map(place_of, names):
             starts.setdefault(number, []).append(start)
         for number in range(len(self.inputs)):
-            if self.length(number) is None:
-                blocks, following = self._row_blocks(number, max(starts.get(number, ()), default=None))
-                unknown += following
-            else:
-                blocks = self.blocks(number)
+            blocks = self.blocks(number)
+            if self.length(number) is None:  # the known blocks, and the next one if the end is unknown
+                last = max(starts.get(number, ()), default=-1)
+                blocks = [self.block(number, start) for start in range(0, last + 1, self.block_rows)]
+                if not blocks or not self.record(self.block(number, last).name)["last"]:
+                    unknown.append(self.block(number, len(blocks) * self.block_rows))
             done += [block.name for block in blocks if block.name in names]
             missing += [block for block in blocks if block.name not in names]
         if others := names - set(done):
             path = self.file(min(others))
             raise DataError("this block is not in the grid of run.json", source=path)
         return Status(done, missing, unknown, leftovers)
-
-    def _row_blocks(self, number: int, last: int | None) -> tuple[list[Block], list[Block]]:
-        """The known blocks of an input of unknown length, and the next one if its end is unknown."""
-        starts = range(0, (-1 if last is None else last) + 1, self.block_rows)
-        blocks = [self.block(number, start) for start in starts]
-        if last is not None and self.record(self.block(number, last).name)["last"]:
-            return blocks, []
-        return blocks, [self.block(number, len(blocks) * self.block_rows)]
 
     def record(self, name: str, header: Header | None = None) -> Mapping[str, Any]:
         """The record of a block in its header, which must have the place and the size of this block."""
