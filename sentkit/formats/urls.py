@@ -120,9 +120,6 @@ class Reader(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self.place
-
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self.place = max(0, offset + (0, self.place, self.file.size)[whence])
         return self.place

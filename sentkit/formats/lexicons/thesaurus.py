@@ -15,6 +15,7 @@ from sentkit.formats.rows.rows import Inputs
 SYNSET = re.compile(r"\d{8} \d{2} [nvasr] ([0-9a-f]{2}) (.*)", re.ASCII)  # line of a WordNet data file
 MARKER = re.compile(r"\((?:a|p|ip)\)$")  # the syntactic position of an adjective
 CURLY = chr(0x2019)  # typographic apostrophe
+EXPECTED = 'expected "word" and "synonyms", or "entry" and "synset", or a line of a WordNet data file'
 HEADER = "  "  # start of the licence lines
 # In a dictionary, nouns and verbs with these spellings are different words: "a" is adenine, "in" is indium,
 # "who" is an organisation.
@@ -78,13 +79,7 @@ def add_row(row: Row, thesaurus: Thesaurus, synsets: Mapping[Any, list[str]]) ->
     elif list(values) == ["text"] and isinstance(values["text"], str):
         thesaurus.add_synset(wordnet_entries(row, values["text"]))
     else:
-        raise no_synonyms(row)
-
-
-def no_synonyms(row: Row) -> DataError:
-    return row.error(
-        'expected "word" and "synonyms", or "entry" and "synset", or a line of a WordNet data file'
-    )
+        raise row.error(EXPECTED)
 
 
 def wordnet_entries(row: Row, line: str) -> list[str]:
@@ -93,7 +88,7 @@ def wordnet_entries(row: Row, line: str) -> list[str]:
         return []
     match = SYNSET.match(line)
     if match is None:
-        raise no_synonyms(row)
+        raise row.error(EXPECTED)
     count, fields = int(match[1], 16), match[2].split(" ")
     if len(fields) < 2 * count:
         raise row.error(f"this synset declares {count} words, but the line has fewer words")

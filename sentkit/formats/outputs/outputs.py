@@ -85,9 +85,9 @@ def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
     try:
         if is_parquet(path):
             # Here, because this module is imported before --threads is set, and numpy reads the threads once.
-            from sentkit.formats.outputs.parquet_output import parquet_output
+            from sentkit.formats.outputs.parquet_output import ParquetOutput
 
-            with parquet_output(path, draft.file) as rows:
+            with ParquetOutput(path, draft.file) as rows:
                 yield cast(BinaryIO, rows)
         else:
             with compressed(path, draft.file) as plain:

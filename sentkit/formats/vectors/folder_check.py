@@ -64,7 +64,10 @@ def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[
     """The report of a folder. `missing` is None if the length of an input is unknown."""
     with ThreadPoolExecutor(REQUESTS if is_url(folder.path) else 1) as pool:
         records = list(pool.map(folder.record, status.done))
-    numbers = sorted(missing_shards(status, shards)) if shards is not None else []
+    numbers = list[int]()
+    if shards is not None:  # all of them if the length of an input is unknown
+        own = ((block.index - 1) % shards + 1 for block in status.missing)
+        numbers = [*range(1, shards + 1)] if status.unknown else sorted({*own})
     runs = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
     spans = ([number for _, number in run] for _, run in runs)
     indices = ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
@@ -108,13 +111,6 @@ def write_card(path: str, command: Sequence[str]) -> bool:
     with published_together(), open_output(inside(path, CARD), force=True) as out:
         out.write("\n".join([START, "| | |", "|---|---|", *rows, "", *lines, ""]).encode())
     return True
-
-
-def missing_shards(status: Status, count: int) -> set[int]:
-    """The shards, from 1, with missing blocks; all of them if the length of an input is unknown."""
-    if status.unknown:
-        return set(range(1, count + 1))
-    return {(block.index - 1) % count + 1 for block in status.missing}
 
 
 def problems(folder: VectorFolder, status: Status) -> Iterator[tuple[str, str | None]]:
