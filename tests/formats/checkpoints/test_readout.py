@@ -165,8 +165,5 @@ def test_a_template_has_one_sentence_and_one_mask(text):
 
     assert str(caught.value) == f'template "{text}" needs [X] once and [MASK] once'
     assert caught.value.advice == f"named templates: {', '.join(TEMPLATES)}"
-
-
-def test_an_unknown_full_stop_is_refused():
     with pytest.raises(UsageError, match='unknown full-stop rule "loud"'):
         Template("[X] [MASK]", "loud")

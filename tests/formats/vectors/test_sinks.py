@@ -123,11 +123,7 @@ def test_each_of_several_readouts_has_a_file_sorted_by_layer(tmp_path):
     names = ["L02-cls.safetensors", "L10-cls.safetensors", "mean.safetensors"]
     assert [Path(path).name for path in paths] == names == sorted(names)
     assert file_name("L1+L12:mean") == "L01+L12-mean"
-
-
-def test_an_existing_file_of_a_sweep_is_an_error(tmp_path):
     (tmp_path / "mean.safetensors").touch()
-
     with pytest.raises(CannotCreateError, match="already exists"):
         output_paths(str(tmp_path), ["cls", "mean"], VectorOutput(), force=False)
 
