@@ -88,12 +88,9 @@ def _from_hub(repository: str, revision: str | None, *, download: bool) -> Path:
     except errors.GatedRepoError as error:
         advice = "accept the license on the web page of the model, then set HF_TOKEN"
         raise NoInputError(f"{name}: access requires an accepted license", advice=advice) from error
-    except errors.HFValidationError as error:
-        raise NoInputError(f"{name}: no such checkpoint folder") from error
-    except errors.RepositoryNotFoundError as error:
-        raise NoInputError(f"{name}: no such folder, and no such model on the hub") from error
-    except errors.RevisionNotFoundError as error:
-        raise NoInputError(f'{name}: the model on the hub has no revision "{revision}"') from error
+    except (errors.HFValidationError, errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+        what = f'no such model or revision "{revision}"' if revision else "no such model"
+        raise NoInputError(f"{name}: no such folder, and {what} on the hub") from error
     except errors.LocalEntryNotFoundError as error:
         which = f"{quote(repository)} --revision {quote(revision)}" if revision else quote(repository)
         advice = f"on a machine with network access, run: hf download {which}"

@@ -18,7 +18,7 @@ from sentkit.formats.vectors.fingerprint import HASH
 from sentkit.formats.vectors.tensors import read_array
 
 # Readout -> its word in the new schema of a Pooling module, and its key in the old one.
-POOLING = {name: plain.words for name, plain in PLAIN.items() if plain.words is not None}
+POOLING = {name: plain.words for name, plain in PLAIN.items()}
 # Activations of a dense layer: name in sentkit -> class name in the checkpoint.
 DENSE_ACTIVATIONS = {
     "identity": "torch.nn.modules.linear.Identity",
@@ -275,8 +275,6 @@ def inexpressible(readout: Readout) -> str | None:
     if readout.reduction in WK:
         return "the readout weights the layers of each token"
     parts = [part.reduction for part in readout.parts]
-    if missing := [name for name in parts if name in PLAIN and name not in POOLING]:
-        return f"a Pooling module has no {missing[0]}"
     if len(parts) > 1 and parts != [name for name in POOLING if name in parts]:
         return "the readout joins vectors in another order than a Pooling module"
     return "the readout uses the mask token of a template" if readout.reduction == "token" else None

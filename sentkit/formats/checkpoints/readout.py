@@ -22,7 +22,7 @@ from sentkit.errors import UsageError
 class Plain:
     """A reduction of the token states of a layer to one vector."""
 
-    words: tuple[str, str] | None  # of a Pooling module: in the new schema, and the key of the old one
+    words: tuple[str, str]  # of a Pooling module: in the new schema, and the key of the old one
     linear: bool = True  # reducing the mean of layers gives the mean of the reduced layers
     partial: bool = False  # it can read a part of the token states of a text
 
@@ -64,9 +64,7 @@ class Readout:
             if len(layers) < WK_LAYERS:
                 problem = f"reads layers {WK_FIRST} and above, and needs {WK_LAYERS} of them"
                 problem = f'readout "{self.name}" {problem}: the encoder has {depth} layers'
-                every = "+".join(f"L{layer}" for layer in range(depth + 1)) + f":{self.name}"
-                advice = f"use {every}, which also reads the layers below" if depth + 1 >= WK_LAYERS else None
-                raise UsageError(problem, advice=advice)
+                raise UsageError(problem, advice=f"name {WK_LAYERS} layers or more: L0+L1+...:{self.name}")
         if min(layers) < 0 or max(layers) > depth:
             raise UsageError(f'readout "{self.name}" needs more layers than the encoder has ({depth})')
         return layers

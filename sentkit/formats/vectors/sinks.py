@@ -86,11 +86,7 @@ class JsonlSink(Sink):
         self.emb: NewFields = [] if emb is None else [(b"_emb", orjson.dumps(emb))]
 
     def write(self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[NewFields] = ()) -> None:
-        zero = self.encode(np.zeros(vectors.shape[2], np.float32))
-        blank = [*self.emb, *((name, zero) for name in self.names)]
-        own = [blank] * len(rows)  # the many rows of blank texts share their bytes
-        for place in np.flatnonzero(vectors.view(np.uint32).any(axis=(1, 2))).tolist():
-            own[place] = [*self.emb, *zip(self.names, map(self.encode, vectors[place]), strict=True)]
+        own = [[*self.emb, *zip(self.names, map(self.encode, each), strict=True)] for each in vectors]
         new = [[*one, *each] for one, each in zip(extra, own, strict=True)] if extra else own
         self.out.write(b"\n".join([*with_fields(rows, new), b""]))
 
