@@ -14,6 +14,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
@@ -160,14 +161,16 @@ class ZstdFrames(io.RawIOBase):
         return len(taken)
 
 
-def _zstandard() -> ModuleType:
+def _package(name: str, use: str, extra: str) -> ModuleType:
     try:
-        import zstandard
+        return import_module(name)
     except ImportError as error:
-        raise UnavailableError(
-            "reading .zst needs the package zstandard", advice="pip install 'sentkit[zst]'"
-        ) from error
-    return zstandard
+        advice = f"pip install 'sentkit[{extra}]'"
+        raise UnavailableError(f"{use} the package {name}", advice=advice) from error
+
+
+def _zstandard() -> ModuleType:
+    return _package("zstandard", "reading .zst needs", "zst")
 
 
 def is_parquet(path: str) -> bool:
@@ -176,12 +179,7 @@ def is_parquet(path: str) -> bool:
 
 def import_pyarrow() -> ModuleType:
     """The package pyarrow, or an UnavailableError."""
-    try:
-        import pyarrow
-    except ImportError as error:
-        advice = "pip install 'sentkit[parquet]'"
-        raise UnavailableError("Parquet files need the package pyarrow", advice=advice) from error
-    return pyarrow
+    return _package("pyarrow", "Parquet files need", "parquet")
 
 
 @contextmanager

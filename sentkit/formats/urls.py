@@ -66,10 +66,6 @@ def open_url(url: str) -> BinaryIO:
     return io.BufferedReader(Reader(remote_file(url)), 1 << 16)
 
 
-def size_of_url(url: str) -> int:
-    return remote_file(url).size
-
-
 def is_at(url: str) -> bool:
     """Whether there is a file at this URL."""
     try:
@@ -85,12 +81,6 @@ def is_folder_at(url: str) -> bool:
         return not is_http(url) and info_of(url)["type"] == "directory"
     except NoInputError:
         return False
-
-
-def files_in(url: str) -> list[str]:
-    """The names of the files in a folder."""
-    listed = asked(url, "ls", detail=True)
-    return [each["name"].rpartition("/")[2] for each in listed if each["type"] == "file"]
 
 
 def matching(url: str) -> list[str]:
@@ -130,9 +120,6 @@ class Reader(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self.place
-
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self.place = max(0, offset + (0, self.place, self.file.size)[whence])
         return self.place
@@ -169,23 +156,23 @@ def remote_file(url: str) -> RemoteFile:
         advice = "name its files, for example with a pattern: /*.jsonl"
         raise NoInputError(f"{url}: is a folder, expected a file", advice=advice)
     file = asked(url, "open", mode="rb", block_size=BLOCK, cache_type="none")
-    size = info_of(url)["size"]
+    size, lock = info_of(url)["size"], Lock()
     if size is None:
         raise NoInputError(f"{url}: its size is unknown", advice=DOWNLOAD)
-    return RemoteFile(url, size, partial(read_part, file, Lock()))
+
+    def read(start: int, end: int) -> bytes:
+        with lock:
+            file.seek(start)
+            content: bytes = file.read(end - start)
+            return content
+
+    return RemoteFile(url, size, read)
 
 
 @cache
 def info_of(url: str) -> Mapping[str, Any]:
     found: Mapping[str, Any] = asked(url, "info")
     return found
-
-
-def read_part(file: Any, lock: Lock, start: int, end: int) -> bytes:
-    with lock:
-        file.seek(start)
-        content: bytes = file.read(end - start)
-        return content
 
 
 @cache

@@ -76,7 +76,7 @@ def test_memory_holds_few_blocks_of_a_file(monkeypatch, web):
     web.files["/large.txt"] = content
     reader = urls.open_url(f"{web.address}/large.txt")
 
-    assert urls.size_of_url(f"{web.address}/large.txt") == len(content)
+    assert urls.remote_file(f"{web.address}/large.txt").size == len(content)
     reader.seek(-1000, os.SEEK_END)
     assert reader.read() == content[-1000:]
     assert web.spans[1:] == [(start, start + 99) for start in range(len(content) - 1000, len(content), 100)]

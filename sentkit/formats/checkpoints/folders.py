@@ -45,17 +45,23 @@ def find_model(name: str, *, download: bool = True) -> Path:
 
 def _with_config(folder: Path, name: str) -> Path:
     """Check that a folder is a checkpoint. Its transformer can be in a subfolder, or absent."""
-    if not any(
-        is_there(folder / file) for file in ("config.json", "modules.json", "0_Transformer/config.json")
-    ):
-        raise without_config(folder, name)
+    configs = ("config.json", "modules.json", "0_Transformer/config.json")
+    if not any(is_there(folder / file) for file in configs):
+        raise incomplete(folder, name, NO_CONFIG)
     return folder
 
 
-def without_config(folder: Path, name: str) -> NoInputError:
-    if is_adapter(folder):
-        return adapter_alone(folder, name)
-    return NoInputError(f"{name}: is not a checkpoint: it has no config.json")
+NO_CONFIG = "is not a checkpoint: it has no config.json"
+
+
+def incomplete(folder: Path, name: str, problem: str) -> NoInputError:
+    """The error for a folder without a file; an adapter needs the files of its base."""
+    if not is_adapter(folder):
+        return NoInputError(f"{name}: {problem}")
+    base = read_object(folder / ADAPTER).get("base_model_name_or_path")
+    target = f"{base:.200}" if isinstance(base, str) and base else "its base"
+    problem = f"{name}: contains only an adapter; config.json and the weights of its base are missing"
+    return NoInputError(problem, advice=f"copy the files of the adapter into the folder of {target}")
 
 
 def _in_package(package: str) -> Path:
@@ -80,16 +86,11 @@ def _from_hub(repository: str, revision: str | None, *, download: bool) -> Path:
     try:
         return _fetch(repository, revision, offline=not download or constants.HF_HUB_OFFLINE)
     except errors.GatedRepoError as error:
-        problem = f"{name}: access requires an accepted license"
-        raise NoInputError(
-            problem, advice="accept the license on the web page of the model, then set HF_TOKEN"
-        ) from error
-    except errors.HFValidationError as error:
-        raise NoInputError(f"{name}: no such checkpoint folder") from error
-    except errors.RepositoryNotFoundError as error:
-        raise NoInputError(f"{name}: no such folder, and no such model on the hub") from error
-    except errors.RevisionNotFoundError as error:
-        raise NoInputError(f'{name}: the model on the hub has no revision "{revision}"') from error
+        advice = "accept the license on the web page of the model, then set HF_TOKEN"
+        raise NoInputError(f"{name}: access requires an accepted license", advice=advice) from error
+    except (errors.HFValidationError, errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+        what = f'no such model or revision "{revision}"' if revision else "no such model"
+        raise NoInputError(f"{name}: no such folder, and {what} on the hub") from error
     except errors.LocalEntryNotFoundError as error:
         which = f"{quote(repository)} --revision {quote(revision)}" if revision else quote(repository)
         advice = f"on a machine with network access, run: hf download {which}"
@@ -158,9 +159,7 @@ def weight_files(folder: Path, name: str) -> list[Path]:
             return [folder / single]
         if (folder / index).is_file():
             return shards(folder / index)
-    if is_adapter(folder):
-        raise adapter_alone(folder, name)
-    raise NoInputError(f"{name}: has no model.safetensors and no pytorch_model.bin")
+    raise incomplete(folder, name, "has no model.safetensors and no pytorch_model.bin")
 
 
 def shards(index: Path) -> list[Path]:
@@ -202,7 +201,7 @@ def checkpoint_in(folder: Path, name: str) -> Checkpoint:
     if "readout" in own:
         declared = read_sentkit_json(own, folder / "sentkit.json", declared)
     if not is_there(transformer / "config.json"):
-        raise without_config(transformer, name)
+        raise incomplete(transformer, name, NO_CONFIG)
     return Checkpoint(name, folder, transformer, read_object(transformer / "config.json"), declared, own)
 
 
@@ -236,14 +235,6 @@ class LoraConfig:
 
 def is_adapter(folder: Path) -> bool:
     return is_there(folder / ADAPTER)
-
-
-def adapter_alone(folder: Path, name: str) -> NoInputError:
-    """The error for an adapter without the weights of its base."""
-    base = read_object(folder / ADAPTER).get("base_model_name_or_path")
-    target = f"{base:.200}" if isinstance(base, str) and base else "its base"
-    problem = f"{name}: contains only an adapter; config.json and the weights of its base are missing"
-    return NoInputError(problem, advice=f"copy the files of the adapter into the folder of {target}")
 
 
 def read_lora_config(folder: Path) -> LoraConfig:

@@ -5,6 +5,7 @@ modules.json cannot express all readouts, so sentkit.json overrides it.
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,11 +14,11 @@ from typing import Any
 from sentkit.errors import DataError, declared_in
 from sentkit.formats.checkpoints.readout import CONCAT, CONV, NAMED, PLAIN, WK, Readout, parse_readout
 from sentkit.formats.files import read_json, read_object, read_object_if_there
-from sentkit.formats.vectors.fingerprint import is_space
+from sentkit.formats.vectors.fingerprint import HASH
 from sentkit.formats.vectors.tensors import read_array
 
 # Readout -> its word in the new schema of a Pooling module, and its key in the old one.
-POOLING = {name: plain.words for name, plain in PLAIN.items() if plain.words is not None}
+POOLING = {name: plain.words for name, plain in PLAIN.items()}
 # Activations of a dense layer: name in sentkit -> class name in the checkpoint.
 DENSE_ACTIVATIONS = {
     "identity": "torch.nn.modules.linear.Identity",
@@ -178,19 +179,12 @@ def _averaged_layers(place: Path, transformer: Path) -> list[int]:
 
 
 def _transformer(folder: Path, declared: StoredDeclaration) -> StoredDeclaration:
-    """Read maximum length and lowercasing. The file of sentence-transformers has priority."""
+    """Read maximum length and lowercasing; refuse a transformer that gives other than a state per token.
+
+    The file of sentence-transformers has priority.
+    """
     files = (read_object_if_there(folder / f"sentence_{name}_config.json") for name in NAMED_AFTER)
     own: Mapping[str, Any] = next(filter(None, files), {})
-    _refuse_task(folder, own)
-    tokenizer = read_object_if_there(folder / "tokenizer_config.json")
-    lengths = [own.get("max_seq_length"), tokenizer.get("model_max_length")]
-    numbers = [n for n in lengths if isinstance(n, int | float) and not isinstance(n, bool)]
-    length = next((int(n) for n in numbers if 0 < n < 1e9), None)
-    return replace(declared, max_length=length, lowercase=own.get("do_lower_case") is True)
-
-
-def _refuse_task(folder: Path, own: Mapping[str, Any]) -> None:
-    """Raise an error if the output of the transformer is not one state per token."""
     config = read_object_if_there(folder / "config.json")
     # Versions 4 and 5 of sentence-transformers mark a CrossEncoder so; older ones by the first key.
     nested = config.get("sentence_transformers")
@@ -202,6 +196,11 @@ def _refuse_task(folder: Path, own: Mapping[str, Any]) -> None:
         raise refusal(f'a transformer for "{task}"', str(folder))
     if output not in (None, "token_embeddings"):
         raise refusal(f'a transformer that gives "{output}"', str(folder))
+    tokenizer = read_object_if_there(folder / "tokenizer_config.json")
+    lengths = [own.get("max_seq_length"), tokenizer.get("model_max_length")]
+    numbers = [n for n in lengths if isinstance(n, int | float) and not isinstance(n, bool)]
+    length = next((int(n) for n in numbers if 0 < n < 1e9), None)
+    return replace(declared, max_length=length, lowercase=own.get("do_lower_case") is True)
 
 
 def _with_prompts(declared: StoredDeclaration, config: Mapping[str, Any], source: str) -> StoredDeclaration:
@@ -266,7 +265,7 @@ def _pooler(values: object, path: Path) -> Pooler:
     pooler = Pooler(**{name: values[name] for name in names if name in values})
     if pooler.readout and (pooler.readout not in NAMED or not NAMED[pooler.readout].pooled):
         raise DataError(f'a pooler with the readout "{pooler.readout:.40}"', source=str(path))
-    if pooler.lands_in and not (pooler.readout and is_space(pooler.lands_in)):
+    if pooler.lands_in and not (pooler.readout and re.fullmatch(HASH, pooler.lands_in)):
         raise DataError(f'a pooler with the target space "{pooler.lands_in:.40}"', source=str(path))
     return pooler
 
@@ -276,8 +275,6 @@ def inexpressible(readout: Readout) -> str | None:
     if readout.reduction in WK:
         return "the readout weights the layers of each token"
     parts = [part.reduction for part in readout.parts]
-    if missing := [name for name in parts if name in PLAIN and name not in POOLING]:
-        return f"a Pooling module has no {missing[0]}"
     if len(parts) > 1 and parts != [name for name in POOLING if name in parts]:
         return "the readout joins vectors in another order than a Pooling module"
     return "the readout uses the mask token of a template" if readout.reduction == "token" else None

@@ -22,7 +22,7 @@ from sentkit.errors import UsageError
 class Plain:
     """A reduction of the token states of a layer to one vector."""
 
-    words: tuple[str, str] | None  # of a Pooling module: in the new schema, and the key of the old one
+    words: tuple[str, str]  # of a Pooling module: in the new schema, and the key of the old one
     linear: bool = True  # reducing the mean of layers gives the mean of the reduced layers
     partial: bool = False  # it can read a part of the token states of a text
 
@@ -59,8 +59,12 @@ class Readout:
         layers = tuple(depth + 1 + layer if layer < 0 else layer for layer in self.layers)
         if self.reduction in WK:
             layers = layers or tuple(range(WK_FIRST, depth + 1))
+            if len(layers) < WK_LAYERS and self.layers:
+                raise UsageError(f'readout "{self.name}" needs {WK_LAYERS} different layers or more')
             if len(layers) < WK_LAYERS:
-                raise too_few_for_wk(self, depth)
+                problem = f"reads layers {WK_FIRST} and above, and needs {WK_LAYERS} of them"
+                problem = f'readout "{self.name}" {problem}: the encoder has {depth} layers'
+                raise UsageError(problem, advice=f"name {WK_LAYERS} layers or more: L0+L1+...:{self.name}")
         if min(layers) < 0 or max(layers) > depth:
             raise UsageError(f'readout "{self.name}" needs more layers than the encoder has ({depth})')
         return layers
@@ -124,15 +128,6 @@ def parse_readouts(names: str, depth: int) -> list[Readout]:
     for readout in readouts:
         readout.resolved(depth)
     return list(dict.fromkeys(readouts))
-
-
-def too_few_for_wk(readout: Readout, depth: int) -> UsageError:
-    if readout.layers:
-        return UsageError(f'readout "{readout.name}" needs {WK_LAYERS} different layers or more')
-    problem = f'readout "{readout.name}" reads layers {WK_FIRST} and above, and needs {WK_LAYERS} of them'
-    every = "+".join(f"L{layer}" for layer in range(depth + 1)) + f":{readout.name}"
-    advice = f"use {every}, which also reads the layers below" if depth + 1 >= WK_LAYERS else None
-    return UsageError(f"{problem}: the encoder has {depth} layers", advice=advice)
 
 
 # Templates of the readout `prompt`: text with a sentence and a mask token (PromptBERT).

@@ -15,6 +15,7 @@ from sentkit.formats.rows.rows import Inputs
 SYNSET = re.compile(r"\d{8} \d{2} [nvasr] ([0-9a-f]{2}) (.*)", re.ASCII)  # line of a WordNet data file
 MARKER = re.compile(r"\((?:a|p|ip)\)$")  # the syntactic position of an adjective
 CURLY = chr(0x2019)  # typographic apostrophe
+EXPECTED = 'expected "word" and "synonyms", or "entry" and "synset", or a line of a WordNet data file'
 HEADER = "  "  # start of the licence lines
 # In a dictionary, nouns and verbs with these spellings are different words: "a" is adenine, "in" is indium,
 # "who" is an organisation.
@@ -68,29 +69,17 @@ def add_row(row: Row, thesaurus: Thesaurus, synsets: Mapping[Any, list[str]]) ->
     row.refuse_duplicates()
     values = row.values
     if "word" in values and "synonyms" in values:
-        thesaurus.add(filled(row, "word").strip(), synonyms_in(row))
+        value = values["synonyms"]
+        value = value.split(",") if isinstance(value, str) else value  # in TSV and CSV
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise row.error('"synonyms" is not a list of strings')
+        thesaurus.add(filled(row, "word").strip(), [each.strip() for each in value if each.strip()])
     elif "entry" in values and "synset" in values:
         synsets[name_in(row, "synset")].append(filled(row, "entry").strip())
     elif list(values) == ["text"] and isinstance(values["text"], str):
         thesaurus.add_synset(wordnet_entries(row, values["text"]))
     else:
-        raise no_synonyms(row)
-
-
-def no_synonyms(row: Row) -> DataError:
-    return row.error(
-        'expected "word" and "synonyms", or "entry" and "synset", or a line of a WordNet data file'
-    )
-
-
-def synonyms_in(row: Row) -> list[str]:
-    """The synonyms of a row: a list of strings, or one comma-separated string in TSV and CSV."""
-    value = row.values["synonyms"]
-    if isinstance(value, str):
-        value = value.split(",")
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise row.error('"synonyms" is not a list of strings')
-    return [each.strip() for each in value if each.strip()]
+        raise row.error(EXPECTED)
 
 
 def wordnet_entries(row: Row, line: str) -> list[str]:
@@ -99,7 +88,7 @@ def wordnet_entries(row: Row, line: str) -> list[str]:
         return []
     match = SYNSET.match(line)
     if match is None:
-        raise no_synonyms(row)
+        raise row.error(EXPECTED)
     count, fields = int(match[1], 16), match[2].split(" ")
     if len(fields) < 2 * count:
         raise row.error(f"this synset declares {count} words, but the line has fewer words")

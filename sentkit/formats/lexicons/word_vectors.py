@@ -7,7 +7,6 @@ import codecs
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -56,9 +55,12 @@ def read_word_vectors(path: str) -> WordVectors:
             advice = FROM_BINARY if binary or not is_utf8(first + line) else None
             raise DataError(EXPECTED, source=path, line=1 if line is first else 2, advice=advice)
         start, words, rows, unreadable = 1 + bool(counted), dict[str, int](), bytearray(), 0
+
+        def refuse(problem: str, place: int) -> NoReturn:
+            raise DataError(problem, source=path, line=start + place)
+
         lines = [line]
         while lines:
-            refuse = partial(bad_line, path, start)
             parts = [word_and_numbers(line, width) for line in lines]
             if None in parts:
                 refuse(f"expected a word and {width} numbers", parts.index(None))
@@ -73,10 +75,6 @@ def read_word_vectors(path: str) -> WordVectors:
         raise DataError(problem, source=path, line=1)
     array = np.frombuffer(rows, np.float32).reshape(-1, width)
     return WordVectors(words, array, count - unreadable - len(words), unreadable)
-
-
-def bad_line(path: str, start: int, problem: str, place: int) -> NoReturn:
-    raise DataError(problem, source=path, line=start + place)
 
 
 def word_and_numbers(line: bytes, width: int) -> tuple[bytes, bytes] | None:
@@ -174,10 +172,8 @@ def read_word_array(path: str) -> WordVectors:
         raise DataError("the array contains NaN or a number too large for float32", source=path)
     place = words_beside(path)
     if place is None:
-        name, advice = (
-            path.removesuffix(ARRAY),
-            "the .txt file has one word per line, in the order of the rows",
-        )
+        name = path.removesuffix(ARRAY)
+        advice = "the .txt file has one word per line, in the order of the rows"
         problem = f"{path}: the file with the words is missing: {name}.txt or {name}.parquet"
         raise NoInputError(problem, advice=advice)
     if place.suffix == ".txt":

@@ -85,9 +85,9 @@ def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
     try:
         if is_parquet(path):
             # Here, because this module is imported before --threads is set, and numpy reads the threads once.
-            from sentkit.formats.outputs.parquet_output import parquet_output
+            from sentkit.formats.outputs.parquet_output import ParquetOutput
 
-            with parquet_output(path, draft.file) as rows:
+            with ParquetOutput(path, draft.file) as rows:
                 yield cast(BinaryIO, rows)
         else:
             with compressed(path, draft.file) as plain:
@@ -230,16 +230,14 @@ class Place(NamedTuple):
 
     flag: str
     path: str
-    number: int | None  # the number of an open descriptor
     real: str | None  # the resolved path; None for an open descriptor
     stored: bool  # whether this is an existing file or folder; not so for devices and pipes
     key: object  # equal for all names of a file; None for devices, which several outputs can share
 
-    def is_same(self, other: "Place") -> bool:
-        return self.key is not None and self.key == other.key
-
     def holds(self, other: "Place") -> bool:
-        """Whether this is a folder that contains the other path, at any depth."""
+        """Whether this is the other file, or a folder that contains it, at any depth."""
+        if self.key is not None and self.key == other.key:
+            return True
         if self.real is None or other.real is None or not is_folder(self.real):
             return False
         return Path(other.real).is_relative_to(self.real)
@@ -252,21 +250,19 @@ def check_places(writes: Paths, reads: Paths) -> None:
     in an input folder. Missing inputs are ignored here, because reading them fails later.
     """
     outputs, inputs = places(writes, 1), places(reads, 0)
-    flags = [source.flag for source in inputs if source.number == 0]
+    flags = [source.flag for source in inputs if source.path == "-" or descriptor_of(source.path) == 0]
     if len(flags) > 1 and {*flags} != {"FILE"}:
         raise UsageError("standard input can be read only once", advice="name a file for the other input")
     for output, source in product(outputs, inputs):
-        overwrites = (
-            output.is_same(source) or output.holds(source) or (source.holds(output) and output.stored)
-        )
+        overwrites = output.holds(source) or (source.holds(output) and output.stored)
         if (source.stored and overwrites) or (is_url(output.path) and output.real == source.real):
             what = "standard output" if output.path == "-" else f"{output.flag} {output.path}"
             name = "standard input" if source.path == "-" else source.path
             problem = f"{what}: would overwrite the input {name}"
             raise UsageError(problem, advice="choose another output")
     for other, output in combinations(outputs, 2):
-        if (same := output.is_same(other)) or output.holds(other) or other.holds(output):
-            relation = "is also the path of" if same else "contains, or is inside, the path of"
+        if held := [output.holds(other), other.holds(output)].count(True):
+            relation = "is also the path of" if held == 2 else "contains, or is inside, the path of"
             problem = f"{output.flag} {output.path}: {relation} {other.flag}"
             raise UsageError(problem, advice="choose another path for one of them")
 
@@ -296,7 +292,7 @@ def places(paths: Paths, stream: int) -> list[Place]:
                     key = None
             except (OSError, ValueError, AttributeError):  # no such file, or a stream closed or in memory
                 stored = False
-            resolved.append(Place(flag, path, number, real, stored, key))
+            resolved.append(Place(flag, path, real, stored, key))
     return resolved
 
 

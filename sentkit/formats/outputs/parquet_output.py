@@ -6,11 +6,11 @@ error. Vectors become lists of float32 of a fixed size; a field that a row does 
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from decimal import Context, Decimal
 from itertools import chain
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import orjson
@@ -29,9 +29,10 @@ ADVICE = "the rows of a Parquet file have the same fields and types; JSONL allow
 
 
 class ParquetOutput:
-    """A file for lines of JSON objects. `finish` writes the last row group and the footer."""
+    """A file for lines of JSON objects. The Parquet file is complete if the `with` block succeeds."""
 
     def __init__(self, path: str, file: BinaryIO) -> None:
+        import_pyarrow()
         self.path, self.file = path, file
         self.rest = b""  # start of an incomplete line
         self.rows: list[Mapping[str, Any]] = []
@@ -60,16 +61,19 @@ class ParquetOutput:
     def flush(self) -> None:
         """Do nothing, because a Parquet file is readable only when it is complete."""
 
-    def finish(self) -> None:
-        if self.rows or self.writer is None:
-            self._write_group()
-        self.writer.close()
+    def __enter__(self) -> Self:
+        return self
 
-    def discard(self) -> None:
-        """Close the writer of an output that is not complete."""
-        if self.writer is not None:
-            with suppress(OSError, ValueError):
+    def __exit__(self, failure: object, *_: object) -> None:
+        try:
+            if failure is None:
+                if self.rows or self.writer is None:
+                    self._write_group()
                 self.writer.close()
+        finally:
+            if self.writer is not None:
+                with suppress(OSError, ValueError):  # of an output that is not complete
+                    self.writer.close()
 
     def _write_group(self) -> None:
         from pyarrow import ArrowException, parquet, schema, table
@@ -177,15 +181,3 @@ def joined(one: Any, other: Any) -> Any:
         return pyarrow.unify_schemas(schemas, promote_options="permissive").field("x").type
     except pyarrow.ArrowException as error:
         raise ValueError(f"both {one} and {other}") from error
-
-
-@contextmanager
-def parquet_output(path: str, file: BinaryIO) -> Iterator[ParquetOutput]:
-    """Yield a file for JSON lines. The Parquet file is complete if the block succeeds."""
-    import_pyarrow()
-    out = ParquetOutput(path, file)
-    try:
-        yield out
-        out.finish()
-    finally:
-        out.discard()

@@ -133,12 +133,13 @@ class Draft:
     def publish(self) -> None:
         """Rename to the target. Without `force`, the check for an existing target is atomic."""
         try:
-            if self.force:
-                self.path.replace(self.target)
-            else:
-                rename_file(self.path, self.target)
-        except FileExistsError as error:
-            raise appeared(self.name) from error
+            if not self.force:
+                try:
+                    os.link(self.path, self.target)
+                except OSError as error:  # the target exists, or the file system has no hard links
+                    if os.path.lexists(self.target):
+                        raise appeared(self.name) from error
+            self.path.replace(self.target)  # no change after `link`
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.name) from error
         sync(self.target.parent)
@@ -238,18 +239,6 @@ def attempt(target: Path, name: str, create: Callable[[Path], T]) -> tuple[Path,
 
 CANNOT_SYNC = {errno.EINVAL, errno.EOPNOTSUPP, errno.EACCES}
 EXISTS = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}
-
-
-def rename_file(old: Path, new: Path) -> None:
-    """Rename a file; raise FileExistsError if the new name exists."""
-    try:
-        os.link(old, new)
-    except OSError:
-        if os.path.lexists(new):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new) from None
-        old.replace(new)  # the file system has no hard links
-    else:
-        old.unlink()
 
 
 def sync(path: Path) -> None:

@@ -56,7 +56,10 @@ def place_at(folder: str) -> "Hub | Store":
     if urls.is_http(folder):
         advice = "write a local file, then upload it"
         raise CannotCreateError(f"{folder}: a web server cannot be written", advice=advice)
-    return Store(folder) if found is None else Hub(folder, *found.groups())
+    if found is None:
+        return Store(folder)
+    kind, name, revision, path = found.groups()
+    return Hub(folder, kind, name, unquote(revision or "main"), path)
 
 
 @dataclass(frozen=True)
@@ -117,12 +120,8 @@ class Hub:
     url: str
     kind: str | None  # datasets and so on
     name: str
-    given_revision: str | None
+    revision: str
     folder: str | None
-
-    @property
-    def revision(self) -> str:
-        return unquote(self.given_revision or "main")
 
     @property
     def where(self) -> dict[str, str]:

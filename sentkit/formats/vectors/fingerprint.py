@@ -106,11 +106,6 @@ def space_of(emb: str) -> str:
     return emb.rpartition(":")[2]
 
 
-def is_space(word: str) -> bool:
-    """Whether a word has the form of a space hash."""
-    return re.fullmatch(HASH, word) is not None
-
-
 def target_space(emb: str) -> str | None:
     """The hash of a second space that the vectors were trained to match, from the end of the label, or None.
 

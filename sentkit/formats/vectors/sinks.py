@@ -23,7 +23,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.rows.tables import TableWriter
 from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.folders import SUFFIX
-from sentkit.formats.vectors.store import common_spec, is_store, recorded
+from sentkit.formats.vectors.store import common_fields, common_spec, is_store, recorded_fields
 from sentkit.formats.vectors.tensors import FLOAT16_MAX
 from sentkit.formats.vectors.vector_file import VectorFileWriter, create_vector_file
 from sentkit.formats.vectors.vectors import ENCODINGS, VectorBlock, VectorReader, refuse_not_finite
@@ -33,14 +33,22 @@ NO_FORMAT = re.compile(r".*\.v?\d+(\.gz|\.zst)?|tmp\.[A-Za-z0-9]{10}")  # versio
 
 
 class Sink(Protocol):
+    taken: Sequence[str]  # names of the new fields
+    kind: str | None  # of the numbers in a vector file
+    replace: bool
+
     def check(self, rows: RowBlock, vectors: NDArray[np.float32], more: Sequence[str] = ()) -> None:
         """Mark the rows that cannot be written as bad. `more` are the names of further new fields."""
+        refuse_not_finite(rows, vectors)  # JSON cannot represent NaN
+        refuse_kind(rows, vectors, self.kind)
+        refuse_existing_fields(rows, [*more, *self.taken], replace=self.replace)
 
     def write(self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[NewFields] = ()) -> None:
         """Write rows that `check` has passed, with their vectors (n, k, d) and further new fields."""
 
     def flush(self) -> None:
-        """Send the rows so far to the reader of a pipe."""
+        """Send the rows so far to the reader of a pipe. A vector file is readable only when complete."""
+        return
 
     def put(self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[NewFields] = ()) -> None:
         """Write rows; raise the error of the first one that cannot be written."""
@@ -71,22 +79,14 @@ class JsonlSink(Sink):
     """Writes the row with `_emb` and the vectors after its other fields."""
 
     def __init__(self, out: BinaryIO, emb: str | None, names: Sequence[str], form: VectorOutput) -> None:
-        self.out, self.replace = out, form.replace
+        self.out, self.replace, self.kind = out, form.replace, None
+        self.taken = names if emb is None else ["_emb", *names]
         self.encode = ENCODINGS[form.encoding]
         self.names = [name.encode() for name in names]
         self.emb: NewFields = [] if emb is None else [(b"_emb", orjson.dumps(emb))]
 
-    def check(self, rows: RowBlock, vectors: NDArray[np.float32], more: Sequence[str] = ()) -> None:
-        refuse_not_finite(rows, vectors)  # JSON cannot represent NaN
-        names = [*more, *(name.decode() for name, _ in self.emb), *(name.decode() for name in self.names)]
-        refuse_existing_fields(rows, names, replace=self.replace)
-
     def write(self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[NewFields] = ()) -> None:
-        zero = self.encode(np.zeros(vectors.shape[2], np.float32))
-        blank = [*self.emb, *((name, zero) for name in self.names)]
-        own = [blank] * len(rows)  # the many rows of blank texts share their bytes
-        for place in np.flatnonzero(vectors.view(np.uint32).any(axis=(1, 2))).tolist():
-            own[place] = [*self.emb, *zip(self.names, map(self.encode, vectors[place]), strict=True)]
+        own = [[*self.emb, *zip(self.names, map(self.encode, each), strict=True)] for each in vectors]
         new = [[*one, *each] for one, each in zip(extra, own, strict=True)] if extra else own
         self.out.write(b"\n".join([*with_fields(rows, new), b""]))
 
@@ -98,21 +98,12 @@ class StoreSink(Sink):
     """Writes the row and, separately, its vectors to a vector file."""
 
     def __init__(self, writer: VectorFileWriter, form: VectorOutput) -> None:
-        self.writer, self.replace = writer, form.replace
-        self.names = ("_emb", *writer.names)
-
-    def check(self, rows: RowBlock, vectors: NDArray[np.float32], more: Sequence[str] = ()) -> None:
-        refuse_not_finite(rows, vectors)
-        refuse_kind(rows, vectors, self.writer.kind)
-        refuse_existing_fields(rows, self.names, replace=self.replace)
-        refuse_existing_fields(rows, more, replace=self.replace)
+        self.writer, self.replace, self.kind = writer, form.replace, writer.kind
+        self.taken = ("_emb", *writer.names)
 
     def write(self, rows: RowBlock, vectors: NDArray[np.float32], extra: Sequence[NewFields] = ()) -> None:
-        rows = rows.without(self.names)
+        rows = rows.without(self.taken)
         self.writer.write(with_fields(rows, extra) if extra else rows.lines, vectors)
-
-    def flush(self) -> None:
-        """Do nothing, because a vector file is readable only when it is complete."""
 
 
 def refuse_kind(rows: RowBlock, vectors: NDArray[np.float32], kind: str | None) -> None:
@@ -136,7 +127,9 @@ def refuse_existing_fields(rows: RowBlock, names: Sequence[str], *, replace: boo
 
 def with_fields(rows: RowBlock, new: Sequence[NewFields]) -> list[bytes]:
     """The lines with new fields at their end; existing fields are replaced in place."""
-    lines = rows.appended([b",".join([b'"%b":%b' % field for field in own]) for own in new])
+    texts = [b",".join([b'"%b":%b' % field for field in own]) for own in new]
+    parts = zip(rows.lines, rows.values, texts, strict=True)  # an object without fields needs no comma
+    lines = [b"%b%b%b}" % (line[:-1], b"," if values else b"", text) for line, values, text in parts]
     names = {name.decode() for name, _ in new[0]} if new else set()
     if not all(map(names.isdisjoint, rows.values)):
         for place, values in enumerate(rows.values):
@@ -231,21 +224,19 @@ class Answers:
 
     def fields(self, outputs: Floats, name: str | None, *, every: bool) -> list[NewFields]:
         """The new fields of each row, from the outputs (n, k)."""
-        values = self.values(outputs.astype(np.float64))
-        if not self.classes:
-            key = (name or "score").encode()
-            return [[(key, number(value))] for value in values[:, 0].tolist()]
-        key, labels = (name or "label").encode(), [orjson.dumps(each) for each in self.classes]
-        best = values.argmax(1).tolist()
-        if not every:
-            return [
-                [(key, labels[place]), (b"probability", number(row[place]))]
-                for place, row in zip(best, values.tolist(), strict=True)
-            ]
-        return [
-            [(key, labels[place]), (b"probabilities", b"{%b}" % b",".join(map(member, labels, row)))]
-            for place, row in zip(best, values.tolist(), strict=True)
-        ]
+        values, fields = self.values(outputs.astype(np.float64)), list[NewFields]()
+        key = (name or ("label" if self.classes else "score")).encode()
+        labels = list(map(orjson.dumps, self.classes))
+        for best, row in zip(values.argmax(1).tolist(), values.tolist(), strict=True):
+            numbers = [repr(significant(value)).encode() for value in (row if every else [row[best]])]
+            if not self.classes:
+                fields.append([(key, numbers[0])])
+            elif every:
+                members = b",".join(b"%b:%b" % pair for pair in zip(labels, numbers, strict=True))
+                fields.append([(key, labels[best]), (b"probabilities", b"{%b}" % members)])
+            else:
+                fields.append([(key, labels[best]), (b"probability", numbers[0])])
+        return fields
 
     def values(self, outputs: Float64) -> Float64:
         """The probability of each class, or the score; NaN for outputs that are not finite."""
@@ -255,14 +246,6 @@ class Answers:
             return np.tanh(outputs) if self.function == "tanh" else outputs
         powers = np.exp(outputs - outputs.max(1, keepdims=True))
         return powers / powers.sum(1, keepdims=True)
-
-
-def number(value: float) -> bytes:
-    return repr(significant(value)).encode()
-
-
-def member(label: bytes, value: float) -> bytes:
-    return label + b":" + number(value)
 
 
 TABLES = (".csv", ".tsv")
@@ -320,7 +303,8 @@ def write_vectors(
         raise first[0].rows.row(0).error(problem)
     spec = {**common_spec(inputs, form.store), **({"_emb": reader.emb} if reader.emb else {})}
     names = reader.names or ("embedding",)
-    kept = recorded(inputs)
+    recorded = recorded_fields(common_fields(inputs)).items()
+    kept = {ours: theirs for ours, theirs in recorded if ours not in inputs.fields}  # the others are renamed
     spec |= {"fields": kept} if kept else {}
     with open_sinks([output], [spec], names, reader.width, form) as [sink]:
         for block in chain(first, blocks):

@@ -160,16 +160,14 @@ def common_fields(inputs: Inputs) -> dict[str, str]:
     """The field mapping of all files of a command; a DataError if they differ."""
     first, *others = ((path, fields_of(inputs, path)) for path in inputs.paths)
     for path, fields in others:
-        if recorded_fields(fields) != recorded_fields(first[1]):
-            ours = next(
-                name for name in RECORDED_FIELDS if fields.get(name, name) != first[1].get(name, name)
-            )
+        for ours in RECORDED_FIELDS:
             one, other = fields.get(ours, ours), first[1].get(ours, ours)
-            raise DataError(
-                f'"{ours}" is read from the field "{one}", but in {first[0]} from the field "{other}"',
-                source=path,
-                advice=f"to use one field for all files, add --field {quote(f'{ours}={other}')}",
-            )
+            if one != other:
+                problem = (
+                    f'"{ours}" is read from the field "{one}", but in {first[0]} from the field "{other}"'
+                )
+                advice = f"to use one field for all files, add --field {quote(f'{ours}={other}')}"
+                raise DataError(problem, source=path, advice=advice)
     return first[1]
 
 
@@ -298,12 +296,6 @@ def every_vector(vectors: Vectors) -> Vectors:
         k = vectors.shape[1]
         return StoredVectors(vectors.parts, lambda codes: codes.reshape(-1, codes.shape[-1]), k)
     return vectors.reshape(-1, vectors.shape[-1])
-
-
-def recorded(inputs: Inputs) -> dict[str, str]:
-    """The field names that the vector files record, without those that `cat` replaces by ours."""
-    names = recorded_fields(common_fields(inputs))
-    return {ours: theirs for ours, theirs in names.items() if ours not in inputs.fields}
 
 
 def common_spec(inputs: Inputs, kind: str | None = None) -> dict[str, Any]:

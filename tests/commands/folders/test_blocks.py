@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sentkit.commands import check
 from sentkit.formats.rows.lines import line_blocks
 from sentkit.formats.rows.rows import LinesInRange
-from sentkit.formats.vectors.folders import VectorFolder
+from sentkit.formats.vectors.folders import VectorFolder, place_of
 from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.model import blocks
 from sentkit.model.static.tokenizers import WordLookup
@@ -349,8 +349,8 @@ def test_a_folder_can_have_more_than_a_hundred_thousand_inputs(tmp_path, folder)
 
     assert status.done == last
     assert len(status.missing) == 200_000
-    assert [many.block_named(name).index for name in last] == [200_000, 200_001]
-    assert many.block_named(last[1]).start == 20
+    assert [many.block(*place_of(name)).index for name in last] == [200_000, 200_001]
+    assert many.block(*place_of(last[1])).start == 20
 
 
 def test_the_number_of_blocks_of_a_compressed_file_is_unknown_until_the_last_one(

@@ -143,13 +143,14 @@ def test_a_revision_that_is_missing_on_the_hub_is_reported(monkeypatch):
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
 
-    assert problem_of("somebody/tiny@v9") == 'somebody/tiny@v9: the model on the hub has no revision "v9"'
+    problem = 'no such folder, and no such model or revision "v9" on the hub'
+    assert problem_of("somebody/tiny@v9") == f"somebody/tiny@v9: {problem}"
     assert asked == [("somebody/tiny", "v9")]
 
 
 @pytest.mark.parametrize("name", ["a--b", "a..b", "model.git", "somebody/x..y", "x" * 200, "ü/ä"])
 def test_a_name_that_is_invalid_on_the_hub_is_refused(name):
-    assert problem_of(name) == f"{name}: no such checkpoint folder"
+    assert problem_of(name) == f"{name}: no such folder, and no such model on the hub"
 
 
 def test_weights_are_one_file_or_the_shards_of_an_index(tmp_path):

@@ -6,8 +6,7 @@ import safetensors.numpy
 
 from sentkit.errors import DataError, NoInputError
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.checkpoints.modules import POOLING, StoredDeclaration, inexpressible, read_modules
-from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules
 from sentkit.formats.files import write_json
 
 OLD = "sentence_transformers.models."
@@ -315,11 +314,3 @@ def test_an_invalid_value_in_sentkit_json_is_refused(tmp_path, values, problem):
         own(tmp_path, **values)
 
     assert str(caught.value) == f"{tmp_path}/{problem}"
-
-
-def test_a_readout_without_a_word_for_a_pooling_module_is_inexpressible(monkeypatch):
-    without = {name: words for name, words in POOLING.items() if name != "max"}
-    monkeypatch.setattr("sentkit.formats.checkpoints.modules.POOLING", without)
-
-    assert inexpressible(parse_readout("L2:max")) == "a Pooling module has no max"
-    assert inexpressible(parse_readout("L2:mean")) is None

@@ -97,25 +97,30 @@ def test_several_files_are_joined_but_not_their_synsets(write):
 
 
 @pytest.mark.parametrize(
-    ("rows", "problem"),
+    ("key", "rows", "problem"),
     [
-        (["hello\n"], ':1: expected "word" and "synonyms", or "entry" and "synset", or a line'),
-        ([{"text": "00000001 29 v 02 a 0 b 0 000"}, {"x": 1}], ':2: expected "word" and'),
-        ([{"word": 7, "synonyms": []}], ':1: "word" is a number, expected a string'),
-        ([{"word": "a", "synonyms": [7]}], ':1: "synonyms" is not a list of strings'),
-        ([{"entry": "a", "synset": None}], ':1: "synset" is null, expected a string or a whole number'),
-        ([{"entry": " ", "synset": 1}], ':1: "entry" is empty'),
-        (["00000001 29 v 03 a 0 b 0\n"], ":1: this synset declares 3 words"),
-        (["00001740 03 n 02 (p) 0 thing 0 000 | x\n"], ":1: a word of this synset is empty"),
-        ([{"word": "a", "synonyms": ["A"]}], ": contains no synonyms"),
+        (None, ["hello\n"], ':1: expected "word" and "synonyms", or "entry" and "synset", or a line'),
+        (None, [{"text": "00000001 29 v 02 a 0 b 0 000"}, {"x": 1}], ':2: expected "word" and'),
+        (None, [{"word": 7, "synonyms": []}], ':1: "word" is a number, expected a string'),
+        (None, [{"word": "a", "synonyms": [7]}], ':1: "synonyms" is not a list of strings'),
+        (None, [{"entry": "a", "synset": None}], ':1: "synset" is null, expected a string or a whole number'),
+        (None, [{"entry": " ", "synset": 1}], ':1: "entry" is empty'),
+        (None, ["00000001 29 v 03 a 0 b 0\n"], ":1: this synset declares 3 words"),
+        (None, ["00001740 03 n 02 (p) 0 thing 0 000 | x\n"], ":1: a word of this synset is empty"),
+        (None, [{"word": "a", "synonyms": ["A"]}], ": contains no synonyms"),
+        ("id", [{"paraphrase": "a"}], ':1: "id" is missing'),
+        ("id", [{"id": 1.5, "paraphrase": "a"}], ':1: "id" is a number, expected a string or a whole number'),
+        ("id", [{"id": 1}], ':1: "paraphrase" is missing'),
+        ("id", [{"id": 1, "paraphrase": ""}], ':1: "paraphrase" is empty'),
     ],
 )
-def test_a_file_without_synonyms_is_refused_with_its_place(write, rows, problem):
+def test_a_file_without_synonyms_or_paraphrases_is_refused_with_its_place(write, key, rows, problem):
     path = write("s", *rows)
     with pytest.raises(DataError) as error:
-        read_synonyms([path])
+        read_synonyms([path]) if key is None else read_paraphrases(path, key)
 
-    assert str(error.value).startswith(path + problem)
+    found = str(error.value)
+    assert (found[: len(path + problem)] if key is None else found) == path + problem
 
 
 def test_paraphrases_by_key(write):
@@ -123,20 +128,3 @@ def test_paraphrases_by_key(write):
     rows = [{"id": key, "paraphrase": text} for key, text in ((7, "b"), ("7", "a"), ("x", "c"))]
 
     assert read_paraphrases(write("p.jsonl", *rows), "id") == {"7": ["b", "a"], "x": ["c"]}
-
-
-@pytest.mark.parametrize(
-    ("rows", "problem"),
-    [
-        ([{"paraphrase": "a"}], ':1: "id" is missing'),
-        ([{"id": 1.5, "paraphrase": "a"}], ':1: "id" is a number, expected a string or a whole number'),
-        ([{"id": 1}], ':1: "paraphrase" is missing'),
-        ([{"id": 1, "paraphrase": ""}], ':1: "paraphrase" is empty'),
-    ],
-)
-def test_a_file_without_paraphrases_is_refused_with_its_place(write, rows, problem):
-    path = write("p.jsonl", *rows)
-    with pytest.raises(DataError) as error:
-        read_paraphrases(path, "id")
-
-    assert str(error.value) == path + problem

@@ -194,21 +194,25 @@ def test_the_first_vector_of_a_repeated_word_is_used(array):
 
 
 @pytest.mark.parametrize(
-    ("rows", "problem"),
+    ("how", "problem"),
     [
-        (ROWS[0], "an array of float32 and shape (3,), expected numbers (rows, width)"),
-        (np.empty((2, 0), np.float32), "an array of float32 and shape (2, 0), "),
-        (ROWS.astype("c8"), "an array of complex64 and shape (2, 3), "),
-        (np.array([[1, np.nan], [1, 1]]), "the array contains NaN or a number too large for float32"),
-        (np.array([[1, None], [1, 1]]), "not an array of numbers in the format of numpy"),
+        ({"rows": ROWS[0]}, "npy: an array of float32 and shape (3,), expected numbers (rows, width)"),
+        ({"rows": np.empty((2, 0), np.float32)}, "npy: an array of float32 and shape (2, 0), "),
+        ({"rows": ROWS.astype("c8")}, "npy: an array of complex64 and shape (2, 3), "),
+        ({"rows": np.array([[1, np.nan], [1, 1]])}, "npy: the array contains NaN or a number too large for "),
+        ({"rows": np.array([[1, None], [1, 1]])}, "npy: not an array of numbers in the format of numpy"),
+        ({"words": b"the\n"}, "txt: 1 words, and "),
+        ({"words": b"the\ncat\ndog\n"}, "txt: 3 words, and "),
+        ({"words": b""}, "txt: 1 words, and "),
+        ({"words": b"the\n \n"}, "txt:2: expected a word"),
     ],
 )
-def test_another_array_is_bad_data(array, rows, problem):
-    path = array(rows)
+def test_another_array_and_words_that_do_not_fit_are_bad_data(array, how, problem):
+    path = array(**how)
     with pytest.raises(DataError) as caught:
         read_word_array(path)
 
-    assert str(caught.value).startswith(f"{path}: {problem}")
+    assert str(caught.value).startswith(path.removesuffix("npy") + problem)
 
 
 @pytest.mark.parametrize(
@@ -221,22 +225,6 @@ def test_a_file_that_is_no_array_is_bad_data(array, content):
     path.write_bytes(path.read_bytes()[:-1] if content is None else content)
     with pytest.raises(DataError, match="not an array of numbers"):
         read_word_array(str(path))
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (b"the\n", "w.txt: 1 words, and "),
-        (b"the\ncat\ndog\n", "w.txt: 3 words, and "),
-        (b"", "w.txt: 1 words, and "),
-        (b"the\n \n", "w.txt:2: expected a word"),
-    ],
-)
-def test_words_that_do_not_fit_are_bad_data(array, words, problem):
-    with pytest.raises(DataError) as caught:
-        read_word_array(array(words=words))
-
-    assert problem in str(caught.value)
 
 
 def test_an_array_without_words_is_refused(array):

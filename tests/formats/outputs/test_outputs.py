@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zstandard
@@ -25,7 +24,7 @@ from sentkit.formats.outputs.temporary import HOST, Draft
 from support import write_output as write
 
 
-def contents(folder: Path) -> dict[str, bytes | str]:
+def contents(folder):
     """Each name with its bytes, or where it links to."""
     return {
         path.name: str(path.readlink()) if path.is_symlink() else path.read_bytes()
@@ -41,7 +40,7 @@ def contents(folder: Path) -> dict[str, bytes | str]:
     ],
     ids=["gz", "zst"],
 )
-def test_the_suffix_decides_the_compression(tmp_path: Path, monkeypatch, name: str, unpack: Any) -> None:
+def test_the_suffix_decides_the_compression(tmp_path, monkeypatch, name, unpack):
     """Equal rows give equal bytes at any time."""
     write(tmp_path / name, b"hello")
     monkeypatch.setattr("time.time", lambda: 1e9)
@@ -53,7 +52,7 @@ def test_the_suffix_decides_the_compression(tmp_path: Path, monkeypatch, name: s
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
-def test_a_failed_output_changes_nothing(tmp_path: Path, name: str) -> None:
+def test_a_failed_output_changes_nothing(tmp_path, name):
     (tmp_path / "old").write_bytes(b"old")
 
     with pytest.raises(KeyboardInterrupt):
@@ -64,7 +63,7 @@ def test_a_failed_output_changes_nothing(tmp_path: Path, name: str) -> None:
     assert contents(tmp_path) == {"old": b"old"}
 
 
-def test_an_existing_output_is_refused_unless_forced(tmp_path: Path) -> None:
+def test_an_existing_output_is_refused_unless_forced(tmp_path):
     (tmp_path / "a").write_bytes(b"old")
 
     with pytest.raises(CannotCreateError, match="a: already exists") as caught:
@@ -77,14 +76,14 @@ def test_an_existing_output_is_refused_unless_forced(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"a": b"new"}
 
 
-def test_standard_output_always_exists_and_is_never_refused(capfdbinary: Any) -> None:
+def test_standard_output_always_exists_and_is_never_refused(capfdbinary):
     refuse_existing("-", force=False)
     write("-", b"a\xff\n")
 
     assert capfdbinary.readouterr().out == b"a\xff\n"
 
 
-def test_a_closed_standard_output_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_standard_output_is_reported(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
 
     with pytest.raises(CannotCreateError, match="standard output is closed"):
@@ -92,7 +91,7 @@ def test_a_closed_standard_output_is_reported(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_a_device_is_written_and_never_replaced(tmp_path: Path, force: bool) -> None:
+def test_a_device_is_written_and_never_replaced(tmp_path, force):
     (tmp_path / "link").symlink_to("/dev/null")
 
     write("/dev/null", b"x", force=force)
@@ -103,7 +102,7 @@ def test_a_device_is_written_and_never_replaced(tmp_path: Path, force: bool) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["link"]
 
 
-def test_a_named_pipe_is_written_and_stays_one(tmp_path: Path) -> None:
+def test_a_named_pipe_is_written_and_stays_one(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     found: list[bytes] = []
     thread = threading.Thread(target=lambda: found.append((tmp_path / "pipe").read_bytes()))
@@ -118,9 +117,7 @@ def test_a_named_pipe_is_written_and_stays_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("path", ["nowhere/a", "file/a", "folder", "loop", "x" * 300, "a\0b"])
-def test_an_output_that_cannot_be_created_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, force: bool
-) -> None:
+def test_an_output_that_cannot_be_created_is_an_error(tmp_path, monkeypatch, path, force):
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     Path("folder").mkdir()
@@ -134,16 +131,14 @@ def test_an_output_that_cannot_be_created_is_an_error(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_an_output_without_permission_is_an_error(tmp_path: Path) -> None:
+def test_an_output_without_permission_is_an_error(tmp_path):
     tmp_path.chmod(0o500)
 
     with pytest.raises(CannotCreateError, match="Permission denied"):
         write(tmp_path / "a", b"")
 
 
-def test_zst_output_without_its_library_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_zst_output_without_its_library_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "zstandard", None)
 
     with pytest.raises(UnavailableError):
@@ -152,7 +147,7 @@ def test_zst_output_without_its_library_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_with_similar_names_stay(tmp_path: Path) -> None:
+def test_files_with_similar_names_stay(tmp_path):
     """No name beside the output is written, no link there is followed; whether checked or written."""
     (tmp_path / "precious").write_bytes(b"precious")
     (tmp_path / "a.part").symlink_to("precious")
@@ -167,7 +162,7 @@ def test_files_with_similar_names_stay(tmp_path: Path) -> None:
     assert contents(tmp_path) == {**before, "a": b"new"}
 
 
-def test_an_existing_temporary_name_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_existing_temporary_name_is_not_used(tmp_path, monkeypatch):
     (tmp_path / "precious").write_bytes(b"precious")
     (tmp_path / f".a.sentkit-{HOST}-{os.getpid()}-{bytes(4).hex()}").symlink_to(tmp_path / "precious")
     monkeypatch.setattr(os, "urandom", bytes)
@@ -178,7 +173,7 @@ def test_an_existing_temporary_name_is_not_used(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_the_longest_name_can_be_written(tmp_path: Path, force: bool) -> None:
+def test_the_longest_name_can_be_written(tmp_path, force):
     """255 bytes, which are 85 letters of three bytes."""
     write(tmp_path / ("あ" * 85), b"new", force=force)
 
@@ -189,7 +184,7 @@ def test_the_longest_name_can_be_written(tmp_path: Path, force: bool) -> None:
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_a_link_to_nothing_creates_its_target(tmp_path: Path, force: bool) -> None:
+def test_a_link_to_nothing_creates_its_target(tmp_path, force):
     (tmp_path / "there").mkdir()
     (tmp_path / "link").symlink_to("there/target")
 
@@ -199,7 +194,7 @@ def test_a_link_to_nothing_creates_its_target(tmp_path: Path, force: bool) -> No
     assert contents(tmp_path / "there") == {"target": b"new"}
 
 
-def test_a_link_is_written_through(tmp_path: Path) -> None:
+def test_a_link_is_written_through(tmp_path):
     """Through a chain of links, and only with -f, as its target exists."""
     (tmp_path / "there").mkdir()
     (tmp_path / "there/target").write_bytes(b"old")
@@ -216,7 +211,7 @@ def test_a_link_is_written_through(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
-def test_a_descriptor_is_written_at_its_position(tmp_path: Path, path: str) -> None:
+def test_a_descriptor_is_written_at_its_position(tmp_path, path):
     """Standard output is a file here; its earlier content stays."""
     program = f"with open_output({path!r}, force=False) as out: out.write(b'new')"
     program = f"from sentkit.formats.outputs.outputs import open_output\n{program}"
@@ -228,7 +223,7 @@ def test_a_descriptor_is_written_at_its_position(tmp_path: Path, path: str) -> N
     assert contents(tmp_path) == {"out": b"old new"}
 
 
-def test_a_replaced_file_keeps_its_mode_and_its_readers(tmp_path: Path) -> None:
+def test_a_replaced_file_keeps_its_mode_and_its_readers(tmp_path):
     """The new file is renamed to the name; the old one is never written to."""
     (tmp_path / "a").write_bytes(b"old")
     (tmp_path / "a").chmod(0o600)
@@ -254,14 +249,14 @@ def test_a_replaced_file_keeps_its_mode_and_its_readers(tmp_path: Path) -> None:
         (b"[1,2,3,4,5,6,7,8,9,10]", None),
     ],
 )
-def test_long_vectors_are_short_on_a_terminal(line: bytes, expected: bytes | None) -> None:
+def test_long_vectors_are_short_on_a_terminal(line, expected):
     assert shortened(line) == (expected or line)
 
 
 # Outputs of one command
 
 
-def test_outputs_appear_together_in_the_order_in_which_they_are_opened(tmp_path: Path, monkeypatch) -> None:
+def test_outputs_appear_together_in_the_order_in_which_they_are_opened(tmp_path, monkeypatch):
     published: list[str] = []
     publish = Draft.publish
     monkeypatch.setattr(Draft, "publish", lambda self: (published.append(self.target.name), publish(self)))
@@ -277,10 +272,10 @@ def test_outputs_appear_together_in_the_order_in_which_they_are_opened(tmp_path:
 
 @pytest.mark.parametrize("inside", [True, False], ids=["in an output", "after the outputs"])
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, OSError, SystemExit])
-def test_if_the_work_fails_no_output_appears(tmp_path: Path, failure: Any, inside: bool) -> None:
+def test_if_the_work_fails_no_output_appears(tmp_path, failure, inside):
     (tmp_path / "b").write_bytes(b"old")
 
-    def work() -> None:
+    def work():
         with published_together():
             write(tmp_path / "a", b"one")
             write(tmp_path / "b", b"two", force=True, fails=failure if inside else None)
@@ -293,8 +288,8 @@ def test_if_the_work_fails_no_output_appears(tmp_path: Path, failure: Any, insid
 
 
 @pytest.mark.parametrize("answer", [AnswerIsNo("too low"), BrokenPipeError()])
-def test_outputs_that_are_finished_stay_when_the_work_was_done(tmp_path: Path, answer: Exception) -> None:
-    def work() -> None:
+def test_outputs_that_are_finished_stay_when_the_work_was_done(tmp_path, answer):
+    def work():
         with published_together():
             write(tmp_path / "a", b"one")
             with open_output(str(tmp_path / "b"), force=False):
@@ -306,10 +301,10 @@ def test_outputs_that_are_finished_stay_when_the_work_was_done(tmp_path: Path, a
     assert contents(tmp_path) == {"a": b"one"}
 
 
-def test_if_a_rename_fails_only_side_files_appear(tmp_path: Path) -> None:
+def test_if_a_rename_fails_only_side_files_appear(tmp_path):
     """Another process makes the second output meanwhile."""
 
-    def work() -> None:
+    def work():
         with published_together():
             write(tmp_path / "a", b"one")
             write(tmp_path / "b", b"two")

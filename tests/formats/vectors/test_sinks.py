@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import orjson
@@ -11,7 +10,6 @@ import pytest
 from sentkit.errors import CannotCreateError, DataError, UsageError
 from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.rows import Inputs
-from sentkit.formats.vectors import sinks
 from sentkit.formats.vectors.sinks import VectorOutput, file_name, open_sinks, output_paths
 from sentkit.formats.vectors.store import Store
 from support import stored_rows
@@ -38,21 +36,6 @@ def test_existing_fields_need_replace(tmp_path, name):
 
     assert caught.value.advice == "use --replace to overwrite it"
     assert list(tmp_path.iterdir()) == []
-
-
-def test_zero_vectors_are_encoded_once(tmp_path, monkeypatch):
-    """A block can have thousands of them, from blank texts. Minus zero is another number."""
-    encode = Mock(side_effect=sinks.ENCODINGS["list"])
-    monkeypatch.setattr(sinks, "ENCODINGS", {"list": encode})
-    pairs = [[[0, 0], [0, 0]], [[0.5, 0], [0, 0]], [[-0.0, 0], [0, 0]]] + [[[0, 0], [0, 0]]] * 100
-    rows = block_of([row('{"id":1}')] * len(pairs))
-    with open_sinks([str(tmp_path / "a.jsonl")], [{}], ("a", "b"), 2, VectorOutput()) as [sink]:
-        sink.put(rows, np.array(pairs, np.float32))
-    zeros = '{"id":1,"a":[0.0,0.0],"b":[0.0,0.0]}'
-    others = ['{"id":1,"a":[0.5,0.0],"b":[0.0,0.0]}', '{"id":1,"a":[-0.0,0.0],"b":[0.0,0.0]}']
-
-    assert (tmp_path / "a.jsonl").read_text().splitlines() == [zeros, *others, *[zeros] * 100]
-    assert encode.call_count == 1 + 2 * 2
 
 
 @pytest.mark.parametrize("emb", ['a "b"\\c:1', "a\nb:1", "é:1"])
@@ -123,11 +106,7 @@ def test_each_of_several_readouts_has_a_file_sorted_by_layer(tmp_path):
     names = ["L02-cls.safetensors", "L10-cls.safetensors", "mean.safetensors"]
     assert [Path(path).name for path in paths] == names == sorted(names)
     assert file_name("L1+L12:mean") == "L01+L12-mean"
-
-
-def test_an_existing_file_of_a_sweep_is_an_error(tmp_path):
     (tmp_path / "mean.safetensors").touch()
-
     with pytest.raises(CannotCreateError, match="already exists"):
         output_paths(str(tmp_path), ["cls", "mean"], VectorOutput(), force=False)
 
