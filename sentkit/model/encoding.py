@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import accumulate, chain, islice, pairwise
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -221,34 +221,29 @@ class Tally:
         self.first = first
 
 
-class TokenEncoder(Protocol):
+class TokenEncoder:
     """Converts batches of tokens to arrays of vectors, and records their origin."""
 
     specs: list[Spec]  # one for each readout: the origin of its vectors
     width: int
     notes: list[str]  # messages to print after the weights are loaded
-
-    @property
-    def steps(self) -> Sequence[Step]: ...  # the operations after the readout
-
-    @property
-    def device(self) -> object: ...
-
-    @property
-    def precision(self) -> str: ...
-
-    @property
-    def budget(self) -> int:
-        """Number of tokens in a batch; only a batch of one text can exceed it."""
+    steps: Sequence[Step]  # the operations after the readout
+    device: Any = "cpu"
+    precision: str = "fp32"
+    budget: int  # number of tokens in a batch; only a batch of one text can exceed it
 
     @property
     def groups_at_once(self) -> int:
         """The number of groups that threads encode while the caller writes; 0: the caller encodes them."""
+        return 0
 
-    def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]: ...  # (b, d), of all windows
+    def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
+        """Yield the vectors (b, d) of each batch, of all windows."""
+        raise NotImplementedError
 
     def remarks(self, tally: Tally) -> list[str]:
         """Return the messages to print after the last row."""
+        raise NotImplementedError
 
 
 def encode_groups(
@@ -402,8 +397,3 @@ def batches(lengths: Ints, budget: int) -> list[Ints]:
         chosen.append(order[start:stop])
         start, before = stop, int(ends[stop - 1])
     return chosen
-
-
-def default_budget(device: str) -> int:
-    """Return the default number of tokens in a batch: it fits the caches of a CPU or fills a GPU."""
-    return BUDGETS["cuda" if device.startswith("cuda") else "cpu"]

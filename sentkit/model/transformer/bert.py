@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sentkit.model.small_encoder import buckets_of
-from sentkit.model.transformer.architecture import Architecture, stored_layers
+from sentkit.model.transformer.architecture import Architecture, stored_tensors
 from sentkit.model.transformer.device import Dropout
 from sentkit.model.transformer.gpu_kernels import HALF, Kernel, by_head, kernel_for_training, packed_attention
 from sentkit.model.transformer.graphs import Graphs, Run
@@ -234,6 +234,7 @@ class Bert(nn.Module):
         super().__init__()
         narrow, width = architecture.embedding_width, architecture.width
         self.architecture = architecture
+        self.depth, self.width, self.max_tokens = architecture.depth, width, architecture.max_tokens
         self.words = table(architecture.vocabulary, narrow)
         self.positions = None if architecture.bases else table(architecture.positions, narrow)
         self.types = table(architecture.types, narrow) if architecture.types else None
@@ -246,18 +247,6 @@ class Bert(nn.Module):
         self.pooler = nn.Linear(width, width) if pooler else None
         self.convolution: Convolution | None = None
         self.graphs: Graphs | None = None  # for training on a GPU
-
-    @property
-    def depth(self) -> int:
-        return self.architecture.depth
-
-    @property
-    def width(self) -> int:
-        return self.architecture.width
-
-    @property
-    def max_tokens(self) -> int:
-        return self.architecture.max_tokens
 
     @property
     def has_pooler(self) -> bool:
@@ -342,9 +331,8 @@ class Bert(nn.Module):
         """Return copies of the weights under the Hugging Face names that AutoModel reads."""
         state = split(dict(self.weights()), self.architecture)
         return {
-            name: state[f"{layer.ours}.{name.rpartition('.')[2]}"].detach().clone()
-            for layer in stored_layers(self.architecture, pooler=self.has_pooler)
-            for name in layer.shapes()
+            theirs: state[ours].detach().clone()
+            for ours, (theirs, _) in stored_tensors(self.architecture, pooler=self.has_pooler).items()
         }
 
 
@@ -356,11 +344,8 @@ def table(rows: int, width: int) -> nn.Embedding:
 def load_bert(tensors: Mapping[str, Tensor], architecture: Architecture) -> Bert:
     """Return the encoder in evaluation mode, with weights from `canonical` that `fit` accepts."""
     pooler = any(name.startswith("pooler.") for name in tensors)
-    state = {
-        f"{layer.ours}.{name.rpartition('.')[2]}": tensors[name]
-        for layer in stored_layers(architecture, pooler=pooler)
-        for name in layer.shapes()
-    }
+    names = stored_tensors(architecture, pooler=pooler)
+    state = {ours: tensors[theirs] for ours, (theirs, _) in names.items()}
     for name in state.keys() & {"pooler.weight", "projection.weight"}:
         state[name] = aligned(state[name])
     with torch.device("meta"):  # the real weights follow, so allocate and draw nothing
