@@ -37,7 +37,8 @@ from sentkit.model.reading import (
     plan_reading,
     width_of,
 )
-from sentkit.model.text.tokenizer import Tokenizer, library_errors
+from sentkit.model.text.rules import library_errors
+from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import (
     TextTokenizer,
     TokenBlock,

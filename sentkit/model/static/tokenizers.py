@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import read_object
-from sentkit.model.text.tokenizer import (
+from sentkit.model.text.rules import (
     WordIds,
     backend_of,
     library_errors,
