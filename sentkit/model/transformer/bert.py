@@ -16,22 +16,19 @@ from torch import Tensor, nn
 
 from sentkit.model.small_encoder import buckets_of
 from sentkit.model.transformer.architecture import Architecture, stored_tensors
-from sentkit.model.transformer.device import Dropout
-from sentkit.model.transformer.gpu_kernels import HALF, Kernel, by_head, kernel_for_training, packed_attention
-from sentkit.model.transformer.graphs import Graphs, Run
-from sentkit.model.transformer.packed import (
+from sentkit.model.transformer.attention import (
     Attention,
-    Packed,
     blockwise_attention,
-    ends_of,
     plain_attention,
-    spare_tokens,
     turned,
     turns_of,
     windowed,
     with_bias,
-    with_rows,
 )
+from sentkit.model.transformer.device import Dropout
+from sentkit.model.transformer.gpu_kernels import HALF, Kernel, by_head, kernel_for_training, packed_attention
+from sentkit.model.transformer.graphs import Graphs, Run
+from sentkit.model.transformer.packed import Packed, ends_of, spare_tokens, with_rows
 from sentkit.model.transformer.readouts import Convolution
 from sentkit.model.transformer.weights import aligned
 

@@ -16,7 +16,7 @@ Axes: n tokens, c sentences of t tokens in a run, h heads, d the width, e = d / 
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -24,7 +24,6 @@ from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sentkit.errors import DataError
@@ -33,6 +32,14 @@ from sentkit.model.encoding import Arrays
 from sentkit.model.reading import max_length
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import TokenBlock
+from sentkit.model.transformer.attention import (
+    blockwise_attention,
+    masked_after,
+    product,
+    turned,
+    windowed,
+    with_bias,
+)
 from sentkit.model.transformer.bert import Bert, Block
 from sentkit.model.transformer.gpu_kernels import (
     HALF,
@@ -43,17 +50,7 @@ from sentkit.model.transformer.gpu_kernels import (
     kernel_for_encoding,
     packed_attention,
 )
-from sentkit.model.transformer.packed import (
-    Packed,
-    blockwise_attention,
-    ends_of,
-    masked_after,
-    pack,
-    product,
-    turned,
-    windowed,
-    with_bias,
-)
+from sentkit.model.transformer.packed import Packed, ends_of, pack
 from sentkit.model.transformer.products import (
     LARGEST,
     Int8Product,
@@ -146,7 +143,27 @@ class InferenceBlock(nn.Module):
         return self.down(inner, rows)
 
     def attend(self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
-        return attention_of_runs(queries, pairs, packed, self.size, only, self.window)
+        """Attention (n, h e), (n, 2 g e) -> (n, h e), in runs of sentences of equal length.
+
+        `only` (b,) is the row of one query of each sentence.
+        """
+        attended, heads, key_heads, size = torch.empty_like(queries), self.heads, self.key_heads, self.size
+        places = None if only is None else only - packed.starts
+        token = sentence = 0
+        for length, run in groupby(packed.lengths):
+            count = sum(1 for _ in run)
+            tokens, sentences = slice(token, token + count * length), slice(sentence, sentence + count)
+            token, sentence = tokens.stop, sentences.stop
+            selected = tokens if only is None else sentences
+            query = queries[selected].view(count, -1, heads, size).transpose(1, 2)  # (c, h, q, e)
+            key, value = pairs[tokens].view(count, -1, 2, key_heads, size).permute(2, 0, 3, 1, 4)
+            at = None if places is None else places[sentences]
+            short = min(length, 2 * self.window or length) <= LONGEST_RUN
+            kernel = short_attention if short else blockwise_attention
+            mask = with_bias(None, packed.bias, length, at)
+            mixed = windowed(kernel, query, key, value, mask, self.window, at, causal=packed.causal)
+            attended[selected].view(count, -1, heads, size).copy_(mixed.transpose(1, 2))
+        return attended
 
 
 class CudaBlock(InferenceBlock):
@@ -187,39 +204,6 @@ def with_norm(product: Product, norm: nn.LayerNorm, add_norm: AddNorm) -> Produc
         return add_norm(product(values, None), residual, norm)
 
     return normed
-
-
-def runs(lengths: tuple[int, ...]) -> Iterator[tuple[slice, slice, int]]:
-    """Yield the tokens, the sentences and the number of sentences of each run of equal lengths."""
-    token = sentence = 0
-    for length, run in groupby(lengths):
-        count = sum(1 for _ in run)
-        yield slice(token, token + count * length), slice(sentence, sentence + count), count
-        token += count * length
-        sentence += count
-
-
-def attention_of_runs(
-    queries: Tensor, pairs: Tensor, packed: Packed, size: int, only: Tensor | None, window: int = 0
-) -> Tensor:
-    """Attention (n, h e), (n, 2 g e) -> (n, h e); `only` (b,) is the row of one query of each sentence."""
-    attended, heads, key_heads = (
-        torch.empty_like(queries),
-        queries.shape[1] // size,
-        pairs.shape[1] // size // 2,
-    )
-    places = None if only is None else only - packed.starts
-    for tokens, sentences, count in runs(packed.lengths):
-        selected = tokens if only is None else sentences
-        query = queries[selected].view(count, -1, heads, size).transpose(1, 2)  # (c, h, q, e)
-        key, value = pairs[tokens].view(count, -1, 2, key_heads, size).permute(2, 0, 3, 1, 4)
-        longest, at = key.shape[2], None if places is None else places[sentences]
-        short = min(longest, 2 * window or longest) <= LONGEST_RUN
-        kernel = short_attention if short else blockwise_attention
-        mask = with_bias(None, packed.bias, longest, at)
-        mixed = windowed(kernel, query, key, value, mask, window, at, causal=packed.causal)
-        attended[selected].view(count, -1, heads, size).copy_(mixed.transpose(1, 2))
-    return attended
 
 
 def short_attention(
@@ -390,11 +374,10 @@ def check_finite(values: Sequence[Tensor], name: str) -> None:
 
 def losses(exact: Arrays, found: Arrays) -> list[dict[str, float]]:
     """Return the lowest and the mean cosine between two versions of vectors, for each array."""
-    cosines = [cosine(*pair) for pair in zip(exact, found, strict=True)]
-    return [{"lowest": round(float(c.min()), 4), "mean": round(float(c.mean()), 4)} for c in cosines]
-
-
-def cosine(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float64]:
-    left, right = left.astype(np.float64), right.astype(np.float64)
-    norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    return (left * right).sum(1) / np.where(norms == 0, 1.0, norms)
+    records = []
+    for pair in zip(exact, found, strict=True):
+        left, right = (each.astype(np.float64) for each in pair)
+        norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+        cosines = (left * right).sum(1) / np.where(norms == 0, 1.0, norms)
+        records.append({"lowest": round(float(cosines.min()), 4), "mean": round(float(cosines.mean()), 4)})
+    return records

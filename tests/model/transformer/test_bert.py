@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from sentkit.model.transformer import packed
-from sentkit.model.transformer.packed import blockwise_attention, pack, plain_attention, windowed
+from sentkit.model.transformer.attention import blockwise_attention, plain_attention, windowed
+from sentkit.model.transformer.packed import pack
 from support import FAMILIES
 
 MIXED = [1, 64, 7, 7, 2, 33, 1, 20]
