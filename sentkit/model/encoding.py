@@ -109,7 +109,11 @@ def grouped(blocks: Iterable[RowBlock], largest: int = LAST_GROUP) -> Iterator[R
         start = 0
         while start < len(block):
             part = block.take(slice(start, start + size - len(group)))
-            ends = np.cumsum(characters(part))
+            texts: Iterable[Any] = chain.from_iterable(part.texts)
+            if not isinstance(part.texts[0][0], str):
+                texts = map("".join, texts)
+            characters = np.array([*map(len, texts)]).reshape(len(part), -1).sum(axis=1)  # of each row
+            ends = np.cumsum(characters)
             count = min(int(np.searchsorted(ends, room)) + 1, len(part))
             group.extend(part if count == len(part) else part.take(slice(0, count)))
             start, room = start + count, room - int(ends[count - 1])
@@ -118,14 +122,6 @@ def grouped(blocks: Iterable[RowBlock], largest: int = LAST_GROUP) -> Iterator[R
                 group, room, size = empty_block(), MAX_GROUP_CHARACTERS, min(4 * size, largest)
     if len(group):
         yield group
-
-
-def characters(block: RowBlock) -> Ints:
-    """(n,), the number of characters of the texts of each row."""
-    texts: Iterable[Any] = chain.from_iterable(block.texts)
-    if not isinstance(block.texts[0][0], str):
-        texts = map("".join, texts)
-    return np.array([*map(len, texts)]).reshape(len(block), -1).sum(axis=1)
 
 
 def tokenize_group(
@@ -351,17 +347,13 @@ def encode_windows(tokens: Sequence[Tokens], encoder: TokenEncoder, budget: int)
             places = places[:1]
         order += places
     if has_means:
-        means = [
-            np.stack([mean_of(values[own], weights) for own, weights in averaged]) for values in unfinished
+        means = [  # in float64; zeros if all weights are 0
+            np.stack([weights @ values[own] / (weights.sum() or 1.0) for own, weights in averaged])
+            for values in unfinished
         ]
+        means = [each.astype(np.float32) for each in means]
         put(arrays, np.array([own[0] for own, _ in averaged]), finish(means, encoder.steps), ends[-1])
     return [values[order] for values in arrays]
-
-
-def mean_of(vectors: NDArray[np.float32], weights: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Return the weighted mean of (k, d), computed in float64; zeros if all weights are 0."""
-    mean: NDArray[np.float64] = weights @ vectors / (weights.sum() or 1.0)
-    return mean.astype(np.float32)
 
 
 def put(arrays: Arrays, rows: Ints, vectors: Arrays, count: int) -> None:

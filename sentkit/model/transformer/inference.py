@@ -44,11 +44,10 @@ from sentkit.model.transformer.bert import Bert, Block
 from sentkit.model.transformer.gpu_kernels import (
     HALF,
     AddNorm,
-    Kernel,
     add_norm_for,
     by_head,
-    kernel_for_encoding,
     packed_attention,
+    works,
 )
 from sentkit.model.transformer.packed import Packed, ends_of, pack
 from sentkit.model.transformer.products import (
@@ -83,12 +82,11 @@ def prepare_for_cuda(bert: Bert) -> Bert:
     if bert.words.weight.dtype not in HALF or shape.buckets:
         return bert
     heads, window = (shape.heads, shape.key_heads, shape.head_size), max(shape.windows, default=0)
-    kernel = kernel_for_encoding(heads, device, window, shape.causal)
-    if kernel is not None:
+    if works(heads, device, window, [shape.causal], trains=False):
         add_norm = add_norm_for(shape.width, shape.norm_epsilon, device)
         for number, block in enumerate(bert.blocks):
             assert isinstance(block, Block), "blocks are replaced once"
-            bert.blocks[number] = CudaBlock(block, bert.architecture.activation, kernel, add_norm)
+            bert.blocks[number] = CudaBlock(block, bert.architecture.activation, add_norm)
     return bert
 
 
@@ -169,10 +167,9 @@ class InferenceBlock(nn.Module):
 class CudaBlock(InferenceBlock):
     """One product for queries, keys and values, a kernel for attention, and one for the norm of a sum."""
 
-    def __init__(self, block: Block, activation: str, kernel: Kernel, add_norm: AddNorm | None) -> None:
+    def __init__(self, block: Block, activation: str, add_norm: AddNorm | None) -> None:
         super().__init__(block, activation, plain_product)
         self.qkv = plain_product(*detached(block.qkv))
-        self.kernel = kernel
         if add_norm is not None and isinstance(block.mix_norm, nn.LayerNorm):
             self.mix, self.mix_norm = with_norm(self.mix, block.mix_norm, add_norm), nn.Identity()
         if add_norm is not None and isinstance(block.norm, nn.LayerNorm):
@@ -195,7 +192,7 @@ class CudaBlock(InferenceBlock):
             return super().attend(queries, pairs, packed, only)
         pair = by_head(pairs, self.size, self.key_heads, self.key_heads)
         parts = *by_head(queries, self.size, self.heads), *pair
-        return packed_attention(self.kernel, parts, packed, single=only is not None, window=self.window)
+        return packed_attention(parts, packed, single=only is not None, window=self.window)
 
 
 def with_norm(product: Product, norm: nn.LayerNorm, add_norm: AddNorm) -> Product:
