@@ -71,7 +71,7 @@ class Tokenizer(LongTextTokenizer):
                 own = self.backend.encode("").ids  # special tokens
             self.first, self.last = own[: self.before], own[self.before :]
             if len(own) == self.before + self.after:
-                self.words = WordIds(self._plain_ids, self._rules)
+                self.words = WordIds(self.alone, self._rules)
         self.truncates_start = truncates_start(checkpoint, self._rules)
         self.counts_all = False  # whether `count` is exact for truncated texts too, which takes time
         self.head = CHARACTERS * max_length if splits_at_spaces(self._rules) else None
@@ -100,9 +100,7 @@ class Tokenizer(LongTextTokenizer):
 
     def alone(self, words: Sequence[str]) -> list[list[int]]:
         """Return the ids of each word, without special tokens, prompt or template."""
-        return self._plain_ids([word.lower() for word in words] if self.lowercase else list(words))
-
-    def _plain_ids(self, texts: list[str]) -> list[list[int]]:
+        texts = [word.lower() for word in words] if self.lowercase else list(words)
         with library_errors(self.source):
             encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]

@@ -341,29 +341,24 @@ def table(rows: int, width: int) -> nn.Embedding:
 def load_bert(tensors: Mapping[str, Tensor], architecture: Architecture) -> Bert:
     """Return the encoder in evaluation mode, with weights from `canonical` that `fit` accepts."""
     pooler = any(name.startswith("pooler.") for name in tensors)
-    names = stored_tensors(architecture, pooler=pooler)
-    state = {ours: tensors[theirs] for ours, (theirs, _) in names.items()}
+    stored = stored_tensors(architecture, pooler=pooler)
+    state = {ours: tensors[theirs] for ours, (theirs, _) in stored.items()}
     for name in state.keys() & {"pooler.weight", "projection.weight"}:
         state[name] = aligned(state[name])
     with torch.device("meta"):  # the real weights follow, so allocate and draw nothing
         bert = Bert(architecture, pooler=pooler)
-    bert.load_state_dict(fuse(state, architecture), assign=True)
-    return bert.requires_grad_().eval()
-
-
-def fuse(state: dict[str, Tensor], architecture: Architecture) -> dict[str, Tensor]:
-    """Join the matrices of each module of a block; this removes the parts from `state`."""
     for block in range(architecture.depth):
         for module, parts in architecture.joined.items():
             for kind in ("weight", "bias"):
                 names = [f"blocks.{block}.{part}.{kind}" for part in parts]
                 if names[0] in state:
                     state[f"blocks.{block}.{module}.{kind}"] = torch.cat([state.pop(name) for name in names])
-    return state
+    bert.load_state_dict(state, assign=True)
+    return bert.requires_grad_().eval()
 
 
 def split(state: Mapping[str, Tensor], architecture: Architecture) -> dict[str, Tensor]:
-    """Return the same weights with the parts that `fuse` has joined."""
+    """Return the same weights with the parts that `load_bert` has joined."""
     found = dict(state)
     for module, parts in architecture.joined.items():
         for name in [name for name in state if f".{module}." in name and len(parts) > 1]:

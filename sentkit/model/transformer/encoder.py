@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sentkit.errors import DataError, UsageError, declared_in
@@ -76,28 +75,23 @@ ACTIVATION_NAMES = {path.rpartition(".")[2]: word for word, path in DENSE_ACTIVA
 def read_layer(folder: Path) -> Linear | Norm:
     source = str(folder)
     config, tensors = read_object(folder / "config.json"), read_weights(folder, source)
-    if tensors.keys() == {"norm.weight", "norm.bias"}:
-        return Norm(*layer_arrays(tensors, "norm", 1, source))
-    name = str(config.get("activation_function", DENSE_ACTIVATIONS["tanh"]))  # default of the library
-    class_name = name.rpartition(".")[2]
-    activation = ACTIVATION_NAMES.get(class_name) if name.startswith("torch.") else None
-    if activation is None:
-        problem = f"a dense layer with activation {class_name:.80} is not supported"
-        raise DataError(problem, source=source)
-    if "linear.weight" not in tensors or not tensors.keys() <= {"linear.weight", "linear.bias"}:
-        raise DataError("these are not the tensors of a dense layer", source=source)
-    return Linear(*layer_arrays(tensors, "linear", 2, source), activation)
-
-
-def layer_arrays(
-    tensors: Mapping[str, Tensor], name: str, axes: int, source: str
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return weight and bias of a layer; a missing bias is 0."""
+    name, axes, activation = "norm", 1, None
+    if tensors.keys() != {"norm.weight", "norm.bias"}:
+        name, axes = "linear", 2
+        path = str(config.get("activation_function", DENSE_ACTIVATIONS["tanh"]))  # default of the library
+        class_name = path.rpartition(".")[2]
+        activation = ACTIVATION_NAMES.get(class_name) if path.startswith("torch.") else None
+        if activation is None:
+            problem = f"a dense layer with activation {class_name:.80} is not supported"
+            raise DataError(problem, source=source)
+        if "linear.weight" not in tensors or not tensors.keys() <= {"linear.weight", "linear.bias"}:
+            raise DataError("these are not the tensors of a dense layer", source=source)
     weight = tensors[f"{name}.weight"]
     bias = tensors.get(f"{name}.bias", torch.zeros(weight.shape[:1]))
     fits = weight.ndim == axes and 0 not in weight.shape and bias.shape == weight.shape[:1]
     check_layer(fits, (weight, bias), source)
-    return weight.float().numpy(), bias.float().numpy()
+    arrays = weight.float().numpy(), bias.float().numpy()
+    return Norm(*arrays) if activation is None else Linear(*arrays, activation)
 
 
 def check_layer(fits: bool, tensors: Iterable[Tensor], source: str) -> None:

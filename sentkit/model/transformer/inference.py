@@ -122,16 +122,13 @@ class InferenceBlock(nn.Module):
         queries = turned(queries, packed, self.base, self.size, [(self.query_norm, self.heads)], only)
         pairs = turned(pairs, packed, self.base, self.size, [(self.key_norm, self.key_heads)])
         attended = self.attend(queries, pairs, packed, only)
-        rows = self.mix_norm(self.mix_in(attended, rows))
+        rows = self.mix_norm(self.mix(attended, rows))
         result: Tensor = self.norm(self.add_inner(self.inner_norm(rows), rows))
         return result
 
     def project(self, states: Tensor, rows: Tensor, only: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the queries of `rows`, which are `states[only]`, and the keys and values of all states."""
         return self.query(rows, None), self.key_value(states, None)
-
-    def mix_in(self, attended: Tensor, rows: Tensor) -> Tensor:
-        return self.mix(attended, rows)
 
     def add_inner(self, inputs: Tensor, rows: Tensor) -> Tensor:
         """Return `rows` plus the result of the two dense layers for the inputs."""
@@ -267,8 +264,9 @@ class Int8Block(InferenceBlock):
         self.factors = factors_of(pairs.largest, weight, STATES)
         self.queries = Int8Product(query.weight / self.factors, query.bias)
         self.pairs = Int8Product(pairs.weight / self.factors, pairs.bias)
-        self.mix_factors = factors_of(mix.largest, mix.weight, MIXED)
-        self.mixed = Int8Product(mix.weight / self.mix_factors, mix.bias)
+        mix_factors = factors_of(mix.largest, mix.weight, MIXED)
+        mixed = Int8Product(mix.weight / mix_factors, mix.bias)
+        self.mix = lambda values, rows: mixed.to_float(centered(values, mix_factors), values.dtype, rows)
         self.up_factors = factors_of(up.largest, up.weight, STATES)
         inner = len(up.weight)
         count = min(APART * math.ceil(inner / 1536), inner // 2)  # of the columns in floating point
@@ -293,9 +291,6 @@ class Int8Block(InferenceBlock):
         inputs = centered(states, self.factors)
         chosen = inputs if only is None else replace(inputs, values=inputs.values[only])
         return self.queries.to_float(chosen, states.dtype), self.pairs.to_float(inputs, states.dtype)
-
-    def mix_in(self, attended: Tensor, rows: Tensor) -> Tensor:
-        return self.mixed.to_float(centered(attended, self.mix_factors), rows.dtype, rows)
 
     def add_inner(self, inputs: Tensor, rows: Tensor) -> Tensor:
         integers = centered(inputs, self.up_factors)

@@ -73,7 +73,7 @@ class Packed:  # no slots: cached_property needs __dict__
     @cached_property
     def read_part(self) -> "Packed":
         """The batch that readouts reduce: the ranges `pooled`, or the tokens `read` of each sentence."""
-        if not self.is_partial:
+        if self.kept is None:
             return self
         ids, positions, lengths = self.ids[self.kept], self.positions[self.kept], self.lengths
         if self.pooled:
@@ -83,18 +83,15 @@ class Packed:  # no slots: cached_property needs __dict__
             counts = tuple(np.add.reduceat(self.read, first_tokens(lengths), dtype=np.int64).tolist())
         return Packed(ids, positions, counts, skipped=self.skip)
 
-    @property
-    def is_partial(self) -> bool:
-        """Whether readouts do not reduce exactly the sentences."""
-        return bool(self.skip or self.pooled or self.read is not None)
-
     @cached_property
-    def kept(self) -> Tensor:
-        """Rows of the tokens in `read_part`."""
+    def kept(self) -> Tensor | None:
+        """Rows of the tokens in `read_part`; None: all of them."""
         if self.pooled:
             return self.to_device(np.concatenate([np.arange(*each) for each in self.pooled]))
         if self.read is not None:
             return self.to_device(np.flatnonzero(self.read))
+        if not self.skip:
+            return None
         own = np.arange(self.tokens) - np.repeat(first_tokens(self.lengths), self.lengths)
         return self.to_device(np.flatnonzero(own >= self.skip))
 
@@ -103,13 +100,6 @@ class Packed:  # no slots: cached_property needs __dict__
         """(n,): row of each token in the padded (b * t). Uses lengths, as views can permute positions."""
         spare = np.arange(len(self.lengths)) * self.longest - first_tokens(self.lengths)
         return self.to_device(np.arange(self.tokens) + np.repeat(spare, self.lengths))
-
-    @cached_property
-    def key_mask(self) -> Tensor | None:
-        """(b, t): true for tokens that others attend to, false for padding; None without padding."""
-        if self.equal:
-            return None
-        return self.to_device(np.arange(self.longest) < np.array(self.lengths)[:, None])
 
     @cached_property
     def groups(self) -> "Groups":

@@ -71,7 +71,7 @@ class TransformersModel(nn.Module):
         assert packed.types is None, "only the packed encoder reads two segments"
         last = self.depth if deepest is None else deepest
         ids = packed.pad(packed.ids, fill=self.padding_id)  # (b, t)
-        mask = torch.ones_like(ids) if packed.key_mask is None else packed.key_mask.long()
+        mask = packed.pad(torch.ones_like(packed.ids))
         output = self.model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
         # Some models apply a norm after the last block, so the last hidden state differs from the output.
         layers = [*output.hidden_states[: self.depth], output.last_hidden_state]

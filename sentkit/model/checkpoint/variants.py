@@ -78,11 +78,6 @@ class Settings:
         in_template = NAMED.get(self.readout) == NAMED["prompt"]
         return self.prompt, self.max_length, self.case, special, in_template
 
-    @property
-    def of_pass(self) -> str:
-        """What determines the states of the network, which have several readouts."""
-        return repr([self.weights, self.of_texts, self.special, self.shift])
-
 
 @dataclass(frozen=True, slots=True)
 class Variant:
@@ -236,7 +231,9 @@ class VariantEncoder:
         for number, variants in enumerate(combinations):
             changes = {name: value for each in variants for name, value in each.changes.items()}
             settings = replace(self.base, **changes)
-            passes.setdefault(settings.of_pass, []).append((number, variants, settings))
+            # What determines the states of the network, which have several readouts.
+            of_states = repr([settings.weights, settings.of_texts, settings.special, settings.shift])
+            passes.setdefault(of_states, []).append((number, variants, settings))
         found = dict[int, Result]()
         for _, own in sorted(passes.items()):  # passes with the same weights after each other
             states = self.states(own[0][2], dict.fromkeys(settings.readout for _, _, settings in own))
