@@ -34,7 +34,7 @@ from sentkit.model.transformer.packed import pack_ids
 from sentkit.model.transformer.transformers_model import load_classifier, padding_id_of
 from sentkit.model.transformer.weights import check_tensors, read_tensors
 from sentkit.process import threads_of_command
-from sentkit.transforms.steps import Linear, Norm, Step
+from sentkit.transforms.steps import Linear, Norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,8 @@ class LanguageHead(nn.Module):
 
     def forward(self, states: Tensor, words: Tensor) -> Tensor:
         """Return logits (m, v) of states (m, d); `words` is the word table of the encoder, (v, e)."""
-        return F.linear(self.transform(states), words, self.bias)
-
-    def transform(self, states: Tensor) -> Tensor:
-        """Project states into the space of the word table, (m, d) -> (m, e)."""
-        return self.norm(self.activation(self.dense(states)))
+        projected = self.norm(self.activation(self.dense(states)))  # (m, e)
+        return F.linear(projected, words, self.bias)
 
 
 def head_layout(architecture: Architecture) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -277,29 +274,23 @@ class PackedClassifier(TransformerEncoder):
 
     def __init__(self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> None:
         super().__init__(checkpoint, reading, device=device, precision=precision)
-        self.steps = head_of(checkpoint, read_architecture(checkpoint.config, checkpoint.config_file))
-        self.width = self.steps[-1].width(self.body.width)
-
-
-def head_of(checkpoint: Checkpoint, architecture: Architecture) -> list[Step]:
-    """Read the layers of a head, as transformers names them for each family."""
-    layout, width = LAYOUTS[architecture.family], architecture.width
-    tensors = read_tensors(weight_files(checkpoint.transformer, checkpoint.name))
-    out = tensors.get(f"{layout.out}.weight")
-    outputs = len(out) if out is not None and out.ndim else 1
-    shapes: dict[str, tuple[int, ...]] = {f"{layout.dense}.weight": (width, width)}
-    shapes |= {f"{layout.dense}.bias": (width,)} if architecture.head_bias else {}
-    shapes |= {f"{layout.norm}.weight": (width,)} if layout.norm else {}
-    shapes |= {f"{layout.out}.weight": (outputs, width), f"{layout.out}.bias": (outputs,)}
-    check_tensors(tensors, shapes, source=checkpoint.name, what="weights of the classification head")
-    arrays = {name: tensors[name].float().numpy() for name in shapes}
-    zeros = np.zeros(width, np.float32)
-    steps: list[Step] = [
-        Linear(arrays[f"{layout.dense}.weight"], arrays.get(f"{layout.dense}.bias", zeros), layout.activation)
-    ]
-    if layout.norm:
-        steps.append(Norm(arrays[f"{layout.norm}.weight"], zeros, architecture.norm_epsilon))
-    return [*steps, Linear(arrays[f"{layout.out}.weight"], arrays[f"{layout.out}.bias"])]
+        architecture = read_architecture(checkpoint.config, checkpoint.config_file)
+        layout, width = LAYOUTS[architecture.family], architecture.width
+        tensors = read_tensors(weight_files(checkpoint.transformer, checkpoint.name))
+        out = tensors.get(f"{layout.out}.weight")
+        self.width = len(out) if out is not None and out.ndim else 1
+        shapes: dict[str, tuple[int, ...]] = {f"{layout.dense}.weight": (width, width)}
+        shapes |= {f"{layout.dense}.bias": (width,)} if architecture.head_bias else {}
+        shapes |= {f"{layout.norm}.weight": (width,)} if layout.norm else {}
+        shapes |= {f"{layout.out}.weight": (self.width, width), f"{layout.out}.bias": (self.width,)}
+        check_tensors(tensors, shapes, source=checkpoint.name, what="weights of the classification head")
+        arrays = {name: tensors[name].float().numpy() for name in shapes}
+        zeros = np.zeros(width, np.float32)
+        bias = arrays.get(f"{layout.dense}.bias", zeros)
+        self.steps = [Linear(arrays[f"{layout.dense}.weight"], bias, layout.activation)]
+        if layout.norm:
+            self.steps.append(Norm(arrays[f"{layout.norm}.weight"], zeros, architecture.norm_epsilon))
+        self.steps.append(Linear(arrays[f"{layout.out}.weight"], arrays[f"{layout.out}.bias"]))
 
 
 class TransformersClassifier(TokenEncoder):
