@@ -134,14 +134,16 @@ class Block(nn.Module):
         counts = self.heads, self.key_heads, self.key_heads
         if self.without_padding(values, packed):
             parts = by_head(values[: packed.tokens], self.size, *counts)
-            return with_rows(packed_attention(parts, packed, dropout=self.rate), len(states))
+            return with_rows(
+                packed_attention(parts, packed, dropout=self.attention_dropout * self.training), len(states)
+            )
         groups = packed.groups
         padded = groups.pad(values)  # (c, t, (h + 2 g) e) of each group
-        mixed = [
+        parts = [
             self.attention(mask, packed, by_head(qkv, self.size, *counts))
             for qkv, mask in zip(padded, groups.masks, strict=True)
         ]
-        return with_rows(groups.unpad(mixed), len(states))
+        return with_rows(groups.unpad(parts), len(states))
 
     def attend_only(self, states: Tensor, packed: Packed, only: Tensor) -> Tensor:
         """Return the attention output of the rows `only`, one for each sentence, (b, d)."""
@@ -156,7 +158,7 @@ class Block(nn.Module):
                 *by_head(queries, self.size, self.heads),
                 *by_head(pairs[: packed.tokens], self.size, *counts),
             )
-            return packed_attention(own, packed, single=True, dropout=self.rate)
+            return packed_attention(own, packed, single=True, dropout=self.attention_dropout * self.training)
         groups = packed.groups
         places = groups.split((only - packed.starts)[:, None])  # (c, 1, 1), in their sentences
         parts = zip(groups.split(queries), groups.pad(pairs), groups.masks, places, strict=True)
@@ -176,11 +178,6 @@ class Block(nn.Module):
         """Whether the kernel can be used: it has no bias of relative positions and no window to add."""
         whole = not self.window or (packed.causal and packed.longest <= self.window + 1)
         return self.packs and packed.bias is None and whole and values.dtype in HALF
-
-    @property
-    def rate(self) -> float:
-        """The rate of dropout of attention weights."""
-        return self.attention_dropout if self.training else 0.0
 
     def attention(
         self, mask: Tensor | None, packed: Packed, heads: Sequence[Tensor], places: Tensor | None = None

@@ -6,7 +6,8 @@ Dense and LayerNorm layers after a readout, and convolutions before it, are thos
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import zip_longest
+from functools import partial
+from itertools import chain, pairwise, zip_longest
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
@@ -41,15 +42,7 @@ from sentkit.model.transformer.device import (
     pick_precision,
     to_host,
 )
-from sentkit.model.transformer.inference import (
-    WARN_BELOW,
-    calibrate,
-    check_finite,
-    losses,
-    prepare_for_cpu,
-    prepare_for_cuda,
-    usable,
-)
+from sentkit.model.transformer.inference import prepare_for_cpu, prepare_for_cuda, use_int8
 from sentkit.model.transformer.packed import TILE, Packed, filler, pack_ids, spare_tokens
 from sentkit.model.transformer.products import (
     FASTER_INT8,
@@ -125,6 +118,7 @@ def add_convolution(body: Bert | TransformersModel, checkpoint: Checkpoint) -> N
 
 
 INT8 = "int8"
+WARN_BELOW = 0.99  # the lowest cosine
 
 
 class TransformerEncoder(TokenEncoder):
@@ -239,14 +233,11 @@ class TransformerEncoder(TokenEncoder):
     def _use_integers(self) -> list[dict[str, float]]:
         """Replace the blocks by those of int8 and return their loss for each readout."""
         assert isinstance(self.body, Bert), "other models are refused"
-        tokens = usable(self.reading.tokenizer)
-        exact = encode_texts(tokens, self, self.budget)
-        check_finite([torch.from_numpy(vectors) for vectors in exact], self.checkpoint.name)
-        calibrate(self.body, self.checkpoint)
-        found = losses(exact, encode_texts(tokens, self, self.budget))
+        run = partial(encode_texts, encoder=self, budget=self.budget)
+        found, texts = use_int8(self.body, self.checkpoint, self.reading.tokenizer, run)
         lowest = min(each["lowest"] for each in found)
         if not lowest >= WARN_BELOW:
-            problem = f"the lowest cosine with fp32 on {len(tokens)} texts is {lowest:.4f}"
+            problem = f"the lowest cosine with fp32 on {texts} texts is {lowest:.4f}"
             self.notes.append(f"--precision {INT8}: {problem}; bf16 and fp32 are more precise")
         elif gain_of_bf16() > gain_of_int8():
             self.notes.append(f"--precision {INT8}: on this CPU, bf16 is faster and more precise")
@@ -313,13 +304,8 @@ class TransformerEncoder(TokenEncoder):
                     made = pool.map(lambda batch: self._start(batch)(), listed)
             yield from made
             return
-        wait: Callable[[], Arrays] | None = None
-        for batch in batches:
-            following = self._start(batch)
-            if wait is not None:
-                yield wait()
-            wait = following
-        if wait is not None:
+        started = chain(map(self._start, batches), [list])  # nothing follows the last batch
+        for wait, _ in pairwise(started):
             yield wait()
 
     def _start(self, batch: TokenBlock) -> Callable[[], Arrays]:

@@ -330,20 +330,32 @@ def unsigned_scale(least: Tensor, most: Tensor) -> tuple[float, int]:
     return scale, round(-low / scale)
 
 
-WARN_BELOW = 0.99  # the lowest cosine
+def use_int8(
+    bert: Bert, checkpoint: Checkpoint, tokenizer: Tokenizer, run: Callable[[TokenBlock], Arrays]
+) -> tuple[list[dict[str, float]], int]:
+    """Replace the blocks of an encoder in float32. Only the checkpoint determines the scales.
 
+    Returns the loss of each readout, which is the lowest and the mean cosine with the vectors before, and the
+    number of texts. `run` encodes them.
+    """
+    texts = Path(__file__).with_name("int8_texts.txt").read_text(encoding="utf-8").splitlines()
 
-def usable(tokenizer: Tokenizer) -> TokenBlock:
-    """Return the tokens of the texts of the package, except those that this tokenizer cannot read."""
-    tokens = tokenizer(Path(__file__).with_name("int8_texts.txt").read_text(encoding="utf-8").splitlines())
-    return tokens.take([place for place in range(len(tokens)) if place not in tokens.problems])
+    def usable(tokenizer: Tokenizer) -> TokenBlock:
+        tokens = tokenizer(texts)
+        return tokens.take([place for place in range(len(tokens)) if place not in tokens.problems])
 
-
-def calibrate(bert: Bert, checkpoint: Checkpoint) -> None:
-    """Replace the blocks of an encoder in float32. Only the checkpoint determines the scales."""
+    own, losses = usable(tokenizer), []
+    exact = run(own)
+    check_finite([torch.from_numpy(vectors) for vectors in exact], checkpoint.name)
     limit, lowercase = max_length(checkpoint, None), checkpoint.declared.lowercase
-    tokens = usable(Tokenizer(checkpoint, max_length=limit, lowercase=lowercase))
-    use_integers(bert, pack(sorted((each.ids for each in tokens), key=len)), checkpoint.name)
+    of_scales = usable(Tokenizer(checkpoint, max_length=limit, lowercase=lowercase))
+    use_integers(bert, pack(sorted((each.ids for each in of_scales), key=len)), checkpoint.name)
+    for pair in zip(exact, run(own), strict=True):
+        left, right = (each.astype(np.float64) for each in pair)
+        norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+        cosines = (left * right).sum(1) / np.where(norms == 0, 1.0, norms)
+        losses.append({"lowest": round(float(cosines.min()), 4), "mean": round(float(cosines.mean()), 4)})
+    return losses, len(own)
 
 
 def use_integers(bert: Bert, packed: Packed, name: str) -> None:
@@ -362,14 +374,3 @@ def check_finite(values: Sequence[Tensor], name: str) -> None:
     if not values or not all(bool(each.isfinite().all()) for each in values):
         problem = "the model has no finite vectors for the texts of the package, which int8 needs"
         raise DataError(problem, source=name, advice="use --precision fp32")
-
-
-def losses(exact: Arrays, found: Arrays) -> list[dict[str, float]]:
-    """Return the lowest and the mean cosine between two versions of vectors, for each array."""
-    records = []
-    for pair in zip(exact, found, strict=True):
-        left, right = (each.astype(np.float64) for each in pair)
-        norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-        cosines = (left * right).sum(1) / np.where(norms == 0, 1.0, norms)
-        records.append({"lowest": round(float(cosines.min()), 4), "mean": round(float(cosines.mean()), 4)})
-    return records

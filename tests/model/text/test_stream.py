@@ -1,14 +1,13 @@
 """Rows in, rows with vectors out: in order, equal texts once, errors where they happened, full batches."""
 
 import threading
-from dataclasses import dataclass
+from collections import namedtuple
 from itertools import count, islice
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.block import Row, block_of
@@ -62,13 +61,7 @@ def row(number):
     return Row(b"{}", {}, "a.jsonl", number)
 
 
-@dataclass
-class One:
-    """A row with its tokens, and its vectors of each readout."""
-
-    row: Row
-    tokens: list[Tokens]
-    vectors: list[NDArray[np.float32]]
+One = namedtuple("One", "row tokens vectors")  # a row with its tokens, and its vectors of each readout
 
 
 def rows(texts):
