@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -66,7 +67,8 @@ class Encoder:
         self._loading = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _make, self.arguments
+        model, named = self.arguments
+        return partial(Encoder, **named), (model,)
 
     @property
     def loaded(self) -> TokenEncoder:
@@ -115,7 +117,3 @@ class Encoder:
             raise KeyError(f'unknown column "{self.column}"; available: {", ".join(map(str, batch))}')
         vectors = self.encode(list(batch[self.column]))
         return {**batch, "embedding": vectors, "_emb": np.full(len(vectors), self.space)}
-
-
-def _make(model: str, named: Mapping[str, Any]) -> Encoder:
-    return Encoder(model, **named)

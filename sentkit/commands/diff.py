@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.metrics.differences import Matches
     from sentkit.model import Model
-    from sentkit.model.transformer.variants import Result
+    from sentkit.model.checkpoint.variants import Result
 
 SAMPLE = 5000  # vectors, for the neighbours and the similarities
 EXPLAINED = 64  # texts that a model encodes under each variant
@@ -123,8 +123,8 @@ def explained(
     record: Mapping[str, Any], sample: "Matches", model: "Model", console: Console
 ) -> dict[str, Any]:
     """Whether the vectors of A are those of the model, or the changes that explain the difference."""
+    from sentkit.model.checkpoint.variants import EQUAL, explain
     from sentkit.model.checkpoint_model import CheckpointModel
-    from sentkit.model.transformer.variants import EQUAL, explain
 
     file, cosine = record["a"]["file"], record.get("cosine")
     file = "standard input" if file == "-" else file

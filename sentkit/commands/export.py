@@ -109,8 +109,13 @@ def export_transformer(
 
     from sentkit.formats.checkpoints.export import new_folder
     from sentkit.formats.checkpoints.folders import is_adapter
-    from sentkit.model.checkpoint.export import declare_encoder, write_card, write_folder
-    from sentkit.model.checkpoint.save_weights import encoder_class, without_language_head
+    from sentkit.model.checkpoint.export import (
+        declare_encoder,
+        encoder_class,
+        without_language_head,
+        write_card,
+        write_folder,
+    )
     from sentkit.model.reading import plan_reading
     from sentkit.model.transformer.encoder import TransformerEncoder
     from sentkit.model.transformer.weights import read_weights

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
-from sentkit.errors import NoInputError
+from sentkit.errors import NoInputError, UsageError
 from sentkit.formats.checkpoints.folders import INCLUDED, WORD_SETS, checkpoint_in, find_model, is_static
 from sentkit.formats.files import exists, is_folder
 from sentkit.model.reading import ReadingOptions
@@ -46,7 +46,10 @@ def find_encoder(
         return CheckpointModel(
             found, options, device=device, precision=recorded or precision, products=products
         )
-    models.check_machine("cpu" if compares else device, precision)
+    if device != "cpu" and not device.startswith("auto") and not compares:
+        raise UsageError(f"--device {device}: a static model runs on the CPU")
+    if precision not in ("auto", "fp32"):
+        raise UsageError(f"--precision {precision}: a static model computes in fp32")
     if folder is not None:
         return models.read_folder(folder, name, options)
     return models.read_vectors(name, options) if file else models.read_sets(options)

@@ -1,25 +1,40 @@
-"""The heads of each packed family, as transformers computes and names them: masked words and classes."""
+"""The heads of each packed family, as transformers computes and names them: masked words and classes.
 
-from collections.abc import Mapping
+The last classes run a classification head: with the kernels of `encode`, or through transformers.
+"""
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sentkit.errors import DataError
-from sentkit.formats.checkpoints.folders import Checkpoint
+from sentkit.errors import DataError, UsageError
+from sentkit.formats.checkpoints.folders import Checkpoint, weight_files
+from sentkit.model.encoding import BUDGETS, Arrays, Tally, TokenEncoder
+from sentkit.model.reading import Reading
+from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import (
     PREFIXES,
     ROBERTA,
     Architecture,
     modern,
+    read_architecture,
     read_fraction,
     words_name,
 )
 from sentkit.model.transformer.bert import ACTIVATIONS, Bert, make_norm
-from sentkit.model.transformer.weights import check_tensors
+from sentkit.model.transformer.device import halve_to_fit_memory, padded_parts, pick_device, pick_precision
+from sentkit.model.transformer.encoder import INT8, TransformerEncoder
+from sentkit.model.transformer.packed import pack_ids
+from sentkit.model.transformer.transformers_model import load_classifier, padding_id_of
+from sentkit.model.transformer.weights import check_tensors, read_tensors
+from sentkit.process import threads_of_command
+from sentkit.transforms.steps import Linear, Norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +88,8 @@ class LanguageHead(nn.Module):
 
     def forward(self, states: Tensor, words: Tensor) -> Tensor:
         """Return logits (m, v) of states (m, d); `words` is the word table of the encoder, (v, e)."""
-        return F.linear(self.transform(states), words, self.bias)
-
-    def transform(self, states: Tensor) -> Tensor:
-        """Project states into the space of the word table, (m, d) -> (m, e)."""
-        return self.norm(self.activation(self.dense(states)))
+        projected = self.norm(self.activation(self.dense(states)))  # (m, e)
+        return F.linear(projected, words, self.bias)
 
 
 def head_layout(architecture: Architecture) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -255,3 +267,70 @@ def classifier_config(architecture: Architecture, labels: tuple[str, ...]) -> di
         "id2label": {str(number): label for number, label in enumerate(labels or ("score",))},
         "label2id": {label: number for number, label in enumerate(labels or ("score",))},
     }
+
+
+class PackedClassifier(TransformerEncoder):
+    """An encoder of the vector that the head reads, with the head as the operations after the readout."""
+
+    def __init__(self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> None:
+        super().__init__(checkpoint, reading, device=device, precision=precision)
+        architecture = read_architecture(checkpoint.config, checkpoint.config_file)
+        layout, width = LAYOUTS[architecture.family], architecture.width
+        tensors = read_tensors(weight_files(checkpoint.transformer, checkpoint.name))
+        out = tensors.get(f"{layout.out}.weight")
+        self.width = len(out) if out is not None and out.ndim else 1
+        shapes: dict[str, tuple[int, ...]] = {f"{layout.dense}.weight": (width, width)}
+        shapes |= {f"{layout.dense}.bias": (width,)} if architecture.head_bias else {}
+        shapes |= {f"{layout.norm}.weight": (width,)} if layout.norm else {}
+        shapes |= {f"{layout.out}.weight": (self.width, width), f"{layout.out}.bias": (self.width,)}
+        check_tensors(tensors, shapes, source=checkpoint.name, what="weights of the classification head")
+        arrays = {name: tensors[name].float().numpy() for name in shapes}
+        zeros = np.zeros(width, np.float32)
+        bias = arrays.get(f"{layout.dense}.bias", zeros)
+        self.steps = [Linear(arrays[f"{layout.dense}.weight"], bias, layout.activation)]
+        if layout.norm:
+            self.steps.append(Norm(arrays[f"{layout.norm}.weight"], zeros, architecture.norm_epsilon))
+        self.steps.append(Linear(arrays[f"{layout.out}.weight"], arrays[f"{layout.out}.bias"]))
+
+
+class TransformersClassifier(TokenEncoder):
+    """A model of transformers for sequence classification, with the interface of an encoder."""
+
+    def __init__(self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> None:
+        if precision == INT8:
+            problem = f"--precision {INT8}: {checkpoint.name} runs through transformers"
+            raise UsageError(problem, advice="use bf16 or fp32")
+        self.checkpoint, self.reading = checkpoint, reading
+        self.device = pick_device(device)
+        dtype = pick_precision(precision, self.device)
+        self.budget, self.precision = BUDGETS[self.device.type], "bf16" if dtype == torch.bfloat16 else "fp32"
+        if self.device.type == "cpu":
+            torch.set_num_threads(threads_of_command() or torch.get_num_threads())
+        self.model = load_classifier(checkpoint.transformer).to(self.device, dtype)
+        self.notes = [f"{checkpoint.name}: run through transformers"]
+        self.specs, self.steps = [], []
+        self.width = int(self.model.config.num_labels)
+
+    def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
+        for batch in batches:
+            check_ids(batch, self.model.config.vocab_size, self.checkpoint.name)
+            outputs = list[np.ndarray]()
+            for part in padded_parts(batch, self.device):
+                outputs += halve_to_fit_memory(self.outputs, part, advice="use --max-length, or --device cpu")
+            yield [np.concatenate(outputs)]
+
+    def outputs(self, batch: TokenBlock) -> np.ndarray:
+        second = None if batch.second is None else np.where(batch.second > 0, batch.second, batch.lengths)
+        packed = pack_ids(batch.ids.astype(np.int64), batch.lengths.tolist(), self.device, second=second)
+        given = {
+            "input_ids": packed.pad(packed.ids, fill=padding_id_of(self.model)),
+            "attention_mask": packed.pad(torch.ones_like(packed.ids)),
+        }
+        if packed.types is not None and "token_type_ids" in inspect.signature(self.model.forward).parameters:
+            given["token_type_ids"] = packed.pad(packed.types)
+        with torch.inference_mode():
+            logits: Tensor = self.model(**given).logits
+        return logits.float().cpu().numpy()
+
+    def remarks(self, tally: Tally) -> list[str]:
+        return tally.truncation(self.reading.tokenizer.max_length, "tokens")

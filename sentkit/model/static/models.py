@@ -22,7 +22,7 @@ from sentkit.formats.files import readable
 from sentkit.formats.lexicons.model2vec import Table, is_model2vec, read_embedding, read_model2vec
 from sentkit.formats.lexicons.word_vectors import ARRAY, read_word_array, read_word_vectors
 from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
-from sentkit.model.encoding import Tally
+from sentkit.model.encoding import Tally, TokenEncoder
 from sentkit.model.reading import ReadingOptions, all_steps, prompts_of, spec_behind, width_behind
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, WordPieces
 from sentkit.model.text.tokenizer import Tokenizer
@@ -129,29 +129,27 @@ class StaticModel:
         }
 
 
-class StaticEncoder:
-    device, precision, budget, groups_at_once = "cpu", "fp32", BUDGET, 0
+class StaticEncoder(TokenEncoder):
+    budget = BUDGET
 
     def __init__(self, model: StaticModel) -> None:
-        self.tokenizer, self.steps, self.notes = model.tokenizer, model.steps, list[str]()
+        self.tokenizer, self.steps, self.notes = model.tokenizer, model.steps, []
         self.word_vectors = model.open_vectors()
         self.width = width_behind(self.steps, self.word_vectors.width)
-        self.specs = [self._spec(model, readout) for readout in model.readouts]
-
-    def _spec(self, model: StaticModel, readout: str) -> Spec:
-        tokenizer, weights = self.tokenizer, self.word_vectors.hash
-        record = {
-            "model": readable(model.name),
-            "weights": weights,
-            "tokenizer": tokenizer.hash,
-            "readout": readout,
-            "prompt": model.sides or tokenizer.prompt,
-            "max_length": tokenizer.max_length,
-            "precision": self.precision,
-        }
-        space = digest([weights, "static", tokenizer.hash, readout])
-        spec = Spec(f"{name_for_label(model.name)}/{readout}", space, record)
-        return spec_behind(self.steps, spec, model.transform)
+        self.specs, tokenizer, weights = [], self.tokenizer, self.word_vectors.hash
+        for readout in model.readouts:
+            record = {
+                "model": readable(model.name),
+                "weights": weights,
+                "tokenizer": tokenizer.hash,
+                "readout": readout,
+                "prompt": model.sides or tokenizer.prompt,
+                "max_length": tokenizer.max_length,
+                "precision": self.precision,
+            }
+            space = digest([weights, "static", tokenizer.hash, readout])
+            spec = Spec(f"{name_for_label(model.name)}/{readout}", space, record)
+            self.specs.append(spec_behind(self.steps, spec, model.transform))
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[list[Matrix]]:
         return map(self.word_vectors, batches)
@@ -240,14 +238,6 @@ def read_folder(folder: Path, name: str, options: ReadingOptions) -> StaticModel
         return WordTable(found.read(), readouts)
 
     return StaticModel(name, pieces, sides, readouts, steps, options.transform, vectors, table)
-
-
-def check_machine(device: str, precision: str) -> None:
-    """Raise an error for a device or precision that static models do not support."""
-    if device != "cpu" and not device.startswith("auto"):
-        raise UsageError(f"--device {device}: a static model runs on the CPU")
-    if precision not in ("auto", "fp32"):
-        raise UsageError(f"--precision {precision}: a static model computes in fp32")
 
 
 def readouts_of(names: str | None) -> list[str]:

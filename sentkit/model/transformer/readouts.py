@@ -43,16 +43,12 @@ class Convolution(nn.Module):
 class TokenModel(Protocol):
     """The interface of `Bert` and `TransformersModel` that readouts use."""
 
-    @property
-    def depth(self) -> int: ...
-
-    @property
-    def width(self) -> int: ...
+    depth: int
+    width: int
+    convolution: Convolution | None
 
     @property
     def has_pooler(self) -> bool: ...
-
-    convolution: Convolution | None
 
     def states(
         self,
@@ -69,14 +65,11 @@ class TokenModel(Protocol):
 # Mean and max reduce the padded axis. The order of additions in a scatter is random on CUDA.
 
 
-def mean(states: Tensor, packed: Packed) -> Tensor:
+def mean(states: Tensor, packed: Packed, *, root: bool = False) -> Tensor:
+    """The sum divided by the number of tokens, or by its root."""
     dtype = wide(states.dtype)
-    return packed.pad(states).sum(1, dtype=dtype) / packed.counts.to(dtype)[:, None]
-
-
-def mean_sqrt(states: Tensor, packed: Packed) -> Tensor:
-    dtype = wide(states.dtype)
-    return packed.pad(states).sum(1, dtype=dtype) / packed.counts.to(dtype).sqrt()[:, None]
+    counts = packed.counts.to(dtype)
+    return packed.pad(states).sum(1, dtype=dtype) / (counts.sqrt() if root else counts)[:, None]
 
 
 def weighted_mean(states: Tensor, packed: Packed) -> Tensor:
@@ -178,7 +171,7 @@ REDUCTIONS: dict[str, Reduction] = {
     **{name: partial(row, of) for name, of in ROWS.items()},
     "mean": mean,
     "max": maximum,
-    "mean-sqrt": mean_sqrt,
+    "mean-sqrt": partial(mean, root=True),
     "weighted-mean": weighted_mean,
     CONV: mean,  # of the features of the convolution
 }
@@ -242,7 +235,7 @@ def reduce_layers(
             if layer == deepest and only is not None:
                 vectors = widened(states)  # only the required rows
             else:
-                read = states[packed.kept] if packed.is_partial else states
+                read = states if packed.kept is None else states[packed.kept]
                 if name == CONV:
                     assert encoder.convolution is not None, "check_layers refuses this"
                     read = encoder.convolution(read, packed.read_part)

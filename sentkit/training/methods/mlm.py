@@ -25,8 +25,8 @@ from torch.nn.utils.rnn import pad_sequence
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import POOLED
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
+from sentkit.model.checkpoint.export import SPECIAL
 from sentkit.model.checkpoint.heads import HEADS, LanguageHead, fresh_head, head_tensors, read_head
-from sentkit.model.checkpoint.save_weights import SPECIAL
 from sentkit.model.text.tokenizer import MASKS, Tokenizer
 from sentkit.model.transformer.architecture import Architecture
 from sentkit.model.transformer.bert import Bert

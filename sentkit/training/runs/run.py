@@ -21,8 +21,7 @@ from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.files import read_object_if_there
 from sentkit.formats.outputs.temporary import publish_folder
 from sentkit.metrics.reports import defined
-from sentkit.model.checkpoint.export import Declaration, write_card, write_folder
-from sentkit.model.checkpoint.save_weights import merged, write_weights
+from sentkit.model.checkpoint.export import Declaration, merged, write_card, write_folder, write_weights
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import WITH_POOLER
 from sentkit.model.transformer.bert import Bert

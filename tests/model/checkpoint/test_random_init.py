@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 
 from sentkit.errors import DataError, UsageError
+from sentkit.model.checkpoint.export import write_fresh
 from sentkit.model.checkpoint.heads import fresh_head, head_tensors
-from sentkit.model.checkpoint.save_weights import write_fresh
 from sentkit.model.transformer.architecture import read_architecture
 from support import FAMILIES, NANO, TOKENIZER_FILES
 

@@ -11,9 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.model.checkpoint.export import Declaration, declare_encoder, write_folder
+from sentkit.model.checkpoint.export import Declaration, declare_encoder, merged, write_folder, write_weights
 from sentkit.model.checkpoint.heads import fresh_head, head_tensors
-from sentkit.model.checkpoint.save_weights import merged, write_weights
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.transformer.architecture import pooler_shapes, read_architecture

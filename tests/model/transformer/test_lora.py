@@ -18,20 +18,11 @@ from sentkit.model.transformer.weights import read_weights
 
 RANK = 3
 CONFIG = {
-    "peft_type": "LORA",
-    "r": RANK,
-    "lora_alpha": 8,
-    "lora_dropout": 0.1,
-    "bias": "none",
-    "fan_in_fan_out": False,
-    "init_lora_weights": True,
-    "target_modules": ["query", "value"],
-    "task_type": "FEATURE_EXTRACTION",
-    "base_model_name_or_path": "org/base",
-    "rank_pattern": {},
-    "modules_to_save": None,
-    "use_dora": False,
-}
+    "peft_type": "LORA", "r": RANK, "lora_alpha": 8, "lora_dropout": 0.1, "bias": "none",
+    "fan_in_fan_out": False, "init_lora_weights": True, "target_modules": ["query", "value"],
+    "task_type": "FEATURE_EXTRACTION", "base_model_name_or_path": "org/base",
+    "rank_pattern": {}, "modules_to_save": None, "use_dora": False,
+}  # fmt: skip
 BERT = "encoder.layer.1.attention.self.query"
 MPNET = "encoder.layer.1.attention.attn.q"
 

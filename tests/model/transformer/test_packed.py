@@ -10,7 +10,7 @@ from sentkit.model.transformer.packed import Packed, pack
 
 
 def test_ids_are_concatenated_and_positions_restart():
-    """The padded index and the mask select the tokens, also if the positions are permuted."""
+    """The padded index selects the tokens, also if the positions are permuted."""
     packed = pack([[5, 6, 7], np.array([8]), (9, 10)], at=[2, 0, 1])
 
     assert packed.ids.tolist() == [5, 6, 7, 8, 9, 10]
@@ -20,7 +20,7 @@ def test_ids_are_concatenated_and_positions_restart():
     assert packed.read_rows.tolist() == [2, 3, 5]
     assert packed.ids.dtype == packed.positions.dtype == torch.int64
     assert packed.padded.tolist() == [0, 1, 2, 3, 6, 7]
-    assert packed.key_mask.int().tolist() == [[1, 1, 1], [1, 0, 0], [1, 1, 0]]
+    assert packed.pad(packed.ids).tolist() == [[5, 6, 7], [8, 0, 0], [9, 10, 0]]
     assert Packed(torch.arange(4), torch.tensor([2, 0, 1, 0]), (3, 1)).padded.tolist() == [0, 1, 2, 3]
 
 

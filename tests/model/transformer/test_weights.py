@@ -39,12 +39,6 @@ def named(raw, architecture):
     return canonical(raw, architecture)
 
 
-def test_tensors_of_the_head_are_read_too(raw, named):
-    """Later saves keep them."""
-    assert "cls.predictions.transform.dense.weight" in raw
-    assert not any(name.startswith("cls.") for name in named)
-
-
 @pytest.mark.parametrize(
     ("family", "fused"), [("bert", True), ("bert", False), ("electra", True), ("albert", True)]
 )
@@ -72,20 +66,18 @@ def test_the_length_of_the_header_does_not_change_a_bit(
     assert len(found) == 1
 
 
-def test_shards_are_joined(make, tmp_path, named, architecture):
+def test_shards_and_bin_files_are_the_same_checkpoint(make, tmp_path, raw, named, architecture):
     make("bert", "ForMaskedLM").save_pretrained(tmp_path / "shards", max_shard_size="20KB")
-    files = sorted((tmp_path / "shards").glob("*.safetensors"))
+    shards, files = (
+        sorted((tmp_path / "shards").glob("*.safetensors")),
+        [tmp_path / f"{n}.bin" for n in range(2)],
+    )
+    for new_zip, path in enumerate(files):
+        torch.save(raw, path, _use_new_zipfile_serialization=bool(new_zip))
 
-    assert len(files) > 1
-    assert weights_hash(canonical(read_tensors(files), architecture)) == weights_hash(named)
-
-
-@pytest.mark.parametrize("old_zip", [True, False])
-def test_a_bin_file_is_the_same_checkpoint(tmp_path, raw, named, architecture, old_zip):
-    torch.save(raw, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=old_zip)
-    found = canonical(read_tensors([tmp_path / "pytorch_model.bin"]), architecture)
-
-    assert weights_hash(found) == weights_hash(named)
+    assert len(shards) > 1
+    for own in (shards, files[:1], files[1:]):
+        assert weights_hash(canonical(read_tensors(own), architecture)) == weights_hash(named)
 
 
 NORM = re.compile(r"(LayerNorm)\.(weight|bias)$")

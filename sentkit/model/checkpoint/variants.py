@@ -23,7 +23,7 @@ from sentkit.errors import SentkitError, UsageError
 from sentkit.formats.checkpoints.readout import CONV, NAMED, WK, Readout, parse_readout
 from sentkit.model.checkpoint_model import CheckpointModel
 from sentkit.model.reading import ReadingOptions, all_steps, plan_reading, same, width_behind
-from sentkit.model.text.tokenizer import backend_of
+from sentkit.model.text.rules import backend_of
 from sentkit.model.text.tokens import TokenBlock
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.device import one_thread_each
@@ -77,11 +77,6 @@ class Settings:
         special = self.special if self.special == "absent" else "read"
         in_template = NAMED.get(self.readout) == NAMED["prompt"]
         return self.prompt, self.max_length, self.case, special, in_template
-
-    @property
-    def of_pass(self) -> str:
-        """What determines the states of the network, which have several readouts."""
-        return repr([self.weights, self.of_texts, self.special, self.shift])
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +231,9 @@ class VariantEncoder:
         for number, variants in enumerate(combinations):
             changes = {name: value for each in variants for name, value in each.changes.items()}
             settings = replace(self.base, **changes)
-            passes.setdefault(settings.of_pass, []).append((number, variants, settings))
+            # What determines the states of the network, which have several readouts.
+            of_states = repr([settings.weights, settings.of_texts, settings.special, settings.shift])
+            passes.setdefault(of_states, []).append((number, variants, settings))
         found = dict[int, Result]()
         for _, own in sorted(passes.items()):  # passes with the same weights after each other
             states = self.states(own[0][2], dict.fromkeys(settings.readout for _, _, settings in own))
