@@ -43,7 +43,7 @@ def write_sealed(file: BinaryIO, content: Mapping[str, Any]) -> None:
 def header_of(file: BinaryIO) -> bytes:
     """Return the header for the content of a file after its header."""
     file.seek(HEADER)
-    hash = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST))
+    hash = hashlib.file_digest(cast(Any, file), lambda: hashlib.blake2b(digest_size=DIGEST))
     return MAGIC + hash.hexdigest().encode() + b"\n"
 
 

@@ -32,7 +32,7 @@ from sentkit.training.data.dev import Dev, LabelledRows, read_dev, read_labelled
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import CPU, Processes, be_deterministic, open_processes, precision_name
 from sentkit.training.loop.state import Reporter, lock_folder
-from sentkit.training.method import Method, first_readout, template_of
+from sentkit.training.method import Method, first_readout
 from sentkit.training.options import RandomInit, Run, TrainOptions
 from sentkit.training.runs.run import train
 from sentkit.training.settings import AS_BASE, Recipe, notes, usual_readout, with_readout_of_base
@@ -49,8 +49,14 @@ def perform(sweep: Sequence[TrainOptions], inputs: Inputs, stop: Stop, reporter:
     for options in sweep:
         check_options(options)
     groups = [[*group] for _, group in groupby(sweep, reading)]
-    if len(groups) > 1:
-        refuse_pipes(sweep, inputs)
+    if len(groups) > 1:  # each group reads the rows
+        first, last = reading(sweep[0]), reading(sweep[-1])
+        names = " and ".join(name for name in sweep[0].folders.chosen if first.get(name) != last.get(name))
+        for path in filter(None, (*inputs.paths, sweep[0].dev, sweep[0].test)):
+            if path == "-" or is_pipe(path):
+                source = "standard input" if path == "-" else path
+                problem = f"{source} cannot be read for each value of {names}"
+                raise UsageError(problem, advice="write the rows to a file")
     if sweep[0].deterministic:
         be_deterministic()
     with open_processes(pick_device(sweep[0].device)) as processes:
@@ -68,17 +74,6 @@ def perform(sweep: Sequence[TrainOptions], inputs: Inputs, stop: Stop, reporter:
 def reading(options: TrainOptions) -> dict[str, Any]:
     """Return the settings that can change the base or the rows."""
     return {name: value for name, value in asdict(options.settings).items() if name not in OF_STEPS}
-
-
-def refuse_pipes(sweep: Sequence[TrainOptions], inputs: Inputs) -> None:
-    """Refuse rows that cannot be read for each group of settings."""
-    first, last = reading(sweep[0]), reading(sweep[-1])
-    names = " and ".join(name for name in sweep[0].folders.chosen if first.get(name) != last.get(name))
-    for path in filter(None, (*inputs.paths, sweep[0].dev, sweep[0].test)):
-        if path == "-" or is_pipe(path):
-            source = "standard input" if path == "-" else path
-            problem = f"{source} cannot be read for each value of {names}"
-            raise UsageError(problem, advice="write the rows to a file")
 
 
 def settled(
@@ -116,14 +111,16 @@ def perform_group(
             problem = "declares steps that are not copied to the new checkpoint"
             reporter.warn(f"{base.checkpoint.name} {problem}: {base.dropped_steps}")
         reporter.note(f"{processes.device}, {options.settings.precision}")
-        with stop.interruptible():
-            pairs = None if options.kind.needs.labels else read_dev_pairs(options, inputs, base)
-        corpus = read_corpus(options, inputs, base, pairs, processes, stop, reporter)
-        dev: Dev | LabelledRows | None = pairs
-        test: LabelledRows | None = None
-        if options.kind.needs.labels:
+        dev: Dev | LabelledRows | None
+        test: LabelledRows | None
+        of_labels = options.kind.needs.labels
+        pairs = None
+        if options.dev is not None and not of_labels:
             with stop.interruptible():
-                dev, test = read_labels(options, inputs, base, corpus, reporter)
+                pairs = read_dev(inputs.other(options.dev), base, options.kind, options.settings)
+        corpus = read_corpus(options, inputs, base, pairs, processes, stop, reporter)
+        with stop.interruptible():
+            dev, test = read_labels(options, inputs, base, corpus, reporter) if of_labels else (pairs, None)
         command = options.command.record() if processes.first else {}
         for each in group:
             for seed in each.folders.seeds:
@@ -255,30 +252,18 @@ def check_readout(kind: type[Method], settings: Any, base: Base) -> None:
             readout.resolved(base.architecture.depth)
 
 
-def read_dev_pairs(options: TrainOptions, inputs: Inputs, base: Base) -> Dev | None:
-    """Read --dev with the tokenizers of all readouts that can be evaluated."""
-    if options.dev is None:
-        return None
-    kind, settings = options.kind, options.settings
-    names = (*kind.readouts(settings), kind.dev_readout(settings))
-    through = any(parse_readout(name).reduction == "token" for name in names)
-    templated = base.final_tokenizer_with(template_of(settings)) if through else None
-    in_template = base.declared is not None and base.declared.reduction == "token"
-    of_base = base.final_tokenizer_with(None) if in_template else None
-    return read_dev(inputs.other(options.dev), base.final_tokenizer, templated, of_base, base.sides)
-
-
 def read_labels(
     options: TrainOptions, inputs: Inputs, base: Base, corpus: Corpus, reporter: Reporter
 ) -> Iterator[LabelledRows | None]:
     """Read --dev and --test, rows with labels or scores. Their labels must occur in the training rows."""
-    settings, reads = options.settings, options.kind.reads(base, options.settings)
     for flag, path in (("--dev", options.dev), ("--test", options.test)):
-        rows = None
-        if path is not None:
-            rows = read_labelled(flag, inputs.other(path), reads, corpus, settings.metric_name)
-            if seen := rows.seen_in(corpus):
-                reporter.warn(f"{path}: the training rows contain {seen} of {len(rows)} rows")
+        if path is None:
+            yield None
+            continue
+        reads = options.kind.reads(base, options.settings)
+        rows = read_labelled(flag, inputs.other(path), reads, corpus, options.settings.metric_name)
+        if seen := rows.seen_in(corpus):
+            reporter.warn(f"{path}: the training rows contain {seen} of {len(rows)} rows")
         yield rows
 
 
