@@ -274,14 +274,10 @@ def read_labelled(flag: str, inputs: Inputs, reads: Reads, corpus: Corpus, metri
     if not numbers and len(set(gold)) < 2:
         problem = f'"score" is the same in all {len(gold)} rows: the correlation is undefined'
         raise DataError(problem, source=path)
-    return LabelledRows(columns_of(examples, parser.reads, inputs), gold, metric)
-
-
-def columns_of(examples: Sequence[Example], reads: Reads, inputs: Inputs) -> tuple[list[Ids], ...]:
     assert reads.tokenize is not None, "a method that classifies tokenizes its rows"
     columns = reads.tokenize([example.texts for example in examples])
     for example, *own in zip(examples, *columns, strict=True):
-        problem = next((each.problem for each in own if each.problem), None)
-        if problem:
-            raise example.row.error(problem)
-    return tuple([np.array(each.ids, np.int32) for each in column] for column in columns)
+        if wrong := next((each.problem for each in own if each.problem), None):
+            raise example.row.error(wrong)
+    texts = tuple([np.array(each.ids, np.int32) for each in column] for column in columns)
+    return LabelledRows(texts, gold, metric)

@@ -7,14 +7,14 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from sentkit.errors import UsageError
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import is_pipe, read_object, together
@@ -27,13 +27,13 @@ from sentkit.model.transformer.device import pick_device
 from sentkit.process import Stop
 from sentkit.training.base import Base, StaticBase, open_base, open_named
 from sentkit.training.catalogue import METHODS
-from sentkit.training.data.corpus import CORPUS, Corpus, Tallied, check_rows, map_corpus, stream, write_corpus
+from sentkit.training.data.corpus import CORPUS, Corpus, Tallied, map_corpus, stream, write_corpus
 from sentkit.training.data.dev import Dev, LabelledRows, read_dev, read_labelled
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import CPU, Processes, be_deterministic, open_processes, precision_name
 from sentkit.training.loop.state import Reporter, lock_folder
 from sentkit.training.method import Method, first_readout
-from sentkit.training.options import RandomInit, Run, TrainOptions
+from sentkit.training.options import Run, TrainOptions
 from sentkit.training.runs.run import train
 from sentkit.training.settings import AS_BASE, Recipe, notes, usual_readout, with_readout_of_base
 
@@ -159,11 +159,12 @@ def open_bases(options: TrainOptions, processes: Processes) -> Iterator[BaseOf]:
     longest, folder = options.settings.max_length, options.folders.rows / "init"
 
     @lru_cache(maxsize=1)
-    def random_base(init: RandomInit, seed: int) -> Base:
+    def random_base(seed: int) -> Base:
+        assert options.init is not None, "see below"
         if processes.first:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            write_random(init, folder, seed)
+            write_random(*options.init, folder, seed)
         processes.wait()
         prompts = options.settings.prompt, options.settings.prompt_name
         base = replace(open_base(read_checkpoint(str(folder)), longest, *prompts), parents=())
@@ -176,7 +177,7 @@ def open_bases(options: TrainOptions, processes: Processes) -> Iterator[BaseOf]:
                 base = open_given(options, longest)
                 yield lambda seed: base
             else:
-                yield partial(random_base, options.init)
+                yield random_base
         finally:
             if processes.first:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -197,13 +198,13 @@ def open_given(options: TrainOptions, longest: int) -> Base:
     return base
 
 
-def write_random(init: RandomInit, folder: Path, seed: int) -> None:
+def write_random(config: Path, tokenizer: Path, folder: Path, seed: int) -> None:
     """Write an untrained language model to an empty folder. The same seed gives the same bytes."""
-    architecture = architecture_to_initialise(read_object(init.config), str(init.config))
+    architecture = architecture_to_initialise(read_object(config), str(config))
     # The seed of a run is also that of its other new layers, which must be independent of the head.
     own_seed = int(stream(seed, 0, "language model head").integers(1 << 62))
     head = fresh_head(architecture, torch.Generator().manual_seed(own_seed))
-    write_fresh(folder, init.config, init.tokenizer, seed, head_tensors(head, architecture))
+    write_fresh(folder, config, tokenizer, seed, head_tensors(head, architecture))
 
 
 def settle(name: str, kind: type[Method], settings: Any, base: Base) -> tuple[Any, str]:
@@ -289,7 +290,11 @@ def read_corpus(
     processes.wait()
     corpus = map_corpus(folder)
     source = together(inputs.paths)
-    check_rows(corpus, tallied, 1 if kind.needs.row_wise else 2, source)
+    least = 1 if kind.needs.row_wise else 2
+    if len(corpus) < least:
+        why = f"; {tallied.left_out} rows skipped: {tallied.why}" if tallied.left_out else ""
+        rows = f"{len(corpus)} {'row' if len(corpus) == 1 else 'rows'}"
+        raise DataError(f"{rows} can be used, but training needs at least {least}{why}", source=source)
     kind.check_rows(corpus, settings, source)
     reporter.note(f"{len(corpus)} rows, {len(corpus.ids)} tokens")
     for warning in tallied.warnings():
