@@ -149,22 +149,13 @@ USED = 0.8  # share of the memory; its blocks have gaps, and batches differ
 MOMENTS = 2  # numbers of the optimizer for each weight
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes of a GPU. `peak` are those in use at most since the last call of `memory_of`."""
-
-    free: int
-    total: int
-    used: int
-    peak: int
-
-
-def memory_of(device: torch.device) -> Memory:
+def memory_of(device: torch.device) -> tuple[int, int, int, int]:
+    """Bytes of a GPU: free, all, in use, and in use at most since the last call."""
     free, total = torch.cuda.mem_get_info(device)
     used, peak = torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device)
     unused = torch.cuda.memory_reserved(device) - used
     torch.cuda.reset_peak_memory_stats(device)
-    return Memory(free + unused, total, used, peak)
+    return free + unused, total, used, peak
 
 
 def tokens_that_fit(gradient: Gradient, batch: Batch, *, of_whole_memory: bool) -> int:
@@ -182,18 +173,18 @@ def tokens_that_fit(gradient: Gradient, batch: Batch, *, of_whole_memory: bool) 
         part = batch.part(slice(0, rows))
         gradient.compute(part)  # the first pass of a shape needs more
         gradient.method.zero_grad()
-        before = memory_of(device)
+        *_, used, _ = memory_of(device)
         gradient.compute(part)
-        needs.append((part.tokens, memory_of(device).peak - before.used))
+        needs.append((part.tokens, memory_of(device)[-1] - used))
         gradient.method.zero_grad()
     for encoder, graphs in encoders:
         encoder.graphs = graphs
     restore()
     (few, least), (many, most) = needs
     each = max(1.0, (most - least) / max(1, many - few))
-    memory, weights = memory_of(device), sum(weight.numel() for _, weight in trained(gradient.method))
-    room = USED * (memory.total if of_whole_memory else memory.free) - 4 * MOMENTS * weights
-    if of_whole_memory:
-        room -= memory.used
+    free, total, used, _ = memory_of(device)
+    weights = sum(weight.numel() for _, weight in trained(gradient.method))
+    room = USED * (total if of_whole_memory else free) - 4 * MOMENTS * weights
+    room -= used if of_whole_memory else 0
     fit = max(1, int((room - (least - each * few)) / each))
     return fit - fit % (1 << max(0, fit.bit_length() - 4))  # small differences do not matter

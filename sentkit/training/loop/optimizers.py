@@ -110,13 +110,6 @@ class Adam:
                 decayed = parameter if skipped is None else parameter * (1 - skipped)
                 parameter.add_(decayed, alpha=-lr * weight_decay)
 
-    def counts(self) -> dict[Tensor, int]:
-        return {parameter: state["step"] for parameter, state in self.state.items()}
-
-    def restore_counts(self, counts: Mapping[Tensor, int]) -> None:
-        """Set the numbers of steps to those before skipped steps."""
-        self.state = {each: {**self.state[each], "step": count} for each, count in counts.items()}
-
     def state_dict(self) -> dict[str, Any]:
         """Return the moments by the place of the parameter, and the groups with these places."""
         places = self.places()

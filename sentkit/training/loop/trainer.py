@@ -62,7 +62,7 @@ class Unread:
     record: dict[str, Any]  # of the log, without the values
     began: float
     rewind: Callable[[], None]  # restores the random state
-    counts: Mapping[Tensor, int]  # of the optimizer
+    counts: Mapping[Tensor, int]  # steps of each parameter before this one
 
 
 class Trainer:
@@ -158,7 +158,7 @@ class Trainer:
             "tokens": batch.tokens,
         }
         wait = to_host([values, self.broken])
-        counts = self.optimizer.counts()
+        counts = {each: state["step"] for each, state in self.optimizer.state.items()}
         self.unread.append(Unread(step, tuple(terms), wait, record, began, rewind, counts))
         if not self.behind:
             self._check(self.unread[0])
@@ -219,7 +219,8 @@ class Trainer:
         if is_broken:
             self.unread.clear()
             step.rewind()
-            self.optimizer.restore_counts(step.counts)
+            moments = self.optimizer.state
+            self.optimizer.state = {each: {**moments[each], "step": n} for each, n in step.counts.items()}
             self.position.step = step.number
             if self.recipe.chunk_tokens == AUTO:
                 self.position.limits = [each for each in self.position.limits if each[0] <= step.number]
