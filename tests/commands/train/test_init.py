@@ -171,7 +171,6 @@ def test_another_config_is_another_run(train, tmp_path, stop_at, change):
 @pytest.mark.parametrize(
     ("config", "tokenizer", "code", "told"),
     [
-        ("none.json", "words", 66, "none.json: no such file"),
         ("config.json", "none.json", 66, "none.json: no such tokenizer"),
         ("albert.json", "words", 2, 'model type "albert": not supported by --init'),
         ("few.json", "words", 65, '21 tokens, but "vocab_size" in config.json is 9'),
