@@ -156,7 +156,6 @@ class TokenTable(nn.Module):
         raise AssertionError("a static model has no pooler")
 
     def table(self) -> Table:
-        """Return the trained table, in float32."""
         weights = None if self.weights is None else as_float32(self.weights)
         places = None if self.places is None else self.get_buffer("places").cpu().numpy()
         return Table(as_float32(self.rows), places, weights)

@@ -96,8 +96,6 @@ def part_of(output: Path) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainOptions:
-    """The values of all flags, except those of the rows."""
-
     method: str
     kind: type[Method]
     method_digest: str | None = None  # of the file of a user's method

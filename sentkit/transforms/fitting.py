@@ -97,8 +97,6 @@ def check_width(width: int, path: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A transform with the contents of its file."""
-
     kind: str
     sample: Sample
     fit: Fit | FlowFit

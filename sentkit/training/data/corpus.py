@@ -57,7 +57,6 @@ class Batch:
 
     @property
     def row_tokens(self) -> list[int]:
-        """The number of tokens of each row."""
         return [sum(map(len, texts)) for texts in zip(*self.texts, strict=True)]
 
     def part(self, rows: slice) -> "Batch":
@@ -319,7 +318,6 @@ def columns_of(
 
 
 def map_corpus(folder: Path) -> Corpus:
-    """Map the files that `write_corpus` wrote."""
     ends, vectors = np.load(folder / ENDS, mmap_mode="r").view(np.ndarray), None
     if len(ends) and (folder / VECTORS).is_file():
         vectors = mapped(folder / VECTORS, np.float32).reshape(len(ends), -1)

@@ -72,7 +72,6 @@ class Dev:
         return max(self.scores(method, poll), key=nan_lowest)
 
     def scores(self, method: Method, poll: Callable[[], None]) -> list[float]:
-        """Return the score of each encoder of the method."""
         result = []
         for body in method.encoders():
             with using(method, body):
@@ -80,7 +79,6 @@ class Dev:
         return result
 
     def score_as(self, readout: str, method: Method, poll: Callable[[], None]) -> float:
-        """Return the score with another readout."""
         return self._statistic(self._values(method, parse_readout(readout), poll), slice(None))
 
     def score_base(self, declared: Readout, method: Method, poll: Callable[[], None]) -> float:
@@ -228,11 +226,9 @@ class LabelledRows:
         return self.measures(method, poll)[self.metric]
 
     def measures(self, method: Method, poll: Callable[[], None]) -> dict[str, float]:
-        """Return each metric by name."""
         return self.measures_of(self.logits(method, poll), slice(None))
 
     def intervals(self, method: Method, poll: Callable[[], None]) -> dict[str, list[float]]:
-        """Return the 95 % interval of each metric."""
         logits = self.logits(method, poll)
         return bootstrap(lambda rows: self.measures_of(logits, rows), len(self))
 

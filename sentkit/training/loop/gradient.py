@@ -54,7 +54,6 @@ class Gradient:
         return terms | {name: value.detach() for name, value in penalties.items()}
 
     def parts(self, own: Batch) -> list[slice]:
-        """Return the rows of each chunk."""
         return chunks_of_tokens(own.row_tokens, self.tokens) if self.tokens else chunks(len(own), self.chunk)
 
     def _contrast(self, own: Batch, share: slice, rows: int) -> dict[str, Tensor]:

@@ -131,7 +131,6 @@ class Keeper:
             (self.folder / f"best-{step}.pt").unlink()
 
     def forget(self) -> None:
-        """Delete the files of an earlier run."""
         for name in ("state-*.pt", "best-*.pt", LOG, f".*{MARK}*"):
             for path in self.folder.glob(name):  # the folder is locked, so no other process writes them
                 path.unlink()

@@ -242,7 +242,6 @@ def settle(name: str, kind: type[Method], settings: Any, base: Base) -> tuple[An
 
 
 def check_readout(kind: type[Method], settings: Any, base: Base) -> None:
-    """Raise a UsageError for a readout that the method or the base does not support."""
     choices = notes(type(settings))["readout"].choices
     if choices and settings.readout not in choices:
         raise UsageError(f"readout={settings.readout}", advice=f"available: {', '.join(choices)}")

@@ -59,8 +59,6 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The content of a sentkit.json."""
-
     own: Mapping[str, Any]
     command: Command
     source: str
@@ -81,7 +79,6 @@ class Record:
         return section
 
     def words(self, output: str) -> list[str]:
-        """The words of the shell command that writes the checkpoint to `output`."""
         inputs = self.command.inputs
         words = [*self.command.words, *(operand(each.path) for each in inputs if each.flag == FILE)]
         for each in inputs:

@@ -42,7 +42,6 @@ NEW_FOLDER = "checkpoint"  # name of the new checkpoint in the folder of the sta
 
 
 def train(run: Run, processes: Processes, stop: Stop, reporter: Reporter) -> None:
-    """Start or resume one run and write its checkpoint."""
     part = part_of(run.output)
     with lock_folder(part, "run.lock", first=processes.first):
         keeper = Keeper(part)
@@ -82,7 +81,6 @@ def is_finished(run: Run) -> bool:
 
 
 def begin(run: Run, keeper: Keeper, processes: Processes, stop: Stop, reporter: Reporter) -> Trainer:
-    """Return a trainer at the first step or at the last saved state."""
     options = run.options
     if processes.first and not options.resume:
         keeper.forget()
@@ -114,7 +112,6 @@ def begin(run: Run, keeper: Keeper, processes: Processes, stop: Stop, reporter: 
 
 
 def finish(trainer: Trainer) -> None:
-    """Write the checkpoint after the last step."""
     run, position = trainer.run, trainer.position
     made_with = environment(trainer.processes, run.settings.precision)
     if position.limits and trainer.recipe.chunk_tokens == AUTO:
