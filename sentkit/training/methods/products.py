@@ -81,18 +81,13 @@ class ContrastiveTension(PackedMethod):
         candidates = [text for own, others in rows for text in (own, *others)]
         right = self.vectors(self.pack(candidates))
         [left] = apply_readouts(self.second, self.pack(texts), [parse_readout(readout_of(self))])
-        return {"products": products(left, right)}
+        return {"products": (left[:, None] * right.view(len(left), -1, left.shape[1])).sum(2)}  # (b, k)
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         return {"tension": mean_of(contrastive_tension(outputs["products"]))}
 
     def finished(self) -> Finished:
         return Finished(heads={})  # the checkpoint contains only one of the encoders
-
-
-def products(left: Tensor, right: Tensor) -> Tensor:
-    """Return the products of each left row with its k right rows: (b, d), (b * k, d) -> (b, k)."""
-    return (left[:, None] * right.view(len(left), -1, left.shape[1])).sum(2)
 
 
 def contrastive_tension(products: Tensor) -> Tensor:

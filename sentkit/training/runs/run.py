@@ -245,13 +245,13 @@ def write_checkpoint(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     body, finished = method.body, method.finished()
+    if finished.heads:
+        write_weights(folder / "heads.safetensors", finished.heads)
     if isinstance(body, TokenTable):
         table = body.table()
         for step in finished.steps:  # a linear map after the mean is equal to a map of each token vector
             table = replace(table, rows=step(table.rows))
         write_static_folder(folder, base.checkpoint, table, {"readout": readout, **lineage})
-        if finished.heads:
-            write_weights(folder / "heads.safetensors", finished.heads)
         text = card(
             lineage,
             readout,
@@ -271,8 +271,6 @@ def write_checkpoint(
             lineage,
             tensors_of(body, finished, base),
         )
-        if finished.heads:
-            write_weights(folder / "heads.safetensors", finished.heads)
         write_card(folder, lineage, declaration)
 
 
