@@ -10,7 +10,6 @@ from sentkit.papers.consert.method import VIEWS, ConSERT, direction, share
 from sentkit.papers.pairsupcon.method import PairSupCon
 from sentkit.training.methods.pairs import SBERT
 from sentkit.training.methods.targets import Classify
-from sentkit.training.settings import build, format_value, parsed
 from support import padded
 from training.losses.formulas import loop_paired, mean
 from training.methods.loops import copies, cross_entropy, labelled
@@ -71,19 +70,6 @@ def test_equal_targets_are_refused(corpus_of, texts, kind, settings):
     corpus = corpus_of(kind, rows, settings)
     with pytest.raises(DataError, match=f'^x: "{name}" is the same in all 13 rows: nothing to {verb}$'):
         kind.check_rows(corpus, settings, "x")
-
-
-@pytest.mark.parametrize("preset", list(ConSERT.presets))
-def test_each_preset_is_within_the_limits_and_builds(base, preset):
-    overrides = ConSERT.presets[preset]
-    assert (
-        parsed(ConSERT.Settings, [f"{name}={format_value(each)}" for name, each in overrides.items()])
-        == overrides
-    )
-    settings = build(ConSERT.Settings, ConSERT.presets, preset, [])
-    method = ConSERT.build(base, settings)
-    assert (method.classifier is None) == (settings.mode == "unsup")
-    assert bool(method.finished().heads) == (settings.mode != "unsup")
 
 
 @pytest.mark.parametrize(
