@@ -7,7 +7,7 @@ sums, so it is an ordinary checkpoint.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -202,15 +202,17 @@ Body = Bert | TransformersModel | TokenTable
 @dataclass(frozen=True, slots=True)
 class Base:
     checkpoint: Checkpoint
-    stored: Mapping[str, Tensor]  # names as in the files; empty without an architecture
-    architecture: Architecture | None  # None for a static model, and if transformers runs the model
-    why_not_packed: str
     hash: str  # of weights, tokenizer, convolution, and the values of the config that change the training
     training_tokenizer: Tokenizer | KnownTexts  # truncates to the length used in training
     final_tokenizer: Tokenizer | KnownTexts  # truncates to the length of the finished checkpoint
-    sides: Mapping[str, str]  # the prompt of each side; empty: all texts have that of the tokenizers
-    dropped_steps: str  # declared steps after the readout; the new checkpoint does not have them
+    why_not_packed: str
     parents: tuple[str, ...]  # this checkpoint and its ancestors; empty for random weights
+    stored: Mapping[str, Tensor] = field(
+        default_factory=dict
+    )  # names as in the files; with architecture only
+    architecture: Architecture | None = None  # None for a static model, and if transformers runs the model
+    sides: Mapping[str, str] = field(default_factory=dict)  # prompts of sides; none: that of the tokenizers
+    dropped_steps: str = ""  # declared steps after the readout; the new checkpoint does not have them
     # Prediction targets, as `needs.entries` of the method reads them: with the hash that must be equal to
     # resume a run, the lineage for the checkpoint, and `mismatch(tokenizer, family)`, a warning or "".
     entries: Any = None
@@ -320,10 +322,9 @@ def open_base(
     parts = [weights, training.hash, rules]
     if (place := checkpoint.declared.convolution) is not None:
         parts.append(weights_hash(read_weights(place, str(place)), with_pooler=True))
-    hash = digest(parts)
     parents = (checkpoint.name, *checkpoint.parents)
-    steps = ", ".join(checkpoint.declared.steps)
-    return Base(checkpoint, stored, architecture, why_not, hash, training, final, sides, steps, parents)
+    own = (checkpoint, digest(parts), training, final, why_not, parents)
+    return Base(*own, stored, architecture, sides, ", ".join(checkpoint.declared.steps))
 
 
 # The only values of settings about the layers of an encoder.
@@ -364,14 +365,10 @@ def open_named(name: str, max_length: int, *prompts: str | None) -> Base:
     checkpoint = read_checkpoint(name, static=True)
     return StaticBase(
         checkpoint=checkpoint,
-        stored={},
-        architecture=None,
         why_not_packed="a static model",
         hash=digest([vectors.hash, training.tokenizer.hash, normalize]),
         training_tokenizer=KnownTexts(training.tokenizer),
         final_tokenizer=KnownTexts(finished.tokenizer),
-        sides={},
-        dropped_steps="",
         parents=(name, *checkpoint.parents),
         table=vectors.table,
         normalize=normalize,
