@@ -335,7 +335,7 @@ def mapped(path: Path, kind: type) -> NDArray:
     return np.memmap(path, kind, mode="r").view(np.ndarray)
 
 
-def check_labels(corpus: Corpus, source: str, name: str = "label") -> None:
+def check_labels(corpus: Corpus, source: str, name: str) -> None:
     """Raise a DataError if all rows have the same label, or score."""
     assert corpus.targets is not None, "rows without labels"
     if corpus.targets.min() == corpus.targets.max():

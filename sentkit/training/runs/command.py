@@ -27,7 +27,15 @@ from sentkit.model.transformer.device import pick_device
 from sentkit.process import Stop
 from sentkit.training.base import Base, StaticBase, open_base, open_named
 from sentkit.training.catalogue import METHODS
-from sentkit.training.data.corpus import CORPUS, Corpus, Tallied, map_corpus, stream, write_corpus
+from sentkit.training.data.corpus import (
+    CORPUS,
+    Corpus,
+    Tallied,
+    check_labels,
+    map_corpus,
+    stream,
+    write_corpus,
+)
 from sentkit.training.data.dev import Dev, LabelledRows, read_dev, read_labelled
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import CPU, Processes, be_deterministic, open_processes, precision_name
@@ -279,9 +287,10 @@ def read_corpus(
     """Tokenize the rows on one process and map the files on all processes."""
     seen = None if dev is None else dev.texts
     tallied, kind, settings, folder = Tallied(), options.kind, options.settings, options.folders.rows
+    reads = kind.reads(base, settings)
     if processes.first:
         sides = base.sides, () if dev is None else dev.sides
-        parser = ExampleParser(options.method, kind.reads(base, settings), common_fields(inputs), *sides)
+        parser = ExampleParser(options.method, reads, common_fields(inputs), *sides)
         with stop.interruptible():
             tallied = write_corpus(
                 folder, inputs, parser, base.training_tokenizer, dedup=settings.dedup, seen_pairs=seen
@@ -294,6 +303,8 @@ def read_corpus(
         why = f"; {tallied.left_out} rows skipped: {tallied.why}" if tallied.left_out else ""
         rows = f"{len(corpus)} {'row' if len(corpus) == 1 else 'rows'}"
         raise DataError(f"{rows} can be used, but training needs at least {least}{why}", source=source)
+    if reads.varied and reads.target_field is not None:
+        check_labels(corpus, source, reads.target_field)
     kind.check_rows(corpus, settings, source)
     reporter.note(f"{len(corpus)} rows, {len(corpus.ids)} tokens")
     for warning in tallied.warnings():

@@ -8,6 +8,7 @@ from sentkit.errors import DataError
 from sentkit.model.transformer.packed import pack
 from sentkit.papers.consert.method import VIEWS, ConSERT, direction, share
 from sentkit.papers.pairsupcon.method import PairSupCon
+from sentkit.training.data.corpus import check_labels
 from sentkit.training.methods.pairs import SBERT
 from sentkit.training.methods.targets import Classify
 from support import padded
@@ -63,13 +64,15 @@ def test_the_direction_of_an_attack():
         (Classify, {"objective": "regression"}),
     ],
 )
-def test_equal_targets_are_refused(corpus_of, texts, kind, settings):
+def test_equal_targets_are_refused(corpus_of, base, texts, kind, settings):
     rows = [row | {"label": "entailment", "score": 2} for row in labelled(texts)]
     name, verb = ("score", "predict") if "regression" in settings.values() else ("label", "classify")
     settings = kind.Settings(**settings)
     corpus = corpus_of(kind, rows, settings)
+    reads = kind.reads(base, settings)
+    assert reads.varied
     with pytest.raises(DataError, match=f'^x: "{name}" is the same in all 13 rows: nothing to {verb}$'):
-        kind.check_rows(corpus, settings, "x")
+        check_labels(corpus, "x", reads.target_field)
 
 
 @pytest.mark.parametrize(
