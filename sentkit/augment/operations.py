@@ -81,7 +81,7 @@ class Share:
         return 1 if not count and self.part and n > 1 else count
 
     @property
-    def note(self) -> Mapping[str, Any]:
+    def note(self) -> dict[str, Any]:
         return {"rate": self.part / self.whole}
 
 
@@ -98,7 +98,7 @@ class Spans:
         return (min(self.count, room // (each * length)), length) if length else (0, 0)
 
     @property
-    def note(self) -> Mapping[str, Any]:
+    def note(self) -> dict[str, Any]:
         return {"count": self.count, **self.share.note}
 
 
@@ -332,18 +332,15 @@ def without_word(words: Sequence[str], place: int) -> list[str]:
 def with_not(words: Sequence[str]) -> Changed | None:
     for place, word in enumerate(words):
         before, core, after = bare(word)
-        asks = place == 0 and plain(words[1]) in ASKED if len(words) > 1 else False
-        if is_auxiliary(before, core, first=place == 0, asks=asks):
+        small = plain(core)
+        if small in AUXILIARIES:
+            asks = len(words) > 1 and plain(words[1]) in ASKED  # a pronoun or determiner after the first word
+            as_first = place == 0 and (asks or small not in NAMES_TOO)
+            found = core == small or core.isupper() or as_first
+        else:
+            found = small in WITH_IS or plain(before + core).endswith(CONTRACTED)
+        if found:
             new = "NOT" if len(core) > 1 and core.isupper() else "not"
             changed = [*words[:place], before + core, f"{new}{after}", *words[place + 1 :]]
             return changed, {"rule": "insert", "at": place + 1}
     return None
-
-
-def is_auxiliary(before: str, core: str, *, first: bool, asks: bool) -> bool:
-    """Whether it is an auxiliary; `asks`: a pronoun or determiner follows the first word."""
-    small = plain(core)
-    if small in AUXILIARIES:
-        as_first = first and (asks or small not in NAMES_TOO)
-        return core == small or core.isupper() or as_first
-    return small in WITH_IS or plain(before + core).endswith(CONTRACTED)

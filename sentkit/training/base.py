@@ -7,8 +7,7 @@ sums, so it is an ordinary checkpoint.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -157,7 +156,6 @@ class TokenTable(nn.Module):
         raise AssertionError("a static model has no pooler")
 
     def table(self) -> Table:
-        """Return the trained table, in float32."""
         weights = None if self.weights is None else as_float32(self.weights)
         places = None if self.places is None else self.get_buffer("places").cpu().numpy()
         return Table(as_float32(self.rows), places, weights)
@@ -204,15 +202,17 @@ Body = Bert | TransformersModel | TokenTable
 @dataclass(frozen=True, slots=True)
 class Base:
     checkpoint: Checkpoint
-    stored: Mapping[str, Tensor]  # names as in the files; empty without an architecture
-    architecture: Architecture | None  # None for a static model, and if transformers runs the model
-    why_not_packed: str
     hash: str  # of weights, tokenizer, convolution, and the values of the config that change the training
     training_tokenizer: Tokenizer | KnownTexts  # truncates to the length used in training
     final_tokenizer: Tokenizer | KnownTexts  # truncates to the length of the finished checkpoint
-    sides: Mapping[str, str]  # the prompt of each side; empty: all texts have that of the tokenizers
-    dropped_steps: str  # declared steps after the readout; the new checkpoint does not have them
+    why_not_packed: str
     parents: tuple[str, ...]  # this checkpoint and its ancestors; empty for random weights
+    stored: Mapping[str, Tensor] = field(
+        default_factory=dict
+    )  # names as in the files; with architecture only
+    architecture: Architecture | None = None  # None for a static model, and if transformers runs the model
+    sides: Mapping[str, str] = field(default_factory=dict)  # prompts of sides; none: that of the tokenizers
+    dropped_steps: str = ""  # declared steps after the readout; the new checkpoint does not have them
     # Prediction targets, as `needs.entries` of the method reads them: with the hash that must be equal to
     # resume a run, the lineage for the checkpoint, and `mismatch(tokenizer, family)`, a warning or "".
     entries: Any = None
@@ -322,10 +322,9 @@ def open_base(
     parts = [weights, training.hash, rules]
     if (place := checkpoint.declared.convolution) is not None:
         parts.append(weights_hash(read_weights(place, str(place)), with_pooler=True))
-    hash = digest(parts)
     parents = (checkpoint.name, *checkpoint.parents)
-    steps = ", ".join(checkpoint.declared.steps)
-    return Base(checkpoint, stored, architecture, why_not, hash, training, final, sides, steps, parents)
+    own = (checkpoint, digest(parts), training, final, why_not, parents)
+    return Base(*own, stored, architecture, sides, ", ".join(checkpoint.declared.steps))
 
 
 # The only values of settings about the layers of an encoder.
@@ -350,14 +349,9 @@ class StaticBase(Base):
 
 
 def open_named(name: str, max_length: int, *prompts: str | None) -> Base:
-    """Return the base of this name: a transformer with these prompts, or a static model."""
+    """Read a transformer with these prompts, or a static model. `max_length` is that of texts in training."""
     if name == WORD_SETS or not is_static(folder := find_model(name)):
         return open_base(read_checkpoint(name), max_length, *prompts)
-    return open_static(folder, name, max_length)
-
-
-def open_static(folder: Path, name: str, max_length: int) -> StaticBase:
-    """Read a static model. `max_length` is the length of the texts in training."""
     training, finished = (
         read_folder(folder, name, ReadingOptions(max_length=length)) for length in (max_length, None)
     )
@@ -371,14 +365,10 @@ def open_static(folder: Path, name: str, max_length: int) -> StaticBase:
     checkpoint = read_checkpoint(name, static=True)
     return StaticBase(
         checkpoint=checkpoint,
-        stored={},
-        architecture=None,
         why_not_packed="a static model",
         hash=digest([vectors.hash, training.tokenizer.hash, normalize]),
         training_tokenizer=KnownTexts(training.tokenizer),
         final_tokenizer=KnownTexts(finished.tokenizer),
-        sides={},
-        dropped_steps="",
         parents=(name, *checkpoint.parents),
         table=vectors.table,
         normalize=normalize,

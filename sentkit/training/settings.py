@@ -52,7 +52,6 @@ class Note:
 
 
 def declare(source: str, default: Any, meaning: str = "", **limits: Any) -> Any:
-    """Declare a setting and the source of its default."""
     return field(default=default, metadata={"note": Note(source, meaning, **limits)})
 
 
@@ -188,7 +187,6 @@ def refuse_idle(settings: Any, names: Collection[str], because: str) -> None:
 
 
 def limits(note: Note) -> str:
-    """Return the valid values of a setting as text."""
     words = [
         ", ".join(note.choices),
         "" if note.least is None else f"{note.least:g} or more",

@@ -4,33 +4,18 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from sentkit.formats.lexicons.model2vec import write_model2vec
-from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.papers.defsent.plus import read_entries
 from sentkit.training.base import open_named
 from sentkit.training.catalogue import METHODS
-from sentkit.training.data.corpus import map_corpus, write_corpus
-from sentkit.training.data.examples import ExampleParser
-from sentkit.training.loop.processes import Processes
-from sentkit.training.loop.state import Keeper
-from sentkit.training.loop.trainer import Trainer
-from sentkit.training.options import Run, RunFolders, TrainOptions
-from sentkit.training.settings import build
-from support import SMALL, write_small_tokenizer
-
-TEXTS = [
-    "a man plays a guitar", "someone makes music", "the cat sleeps on the warm stone", "a dog runs",
-    "two people walk along the river in the rain", "birds fly south", "the market fell again today",
-    "she reads a long book about the sea", "rain", "children play in the park with a red ball",
-    "an old house stands on the hill", "he writes a letter to his friend", "the train is late",
-]  # fmt: skip
+from support import ROOT, SMALL, write_small_tokenizer
+from training.making import ENTRIES, TEXTS, corpus_in, trainer_in
 
 DISTILBERT = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
 DISTILBERT["intermediate_size"] = "hidden_dim"
@@ -87,11 +72,20 @@ def static_folder(base_folder, tmp_path_factory):
 def together(base_folder, static_folder):
     """Do the work of together.py for these cases, with results in this folder."""
     bases = {"transformer": str(base_folder), "static": str(static_folder)}
-    script = [sys.executable, str(Path(__file__).with_name("together.py"))]
 
     def run(work, folder, cases):
-        command = [*script, work, json.dumps(bases), str(folder), json.dumps(cases)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
+        command = [
+            sys.executable,
+            "-m",
+            "training.together",
+            work,
+            json.dumps(bases),
+            folder,
+            json.dumps(cases),
+        ]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=1800, cwd=ROOT / "tests"
+        )
         assert done.returncode == 0, done.stderr[-2000:]
 
     return run
@@ -108,20 +102,15 @@ def texts():
 
 
 @pytest.fixture
-def corpus_of(tmp_path, base):
+def new_folder(tmp_path):
+    return lambda: tmp_path / f"folder{len(list(tmp_path.iterdir()))}"
+
+
+@pytest.fixture
+def corpus_of(new_folder, base):
     """Rows, as dictionaries or as texts, in the form that this method reads."""
-
-    def make(kind, rows, settings, base=base):
-        dicts = [{"text": row} if isinstance(row, str) else row for row in rows]
-        folder = tmp_path / f"rows{len(list(tmp_path.iterdir()))}"
-        folder.mkdir()
-        path = folder / "rows.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in dicts))
-        parser = ExampleParser(kind.__name__, kind.reads(base, settings), {})
-        write_corpus(folder, Inputs([str(path)]), parser, base.training_tokenizer)
-        return map_corpus(folder)
-
-    return make
+    own_base = base
+    return lambda kind, rows, settings, base=own_base: corpus_in(new_folder(), kind, rows, settings, base)
 
 
 @pytest.fixture
@@ -153,56 +142,25 @@ def with_entries(tmp_path, base, entries_in):
 
 
 @pytest.fixture
-def trainer_of(tmp_path, base, corpus_of):
-    """`trainer_of(SimCSE, texts, batch=4, double=True, temperature=.1)`: a trainer, ready to `run()`."""
-    own_base = base
+def trainer_of(new_folder, base):
+    """`trainer_of(SimCSE, texts, batch=4, double=True, temperature=.1)`: a trainer, ready to `train()`."""
+    own_base, of_trainer = base, ("processes", "seed", "double", "dev", "save_every")
 
-    def make(
-        kind, rows, *, seed=0, double=False, base=own_base, dev=None, save_every=0, processes=None, **settings
-    ):
-        assignments = [f"{name}={value}" for name, value in settings.items()]
-        wanted = build(kind.Settings, kind.presets, None, assignments)
-        folder = tmp_path / f"state{len(list(tmp_path.iterdir()))}"
-        folder.mkdir()
-        torch.manual_seed(seed)
-        processes = processes or Processes()
-        corpus = corpus_of(kind, rows, wanted, base)
-        base = replace(base, labels=corpus.labels)
-        method = kind.build(base, wanted).to(processes.device)
-        if double:
-            method.double()
-        options = TrainOptions(
-            method=kind.__name__,
-            kind=kind,
-            settings=wanted,
-            folders=RunFolders(folder / "out", [seed]),
-            save_every=save_every,
-        )
-        run = Run(options, seed, base, corpus, dev)
-        return Trainer(run, method, Keeper(folder), processes)
+    def make(kind, rows, *, base=own_base, **given):
+        more = {name: given.pop(name) for name in of_trainer if name in given}
+        assignments = [f"{name}={value}" for name, value in given.items()]
+        return trainer_in(new_folder(), kind, rows, assignments, base, **more)
 
     return make
 
 
 @pytest.fixture
-def small(trainer_of, with_entries, texts):
+def small(trainer_of, with_entries):
     """`small("simcse", batch=4)`: a trainer over twelve rows with every field that the method reads."""
-    entries = ["cat", "dog", "rain", "sea", "house"]  # each one token
 
-    def make(name, base=None, processes=None, **settings):
-        kind, base, given = (
-            METHODS[name].load(),
-            base or with_entries(entries),
-            FEWER.get(name, {}) | settings,
-        )
-        reads = kind.reads(base, build(kind.Settings, {}, None, [f"{n}={v}" for n, v in given.items()]))
-        rows = [
-            {field: texts[(n + 3 * place) % 13] for place, field in enumerate(reads.kinds[0].texts)}
-            | {"label": ("entailment", "contradiction")[n % 2], "score": n % 6}
-            | {"entry": entries[n % 5], "embedding": [1, n, n % 5]}
-            for n in range(12)
-        ]
-        return trainer_of(kind, rows, base=base, processes=processes, **given)
+    def make(name, base=None, **settings):
+        given = FEWER.get(name, {}) | settings
+        return trainer_of(METHODS[name].load(), 12, base=base or with_entries(ENTRIES), **given)
 
     return make
 

@@ -1,4 +1,4 @@
-"""Work of several processes over gloo, forked from one: python together.py WORK BASES FOLDER CASES.
+"""Work of several processes over gloo, forked from one: python -m training.together WORK BASES FOLDER CASES.
 
 WORK is train or compute. BASES is JSON, kind -> path. CASES is JSON, a list of [method, processes, settings,
 kind of base]. With train, the loss of every step and the weights at the end of each go to FOLDER/<number>.pt;
@@ -17,74 +17,35 @@ from pathlib import Path
 
 import torch
 
-from sentkit.formats.rows.rows import Inputs
 from sentkit.papers.defsent.plus import read_entries
 from sentkit.training.base import open_named
 from sentkit.training.catalogue import load
-from sentkit.training.data.corpus import map_corpus, write_corpus
-from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import open_processes
-from sentkit.training.loop.state import Keeper
-from sentkit.training.loop.trainer import Trainer
 from sentkit.training.method import changing
-from sentkit.training.options import Run, RunFolders, TrainOptions
-from sentkit.training.settings import build
+from training.making import ENTRIES, trainer_in
 
-WORDS = ("man", "plays", "guitar", "music", "cat", "sleeps", "dog", "runs", "river", "rain", "birds", "book")
-LABELS = ("entailment", "contradiction", "neutral")
 PLAIN = ["batch=4", "epochs=1", "lr=0.003", "dropout=0", "max_length=24"]
 
 
-def text(number):
-    return " ".join(WORDS[(number * step) % len(WORDS)] for step in range(1, 3 + number % 5))
-
-
-def row(number, names):
-    """With every field that a method needs; each entry is one token."""
-    texts = {name: text(3 * number + place) for place, name in enumerate(names)}
-    vector = {"embedding": [1.0, number, number % 4]}
-    return {**texts, **vector, "label": LABELS[number % 2], "score": number % 6, "entry": WORDS[number % 5]}
-
-
 def entries(path):
-    """Of the first words, with vectors of 16 numbers."""
+    """With vectors of 16 numbers."""
     rows = [
         {"entry": word, "embedding": [((place * k) % 7) / 3 - 1 for k in range(1, 17)]}
-        for place, word in enumerate(WORDS[:5])
+        for place, word in enumerate(ENTRIES)
     ]
     path.write_text("".join(json.dumps(each) + "\n" for each in rows))
     return read_entries(str(path))
 
 
-def run_of(base_name, own, name, assignments):
-    """A run in a new folder, and its method."""
-    kind = load(name).kind
-    given = {each.partition("=")[0] for each in assignments}
-    plain = [each for each in PLAIN if each.partition("=")[0] not in given]
-    settings = build(kind.Settings, kind.presets, None, [*plain, *assignments])
-    torch.manual_seed(0)
-    own.mkdir(parents=True)
-    base = replace(open_named(base_name, 24), entries=entries(own / "entries.jsonl"))
-    reads = kind.reads(base, settings)
-    rows = [row(number, reads.kinds[0].texts) for number in range(10)]
-    (own / "rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
-    write_corpus(
-        own, Inputs([str(own / "rows.jsonl")]), ExampleParser(name, reads, {}), base.training_tokenizer
-    )
-    corpus = map_corpus(own)
-    base = replace(base, labels=corpus.labels)
-    options = TrainOptions(method=name, kind=kind, settings=settings, folders=RunFolders(own, [0]))
-    return Run(options, 0, base, corpus), kind.build(base, settings)
-
-
 @contextmanager
 def trainer_of(base_name, own, name, assignments):
-    """This process's part of a run."""
+    """This process's part of a run over ten rows. The last of equal settings is used."""
     torch.set_num_threads(1)
+    own.mkdir(parents=True, exist_ok=True)
     with open_processes(torch.device("cpu")) as processes:
         folder = own / f"rank{processes.rank}"
-        run, method = run_of(base_name, folder, name, assignments)
-        yield Trainer(run, method.double(), Keeper(folder), processes)
+        base = replace(open_named(base_name, 24), entries=entries(folder.with_suffix(".jsonl")))
+        yield trainer_in(folder, load(name).kind, 10, [*PLAIN, *assignments], base, processes, double=True)
 
 
 def train(*case):

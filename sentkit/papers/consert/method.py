@@ -27,7 +27,7 @@ from sentkit.model.transformer.packed import Packed, first_tokens
 from sentkit.model.transformer.readouts import Disturb, widened
 from sentkit.papers.consert import paper
 from sentkit.training.base import Base
-from sentkit.training.data.corpus import Batch, Corpus, Ids, check_labels
+from sentkit.training.data.corpus import Batch, Ids
 from sentkit.training.data.examples import NLI, Labels, Reads
 from sentkit.training.losses import paired_contrast
 from sentkit.training.method import Draw, Needs, Outputs, PackedMethod, Term, mean_of, share
@@ -141,7 +141,7 @@ class ConSERT(PackedMethod):
         """In mode unsup, the texts of a pair are paraphrases. Each view is of one of them."""
         if settings.mode == "unsup":
             return Reads((SENTENCE, PAIR))
-        return Reads((PAIR,), "label", Labels(NLI))
+        return Reads((PAIR,), "label", Labels(NLI), varied=True)
 
     @classmethod
     def dev_readout(cls, settings: paper.Settings) -> str:
@@ -244,11 +244,6 @@ class ConSERT(PackedMethod):
             logits, labels = widened(outputs["logits"]), outputs["labels"]
             terms["label"] = mean_of(F.cross_entropy(logits, labels, reduction="none"))
         return terms
-
-    @classmethod
-    def check_rows(cls, corpus: Corpus, settings: paper.Settings, source: str) -> None:
-        if settings.mode != "unsup":
-            check_labels(corpus, source)
 
 
 def direction(slopes: Tensor, form: str) -> Tensor:

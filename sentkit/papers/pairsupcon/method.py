@@ -11,7 +11,7 @@ from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.readouts import widened
 from sentkit.papers.pairsupcon import paper
 from sentkit.training.base import Base, Body
-from sentkit.training.data.corpus import Batch, Corpus, check_labels
+from sentkit.training.data.corpus import Batch
 from sentkit.training.data.examples import Labels, Reads
 from sentkit.training.loop.optimizers import NamedGroup
 from sentkit.training.losses import entailment_contrast
@@ -37,12 +37,7 @@ class PairSupCon(Method):
 
     @classmethod
     def reads(cls, base: Base, settings: paper.Settings) -> Reads:
-        return Reads((PAIR,), "label", RELATIONS)
-
-    @classmethod
-    def check_rows(cls, corpus: Corpus, settings: paper.Settings, source: str) -> None:
-        if settings.objective == "cls":
-            check_labels(corpus, source)
+        return Reads((PAIR,), "label", RELATIONS, varied=settings.objective == "cls")
 
     def encode(self, batch: Batch) -> Outputs:
         assert batch.targets is not None, "pairs without labels"

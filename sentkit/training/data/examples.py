@@ -112,6 +112,7 @@ class Reads:
     kinds: tuple[Kind, ...]
     target_field: str | None = None
     target: Target | None = None
+    varied: bool = False  # rows with one target for all are refused
     # The columns of the corpus: numbers of texts with their tokenizers; none: each text by the tokenizer of
     # the base. A text can have several columns, such as one for each template.
     columns: tuple[tuple[int, Tokenizer], ...] = ()

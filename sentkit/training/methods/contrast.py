@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.checkpoints.readout import Readout, parse_readout
+from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.kinds import NEGATIVES, PAIR, POSITIVE, TRIPLET
 from sentkit.model.reading import most_tokens
 from sentkit.model.transformer.device import to_device
@@ -46,7 +46,7 @@ class Contrast(Method):
         if guide is None:
             return cls(base.body(settings), settings)
         method = cls(base.body(settings), settings, guide.body(None).requires_grad_(False))
-        method.guide_readout = readout_of_guide(guide)
+        method.guide_readout = guide.declared or MEAN
         return method
 
     @classmethod
@@ -70,9 +70,9 @@ class Contrast(Method):
     @classmethod
     def identity(cls, base: Base, settings: recipes.Contrast) -> dict[str, Any]:
         guide = guide_of(settings)
-        return (
-            {} if guide is None else {"guide_hash": guide.hash, "guide_readout": readout_of_guide(guide).name}
-        )
+        if guide is None:
+            return {}
+        return {"guide_hash": guide.hash, "guide_readout": (guide.declared or MEAN).name}
 
     @classmethod
     def reads(cls, base: Base, settings: recipes.Contrast) -> Reads:
@@ -150,10 +150,6 @@ def guide_of(settings: Any) -> Base | None:
     """Return the checkpoint that is the guide, if there is one."""
     name = guides_of(settings)["guide"]
     return None if name is None else open_guide(name, settings.max_length)
-
-
-def readout_of_guide(guide: Base) -> Readout:
-    return guide.declared or MEAN
 
 
 def number_of(text: Ids) -> int:

@@ -18,7 +18,7 @@ from sentkit.formats.rows.kinds import PAIR, TRIPLET
 from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.readouts import widened
 from sentkit.training.base import Base, Body
-from sentkit.training.data.corpus import Batch, Corpus, check_labels
+from sentkit.training.data.corpus import Batch, Corpus
 from sentkit.training.data.examples import NLI, Labels, Reads, Scores
 from sentkit.training.losses import cosine_regression, entailment_contrast, triplet_margin, unit
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
@@ -43,15 +43,10 @@ class SBERT(Method):
     @classmethod
     def reads(cls, base: Base, settings: recipes.SBERT) -> Reads:
         if settings.objective == "softmax":
-            return Reads((PAIR,), "label", Labels(NLI))
+            return Reads((PAIR,), "label", Labels(NLI), varied=True)
         if settings.objective == "regression":
             return Reads((PAIR,), "score", Scores(settings.scale))
         return Reads((TRIPLET,))
-
-    @classmethod
-    def check_rows(cls, corpus: Corpus, settings: recipes.SBERT, source: str) -> None:
-        if settings.objective == "softmax":
-            check_labels(corpus, source)
 
     def encode(self, batch: Batch) -> Outputs:
         texts = [text for column in batch.texts for text in column]

@@ -2,9 +2,7 @@
 
 The state of a template without a sentence is its bias. Template denoising of PromptBERT subtracts it before
 the contrast. With objective=triplets, a positive is contrasted with negatives, and all texts have the same
-template. The paper evaluates its supervised encoders through the head, without the bias of the template,
-which depends on the length of the text. No readout computes this. So --dev and the checkpoint use the [MASK]
-state, as the paper does for transfer tasks and without labels.
+template.
 
 SNCSE has the negation of a sentence as soft negative: its cosine must be lower than that with the same
 sentence, by at least `margin` and at most `margin_high`. The negation is not a negative of the contrast.

@@ -25,7 +25,6 @@ class MaskedLanguageModel(Recipe):
         choices=("own", "fresh"),
     )
     readout: str = readout("mean", of_paper=False)  # common for an encoder without a trained readout
-    batch: int = ours(64)
     lr: float = paper(1e-4)
     weight_decay: float = paper(0.01)
     schedule: str = paper("linear")
@@ -341,7 +340,6 @@ class CoSENT(Dims):
     batch: int = released(32)
     lr: float = released(2e-5)
     warmup: float = ours(0.1)
-    schedule: str = ours("linear")
     max_length: int = ours(128)
 
 

@@ -224,15 +224,11 @@ class ESimCSE(SimCSE):
     def views(self, batch: Batch) -> Outputs:
         [texts] = batch.texts
         longer = [repeated(*each) for each in zip(texts, batch.draws["repeated"], strict=True)]
-        states = self.vectors(self.pack([*texts, *longer]))
-        one, other = torch.tanh(self.head(states)).chunk(2)
-        outputs = {"one": one, "other": other}
+        outputs = super().views(replace(batch, texts=(texts, longer)))
         if self.slow is not None:
             with torch.no_grad():
-                readout = parse_readout(readout_of(self))
-                outputs["slow"] = torch.tanh(
-                    self.head(apply_readouts(self.slow, self.pack(texts), [readout])[0])
-                )
+                [states] = apply_readouts(self.slow, self.pack(texts), [parse_readout(readout_of(self))])
+                outputs["slow"] = torch.tanh(self.head(states))
         return outputs
 
     def contrast(self, outputs: Outputs) -> Tensor:

@@ -24,7 +24,7 @@ from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import widened
 from sentkit.training.base import Base, Body
-from sentkit.training.data.corpus import Batch, Corpus, check_labels
+from sentkit.training.data.corpus import Batch, Corpus
 from sentkit.training.data.examples import Classes, Reads, Scores
 from sentkit.training.losses import relational_divergence, squared_error, unit
 from sentkit.training.method import Finished, Method, Needs, Outputs, PackedMethod, Term, mean_of, own_tensors
@@ -60,12 +60,8 @@ class Classify(PackedMethod):
     def reads(cls, base: Base, settings: recipes.Classify) -> Reads:
         tokenize = SegmentTokenizer(base.checkpoint, settings.max_length)
         if settings.objective == "regression":
-            return Reads((PAIR, SENTENCE), "score", Scores(), tokenize=tokenize)
-        return Reads((PAIR, SENTENCE), "label", Classes(), tokenize=tokenize)
-
-    @classmethod
-    def check_rows(cls, corpus: Corpus, settings: recipes.Classify, source: str) -> None:
-        check_labels(corpus, source, "score" if settings.objective == "regression" else "label")
+            return Reads((PAIR, SENTENCE), "score", Scores(), varied=True, tokenize=tokenize)
+        return Reads((PAIR, SENTENCE), "label", Classes(), varied=True, tokenize=tokenize)
 
     @classmethod
     def readouts(cls, settings: recipes.Classify) -> tuple[str, ...]:

@@ -41,7 +41,6 @@ NEW_FOLDER = "checkpoint"  # name of the new checkpoint in the folder of the sta
 
 
 def train(run: Run, processes: Processes, stop: Stop, reporter: Reporter) -> None:
-    """Start or resume one run and write its checkpoint."""
     part = part_of(run.output)
     with lock_folder(part, "run.lock", first=processes.first):
         keeper = Keeper(part)
@@ -81,7 +80,6 @@ def is_finished(run: Run) -> bool:
 
 
 def begin(run: Run, keeper: Keeper, processes: Processes, stop: Stop, reporter: Reporter) -> Trainer:
-    """Return a trainer at the first step or at the last saved state."""
     options = run.options
     if processes.first and not options.resume:
         keeper.forget()
@@ -113,7 +111,6 @@ def begin(run: Run, keeper: Keeper, processes: Processes, stop: Stop, reporter: 
 
 
 def finish(trainer: Trainer) -> None:
-    """Write the checkpoint after the last step."""
     run, position = trainer.run, trainer.position
     made_with = environment(trainer.processes, run.settings.precision)
     if position.limits and trainer.recipe.chunk_tokens == AUTO:
@@ -247,13 +244,13 @@ def write_checkpoint(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     body, finished = method.body, method.finished()
+    if finished.heads:
+        write_weights(folder / "heads.safetensors", finished.heads)
     if isinstance(body, TokenTable):
         table = body.table()
         for step in finished.steps:  # a linear map after the mean is equal to a map of each token vector
             table = replace(table, rows=step(table.rows))
         write_static_folder(folder, base.checkpoint, table, {"readout": readout, **lineage})
-        if finished.heads:
-            write_weights(folder / "heads.safetensors", finished.heads)
         text = card(
             lineage,
             readout,
@@ -273,8 +270,6 @@ def write_checkpoint(
             lineage,
             tensors_of(body, finished, base),
         )
-        if finished.heads:
-            write_weights(folder / "heads.safetensors", finished.heads)
         write_card(folder, lineage, declaration)
 
 

@@ -98,12 +98,10 @@ def test_the_projection_may_come_from_another_checkpoint(train, tiny, copy_of, t
 @pytest.mark.parametrize(
     ("given", "flags", "code", "problem"),
     [
-        ({"entries": None}, (), 2, "defsent-plus needs --entries"),
         ({"entries": "absent.safetensors"}, (), 66, "absent.safetensors: no such file"),
         ({"entries": "few.jsonl"}, (), 65, "few.jsonl: the entries have 3 numbers, but the pooler gives"),
         ({"rows": "few.jsonl"}, (), 65, 'few.jsonl:1: defsent-plus needs "definition"; this row has'),
         ({}, ("--set", "projection_from=./nosuch"), 66, "./nosuch: no such checkpoint folder"),
-        *(({"method": name}, (), 2, f"{name} does not use --entries") for name in ("simcse", "defsent")),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(train, tmp_path, jsonl, given, flags, code, problem):

@@ -9,8 +9,8 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.base import open_base
 from sentkit.training.catalogue import METHODS
 from support import TEXTS, in_jsonl
+from training.making import rows_for
 
-LABELS = ("entailment", "contradiction", "neutral")
 NEEDS = {
     "sg-bert": ("head_width=8",),
     "pairsupcon": ("head_width=8",),
@@ -24,33 +24,26 @@ PROMPTED = {  # templates around a text that ends with a full stop; sentence-tra
     "promptbert": 'This sentence of "{}" means [MASK].',
     "sncse": 'This sentence : " {} " means [MASK] .',
 }
-WORDS = ("cat", "dog", "rain", "sea")  # each one token
 
 
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory):
-    """A file for each kind of rows."""
-    folder = tmp_path_factory.mktemp("rows")
-    triples = list(zip(TEXTS, TEXTS[1:], TEXTS[2:], strict=False))
-    kinds = {
-        "sentence": [{"text": text, "embedding": [1.0, n]} for n, text in enumerate(TEXTS)],
-        "pair": [
-            {"text_a": a, "text_b": b, "label": LABELS[n % 3], "score": n}
-            for n, (a, b, _) in enumerate(triples)
-        ],
-        "triplet": [{"anchor": a, "positive": b, "negative": c} for a, b, c in triples],
-        "entry": [{"entry": WORDS[n % 4], "definition": text} for n, text in enumerate(TEXTS)],
-    }
-    for name, each in kinds.items():
-        (folder / f"{name}.jsonl").write_text(in_jsonl(*each))
-    return folder
+@pytest.fixture
+def rows(tmp_path):
+    """A file of rows that this method reads."""
+
+    def write(name, model):
+        kind, path = METHODS[name].load(), tmp_path / f"{name}.jsonl"
+        base = open_base(read_checkpoint(str(model)), 32)
+        path.write_text(in_jsonl(*rows_for(kind, base, kind.Settings(), 9)))
+        return path
+
+    return write
 
 
 @pytest.fixture
 def with_head(sentkit, rows, tiny, tmp_path):
     """As tiny, with a language model head."""
     given = ("--set", "head=fresh", "--set", "warmup=0", "--lr", 1e-9, "--threads", 1, "-q")
-    done = sentkit("train", "mlm", rows / "sentence.jsonl", "-m", tiny, "-o", "with_head", *given)
+    done = sentkit("train", "mlm", rows("mlm", tiny), "-m", tiny, "-o", "with_head", *given)
     assert (done.code, done.err) == (0, "")
     return tmp_path / "with_head"
 
@@ -60,12 +53,11 @@ def made(sentkit, rows, tiny, with_head, tmp_path):
     """Train by this method, and give the checkpoint's folder."""
 
     def make(name, *more):
-        kind, model = METHODS[name].load(), with_head if name == "defsent" else tiny
-        base = open_base(read_checkpoint(str(model)), 32)
-        path = rows / f"{kind.reads(base, kind.Settings()).kinds[0].name}.jsonl"
+        model = with_head if name == "defsent" else tiny
+        path = rows(name, model)
         settings = [word for each in (*NEEDS.get(name, ()), "warmup=0") for word in ("--set", each)]
         flags = ("--batch", 4, "--epochs", 2, "--lr", 0.01, "--threads", 1, "-q", *settings, *more)
-        if kind.needs.entries:
+        if name == "defsent-plus":
             sentkit("build-entries", path, "-m", tiny, "-q", "-o", "entries.safetensors")
             flags = (*flags, "--entries", "entries.safetensors")
         done = sentkit("train", name, path, "-m", model, "-o", "out", *flags)

@@ -26,7 +26,8 @@ def parser_of(*kinds, fields=None, target_field=None, target=None):
 
 @pytest.mark.parametrize("score", [5, -5, 1.5])
 def test_a_score_beyond_the_limit_is_a_bad_row(score):
-    parse = parser_of(PAIR, target_field="score", target=Scores(1.0))
+    reads = SBERT.reads(None, SBERT.Settings(objective="regression", scale=1.0))
+    parse = parser_of(PAIR, target_field="score", target=reads.target)
     problem = f'"score" is {score}, outside the scale of 1'
     with pytest.raises(DataError) as caught:
         parse(row(**TEXTS, score=score))

@@ -34,7 +34,8 @@ def gathered(together, tmp_path_factory):
     """What each process has, by method and number of processes. Five rows are uneven for two and three."""
     folder = tmp_path_factory.mktemp("processes")
     cases = [("simcse-sup", world, HARD, "transformer") for world in WORLDS]
-    cases += [("contrast", world, ["batch=5"], "transformer") for world in WORLDS]
+    plain = ["batch=5", "equal_texts=off"]
+    cases += [("contrast", world, plain, "transformer") for world in WORLDS]
     together("compute", folder, cases)
     return {
         (name, world): [torch.load(folder / f"{case}.{rank}.pt") for rank in range(world)]

@@ -8,9 +8,9 @@ from sentkit.errors import DataError
 from sentkit.model.transformer.packed import pack
 from sentkit.papers.consert.method import VIEWS, ConSERT, direction, share
 from sentkit.papers.pairsupcon.method import PairSupCon
+from sentkit.training.data.corpus import check_labels
 from sentkit.training.methods.pairs import SBERT
 from sentkit.training.methods.targets import Classify
-from sentkit.training.settings import build, format_value, parsed
 from support import padded
 from training.losses.formulas import loop_paired, mean
 from training.methods.loops import copies, cross_entropy, labelled
@@ -64,26 +64,15 @@ def test_the_direction_of_an_attack():
         (Classify, {"objective": "regression"}),
     ],
 )
-def test_equal_targets_are_refused(corpus_of, texts, kind, settings):
+def test_equal_targets_are_refused(corpus_of, base, texts, kind, settings):
     rows = [row | {"label": "entailment", "score": 2} for row in labelled(texts)]
     name, verb = ("score", "predict") if "regression" in settings.values() else ("label", "classify")
     settings = kind.Settings(**settings)
     corpus = corpus_of(kind, rows, settings)
+    reads = kind.reads(base, settings)
+    assert reads.varied
     with pytest.raises(DataError, match=f'^x: "{name}" is the same in all 13 rows: nothing to {verb}$'):
-        kind.check_rows(corpus, settings, "x")
-
-
-@pytest.mark.parametrize("preset", list(ConSERT.presets))
-def test_each_preset_is_within_the_limits_and_builds(base, preset):
-    overrides = ConSERT.presets[preset]
-    assert (
-        parsed(ConSERT.Settings, [f"{name}={format_value(each)}" for name, each in overrides.items()])
-        == overrides
-    )
-    settings = build(ConSERT.Settings, ConSERT.presets, preset, [])
-    method = ConSERT.build(base, settings)
-    assert (method.classifier is None) == (settings.mode == "unsup")
-    assert bool(method.finished().heads) == (settings.mode != "unsup")
+        check_labels(corpus, "x", reads.target_field)
 
 
 @pytest.mark.parametrize(

@@ -84,17 +84,6 @@ def test_a_last_row_alone_is_a_batch(trainer_of, losses_of, rows_of):
     assert len(losses) == 2
 
 
-@pytest.mark.parametrize("scale", [5.0, 1.0])
-def test_a_score_is_not_over_the_scale(corpus_of, texts, scale):
-    settings = SBERT.Settings(objective="regression", scale=scale)
-    rows = [{"text_a": texts[0], "text_b": texts[1], "score": score} for score in (-scale, 0, scale)]
-    problem = f'"score" is {scale + 0.5}, outside the scale of {scale:g}$'
-
-    assert len(corpus_of(SBERT, rows, settings)) == 3
-    with pytest.raises(DataError, match=problem):
-        corpus_of(SBERT, [*rows, rows[0] | {"score": scale + 0.5}], settings)
-
-
 def cosent_of(kind=CoSENT, width=2, **settings):
     body = torch.nn.Linear(2, 2)
     body.width = width

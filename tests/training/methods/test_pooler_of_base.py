@@ -1,7 +1,5 @@
 """Checkpoints of methods that train no pooler, from a base that has one."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -14,8 +12,8 @@ from sentkit.training.runs.run import write_checkpoint
 def written(base_of, trainer_of, texts, tmp_path):
     """`written("pooler")`: a trained method, and the folder of its checkpoint with this readout."""
 
-    def write(readout, *, pooler=True):
-        base = base_of("bert", pooler=pooler)
+    def write(readout):
+        base = base_of("bert", pooler=True)
         trainer = trainer_of(MaskedLanguageModel, texts, base=base, batch=5, lr=1e-3)
         trainer.train()
         write_checkpoint(tmp_path / "made", trainer.method, base, {}, readout)
@@ -37,11 +35,3 @@ def test_sentence_transformers_reads_the_checkpoint(written, texts, readout):
     found = SentenceTransformer(str(folder), device="cpu").encode(texts)
 
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("pooler", [True, False])
-def test_only_a_checkpoint_without_a_pooler_is_read_without_one(written, pooler):
-    _, _, folder = written("mean", pooler=pooler)
-    arguments = json.loads((folder / "sentence_bert_config.json").read_text()).get("model_args", {})
-
-    assert (arguments == {"add_pooling_layer": False}) is not pooler

@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 
 from sentkit.training.catalogue import METHODS
-from sentkit.training.settings import build
+from sentkit.training.settings import build, format_value, parsed
 
 SIMCSE = {"epochs": 1, "max_length": 32, "temperature": 0.05, "eval_every": 125, "warmup": 0, "clip": 1}
 TRIPLETS = SIMCSE | {"epochs": 3, "batch": 512}  # 128 on each of four devices
@@ -119,6 +119,15 @@ def test_papers_keep_the_steps_between_their_evaluations(name, preset, every):
     kind = METHODS[name].load()
 
     assert build(kind.Settings, kind.presets, preset, []).eval_every == every
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_presets_are_within_the_limits(name):
+    kind = METHODS[name].load()
+
+    for values in kind.presets.values():
+        written = [f"{setting}={format_value(value)}" for setting, value in values.items()]
+        assert parsed(kind.Settings, written) == values
 
 
 @pytest.mark.parametrize("name", METHODS)
