@@ -86,9 +86,12 @@ def on_terminal() -> bool:
 
 
 def _write(text: str) -> None:
-    """Write, and ignore a failure: it must not change an output or an exit code."""
+    """Write, and ignore a failure: it must not change an output or an exit code.
+
+    A signal handler can interrupt another write, which is a RuntimeError.
+    """
     if sys.stderr is not None:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
             sys.stderr.write(text)
             sys.stderr.flush()
 
