@@ -267,9 +267,22 @@ def find_tests(
     for name in suites:
         if name not in IN_FOLDERS:
             raise UsageError(f'--suites "{name}"', advice=f"available: {', '.join(IN_FOLDERS)}")
-    own = sets_of_pairs(pairs, parse_fields(field, ("text_a", "text_b", "score")))
+    fields = parse_fields(field, ("text_a", "text_b", "score"))
+    own: dict[str, TestSet] = {}
+    for argument in pairs:
+        name, _, path = argument.partition("=")
+        if not name or not path or "/" in name:
+            raise UsageError(f'--pairs "{argument}": expected NAME=FILE')
+        if name in own:
+            raise UsageError(f'--pairs "{argument}": two files have the name "{name}"')
+        if not Path(path).exists():
+            check_input(path)
+        if not (Path(path).is_file() or is_url(path)):
+            advice = "each row reads the file again; write the pairs to a file first"
+            raise UsageError(f"--pairs {argument}: not a regular file", advice=advice)
+        own[name] = TestSet("pairs", name, path, fields=fields)
     found, unused = ([], []) if data is None else find_test_sets(data, suites)
-    return [*found, *own], unused
+    return [*found, *own.values()], unused
 
 
 def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], list[str]]:
@@ -295,21 +308,3 @@ def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], l
         advice = "expected files such as sts/stsb.test.jsonl; for other pairs, use --pairs NAME=FILE"
         raise NoInputError(problem, advice=advice)
     return sets, unused
-
-
-def sets_of_pairs(arguments: Sequence[str], fields: Mapping[str, str]) -> list[TestSet]:
-    """The files of --pairs NAME=FILE."""
-    sets: dict[str, TestSet] = {}
-    for argument in arguments:
-        name, _, path = argument.partition("=")
-        if not name or not path or "/" in name:
-            raise UsageError(f'--pairs "{argument}": expected NAME=FILE')
-        if name in sets:
-            raise UsageError(f'--pairs "{argument}": two files have the name "{name}"')
-        if not Path(path).exists():
-            check_input(path)
-        if not (Path(path).is_file() or is_url(path)):
-            advice = "each row reads the file again; write the pairs to a file first"
-            raise UsageError(f"--pairs {argument}: not a regular file", advice=advice)
-        sets[name] = TestSet("pairs", name, path, fields=fields)
-    return list(sets.values())
