@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from support import SMALL, copy_tokenizer, write_affine
+from support import SMALL, copy_tokenizer, make_bert, write_affine
 
 CLOSE = 1e-5
 READOUTS = ("cls", "mean", "mean-last2", "mean-first-last", "mean-emb-last", "L2:cls")
@@ -207,11 +207,7 @@ def test_a_head_of_a_language_model_is_left_out(sentkit, few, kind, tmp_path):
 
 def test_the_heads_of_templates_and_of_classifiers_are_kept(sentkit, classifier, copy_of):
     """The first one can be trained further, and `predict` reads the other one."""
-    import transformers
-
-    config = transformers.AutoConfig.for_model("bert", **SMALL)
-    transformers.AutoModelForMaskedLM.from_config(config).save_pretrained("base")
-    copy_tokenizer(Path("base"))
+    make_bert(Path("base"), "BertForMaskedLM")
     for model, readout in (("base", "prompt"), (classifier, "mean")):
         assert sentkit("export", "-m", model, "--readout", readout, "-o", "made", "-f", "-q").code == 0
         weights = (Path(name, "model.safetensors").read_bytes() for name in (model, "made"))
