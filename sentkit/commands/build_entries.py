@@ -59,10 +59,7 @@ def build_entries(
         parser = EntryParser(common_fields(inputs))
         rows, words = inputs.blocks(parser), OneToken(plan.tokenizer, parser.entry)
         groups = tokenized_groups(
-            words.among(rows) if words_only else rows,
-            plan.tokenizer,
-            inputs.rejects,
-            on_truncate=on_truncate,
+            words.among(rows) if words_only else rows, plan.tokenizer, inputs.rejects, on_truncate=on_truncate
         )
         encoder = TransformerEncoder(checkpoint, plan, device=machine.device, precision=machine.precision)
         report_spaces(encoder, console)
@@ -87,11 +84,7 @@ def build_entries(
 
 
 def add(
-    group: "RowGroup",
-    parser: "EntryParser",
-    sums: dict[str, Any],
-    counts: Counter[str],
-    rejects: "Rejects",
+    group: "RowGroup", parser: "EntryParser", sums: dict[str, Any], counts: Counter[str], rejects: "Rejects"
 ) -> None:
     """Add the vector of each definition to the sum of its entry, in float64."""
     from sentkit.formats.vectors.sinks import refuse_not_finite

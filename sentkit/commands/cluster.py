@@ -54,10 +54,7 @@ def cluster(
     centroids: Annotated[str | None, Excludes("--truth", ", which makes several clusterings")] = None,
     from_centroids: Annotated[
         str | None,
-        excludes(
-            *("-k", "--algorithm", "--set", "--seed", "--stability"),
-            because=": it only assigns rows",
-        ),
+        excludes(*("-k", "--algorithm", "--set", "--seed", "--stability"), because=": it only assigns rows"),
     ] = None,
     keywords: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 10,
     nearest: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 3,

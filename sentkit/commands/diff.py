@@ -88,12 +88,7 @@ def diff(
 
 
 def compared_with(
-    name: str,
-    device: str,
-    precision: str,
-    inputs: "Inputs",
-    measures: Mapping[str, int],
-    console: Console,
+    name: str, device: str, precision: str, inputs: "Inputs", measures: Mapping[str, int], console: Console
 ) -> dict[str, Any]:
     """The report about the vectors of a file and those of a model, with the cause if they differ."""
     import numpy as np

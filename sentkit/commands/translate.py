@@ -95,11 +95,7 @@ def translate(
         lengths = f"reads {translator.read} tokens, writes {translator.written}"
         console.note(f"{how}, {lengths}, {translator.device}, {translator.precision}")
         groups = tokenized_groups(
-            inputs.blocks(texts),
-            translator.source,
-            inputs.rejects,
-            on_truncate=on_truncate,
-            largest=GROUP,
+            inputs.blocks(texts), translator.source, inputs.rejects, on_truncate=on_truncate, largest=GROUP
         )
         tally, progress, full, stale = Tally(), RowProgress(console, inputs=inputs), 0, 0
         with output.open() as out:

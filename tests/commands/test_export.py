@@ -94,19 +94,6 @@ def test_a_folder_gives_the_same_vectors_everywhere(exported, sentkit, stock, fe
     assert np.abs(theirs - encoded.vectors()).max() < CLOSE
 
 
-def test_a_folder_loads_in_transformers(exported, few, tmp_path):
-    """Plain AutoModel and AutoTokenizer: the last layer's own mean is the vector."""
-    from transformers import AutoModel, AutoTokenizer
-
-    folder, encoded = exported("--readout", "mean", stdin="\n".join(few))
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / folder)
-    model = AutoModel.from_pretrained(tmp_path / folder).eval()
-    with torch.no_grad():
-        states = [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0] for text in few]
-
-    assert np.abs(np.array([own.mean(0).numpy() for own in states]) - encoded.vectors()).max() < CLOSE
-
-
 def test_the_schema_is_the_old_one(exported, tmp_path):
     """All six pooling booleans, of which one is true; modules by their old names."""
     exported("--readout", "max", "--normalize")
