@@ -1,20 +1,17 @@
 """`sentkit cluster`: groups of similar rows."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from sentkit.console import TaskProgress, show, slow, watch_rows
+from sentkit.console import TaskProgress, slow, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flag_values import numbers
 from sentkit.flags import Excludes, Needs, Range, excludes, options
 from sentkit.flags.rows import RowFlags
 from sentkit.process import limit_threads
 from sentkit.training.settings import ours, parsed
-
-if TYPE_CHECKING:
-    from sentkit.labels.clusters.clustering_run import Record
 
 DETERMINISTIC = Excludes("--algorithm agglomerative|hdbscan", ", which is deterministic")
 REPORTS = excludes("--truth", "--describe", because=", which writes a report")
@@ -136,15 +133,15 @@ def cluster(
         if truth is not None:
             optional = ["iterations", "inertia", "k"]
             records = runs.agreement_records(work, row_flags.theirs(truth))
-            report(records, runs.agreement_line, output, texts=["seed"], optional=optional)
+            output.show(records, runs.agreement_line, texts=["seed"], optional=optional)
         elif form == "counts":
-            report(runs.count_records(work), runs.count_line, output)
+            output.show(runs.count_records(work), runs.count_line)
         else:
             sizes = (keywords, nearest) if describe or centroids is not None else None
             how = {"keep": keep_vectors, "replace": replace, "force": output.force}
             described = runs.write_clusters(work, form, sizes, output.path, centroids, **how)
             if describe:
-                report(described, runs.description_line, output, texts=["keywords", "nearest"], wrap=True)
+                output.show(described, runs.description_line, texts=["keywords", "nearest"], wrap=True)
 
 
 def check_numbers(
@@ -161,13 +158,3 @@ def check_numbers(
         raise UsageError("--stability needs several seeds, for example --seed 0..9")
     if len(seeds) > 1 and form in ("rows", "describe"):
         raise UsageError("several seeds can be used only with --truth, --stability or several -k")
-
-
-def report(
-    records: "Iterable[Record]",
-    line: "Callable[[Record], dict[str, str]]",
-    output: options.ReportFlags,
-    **layout: Any,
-) -> None:
-    with output.open() as out:
-        show(records, lambda record: [line(record)], out, as_table=output.as_table, **layout)
