@@ -117,9 +117,11 @@ def sweep(inputs: Inputs, name: str) -> Picture:
     panels = []
     for model, scores in models.items():
         series, groups = [], by_name(scores)  # several reports of a group are those of several data sets
-        means = means_of_sets(
-            groups, lambda key, of=model: f"{of}/{key[0] if key[1] is None else f'L{key[1]}:{key[0]}'}"
-        )
+
+        def called(key: tuple[str, int | None], model: str = model) -> str:
+            return f"{model}/{key[0] if key[1] is None else f'L{key[1]}:{key[0]}'}"
+
+        means = means_of_sets(groups, called)
         for readout in dict.fromkeys(readout for readout, _ in groups):
             layers = {at: value for (each, at), value in means.items() if each == readout and at is not None}
             values = [layers[layer] for layer in sorted(layers)]

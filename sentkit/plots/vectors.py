@@ -266,9 +266,10 @@ def pairs(inputs: Inputs, gold: str, metric: str) -> Picture:
     for each, title in zip(files, titles(inputs.paths), strict=True):
         correlation = 100 * spearman(each.similarities, each.gold)
         shown = "undefined" if np.isnan(correlation) else f"Spearman {correlation:.1f}"
-        points = Series("", each.gold, each.similarities)
-        drawn = ((points,),) if len(each) <= FEW else ((median_line(each),), density(each, limits))
-        panels.append(Panel(x, y, *drawn, title=title, note=f"{shown}, n = {len(each)}"))
+        many = len(each) > FEW
+        drawn = median_line(each) if many else Series("", each.gold, each.similarities)
+        grid = density(each, limits) if many else None
+        panels.append(Panel(x, y, (drawn,), grid, title, f"{shown}, n = {len(each)}"))
     return Picture(tuple(panels), height=0.9)
 
 
