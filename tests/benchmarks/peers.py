@@ -161,7 +161,13 @@ def makers(model, folder, calibration, threads):
     tokenizer_file = model / "tokenizer.json"
 
     def with_openvino(precision):
-        batches = calibration_batches(tokenizer_file, calibration)
+        batches = []
+
+        def keep(inputs):
+            batches.append(inputs)
+            return np.ones((*inputs["input_ids"].shape, 384), np.float32)
+
+        batched(tokenizer_file, keep)(calibration)
         return batched(tokenizer_file, openvino(export(model, folder), precision, threads, batches))
 
     def with_onnx_runtime(precision):
@@ -186,14 +192,3 @@ def makers(model, folder, calibration, threads):
         for precision in precisions
     }
     return found | {"fastembed fp32": with_fastembed}
-
-
-def calibration_batches(tokenizer_file, texts):
-    batches = []
-
-    def keep(inputs):
-        batches.append(inputs)
-        return np.ones((*inputs["input_ids"].shape, 384), np.float32)
-
-    batched(tokenizer_file, keep)(texts)
-    return batches
