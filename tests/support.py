@@ -253,6 +253,37 @@ def padded(rows):
     return ids, torch.tensor([[1] * len(ids) + [0] * (longest - len(ids)) for ids in rows])
 
 
+def states_of(folder, sequences, layer=None):
+    """The last states, or those of a layer, of transformers for each of these sequences of token ids."""
+    import torch
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    ids, mask = padded(sequences)
+    with torch.no_grad():
+        output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+    states = output.last_hidden_state if layer is None else output.hidden_states[layer]
+    return [own[: len(ids)].double().numpy() for own, ids in zip(states, sequences, strict=True)]
+
+
+def logits_of(folder, rows):
+    """The outputs of a classifier of transformers, one row at a time."""
+    import torch
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    types = model.config.model_type in ("bert", "electra")
+    names = ("input_ids", "attention_mask", "token_type_ids")[: 3 if types else 2]
+    found = []
+    for row in rows:
+        texts = [row[name] for name in ("text_a", "text_b", "text") if name in row]
+        given = tokenizer(*texts, return_tensors="pt", truncation=True, max_length=128)
+        with torch.inference_mode():
+            found.append(model(**{name: given[name] for name in names}).logits[0].double().numpy())
+    return np.array(found)
+
+
 def write_affine(path, kernel, bias, note):
     """Write a transform; `note` contains the kind, and the `_emb` of the fitted vectors."""
     from sentkit.formats.vectors.tensors import write_arrays

@@ -10,7 +10,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from sentkit.formats.checkpoints.folders import find_model
-from support import in_jsonl
+from support import in_jsonl, states_of
 
 CLOSE = 1e-5
 WEIGHTS = "model.safetensors"
@@ -27,15 +27,10 @@ def encode(sentkit, tiny):
 
 def masked_means(folder, texts, max_length):
     """The mean of each sentence's own tokens, in one padded batch of transformers."""
-    from transformers import AutoModel, AutoTokenizer
+    from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
-    batch = tokenizer(texts, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
-    with torch.no_grad():
-        states = model(**batch).last_hidden_state.double().numpy()
-    counts = batch["attention_mask"].sum(1).tolist()
-    return np.array([own[:count].mean(0) for own, count in zip(states, counts, strict=True)])
+    tokens = AutoTokenizer.from_pretrained(folder)(texts, truncation=True, max_length=max_length)
+    return np.array([states.mean(0) for states in states_of(folder, tokens["input_ids"])])
 
 
 def unit(vectors):
