@@ -119,11 +119,6 @@ def exit_code(error: BaseException, console: Console) -> int | None:
         return error.exit_code
     if isinstance(error, BrokenPipeError):
         return 0  # `sentkit encode ... | head -3` is correct use
-    stopped = signal.SIGINT if isinstance(error, KeyboardInterrupt) else raised_signal()
-    if stopped is not None and isinstance(error, KeyboardInterrupt | SystemExit):
-        word = "Ctrl-C" if stopped == signal.SIGINT else stopped.name
-        console.error(f"stopped by {word}", next(iter(getattr(error, "__notes__", ())), None))
-        return 128 + stopped
     if isinstance(error, OSError | MemoryError) or (
         isinstance(error, RuntimeError | ImportError) and OUT_OF_MEMORY.search(str(error))
     ):
@@ -132,15 +127,18 @@ def exit_code(error: BaseException, console: Console) -> int | None:
             problem, name = (error.strerror or str(error)).lower(), error.filename
         console.error(f"{name}: {problem}" if name else problem, advice)
         return IO_FAILED
-    if isinstance(error, Exception) and not isinstance(error, typer.Exit | typer.Abort):
-        return report_bug(error, console)
-    return None
+    if isinstance(error, typer.Exit | typer.Abort):
+        return None
+    # An error of a library can replace the exception of a signal.
+    stopped = signal.SIGINT if isinstance(error, KeyboardInterrupt) else raised_signal()
+    if stopped is not None:
+        word = "Ctrl-C" if stopped == signal.SIGINT else stopped.name
+        console.error(f"stopped by {word}", next(iter(getattr(error, "__notes__", ())), None))
+        return 128 + stopped
+    return report_bug(error, console) if isinstance(error, Exception) else None
 
 
-def report_bug(error: Exception, console: Console) -> int | None:
-    """Report a bug, unless the error replaced the exception of a signal."""
-    if (stopped := raised_signal()) is not None:
-        return exit_code(KeyboardInterrupt() if stopped == signal.SIGINT else SystemExit(), console)
+def report_bug(error: Exception, console: Console) -> int:
     import tempfile
     import traceback
 

@@ -1,5 +1,6 @@
 """Constants and functions that tests of several folders share."""
 
+import importlib.util
 import json
 import math
 import os
@@ -79,9 +80,44 @@ def in_jsonl(*rows):
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
+def write_rows(folder, files):
+    """Write rows as JSON lines, by the name of their file without its suffix."""
+    for name, rows in files.items():
+        path = folder / f"{name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(in_jsonl(*rows))
+
+
+def write_script(path, body):
+    """Write a program of the shell."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def load_script(path):
+    """A script of Python as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def copy_tokenizer(folder):
     for name in TOKENIZER_FILES:
         shutil.copy(NANO / name, folder)
+
+
+def make_bert(folder, kind="BertModel", **config):
+    """A BERT of transformers with random weights, with nano's tokenizer. It declares nothing."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    model = getattr(transformers, kind)(transformers.BertConfig(**SMALL | config))
+    model.save_pretrained(folder)
+    copy_tokenizer(folder)
+    return folder
 
 
 def declare_modules(folder, mode, width, last="2_Normalize", **files):
@@ -172,11 +208,8 @@ def with_program(folder, program=(sys.executable, "-m", "sentkit")):
     if program[-2:-1] == ["sentkit"]:
         programs["python3"] = python_of(program)
     for name, words in programs.items():
-        script = folder / "bin" / name
-        if not script.exists():
-            script.parent.mkdir(parents=True, exist_ok=True)
-            script.write_text(f'#!/bin/sh\nexec {" ".join(shlex.quote(str(word)) for word in words)} "$@"\n')
-            script.chmod(0o755)
+        if not (folder / "bin" / name).exists():
+            write_script(folder / "bin" / name, f'exec {shlex.join(map(str, words))} "$@"')
     return {**os.environ, "PATH": f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
@@ -218,6 +251,37 @@ def padded(rows):
     longest = max(map(len, rows))
     ids = torch.tensor([[*map(int, ids), *[0] * (longest - len(ids))] for ids in rows])
     return ids, torch.tensor([[1] * len(ids) + [0] * (longest - len(ids)) for ids in rows])
+
+
+def states_of(folder, sequences, layer=None):
+    """The last states, or those of a layer, of transformers for each of these sequences of token ids."""
+    import torch
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    ids, mask = padded(sequences)
+    with torch.no_grad():
+        output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+    states = output.last_hidden_state if layer is None else output.hidden_states[layer]
+    return [own[: len(ids)].double().numpy() for own, ids in zip(states, sequences, strict=True)]
+
+
+def logits_of(folder, rows):
+    """The outputs of a classifier of transformers, one row at a time."""
+    import torch
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    types = model.config.model_type in ("bert", "electra")
+    names = ("input_ids", "attention_mask", "token_type_ids")[: 3 if types else 2]
+    found = []
+    for row in rows:
+        texts = [row[name] for name in ("text_a", "text_b", "text") if name in row]
+        given = tokenizer(*texts, return_tensors="pt", truncation=True, max_length=128)
+        with torch.inference_mode():
+            found.append(model(**{name: given[name] for name in names}).logits[0].double().numpy())
+    return np.array(found)
 
 
 def write_affine(path, kernel, bias, note):

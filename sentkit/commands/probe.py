@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
-from sentkit.console import TaskProgress, show, watch_rows
+from sentkit.console import TaskProgress, watch_rows
 from sentkit.errors import UsageError
 from sentkit.flags import Excludes, Named, Needs, Range, options
 from sentkit.flags.rows import RowFlags
@@ -83,11 +83,9 @@ def probe(
     )
     for path in filter(None, (dev, test)):
         check_input(path)
+    reads = {"--test": test, "--dev": dev}
     with (
-        train.open(
-            console, output, known=(*VECTOR_FIELDS, label), reads={"--test": test, "--dev": dev}
-        ) as inputs,
-        report.open() as out,
+        train.open(console, output, known=(*VECTOR_FIELDS, label), reads=reads) as inputs,
         output.open() if classifier else nullcontext() as file,
     ):
         watch_rows(console, inputs)
@@ -102,8 +100,7 @@ def probe(
                     console.warn(f"{record['file']}: {record['not_converged']} fits did not converge")
                 yield record
 
-        layout: dict[str, Any] = {"texts": ["file", "encoder"], "optional": ["encoder"]}
-        show(records(), lambda record: [columns(record)], out, as_table=report.as_table, **layout)
+        report.show(records(), columns, texts=["file", "encoder"], optional=["encoder"])
 
 
 def parse_penalties(text: str) -> list[float]:

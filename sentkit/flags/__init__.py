@@ -18,7 +18,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Annotated, Any, cast, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from typer import Argument, Context, Option
 
@@ -113,24 +113,20 @@ class Flags:
 
     def check(self) -> None:
         """Raise a UsageError for a flag that breaks one of its rules, is empty, NaN or infinite."""
-        for name, parameter in self.by_name.items():
-            if self.given(name):
-                for problem in self.problems(name, parameter):
-                    raise UsageError(problem)
-
-    def problems(self, name: str, parameter: inspect.Parameter) -> Iterator[str]:
-        value = self.values[parameter.name]
-        values = value if isinstance(value, list) else [value]
-        if "" in values and MAY_BE_EMPTY not in notes_of(parameter):
-            yield f'{name} "": the value is empty'
-        if not all(math.isfinite(each) for each in values if isinstance(each, float)):
-            yield f"{name} {value}: expected a finite number"
-        for rule in rules_of(parameter):
-            holds = self.holds(rule.other)
-            if isinstance(rule, Needs) and holds is False:
-                yield f"{name} needs {rule.other.replace('|', ' or ')}"
-            elif isinstance(rule, Excludes) and holds:
-                yield f"{name} cannot be used with {rule.other.replace('|', ' or ')}{rule.because}"
+        for name in filter(self.given, self.by_name):
+            parameter = self.by_name[name]
+            value = self.values[parameter.name]
+            values = value if isinstance(value, list) else [value]
+            if "" in values and MAY_BE_EMPTY not in notes_of(parameter):
+                raise UsageError(f'{name} "": the value is empty')
+            if not all(math.isfinite(each) for each in values if isinstance(each, float)):
+                raise UsageError(f"{name} {value}: expected a finite number")
+            for rule in rules_of(parameter):
+                holds, other = self.holds(rule.other), rule.other.replace("|", " or ")
+                if isinstance(rule, Needs) and holds is False:
+                    raise UsageError(f"{name} needs {other}")
+                if isinstance(rule, Excludes) and holds:
+                    raise UsageError(f"{name} cannot be used with {other}{rule.because}")
 
 
 def notes_of(parameter: inspect.Parameter) -> Sequence[Any]:
@@ -158,12 +154,11 @@ def expand_flags(command: Callable[..., None], values: Values | None = None) -> 
     """
     text, _, listed = inspect.cleandoc(command.__doc__ or "").partition("\nFlags:\n")
     parameters: list[inspect.Parameter] = []
-    records: dict[str, tuple[type, list[str]]] = {}
+    records: dict[str, tuple[Any, list[str]]] = {}
     for parameter in inspect.signature(command).parameters.values():
-        record = parameter.annotation
-        if is_dataclass(record):
-            flags = list(_parameters_of(cast(type, record), values or {}))
-            records[parameter.name] = cast(type, record), [flag.name for flag in flags]
+        if is_dataclass(record := parameter.annotation):
+            flags = list(_parameters_of(record, values or {}))
+            records[parameter.name] = record, [flag.name for flag in flags]
             parameters += flags
         else:
             parameters.append(_with_option(parameter, listed, values or {}))
@@ -182,7 +177,7 @@ def expand_flags(command: Callable[..., None], values: Values | None = None) -> 
     return run
 
 
-def _parameters_of(record: type, values: Values) -> Iterator[inspect.Parameter]:
+def _parameters_of(record: Any, values: Values) -> Iterator[inspect.Parameter]:
     """The parameters of the fields of a record."""
     hints = get_type_hints(record, include_extras=True)
     listed = "\n".join(inspect.cleandoc(each.__doc__ or "") for each in record.__mro__)
@@ -212,8 +207,8 @@ def _with_option(parameter: inspect.Parameter, listed: str, values: Values) -> i
         assert entry is not None, f"no docstring lists {name}"
         words: dict[str, Any] = {"metavar": entry[4], "help": " ".join(entry[5].split())}
         words["autocompletion"] = values.get(parameter.name)
-        for note in (note for note in notes if isinstance(note, Range | Variable)):
-            words |= vars(note)
+        for note in notes:
+            words |= vars(note) if isinstance(note, Range | Variable) else {}
         argument = not name.startswith("-")
         option = Argument(**words | {"metavar": name}) if argument else Option(*entry[2].split(", "), **words)
         parameter = parameter.replace(annotation=Annotated[parameter.annotation, Named(name), option])
@@ -227,9 +222,7 @@ def words_of(flags: Any, but: Collection[str] = ()) -> list[str]:
         value, name = getattr(flags, each.name), str(name_of(each))
         if each.name in but or value == each.default:
             continue
-        if value is True:
-            words.append(name)
-            continue
         for one in value if isinstance(value, list) else [value]:
-            words += [f"{name}={one}"] if str(one).startswith("-") else [name, str(one)]
+            given = [f"{name}={one}"] if str(one).startswith("-") else [name, str(one)]
+            words += [name] if one is True else given
     return words

@@ -2,13 +2,13 @@
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
-from sentkit.console import Console, print_pairs
+from sentkit.console import Console, R, print_pairs, show
 from sentkit.errors import UsageError
 from sentkit.flags import MAY_BE_EMPTY, Excludes, Named, Range, Variable
 from sentkit.process import may_have_gpu
@@ -134,6 +134,11 @@ class ReportFlags(OutputFlags):
     @property
     def as_table(self) -> bool:
         return self.on_terminal and not self.json
+
+    def show(self, records: Iterable[R], line: Callable[[R], dict[str, str]], **layout: Any) -> None:
+        """Write the records, or print a table with a line for each."""
+        with self.open() as out:
+            show(records, lambda record: [line(record)], out, as_table=self.as_table, **layout)
 
     def write(self, record: Mapping[str, Any], pairs: Sequence[tuple[str, str]]) -> None:
         """Print the pairs on a terminal, otherwise write the record."""

@@ -31,7 +31,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from peers import Encode, makers
-from timing import ROUNDS, print_table, ratios
+from timing import ROUNDS, print_table, ratios, sentence_transformers
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 
@@ -72,7 +72,8 @@ def loaders(threads, paths):
         folder = paths[2]
         both = ("fp32", "bf16")
         found = {f"sentkit {each}": partial(load, each, folder) for each in both}
-        return found | {f"{PEER} {each}": partial(sentence_transformers, folder, each) for each in both}
+        theirs = partial(sentence_transformers, folder, normalize_embeddings=True)
+        return found | {f"{PEER} {each}": partial(theirs, each) for each in both}
     found = {f"sentkit {each}": partial(load, each) for each in ("fp32", "bf16", "int8")}
     if len(paths) > 1:
         calibration = sentences_of(read_pairs(paths[1]))[:CALIBRATION]
@@ -80,20 +81,8 @@ def loaders(threads, paths):
     return found
 
 
-def sentence_transformers(folder, precision):
-    import torch
-    from sentence_transformers import SentenceTransformer
-
-    model = SentenceTransformer(folder, device="cpu").to(
-        torch.bfloat16 if precision == "bf16" else torch.float32
-    )
-    return lambda texts: (
-        model.encode(texts, convert_to_tensor=True, normalize_embeddings=True).float().numpy()
-    )
-
-
-def families(transformers, vocabulary):
-    """A model of each family, with random weights, and its pooling in the words of sentence-transformers."""
+def families(vocabulary):
+    """The class, the settings and the pooling of a model of each family, in the words of the libraries."""
     shape = {"vocab_size": vocabulary, "pad_token_id": 0}
     base = shape | {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
     small = shape | {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536}
@@ -101,34 +90,21 @@ def families(transformers, vocabulary):
     t5 = {"d_model": 512, "d_kv": 64, "d_ff": 1024, "num_heads": 6, "num_layers": 8}
     shared = {"num_key_value_heads": 2, "head_dim": 64}
     return {
-        "ModernBERT base": (
-            transformers.ModernBertModel(transformers.ModernBertConfig(**shape)),
-            "pooling_mode_mean_tokens",
-        ),
-        "ALBERT base": (
-            transformers.AlbertModel(transformers.AlbertConfig(**base)),
-            "pooling_mode_mean_tokens",
-        ),
-        "DeBERTa-v2 small": (
-            transformers.DebertaV2Model(
-                transformers.DebertaV2Config(num_hidden_layers=6, **small, **relative)
-            ),
-            "pooling_mode_mean_tokens",
-        ),
-        "T5 encoder small": (
-            transformers.T5EncoderModel(transformers.T5Config(**shape, **t5)),
-            "pooling_mode_mean_tokens",
-        ),
-        "Qwen3 small": (
-            transformers.Qwen3Model(transformers.Qwen3Config(num_hidden_layers=6, **small, **shared)),
-            "pooling_mode_lasttoken",
-        ),
+        "ModernBERT base": ("ModernBert", shape, "mean_tokens"),
+        "ALBERT base": ("Albert", base, "mean_tokens"),
+        "DeBERTa-v2 small": ("DebertaV2", {"num_hidden_layers": 6} | small | relative, "mean_tokens"),
+        "T5 encoder small": ("T5Encoder", shape | t5, "mean_tokens"),
+        "Qwen3 small": ("Qwen3", {"num_hidden_layers": 6} | small | shared, "lasttoken"),
     }
 
 
-def write_folder(model, pooling, folder):
-    """Write a checkpoint of sentence-transformers with the tokenizer of `nano`."""
+def write_folder(name, settings, pooling, folder):
+    """Write a checkpoint of sentence-transformers with random weights and the tokenizer of `nano`."""
+    import transformers
+
     nano = read_checkpoint("nano").folder
+    config = getattr(transformers, f"{name.removesuffix('Encoder')}Config")(**settings)
+    model = getattr(transformers, f"{name}Model")(config)
     model.save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
         shutil.copyfile(nano / name, folder / name)
@@ -139,22 +115,21 @@ def write_folder(model, pooling, folder):
     ]
     (folder / "modules.json").write_text(json.dumps(listing))
     (folder / "1_Pooling").mkdir()
-    words = {"word_embedding_dimension": model.config.hidden_size, pooling: True}
+    words = {"word_embedding_dimension": model.config.hidden_size, f"pooling_mode_{pooling}": True}
     (folder / "1_Pooling/config.json").write_text(json.dumps(words))
 
 
 def compare_families(test, folders):
     """Print the speed of one thread as a multiple of sentence-transformers in the same precision."""
     import torch
-    import transformers
 
     texts, rows = sentences_of(read_pairs(test)), []
     texts = texts[:: len(texts) // OF_FAMILY][:OF_FAMILY]
     torch.manual_seed(0)
     with TemporaryDirectory() as temporary:
-        made = families(transformers, read_checkpoint("nano").config["vocab_size"])
-        for name, (model, pooling) in made.items():
-            write_folder(model, pooling, Path(temporary, name))
+        made = families(read_checkpoint("nano").config["vocab_size"])
+        for name, how in made.items():
+            write_folder(*how, Path(temporary, name))
         for folder in (*folders, *(str(Path(temporary, name)) for name in made)):
             ways = ways_of(1, [test, FAMILIES, folder])
             seconds = measure(ways, texts)

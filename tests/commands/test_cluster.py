@@ -73,18 +73,6 @@ def test_rows_get_a_cluster(sentkit, rows, flags):
     assert groups_of(clusters(done)) == THREE
 
 
-@pytest.mark.parametrize("algorithm", ["kmeans", "minibatch"])
-def test_the_seed_decides(sentkit, jsonl, algorithm):
-    """Rows without groups: other first centres, other clusters."""
-    random = np.random.default_rng(3)
-    rows = jsonl(*({"embedding": vector} for vector in random.standard_normal((90, 3)).tolist()))
-    flags = ("-k", 9, "--set", "restarts=1", "--algorithm", algorithm)
-    first, again, other = (sentkit("cluster", *flags, "--seed", n, stdin=rows) for n in (1, 1, 2))
-
-    assert first.out == again.out
-    assert groups_of(clusters(first)) != groups_of(clusters(other))
-
-
 def test_noise_is_minus_one(sentkit, rows, vectors, tmp_path, jsonl):
     """As with HDBSCAN of scikit-learn; two rows are far from all others."""
     far = [{"embedding": vector, **EMB} for vector in ([500, 500, 0], [-900, 20, 7])]

@@ -106,10 +106,9 @@ def in_int8(model):
                 row.copy_(torch.round(row / step) * step)
 
 
-MEAN_TOKENS, CLS_TOKEN = "mean_tokens", "cls_token"
 CAUSES = {  # a cause -> the declaration, how the vectors were made, and the names of the changes
     "cls": ({}, {"readout": "cls"}, ["readout cls instead of mean"]),
-    "mean": ({"pooling": CLS_TOKEN}, {}, ["readout mean instead of cls"]),
+    "mean": ({"pooling": "cls_token"}, {}, ["readout mean instead of cls"]),
     "two layers": ({}, {"layers": (-1, -2)}, ["readout mean-last2 instead of mean"]),
     "no unit length": ({}, {"unit": False}, ["no unit length"]),
     "special tokens": ({}, {"special": False}, ["special tokens left out of the readout"]),

@@ -6,14 +6,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from support import write_rows
+
 NUMBER = re.compile(r"-?(\d+(?:\.\d+)?)(?:e[-+]?\d+)?")
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["score"],
-        ["score", "--gold", "g"],
+        ["score", "pairs.jsonl"],
+        ["score", "pairs.jsonl", "--gold", "g"],
         ["inspect", "pairs.jsonl", "--gold", "g"],
         ["search", "--queries", "sentences.jsonl", "--corpus", "sentences.jsonl"],
         ["cluster", "sentences.jsonl", "-k", "3", "--truth", "c", "--seed", "0..2"],
@@ -22,17 +24,12 @@ NUMBER = re.compile(r"-?(\d+(?:\.\d+)?)(?:e[-+]?\d+)?")
     ],
     ids=" ".join,
 )
-def test_no_report_prints_more(sentkit, tmp_path, jsonl, arguments):
+def test_no_report_prints_more(sentkit, tmp_path, arguments):
     random = np.random.default_rng(3)
     vectors = random.standard_normal((48, 5)).round(3).tolist()
     rows = [{"embedding": v, "g": n, "c": "xyz"[n % 3]} for n, v in enumerate(vectors)]
     pairs = [{"embedding_a": a, "embedding_b": b, "g": n % 7} for n, (a, b) in enumerate(pairwise(vectors))]
-    (tmp_path / "sentences.jsonl").write_bytes(jsonl(*rows))
-    corpus = [{**row, "embedding": vectors[-1 - n]} for n, row in enumerate(rows)]
-    (tmp_path / "corpus.jsonl").write_bytes(jsonl(*corpus))
-    (tmp_path / "pairs.jsonl").write_bytes(jsonl(*pairs))
-    if arguments == ["score"] or arguments[1] == "--gold":
-        arguments = [*arguments, "pairs.jsonl"]
+    write_rows(tmp_path, {"sentences": rows, "pairs": pairs})
     done = sentkit(*arguments)
     digits = [match[1].replace(".", "").strip("0") for match in NUMBER.finditer(done.out.decode())]
 

@@ -4,9 +4,9 @@ import random
 
 import numpy as np
 import pytest
-import torch
 
-from support import SMALL, copy_tokenizer, in_jsonl, padded
+import support
+from support import in_jsonl, make_bert
 
 CLOSE = 1e-5
 WORDS = "the old river runs unbelievably south, and 中国 Café people walked along it in 1999"
@@ -25,14 +25,7 @@ DOCUMENTS = [LONGER, SHORT, LONGEST, words(14, 3)]
 @pytest.fixture(scope="session")
 def other(tmp_path_factory):
     """A checkpoint that runs through transformers, with random weights and nano's tokenizer."""
-    import transformers
-
-    folder = tmp_path_factory.mktemp("other")
-    torch.manual_seed(0)
-    config = transformers.BertConfig(**SMALL, hidden_act="quick_gelu")
-    transformers.BertModel(config).save_pretrained(folder)
-    copy_tokenizer(folder)
-    return folder
+    return make_bert(tmp_path_factory.mktemp("other"), hidden_act="quick_gelu")
 
 
 @pytest.fixture
@@ -51,15 +44,8 @@ def ids_of(folder, text):
 
 
 def states_of(folder, sequences):
-    """The last states of [CLS] ids [SEP] for each sequence, in one padded batch."""
-    from transformers import AutoModel
-
-    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
-    whole = [[2, *ids, 3] for ids in sequences]
-    ids, mask = padded(whole)
-    with torch.no_grad():
-        states = model(input_ids=ids, attention_mask=mask).last_hidden_state.double().numpy()
-    return [own[: len(each)] for own, each in zip(states, whole, strict=True)]
+    """The last states of [CLS] ids [SEP] for each sequence."""
+    return support.states_of(folder, [[2, *ids, 3] for ids in sequences])
 
 
 def windows(count, room, stride):
@@ -208,6 +194,3 @@ def test_a_text_above_the_limit_has_no_late_chunks(encode):
     assert ": text too long: " in refused.told[-1]
     assert {row["text"] for row in skipped.rows} == {*DOCUMENTS} - {LONGEST}
     assert "bad rows dropped: 1; the first is -:" in skipped.err
-
-
-# Static models

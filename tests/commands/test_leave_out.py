@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
 
 from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.papers.consert.figures import encode_without
-from support import in_jsonl, padded
+from support import in_jsonl, states_of
 
 TEXTS = ["the cat sat and the dog sat.", "the dog", "a cat, the cat", "the the"]
 LEFT_OUT = ["[CLS]", "the", ".", "[SEP]"]
@@ -36,18 +35,14 @@ def vectors(file):
 
 def by_hand(folder, layer, reduce):
     """The states of all tokens but those left out; of all tokens if there are no others."""
-    from transformers import AutoModel, AutoTokenizer
+    from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
-    sequences = [tokenizer(text)["input_ids"] for text in TEXTS]
-    ids, mask = padded(sequences)
-    with torch.no_grad():
-        states = model(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states[layer]
+    sequences = tokenizer(TEXTS)["input_ids"]
     vectors = []
-    for own, sequence in zip(states.double().numpy(), sequences, strict=True):
+    for own, sequence in zip(states_of(folder, sequences, layer), sequences, strict=True):
         kept = [n for n, i in enumerate(sequence) if tokenizer.convert_ids_to_tokens(i) not in LEFT_OUT]
-        vectors.append(reduce(own[kept or list(range(len(sequence)))]))
+        vectors.append(reduce(own[kept] if kept else own))
     return np.array(vectors)
 
 

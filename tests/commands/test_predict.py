@@ -8,28 +8,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from support import PAIRS, TEXTS, in_jsonl, make_classifier
+from support import PAIRS, TEXTS, in_jsonl, logits_of, make_classifier
 
 LABELS = ["entailment", "contradiction", "neutral"]
 NLI = [{"text_a": a, "text_b": b, "gold": LABELS[n % 3]} for n, (a, b) in enumerate(pairwise(TEXTS))]
-
-
-def logits_of(folder, rows):
-    """The outputs of transformers, one row at a time."""
-    import torch
-    import transformers
-
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    found = []
-    for row in rows:
-        texts = [row[name] for name in ("text_a", "text_b", "text") if name in row]
-        given = tokenizer(*texts, return_tensors="pt", truncation=True, max_length=128)
-        types = model.config.model_type in ("bert", "electra")
-        names = ("input_ids", "attention_mask", "token_type_ids")[: 3 if types else 2]
-        with torch.inference_mode():
-            found.append(model(**{name: given[name] for name in names}).logits[0].double().numpy())
-    return np.array(found)
 
 
 def shares_of(done):

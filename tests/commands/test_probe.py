@@ -132,14 +132,7 @@ def test_the_network_learns(sentkit, held, head, hidden, monkeypatch):
     assert done.out == sentkit(*given, "--penalties", "1e-4").out
 
 
-def test_fits_that_do_not_converge_are_a_warning(sentkit, held, jsonl, monkeypatch):
-    """Also those of a network that diverges."""
-    held("a.jsonl", 1)
-    monkeypatch.setattr("sentkit.labels.probes.classifiers.ITERATIONS", 1)
-    done = sentkit("probe", "a.jsonl", *LABEL, "--few-shot", "2")
-
-    assert done.rows[0]["not_converged"] == 5
-    assert done.told == ["sentkit probe: warning: a.jsonl: 5 fits did not converge"]
+def test_fits_of_a_network_that_diverges_are_a_warning(sentkit, jsonl):
     rows = [{"embedding": [1e30 * (n % 5), -1e30 * (n % 3)], "kind": n % 2} for n in range(60)]
     done = sentkit("probe", *LABEL, "--head", "senteval", "--folds", 3, stdin=jsonl(*rows))
     [found] = done.rows

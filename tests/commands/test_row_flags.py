@@ -39,31 +39,28 @@ def test_the_flags_of_unusual_input_belong_to_cat(sentkit):
 
 ROW = '{"ea":[%d,2],"eb":[%d,1],"rating":%d,"topic":"%s"}\n'
 ROWS = "".join(ROW % (n, n, n, "xy"[n % 2]) for n in range(12))
-PAIR = ("--field", "embedding_a=ea", "--field", "embedding_b=eb", "--field", "score=rating")
-ONE = ("--field", "embedding=ea", "--field", "label=topic")
+PAIR, ONE = "--field embedding_a=ea --field embedding_b=eb", "--field embedding=ea"
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "names"),
     [
-        ("score", "--gold", "score", "--group", "group", *PAIR, "--field", "group=topic"),
-        ("plot", "pairs", "--gold", "score", *PAIR),
-        ("inspect", "-", "--gold", "score", "--above", "5", *PAIR),
-        ("probe", "--label", "label", "--folds", "3", "--penalties", "1", *ONE),
-        ("plot", "space", "--by", "pca", "--label", "label", *ONE),
-        ("cluster", "-k", "2", "--truth", "label", *ONE),
+        (f"score {PAIR} --gold SCORE --group GROUP", {"SCORE": "rating", "GROUP": "topic"}),
+        (f"plot pairs {PAIR} --gold SCORE", {"SCORE": "rating"}),
+        (f"inspect - {PAIR} --gold SCORE --above 5", {"SCORE": "rating"}),
+        (f"probe {ONE} --label LABEL --folds 3 --penalties 1", {"LABEL": "topic"}),
+        (f"plot space {ONE} --by pca --label LABEL", {"LABEL": "topic"}),
+        (f"cluster {ONE} -k 2 --truth LABEL", {"LABEL": "topic"}),
     ],
-    ids=lambda command: " ".join(command[:2]),
 )
-def test_flags_that_name_a_field_take_our_names(sentkit, command):
+def test_flags_that_name_a_field_take_our_names(sentkit, command, names):
     """--field maps the field of --gold, --group, --label and --truth too."""
-    done = sentkit(*command, stdin=ROWS)
-    direct = [{"score": "rating", "group": "topic", "label": "topic"}.get(word, word) for word in command[2:]]
-    kept = [word for word in direct if not word.startswith(("score=", "group=", "label="))]
-    plain = [word for n, word in enumerate(kept) if word != "--field" or "=" in (*kept[n + 1 :], "")[0]]
+    mapped = [word for ours, theirs in names.items() for word in ("--field", f"{ours}={theirs}")]
+    direct = [names.get(word, word) for word in command.split()]
+    done = sentkit(*command.split(), *mapped, stdin=ROWS)
 
     assert done.code == 0, done.err
-    assert done.out == sentkit(*command[:2], *plain, stdin=ROWS).out
+    assert done.out == sentkit(*direct, stdin=ROWS).out
 
 
 # Lines 3, 6 and 7 are the accepted rows.

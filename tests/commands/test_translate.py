@@ -5,10 +5,6 @@ from pathlib import Path
 
 import pytest
 
-ROWS = b"""\
-{"id":12345678901234567890123,"text":"a cat sleeps","x":1.10}
-{"text":"the dog \\u0072uns" , "y":null}
-"""
 TRANSLATE = ("translate", "--precision", "fp32", "-m")
 WORDS = ("the", "a", "cat", "dog", "man", "woman", "sea", "plays", "runs", "sleeps", "sings")
 
@@ -37,35 +33,6 @@ def test_lines_of_text_become_rows_of_translations(sentkit, marian, short):
     assert [row["text"] for row in done.rows] == generated(marian, short, num_beams=3)
 
 
-def test_all_but_the_text_stays_byte_for_byte(sentkit, marian):
-    """The old text can be kept, as the bytes it came in, at the end of the row."""
-    done = sentkit(*TRANSLATE, marian, stdin=ROWS)
-    kept = sentkit(*TRANSLATE, marian, "--keep", "before", stdin=ROWS).out.splitlines()
-    first, second = (
-        json.dumps(text).encode() for text in generated(marian, ["a cat sleeps", "the dog runs"])
-    )
-
-    assert done.out == ROWS.replace(b'"a cat sleeps"', first).replace(b'"the dog \\u0072uns"', second)
-    assert kept[0].endswith(b',"x":1.10,"before":"a cat sleeps"}')
-    assert kept[1].endswith(b',"before":"the dog \\u0072uns"}')
-
-
-def test_a_multilingual_model_needs_both_languages(sentkit, nllb):
-    """Each changes the output; a multilingual model is refused without them."""
-    there = ("--source-lang", "eng_Latn", "--target-lang", "deu_Latn")
-    back = ("--source-lang", "deu_Latn", "--target-lang", "eng_Latn")
-    done, turned = (sentkit(*TRANSLATE, nllb, *each, stdin="a cat\n") for each in (there, back))
-    without = sentkit(*TRANSLATE, nllb, stdin="a cat\n")
-
-    assert done.code == 0
-    assert done.out != turned.out
-    assert without.code == 2
-    assert without.told == [
-        "sentkit translate: this model has 2 languages: give --source-lang and --target-lang",
-        "  available: eng_Latn, deu_Latn",
-    ]
-
-
 def test_a_bad_row_can_be_left_out_of_its_group(sentkit, marian):
     """One that is found bad when it is read, one when it is cut."""
     stdin = b'{"text":"a cat"}\n{"text":1}\n{"text":"%b"}\n{"text":"a dog"}\n' % (b"a cat runs " * 40)
@@ -75,18 +42,3 @@ def test_a_bad_row_can_be_left_out_of_its_group(sentkit, marian):
     assert [row["text"] for row in done.rows] == generated(marian, ["a cat", "a dog"])
     rejects = map(json.loads, Path("bad.jsonl").read_text().splitlines())
     assert [reject["row"].encode() for reject in rejects] == stdin.splitlines()[1:3]
-
-
-def test_two_in_a_row_translate_back(sentkit, marian, t5):
-    """The row becomes a pair of the text and its translation."""
-    texts = ["a cat sleeps", "the old man"]
-    lines = "".join(f"{text}\n" for text in texts)
-    first = sentkit(*TRANSLATE, marian, "--keep", "text_a", "--set", "beams=1", stdin=lines)
-    second = sentkit(*TRANSLATE, t5, "--set", "max_new_tokens=30", stdin=first.out)
-    done = sentkit("encode", "--field", "text_b=text", stdin=second.out)
-    there = generated(marian, texts, num_beams=1)
-    back = generated(t5, there, num_beams=3, max_new_tokens=30)
-
-    assert (first.code, second.code, done.code, done.err) == (0, 0, 0, "")
-    assert [(row["text_a"], row["text"]) for row in done.rows] == list(zip(texts, back, strict=True))
-    assert all({"embedding_a", "embedding_b"} <= row.keys() for row in done.rows)

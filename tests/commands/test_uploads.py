@@ -50,13 +50,12 @@ OUTPUTS = {
     "vectors": ["encode", "-m", "words.txt", "rows.jsonl", "-o", "PLACE/out.safetensors"],
     "int8": ["encode", "-m", "words.txt", "rows.jsonl", "--store", "int8", "-o", "PLACE/out.safetensors"],
     "rejects": ["cat", "bad.jsonl", "--rejects", "PLACE/out.jsonl"],
-    "json": ["inspect", "rows.jsonl", "--json"],
 }
 WRITTEN = {"memory": "memory://bucket", "file": "file://HERE/far", "hub": "hf://datasets/org/name"}
 
 
 @pytest.mark.parametrize("place", WRITTEN)
-@pytest.mark.parametrize("name", [name for name in OUTPUTS if name != "json"])
+@pytest.mark.parametrize("name", OUTPUTS)
 def test_an_output_at_a_url_has_the_bytes_of_the_local_one(sentkit, hub, memory, place, name):
     """It is whole; no other file is beside it, and none is left in the temporary folder."""
     Path("bad.jsonl").write_bytes(CONTENT + b"[]\n")

@@ -1,19 +1,15 @@
-"""Records of flags: a command takes one parameter, and typer sees the flags in it."""
+"""The flags of all commands: records, numbers and choices."""
 
 import functools
 import inspect
 import math
-from dataclasses import dataclass, field
-from typing import Annotated
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from sentkit.cli import every_command, program
-from sentkit.errors import CannotCreateError, UsageError
-from sentkit.flags import Named, Range, expand_flags
-from sentkit.flags.options import OutputFlags
+from sentkit.errors import UsageError
+from sentkit.flags import expand_flags
 from sentkit.flags.rows import FieldFlags
 from sentkit.formats.checkpoints.readout import FULL_STOPS
 from sentkit.formats.rows.rows import PARAGRAPHS, SUFFIXES
@@ -21,95 +17,6 @@ from sentkit.formats.vectors.vectors import ENCODINGS
 from sentkit.labels.clusters.clustering import ALGORITHMS
 from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.transforms.kinds import KINDS
-
-
-@dataclass(frozen=True)
-class Colours:
-    """A colour.
-
-    --red N: How much red.
-    [NAME]...: Names of the colour.
-    """
-
-    red: Annotated[int, Range(min=0)] = 1
-    names: Annotated[list[str] | None, Named("[NAME]...")] = None
-
-
-@dataclass(frozen=True)
-class MoreColours(Colours):
-    """Another colour.
-
-    -b, --blue SHADE: How much blue,
-        of all.
-    """
-
-    blue: str = "none"
-
-
-def run(arguments):
-    """Run a command with such a parameter; return its result and its calls."""
-    app, calls = typer.Typer(rich_markup_mode=None, add_completion=False), []
-
-    def paint(*, width: Annotated[int, Range(min=2)], colours: MoreColours, quiet: bool = False) -> None:
-        """Paint.
-
-        Flags:
-          --width N: Columns.
-          -q, --quiet: No noise.
-        """
-        calls.append((width, colours, quiet))
-
-    app.command()(expand_flags(paint))
-    return CliRunner().invoke(app, arguments), calls
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["a", "--red", "2", "b", "-b", "sky", "-q"], (3, MoreColours(2, ["a", "b"], "sky"), True)),
-        ([], (3, MoreColours(), False)),
-    ],
-)
-def test_a_record_is_built_from_its_flags_and_its_defaults(arguments, expected):
-    done, calls = run(["--width", "3", *arguments])
-
-    assert done.exit_code == 0
-    assert calls == [expected]
-
-
-def test_a_flag_of_a_record_without_default_is_required():
-    @dataclass(frozen=True)
-    class RequiredRed(Colours):
-        red: int = field()
-
-    def paint(*, colours: RequiredRed) -> None: ...
-
-    app = typer.Typer(rich_markup_mode=None, add_completion=False)
-    app.command()(expand_flags(paint))
-
-    assert CliRunner().invoke(app, ["--red", "2"]).exit_code == 0
-    done = CliRunner().invoke(app, [])
-    assert (done.exit_code, "Missing option '--red'" in done.output) == (2, True)
-
-
-@pytest.mark.parametrize(
-    "arguments", [[], ["--width", "3", "--red", "-1"], ["--width", "3", "--green"], ["--width", "1"]]
-)
-def test_typer_checks_the_flags_of_a_record(arguments):
-    done, calls = run(arguments)
-
-    assert done.exit_code == 2
-    assert not calls
-
-
-def test_help_lists_inherited_flags_first_where_the_record_stands():
-    done, _ = run(["--help"])
-    order = [word for word in done.output.split() if word in ("--width", "--red", "--blue", "--quiet")]
-
-    assert order == ["--width", "--red", "--blue", "--quiet"]
-    assert "[NAME]..." in done.output
-    assert "How much blue, of all." in " ".join(done.output.split())
-    assert not {"colours", "Flags:"} & set(done.output.split())
 
 
 def test_every_command_that_reads_rows_takes_them_by_one_record():
@@ -140,14 +47,6 @@ def test_every_number_with_a_fraction_is_finite():
 
     assert {"plot space --perplexity", "plot heat --width", "score --precision-at"} <= seen
     assert {"train --lr", "train --save-seconds", "whiten fit --lr", "search --threshold"} <= seen
-
-
-def test_a_closed_standard_output_is_refused(monkeypatch):
-    monkeypatch.setattr("sys.stdout", None)
-
-    assert not OutputFlags().on_terminal
-    with pytest.raises(CannotCreateError, match="standard output is closed"), OutputFlags().open():
-        pass
 
 
 CHOICES = {  # flag -> the catalogue that has the same names
