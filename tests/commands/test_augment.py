@@ -1,8 +1,11 @@
 """`augment`: variants of sentences, the same in any shard, and a record that makes them again."""
 
 import random
+from functools import reduce
 
 import pytest
+
+from augment.plain import redone
 
 TEXTS = [
     "The quick brown fox does not jump over the lazy dog today.",
@@ -54,6 +57,7 @@ def test_the_record_reproduces_the_variant(sentkit, lines, operation):
         (run,) = row["augment"]
         assert (run["seed"], run["view"], run["member"]) == (0, number % 3, "text_b")
         assert row["text_a"] == TEXTS[number // 3]
+        assert row["text_b"] == reduce(redone, run["ops"], row["text_a"])
 
 
 @every
@@ -94,11 +98,23 @@ def test_two_variants_make_a_pair(sentkit, lines):
     assert [row["text_b"] for row in both.rows] == [row["text_b"] for row in first.rows]
     for before, row in zip(first.rows, both.rows, strict=True):
         assert [run["member"] for run in row["augment"]] == ["text_b", "text_a"]
-        words, [note] = before["text_a"].split(), row["augment"][1]["ops"]
-        left = [word for place, word in enumerate(words) if place not in note["at"]]
-        assert row["text_a"] == (" ".join(left) if note["at"] else before["text_a"])
+        assert row["text_a"] == redone(before["text_a"], row["augment"][1]["ops"][0])
     assert all(row["text_a"] != row["text_b"] for row in rows)  # the second run draws anew
     assert all(a["text_a"] != b["text_a"] for a, b in zip(rows[::2], rows[1::2], strict=True))
+
+
+def test_paraphrases_are_found_by_their_key(sentkit, jsonl, tmp_path):
+    (tmp_path / "p.tsv").write_text("id\tparaphrase\n7\tone\n7\ttwo\n7\tthree\n8\tlast\n")
+    rows = jsonl({"text": "A", "id": 7}, {"text": "B", "id": "8"}, {"text": "C", "id": 9})
+    flags = ("--op", "paraphrase", "--paraphrases", "p.tsv", "--key", "id", "--views", 30)
+    done = sentkit("augment", *flags, stdin=rows)
+    texts = [row["text_b"] for row in done.rows]
+    notes = [row["augment"][0]["ops"][0] for row in done.rows]
+
+    assert set(texts[:30]) == {"one", "two", "three"}
+    assert (set(texts[30:60]), set(texts[60:])) == ({"last"}, {"C"})
+    assert [["one", "two", "three"][note["number"]] for note in notes[:30]] == texts[:30]
+    assert done.told == ["sentkit augment: warning: paraphrase did not change 30 of 90 texts"]
 
 
 def test_texts_of_the_same_label(sentkit, jsonl):
