@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import orjson
 
-from sentkit.arrays import Float64, Rows
+from sentkit.arrays import Float32, Float64, Rows
 from sentkit.formats.rows.block import Row, append_fields, rename_fields
 from sentkit.formats.rows.kinds import KINDS, NEGATIVES, PAIR, SENTENCE, TRIPLET, string_in
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
@@ -147,18 +147,21 @@ class Miner:
     def mine(self, block: VectorBlock) -> Iterator[tuple[Pair, list[str]]]:
         """Each pair with the texts of its negatives, best first."""
         pairs = [pair for (pair,) in block.rows.texts]
-        anchors = np.ascontiguousarray(block.vectors[:, 0])
+        anchors: Float32 = np.ascontiguousarray(block.vectors[:, 0])
         limits = self.limits(SIMILARITIES[self.metric](anchors, block.vectors[:, 1]))
-        nearest = Best(self.searcher, anchors, self.depth, limits)
+        filled = np.asarray(anchors.any(axis=1))  # a blank anchor has no negatives
+        nearest = Best(self.searcher, anchors[filled], self.depth, limits[filled])
         own = [self.candidates.find(pair.anchor, pair.positive) for pair in pairs]
         queries = np.repeat(np.arange(len(pairs)), [*map(len, own)])
         numbers = np.array([number for each in own for number in each], np.intp)
         reached = exact(self.metric, anchors, self.searcher.corpus, (queries, numbers)) >= limits[queries]
+        reached &= filled[queries]
         self.own_texts += len(numbers)
         self.above += nearest.above - int(np.count_nonzero(reached))
-        texts = []
-        for vector, rows, excluded in zip(anchors, nearest.rows(), own, strict=True):
-            left = [row for row in rows.tolist() if row not in excluded and vector.any()]
+        texts, found = [], iter(nearest.rows())
+        for excluded, is_filled in zip(own, filled.tolist(), strict=True):
+            rows = next(found).tolist() if is_filled else ()
+            left = [row for row in rows if row not in excluded]
             texts.append([self.candidates.text(row) for row in left[self.skip :][: self.pool]])
         for pair, candidates in zip(pairs, self._judged(pairs, texts), strict=True):
             chosen = candidates[: self.top]

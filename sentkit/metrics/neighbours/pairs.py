@@ -268,9 +268,10 @@ class Comparison:
         none = [Found(np.empty(0, np.intp), np.empty(0))] * len(self.corpora)
         for block in resized(reader.blocks(check), joined, ROWS_PER_SEARCH):
             vectors = block.vectors[:, 0]
-            found = [searcher.reaching(vectors, self.threshold) for searcher in self.searchers]
-            rows = zip(vectors, zip(*found, strict=True), strict=True)
-            yield block, (reached if vector.any() else none for vector, reached in rows)
+            filled = vectors.any(axis=1)
+            found = [searcher.reaching(vectors[filled], self.threshold) for searcher in self.searchers]
+            reached = zip(*found, strict=True)
+            yield block, (next(reached) if is_filled else none for is_filled in filled)
             self.compared(len(block))
 
     def near(self) -> Iterator[Near]:

@@ -113,24 +113,28 @@ class Search:
 
     def _hits(self, vectors: Float32) -> Iterator[Hits]:
         """The hits of each query, best first; ties in row order. A vector of zeros has none."""
-        least = -math.inf if self.threshold is None else self.threshold
+        least, asked = -math.inf if self.threshold is None else self.threshold, vectors[vectors.any(axis=1)]
         if self.top is None:
-            reached = self.searcher.reaching(vectors, least)
+            reached = self.searcher.reaching(asked, least)
             best = ((each, np.argsort(-each[1], kind="stable")) for each in reached)
             found = ((rows[order], similarities[order]) for (rows, similarities), order in best)
         else:
-            nearest = self.searcher.nearest(vectors, self.top)
+            nearest = self.searcher.nearest(asked, self.top)
             enough = np.count_nonzero(nearest[1] >= least, axis=1).tolist()
             every = zip(*nearest, enough, strict=True)
             found = ((rows[:count], similarities[:count]) for rows, similarities, count in every)
-        for (rows, similarities), vector in zip(found, vectors, strict=True):
+        for vector in vectors:
+            if not vector.any():
+                yield []
+                continue
+            rows, similarities = next(found)
             places = self.corpus.in_table(rows).tolist()
             if self.rescore is not None:
                 for place in places:
                     if self.corpus.shown(place) != self.rescore.shown(place):
                         row, number = self.rescore.table.row(place), self.corpus.table.numbers[place]
                         raise row.error(f"this row differs from row {number} of {self.corpus.path}")
-            yield list(zip(places, similarities.tolist(), strict=True)) if vector.any() else []
+            yield list(zip(places, similarities.tolist(), strict=True))
 
     def called(self, query: Row) -> str:
         """A name of a query for people: its text, its entry, or its number."""
