@@ -38,8 +38,9 @@ def test_pairs_get_their_similarity(sentkit, metric):
 
 
 @metrics
-def test_the_closest_sentences_those_above_a_threshold_and_the_matrix(sentkit, metric):
+def test_the_closest_sentences_those_above_a_threshold_and_the_matrix(sentkit, metric, monkeypatch):
     """Of all pairs, each once; ten pairs are the default. Above a threshold, they have the order of rows."""
+    monkeypatch.setattr("sentkit.metrics.neighbours.pairs.MATRIX_ELEMENTS", 60)
     vectors = numbers(12, 7, 5)
     every = [
         (BY_HAND[metric](vectors[i], vectors[j]), i + 1, j + 1)

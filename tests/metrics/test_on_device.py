@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from sentkit.errors import UnavailableError
 from sentkit.formats.vectors.store import StoredVectors
 from sentkit.formats.vectors.tensors import Storage
-from sentkit.labels.clusters import clustering
 from sentkit.labels.clusters.clustering import ClusteringOptions, Nearest, kmeans
 from sentkit.metrics import device as module
 from sentkit.metrics.device import Corpus, Device, Points, exact_sums, largest
@@ -50,11 +49,6 @@ def small(request, monkeypatch, device):
 
 def similarities(queries, corpus, metric):
     return np.array([[SIMILARITIES[metric](q[None], r[None])[0] for r in corpus] for q in queries])
-
-
-def by_loop(queries, corpus, top, metric):
-    alike = similarities(queries, corpus, metric).tolist()
-    return [sorted(enumerate(each), key=lambda hit: (-hit[1], hit[0]))[:top] for each in alike]
 
 
 def nearest(searcher, queries, top):
@@ -178,20 +172,6 @@ def test_few_rows_are_left_to_the_cpu(device, monkeypatch):
 
     assert len(undecided) < 30
     assert {*np.flatnonzero(labels != expected)} <= {*undecided.tolist()}
-
-
-@pytest.mark.parametrize("sample", [None, 100])
-def test_clusters_are_those_of_the_cpu(small, sample):
-    rows = np.repeat(normal_rows(9, 16), 60, axis=0) + normal_rows(540, 16, seed=1) * np.float32(0.7)
-    found = [
-        kmeans(rows, ClusteringOptions(9, restarts=3, sample=sample, device=each), np.random.RandomState(4))
-        for each in (small, None)
-    ]
-
-    assert found[0].labels.tolist() == found[1].labels.tolist()
-    assert found[0].centres.tobytes() == found[1].centres.tobytes()
-    assert (found[0].inertia, found[0].iterations) == (found[1].inertia, found[1].iterations)
-    assert clustering.of_centres(rows, found[0].centres, small).labels.tolist() == found[1].labels.tolist()
 
 
 def test_the_room_of_blocks_is_used_again(small):

@@ -59,13 +59,6 @@ def test_the_number_of_jobs_does_not_change_results(data, head):
     assert results[0] == results[1]
 
 
-def test_fits_that_do_not_converge_are_counted(bench, monkeypatch):
-    monkeypatch.setattr("sentkit.labels.probes.classifiers.ITERATIONS", 1)
-    bench.choose(bench.grid(np.arange(60), 3))
-
-    assert bench.unfinished == 6 * 3
-
-
 def test_remaining_fits_are_cancelled(data):
     """As after Ctrl-C: only fits that already run are completed."""
     made = []
