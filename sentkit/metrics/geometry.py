@@ -315,17 +315,13 @@ class VectorCounter:
 DESCRIBED_ROWS = 256  # rows of a block
 
 
-class LenientReader(VectorReader):
-    """A reader that accepts vectors with NaN or infinity, so that they can be counted."""
-
-    finite = False
-
-
 def describe_vectors(
     inputs: Inputs, alignment: Alignment | None = None, *, geometry: bool = False
 ) -> dict[str, Any]:
     """Describe the only file of the inputs. An alignment needs rows."""
     (path,) = inputs.paths
+    reader = VectorReader(inputs)
+    reader.finite = False  # vectors with NaN or infinity are counted
     if is_store(path):
         entries = {} if is_vector_folder(path) else read_header(path).entries
         if entries and "embeddings" not in entries:
@@ -335,12 +331,11 @@ def describe_vectors(
             header = read_header(path)  # for example of a part of a model
             return {"file": readable(path), "tensors": shapes(header), "metadata": dict(header.metadata)}
         file = Store(path)
-        vectors = stacked(LenientReader(inputs), alignment) if alignment else file.blocks()
+        vectors = stacked(reader, alignment) if alignment else file.blocks()
         described = {"rows": file.count, "vectors_per_row": list(file.names), "store": file.kind}
         described |= measured(vectors, alignment, geometry=geometry)
         spec = {name: value for name, value in file.spec.items() if name != "vectors"}
         return {"file": readable(path), **described, "spec": spec}
-    reader = LenientReader(inputs)
     counted = measured(stacked(reader, alignment), alignment, geometry=geometry)
     rows = counted["vectors"] // max(1, len(reader.names))
     if not rows:

@@ -50,7 +50,7 @@ class Nearest:
         sums = (rows[span].sum(axis=0, dtype=np.float64) for span in spans(len(rows)))
         self.mean = sum(sums, np.zeros(rows.shape[1])) / len(rows)
         self.centres, self.labels = np.empty((0, 0)), np.zeros(len(rows), np.intp)  # of the last call
-        self.squares = np.concatenate([*self.own_distances(self.labels, self.mean[None])])  # to the mean
+        self.squares = self.own_distances(self.labels, self.mean[None])  # to the mean
         self.drift = np.empty(0)  # (k,): the sum of the movements since all limits were computed
         self.limits = np.empty(0)  # (n,): of the drift of the label of a row; empty after the first call
         self.on_device = None if device is None else device.points(rows, self.mean)
@@ -112,13 +112,12 @@ class Nearest:
 
     def inertia(self, labels: Indices, centres: Float64) -> float:
         """The sum of the squared distances of the rows to their centres."""
-        return float(sum(part.sum() for part in self.own_distances(labels, centres)))
+        squares = self.own_distances(labels, centres)
+        return float(sum(squares[span].sum() for span in spans(len(squares), PAIRS_PER_BLOCK)))
 
-    def own_distances(self, labels: Indices, centres: Float64) -> Iterator[Float64]:
-        """The squared distance of each row to its centre, in blocks."""
-        for span in spans(len(self.rows), PAIRS_PER_BLOCK):
-            difference = self.rows[span] - centres[labels[span]]
-            yield np.vecdot(difference, difference)
+    def own_distances(self, labels: Indices, centres: Float64) -> Float64:
+        """The squared distance of each row to its centre, (n,)."""
+        return distances(self.rows, centres, np.arange(len(self.rows)), labels)
 
 
 def distances(rows: Float32, others: Float32 | Float64, row: Indices, other: Indices) -> Float64:
@@ -236,7 +235,7 @@ def means(nearest: Nearest, sums: Float64, labels: Indices, before: Float64) -> 
     sums, counts = sums.copy(), np.bincount(labels, minlength=len(sums))
     empty = np.flatnonzero(counts == 0)
     if len(empty):
-        far = np.concatenate(list(nearest.own_distances(labels, before)))
+        far = nearest.own_distances(labels, before)
         farthest = np.argsort(-far, kind="stable")[: len(empty)]
         for label, row in zip(empty, farthest[far[farthest] > 0], strict=False):
             vector = nearest.rows[row].astype(np.float64)

@@ -94,5 +94,3 @@ def test_inertia_is_that_of_loops(rows):
     expected = sum(((wide[n] - centres[n % 5]) ** 2).sum() for n in range(300))
 
     assert Nearest(rows).inertia(labels, centres) == pytest.approx(expected, rel=1e-12)
-    blocks = Nearest(rows).own_distances(labels, centres)
-    assert np.concatenate(list(blocks)).sum() == pytest.approx(expected, rel=1e-12)
