@@ -15,7 +15,6 @@ NLI = [{"text_a": a, "text_b": b, "gold": LABELS[n % 3]} for n, (a, b) in enumer
 
 
 def logits_of(folder, rows):
-    """The outputs of transformers, one row at a time."""
     import torch
     import transformers
 

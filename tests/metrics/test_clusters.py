@@ -28,7 +28,6 @@ def test_worked_examples(classes, clusters, acc, nmi, ari):
 
 
 def information(classes, clusters):
-    """The mutual information and the mean of both entropies."""
     n = len(classes)
     share = Counter(zip(classes, clusters, strict=True))
     sums = Counter(classes), Counter(clusters)

@@ -34,7 +34,6 @@ def record(*blocks):
 
 
 def test_a_space_of_random_vectors_agrees_with_the_libraries():
-    """Every member, from numpy and scipy, in float64 on all rows at once."""
     vectors = rows(1500, 12)
     wide = vectors.astype(np.float64)
     found = record(vectors)
@@ -181,7 +180,6 @@ def test_one_vector_and_equal_vectors_have_no_spread():
 
 
 def test_too_wide_vectors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their covariance needs too much memory."""
     monkeypatch.setattr(geometry, "MAX_SCATTER_WIDTH", 5)
 
     with pytest.raises(UsageError, match="vectors of 6 numbers: inspect has no geometry above 5"):
@@ -205,7 +203,6 @@ def unit(vector):
 
 
 def by_loop(vectors):
-    """The mean cosine and the uniformity, pair by pair."""
     pairs = list(combinations([unit(vector) for vector in vectors], 2))
     cosines = [sum(x * y for x, y in zip(a, b, strict=True)) for a, b in pairs]
     squares = [sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) for a, b in pairs]
@@ -214,7 +211,6 @@ def by_loop(vectors):
 
 @pytest.mark.parametrize("blocks", [(512, 2048), (8, 3), (3, 8), (1, 1)])
 def test_all_pairs_are_taken_once(monkeypatch, blocks):
-    """Equal to a loop over pairs, for all block sizes."""
     monkeypatch.setattr(geometry, "LEFT_ROWS", blocks[0])
     monkeypatch.setattr(geometry, "RIGHT_ROWS", blocks[1])
     vectors = shifted(31, 5)
@@ -261,7 +257,6 @@ def moments(*blocks):
 
 
 def expect_reference(found, vectors, *, rel=1e-10):
-    """numpy's covariance and correlation, scipy's skewness and kurtosis, of all rows at once."""
     _, skewness, kurtosis = found.shapes()
     assert found.axes.count == len(vectors)
     np.testing.assert_allclose(found.axes.mean, vectors.mean(axis=0), rtol=1e-12, atol=1e-12)
@@ -275,7 +270,6 @@ def expect_reference(found, vectors, *, rel=1e-10):
 
 @given(st.sets(st.integers(1, 199)), st.integers(0, 5))
 def test_however_the_rows_are_cut(cuts, seed):
-    """Blocks of one row and of many, in any order of sizes, make the moments of the whole."""
     vectors = mixed(200, 5, seed)
 
     expect_reference(moments(*np.split(vectors, sorted(cuts))), vectors)

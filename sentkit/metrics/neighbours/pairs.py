@@ -152,35 +152,31 @@ class Near:
         return {**fields, **rows, "similarity": b"%a" % significant(float(self.similarities[place]))}
 
 
+@dataclass
 class Duplicates:
     """The rows of one file, and the pairs of them that reach a threshold."""
 
+    inputs: Inputs
+    threshold: float
+    metric: str
+    device: "Device | None"
+    show: Sequence[str]
+    new: Sequence[str] = ()  # fields that a row must not have
+    compared: Callable[[int], None] = lambda rows: None  # gets the number of compared rows
     several = False
 
-    def __init__(
-        self,
-        inputs: Inputs,
-        threshold: float,
-        metric: str,
-        device: "Device | None",
-        show: Sequence[str],
-        new: Sequence[str] = (),
-    ) -> None:
-        """`new` are fields that a row must not have."""
-
+    def __post_init__(self) -> None:
         def check(block: VectorBlock) -> VectorBlock:
-            refuse_existing_fields(one_vector(block).rows, new, replace=False)
+            refuse_existing_fields(one_vector(block).rows, self.new, replace=False)
             return block
 
-        self.corpus = SearchCorpus(read_table(inputs, check), show)
-        unseen, rows = {*show}, iter(range(len(self.corpus.table)))
+        self.corpus = SearchCorpus(read_table(self.inputs, check), self.show)
+        unseen, rows = {*self.show}, iter(range(len(self.corpus.table)))
         while unseen and (place := next(rows, None)) is not None:  # most corpora have them in the first row
             unseen -= self.corpus.shown(place).keys()
         if unseen:
             raise DataError(f'no row has "{min(unseen)}"', source=self.corpus.path)
         self.corpora = [self.corpus]
-        self.threshold, self.metric, self.device = threshold, metric, device
-        self.compared: Callable[[int], None] = lambda rows: None  # gets the number of compared rows
 
     def near(self) -> Iterator[Near]:
         """Each row that has later rows near it, with these."""
@@ -237,23 +233,22 @@ def connected(first: Indices, left: Indices, right: Indices) -> Indices:
     return least[groups][first]
 
 
+@dataclass
 class Comparison:
     """A stream of rows, and the rows of other files that are near them."""
 
-    def __init__(
-        self,
-        inputs: Inputs,
-        against: Sequence[Inputs],
-        threshold: float,
-        metric: str,
-        device: "Device | None",
-        show: Sequence[str],
-    ) -> None:
-        self.inputs, self.show, self.threshold = inputs, show, threshold
-        self.corpora = [SearchCorpus(read_table(other, one_vector), show) for other in against]
-        self.searchers = [Searcher(corpus.vectors, metric, device) for corpus in self.corpora]
-        self.several = len(against) > 1
-        self.compared: Callable[[int], None] = lambda rows: None
+    inputs: Inputs
+    against: Sequence[Inputs]
+    threshold: float
+    metric: str
+    device: "Device | None"
+    show: Sequence[str]
+    compared: Callable[[int], None] = lambda rows: None
+
+    def __post_init__(self) -> None:
+        self.corpora = [SearchCorpus(read_table(other, one_vector), self.show) for other in self.against]
+        self.searchers = [Searcher(corpus.vectors, self.metric, self.device) for corpus in self.corpora]
+        self.several = len(self.against) > 1
 
     def _blocks(self) -> Iterator[tuple[VectorBlock, Iterator[Sequence[Found]]]]:
         """Blocks of rows, and for each row the near rows of each file, to be read before the next block."""

@@ -83,16 +83,15 @@ class Search:
             if not corpus.is_signs_of(exact.emb) or exact.stored.shape != corpus.stored.shape:
                 raise DataError(f"not the exact vectors of the rows of {corpus.path}", source=exact.path)
             exact.keep(corpus.places)
-        self.searcher: Searcher | SignSearcher
-        if corpus.signs is not None and len(corpus.signs):
-            vectors = (self.rescore or corpus).vectors
-            self.searcher = SignSearcher(corpus.signs, vectors, self.metric, self.candidates)
-        else:
-            self.searcher = Searcher(corpus.vectors, self.metric, self.device if has_products else None)
+        vectors = (self.rescore or corpus).vectors
+        self.searcher = Searcher(vectors, self.metric, self.device if has_products else None)
+        self.by_signs: SignSearcher | None = None  # selects candidates for the `top` rows
+        if corpus.signs is not None and len(corpus.signs) and self.top is not None:
+            self.by_signs = SignSearcher(corpus.signs, vectors, self.metric, self.candidates)
 
     def blocks(self) -> Iterator[tuple[RowBlock, Iterator[Hits]]]:
         """Blocks of queries without vectors, and the hits of each, to be read before the next block."""
-        most, begun = self.searcher.at_once(self.top or 1), False
+        most, begun = (self.by_signs or self.searcher).at_once(self.top or 1), False
         first = most if Path(self.source).is_file() else min(FIRST_BLOCK, most)
 
         def check(block: VectorBlock) -> VectorBlock:
@@ -119,7 +118,7 @@ class Search:
             best = ((each, np.argsort(-each[1], kind="stable")) for each in reached)
             found = ((rows[order], similarities[order]) for (rows, similarities), order in best)
         else:
-            nearest = self.searcher.nearest(asked, self.top)
+            nearest = (self.by_signs or self.searcher).nearest(asked, self.top)
             enough = np.count_nonzero(nearest[1] >= least, axis=1).tolist()
             every = zip(*nearest, enough, strict=True)
             found = ((rows[:count], similarities[:count]) for rows, similarities, count in every)

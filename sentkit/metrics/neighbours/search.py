@@ -9,6 +9,7 @@ a query, p axes, w words of 64 bits.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -357,14 +358,14 @@ CANDIDATES_PER_HIT = 40
 Words = NDArray[np.uint64]
 
 
+@dataclass(frozen=True, slots=True)
 class SignSearcher:
     """A corpus of sign bits, and the vectors that give the similarities of the candidates."""
 
-    def __init__(
-        self, signs: StoredVectors | SelectedVectors, vectors: Rows, metric: str, candidates: int | None
-    ) -> None:
-        """`vectors` has the same rows: +1 and -1, or exact vectors. Without `candidates`, `top` decides."""
-        self.signs, self.vectors, self.metric, self.candidates = signs, vectors, metric, candidates
+    signs: StoredVectors | SelectedVectors
+    vectors: Rows  # of the same rows: +1 and -1, or exact vectors
+    metric: str
+    candidates: int | None  # without them, `top` decides
 
     def at_once(self, top: int) -> int:
         """The number of queries in a block; it limits the memory for distances and candidates."""
@@ -374,10 +375,6 @@ class SignSearcher:
     def count(self, top: int) -> int:
         """The number of candidates of a query."""
         return min(self.candidates or CANDIDATES_PER_HIT * top, len(self.signs))
-
-    def reaching(self, queries: Float32, threshold: float) -> Iterator[Found]:
-        """All rows that reach the threshold, so distances would not save work."""
-        return Searcher(self.vectors, self.metric).reaching(queries, threshold)
 
     def nearest(self, queries: Float32, top: int) -> Found:
         """The `top` candidates for each query of a block, best first; ties in row order."""

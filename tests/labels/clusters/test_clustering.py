@@ -8,7 +8,6 @@ from sentkit.labels.clusters.clustering import Nearest
 
 
 def by_loops(rows, centres):
-    """The first of the least squared distances in float64."""
     wide = rows.astype(np.float64)
     return [min(range(len(centres)), key=lambda c: ((row - centres[c]) ** 2).sum()) for row in wide]
 

@@ -48,13 +48,3 @@ def test_a_sample_without_enough_distinct_rows_is_not_used(rows, monkeypatch):
     many = np.concatenate([np.zeros((990, 6), np.float32), rows[:10]])
 
     assert len(spread_out(many, 11, random())) == 11
-
-
-def test_a_centre_is_found_in_each_of_groups_that_lie_far_apart():
-    """Which a plain draw of rows would hardly do."""
-    places = 1000.0 * np.random.default_rng(1).standard_normal((12, 4))
-    rows = np.repeat(places, 50, axis=0) + np.random.default_rng(3).standard_normal((600, 4))
-    found = spread_out(rows.astype(np.float32), 12, random())
-    nearest = ((found[:, None] - places) ** 2).sum(axis=2).argmin(axis=1)
-
-    assert sorted(nearest.tolist()) == list(range(12))

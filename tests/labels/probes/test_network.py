@@ -34,7 +34,6 @@ def drawn(count, seed, classes=3, width=4):
 
 
 def as_torch(widths, parameters):
-    """The same network in torch, with the same parameters."""
     layers = []
     for weights, biases in layers_of(parameters, widths):
         layer = nn.Linear(*weights.shape, dtype=torch.float64)
@@ -44,7 +43,6 @@ def as_torch(widths, parameters):
 
 
 def loss(widths, parameters, features, codes):
-    """The mean cross-entropy, row by row."""
     total = 0.0
     for row, code in zip(features, codes, strict=True):
         for place, (weights, biases) in enumerate(layers_of(parameters, widths)):
@@ -85,7 +83,6 @@ def test_adam_equals_torch():
 
 
 def learnt_by_torch(widths, train, dev, penalty, random):
-    """The same learning in torch."""
     (features, codes), (dev_features, dev_codes) = [tuple(map(torch.tensor, part)) for part in (train, dev)]
     net = as_torch(widths, start(widths, random))
     adam = torch.optim.Adam(net.parameters(), lr=1e-3, weight_decay=penalty)
@@ -120,7 +117,6 @@ def test_learning_equals_torch(widths, seed):
 
 
 def looks_of(monkeypatch, train, dev):
-    """The accuracies on the dev rows."""
     seen = []
 
     def watched(layers, features):
@@ -144,7 +140,6 @@ def test_learning_ends_after_five_evaluations_without_a_new_best(monkeypatch):
 
 
 def test_learning_ends_after_two_hundred_epochs(monkeypatch):
-    """These are fifty evaluations."""
     monkeypatch.setattr("sentkit.labels.probes.classifiers.PATIENCE", 1000)
 
     assert len(looks_of(monkeypatch, drawn(20, 4), drawn(5, 14))) == 50
@@ -157,7 +152,6 @@ def test_the_sigmoid_does_not_overflow():
 
 @pytest.mark.parametrize(("count", "most"), [(100, 5), (7, 1)])
 def test_one_row_in_twenty_is_held_out(count, most):
-    """At least one."""
     left, held = held_out(np.arange(100, 100 + count), np.random.default_rng(0))
 
     assert len(held) == most
@@ -166,7 +160,6 @@ def test_one_row_in_twenty_is_held_out(count, most):
 
 @hiddens
 def test_distant_classes_are_learned(hidden):
-    """Equal seeds give equal results."""
     random = np.random.default_rng(8)
     features = np.concatenate([random.normal(place, 1, (1200, 20)) for place in (-1, 1)])
     data = Data(features.astype(np.float32), np.repeat([0, 1], 1200), 2)

@@ -12,7 +12,6 @@ PENALTIES = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
 
 @pytest.fixture
 def data():
-    """Ninety rows of three overlapping classes."""
     random = np.random.default_rng(1)
     codes = random.integers(0, 3, 90)
     return Data(0.3 * (random.standard_normal((90, 4)) + np.eye(3, 4)[codes]), codes, 3)

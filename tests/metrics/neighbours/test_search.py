@@ -33,7 +33,6 @@ GRID = st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), max_size=30)
 
 
 def table(left, right, metric):
-    """All similarities, one pair of rows at a time."""
     similarity = SIMILARITIES[metric]
     found = [[similarity(a[None], b[None])[0] for b in right] for a in left]
     return np.array(found).reshape(len(left), len(right))
@@ -107,7 +106,6 @@ def test_random_rows(metric, top, share):
 @every_metric
 @pytest.mark.parametrize("top", [1, 7, 60])
 def test_ties_come_in_the_order_of_the_rows(metric, top):
-    """Across blocks, too."""
     queries, corpus = normal_rows(4, 77, seed=1), np.tile(normal_rows(6, 77), (7, 1))
     alike = table(queries, corpus, metric)
 
@@ -221,7 +219,6 @@ def test_scikit_learn_finds_the_same(metric):
 
 
 def test_the_block_of_queries_shrinks_with_top():
-    """The candidates kept are bounded, at one query at least."""
     searcher = Searcher(normal_rows(5000, 2))
 
     assert searcher.at_once(1) == searcher.at_once(1000) == search.QUERIES_PER_BLOCK
@@ -275,7 +272,6 @@ EDGES = st.lists(
 @given(EDGES)
 @example([[(row, row + 1)] for row in range(ROWS - 2, -1, -1)])
 def test_groups_are_the_connected_components(parts):
-    """Compared with a loop that spreads the smallest row until nothing changes."""
     first, found = list(range(ROWS)), np.arange(ROWS)
     for pairs in parts:
         found = connected(found, *np.array(pairs).T)
