@@ -82,7 +82,7 @@ class RowByRow:
         self.ratios = [min(lowest, ratios.min()), total + ratios.sum(), max(highest, ratios.max())]
         different = np.flatnonzero(~same)
         chosen = different[np.argsort(cosines[different], kind="stable")[: self.most]]
-        self.worst += [(float(cosines[place]), joined([matches[place : place + 1]])) for place in chosen]
+        self.worst += [(float(cosines[place]), matches.take(np.array([place]))) for place in chosen]
         self.worst = sorted(self.worst, key=lambda each: each[0])[: self.most]  # stable
 
     def record(self) -> Record:

@@ -101,9 +101,9 @@ class Search:
         for block in resized(self.queries.blocks(check), joined, most, first):
             if not begun:
                 begun, query = True, block[:1]
-                table, emb = (self.rescore or self.corpus).table, self.queries.emb
+                corpus, emb = self.rescore or self.corpus, self.queries.emb
                 # A corpus of signs accepts queries of the space before the signs.
-                table.refuse_others(query, emb, "query", fits=self.corpus.is_signs_of(emb))
+                corpus.table.refuse_others(query, emb, "query", fits=corpus.is_signs_of(emb))
                 if query.rows.bad:
                     raise query.rows.bad[0]
             rows = block.rows.without({*block.names, "_emb"})
