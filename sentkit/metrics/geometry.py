@@ -54,9 +54,8 @@ class Directions:
         """Add unit vectors (n, d)."""
         self.total += units.sum(axis=0)
         fitting = units[: SAMPLE_VECTORS - len(self.sample)]
-        self.sample = (
-            np.concatenate([self.sample, fitting.astype(np.float32)]) if len(fitting) else self.sample
-        )
+        if len(fitting):
+            self.sample = np.concatenate([self.sample, fitting.astype(np.float32)])
         self.count += len(fitting)
         # Row number k of the others replaces a random sampled row with probability SAMPLE_VECTORS / k.
         others = units[len(fitting) :]

@@ -69,17 +69,8 @@ def test_any_value_in_a_saved_probe(sentkit, tmp_path, data):
     answers_are_json(partial(sentkit, stdin=rows), "c.safetensors", *flags)
 
 
-FIELDS = (
-    "model",
-    "readout",
-    "prompt",
-    "max_length",
-    "steps",
-    "transform",
-    "template",
-    "full_stop",
-    "vectors",
-)
+FIELDS = ["model", "readout", "prompt", "max_length", "steps", "transform", "template", "full_stop"]
+FIELDS += ["vectors"]
 ODD_RECORDS = json.loads(
     '[null, true, 0, -1, 1000000000, 1e400, 1.5, NaN, "", "/", "nano/zz", "../nano", [], [[]], {}, {"a": 1},'
     ' ["/dim=0:"], ["/dim=99999:x"], ["/n:", "/n:"]]'
