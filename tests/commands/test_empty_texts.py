@@ -107,11 +107,13 @@ def test_commands_that_compare_all_rows_omit_them(sentkit, rows, store, folder):
     assert [row["group"] for row in sentkit("duplicates", path, "--threshold", "0.99", "--groups").rows] == [
         *(1, 2, 3, 4, 5, 1)
     ]
-    Path("pairs.jsonl").write_text(in_jsonl({"anchor": "a dog", "positive": "a small dog"}))
+    blank = {"anchor": " ", "positive": "a cat"}  # has no negatives
+    Path("pairs.jsonl").write_text(in_jsonl({"anchor": "a dog", "positive": "a small dog"}, blank))
     sentkit("encode", "pairs.jsonl", "-qo", "pairs.safetensors")
     if store != "binary":
         mined = sentkit("mine", "pairs.safetensors", "--corpus", path, "--margin", "1.5", "--top", "9")
         assert set(mined.rows[0]["negatives"]) == {"a cat", "the market fell"}
+        assert mined.rows[1]["negatives"] == []
         assert f"sentkit mine: warning: {path}: {OMITTED}" in mined.told
 
 

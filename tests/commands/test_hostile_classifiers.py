@@ -1,4 +1,4 @@
-"""`sentkit predict` with damaged classifiers: rows that are JSON, or an error that blames the files."""
+"""Saved probes with any values: `predict` gives rows that are JSON, or an error that blames the files."""
 
 import json
 from functools import partial
@@ -11,6 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostile import ODD, mutated, places, replaced
+from sentkit.errors import SentkitError
+from sentkit.labels.probes.classifiers import VectorClassifier, read_classifier, write_classifier
+from sentkit.model import find_encoder
+from sentkit.model.query_encoder import Recorded
 
 INPUTS = 3000  # of each slow test
 WEIGHTS = {"weight": np.ones((2, 3)), "bias": np.ones(2)}
@@ -63,3 +67,32 @@ def test_any_value_in_a_saved_probe(sentkit, tmp_path, data):
     flags = data.draw(st.sampled_from([[], ["--all"], ["--rejects", "/dev/null"], ["--name", "p"]]))
 
     answers_are_json(partial(sentkit, stdin=rows), "c.safetensors", *flags)
+
+
+FIELDS = ["model", "readout", "prompt", "max_length", "steps", "transform", "template", "full_stop"]
+FIELDS += ["vectors"]
+ODD_RECORDS = json.loads(
+    '[null, true, 0, -1, 1000000000, 1e400, 1.5, NaN, "", "/", "nano/zz", "../nano", [], [[]], {}, {"a": 1},'
+    ' ["/dim=0:"], ["/dim=99999:x"], ["/n:", "/n:"]]'
+)
+
+
+@pytest.mark.parametrize("field", [*FIELDS, "spec", "_emb"])
+def test_a_wrong_record_is_an_error_of_the_user(tmp_path, field):
+    """It may name another model, because `predict` compares the spaces. Another exception is a bug."""
+    usual = {"model": "nano", "readout": "mean", "prompt": "", "max_length": 512, "steps": []}
+    path = tmp_path / "p.safetensors"
+    for value in ODD_RECORDS:
+        spec = {**usual, field: value} if field in FIELDS else {}
+        probe = VectorClassifier(str(path), ("x", "y"), np.ones((2, 4)), np.ones(2), spec)
+        with path.open("wb") as file:
+            write_classifier(
+                file, probe, {"_emb": "nano/mean:f2b4fc57a9e2", **({} if spec else {field: value})}
+            )
+        try:
+            found = read_classifier(str(path))
+            recorded = Recorded(found.path, found.spec)
+            if recorded.model is not None:
+                find_encoder(recorded.model, recorded.options(), device="cpu", download=False)
+        except SentkitError:
+            pass

@@ -36,7 +36,6 @@ def texts():
 
 @pytest.fixture
 def pairs(texts):
-    """Nine pairs of texts of the corpus, and one of other texts."""
     chosen = [(*texts[n], *texts[n + 9]) for n in range(9)]
     return [*chosen, ("new", [1.0, 2.0, 0.0, 0.5, 1.0], "newer", [1.0, 2.0, 1.0, 0.5, 1.0])]
 

@@ -12,7 +12,6 @@ THRESHOLDS = {"cosine": 0.9, "dot": 25.0, "euclidean": -3.0, "manhattan": -5.0} 
 
 
 def numbers(count, width, seed):
-    """Vectors that are exact in float32."""
     return (np.random.default_rng(seed).integers(-40, 40, (count, width)) / 8).tolist()
 
 
@@ -38,8 +37,9 @@ def test_pairs_get_their_similarity(sentkit, metric):
 
 
 @metrics
-def test_the_closest_sentences_those_above_a_threshold_and_the_matrix(sentkit, metric):
+def test_the_closest_sentences_those_above_a_threshold_and_the_matrix(sentkit, metric, monkeypatch):
     """Of all pairs, each once; ten pairs are the default. Above a threshold, they have the order of rows."""
+    monkeypatch.setattr("sentkit.metrics.neighbours.pairs.MATRIX_ELEMENTS", 60)
     vectors = numbers(12, 7, 5)
     every = [
         (BY_HAND[metric](vectors[i], vectors[j]), i + 1, j + 1)
@@ -113,13 +113,11 @@ def repeated():
 
 
 def near_pairs(vectors, metric):
-    """(row_a, row_b) of all pairs that reach the threshold, from 1."""
     pairs = itertools.combinations(enumerate(vectors, 1), 2)
     return [(i, j) for (i, a), (j, b) in pairs if BY_HAND[metric](a, b) >= THRESHOLDS[metric]]
 
 
 def groups_of(vectors, metric):
-    """The first row of the group of each row, from 1."""
     first = list(range(1, len(vectors) + 1))
     for _ in vectors:
         for i, j in near_pairs(vectors, metric):
@@ -170,7 +168,6 @@ def test_a_vector_file_of_unique_rows_has_their_vectors(sentkit, repeated, tmp_p
 @metrics
 @pytest.mark.parametrize("files", [1, 2])
 def test_rows_near_rows_of_others_equal_those_of_a_loop(sentkit, repeated, tmp_path, metric, files):
-    """Fifteen rows against the others, in one file or in two."""
     own, parts = repeated[:15], [repeated[15:]] if files == 1 else [repeated[15:20], repeated[20:]]
     flags = ["--metric", metric, "--threshold", THRESHOLDS[metric]]
     for number, part in enumerate(parts):

@@ -18,7 +18,6 @@ LABEL = ("--label", "kind")
 
 @pytest.fixture
 def held(tmp_path, jsonl):
-    """Write a file of vectors with overlapping classes."""
 
     def write(name, seed, count=60, names=("no", "yes"), *, pairs=False):
         random = np.random.default_rng(seed)

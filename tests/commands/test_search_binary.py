@@ -18,7 +18,6 @@ SPACE, CLS = "m/mean:0a0000000000", "m/cls:0b0000000000"
 
 
 def stored_signs(*parts, width):
-    """The sign bits of one or more files."""
     storage = Storage("binary", width)
     files = [
         SimpleNamespace(count=len(each), storage=storage, codes=partial(np.asarray, each)) for each in parts
@@ -104,7 +103,6 @@ def test_distances_equal_those_of_loops(monkeypatch, width):
 
 
 def test_the_block_of_queries_is_limited_for_any_corpus():
-    """By the number of queries, their distances, and their candidates."""
 
     def at_once(rows, top, candidates=None):
         signs = stored_signs(np.zeros((rows, 1), np.uint8), width=8)

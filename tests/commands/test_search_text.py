@@ -14,7 +14,6 @@ CORPUS = "a dog\nthe sea\na cat sat\nan animal that barks\nships\n"
 
 @pytest.fixture
 def encode(sentkit):
-    """A file of vectors of five texts."""
 
     def run(model, *flags, name="c.safetensors", texts=CORPUS):
         done = sentkit("encode", "-q", "-m", model, "-o", name, *flags, stdin=texts)
@@ -26,7 +25,6 @@ def encode(sentkit):
 
 @pytest.fixture
 def piped(sentkit):
-    """The texts as lines through `encode` into `search`."""
 
     def run(texts, flags, *search, corpus="c.safetensors"):
         lines = "".join(f"{text}\n" for text in texts)
@@ -105,7 +103,6 @@ def test_a_recorded_hub_model_is_not_fetched(encode, tiny, tmp_path, first):
 
 
 def test_two_editions_of_a_model_have_advice(sentkit, encode, tiny, other, copy_of, tmp_path):
-    """The same name and other weights."""
     encode(tiny)
     (tmp_path / "new").mkdir()
     edition = copy_of(other, f"new/{tiny.name}")

@@ -16,7 +16,6 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(pairs, "ROWS_PER_SEARCH", 7)
     monkeypatch.setattr(pairs, "FIRST_ROWS", 3)
     monkeypatch.setattr(pairs, "MAX_CANDIDATES", 4)
-    monkeypatch.setattr(pairs, "MATRIX_ELEMENTS", 50)
     monkeypatch.setattr(device, "ROWS_PER_BLOCK", 16)
     monkeypatch.setattr(device, "GROUP", 2)
     monkeypatch.setattr(device, "SPARE", 2)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from sentkit.errors import UnavailableError
 from sentkit.formats.vectors.store import StoredVectors
 from sentkit.formats.vectors.tensors import Storage
-from sentkit.labels.clusters import clustering
 from sentkit.labels.clusters.clustering import ClusteringOptions, Nearest, kmeans
 from sentkit.metrics import device as module
 from sentkit.metrics.device import Corpus, Device, Points, exact_sums, largest
@@ -50,11 +49,6 @@ def small(request, monkeypatch, device):
 
 def similarities(queries, corpus, metric):
     return np.array([[SIMILARITIES[metric](q[None], r[None])[0] for r in corpus] for q in queries])
-
-
-def by_loop(queries, corpus, top, metric):
-    alike = similarities(queries, corpus, metric).tolist()
-    return [sorted(enumerate(each), key=lambda hit: (-hit[1], hit[0]))[:top] for each in alike]
 
 
 def nearest(searcher, queries, top):
@@ -151,23 +145,6 @@ def test_random_rows_need_no_second_search(device, metric, top, monkeypatch):
     assert nearest(Searcher(corpus, metric, device), queries, top) == expected
 
 
-@metrics
-def test_a_query_of_zeros_has_the_first_rows_without_a_search(small, metric, monkeypatch):
-    monkeypatch.setattr(Best, "_search", refuse)
-    queries, corpus = normal_rows(5, 6, seed=1), normal_rows(50, 6)
-    queries[[0, 3]] = 0
-    limits = np.array([0.0, 0.2, 0.1, 1e-9, 0.3])
-    searcher = Searcher(corpus, metric, small)
-    below = Best(searcher, queries, 3, limits)
-    above = [len(corpus), *(similarities(queries, corpus, metric) >= limits[:, None]).sum(axis=1)[1:]]
-
-    assert nearest(searcher, queries, 4) == by_loop(queries, corpus, 4, metric)
-    assert nearest(searcher, queries[:1], 4) == by_loop(queries[:1], corpus, 4, metric)
-    assert below.rows()[0].tolist() == []
-    assert below.rows()[3].tolist() == [0, 1, 2]
-    assert below.above == sum(above)
-
-
 @pytest.mark.parametrize("count", [2, 7, 300])
 @pytest.mark.parametrize("shift", [0.0, 30.0])
 @pytest.mark.parametrize("scale", [1e-36, 1e-18, 1.0, 1e14])
@@ -195,20 +172,6 @@ def test_few_rows_are_left_to_the_cpu(device, monkeypatch):
 
     assert len(undecided) < 30
     assert {*np.flatnonzero(labels != expected)} <= {*undecided.tolist()}
-
-
-@pytest.mark.parametrize("sample", [None, 100])
-def test_clusters_are_those_of_the_cpu(small, sample):
-    rows = np.repeat(normal_rows(9, 16), 60, axis=0) + normal_rows(540, 16, seed=1) * np.float32(0.7)
-    found = [
-        kmeans(rows, ClusteringOptions(9, restarts=3, sample=sample, device=each), np.random.RandomState(4))
-        for each in (small, None)
-    ]
-
-    assert found[0].labels.tolist() == found[1].labels.tolist()
-    assert found[0].centres.tobytes() == found[1].centres.tobytes()
-    assert (found[0].inertia, found[0].iterations) == (found[1].inertia, found[1].iterations)
-    assert clustering.of_centres(rows, found[0].centres, small).labels.tolist() == found[1].labels.tolist()
 
 
 def test_the_room_of_blocks_is_used_again(small):

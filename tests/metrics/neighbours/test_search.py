@@ -20,7 +20,7 @@ from sentkit.formats.vectors.tensors import STORES, Storage, scales_of
 from sentkit.metrics.device import Device
 from sentkit.metrics.neighbours import pairs as of_pairs
 from sentkit.metrics.neighbours import search
-from sentkit.metrics.neighbours.pairs import closest_pairs, connected, matrix_rows, pairs_reaching
+from sentkit.metrics.neighbours.pairs import closest_pairs, connected, pairs_reaching
 from sentkit.metrics.neighbours.search import Best, Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 from support import normal_rows
@@ -33,7 +33,6 @@ GRID = st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), max_size=30)
 
 
 def table(left, right, metric):
-    """All similarities, one pair of rows at a time."""
     similarity = SIMILARITIES[metric]
     found = [[similarity(a[None], b[None])[0] for b in right] for a in left]
     return np.array(found).reshape(len(left), len(right))
@@ -107,7 +106,6 @@ def test_random_rows(metric, top, share):
 @every_metric
 @pytest.mark.parametrize("top", [1, 7, 60])
 def test_ties_come_in_the_order_of_the_rows(metric, top):
-    """Across blocks, too."""
     queries, corpus = normal_rows(4, 77, seed=1), np.tile(normal_rows(6, 77), (7, 1))
     alike = table(queries, corpus, metric)
 
@@ -221,7 +219,6 @@ def test_scikit_learn_finds_the_same(metric):
 
 
 def test_the_block_of_queries_shrinks_with_top():
-    """The candidates kept are bounded, at one query at least."""
     searcher = Searcher(normal_rows(5000, 2))
 
     assert searcher.at_once(1) == searcher.at_once(1000) == search.QUERIES_PER_BLOCK
@@ -265,20 +262,6 @@ def test_the_search_ends_when_nothing_can_enter(monkeypatch):
     assert seen == [1, 9]
 
 
-@small_blocks
-@every_metric
-@pytest.mark.parametrize("n", [0, 1, 2, 31])
-def test_matrix_rows_make_the_matrix(metric, n):
-    """The blocks one under another are all similarities of all rows."""
-    vectors = normal_rows(n, 6)
-
-    blocks = list(matrix_rows(vectors, metric))
-
-    assert [block.shape[1] for block in blocks] == [n] * len(blocks)
-    found, expected = np.concatenate([np.empty((0, n), np.float32), *blocks]), table(vectors, vectors, metric)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
 ROWS = 12
 EDGES = st.lists(
     st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(0, ROWS - 1)), min_size=1, max_size=4),
@@ -289,7 +272,6 @@ EDGES = st.lists(
 @given(EDGES)
 @example([[(row, row + 1)] for row in range(ROWS - 2, -1, -1)])
 def test_groups_are_the_connected_components(parts):
-    """Compared with a loop that spreads the smallest row until nothing changes."""
     first, found = list(range(ROWS)), np.arange(ROWS)
     for pairs in parts:
         found = connected(found, *np.array(pairs).T)
