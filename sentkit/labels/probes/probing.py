@@ -40,50 +40,6 @@ from sentkit.metrics.statistics import f1
 Record = dict[str, Any]  # a JSON object
 
 
-@dataclass(frozen=True, slots=True)
-class Examples:
-    """The rows of one file."""
-
-    path: str
-    features: Float32  # (n, d), or (n, 2 d) for pairs
-    names: tuple[str, ...]  # the class of each row
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-
-def read_examples(reader: VectorReader, path: str, label: str) -> Examples:
-    """Read all rows of a file; all files of one reader must have one space and one shape."""
-
-    def check(block: VectorBlock) -> VectorBlock:
-        refuse_without_features(block).rows.parse(lambda row: class_of(row, label))
-        return block
-
-    blocks = list(reader.blocks(check, paths=[path]))
-    if not blocks:
-        raise NoRowsError([path])
-    names = tuple(name for block in blocks for (name,) in block.rows.texts)
-    return Examples(path, np.concatenate([features_of(block) for block in blocks]), names)
-
-
-def classes_of(examples: Examples, label: str) -> dict[str, int]:
-    """The classes in alphabetical order with their numbers of rows; refuse a single class."""
-    names, counts = np.unique(np.array(examples.names, dtype=object), return_counts=True)
-    if len(names) < 2:
-        problem = f'"{label}" is "{names[0]}" in all {len(examples)} rows, expected 2 classes or more'
-        raise DataError(problem, source=examples.path)
-    return dict(zip(names.tolist(), counts.tolist(), strict=True))
-
-
-def codes_of(examples: Examples, classes: Sequence[str], label: str) -> Indices:
-    """The index of each row's class; raises DataError for a class that the training rows do not contain."""
-    places = {name: place for place, name in enumerate(classes)}
-    if unknown := sorted(set(examples.names) - places.keys()):
-        problem = f'"{label}": TRAIN does not contain the class "{unknown[0]}"'
-        raise DataError(problem, source=examples.path)
-    return np.array([places[name] for name in examples.names], dtype=np.intp)
-
-
 @dataclass(slots=True)
 class Bench:
     """Runs fits, and counts those that did not converge."""
@@ -218,43 +174,65 @@ class Probe:
         dev: str | None = None,
         watch: Watch = UNWATCHED,
     ) -> None:
-        self.options, self.watch = options, watch
-        self.reader = VectorReader(inputs)
-        self.train = read_examples(self.reader, train, options.label)
-        self.counts = classes_of(self.train, options.label)
+        self.options, self.watch, self.reader = options, watch, VectorReader(inputs)
         self.grid = options.penalties or (GRID_WITH_TEST if test is not None and dev is None else GRID)
         if options.shots is not None:
             self.grid = GRID_OF_FEW_SHOT
         elif options.penalties is None and options.head == "senteval":
             self.grid = GRID_OF_NETWORK
-        self.check(test, dev)
-        self.dev, self.test = (
-            None if path is None else read_examples(self.reader, path, options.label) for path in (dev, test)
-        )
-        self.given = [each for each in (self.train, self.dev, self.test) if each is not None]
-        self.codes = [codes_of(each, list(self.counts), options.label) for each in self.given]
+        paths = {"train": train, "dev": dev, "test": test}
+        self.paths = {part: path for part, path in paths.items() if path is not None}
+        self.features, self.codes, self.rows = list[Float32](), list[Indices](), dict[str, Indices]()
+        for part, path in self.paths.items():
+            features, names = self.read(path)
+            if part == "train":
+                classes, counts = np.unique(np.array(names, dtype=object), return_counts=True)
+                self.counts = dict(zip(classes.tolist(), counts.tolist(), strict=True))
+                self.check()
+            places = {name: place for place, name in enumerate(self.counts)}
+            if unknown := sorted({*names} - places.keys()):
+                problem = f'"{options.label}": TRAIN does not contain the class "{unknown[0]}"'
+                raise DataError(problem, source=path)
+            self.rows[part] = np.arange(len(names)) + sum(map(len, self.codes))
+            self.features.append(features)
+            self.codes.append(np.array([places[name] for name in names], dtype=np.intp))
 
-    def check(self, test: str | None, dev: str | None) -> None:
-        """Refuse classes with too few rows, before any work."""
-        shots, folds, path = self.options.shots, self.options.folds, self.train.path
+    def read(self, path: str) -> tuple[Float32, list[str]]:
+        """The features and classes of a file; all files must have one space and one shape."""
+
+        def check(block: VectorBlock) -> VectorBlock:
+            refuse_without_features(block).rows.parse(lambda row: class_of(row, self.options.label))
+            return block
+
+        blocks = list(self.reader.blocks(check, paths=[path]))
+        if not blocks:
+            raise NoRowsError([path])
+        names = [name for block in blocks for (name,) in block.rows.texts]
+        return np.concatenate([features_of(block) for block in blocks]), names
+
+    def check(self) -> None:
+        """Refuse a single class, and classes with too few rows, before any work."""
+        shots, folds, path = self.options.shots, self.options.folds, self.paths["train"]
         name, fewest = min(self.counts.items(), key=lambda item: item[1])
-        problem = f'class "{name}" has {fewest} rows, fewer than'
+        count, problem = sum(self.counts.values()), f'class "{name}" has {fewest} rows, fewer than'
+        if len(self.counts) < 2:
+            problem = f'"{self.options.label}" is "{name}" in all {count} rows, expected 2 classes or more'
+            raise DataError(problem, source=path)
         if shots is not None:
             if fewest < shots:
                 raise DataError(f"{problem} --few-shot {shots} draws", source=path)
-            if test is None and len(self.train) == shots * len(self.counts):
-                problem = f"--few-shot {shots} uses all {len(self.train)} rows of TRAIN for training"
+            if "test" not in self.paths and count == shots * len(self.counts):
+                problem = f"--few-shot {shots} uses all {count} rows of TRAIN for training"
                 raise DataError(problem, source=path, advice="use a smaller number or --test")
-        elif dev is None and (test is None or len(self.grid) > 1):
+        elif "dev" not in self.paths and ("test" not in self.paths or len(self.grid) > 1):
             # A fold may remove two rows of each class from the folds within it.
-            nested = test is None and len(self.grid) > 1
+            nested = "test" not in self.paths and len(self.grid) > 1
             if fewest < folds or (nested and max(self.counts.values()) < folds + 2):
                 raise DataError(f"{problem} --folds {folds} needs", source=path, advice="use fewer folds")
 
     def report(self, file: BinaryIO | None = None) -> Record:
         """The record of the test. The classifier of all TRAIN rows is written to `file`."""
-        options, others = self.options, {"dev": self.dev, "test": self.test}
-        features = np.concatenate([each.features for each in self.given])
+        options, features = self.options, np.concatenate(self.features)
         head: Head = Network(options.hidden, options.seed)
         name = f"{options.head}, nhid {options.hidden}"
         if options.head == "logreg":
@@ -268,11 +246,11 @@ class Probe:
         most = int(np.argmax(list(self.counts.values())))  # the most frequent class of TRAIN
         truth = data.codes[tested]
         record = {
-            "file": readable(self.train.path),
-            **{part: readable(each.path) for part, each in others.items() if each is not None},
+            "file": readable(self.paths["train"]),
+            **{part: readable(path) for part, path in self.paths.items() if part != "train"},
             "encoder": self.reader.emb,
             "label": options.label,
-            "n": len(self.train),
+            "n": len(self.rows["train"]),
             "classes": self.counts,
             "protocol": protocol,
             "head": name,
@@ -281,37 +259,36 @@ class Probe:
             **found,
             "majority": 100 * float(np.mean(truth == most)),
         }
-        if self.test is not None:
-            record["n_test"] = len(self.test)
+        if "test" in self.rows:
+            record["n_test"] = len(self.rows["test"])
             if len(self.counts) == 2 and predicted is not None:
                 record |= {"f1": 100 * f1(predicted, truth), "f1_of": list(self.counts)[1]}
         return record | ({"not_converged": bench.unfinished} if bench.unfinished else {})
 
     def write_classifier(self, file: BinaryIO, penalty: float, bench: Bench) -> None:
         """Write the regression of all TRAIN rows, with the penalty of the test or of folds."""
-        train = np.arange(len(self.train))
-        if self.test is None:
+        train, path = self.rows["train"], self.paths["train"]
+        if "test" not in self.rows:
             penalty, _ = bench.choose(bench.grid(train, self.options.folds))
         with quiet_and_single() as unfinished:
             weight, bias = weights_of(bench.data, Fit(train, train[:0], penalty))
         bench.unfinished += len(unfinished)
-        spec = common_spec(self.reader.inputs.other(self.train.path))
-        found = VectorClassifier(self.train.path, tuple(self.counts), weight, bias, spec)
+        spec = common_spec(self.reader.inputs.other(path))
+        found = VectorClassifier(path, tuple(self.counts), weight, bias, spec)
         record = {"_emb": self.reader.emb, "label": self.options.label, "rows": len(train)}
         write_classifier(file, found, record | {"penalty": penalty})
 
     def run(self, bench: Bench) -> tuple[Record, str, Indices | None, Indices]:
         """The result, a description of the protocol, the predictions of one test, and the tested rows."""
         options, chooses = self.options, len(self.grid) > 1
-        begins = np.cumsum([len(self.train), 0 if self.dev is None else len(self.dev)]).tolist()
-        rows, dev, test = np.split(np.arange(len(bench.data.codes)), begins)
+        rows, dev, test = self.rows["train"], self.rows.get("dev"), self.rows.get("test")
         folds, penalties = f"{options.folds} stratified folds", [self.grid[0]] * options.samples
-        if self.test is not None and options.shots is None:
+        if test is not None and options.shots is None:
             grid, by = bench.grid(rows, options.folds), f"{folds} of TRAIN"
-            if self.dev is not None:  # they also control early stopping of the final fit
+            if dev is not None:  # they also control early stopping of the final fit
                 grid, by = [Fit(rows, dev, each, dev=dev) for each in self.grid], "accuracy on DEV"
             penalty, choosing = bench.choose(grid)
-            [predicted] = bench.run([Fit(rows, test, penalty, dev=None if self.dev is None else dev)])
+            [predicted] = bench.run([Fit(rows, test, penalty, dev=dev)])
             right = float(np.mean(predicted == bench.data.codes[test]))
             found: Record = {"accuracy": 100 * right, "chosen": penalty}
             found["choosing"] = [100 * each for each in choosing]
@@ -322,10 +299,10 @@ class Probe:
             protocol = f"{folds}, the penalty of each by {folds} of the rest" if chooses else folds
             tested = rows
         else:
-            fits = bench.few_shot(rows, None if self.test is None else test, options.shots, options.samples)
+            fits = bench.few_shot(rows, test, options.shots, options.samples)
             shares, tested = bench.shares(fits), np.concatenate([fit.test for fit in fits])
             drawn = f"{options.shots} rows of each class, drawn {options.samples} times"
-            protocol = f"{drawn}; tested on {'the other rows' if self.test is None else 'TEST'}"
+            protocol = f"{drawn}; tested on {'the other rows' if test is None else 'TEST'}"
         found = {"accuracy": 100 * statistics.fmean(shares)}
         if len(shares) == 1:
             return {**found, "chosen": penalties[0], "choosing": []}, protocol, None, tested
