@@ -60,20 +60,12 @@ released = partial(declare, "released code")  # for a value that the paper omits
 ours = partial(declare, "our choice")  # for a value that neither the paper nor its code states
 
 
-@dataclass(frozen=True, slots=True)
-class Usual:
-    """The readout for a base that declares none."""
-
-    name: str
-    of_paper: bool  # if true, a preset fixes it
-
-
 def readout(usual: str, *, of_paper: bool = True, **limits: Any) -> Any:
     """Declare the setting `readout`. Its default is the readout of the base."""
     where = " as in the paper" if of_paper else ""
     meaning = f"how a text becomes a vector; base: as the base declares, else {usual}{where}"
     note = Note("our choice", meaning, **limits)
-    return field(default=AS_BASE, metadata={"note": note, "usual": Usual(usual, of_paper)})
+    return field(default=AS_BASE, metadata={"note": note, "usual": usual, "of_paper": of_paper})
 
 
 def with_readout_of_base(settings: S, declared: str | None) -> S:
@@ -86,21 +78,23 @@ def with_readout_of_base(settings: S, declared: str | None) -> S:
     return replace(settings, **values)  # type: ignore[type-var]
 
 
-def usual_readout(kind: type) -> Usual:
-    usual: Usual = kind.__dataclass_fields__["readout"].metadata["usual"]  # type: ignore[attr-defined]
-    return usual
+def usual_readout(kind: type) -> tuple[str, bool]:
+    """Return the readout for a base that declares none, and whether it is that of a paper."""
+    declared = kind.__dataclass_fields__["readout"].metadata  # type: ignore[attr-defined]
+    return declared["usual"], declared["of_paper"]
 
 
 def chosen_readout(settings: Any) -> str:
     """Return the setting `readout`. Replace `base` by the method's usual readout."""
     name: str = settings.readout
-    return usual_readout(type(settings)).name if name == AS_BASE else name
+    return usual_readout(type(settings))[0] if name == AS_BASE else name
 
 
 def changes_of(kind: type, preset: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a preset. Presets reproduce a paper, so they include the paper's readout."""
-    usual = usual_readout(kind) if "readout" in kind.__dataclass_fields__ else None  # type: ignore[attr-defined]
-    return {**({"readout": usual.name} if usual is not None and usual.of_paper else {}), **preset}
+    has = "readout" in kind.__dataclass_fields__  # type: ignore[attr-defined]
+    usual, of_paper = usual_readout(kind) if has else ("", False)
+    return {**({"readout": usual} if of_paper else {}), **preset}
 
 
 def notes(kind: type) -> dict[str, Note]:
@@ -139,7 +133,7 @@ def combinations(kind: type, assignments: Mapping[str, str]) -> list[dict[str, s
         if "," not in text or name not in known:
             continue
         usual, of = known[name].metadata.get("usual"), known[name].type
-        listed = rules[name].choices or (usual is not None and "," not in usual.name)
+        listed = rules[name].choices or (usual is not None and "," not in usual)
         if listed or str not in (get_args(of) or (of,)):
             words = dict[Any, str]()
             for word in map(str.strip, text.split(",")):

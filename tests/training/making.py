@@ -52,7 +52,7 @@ def trainer_in(
     settings, processes = build(kind.Settings, kind.presets, None, assignments), processes or Processes()
     torch.manual_seed(seed)
     rows = rows_for(kind, base, settings, rows) if isinstance(rows, int) else rows
-    corpus = corpus_in(folder, kind, rows, settings, base)
+    corpus = corpus_in(folder / "rows", kind, rows, settings, base)
     base = replace(base, labels=corpus.labels)
     method = kind.build(base, settings).to(processes.device)
     if double:
@@ -61,4 +61,5 @@ def trainer_in(
     options = TrainOptions(
         method=kind.__name__, kind=kind, settings=settings, folders=folders, save_every=save_every
     )
-    return Trainer(Run(options, seed, base, corpus, dev), method, Keeper(folder), processes)
+    (folder / "state").mkdir()
+    return Trainer(Run(options, seed, base, corpus, dev), method, Keeper(folder / "state"), processes)

@@ -230,9 +230,8 @@ def settle(name: str, kind: type[Method], settings: Any, base: Base) -> tuple[An
     if chosen == AS_BASE and declared is not None:
         chosen, reason = declared.name, f"{who} declares it"
     elif chosen == AS_BASE:
-        usual = usual_readout(type(settings))
-        chosen = usual.name
-        why = "the paper uses it" if usual.of_paper else "it is a common choice"
+        chosen, of_paper = usual_readout(type(settings))
+        why = "the paper uses it" if of_paper else "it is a common choice"
         reason = f"{says}; {f'it is the default of {name}' if ':' in name else why}"
         if default_readout(base.checkpoint.config).name == "last":
             chosen, reason = "last", f"{says}; it is a causal language model"
@@ -243,9 +242,9 @@ def settle(name: str, kind: type[Method], settings: Any, base: Base) -> tuple[An
     except UsageError as error:
         if settings.readout != AS_BASE or declared is None:
             raise
-        usual = usual_readout(type(settings))
         problem = f"{who} declares the readout {chosen}, which {name} cannot train"
-        raise UsageError(problem, advice=f"use --set readout={usual.name}, or another") from error
+        usual, _ = usual_readout(type(settings))
+        raise UsageError(problem, advice=f"use --set readout={usual}, or another") from error
     return settled, f"readout {chosen}: {reason}"
 
 

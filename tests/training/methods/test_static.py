@@ -241,12 +241,6 @@ def test_a_declared_truncation_is_refused(base_of, tmp_path):
 EMB = "teacher/mean:0123456789ab"
 
 
-def with_vectors(texts, width=16):
-    generator = torch.Generator().manual_seed(0)
-    vectors = torch.randn(len(texts), width, generator=generator)
-    return [{"text": text, "embedding": v.tolist()} for text, v in zip(texts, vectors, strict=True)]
-
-
 @pytest.mark.parametrize(
     ("loss", "map_", "width", "relational"),
     [("cosine", "auto", 16, 1), ("mse", "on", 16, 0.5), ("cosine", "auto", 5, 1), ("mse", "auto", 24, 0)],
@@ -255,7 +249,7 @@ def test_five_steps_are_those_of_a_padded_reference(
     trainer_of, check_steps, texts, reference, loss, map_, width, relational
 ):
     """transformers' BertModel, a map that begins as the identity and torch's AdamW, in float64."""
-    rows = with_vectors(texts, width)
+    rows = rows_of(texts, width)
     recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0, "dropout": 0, "clip": 0, "chunk": 3}
     trainer = trainer_of(Distill, rows, double=True, loss=loss, map=map_, relational=relational, **recipe)
     own = reference.base.architecture.width
@@ -282,7 +276,7 @@ def test_the_checkpoint_gives_the_vectors_of_training(trainer_of, texts, base, t
     """To sentence-transformers too. It has the map as a Dense step only if the widths differ."""
     from sentence_transformers import SentenceTransformer
 
-    trainer = trainer_of(Distill, with_vectors(texts, width), batch=4, epochs=8, lr=3e-3, dropout=0, map=map_)
+    trainer = trainer_of(Distill, rows_of(texts, width), batch=4, epochs=8, lr=3e-3, dropout=0, map=map_)
     trainer.train()
     write_checkpoint(tmp_path / "made", trainer.method, base, {"parents": []}, "mean")
     checkpoint = read_checkpoint(str(tmp_path / "made"))
@@ -301,7 +295,7 @@ def test_the_checkpoint_gives_the_vectors_of_training(trainer_of, texts, base, t
 
 def test_vectors_and_their_space_are_in_the_corpus(corpus_of, base, tmp_path, texts):
     """Those of a vector file are the same rows."""
-    rows = [row | {"_emb": EMB} for row in with_vectors(texts, 5)]
+    rows = [row | {"_emb": EMB} for row in rows_of(texts, 5)]
     corpus = corpus_of(Distill, rows, Distill.Settings())
     path = tmp_path / "rows.safetensors"
     with create_vector_file(str(path), {"_emb": EMB}, ("embedding",), width=5, force=False) as store:
@@ -334,7 +328,7 @@ BAD = [
 
 @pytest.mark.parametrize(("change", "problem"), BAD)
 def test_bad_vectors_are_errors_with_a_line(corpus_of, texts, change, problem):
-    rows = with_vectors(texts, 5)
+    rows = rows_of(texts, 5)
     rows[3] |= change
     with pytest.raises(DataError) as caught:
         corpus_of(Distill, rows, Distill.Settings())
