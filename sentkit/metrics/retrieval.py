@@ -103,7 +103,7 @@ class Run:
 def read_run(inputs: Inputs, path: str, qrels: Qrels) -> Run:
     """Read rows with a list of hits (`search`), or rows of one hit each (`search --flat`)."""
     run, flat = Run(path, qrels), dict[str, list[tuple[float, str]]]()
-    for row, query, hits in inputs.read_file(path, lambda row: hits_of(row, inputs)):
+    for row, query, hits in inputs.read(lambda row: hits_of(row, inputs), path):
         if "hits" not in row.values:
             flat.setdefault(query, []).extend(hits)
         elif query in run.relevant:

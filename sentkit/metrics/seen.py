@@ -67,7 +67,7 @@ class SeenPairs:
             def parse(row: Row, fields: Mapping[str, str] = fields) -> tuple[Row, list[str]]:
                 return row, texts_of(row, fields)
 
-            for row, texts in source.read_file(path, parse):
+            for row, texts in source.read(parse, path):
                 self.take(row, texts)
                 self.rows += 1
             if self.rows == before:

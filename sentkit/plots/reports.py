@@ -203,7 +203,7 @@ def curve(inputs: Inputs, shown: Sequence[str], points: int) -> Picture:
     names = names if len(names) > 1 else ["run"]
     logs = [Log(name) for name in names]
     for path, log in zip(inputs.paths, logs, strict=True):
-        for _ in inputs.read_file(path, log.add):
+        for _ in inputs.read(log.add, path):
             pass
         if Path(path).name == LOG:  # with --set final=last, it is not the best step
             log.kept = read_object_if_there(Path(path).parent / "sentkit.json").get("step", log.kept)

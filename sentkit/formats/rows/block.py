@@ -14,10 +14,12 @@ import orjson
 
 from sentkit.errors import DataError
 
-QUOTE, BACKSLASH, END_OF_LIST = b'"\\]'
+QUOTE, END_OF_LIST = b'"]'
+STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
+NAME = re.compile(STRING)
 BLANK = re.compile(rb"\s*")
 WORD = re.compile(rb"[^\s,\[\]{}\"]+")  # a number, true, false or null
-BRACKET = re.compile(rb"[\"\[\]{}]")
+PIECE = re.compile(STRING + rb"|[\[\]{}]")
 COMMA = re.compile(rb"[\s,]*")
 SEPARATOR = re.compile(rb"\s*[:,}]\s*")
 
@@ -65,15 +67,9 @@ def _past(pattern: re.Pattern[bytes], line: bytes, place: int) -> int:
 
 
 def end_of_string(line: bytes, start: int) -> int:
-    """The position after the closing quote. A quote after an odd number of backslashes is escaped."""
-    while True:
-        quote = line.index(b'"', start + 1)
-        before = quote - 1
-        while line[before] == BACKSLASH:
-            before -= 1
-        if (quote - before) % 2:
-            return quote + 1
-        start = quote
+    """The position after the closing quote."""
+    end = line.index(b'"', start + 1) + 1  # 20 times as fast as the pattern, for base64
+    return end if b"\\" not in line[start:end] else _past(NAME, line, start)
 
 
 def _end_of_value(line: bytes, start: int) -> int:
@@ -81,17 +77,12 @@ def _end_of_value(line: bytes, start: int) -> int:
         return end_of_string(line, start)
     if line[start] not in b"[{":
         return _past(WORD, line, start)
-    depth, place = 0, start
-    while True:
-        bracket = BRACKET.search(line, place)
-        assert bracket is not None, "the line has parsed as JSON"
-        place = bracket.end()
-        if bracket[0] == b'"':
-            place = end_of_string(line, bracket.start())
-            continue
-        depth += 1 if bracket[0] in b"[{" else -1
-        if depth == 0:
-            return place
+    depth = 0
+    for piece in PIECE.finditer(line, start):  # no recursion: a value can be nested deeply
+        depth += (piece[0] in b"[{") - (piece[0] in b"]}")
+        if not depth:
+            return piece.end()
+    raise AssertionError("the line has parsed as JSON")
 
 
 def items_of(line: bytes, start: int) -> Iterator[bytes]:
@@ -126,20 +117,19 @@ def rename_fields(line: bytes, names: Mapping[str, str], spans: Spans) -> bytes:
     return line
 
 
-def drop_fields(line: bytes, names: Iterable[str], spans: Spans | None = None) -> bytes:
+def drop_fields(line: bytes, names: Collection[str], spans: Spans) -> bytes:
     """The object without these fields. Other fields keep the comma and the blanks before them."""
-    spans = spans_of(line) if spans is None else spans
-    places, unwanted = list(spans.values()), set(names)
-    if not unwanted & spans.keys():
+    places = list(spans.values())
+    if spans.keys().isdisjoint(names):
         return line
     kept: list[bytes] = []
     for at, name in enumerate(spans):
-        if name not in unwanted:
+        if name not in names:
             kept.append(line[places[at - 1].end if kept else places[at].start : places[at].end])
     return line[: places[0].start] + b"".join(kept) + line[places[-1].end :]
 
 
-def drop_fields_of_plain(line: bytes, names: Iterable[str]) -> bytes:
+def drop_fields_of_plain(line: bytes, names: Collection[str]) -> bytes:
     """The same as `drop_fields` for a plain line. Faster, because it does not parse the other fields."""
     rest = line
     for name in names:
@@ -148,7 +138,7 @@ def drop_fields_of_plain(line: bytes, names: Iterable[str]) -> bytes:
         value = start + len(quoted)
         simple = rest[value : value + 1] == b'"' and rest[start - 1 : start] == b","
         if start < 2 or not simple or rest[start - 2 : start - 1].isspace():
-            return drop_fields(line, names)  # the first field, not a string, or with blanks around it
+            return drop_fields(line, names, spans_of(line))  # the first, not a string, or with blanks around
         rest = rest[: start - 1] + rest[rest.index(b'"', value + 1) + 1 :]
     return rest
 
@@ -259,13 +249,6 @@ class RowBlock:
         own.bad = {place - start: error for place, error in self.bad.items() if start <= place < stop}
         return own
 
-    def append(self, row: Row) -> None:
-        self.lines.append(row.line)
-        self.values.append(row.values)
-        self.sources.append(row.source)
-        self.numbers.append(row.number)
-        self.raws.append(row.input_line)
-
     def extend(self, other: "RowBlock") -> None:
         self.bad |= {len(self) + place: error for place, error in other.bad.items()}
         self.lines += other.lines
@@ -311,18 +294,17 @@ class RowBlock:
 
     def refuse_duplicates(self) -> None:
         """Mark rows with a duplicate field name as bad."""
-        if not self.made and not self._all_plain():
-            self.checked(Row.refuse_duplicates)
-
-    def _all_plain(self) -> bool:
-        """Whether all lines are plain: no line has fewer quotes than its names and strings need."""
+        if self.made:
+            return
         import numpy as np  # counts bytes in a quarter of the time
 
         together = b"".join(self.lines)
         quotes = np.count_nonzero(np.frombuffer(together, np.uint8) == QUOTE)
         fields = sum(map(len, self.values))
         strings = [*map(type, chain.from_iterable(map(dict.values, self.values)))].count(str)
-        return b"\\" not in together and quotes == 2 * (fields + strings)
+        # No line has fewer quotes than its names and strings need. Without more, all lines are plain.
+        if b"\\" in together or quotes != 2 * (fields + strings):
+            self.checked(Row.refuse_duplicates)
 
     def appended(self, new: Iterable[bytes]) -> list[bytes]:
         """The lines with more fields at their end, given as JSON without braces."""
@@ -337,10 +319,9 @@ def empty_block() -> RowBlock:
 
 def block_of(rows: Iterable[Row]) -> RowBlock:
     """The rows as columns."""
-    block = RowBlock([], [], [], [], [])
-    for row in rows:
-        block.append(row)
-    return block
+    columns = [(row.line, row.values, row.source, row.number, row.input_line) for row in rows]
+    lists = map(list, zip(*columns, strict=True)) if columns else ([], [], [], [], [])
+    return RowBlock(*lists)  # type: ignore[arg-type]
 
 
 def kept_line(values: object, **options: Any) -> bytes:

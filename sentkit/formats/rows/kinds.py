@@ -6,7 +6,8 @@ The fields of the first row determine the kind of a stream. All later rows must 
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from shlex import quote
 from typing import Any, NamedTuple
@@ -211,23 +212,15 @@ def class_of(row: Row, name: str) -> str:
     """The class as a string: 1, 1.0 and "1" are one class, because tables contain only strings."""
     value = row.values.get(name)
     if isinstance(value, float) and value.is_integer():
-        return whole_number(row, name)
+        if abs(value) < 2.0**63:
+            return str(int(value))
+        span = row.spans()[name]  # parsed again, because orjson rounds a number of more than 64 bits
+        return str(int(json.loads(row.line[span.value : span.end])))
     if not isinstance(value, str | int):
         raise wrong_field(row, name, "a string or a whole number")
     if value == "":
         raise row.error(f'"{name}" is empty')
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def whole_number(row: Row, name: str) -> str:
-    """A number without a fraction, as text: 1 for 1.0.
-
-    orjson rounds a whole number of more than 64 bits to a float, so the number is parsed again.
-    """
-    if abs(row.values[name]) < 2.0**63:
-        return str(int(row.values[name]))
-    span = row.spans()[name]
-    return str(int(json.loads(row.line[span.value : span.end])))
 
 
 def scored(row: Row, name: str) -> float | None:
@@ -237,8 +230,9 @@ def scored(row: Row, name: str) -> float | None:
     pairs with a blank score.
     """
     value = row.values.get(name)
-    if isinstance(value, str):
-        value = _number(value)
+    if isinstance(value, str) and "_" not in value:  # float takes 1_000 as a number
+        with suppress(ValueError):
+            value = float(value) if value.strip() else None
     if name not in row.values or isinstance(value, str | bool | list | dict):
         raise wrong_field(row, name, "a number")
     if value is not None and not math.isfinite(value):
@@ -258,16 +252,6 @@ def labelled(row: Row, name: str) -> float | None:
     if text and text.lower() not in LABELS:
         raise row.error(f'"{name}" is {text[:40]}, expected 0, 1, true or false')
     return LABELS.get(text.lower())
-
-
-def _number(text: str) -> float | str | None:
-    """The number in a text; None for a blank text, else the text. "1_000" is not accepted as a number."""
-    if not text.strip():
-        return None
-    try:
-        return text if "_" in text else float(text)
-    except ValueError:
-        return text
 
 
 class OneText:
@@ -298,7 +282,6 @@ class OneText:
 
 
 RECORD = "augment"
-Runs = Sequence[Mapping[str, Any]]
 
 
 class Sentence(NamedTuple):
@@ -332,7 +315,13 @@ class VariantRows:
             raise row.error(f'field "{present}" already exists', advice=advice)
         self.with_vectors += holds_vectors(row)
         row.refuse_duplicates()
-        runs = runs_of(row)
+        runs = row.values.get(RECORD, [])
+        if not isinstance(runs, list) or not all(
+            isinstance(run, dict) and isinstance(run.get("view"), int) and isinstance(run.get("ops"), list)
+            for run in runs
+        ):
+            advice = "rename or remove this field"
+            raise row.error(f'"{RECORD}" is not a record of sentkit augment', advice=advice)
         return Sentence(row, text, tuple(run["view"] for run in runs), sum(len(run["ops"]) for run in runs))
 
     def line(self, sentence: Sentence, variant: str, run: Mapping[str, Any]) -> bytes:
@@ -349,17 +338,3 @@ class VariantRows:
         line = line[:start] + own + new + line[end:]
         places = spans_of(line) if RECORD in spans else {self.name: spans[self.name]}
         return put_fields(line, [(RECORD.encode(), runs)], places) + b"\n"
-
-
-def runs_of(row: Row) -> Runs:
-    """The runs in the record of a row; can be empty."""
-    runs = row.values.get(RECORD, [])
-    if not isinstance(runs, list) or not all(
-        isinstance(run, dict) and isinstance(run.get("view"), int) and isinstance(run.get("ops"), list)
-        for run in runs
-    ):
-        raise row.error(
-            f'"{RECORD}" is not a record of sentkit augment',
-            advice="rename or remove this field",
-        )
-    return runs

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from sentkit.errors import DataError
-from sentkit.formats.rows.block import Row, RowBlock, kept_line, made_block
+from sentkit.formats.rows.block import Row, RowBlock, block_of, kept_line, made_block
 
 BOM = b"\xef\xbb\xbf"
 MAX_LINE = 1 << 26  # bytes
@@ -93,7 +93,7 @@ def parsed_block(
     source: str, numbered: Iterable[tuple[int, bytes]], to_object: Callable[[bytes], ParsedLine], longest: int
 ) -> RowBlock:
     """A block of these lines, parsed one by one. A line that is not valid is a bad row."""
-    block = RowBlock([], [], [], [], [])
+    rows, bad = list[Row](), dict[int, DataError]()
     for number, raw in numbered:
         line, values = b"{}", dict[str, Any]()
         try:
@@ -101,8 +101,10 @@ def parsed_block(
                 raise too_long(longest)
             line, values = to_object(raw)
         except BadLine as error:
-            block.bad[len(block)] = error.at(source, number)
-        block.append(Row(line, values, source, number, raw))
+            bad[len(rows)] = error.at(source, number)
+        rows.append(Row(line, values, source, number, raw))
+    block = block_of(rows)
+    block.bad = bad
     return block
 
 
@@ -159,7 +161,9 @@ def paragraph_blocks(source: str, blocks: Iterable[LineBlock], longest: int) -> 
             text = line.strip()
             empty = text.startswith(FENCE) or not any(chr(byte).isalnum() or byte > 127 for byte in text)
             if parts and (empty or BEGINS.match(line) or HEADING.match(parts[0])):
-                rows.append((start, paragraph(parts, longest)))
+                whole = b" ".join(parts)
+                too_large = len(whole) > longest or LongLine in map(type, parts)
+                rows.append((start, LongLine(whole[:EXCERPT]) if too_large else whole))
                 parts, size = [], 0
             if empty or size > longest + 1:  # too large already
                 continue
@@ -168,12 +172,6 @@ def paragraph_blocks(source: str, blocks: Iterable[LineBlock], longest: int) -> 
             parts.append(line if isinstance(line, LongLine) else text)
         if rows:
             yield parsed_block(source, rows, text_object, longest)
-
-
-def paragraph(parts: list[bytes], longest: int) -> bytes:
-    text = b" ".join(parts)
-    too_large = len(text) > longest or LongLine in map(type, parts)
-    return LongLine(text[:EXCERPT]) if too_large else text
 
 
 def plain_texts(lines: list[bytes]) -> list[str] | None:

@@ -125,13 +125,8 @@ class Rejects:
     count: int = 0
     first: DataError | None = None
 
-    def good_rows(self, block: RowBlock) -> Iterator[RowBlock]:
-        """Yield the good rows of a block. If a bad row is an error, the rows before it come first."""
-        for places in self.good_places(block):
-            yield block.take(places) if block.bad else block
-
     def good_places(self, block: RowBlock) -> Iterator[Sequence[int] | slice]:
-        """Yield the places of the good rows of a block, as `good_rows` does."""
+        """Yield the places of the good rows. If a bad row is an error, those before it come first."""
         places = sorted(block.bad)
         if not self.skip and places:
             if places[0]:
@@ -198,16 +193,6 @@ class Inputs:
             return PARAGRAPHS
         return self.format or SUFFIXES.get(bare_suffix(path), "")
 
-    def detected_format(self, path: str) -> str:
-        """The format of a regular file; the first line that is not blank decides if the name does not."""
-        if self.format_of(path):
-            return self.format_of(path)
-        with open_input(path) as file:
-            for _, line in lines.numbered(file, self.longest):
-                if line.strip():
-                    return "jsonl" if lines.looks_like_json(line) else "detected text"
-        return "detected text"
-
     def blocks(self, parse: TextsOfRow) -> Iterator[RowBlock]:
         """Yield the rows of all files with their texts, which `parse` finds. Bad rows go to the rejects."""
         for path in self.paths:
@@ -227,21 +212,19 @@ class Inputs:
 
     def good_rows(self, block: RowBlock) -> Iterator[RowBlock]:
         self.meter.bad += len(block.bad)
-        for good in self.rejects.good_rows(block):
+        for places in self.rejects.good_places(block):
+            good = block.take(places) if block.bad else block
             self.meter.took(len(good))
             yield good
 
-    def read(self, parse: Callable[[Row], T]) -> Iterator[T]:
-        for path in self.paths:
-            yield from self.read_file(path, parse)
-
-    def read_file(self, path: str, parse: Callable[[Row], T]) -> Iterator[T]:
-        """Yield `parse(row)` for each row. An invalid row goes to the rejects."""
-        with self.raw_blocks(path) as blocks:
-            for block in blocks:
-                block.parse(parse)
-                for good in self.good_rows(block):
-                    yield from (value for (value,) in good.texts)
+    def read(self, parse: Callable[[Row], T], *paths: str) -> Iterator[T]:
+        """Yield `parse(row)` for each row of these files, or of all. An invalid row goes to the rejects."""
+        for path in paths or self.paths:
+            with self.raw_blocks(path) as blocks:
+                for block in blocks:
+                    block.parse(parse)
+                    for good in self.good_rows(block):
+                        yield from (value for (value,) in good.texts)
 
     @contextmanager
     def raw_blocks(self, path: str) -> Iterator[Iterator[RowBlock]]:
@@ -255,23 +238,13 @@ class Inputs:
                 yield self.meter.counted(path, records.blocks(longest=self.longest), records.count)
         else:
             with open_input(path, self.meter.file) as file:
-                yield self._split(path, lines.line_blocks(file, self.longest))
-
-    def _split(self, path: str, blocks: Iterator[lines.LineBlock]) -> Iterator[RowBlock]:
-        format = self.format_of(path)
-        if format in LINES:
-            return LINES[format](path, blocks, self.longest)
-        if format == PARAGRAPHS:
-            return lines.paragraph_blocks(path, blocks, self.longest)
-
-        def warn(number: int, problem: str) -> None:
-            self.rejects.warn(f"{path}:{number}: {problem}")
-
-        def note(message: str) -> None:
-            self.rejects.note(f"{path}: {message}")
-
-        options = self.quoting, self.columns
-        return tables.table_blocks(path, blocks, format, *options, longest=self.longest, warn=warn, note=note)
+                format, blocks = self.format_of(path), lines.line_blocks(file, self.longest)
+                if format in tables.DELIMITERS:
+                    of_tables = self.quoting, self.columns, self.longest, self.rejects.warn, self.rejects.note
+                    yield tables.table_blocks(path, blocks, format, *of_tables)
+                else:
+                    read = lines.paragraph_blocks if format == PARAGRAPHS else LINES[format]
+                    yield read(path, blocks, self.longest)
 
 
 @contextmanager
@@ -370,28 +343,25 @@ class Part:
 
 
 def row_ranges(inputs: Inputs, path: str, size: int, *, by_line: bool) -> Iterator[Part]:
-    """Split an input into ranges of `size` rows. An empty input has one empty range."""
+    """Split an input into ranges of `size` rows. An empty input has one empty range.
+
+    The digest is that of the rows as JSON: a header or the first line of the input changes them. `by_line`:
+    that of the lines of the input, as in older folders.
+    """
     with inputs.raw_blocks(path) as blocks:
         start, held = 0, empty_block()
-        for block in blocks:
-            held.extend(block)
-            while len(held) > size:  # more than one range, so this is not the last
+        for block in chain(blocks, [None]):
+            held.extend(block or empty_block())
+            while block is None or len(held) > size:  # more than one range, so this is not the last
                 own, held = held.part(0, size), held.part(size, len(held))
-                yield part_of_rows(path, own, start, last=False, by_line=by_line)
+                read = [*own.raws] if by_line else [*own.lines]
+                for place in own.bad:
+                    read[place] = own.raws[place]
+                digest = hashlib.sha256(b"".join([line + b"\n" for line in read])).hexdigest()
+                yield Part(path, start, start + len(own), block is None, rows=own, digest=digest)
                 start += size
-        yield part_of_rows(path, held, start, last=True, by_line=by_line)
-
-
-def part_of_rows(path: str, rows: RowBlock, start: int, *, last: bool, by_line: bool) -> Part:
-    """A part with the digest of its rows as JSON: a header or the first line of the input changes them.
-
-    `by_line`: the digest of the lines of the input, as in older folders.
-    """
-    read = [*rows.raws] if by_line else [*rows.lines]
-    for place in rows.bad:
-        read[place] = rows.raws[place]
-    digest = hashlib.sha256(b"".join([line + b"\n" for line in read])).hexdigest()
-    return Part(path, start, start + len(rows), last, rows=rows, digest=digest)
+                if block is None:
+                    return
 
 
 def digest_of_part(part: Part, inputs: Inputs) -> str:

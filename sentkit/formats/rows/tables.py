@@ -29,12 +29,11 @@ def table_blocks(
     source: str,
     blocks: Iterator[LineBlock],
     format: str,
-    quoting: str | None = None,
-    columns: Sequence[str] = (),
-    *,
+    quoting: str | None,
+    columns: Sequence[str],
     longest: int,
-    warn: Callable[[int, str], None],
-    note: Callable[[str], None] = lambda message: None,
+    warn: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> Iterator[RowBlock]:
     """Yield the rows. Raise a DataError for the header, because without it no line can be read.
 
@@ -42,13 +41,15 @@ def table_blocks(
     an empty text. Without `quoting`, `warn` is called once for a TSV line with a quoted field.
     `note` is called for a CSV file with another delimiter than a comma.
     """
-    delimiter, blocks = detected(blocks, DELIMITERS[format], len(columns), note)
+    delimiter, blocks = detected(blocks, DELIMITERS[format], len(columns))
+    if delimiter != DELIMITERS[format][0]:
+        note(f"{source}: the delimiter is a {NAMES[delimiter]}")
     header = list(columns)
     named = "--columns" if columns else "the header"
     if (quoting or QUOTING[format]) == "csv":
         records = csv_records(source, blocks, delimiter, longest)
     else:
-        records = plain_records(blocks, delimiter, longest, warn if quoting is None else None)
+        records = plain_records(source, blocks, delimiter, longest, warn if quoting is None else None)
     for numbers, raws, rows in records:
         if not header and rows:
             header = header_of(rows[0], source, numbers[0])
@@ -72,9 +73,7 @@ def table_blocks(
         yield block
 
 
-def detected(
-    blocks: Iterator[LineBlock], delimiters: str, columns: int, note: Callable[[str], None]
-) -> tuple[str, Iterator[LineBlock]]:
+def detected(blocks: Iterator[LineBlock], delimiters: str, columns: int) -> tuple[str, Iterator[LineBlock]]:
     """The delimiter and the same lines. It is the most frequent one outside quotes in the first line.
 
     If this is not a header, it has as many cells as there are `columns`. In doubt, take the first delimiter.
@@ -83,13 +82,15 @@ def detected(
     line = start[0][1][0].decode(errors="replace") if start and columns != 1 else ""
     counts = Counter(QUOTED.sub("", line))
     found = max(delimiters, key=lambda each: counts[each] + 1 == columns if columns else counts[each])
-    if found != delimiters[0]:
-        note(f"the delimiter is a {NAMES[found]}")
     return found, chain(start, blocks)
 
 
 def plain_records(
-    blocks: Iterator[LineBlock], delimiter: str, longest: int, warn: Callable[[int, str], None] | None
+    source: str,
+    blocks: Iterator[LineBlock],
+    delimiter: str,
+    longest: int,
+    warn: Callable[[str], None] | None,
 ) -> Iterator[Records]:
     """Each line is a record. `warn` is called for the first line with a quoted field."""
     for first, lines in blocks:
@@ -105,7 +106,7 @@ def plain_records(
                     "sentkit cat --quoting csv removes them, --quoting none keeps them without this warning"
                 )
                 assert warn is not None
-                warn(number, f"a field is in quotes; the quotes are read as text ({ways})")
+                warn(f"{source}:{number}: a field is in quotes; the quotes are read as text ({ways})")
                 warn = None
                 break
 
@@ -126,16 +127,13 @@ def in_quotes(cell: bytes) -> bool:
 
 
 def header_of(names: Cells, source: str, number: int) -> list[str]:
-    problem = advice = None
     if isinstance(names, BadLine):
         raise names.at(source, number) from names
     if not all(names):
-        problem = "the header has a column without a name"
         advice = "give each column a name; with pandas, use to_csv(index=False)"
-    elif len(set(names)) < len(names):
-        problem = "duplicate column name in the header"
-    if problem is not None:
-        raise BadLine(problem, advice).at(source, number)
+        raise BadLine("the header has a column without a name", advice).at(source, number)
+    if len(set(names)) < len(names):
+        raise BadLine("duplicate column name in the header").at(source, number)
     return names
 
 
@@ -144,15 +142,32 @@ def csv_records(source: str, blocks: Iterator[LineBlock], delimiter: str, longes
 
     A record over the limit is an error also with --rejects, because its last lines could pass for rows.
     """
+    waiting, taken = deque[tuple[int, bytes]](), list[tuple[int, bytes]]()
+
+    def taken_texts() -> Iterator[str]:
+        """The waiting lines, and those of the next blocks. Each is added to the lines that are taken."""
+        size = 0
+        while True:
+            if not waiting:
+                first, lines = next(blocks, (0, list[bytes]()))
+                waiting.extend(enumerate(lines, first))
+            if not waiting:
+                return
+            number, line = waiting.popleft()
+            size = len(line) + (size if taken else 0)
+            taken.append((number, line))
+            if isinstance(line, LongLine) or size > longest + 1:
+                raise too_long(longest).at(source, taken[0][0])
+            yield line.decode(errors="replace")
+
+    reader = csv.reader(taken_texts(), strict=True, delimiter=delimiter)
     for first, lines in blocks:
         together = b"".join(lines)
         texts = None if b'"' in together or b"\r" in together.replace(b"\r\n", b"") else plain_texts(lines)
         if texts is not None:
             yield range(first, first + len(lines)), lines, [text.split(delimiter) for text in texts]
             continue
-        waiting, taken = deque(enumerate(lines, first)), list[tuple[int, bytes]]()
-        texts_of_lines = taken_texts(source, blocks, waiting, taken, longest)
-        reader = csv.reader(texts_of_lines, strict=True, delimiter=delimiter)
+        waiting.extend(enumerate(lines, first))
         numbers, raws, rows = list[int](), list[bytes](), list[Cells]()
         while waiting:
             taken.clear()
@@ -164,35 +179,9 @@ def csv_records(source: str, blocks: Iterator[LineBlock], delimiter: str, longes
                 cells = BadLine(f"not CSV: {problem} (sentkit cat --quoting none reads quotes as text)")
             numbers.append(taken[0][0])
             raws.append(b"".join([line for _, line in taken]))
-            try:
-                decoded(raws[-1])
-            except BadLine as error:
-                cells = error
-            rows.append(cells)
+            text = cells_of(raws[-1], delimiter, longest)  # to know whether it is text
+            rows.append(text if isinstance(text, BadLine) else cells)
         yield numbers, raws, rows
-
-
-def taken_texts(
-    source: str,
-    blocks: Iterator[LineBlock],
-    waiting: deque[tuple[int, bytes]],
-    taken: list[tuple[int, bytes]],
-    longest: int,
-) -> Iterator[str]:
-    """The waiting lines, and those of the next blocks. Each is added to the lines that are taken."""
-    size = 0
-    while True:
-        if not waiting:
-            first, lines = next(blocks, (0, list[bytes]()))
-            waiting.extend(enumerate(lines, first))
-        if not waiting:
-            return
-        number, line = waiting.popleft()
-        size = len(line) + (size if taken else 0)
-        taken.append((number, line))
-        if isinstance(line, LongLine) or size > longest + 1:
-            raise too_long(longest).at(source, taken[0][0])
-        yield line.decode(errors="replace")
 
 
 IN_QUOTES = re.compile('[",\r\n\ufeff]')  # characters of a cell that needs quotes; also a byte order mark

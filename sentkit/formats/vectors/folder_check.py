@@ -7,7 +7,7 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -26,6 +26,7 @@ from sentkit.formats.files import (
     is_there,
     name_of,
     open_file,
+    open_input,
     read_object_if_there,
     readable,
     suffix_of,
@@ -34,6 +35,7 @@ from sentkit.formats.files import (
 from sentkit.formats.outputs.outputs import open_output, published_together
 from sentkit.formats.outputs.temporary import not_writable, publish_folder
 from sentkit.formats.outputs.uploads import is_written, newest
+from sentkit.formats.rows.lines import looks_like_json, numbered
 from sentkit.formats.rows.parquet import open_parquet
 from sentkit.formats.rows.rows import LINES, Inputs, Meter, Rejects, digest_of_part
 from sentkit.formats.urls import commit_in, is_at, is_url, open_url
@@ -47,6 +49,7 @@ from sentkit.formats.vectors.folders import (
     VectorFolder,
     as_now,
     is_vector_folder,
+    place_of,
     shown,
 )
 from sentkit.formats.vectors.store import rows_in
@@ -61,14 +64,17 @@ def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[
     """The report of a folder. `missing` is None if the length of an input is unknown."""
     with ThreadPoolExecutor(REQUESTS if is_url(folder.path) else 1) as pool:
         records = list(pool.map(folder.record, status.done))
-    indices = array_indices(missing_shards(status, shards)) if shards is not None else ""
+    numbers = sorted(missing_shards(status, shards)) if shards is not None else []
+    runs = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+    spans = ([number for _, number in run] for _, run in runs)
+    indices = ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
     return {
         "blocks": len(status.done),
         "missing": None if status.unknown else len(status.missing),
         "rows": sum(record["rows"] for record in records),
         "truncated": sum(record["truncated"] for record in records),
         "skipped": sum(record["skipped"] for record in records),
-        **({"missing_shards": indices} if indices else {}),  # in the syntax of `sbatch --array=`
+        **({"missing_shards": indices} if indices else {}),  # 1,3-5, as in `sbatch --array=`
         "leftovers": [readable(str(path)) for path in status.leftovers],
     }
 
@@ -114,13 +120,6 @@ def missing_shards(status: Status, count: int) -> set[int]:
     return {(block.index - 1) % count + 1 for block in status.missing}
 
 
-def array_indices(numbers: Iterable[int]) -> str:
-    """`1,3-5` for 1, 3, 4 and 5."""
-    runs = groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
-    spans = ([number for _, number in run] for _, run in runs)
-    return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
-
-
 def problems(folder: VectorFolder, status: Status) -> Iterator[tuple[str, str | None]]:
     """Read each block and its input; yield the name and the problem of each block, None if it is intact."""
     changed = [input_problem(folder, number) for number in range(len(folder.inputs))]
@@ -143,7 +142,8 @@ def problems(folder: VectorFolder, status: Status) -> Iterator[tuple[str, str | 
 def without(folder: VectorFolder, status: Status, damaged: Collection[str]) -> Status:
     """The status with the damaged blocks as missing."""
     done = [name for name in status.done if name not in damaged]
-    return replace(status, done=done, missing=[*status.missing, *map(folder.block_named, damaged)])
+    missing = [*status.missing, *(folder.block(*place_of(name)) for name in damaged)]
+    return replace(status, done=done, missing=missing)
 
 
 def input_problem(folder: VectorFolder, number: int) -> str | None:
@@ -199,27 +199,21 @@ def place_of_update(path: str, settings: Settings) -> str:
     """The folder for the blocks of an update: a new one, or the same if it is up to date."""
     folder = VectorFolder(path)
     compare(folder, {**settings, "inputs": folder.inputs})
-    if is_current(folder, settings):
-        return path
+    inputs = settings["inputs"]
+    if input_change(folder, inputs) is None and all(each["size"] is not None for each in inputs):
+        digests = source_digests(folder, [each["path"] for each in inputs])
+        if all(folder.record(name)["source"] == digests.get(name) for name in folder.existing()[0]):
+            return path
     target = Path(os.path.realpath(path))
     new = Path(f"{target}{UPDATE}")
     if is_vector_folder(str(new)):
-        free = input_change(VectorFolder(str(new)), settings["inputs"]) is None
+        free = input_change(VectorFolder(str(new)), inputs) is None
     else:  # a hidden file is the run.json that another process is writing
         free = not new.exists() or (new.is_dir() and all(each.name[0] == "." for each in new.iterdir()))
     if not free:
         problem = f"{new}: is not an update of {path} to these inputs, which needs this name"
         raise CannotCreateError(problem, advice=f"move it, or remove it: rm -r {quote(str(new))}")
     return f"{path}{UPDATE}" if not Path(path).is_symlink() else str(new)
-
-
-def is_current(folder: VectorFolder, settings: Settings) -> bool:
-    """Whether the blocks were made from the bytes that the inputs have now; false for a stream."""
-    inputs = settings["inputs"]
-    if input_change(folder, inputs) is not None or any(each["size"] is None for each in inputs):
-        return False
-    digests = source_digests(folder, [each["path"] for each in inputs])
-    return all(folder.record(name)["source"] == digests.get(name) for name in folder.existing()[0])
 
 
 def publish_update(new: VectorFolder, path: str) -> bool:
@@ -263,7 +257,11 @@ def describe_input(inputs: Inputs, path: str) -> dict[str, Any]:
         with open_parquet(path) as table:
             record["rows"] = table.count
     elif not packed and record["format"] in LINES:
-        record |= {"grid": "bytes", "format": inputs.detected_format(path)}
+        record["grid"] = "bytes"
+        if not record["format"]:  # as the reader detects it
+            with open_input(path) as file:
+                lines = (line for _, line in numbered(file, inputs.longest) if line.strip())
+                record["format"] = "jsonl" if looks_like_json(next(lines, b"")) else "detected text"
     with open_file(path) as file:
         record["size"] = file.seek(0, os.SEEK_END)
         for name, place in (("head", 0), ("tail", max(0, record["size"] - EDGE))):
@@ -284,23 +282,18 @@ def open_folder(path: str, settings: Settings, defaults: Settings) -> tuple[Vect
             Path(os.path.realpath(path)).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise not_writable(path, error) from error
-    created = create_file(inside(path, RUN_NAME), content)
+    run, created = inside(path, RUN_NAME), True
+    try:
+        with published_together(), open_output(run, force=False) as out:
+            out.write(content)
+    except CannotCreateError:  # there is one, also from another process
+        created = False
+        if not (is_written(run) if is_url(run) else is_there(run)):
+            raise
     folder = VectorFolder(newest(path) if is_url(path) else path)
     if not created:
         compare(folder, settings)
     return folder, created
-
-
-def create_file(path: str, content: bytes) -> bool:
-    """Write a file; false if there is one, also from another process."""
-    try:
-        with published_together(), open_output(path, force=False) as out:
-            out.write(content)
-    except CannotCreateError:
-        if not (is_written(path) if is_url(path) else is_there(path)):
-            raise
-        return False
-    return True
 
 
 OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -35,7 +35,6 @@ NAME = re.compile(r"(\d{5,})-(\d{12,15})\.safetensors")
 BLOCK_BYTES = 1 << 19
 ROW_BYTES = 64  # an input without byte positions has blocks of `block_bytes` / 64 rows
 WINDOWED = ("window", "late")  # values of on_truncate
-AGAIN = "remove this file, and encode --resume writes it again"
 
 Settings = Mapping[str, Any]
 
@@ -55,7 +54,7 @@ class Block:
 
     @property
     def name(self) -> str:
-        return name_of(self.input, self.start)
+        return f"{self.input:05d}-{self.start:012d}{SUFFIX}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,34 +137,26 @@ class VectorFolder:
         inputs = range(len(self.inputs))
         return [0, *accumulate(blocks_of(self.length(each) or 0, self.step(each)) for each in inputs)]
 
-    def blocks(self, number: int) -> Iterator[Block]:
+    def block(self, number: int, start: int) -> Block:
+        """The block that starts here. If the length of its input is unknown, it can be shorter."""
+        length, step = self.length(number), self.step(number)
+        stop = start + step if length is None else min(start + step, length)
+        return Block(number, start, stop, self.offsets[number] + start // step)
+
+    def blocks(self, number: int) -> list[Block]:
         """The blocks of an input of known length."""
-        length, step, offset = self.length(number) or 0, self.step(number), self.offsets[number]
-        for each in range(blocks_of(length, step)):
-            yield Block(number, each * step, min((each + 1) * step, length), offset + each)
-
-    def block_at(self, number: int, start: int, length: int) -> Block:
-        return Block(number, start, start + length, self.offsets[number] + start // self.step(number))
-
-    def block_named(self, name: str) -> Block:
-        """The block with this name. If the length of its input is unknown, it can be shorter."""
-        number, start = place_of(name)
-        length = self.length(number)
-        stop = start + self.step(number)
-        return self.block_at(number, start, (stop if length is None else min(stop, length)) - start)
-
-    def part(self, block: Block, path: str) -> Part:
-        """The rows of a block of an input of known length, which is at `path`."""
-        last = block.stop == self.length(block.input)
-        return Part(path, block.start, block.stop, last, self.inputs[block.input]["format"])
+        step = self.step(number)
+        return [self.block(number, each * step) for each in range(blocks_of(self.length(number) or 0, step))]
 
     def parts(self, inputs: Inputs, number: int, path: str) -> Iterator[tuple[Block, Part]]:
         """The blocks of an input at `path`, with their rows."""
-        if self.length(number) is not None:
-            yield from ((block, self.part(block, path)) for block in self.blocks(number))
+        if (length := self.length(number)) is not None:
+            for block in self.blocks(number):
+                is_last, format = block.stop == length, self.inputs[number]["format"]
+                yield block, Part(path, block.start, block.stop, is_last, format)
             return
         for part in row_ranges(inputs, path, self.block_rows, by_line=self.by_line):
-            yield self.block_at(number, part.start, part.stop - part.start), part
+            yield replace(self.block(number, part.start), stop=part.stop), part
 
     def existing(self) -> tuple[set[str], list[Path]]:
         """The names of the blocks, and the temporary files of killed processes."""
@@ -193,7 +184,7 @@ class VectorFolder:
                 blocks, following = self._row_blocks(number, max(starts.get(number, ()), default=None))
                 unknown += following
             else:
-                blocks = list(self.blocks(number))
+                blocks = self.blocks(number)
             done += [block.name for block in blocks if block.name in names]
             missing += [block for block in blocks if block.name not in names]
         if others := names - set(done):
@@ -204,14 +195,14 @@ class VectorFolder:
     def _row_blocks(self, number: int, last: int | None) -> tuple[list[Block], list[Block]]:
         """The known blocks of an input of unknown length, and the next one if its end is unknown."""
         starts = range(0, (-1 if last is None else last) + 1, self.block_rows)
-        blocks = [self.block_at(number, start, self.block_rows) for start in starts]
-        if last is not None and self.record(self.block_at(number, last, self.block_rows).name)["last"]:
+        blocks = [self.block(number, start) for start in starts]
+        if last is not None and self.record(self.block(number, last).name)["last"]:
             return blocks, []
-        return blocks, [self.block_at(number, len(blocks) * self.block_rows, self.block_rows)]
+        return blocks, [self.block(number, len(blocks) * self.block_rows)]
 
     def record(self, name: str, header: Header | None = None) -> Mapping[str, Any]:
         """The record of a block in its header, which must have the place and the size of this block."""
-        path, block = self.file(name), self.block_named(name)
+        path, block = self.file(name), self.block(*place_of(name))
         header = header or read_header(path)
         try:
             record, rows = orjson.loads(header.metadata["block"]), header.entries["embeddings"].shape[0]
@@ -220,7 +211,12 @@ class VectorFolder:
             raise DataError("this file is not a block of a vector folder", source=path) from error
         check_fields(record, BLOCK, path, "block")
         fits = (record["input"], record["start"], record["rows"]) == (block.input, block.start, rows)
-        if not fits or not self.is_stop(block, record["stop"], last=record["last"]):
+        length, stop, last = self.length(block.input), record["stop"], record["last"]
+        if length is None and last:
+            fits &= block.start <= stop <= block.stop
+        else:
+            fits &= stop == block.stop and (length is None or last == (stop == length))
+        if not fits:
             problem = f"this file is not the block {name}: it was copied, renamed or made with other inputs"
             raise DataError(problem, source=path, advice=again(self.path))
         if name := next((key for key, value in self.spec.items() if spec.get(key) != value), ""):
@@ -234,13 +230,6 @@ class VectorFolder:
         encoder = without_machine(self.settings["encoder"])
         return {**(spec_of_signs(encoder) if self.store == "binary" else encoder), "store": self.store}
 
-    def is_stop(self, block: Block, stop: int, *, last: bool) -> bool:
-        """Whether the record of a block can have this end."""
-        length = self.length(block.input)
-        if length is None:
-            return block.start <= stop <= block.stop if last else stop == block.stop
-        return stop == block.stop and last == (stop == length)
-
     def verified(self, name: str, first: VectorFile | None = None) -> VectorFile:
         """Read a block; raise a DataError if it is damaged, or does not fit to the block `first`."""
         file = VectorFile(self.file(name))
@@ -249,10 +238,6 @@ class VectorFolder:
             raise DataError(f"damaged: {damage}", source=file.path, advice=again(self.path))
         file.refuse_difference(first or file)
         return first if first is not None and first.count else file
-
-
-def name_of(number: int, start: int) -> str:
-    return f"{number:05d}-{start:012d}{SUFFIX}"
 
 
 def place_of(name: str) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.rows.tables import TableWriter
 from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.folders import SUFFIX
-from sentkit.formats.vectors.store import common_spec, is_store, recorded
+from sentkit.formats.vectors.store import common_fields, common_spec, is_store, recorded_fields
 from sentkit.formats.vectors.tensors import FLOAT16_MAX
 from sentkit.formats.vectors.vector_file import VectorFileWriter, create_vector_file
 from sentkit.formats.vectors.vectors import ENCODINGS, VectorBlock, VectorReader, refuse_not_finite
@@ -320,7 +320,8 @@ def write_vectors(
         raise first[0].rows.row(0).error(problem)
     spec = {**common_spec(inputs, form.store), **({"_emb": reader.emb} if reader.emb else {})}
     names = reader.names or ("embedding",)
-    kept = recorded(inputs)
+    recorded = recorded_fields(common_fields(inputs)).items()
+    kept = {ours: theirs for ours, theirs in recorded if ours not in inputs.fields}  # the others are renamed
     spec |= {"fields": kept} if kept else {}
     with open_sinks([output], [spec], names, reader.width, form) as [sink]:
         for block in chain(first, blocks):

@@ -300,12 +300,6 @@ def every_vector(vectors: Vectors) -> Vectors:
     return vectors.reshape(-1, vectors.shape[-1])
 
 
-def recorded(inputs: Inputs) -> dict[str, str]:
-    """The field names that the vector files record, without those that `cat` replaces by ours."""
-    names = recorded_fields(common_fields(inputs))
-    return {ours: theirs for ours, theirs in names.items() if ours not in inputs.fields}
-
-
 def common_spec(inputs: Inputs, kind: str | None = None) -> dict[str, Any]:
     """The part of the spec that is equal in all input files. Empty if one input is not a vector file.
 

@@ -6,7 +6,7 @@ type of `embeddings` for each kind. Readers get float32 for every kind.
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -31,6 +31,9 @@ LARGEST_HEADER = 100_000_000  # same limit as in the safetensors library
 LARGEST_TENSOR = 1 << 56  # numbers; numpy refuses more, even if one axis is empty
 MOST_AXES = 16
 OF_WEIGHTS = {"format": "pt"}  # metadata, as transformers writes it
+
+
+Placed = tuple[str, tuple[int, ...], int, int]  # type, shape, and bytes from the start of the data
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +128,19 @@ def write_arrays(
         put_arrays(file, arrays, metadata)
 
 
+def laid_out(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> dict[str, Placed]:
+    """The places of tensors (name, type, shape) one after the other."""
+    entries, end = dict[str, Placed](), 0
+    for name, dtype, shape in tensors:
+        start, end = end, end + ITEM_SIZES[dtype] * math.prod(shape)
+        entries[name] = dtype, shape, start, end
+    return entries
+
+
 def put_arrays(file: BinaryIO, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
     """Write tensors in safetensors format: the types of UNCHANGED as they are, all others as float32."""
-    entries: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
-    place = 0
-    for name, array in arrays.items():
-        dtype = UNCHANGED.get(array.dtype.name, "F32")
-        size = ITEM_SIZES[dtype] * array.size
-        entries[name] = (dtype, array.shape, place, place + size)
-        place += size
+    types = {name: UNCHANGED.get(array.dtype.name, "F32") for name, array in arrays.items()}
+    entries = laid_out((name, types[name], array.shape) for name, array in arrays.items())
     file.write(header_bytes(entries, metadata))
     for name, array in arrays.items():
         file.write(np.ascontiguousarray(array, dtype=NUMPY[entries[name][0]]).tobytes())
@@ -148,10 +155,8 @@ def read_note(path: str | Path) -> dict[str, Any]:
     return note if isinstance(note, dict) else {}
 
 
-def header_bytes(
-    entries: Mapping[str, tuple[str, tuple[int, ...], int, int]], metadata: Mapping[str, str], room: int = 0
-) -> bytes:
-    """A safetensors header as bytes. `entries` are (dtype, shape, start, end); offsets start at the data."""
+def header_bytes(entries: Mapping[str, Placed], metadata: Mapping[str, str], room: int = 0) -> bytes:
+    """A safetensors header as bytes."""
     values: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     for name, (dtype, shape, start, end) in entries.items():
         values[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}

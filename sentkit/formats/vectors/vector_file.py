@@ -34,8 +34,10 @@ from sentkit.formats.vectors.tensors import (
     ITEM_SIZES,
     STORES,
     Header,
+    Placed,
     Storage,
     header_bytes,
+    laid_out,
     read_array,
     read_header,
     scales_of,
@@ -198,18 +200,15 @@ class VectorFile:
         ):
             for number, line in enumerate(stripped, first + 1):
                 try:
-                    self._check(line)
+                    _, own = json_object(line)
+                    if b"\n" in line:  # between fields; in JSONL, this would be two rows
+                        raise BadLine("a row has more than one line")
+                    if own.get("_emb", emb) != emb:
+                        raise BadLine('"_emb" of this row differs from "_emb" in the metadata of the file')
                 except BadLine as error:
                     raise error.at(self.path, number) from error
         numbers = [*range(self.before + first + 1, self.before + first + len(lines) + 1)]
         return RowBlock(stripped, values, [self.source] * len(lines), numbers, stripped)
-
-    def _check(self, line: bytes) -> None:
-        _, values = json_object(line)
-        if b"\n" in line:  # JSON allows newlines between fields, but in JSONL this would be two rows
-            raise BadLine("a row has more than one line")
-        if values.get("_emb", self.emb) != self.emb:
-            raise BadLine('"_emb" of this row differs from "_emb" in the metadata of the file')
 
     def row_reader(self) -> Callable[[int], Row]:
         """A function that returns the row at a place, counted from 0, without its vectors."""
@@ -291,8 +290,8 @@ class VectorFileWriter:
         self.file.write(data)
         self.hashed.update(data)
 
-    def _entries(self, count: int, rows: int) -> dict[str, tuple[str, tuple[int, ...], int, int]]:
-        """The tensors in file order, as (type, shape, start, end)."""
+    def _entries(self, count: int, rows: int) -> dict[str, Placed]:
+        """The tensors in file order."""
         columns = Storage(self.kind, self.width).columns
         shape: tuple[int, ...] = (count, *([len(self.names)] if len(self.names) > 1 else []), columns)
         tensors: list[tuple[str, str, tuple[int, ...]]] = [("embeddings", DTYPES[self.kind], shape)]
@@ -301,13 +300,7 @@ class VectorFileWriter:
         size = sum(math.prod(shape) * ITEM_SIZES[dtype] for _, dtype, shape in tensors)
         if size % 8:  # torch needs int64 at a multiple of eight bytes
             tensors.append(("padding", "U8", (-size % 8,)))
-        tensors += [("row_offsets", "I64", (count + 1,)), ("rows", "U8", (rows,))]
-        entries: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
-        end = 0
-        for name, dtype, shape in tensors:
-            start, end = end, end + math.prod(shape) * ITEM_SIZES[dtype]
-            entries[name] = dtype, shape, start, end
-        return entries
+        return laid_out([*tensors, ("row_offsets", "I64", (count + 1,)), ("rows", "U8", (rows,))])
 
     def _header(self, count: int, rows: int, room: int = 0) -> bytes:
         return header_bytes(self._entries(count, rows), self.metadata, room)

@@ -297,34 +297,29 @@ def refuse_not_finite(rows: RowBlock, vectors: Vector) -> None:
 
 
 def raw_vectors(rows: RowBlock, names: Sequence[str]) -> list[bytes]:
-    """The vectors of each row, which have the same length, one after the other."""
-    columns = [raw_column(rows, name) for name in names]
-    for other in columns[1:]:
-        for place, (one, two) in enumerate(zip(columns[0], other, strict=True)):
-            if len(one) != len(two):
-                rows.refuse(place, "the vectors of this row have different lengths")
-    return list(map(b"".join, zip(*columns, strict=True)))
-
-
-def raw_column(rows: RowBlock, name: str) -> list[bytes]:
-    """A vector of each row as little-endian float32. The field is base64 or a list of numbers."""
-    raw = []
+    """The vectors of each row as float32, one after the other. A field is base64 or a list of numbers."""
+    whole = []
     for place, values in enumerate(rows.values):
-        value, own = values.get(name), b""
-        if isinstance(value, str):
-            try:
-                own = pybase64.b64decode(value, validate=True)
-            except ValueError:
+        parts = []
+        for name in names:
+            value, own = values.get(name), b""
+            if isinstance(value, str):
+                try:
+                    own = pybase64.b64decode(value, validate=True)
+                except ValueError:
+                    own = b""
+            elif isinstance(value, list) and {*map(type, value)} <= {float, int}:
+                with np.errstate(over="ignore"):
+                    own = np.array(value, dtype="<f4").tobytes()
+            if not own or len(own) % 4:
+                error = wrong_field(rows.row(place), name, "a vector: a list of numbers, or base64")
+                rows.bad.setdefault(place, error)
                 own = b""
-        elif isinstance(value, list) and {*map(type, value)} <= {float, int}:
-            with np.errstate(over="ignore"):
-                own = np.array(value, dtype="<f4").tobytes()
-        if not own or len(own) % 4:
-            error = wrong_field(rows.row(place), name, "a vector: a list of numbers, or base64")
-            rows.bad.setdefault(place, error)
-            own = b""
-        raw.append(own)
-    return raw
+            parts.append(own)
+        if len(parts) > 1 and len({*map(len, parts)}) > 1:
+            rows.refuse(place, "the vectors of this row have different lengths")
+        whole.append(b"".join(parts))
+    return whole
 
 
 def as_list(vector: Vector) -> bytes:
