@@ -130,6 +130,7 @@ def test_threads_of_a_program_stay_and_change_no_vector(encoder, threads, texts,
     watched = lambda self, batch: used.append(torch.get_num_threads()) or start(self, batch)  # noqa: E731
     monkeypatch.setattr(TransformerEncoder, "_start", watched)
     monkeypatch.setitem(BUDGETS, "cpu", 16)  # several batches
+    monkeypatch.setattr(encoder.loaded, "budget", 16)
     monkeypatch.setattr("sentkit.process._threads", None)  # other tests run commands in this process
     torch.set_num_threads(threads)
     program = sentkit.Encoder("nano", precision="fp32", device="cpu")

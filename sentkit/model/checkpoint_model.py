@@ -37,7 +37,8 @@ from sentkit.model.reading import (
     plan_reading,
     width_of,
 )
-from sentkit.model.text.tokenizer import Tokenizer, library_errors
+from sentkit.model.text.rules import library_errors
+from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import (
     TextTokenizer,
     TokenBlock,
@@ -61,37 +62,6 @@ READING_FIELDS = {
     *("readout", "template", "full_stop", "steps", "dim", "prompt", "prompts"),
     *("max_length", "lowercase", "prompt_is_read"),
 }
-
-
-def summarize(checkpoint: Checkpoint, reading: Reading) -> dict[str, Any]:
-    """Return the JSON object for `inspect`, which ends with the fields of sentkit.json about the origin."""
-    config, declared, tokenizer = checkpoint.config, checkpoint.declared, reading.tokenizer
-    return {
-        "model": readable(checkpoint.name),
-        "folder": readable(str(checkpoint.folder)),
-        "architecture": config.get("model_type"),
-        "runs": runs(checkpoint),
-        "layers": depth_of(config),
-        "width": width_of(config),
-        "heads": config.get("num_attention_heads", config.get("n_heads")),
-        **summarize_weights(checkpoint),
-        "readout": reading.readouts[0].name,
-        "declared_by": declared.source or f"nothing: {reading.readouts[0].name} is used",
-        "steps": list(declared.steps),
-        "dim": declared.dim,
-        "template": tokenizer.template.text if tokenizer.template else None,
-        "prompt": tokenizer.prompt,
-        "prompts": declared.prompts,
-        "max_length": tokenizer.max_length,
-        "tokenizer": {
-            "kind": type(tokenizer.backend.model).__name__,
-            "tokens": tokenizer.backend.get_vocab_size(),
-            "lowercase": tokenizer.lowercase,
-            "hash": tokenizer.hash,
-        },
-        "sentence_transformers": stock(checkpoint, reading),
-        "lineage": {name: value for name, value in checkpoint.lineage.items() if name not in READING_FIELDS},
-    }
 
 
 def runs(checkpoint: Checkpoint) -> str:
@@ -174,7 +144,37 @@ class CheckpointModel:
         )
 
     def summary(self) -> dict[str, Any]:
-        return summarize(self.checkpoint, self.reading)
+        """Return the JSON object for `inspect`, which ends with the origin in sentkit.json."""
+        checkpoint, reading, tokenizer = self.checkpoint, self.reading, self.tokenizer
+        config, declared = checkpoint.config, checkpoint.declared
+        return {
+            "model": readable(checkpoint.name),
+            "folder": readable(str(checkpoint.folder)),
+            "architecture": config.get("model_type"),
+            "runs": runs(checkpoint),
+            "layers": depth_of(config),
+            "width": width_of(config),
+            "heads": config.get("num_attention_heads", config.get("n_heads")),
+            **summarize_weights(checkpoint),
+            "readout": reading.readouts[0].name,
+            "declared_by": declared.source or f"nothing: {reading.readouts[0].name} is used",
+            "steps": list(declared.steps),
+            "dim": declared.dim,
+            "template": tokenizer.template.text if tokenizer.template else None,
+            "prompt": tokenizer.prompt,
+            "prompts": declared.prompts,
+            "max_length": tokenizer.max_length,
+            "tokenizer": {
+                "kind": type(tokenizer.backend.model).__name__,
+                "tokens": tokenizer.backend.get_vocab_size(),
+                "lowercase": tokenizer.lowercase,
+                "hash": tokenizer.hash,
+            },
+            "sentence_transformers": stock(checkpoint, reading),
+            "lineage": {
+                name: value for name, value in checkpoint.lineage.items() if name not in READING_FIELDS
+            },
+        }
 
 
 DECLARATION = "config_sentence_transformers.json"
@@ -212,7 +212,10 @@ class SegmentTokenizer:
             raise UsageError(
                 f"a maximum length of {self.plain.max_length} tokens leaves no room for two texts"
             )
-        kept = longest_first(*counts, self.plain.max_length - special)
+        kept, room = counts, self.plain.max_length - special
+        if sum(counts) > room:  # the longer text is truncated first
+            short = min(*counts, room // 2)
+            kept = (short, room - short) if counts[0] <= counts[1] else (room - short, short)
         second = owners.index(1) if counts[1] else len(owners) - 1
         parts = []
         for owner, part in enumerate((slice(0, second), slice(second, None))):
@@ -220,14 +223,6 @@ class SegmentTokenizer:
             most, own = len(ids) - counts[owner] + kept[owner], (start, start + counts[owner])
             parts.append(truncate(ids, most, own, at_start=self.plain.truncates_start))
         return parts[0], parts[1]
-
-
-def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return the numbers of tokens to keep of two texts: the longer text is truncated first."""
-    if first + second <= room:
-        return first, second
-    short = min(first, second, room // 2)
-    return (short, room - short) if first <= second else (room - short, short)
 
 
 class PairTokenizer(TextTokenizer):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import accumulate, chain, islice, pairwise
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,7 +109,11 @@ def grouped(blocks: Iterable[RowBlock], largest: int = LAST_GROUP) -> Iterator[R
         start = 0
         while start < len(block):
             part = block.take(slice(start, start + size - len(group)))
-            ends = np.cumsum(characters(part))
+            texts: Iterable[Any] = chain.from_iterable(part.texts)
+            if not isinstance(part.texts[0][0], str):
+                texts = map("".join, texts)
+            characters = np.array([*map(len, texts)]).reshape(len(part), -1).sum(axis=1)  # of each row
+            ends = np.cumsum(characters)
             count = min(int(np.searchsorted(ends, room)) + 1, len(part))
             group.extend(part if count == len(part) else part.take(slice(0, count)))
             start, room = start + count, room - int(ends[count - 1])
@@ -118,14 +122,6 @@ def grouped(blocks: Iterable[RowBlock], largest: int = LAST_GROUP) -> Iterator[R
                 group, room, size = empty_block(), MAX_GROUP_CHARACTERS, min(4 * size, largest)
     if len(group):
         yield group
-
-
-def characters(block: RowBlock) -> Ints:
-    """(n,), the number of characters of the texts of each row."""
-    texts: Iterable[Any] = chain.from_iterable(block.texts)
-    if not isinstance(block.texts[0][0], str):
-        texts = map("".join, texts)
-    return np.array([*map(len, texts)]).reshape(len(block), -1).sum(axis=1)
 
 
 def tokenize_group(
@@ -221,34 +217,29 @@ class Tally:
         self.first = first
 
 
-class TokenEncoder(Protocol):
+class TokenEncoder:
     """Converts batches of tokens to arrays of vectors, and records their origin."""
 
     specs: list[Spec]  # one for each readout: the origin of its vectors
     width: int
     notes: list[str]  # messages to print after the weights are loaded
-
-    @property
-    def steps(self) -> Sequence[Step]: ...  # the operations after the readout
-
-    @property
-    def device(self) -> object: ...
-
-    @property
-    def precision(self) -> str: ...
-
-    @property
-    def budget(self) -> int:
-        """Number of tokens in a batch; only a batch of one text can exceed it."""
+    steps: Sequence[Step]  # the operations after the readout
+    device: Any = "cpu"
+    precision: str = "fp32"
+    budget: int  # number of tokens in a batch; only a batch of one text can exceed it
 
     @property
     def groups_at_once(self) -> int:
         """The number of groups that threads encode while the caller writes; 0: the caller encodes them."""
+        return 0
 
-    def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]: ...  # (b, d), of all windows
+    def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
+        """Yield the vectors (b, d) of each batch, of all windows."""
+        raise NotImplementedError
 
     def remarks(self, tally: Tally) -> list[str]:
         """Return the messages to print after the last row."""
+        raise NotImplementedError
 
 
 def encode_groups(
@@ -356,17 +347,13 @@ def encode_windows(tokens: Sequence[Tokens], encoder: TokenEncoder, budget: int)
             places = places[:1]
         order += places
     if has_means:
-        means = [
-            np.stack([mean_of(values[own], weights) for own, weights in averaged]) for values in unfinished
+        means = [  # in float64; zeros if all weights are 0
+            np.stack([weights @ values[own] / (weights.sum() or 1.0) for own, weights in averaged])
+            for values in unfinished
         ]
+        means = [each.astype(np.float32) for each in means]
         put(arrays, np.array([own[0] for own, _ in averaged]), finish(means, encoder.steps), ends[-1])
     return [values[order] for values in arrays]
-
-
-def mean_of(vectors: NDArray[np.float32], weights: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Return the weighted mean of (k, d), computed in float64; zeros if all weights are 0."""
-    mean: NDArray[np.float64] = weights @ vectors / (weights.sum() or 1.0)
-    return mean.astype(np.float32)
 
 
 def put(arrays: Arrays, rows: Ints, vectors: Arrays, count: int) -> None:
@@ -402,8 +389,3 @@ def batches(lengths: Ints, budget: int) -> list[Ints]:
         chosen.append(order[start:stop])
         start, before = stop, int(ends[stop - 1])
     return chosen
-
-
-def default_budget(device: str) -> int:
-    """Return the default number of tokens in a batch: it fits the caches of a CPU or fills a GPU."""
-    return BUDGETS["cuda" if device.startswith("cuda") else "cpu"]

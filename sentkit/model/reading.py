@@ -78,7 +78,13 @@ def plan_reading(checkpoint: Checkpoint, options: ReadingOptions) -> Reading:
             readouts[0].resolved(depth)
     prompt, sides = prompts_of(declared, options)
     check_readouts(readouts, declared, options, "".join([prompt, *sides.values()]))
-    check_steps(checkpoint, options, max(len(readout.parts) for readout in readouts))
+    # Errors must appear before encoding starts and in a dry run.
+    if options.transform is not None:
+        read_transform(options.transform)
+    width = width_of(checkpoint.config) * max(len(readout.parts) for readout in readouts)
+    plain = set(declared.steps) <= {"normalise"} and declared.convolution is None  # others change the width
+    if options.dim is not None and plain and options.dim > width > 0:
+        raise UsageError(f"--dim {options.dim}: the vectors have only {width} numbers")
     # The declared steps belong to the declared readout, so another readout does not use them.
     own = declared.readout is None or all(same(readout, declared.readout, depth) for readout in readouts)
     in_template = any(readout.reduction == "token" for readout in readouts)
@@ -161,17 +167,6 @@ def default_readout(config: Mapping[str, Any]) -> Readout:
     return NAMED["last" if first.endswith("ForCausalLM") and config.get("is_causal", True) else "mean"]
 
 
-def check_steps(checkpoint: Checkpoint, options: ReadingOptions, parts: int) -> None:
-    """Check the options that add steps. Errors must appear before encoding starts and in a dry run."""
-    if options.transform is not None:
-        read_transform(options.transform)
-    width = width_of(checkpoint.config) * parts
-    dense = set(checkpoint.declared.steps) - {"normalise"}  # a dense layer can change the width
-    other = dense or checkpoint.declared.convolution is not None
-    if options.dim is not None and not other and options.dim > width > 0:
-        raise UsageError(f"--dim {options.dim}: the vectors have only {width} numbers")
-
-
 def same(readout: Readout, other: Readout, depth: int) -> bool:
     """Return true if both names select the same readout: `mean` is `L6:mean` if there are six layers."""
     layers = [set(each.resolved(depth)) for each in (readout, other)]
@@ -236,17 +231,17 @@ def hash_of_weights(
 ) -> str:
     """Return 32 hex digits that depend only on names, shapes and values; tensors are converted one by one."""
     names = sorted(name for name in weights if with_pooler or not name.startswith("pooler."))
+
+    def digest_of(name: str) -> bytes:
+        raw = np.ascontiguousarray(as_float32(weights[name])).reshape(-1).view(np.uint8)
+        return hashlib.blake2b(raw.data, digest_size=16).digest()
+
     with ThreadPoolExecutor(threads) as pool:  # hashlib releases the interpreter lock
-        digests = list(pool.map(lambda name: array_digest(as_float32(weights[name])), names))
+        digests = list(pool.map(digest_of, names))
     whole = hashlib.blake2b(digest_size=16)
     for name, one in zip(names, digests, strict=True):
         whole.update(f"{name} {by(weights[name].shape)}\n".encode() + one)
     return whole.hexdigest()
-
-
-def array_digest(values: Float32) -> bytes:
-    raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-    return hashlib.blake2b(raw.data, digest_size=16).digest()
 
 
 def by(shape: Sequence[int]) -> str:

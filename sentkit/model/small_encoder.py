@@ -17,7 +17,7 @@ from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.checkpoints.readout import POOLED, Readout
 from sentkit.formats.vectors.tensors import NUMPY, Entry, read_header
-from sentkit.model.encoding import Arrays, Tally
+from sentkit.model.encoding import Arrays, Tally, TokenEncoder
 from sentkit.model.reading import Reading, hash_of_weights, spec_of_readout, steps_of_checkpoint, width_behind
 from sentkit.model.text.tokens import TokenBlock, Tokens, check_ids
 from sentkit.model.transformer.architecture import (
@@ -27,7 +27,7 @@ from sentkit.model.transformer.architecture import (
     UnsupportedArchitecture,
     architecture_of,
     canonical_names,
-    stored_layers,
+    stored_tensors,
     wanted_shapes,
 )
 from sentkit.process import threads_of_command
@@ -112,12 +112,11 @@ ACTIVATIONS: dict[str, Callable[[Float32], Float32]] = {
 
 class SmallBert:
     def __init__(self, arrays: Mapping[str, Float32], architecture: Architecture) -> None:
-        """`arrays` has the tensors of `stored_layers`."""
+        """`arrays` has the tensors of `stored_tensors`, by their names in the checkpoint."""
         self.architecture, self.has_pooler = architecture, f"{POOLER}.weight" in arrays
-        self.layers = {
-            layer.ours: [arrays[name] for name in layer.shapes()]
-            for layer in stored_layers(architecture, pooler=self.has_pooler)
-        }
+        self.layers: dict[str, list[Float32]] = {}  # weight and bias
+        for ours, (theirs, _) in stored_tensors(architecture, pooler=self.has_pooler).items():
+            self.layers.setdefault(ours.rpartition(".")[0], []).append(arrays[theirs])
 
     def states(self, sequences: Sequence[Sequence[int]]) -> Iterator[Float32]:
         """Yield X(0), X(1) .. of the concatenated sentences, each (n, d)."""
@@ -284,13 +283,13 @@ def open_small_encoder(checkpoint: Checkpoint, reading: Reading, tokens: int) ->
     return SmallEncoder(checkpoint, reading, body, arrays)
 
 
-class SmallEncoder:
-    device, precision, budget, groups_at_once = "cpu", "fp32", BUDGET, 0
+class SmallEncoder(TokenEncoder):
+    budget = BUDGET
 
     def __init__(
         self, checkpoint: Checkpoint, reading: Reading, body: SmallBert, arrays: Mapping[str, Float32]
     ) -> None:
-        self.checkpoint, self.reading, self.body, self.notes = checkpoint, reading, body, list[str]()
+        self.checkpoint, self.reading, self.body, self.notes = checkpoint, reading, body, []
         before = body.architecture.width * len(reading.readouts[0].parts)
         self.steps = steps_of_checkpoint(checkpoint, reading, before, lambda folder: Normalize())
         self.width = width_behind(self.steps, before)

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
-from sentkit.model.encoding import AHEAD, RowGroup, ahead, batches, default_budget
+from sentkit.model.encoding import AHEAD, BUDGETS, RowGroup, ahead, batches
 from sentkit.model.reading import LONGEST
 from sentkit.model.text.tokens import TextTokenizer, TokenBlock, Tokens, check_ids, truncate
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
@@ -232,6 +232,6 @@ class Translator:
     def groups(self, prepared: Iterator[RowGroup]) -> Iterator[tuple[RowGroup, list[Translation | None]]]:
         """Rows with one text each, in order, with a translation for each."""
         for group in ahead(prepared, AHEAD):
-            made = self(group.tokens.take(group.used), default_budget(self.device.type))
+            made = self(group.tokens.take(group.used), BUDGETS[self.device.type])
             where = dict(zip(group.used.tolist(), made, strict=True))
             yield group, [where[place] for place in group.index[:, 0].tolist()]

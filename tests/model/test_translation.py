@@ -15,7 +15,7 @@ from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.rows import Rejects
-from sentkit.model.encoding import tokenized_groups
+from sentkit.model.encoding import BUDGETS, tokenized_groups
 from sentkit.model.text.tokens import TokenBlock, Tokens
 from sentkit.model.translation import Translator, languages_of, load, set_languages
 
@@ -249,7 +249,7 @@ def test_short_texts_count_as_16_tokens_for_each_beam(
     folder: Any, sizes: list[int], beams: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A budget of 64 tokens: four texts, or two texts with two beams, and at least one text."""
-    monkeypatch.setattr("sentkit.model.translation.default_budget", lambda device: 64)
+    monkeypatch.setitem(BUDGETS, "cpu", 64)
     through(
         ["a", "cat", "dog", "man", "woman", "sea", "big", "old", "in", "on"],
         opened(folder("marian"), "marian", beams=beams),

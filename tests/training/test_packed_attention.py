@@ -10,7 +10,6 @@ import torch
 from flash_kernel import kernel_on_cpu
 from sentkit.model.transformer import bert, graphs
 from sentkit.model.transformer.bert import Bert, Block, attend_packed
-from sentkit.model.transformer.gpu_kernels import flash
 from sentkit.training.loop.gradient import Gradient
 from sentkit.training.loop.processes import Processes, precision_of
 from sentkit.training.method import trained
@@ -30,7 +29,7 @@ def kernel(monkeypatch):
     """A kernel that computes in float64, and blocks that use it for values in float64."""
     with kernel_on_cpu() as made:
         made.refuses = False
-        monkeypatch.setattr(bert, "kernel_for_training", lambda *arguments: flash)
+        monkeypatch.setattr(bert, "works", lambda *arguments, **more: True)
         monkeypatch.setattr(bert, "HALF", (torch.float64, torch.bfloat16))
         monkeypatch.setattr(bert, "Graphs", lambda blocks: None)
         yield made
@@ -98,7 +97,7 @@ def test_bfloat16_is_as_near_to_float32_as_padded_attention(small, kernel):
 
 def test_in_float32_and_on_a_cpu_attention_is_padded(small, kernel):
     trainer = small("simcse", batch=12, precision="bf16")
-    assert {block.kernel for block in trainer.method.modules() if isinstance(block, Block)} == {None}
+    assert {block.packs for block in trainer.method.modules() if isinstance(block, Block)} == {False}
     attend_packed(trainer.method, CPU)
     gradient_of(trainer)  # in float32
 

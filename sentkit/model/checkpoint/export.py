@@ -215,17 +215,25 @@ def write_modules(
         start = min(layers)
         weights = np.zeros(body.depth + 1 - start, np.float32)
         weights[[layer - start for layer in layers]] = 1.0
-        config = {
-            "word_embedding_dimension": body.width,
-            "layer_start": start,
-            "num_hidden_layers": body.depth,
-        }
+        config: dict[str, Any] = {"word_embedding_dimension": body.width, "layer_start": start}
+        config["num_hidden_layers"] = body.depth
         write_json(folder / paths[-1] / "config.json", config)
         write_arrays(folder / paths[-1] / "model.safetensors", {"layer_weights": weights})
     if readout.reduction == CONV:
         assert body.convolution is not None, "check_layers refuses this"
         paths.append("0_CNN")
-        write_convolution(folder / paths[-1], [as_arrays(layer) for layer in body.convolution.convs])
+        filters = [as_arrays(layer) for layer in body.convolution.convs]  # (c, d, kernel), and biases (c,)
+        config = {
+            "in_word_embedding_dimension": body.width,
+            "out_channels": body.convolution.channels,
+            "kernel_sizes": [weight.shape[2] for weight, _ in filters],
+            "stride_sizes": [1] * len(filters),
+        }
+        write_json(folder / paths[-1] / "cnn_config.json", config)
+        arrays = dict[str, NDArray[np.float32]]()
+        for number, (weight, bias) in enumerate(filters):
+            arrays |= {f"convs.{number}.weight": weight, f"convs.{number}.bias": bias}
+        write_arrays(folder / paths[-1] / "model.safetensors", arrays)
     reductions = [RECEIVED.get(part.reduction, part.reduction) for part in readout.parts]
     pooling = {key: name in reductions for name, (_, key) in POOLING.items()}
     if not declaration.prompt_is_read:
@@ -239,23 +247,6 @@ def write_modules(
         for k, path in enumerate(paths)
     ]
     write_json(folder / "modules.json", listing)
-
-
-def write_convolution(
-    folder: Path, layers: Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]]
-) -> None:
-    """Each layer has weights (c, d, kernel) and a bias (c,)."""
-    config = {
-        "in_word_embedding_dimension": layers[0][0].shape[1],
-        "out_channels": len(layers[0][0]),
-        "kernel_sizes": [weight.shape[2] for weight, _ in layers],
-        "stride_sizes": [1] * len(layers),
-    }
-    write_json(folder / "cnn_config.json", config)
-    arrays = dict[str, NDArray[np.float32]]()
-    for number, (weight, bias) in enumerate(layers):
-        arrays |= {f"convs.{number}.weight": weight, f"convs.{number}.bias": bias}
-    write_arrays(folder / "model.safetensors", arrays)
 
 
 def write_card(folder: Path, lineage: Mapping[str, Any], declaration: Declaration) -> None:

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, weight_files
 from sentkit.model.checkpoint.heads import LAYOUTS
-from sentkit.model.encoding import Arrays, Tally, default_budget
+from sentkit.model.encoding import BUDGETS, Arrays, Tally, TokenEncoder
 from sentkit.model.reading import Reading
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import Architecture, read_architecture
@@ -54,10 +53,8 @@ def head_of(checkpoint: Checkpoint, architecture: Architecture) -> list[Step]:
     return [*steps, Linear(arrays[f"{layout.out}.weight"], arrays[f"{layout.out}.bias"])]
 
 
-class TransformersClassifier:
+class TransformersClassifier(TokenEncoder):
     """A model of transformers for sequence classification, with the interface of an encoder."""
-
-    groups_at_once = 0
 
     def __init__(self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> None:
         if precision == INT8:
@@ -65,32 +62,21 @@ class TransformersClassifier:
             raise UsageError(problem, advice="use bf16 or fp32")
         self.checkpoint, self.reading = checkpoint, reading
         self.device = pick_device(device)
-        self.dtype = pick_precision(precision, self.device)
+        dtype = pick_precision(precision, self.device)
+        self.budget, self.precision = BUDGETS[self.device.type], "bf16" if dtype == torch.bfloat16 else "fp32"
         if self.device.type == "cpu":
             torch.set_num_threads(threads_of_command() or torch.get_num_threads())
-        self.model = load_classifier(checkpoint.transformer).to(self.device, self.dtype)
+        self.model = load_classifier(checkpoint.transformer).to(self.device, dtype)
         self.notes = [f"{checkpoint.name}: run through transformers"]
-        self.specs: list[Any] = []
-        self.steps: list[Step] = []
+        self.specs, self.steps = [], []
         self.width = int(self.model.config.num_labels)
-        self.halved = 0
-
-    @property
-    def budget(self) -> int:
-        return default_budget(self.device.type)
-
-    @property
-    def precision(self) -> str:
-        return "bf16" if self.dtype == torch.bfloat16 else "fp32"
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
         for batch in batches:
             check_ids(batch, self.model.config.vocab_size, self.checkpoint.name)
             outputs = list[np.ndarray]()
             for part in padded_parts(batch, self.device):
-                done = halve_to_fit_memory(self.outputs, part, advice="use --max-length, or --device cpu")
-                self.halved += len(done) - 1
-                outputs += done
+                outputs += halve_to_fit_memory(self.outputs, part, advice="use --max-length, or --device cpu")
             yield [np.concatenate(outputs)]
 
     def outputs(self, batch: TokenBlock) -> np.ndarray:

@@ -143,9 +143,16 @@ def write_fresh(
             raise NoInputError(f"{tokenizer}: no such tokenizer")
         shutil.copyfile(tokenizer, folder / "tokenizer.json")
     set_tokenizer(folder, architecture, source=str(tokenizer))
+    tensors, random = dict(head or {}), np.random.default_rng(seed)
     prefix = HEADS[architecture.family].encoder
-    tensors = {prefix + name: tensor for name, tensor in random_weights(architecture, spread, seed).items()}
-    write_weights(folder / "model.safetensors", tensors | dict(head or {}))
+    for name, shape in encoder_shapes(architecture).items():
+        if len(shape) > 1:  # matrices and tables follow N(0, spread^2), as in transformers
+            drawn = random.standard_normal(shape, dtype=np.float32) * np.float32(spread)
+            tensors[prefix + name] = torch.from_numpy(drawn)
+        else:  # a bias or the weight of a norm
+            tensors[prefix + name] = torch.full(shape, float(name.endswith(".weight")))
+    tensors[prefix + words_name(architecture)][architecture.padding_id] = 0
+    write_weights(folder / "model.safetensors", tensors)
 
 
 def architecture_to_initialise(values: Mapping[str, object], source: str) -> Architecture:
@@ -181,17 +188,3 @@ def set_tokenizer(folder: Path, architecture: Architecture, *, source: str) -> N
         named = {role: tokens[0] for role, tokens in known.items() if tokens}
         generic = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": longest}
         write_json(folder / "tokenizer_config.json", {**generic, **named})
-
-
-def random_weights(architecture: Architecture, spread: float, seed: int) -> dict[str, Tensor]:
-    """Return tensors under plain names. Matrices and tables follow N(0, spread^2), as in transformers."""
-    random = np.random.default_rng(seed)
-    tensors = {}
-    for name, shape in encoder_shapes(architecture).items():
-        if len(shape) > 1:
-            values = random.standard_normal(shape, dtype=np.float32) * np.float32(spread)
-            tensors[name] = torch.from_numpy(values)
-        else:  # a bias or the weight of a norm
-            tensors[name] = torch.full(shape, float(name.endswith(".weight")))
-    tensors[words_name(architecture)][architecture.padding_id] = 0
-    return tensors

@@ -22,7 +22,7 @@ from sentkit.formats.files import readable
 from sentkit.formats.lexicons.model2vec import Table, is_model2vec, read_embedding, read_model2vec
 from sentkit.formats.lexicons.word_vectors import ARRAY, read_word_array, read_word_vectors
 from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
-from sentkit.model.encoding import Tally
+from sentkit.model.encoding import Tally, TokenEncoder
 from sentkit.model.reading import ReadingOptions, all_steps, prompts_of, spec_behind, width_behind
 from sentkit.model.static.tokenizers import CollectedWords, WordLookup, WordPieces
 from sentkit.model.text.tokenizer import Tokenizer
@@ -129,11 +129,11 @@ class StaticModel:
         }
 
 
-class StaticEncoder:
-    device, precision, budget, groups_at_once = "cpu", "fp32", BUDGET, 0
+class StaticEncoder(TokenEncoder):
+    budget = BUDGET
 
     def __init__(self, model: StaticModel) -> None:
-        self.tokenizer, self.steps, self.notes = model.tokenizer, model.steps, list[str]()
+        self.tokenizer, self.steps, self.notes = model.tokenizer, model.steps, []
         self.word_vectors = model.open_vectors()
         self.width = width_behind(self.steps, self.word_vectors.width)
         self.specs = [self._spec(model, readout) for readout in model.readouts]

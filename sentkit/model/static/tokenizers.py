@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import read_object
-from sentkit.model.text.tokenizer import (
+from sentkit.model.text.rules import (
     WordIds,
     backend_of,
     library_errors,
@@ -151,15 +151,17 @@ class CollectedWords(TextTokenizer):
         return words_hash(sorted(self.indexes))
 
     def __call__(self, texts: Sequence[str]) -> TokenBlock:
-        return TokenBlock.of([self._one((self.prompt + text).lower()) for text in texts])
-
-    def _one(self, text: str) -> Tokens:
-        words = list(dict.fromkeys(words_of(text)))
-        ids = [self.indexes.setdefault(word, len(self.indexes)) for word in words[: self.max_length]]
-        if len(self.indexes) > MAX_WORDS:
-            problem = f"words:binary accepts at most {MAX_WORDS:,} different words, but the rows have more"
-            raise UsageError(problem, advice="use fewer rows or another model")
-        return Tokens(ids, len(words))
+        tokens = []
+        for text in texts:
+            words = list(dict.fromkeys(words_of((self.prompt + text).lower())))
+            ids = [self.indexes.setdefault(word, len(self.indexes)) for word in words[: self.max_length]]
+            if len(self.indexes) > MAX_WORDS:
+                problem = (
+                    f"words:binary accepts at most {MAX_WORDS:,} different words, but the rows have more"
+                )
+                raise UsageError(problem, advice="use fewer rows or another model")
+            tokens.append(Tokens(ids, len(words)))
+        return TokenBlock.of(tokens)
 
 
 class WordPieces(KnownWords):

@@ -3,26 +3,29 @@
 Tokenizers that read each word by itself get the ids of a text from those of its words.
 """
 
-import hashlib
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain, pairwise
-from threading import Lock
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import orjson
-from numpy.typing import NDArray
 
-from sentkit.errors import DataError, UsageError
-from sentkit.formats.checkpoints.folders import Checkpoint, with_end_token
+from sentkit.errors import UsageError
+from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.readout import Template, find_template
-from sentkit.formats.files import read_object, read_object_if_there
 from sentkit.formats.rows.block import Row, RowBlock
+from sentkit.model.text.rules import (
+    WordIds,
+    backend_of,
+    library_errors,
+    read_rules,
+    reads_words_alone,
+    rules_hash,
+    splits_at_spaces,
+    truncates_start,
+    unknown_ids,
+)
 from sentkit.model.text.tokens import (
-    Ints,
     LocatedTokens,
     LongTextTokenizer,
     Range,
@@ -30,42 +33,14 @@ from sentkit.model.text.tokens import (
     Tokens,
     flat,
     places_in,
-    places_of_parts,
     truncate,
 )
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
-    from tokenizers import Tokenizer as Backend
-
 
 MASKS = ("[MASK]", "<mask>")
-# As in transformers, tokenizer_config.json overrides tokenizer.json; missing keys have these defaults.
-NORMALIZER: dict[str, tuple[str, bool | None]] = {
-    "do_lower_case": ("lowercase", True),
-    "strip_accents": ("strip_accents", None),
-    "tokenize_chinese_chars": ("handle_chinese_chars", True),
-}
 CHARACTERS = 8  # of a long text for each token that the model reads; common words have 5 or 6
-# Steps of a tokenizer that give equal tokens to the words before a space, whatever is behind it.
-LOCAL_NORMALIZERS = {
-    "BertNormalizer",
-    "Lowercase",
-    "NFC",
-    "NFD",
-    "NFKC",
-    "NFKD",
-    "StripAccents",
-    "Precompiled",
-    "Strip",
-}
-SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel"}
-GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that use tokenizer.json unchanged
-MOST_CHARACTERS = 1 << 20  # of the words that are kept: about 120,000 words in 20 MB
-TEXTS_AT_ONCE = 1024
-PARTS = re.compile(
-    r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+"
-)  # of a word: a mark of ASCII, or what is between marks
 
 
 class Tokenizer(LongTextTokenizer):
@@ -76,8 +51,8 @@ class Tokenizer(LongTextTokenizer):
     def __init__(
         self, checkpoint: Checkpoint, *, max_length: int, prompt: str = "", lowercase: bool = False
     ) -> None:
-        self.source = str(checkpoint.transformer)
-        self.backend, self._rules = _load(checkpoint)
+        self.source, self._rules = str(checkpoint.transformer), read_rules(checkpoint)
+        self.backend = backend_of(self._rules, str(checkpoint.transformer / "tokenizer.json"))
         self.max_length, self.prompt, self.lowercase = max_length, prompt, lowercase
         self.template: Template | None = None
         self.reads_prompt = True  # whether the readout includes the tokens of the prompt
@@ -85,7 +60,10 @@ class Tokenizer(LongTextTokenizer):
         self.mask_id = -1
         # A text has special tokens before and after it; truncation keeps them.
         with library_errors(self.source):
-            special = _special(self.backend)
+            special: list[int] = self.backend.encode("a").special_tokens_mask
+            if 0 not in special:  # "a" is no token
+                masks = (self.backend.encode(word).special_tokens_mask for word in self.backend.get_vocab())
+                special = next((mask for mask in masks if 0 in mask), special)
         self.before, self.after = (special.index(0), special[::-1].index(0)) if 0 in special else (0, 0)
         self.words: WordIds | None = None
         if reads_words_alone(self._rules):
@@ -217,7 +195,9 @@ class Tokenizer(LongTextTokenizer):
         # A token can begin at the space before the text, which belongs to the prompt.
         first = next((i for i in range(last) if encoding.offsets[i][1] > start), last)
         first = max(first, self.skip)
-        characters = self._characters(text)
+        # Each character that the library gets has its index in the text. "İ" has two in lower case.
+        lower = str.lower if self.lowercase else str
+        characters = [index for index, character in enumerate(text) for _ in lower(character)]
         places = places_in(characters, [(a - start, b - start) for a, b in encoding.offsets[first:last]])
         return LocatedTokens(encoding.ids, (first, max(first, last)), places, self.skip)
 
@@ -225,12 +205,6 @@ class Tokenizer(LongTextTokenizer):
         """The text as the library gets it, without the template."""
         whole = self.prompt + text
         return whole.lower() if self.lowercase else whole
-
-    def _characters(self, text: str) -> Sequence[int]:
-        """For each character that the library gets: its index in the text. "İ" has two in lower case."""
-        if not self.lowercase or len(text.lower()) == len(text):
-            return range(len(text))
-        return [index for index, character in enumerate(text) for _ in character.lower()]
 
     def _truncated(self, ids: list[list[int]]) -> TokenBlock:
         counts = np.fromiter(map(len, ids), np.int64, len(ids))
@@ -277,116 +251,6 @@ def sentence_range(template: Template, whole: str, encoding: "Encoding") -> Rang
     return (own[0], own[-1] + 1) if own else (0, 0)
 
 
-@contextmanager
-def library_errors(source: str, problem: str = "the tokenizer fails") -> Iterator[None]:
-    """Convert errors of the library to DataErrors. Its panics do not derive from Exception."""
-    try:
-        yield
-    except BaseException as error:
-        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            raise DataError(f"{problem}: {error}", source=source) from error
-        raise
-
-
-def _special(backend: "Backend") -> list[int]:
-    """Return the mask of special tokens for a short text; all ones if every token is special."""
-    mask: list[int] = backend.encode("a").special_tokens_mask
-    if 0 in mask:
-        return mask
-    masks = (backend.encode(word).special_tokens_mask for word in backend.get_vocab())
-    return next((each for each in masks if 0 in each), mask)
-
-
-def _load(checkpoint: Checkpoint) -> tuple["Backend", dict[str, Any]]:
-    """Return the tokenizer of a checkpoint and its rules as JSON."""
-    path = checkpoint.transformer / "tokenizer.json"
-    rules = _stated(read_object(path), checkpoint) if path.is_file() else _from_vocabulary(checkpoint)
-    return backend_of(rules, str(path)), rules
-
-
-def backend_of(rules: dict[str, Any], source: str) -> "Backend":
-    """Return a library tokenizer with these rules, without truncation and padding."""
-    from tokenizers import Tokenizer as Backend
-
-    with library_errors(source, "not a tokenizer"):
-        backend = Backend.from_str(orjson.dumps(rules).decode())
-    backend.no_truncation()
-    backend.no_padding()
-    return backend
-
-
-def splits_at_spaces(rules: Mapping[str, Any]) -> bool:
-    """Return whether the ids before a space between two words surely do not depend on the text behind it."""
-
-    def steps(step: Mapping[str, Any] | None, inner: str) -> Sequence[Mapping[str, Any]]:
-        return [] if step is None else step.get(inner, [step])
-
-    normalizers = steps(rules.get("normalizer"), "normalizers")
-    splitters = steps(rules.get("pre_tokenizer"), "pretokenizers")
-    added = rules.get("added_tokens") or ()
-    return (
-        all(
-            each["type"] in LOCAL_NORMALIZERS or each.get("pattern") == {"Regex": " {2,}"}
-            for each in normalizers
-        )
-        and all(each["type"] in SPLITTERS for each in splitters)
-        and any(each.get("split", True) and each.get("use_regex", True) for each in splitters)
-        and not any(" " in token["content"] for token in added)
-    )
-
-
-def rules_hash(rules: Mapping[str, Any]) -> str:
-    """Return the hash of the rules without truncation and padding, which are not used."""
-    used = {name: value for name, value in rules.items() if name not in ("truncation", "padding")}
-    return hashlib.blake2b(orjson.dumps(used, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
-
-
-def unknown_ids(model: Mapping[str, Any], backend: "Backend") -> list[int]:
-    """Return the ids of the unknown token. Each kind of model has another key for it."""
-    name = model.get("unk_token")
-    ids = model.get("unk_id"), backend.token_to_id(name) if isinstance(name, str) else None
-    return [number for number in ids if number is not None]
-
-
-def truncates_start(checkpoint: Checkpoint, rules: Mapping[str, Any]) -> bool:
-    """Whether the tokenizer truncates at the start of a text. tokenizer_config.json has priority."""
-    side = read_object_if_there(checkpoint.transformer / "tokenizer_config.json").get("truncation_side")
-    truncation = rules.get("truncation")
-    if side is None and isinstance(truncation, dict):
-        side = str(truncation.get("direction")).lower()
-    return side == "left"
-
-
-def _stated(rules: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the rules as tokenizer_config.json changes them."""
-    with library_errors(str(checkpoint.transformer / "tokenizer.json"), "not a tokenizer"):
-        rules = with_end_token(rules, checkpoint.transformer)
-    normalizer = rules.get("normalizer")
-    config = read_object_if_there(checkpoint.transformer / "tokenizer_config.json")
-    if not isinstance(normalizer, dict) or normalizer.get("type") != "BertNormalizer":
-        return rules
-    if config.get("tokenizer_class") in GENERIC:
-        return rules
-    stated = {ours: config.get(theirs, usual) for theirs, (ours, usual) in NORMALIZER.items()}
-    return {**rules, "normalizer": {**normalizer, **stated}}
-
-
-def _from_vocabulary(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the rules that transformers derives from a vocabulary file. Only this function imports it."""
-    from transformers import AutoTokenizer
-
-    try:
-        made = AutoTokenizer.from_pretrained(str(checkpoint.transformer), local_files_only=True)
-        rules: dict[str, Any] = orjson.loads(made.backend_tokenizer.to_str())
-    except Exception as error:  # every error means that the folder has no usable tokenizer
-        first = str(error).partition("\n")[0]
-        raise DataError(f"no tokenizer in this folder ({first})", source=str(checkpoint.folder)) from error
-    # transformers returns a tokenizer without words if the folder has no tokenizer files.
-    if len(rules["model"]["vocab"]) <= len(made.all_special_tokens):
-        raise DataError("no tokenizer in this folder", source=str(checkpoint.folder))
-    return rules
-
-
 def single_tokens(tokenizer: Tokenizer, words: Sequence[str]) -> list[int | None]:
     """Return the token id of each word, or None if the word is not exactly one token.
 
@@ -411,65 +275,3 @@ class OneToken:
             self.rows += len(tokens)
             self.left_out += len(tokens) - len(kept)
             yield block.take(kept)
-
-
-class WordIds:
-    """Returns the ids of texts. The library tokenizes a word once, as long as it is kept."""
-
-    def __init__(self, encode: Callable[[list[str]], list[list[int]]], rules: Mapping[str, Any]) -> None:
-        """`encode` returns the ids of each text, without special tokens."""
-        self.encode, self.lock = encode, Lock()
-        added = [re.escape(token["content"]) for token in rules.get("added_tokens") or ()]
-        self.whole = re.compile("|".join(added) or r"\Z.")
-        self.forget()
-
-    def forget(self) -> None:
-        self.numbers: dict[str, int] = {}  # of the words
-        self.ids, self.lengths, self.characters = np.empty(0, np.int32), np.empty(0, np.int64), 0
-
-    def __call__(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], Ints]:
-        """The ids of all texts in one array, and their numbers (n,)."""
-        parts = [flat([])]
-        for start in range(0, len(texts), TEXTS_AT_ONCE):
-            words = [text.split(" ") for text in texts[start : start + TEXTS_AT_ONCE]]
-            with self.lock:
-                if self.characters > MOST_CHARACTERS:
-                    self.forget()
-                self._learn({*chain.from_iterable(words)}.difference(self.numbers))
-                parts.append(self._joined(words))
-        ids, counts = zip(*parts, strict=True)
-        return np.concatenate(ids), np.concatenate(counts)
-
-    def _learn(self, words: Iterable[str]) -> None:
-        """Add words: with marks as their parts, unless they have tokens that are found before the parts."""
-        parts = {each: [each] if self.whole.search(each) else PARTS.findall(each) or [each] for each in words}
-        new = [*{*chain.from_iterable(parts.values())}.difference(self.numbers)]
-        self._add(new, *flat(self.encode(new)))
-        others = [each for each in parts if each not in self.numbers]
-        self._add(others, *self._joined([parts[each] for each in others]))
-
-    def _add(self, words: Sequence[str], ids: NDArray[np.int32], lengths: Ints) -> None:
-        self.numbers |= zip(words, range(len(self.numbers), len(self.numbers) + len(words)), strict=True)
-        self.ids, self.lengths = np.append(self.ids, ids), np.append(self.lengths, lengths)
-        self.characters += sum(map(len, words))
-
-    def _joined(self, lists: Sequence[Sequence[str]]) -> tuple[NDArray[np.int32], Ints]:
-        """The ids of lists of known words, and their numbers."""
-        counts = np.fromiter(map(len, lists), np.int64, len(lists))
-        words = chain.from_iterable(lists)
-        numbers = np.fromiter(map(self.numbers.__getitem__, words), np.int64, int(counts.sum()))
-        starts, lengths = (np.cumsum(self.lengths) - self.lengths)[numbers], self.lengths[numbers]
-        ends = np.cumsum(counts)
-        totals = np.append(0, np.cumsum(lengths))
-        return self.ids[places_of_parts(starts, lengths)], totals[ends] - totals[ends - counts]
-
-
-def reads_words_alone(rules: Mapping[str, Any]) -> bool:
-    """Whether the ids of a text are surely those of its words between spaces, one after the other.
-
-    Added tokens must be found as they are written, and not in the normalized text.
-    """
-    kinds = [(rules.get(name) or {}).get("type") for name in ("normalizer", "pre_tokenizer", "model")]
-    bert = kinds[0] in (None, "BertNormalizer") and kinds[1:] == ["BertPreTokenizer", "WordPiece"]
-    added = rules.get("added_tokens") or ()
-    return bert and not any(" " in token["content"] or token.get("normalized", True) for token in added)

@@ -257,6 +257,7 @@ class WindowOptions:
 class TextTokenizer:
     unit = "tokens"  # or "words", for messages
     whole = False  # all texts must be read before encoding starts
+    outer = False  # calls another tokenizer through `tokenized`
     prompt = ""  # before every text
 
     def __call__(self, texts: Sequence[Any]) -> TokenBlock:
@@ -269,20 +270,18 @@ class TextTokenizer:
         return other
 
 
-class OuterTokenizer(TextTokenizer):
-    """A tokenizer that calls another one through `tokenized`."""
-
-
 def tokenized(tokenizer: TextTokenizer, texts: Sequence[Any]) -> TokenBlock:
     """The tokens of each text: none for a blank one, also with a prompt. A classifier's pair is not blank."""
-    if isinstance(tokenizer, OuterTokenizer) or ({*map(type, texts)} == {str} and all(map(str.strip, texts))):
+    if ({*map(type, texts)} == {str} and all(map(str.strip, texts))) or tokenizer.outer:
         return tokenizer(texts)
     filled = [place for place, text in enumerate(texts) if not isinstance(text, str) or text.strip()]
     return tokenizer([texts[place] for place in filled]).spread(filled, len(texts))
 
 
-class TokenizerByPrompt(OuterTokenizer):
+class TokenizerByPrompt(TextTokenizer):
     """Tokenizes items of a prompt and a text, for texts with different prompts."""
+
+    outer = True
 
     def __init__(self, tokenizer: TextTokenizer, prompts: Iterable[str]) -> None:
         self.unit, self.whole = tokenizer.unit, tokenizer.whole
@@ -309,8 +308,10 @@ class LongTextTokenizer(TextTokenizer):
         raise NotImplementedError
 
 
-class WindowTokenizer(OuterTokenizer):
+class WindowTokenizer(TextTokenizer):
     """Tokenizes texts in windows, if they are longer than the maximum length, or for chunks than a window."""
+
+    outer = True
 
     def __init__(self, tokenizer: LongTextTokenizer, options: WindowOptions) -> None:
         self.tokenizer, self.options, self.unit = tokenizer, options, tokenizer.unit

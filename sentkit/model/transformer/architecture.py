@@ -420,24 +420,16 @@ OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}
 POOLER = "pooler.dense"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredLayer:
-    """A module with weights. Queries, keys and values are separate modules, as in checkpoints."""
+def stored_tensors(
+    architecture: Architecture, *, pooler: bool = False
+) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return the name in a checkpoint and the shape of each tensor, by our name.
 
-    ours: str  # blocks.3.up
-    theirs: str  # encoder.layer.3.intermediate.dense
-    shape: tuple[int, ...]  # of the weight; a bias has the length of the first axis
-    bias: bool = True
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each tensor by its checkpoint name."""
-        weight = {f"{self.theirs}.weight": self.shape}
-        return weight | {f"{self.theirs}.bias": self.shape[:1]} if self.bias else weight
-
-
-def stored_layers(architecture: Architecture, *, pooler: bool = False) -> list[StoredLayer]:
+    "blocks.3.up.weight" is "encoder.layer.3.intermediate.dense.weight" there. Queries, keys and values are
+    separate modules, as in checkpoints.
+    """
     narrow, width, family = architecture.embedding_width, architecture.width, architecture.kind
-    shapes: dict[str, tuple[int, ...]] = {  # of the modules before the blocks; without rows, there is none
+    before: dict[str, tuple[int, ...]] = {  # modules before the blocks; without rows, there is none
         "words": (architecture.vocabulary, narrow),
         "positions": (0 if family.bases else architecture.positions, narrow),
         "norm": (narrow if "norm" in family.tables else 0,),
@@ -445,17 +437,23 @@ def stored_layers(architecture: Architecture, *, pooler: bool = False) -> list[S
         "projection": (width if narrow != width else 0, narrow),
         "relative": (architecture.buckets, architecture.heads),
     }
-    biased = "norm", "projection"
-    layers = [
-        StoredLayer(ours, family.tables[ours], shape, ours in biased and family.has_bias(ours))
-        for ours, shape in shapes.items()
+    biased, shapes = ("norm", "projection"), architecture.shapes
+    modules = [
+        (ours, family.tables[ours], shape, ours in biased and family.has_bias(ours))
+        for ours, shape in before.items()
         if shape[0]
     ]
-    shapes = architecture.shapes
     for block in range(architecture.depth):
         for ours, theirs in architecture.modules(block).items():
-            layers.append(StoredLayer(f"blocks.{block}.{ours}", theirs, shapes[ours], family.has_bias(ours)))
-    return [*layers, StoredLayer("pooler", POOLER, (width, width))] if pooler else layers
+            modules.append((f"blocks.{block}.{ours}", theirs, shapes[ours], family.has_bias(ours)))
+    if pooler:
+        modules.append(("pooler", POOLER, (width, width), True))
+    tensors = {}
+    for ours, theirs, shape, has_bias in modules:
+        tensors[f"{ours}.weight"] = f"{theirs}.weight", shape
+        if has_bias:
+            tensors[f"{ours}.bias"] = f"{theirs}.bias", shape[:1]
+    return tensors
 
 
 def words_name(architecture: Architecture) -> str:
@@ -465,15 +463,13 @@ def words_name(architecture: Architecture) -> str:
 
 def encoder_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     """Return the shapes of all required encoder tensors by name."""
-    layers = stored_layers(architecture)
-    return {name: shape for layer in layers for name, shape in layer.shapes().items()}
+    return dict(stored_tensors(architecture).values())
 
 
 def pooler_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the optional pooler tensors by name; empty for a family without a pooler."""
-    if not architecture.kind.has_pooler:
-        return {}
-    return StoredLayer("pooler", POOLER, (architecture.width, architecture.width)).shapes()
+    width, there = architecture.width, architecture.kind.has_pooler
+    return {f"{POOLER}.weight": (width, width), f"{POOLER}.bias": (width,)} if there else {}
 
 
 def wanted_shapes(architecture: Architecture, names: Iterable[str]) -> dict[str, tuple[int, ...]]:

@@ -15,23 +15,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sentkit.model.small_encoder import buckets_of
-from sentkit.model.transformer.architecture import Architecture, stored_layers
-from sentkit.model.transformer.device import Dropout
-from sentkit.model.transformer.gpu_kernels import HALF, Kernel, by_head, kernel_for_training, packed_attention
-from sentkit.model.transformer.graphs import Graphs, Run
-from sentkit.model.transformer.packed import (
+from sentkit.model.transformer.architecture import Architecture, stored_tensors
+from sentkit.model.transformer.attention import (
     Attention,
-    Packed,
     blockwise_attention,
-    ends_of,
     plain_attention,
-    spare_tokens,
     turned,
     turns_of,
     windowed,
     with_bias,
-    with_rows,
 )
+from sentkit.model.transformer.device import Dropout
+from sentkit.model.transformer.gpu_kernels import HALF, by_head, packed_attention, works
+from sentkit.model.transformer.graphs import Graphs, Run
+from sentkit.model.transformer.packed import Packed, ends_of, spare_tokens, with_rows
 from sentkit.model.transformer.readouts import Convolution
 from sentkit.model.transformer.weights import aligned
 
@@ -95,7 +92,7 @@ class Block(nn.Module):
         self.norm = norm("norm")
         self.mix_dropout, self.inner_dropout, self.dropout = map(Dropout, architecture.dropouts)
         self.attention_dropout = architecture.attention_dropout
-        self.kernel: Kernel | None = None  # for training on a GPU
+        self.packs = False  # whether attention uses the kernel for training on a GPU
 
     def forward(
         self,
@@ -135,9 +132,9 @@ class Block(nn.Module):
         norms = (self.query_norm, self.heads), (self.key_norm, self.key_heads)
         values = turned(values, packed, self.base, self.size, norms)
         counts = self.heads, self.key_heads, self.key_heads
-        if (kernel := self.kernel_for(values, packed)) is not None:
+        if self.without_padding(values, packed):
             parts = by_head(values[: packed.tokens], self.size, *counts)
-            return with_rows(packed_attention(kernel, parts, packed, dropout=self.rate), len(states))
+            return with_rows(packed_attention(parts, packed, dropout=self.rate), len(states))
         groups = packed.groups
         padded = groups.pad(values)  # (c, t, (h + 2 g) e) of each group
         mixed = [
@@ -154,12 +151,12 @@ class Block(nn.Module):
         pairs = turned(pairs, packed, self.base, self.size, [(self.key_norm, self.key_heads)])
         counts = self.key_heads, self.key_heads
         # The kernel would let the one query of a sentence attend to later tokens.
-        if (kernel := self.kernel_for(pairs, packed)) is not None and not packed.causal:
+        if self.without_padding(pairs, packed) and not packed.causal:
             own = (
                 *by_head(queries, self.size, self.heads),
                 *by_head(pairs[: packed.tokens], self.size, *counts),
             )
-            return packed_attention(kernel, own, packed, single=True, dropout=self.rate)
+            return packed_attention(own, packed, single=True, dropout=self.rate)
         groups = packed.groups
         places = groups.split((only - packed.starts)[:, None])  # (c, 1, 1), in their sentences
         parts = zip(groups.split(queries), groups.pad(pairs), groups.masks, places, strict=True)
@@ -175,10 +172,10 @@ class Block(nn.Module):
             ]
         )
 
-    def kernel_for(self, values: Tensor, packed: Packed) -> Kernel | None:
-        """The kernel for these values, if it has no bias of relative positions and no window to add."""
+    def without_padding(self, values: Tensor, packed: Packed) -> bool:
+        """Whether the kernel can be used: it has no bias of relative positions and no window to add."""
         whole = not self.window or (packed.causal and packed.longest <= self.window + 1)
-        return self.kernel if packed.bias is None and whole and values.dtype in HALF else None
+        return self.packs and packed.bias is None and whole and values.dtype in HALF
 
     @property
     def rate(self) -> float:
@@ -208,15 +205,15 @@ def attend_packed(model: nn.Module, device: torch.device) -> None:
 
     Short passes of blocks that use nothing else of a batch run as graphs.
     """
-    kernel = cache(kernel_for_training)
+    found = cache(partial(works, device=device, window=0, causal=(False, True), trains=True))
     for module in model.modules():
         if isinstance(module, Block):
-            module.kernel = kernel((module.heads, module.key_heads, module.size), device)
+            module.packs = found((module.heads, module.key_heads, module.size))
     for module in model.modules():
         if isinstance(module, Bert):
             shape, blocks = module.architecture, cast(Sequence[Block], module.blocks)
             plain = not (shape.windows or shape.bases or shape.buckets)
-            if plain and all(block.kernel is not None for block in blocks):
+            if plain and all(block.packs for block in blocks):
                 module.graphs = Graphs(blocks)
 
 
@@ -234,6 +231,7 @@ class Bert(nn.Module):
         super().__init__()
         narrow, width = architecture.embedding_width, architecture.width
         self.architecture = architecture
+        self.depth, self.width, self.max_tokens = architecture.depth, width, architecture.max_tokens
         self.words = table(architecture.vocabulary, narrow)
         self.positions = None if architecture.bases else table(architecture.positions, narrow)
         self.types = table(architecture.types, narrow) if architecture.types else None
@@ -246,18 +244,6 @@ class Bert(nn.Module):
         self.pooler = nn.Linear(width, width) if pooler else None
         self.convolution: Convolution | None = None
         self.graphs: Graphs | None = None  # for training on a GPU
-
-    @property
-    def depth(self) -> int:
-        return self.architecture.depth
-
-    @property
-    def width(self) -> int:
-        return self.architecture.width
-
-    @property
-    def max_tokens(self) -> int:
-        return self.architecture.max_tokens
 
     @property
     def has_pooler(self) -> bool:
@@ -342,9 +328,8 @@ class Bert(nn.Module):
         """Return copies of the weights under the Hugging Face names that AutoModel reads."""
         state = split(dict(self.weights()), self.architecture)
         return {
-            name: state[f"{layer.ours}.{name.rpartition('.')[2]}"].detach().clone()
-            for layer in stored_layers(self.architecture, pooler=self.has_pooler)
-            for name in layer.shapes()
+            theirs: state[ours].detach().clone()
+            for ours, (theirs, _) in stored_tensors(self.architecture, pooler=self.has_pooler).items()
         }
 
 
@@ -356,11 +341,8 @@ def table(rows: int, width: int) -> nn.Embedding:
 def load_bert(tensors: Mapping[str, Tensor], architecture: Architecture) -> Bert:
     """Return the encoder in evaluation mode, with weights from `canonical` that `fit` accepts."""
     pooler = any(name.startswith("pooler.") for name in tensors)
-    state = {
-        f"{layer.ours}.{name.rpartition('.')[2]}": tensors[name]
-        for layer in stored_layers(architecture, pooler=pooler)
-        for name in layer.shapes()
-    }
+    names = stored_tensors(architecture, pooler=pooler)
+    state = {ours: tensors[theirs] for ours, (theirs, _) in names.items()}
     for name in state.keys() & {"pooler.weight", "projection.weight"}:
         state[name] = aligned(state[name])
     with torch.device("meta"):  # the real weights follow, so allocate and draw nothing

@@ -37,12 +37,9 @@ def pick_device(name: str) -> torch.device:
     device = torch.device(name)
     count = torch.cuda.device_count() if device.type == "cuda" else 1
     if (device.index or 0) >= count:
-        raise UnavailableError(f'device "{name}": there {counted(count)} here', advice="use --device cpu")
+        there = {0: "is no CUDA device", 1: "is one CUDA device"}.get(count, f"are {count} CUDA devices")
+        raise UnavailableError(f'device "{name}": there {there} here', advice="use --device cpu")
     return device
-
-
-def counted(devices: int) -> str:
-    return {0: "is no CUDA device", 1: "is one CUDA device"}.get(devices, f"are {devices} CUDA devices")
 
 
 def pick_precision(name: str, device: torch.device) -> torch.dtype:

@@ -4,7 +4,7 @@ Dense and LayerNorm layers after a readout, and convolutions before it, are thos
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import zip_longest
 from pathlib import Path
@@ -22,7 +22,7 @@ from sentkit.formats.checkpoints.modules import DENSE_ACTIVATIONS
 from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.files import read_object
 from sentkit.formats.vectors.fingerprint import INT8_LOSS, Spec
-from sentkit.model.encoding import Arrays, Tally, default_budget, encode_texts
+from sentkit.model.encoding import BUDGETS, Arrays, Tally, TokenEncoder, encode_texts
 from sentkit.model.reading import (
     Reading,
     place_of_declaration,
@@ -74,11 +74,8 @@ ACTIVATION_NAMES = {path.rpartition(".")[2]: word for word, path in DENSE_ACTIVA
 
 
 def read_layer(folder: Path) -> Linear | Norm:
-    config, tensors, source = (
-        read_object(folder / "config.json"),
-        read_weights(folder, str(folder)),
-        str(folder),
-    )
+    source = str(folder)
+    config, tensors = read_object(folder / "config.json"), read_weights(folder, source)
     if tensors.keys() == {"norm.weight", "norm.bias"}:
         return Norm(*layer_arrays(tensors, "norm", 1, source))
     name = str(config.get("activation_function", DENSE_ACTIVATIONS["tanh"]))  # default of the library
@@ -115,11 +112,8 @@ def add_convolution(body: Bert | TransformersModel, checkpoint: Checkpoint) -> N
     folder = checkpoint.declared.convolution
     if folder is None:
         return
-    config, tensors, source = (
-        read_object(folder / "cnn_config.json"),
-        read_weights(folder, str(folder)),
-        str(folder),
-    )
+    source = str(folder)
+    config, tensors = read_object(folder / "cnn_config.json"), read_weights(folder, source)
     numbers = range(len(tensors) // 2)
     if not tensors or tensors.keys() != {f"convs.{k}.{name}" for k in numbers for name in ("weight", "bias")}:
         raise DataError("these are not the tensors of a convolution", source=source)
@@ -139,7 +133,7 @@ def add_convolution(body: Bert | TransformersModel, checkpoint: Checkpoint) -> N
 INT8 = "int8"
 
 
-class TransformerEncoder:
+class TransformerEncoder(TokenEncoder):
     """Converts tokens to vectors for each readout; `specs` records the origin of the vectors."""
 
     def __init__(
@@ -154,7 +148,8 @@ class TransformerEncoder:
         """`products` are "plain", "fused" or the faster of both."""
         self.checkpoint, self.reading = checkpoint, reading
         self.device = pick_device(device)
-        self.notes: list[str] = []  # messages for the user
+        self.budget = BUDGETS[self.device.type]
+        self.notes = []  # messages for the user
         self.choices: list[str] = []  # what was measured, and selected by it
         self.integers = precision == INT8
         if self.integers and self.device.type != "cpu":
@@ -174,6 +169,7 @@ class TransformerEncoder:
                 self.integers = False
                 problem = "no fast products of integers on this CPU or in this torch"
                 self.notes.append(f"--precision {INT8}: {problem}; fp32 is used")
+            self.precision = INT8 if self.integers else "bf16" if self.dtype == torch.bfloat16 else "fp32"
             self.products = self._pick_products(body, products)
             add_convolution(body, checkpoint)
             self.kernels = ""  # the hash of the convolution
@@ -184,7 +180,7 @@ class TransformerEncoder:
                 Thread(target=lambda: self.network, daemon=True).start()
             with declared_in(place_of_declaration(checkpoint), unless=reading.options.readout is not None):
                 check_layers(self.body, reading.readouts)
-            before = self.read_width = width_of_vectors(self.body, reading.readouts)
+            before = width_of_vectors(self.body, reading.readouts)
             self.steps = steps_of_checkpoint(checkpoint, reading, before, read_layer)
             lost = self._use_integers() if self.integers else []
             self.specs = [
@@ -192,10 +188,6 @@ class TransformerEncoder:
                 for readout, loss in zip_longest(reading.readouts, lost)
             ]
         self.width = width_behind(self.steps, before)
-
-    @property
-    def budget(self) -> int:
-        return default_budget(self.device.type)
 
     @property
     def groups_at_once(self) -> int:
@@ -206,12 +198,6 @@ class TransformerEncoder:
         if not threads_of_command():
             return 1 if self.device.type != "cpu" else 0
         return 2 if self.threads or self.device.type != "cpu" else 0
-
-    @property
-    def precision(self) -> str:
-        if self.integers:
-            return INT8
-        return "bf16" if self.dtype == torch.bfloat16 else "fp32"
 
     def _load(self, pool: ThreadPoolExecutor) -> tuple[Bert | TransformersModel, "Future[dict[bool, str]]"]:
         """Return the body and the hashes of its tensors, which a thread computes in parallel."""
@@ -318,9 +304,20 @@ class TransformerEncoder:
         return self.body
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
-        """Yield the vectors of each batch. A GPU gets the next batch before this waits for the last one."""
+        """Yield the vectors of each batch. A GPU gets the next batch before this waits for the last one.
+
+        Each thread of a CPU computes a batch. In a program in Python, few batches share its threads.
+        """
         if self.threads:
-            yield from self._divide(list(batches))
+            listed = list(batches)
+            made: Iterable[Arrays]
+            with self.sharing:  # without it, threads of the program compete
+                if len(listed) < torch.get_num_threads():  # in a command: never
+                    made = [self._start(batch)() for batch in listed]
+                else:
+                    pool = one_thread_each(self.threads, os.getpid())
+                    made = pool.map(lambda batch: self._start(batch)(), listed)
+            yield from made
             return
         wait: Callable[[], Arrays] | None = None
         for batch in batches:
@@ -330,24 +327,6 @@ class TransformerEncoder:
             wait = following
         if wait is not None:
             yield wait()
-
-    def _divide(self, batches: Sequence[TokenBlock]) -> Iterable[Arrays]:
-        """Compute a batch in each thread. In a program in Python, few batches share its threads."""
-        with self.sharing:  # without it, threads of the program compete
-            if len(batches) < torch.get_num_threads():  # in a command: never
-                return [self._start(batch)() for batch in batches]
-            pool = one_thread_each(self.threads, os.getpid())
-        return pool.map(lambda batch: self._start(batch)(), batches)
-
-    @classmethod
-    def free_network(cls) -> None:
-        """Replace the network by vectors of ones from now on, to measure the other work."""
-
-        def start(self: TransformerEncoder, batch: TokenBlock) -> Callable[[], Arrays]:
-            shape = len(batch), self.read_width
-            return lambda: [np.ones(shape, np.float32) for _ in self.reading.readouts]
-
-        cls._start = start  # type: ignore[method-assign]
 
     def _start(self, batch: TokenBlock) -> Callable[[], Arrays]:
         """Start to compute a batch. The returned function waits for its vectors."""

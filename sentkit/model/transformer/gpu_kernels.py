@@ -27,52 +27,26 @@ CHECKED = (5, 3, 1)  # tokens of the sentences of the check
 DROPOUT = 0.5  # of the check
 NEAR, NEAR_GRADIENT = 0.02, 0.05  # for bfloat16
 
-Heads = tuple[Tensor, Tensor, Tensor]  # queries (n, h, e), keys and values (n, g, e)
 Shape = tuple[int, int, int]  # h, g, e
-# Bounds of the sentences and the most tokens of one: of queries and of keys
-Sizes = tuple[Tensor, Tensor, int, int]
-Kernel = Callable[[Heads, Sizes, float, bool, int], Tensor]  # with dropout, causal and window -> (n, h, e)
-
-
-def flash(heads: Heads, sizes: Sizes, dropout: float, causal: bool, window: int) -> Tensor:
-    operation: Any = torch.ops.aten._flash_attention_forward
-    near = {"window_size_left": window, "window_size_right": 0 if causal else window} if window else {}
-    mixed: Tensor = operation(*heads, *sizes, dropout, causal, False, **near)[0]
-    return mixed
-
-
-def varlen(heads: Heads, sizes: Sizes, dropout: float, causal: bool, window: int) -> Tensor:
-    """The same kernel behind a documented function. It has no dropout, and its import takes seconds."""
-    from torch.nn.attention.varlen import varlen_attn
-
-    assert not dropout, "only for encoding"
-    near = (window or -1, 0 if causal else window or -1)
-    arguments: Any = *heads, *sizes
-    shared: Any = {"enable_gqa": True} if heads[0].shape[1] != heads[1].shape[1] else {}
-    mixed = varlen_attn(*arguments, window_size=near, **shared)
-    assert isinstance(mixed, Tensor), "no other outputs are requested"
-    return mixed
 
 
 def packed_attention(
-    kernel: Kernel,
-    heads: Sequence[Tensor],
-    packed: Packed,
-    *,
-    single: bool = False,
-    dropout: float = 0.0,
-    window: int = 0,
+    heads: Sequence[Tensor], packed: Packed, *, single: bool = False, dropout: float = 0.0, window: int = 0
 ) -> Tensor:
-    """Attention of queries, keys and values -> (n, h e); `single`: one query of a sentence, (b, h e).
+    """Attention of queries (n, h, e), keys and values (n, g, e) -> (n, h e).
 
-    `window` is the largest distance of a key; 0: all keys.
+    `single`: each sentence has one query, (b, h, e) -> (b, h e). `window` is the largest distance
+    of a key; 0: all keys.
     """
     query, key, value = heads
     bounds, longest = packed.bounds, rounded(packed.longest)
     if single:
         bounds, longest = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device), 1
     sizes = bounds, packed.bounds, longest, rounded(packed.longest)
-    return kernel((query, key, value), sizes, dropout, packed.causal, window).flatten(1)
+    near = {"window_size_left": window, "window_size_right": 0 if packed.causal else window} if window else {}
+    operation: Any = torch.ops.aten._flash_attention_forward
+    mixed: Tensor = operation(query, key, value, *sizes, dropout, packed.causal, False, **near)[0]
+    return mixed.flatten(1)
 
 
 def by_head(values: Tensor, size: int, *counts: int) -> Sequence[Tensor]:
@@ -80,34 +54,21 @@ def by_head(values: Tensor, size: int, *counts: int) -> Sequence[Tensor]:
     return values.unflatten(-1, (-1, size)).split(counts, -2)
 
 
-def kernel_for_encoding(shape: Shape, device: torch.device, window: int, causal: bool) -> Kernel | None:
-    sizes = shape, device, window, [causal]
-    return next((each for each in (flash, varlen) if works(each, *sizes, trains=False)), None)
-
-
-def kernel_for_training(shape: Shape, device: torch.device) -> Kernel | None:
-    return flash if works(flash, shape, device, 0, [False, True], trains=True) else None
-
-
-def works(
-    kernel: Kernel, shape: Shape, device: torch.device, window: int, causal: Sequence[bool], *, trains: bool
-) -> bool:
-    """Return true if the kernel runs on this device with this size and gives the right result."""
+def works(shape: Shape, device: torch.device, window: int, causal: Sequence[bool], *, trains: bool) -> bool:
+    """Return true if the kernel of attention runs on this device with this size and is right."""
     devices = [device] if device.type == "cuda" else []
     with (
-        suppress(ImportError, AttributeError, RuntimeError, TypeError),
+        suppress(AttributeError, RuntimeError, TypeError),
         torch.random.fork_rng(devices),  # the check of dropout draws numbers
         torch.inference_mode(False),
         torch.enable_grad(),
     ):
-        check = partial(is_right, kernel, shape, device, trains=trains)
+        check = partial(is_right, shape, device, trains=trains)
         return all(check(causal=each, window=size) for size in range(min(window, 1) + 1) for each in causal)
     return False
 
 
-def is_right(
-    kernel: Kernel, shape: Shape, device: torch.device, *, causal: bool, trains: bool, window: int = 0
-) -> bool:
+def is_right(shape: Shape, device: torch.device, *, causal: bool, trains: bool, window: int = 0) -> bool:
     heads, key_heads, size = shape
     columns = (heads + 2 * key_heads) * size, heads * size
     packed = pack([[0] * length for length in CHECKED], device)
@@ -119,7 +80,7 @@ def is_right(
     whole, expected = values, plain(parts, packed, window)
     for single in (False,) if causal or window else (True, False):
         rows: Any = packed.starts if single else slice(None)
-        whole = packed_attention(kernel, (query[rows], key, value), packed, single=single, window=window)
+        whole = packed_attention((query[rows], key, value), packed, single=single, window=window)
         if not near(whole, expected[rows]):
             return False
         if trains:
@@ -129,7 +90,7 @@ def is_right(
                 return False
     if not trains:
         return True
-    dropped = packed_attention(kernel, parts, packed, dropout=DROPOUT)
+    dropped = packed_attention(parts, packed, dropout=DROPOUT)
     [of_dropped] = torch.autograd.grad(dropped, values, slopes)
     # With the same dropout, the output is a linear function of the values, which has this gradient. So these
     # sums are equal in each sentence and head of the values.

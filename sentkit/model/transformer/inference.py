@@ -16,7 +16,7 @@ Axes: n tokens, c sentences of t tokens in a run, h heads, d the width, e = d / 
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -24,7 +24,6 @@ from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sentkit.errors import DataError
@@ -33,27 +32,24 @@ from sentkit.model.encoding import Arrays
 from sentkit.model.reading import max_length
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.text.tokens import TokenBlock
-from sentkit.model.transformer.bert import Bert, Block
-from sentkit.model.transformer.gpu_kernels import (
-    HALF,
-    AddNorm,
-    Kernel,
-    add_norm_for,
-    by_head,
-    kernel_for_encoding,
-    packed_attention,
-)
-from sentkit.model.transformer.packed import (
-    Packed,
+from sentkit.model.transformer.attention import (
     blockwise_attention,
-    ends_of,
     masked_after,
-    pack,
     product,
     turned,
     windowed,
     with_bias,
 )
+from sentkit.model.transformer.bert import Bert, Block
+from sentkit.model.transformer.gpu_kernels import (
+    HALF,
+    AddNorm,
+    add_norm_for,
+    by_head,
+    packed_attention,
+    works,
+)
+from sentkit.model.transformer.packed import Packed, ends_of, pack
 from sentkit.model.transformer.products import (
     LARGEST,
     Int8Product,
@@ -86,12 +82,11 @@ def prepare_for_cuda(bert: Bert) -> Bert:
     if bert.words.weight.dtype not in HALF or shape.buckets:
         return bert
     heads, window = (shape.heads, shape.key_heads, shape.head_size), max(shape.windows, default=0)
-    kernel = kernel_for_encoding(heads, device, window, shape.causal)
-    if kernel is not None:
+    if works(heads, device, window, [shape.causal], trains=False):
         add_norm = add_norm_for(shape.width, shape.norm_epsilon, device)
         for number, block in enumerate(bert.blocks):
             assert isinstance(block, Block), "blocks are replaced once"
-            bert.blocks[number] = CudaBlock(block, bert.architecture.activation, kernel, add_norm)
+            bert.blocks[number] = CudaBlock(block, bert.architecture.activation, add_norm)
     return bert
 
 
@@ -146,16 +141,35 @@ class InferenceBlock(nn.Module):
         return self.down(inner, rows)
 
     def attend(self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
-        return attention_of_runs(queries, pairs, packed, self.size, only, self.window)
+        """Attention (n, h e), (n, 2 g e) -> (n, h e), in runs of sentences of equal length.
+
+        `only` (b,) is the row of one query of each sentence.
+        """
+        attended, heads, key_heads, size = torch.empty_like(queries), self.heads, self.key_heads, self.size
+        places = None if only is None else only - packed.starts
+        token = sentence = 0
+        for length, run in groupby(packed.lengths):
+            count = sum(1 for _ in run)
+            tokens, sentences = slice(token, token + count * length), slice(sentence, sentence + count)
+            token, sentence = tokens.stop, sentences.stop
+            selected = tokens if only is None else sentences
+            query = queries[selected].view(count, -1, heads, size).transpose(1, 2)  # (c, h, q, e)
+            key, value = pairs[tokens].view(count, -1, 2, key_heads, size).permute(2, 0, 3, 1, 4)
+            at = None if places is None else places[sentences]
+            short = min(length, 2 * self.window or length) <= LONGEST_RUN
+            kernel = short_attention if short else blockwise_attention
+            mask = with_bias(None, packed.bias, length, at)
+            mixed = windowed(kernel, query, key, value, mask, self.window, at, causal=packed.causal)
+            attended[selected].view(count, -1, heads, size).copy_(mixed.transpose(1, 2))
+        return attended
 
 
 class CudaBlock(InferenceBlock):
     """One product for queries, keys and values, a kernel for attention, and one for the norm of a sum."""
 
-    def __init__(self, block: Block, activation: str, kernel: Kernel, add_norm: AddNorm | None) -> None:
+    def __init__(self, block: Block, activation: str, add_norm: AddNorm | None) -> None:
         super().__init__(block, activation, plain_product)
         self.qkv = plain_product(*detached(block.qkv))
-        self.kernel = kernel
         if add_norm is not None and isinstance(block.mix_norm, nn.LayerNorm):
             self.mix, self.mix_norm = with_norm(self.mix, block.mix_norm, add_norm), nn.Identity()
         if add_norm is not None and isinstance(block.norm, nn.LayerNorm):
@@ -178,7 +192,7 @@ class CudaBlock(InferenceBlock):
             return super().attend(queries, pairs, packed, only)
         pair = by_head(pairs, self.size, self.key_heads, self.key_heads)
         parts = *by_head(queries, self.size, self.heads), *pair
-        return packed_attention(self.kernel, parts, packed, single=only is not None, window=self.window)
+        return packed_attention(parts, packed, single=only is not None, window=self.window)
 
 
 def with_norm(product: Product, norm: nn.LayerNorm, add_norm: AddNorm) -> Product:
@@ -187,39 +201,6 @@ def with_norm(product: Product, norm: nn.LayerNorm, add_norm: AddNorm) -> Produc
         return add_norm(product(values, None), residual, norm)
 
     return normed
-
-
-def runs(lengths: tuple[int, ...]) -> Iterator[tuple[slice, slice, int]]:
-    """Yield the tokens, the sentences and the number of sentences of each run of equal lengths."""
-    token = sentence = 0
-    for length, run in groupby(lengths):
-        count = sum(1 for _ in run)
-        yield slice(token, token + count * length), slice(sentence, sentence + count), count
-        token += count * length
-        sentence += count
-
-
-def attention_of_runs(
-    queries: Tensor, pairs: Tensor, packed: Packed, size: int, only: Tensor | None, window: int = 0
-) -> Tensor:
-    """Attention (n, h e), (n, 2 g e) -> (n, h e); `only` (b,) is the row of one query of each sentence."""
-    attended, heads, key_heads = (
-        torch.empty_like(queries),
-        queries.shape[1] // size,
-        pairs.shape[1] // size // 2,
-    )
-    places = None if only is None else only - packed.starts
-    for tokens, sentences, count in runs(packed.lengths):
-        selected = tokens if only is None else sentences
-        query = queries[selected].view(count, -1, heads, size).transpose(1, 2)  # (c, h, q, e)
-        key, value = pairs[tokens].view(count, -1, 2, key_heads, size).permute(2, 0, 3, 1, 4)
-        longest, at = key.shape[2], None if places is None else places[sentences]
-        short = min(longest, 2 * window or longest) <= LONGEST_RUN
-        kernel = short_attention if short else blockwise_attention
-        mask = with_bias(None, packed.bias, longest, at)
-        mixed = windowed(kernel, query, key, value, mask, window, at, causal=packed.causal)
-        attended[selected].view(count, -1, heads, size).copy_(mixed.transpose(1, 2))
-    return attended
 
 
 def short_attention(
@@ -390,11 +371,10 @@ def check_finite(values: Sequence[Tensor], name: str) -> None:
 
 def losses(exact: Arrays, found: Arrays) -> list[dict[str, float]]:
     """Return the lowest and the mean cosine between two versions of vectors, for each array."""
-    cosines = [cosine(*pair) for pair in zip(exact, found, strict=True)]
-    return [{"lowest": round(float(c.min()), 4), "mean": round(float(c.mean()), 4)} for c in cosines]
-
-
-def cosine(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float64]:
-    left, right = left.astype(np.float64), right.astype(np.float64)
-    norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    return (left * right).sum(1) / np.where(norms == 0, 1.0, norms)
+    records = []
+    for pair in zip(exact, found, strict=True):
+        left, right = (each.astype(np.float64) for each in pair)
+        norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+        cosines = (left * right).sum(1) / np.where(norms == 0, 1.0, norms)
+        records.append({"lowest": round(float(cosines.min()), 4), "mean": round(float(cosines.mean()), 4)})
+    return records

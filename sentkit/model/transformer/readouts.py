@@ -43,16 +43,12 @@ class Convolution(nn.Module):
 class TokenModel(Protocol):
     """The interface of `Bert` and `TransformersModel` that readouts use."""
 
-    @property
-    def depth(self) -> int: ...
-
-    @property
-    def width(self) -> int: ...
+    depth: int
+    width: int
+    convolution: Convolution | None
 
     @property
     def has_pooler(self) -> bool: ...
-
-    convolution: Convolution | None
 
     def states(
         self,

@@ -94,10 +94,16 @@ class TransformersModel(nn.Module):
 def load_transformers_model(folder: Path) -> TransformersModel:
     """Return the encoder of a Hugging Face folder, in float32 and evaluation mode."""
     model, report = load_model(folder, encoder_of)
-    has_pooler = check_weights(model, report["missing_keys"], str(folder))
-    unused = {*report["unexpected_keys"]}
+    missing = sorted(report["missing_keys"])  # transformers draws them at random
+    refuse_missing([name for name in missing if not name.startswith("pooler.")], source=str(folder))
+    positions: int = getattr(model.config, "max_position_embeddings", 0) or 512
+    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+    padding = getattr(table, "padding_idx", None)  # rows up to this index are not positions (RoBERTa)
     return TransformersModel(
-        model.eval(), has_pooler=has_pooler, max_tokens=token_limit(model), unused=unused
+        model.eval(),
+        has_pooler=not missing and getattr(model, "pooler", None) is not None,
+        max_tokens=positions if padding is None else positions - padding - 1,
+        unused={*report["unexpected_keys"]},
     )
 
 
@@ -196,18 +202,3 @@ def refuse(config: Any, source: str) -> None:
         raise DataError(f'"{kind}" is not a text encoder', source=source)
     if config.num_hidden_layers < 1:
         raise invalid_value("num_hidden_layers", config.num_hidden_layers, f"{source}/config.json")
-
-
-def check_weights(model: Any, missing: Any, source: str) -> bool:
-    """Return true if there is a pooler; refuse other missing weights, which transformers draws at random."""
-    refuse_missing(sorted(name for name in missing if not name.startswith("pooler.")), source=source)
-    exists = getattr(model, "pooler", None) is not None
-    return exists and not any(name.startswith("pooler.") for name in missing)
-
-
-def token_limit(model: Any) -> int:
-    """Return the largest number of tokens that the positions allow."""
-    positions: int = getattr(model.config, "max_position_embeddings", 0) or 512
-    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
-    padding = getattr(table, "padding_idx", None)  # rows up to this index are not positions (RoBERTa)
-    return positions if padding is None else positions - padding - 1

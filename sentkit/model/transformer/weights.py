@@ -5,8 +5,7 @@ An adapter changes a weight to W + scale * B A. The encoder uses only the sum.
 
 import re
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from sentkit.arrays import Float32
 from sentkit.errors import DataError, NoInputError
-from sentkit.formats.checkpoints.folders import LoraConfig, is_adapter, read_lora_config, weight_files
+from sentkit.formats.checkpoints.folders import is_adapter, read_lora_config, weight_files
 from sentkit.model.reading import by, hash_of_weights
 from sentkit.model.transformer.architecture import Architecture, canonical_names, wanted_shapes
 
@@ -23,24 +22,22 @@ NAMED = 3  # most names in one message
 
 def read_tensors(files: Sequence[Path]) -> dict[str, Tensor]:
     """Return all tensors of `.safetensors` or `.bin` files unchanged, including heads and buffers."""
-    named: dict[str, Tensor] = {}
-    for path in files:
-        try:
-            named |= read_safetensors(path) if path.suffix == ".safetensors" else read_pickle(path)
-        except OSError as error:
-            raise NoInputError(f"{path}: {error.strerror or error}") from error
-    return named
-
-
-def read_safetensors(path: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load, load_file
 
-    try:
-        named = str(path).encode(errors="replace").decode() == str(path)  # the library cannot open others
-        return load_file(path) if named else load(path.read_bytes())
-    except SafetensorError as error:
-        raise DataError(f"not a safetensors file, or incomplete ({error})", source=str(path)) from error
+    tensors: dict[str, Tensor] = {}
+    for path in files:
+        usual = str(path).encode(errors="replace").decode() == str(path)  # the library cannot open others
+        try:
+            if path.suffix == ".safetensors":
+                tensors |= load_file(path) if usual else load(path.read_bytes())
+            else:
+                tensors |= read_pickle(path)
+        except SafetensorError as error:
+            raise DataError(f"not a safetensors file, or incomplete ({error})", source=str(path)) from error
+        except OSError as error:
+            raise NoInputError(f"{path}: {error.strerror or error}") from error
+    return tensors
 
 
 def read_pickle(path: Path) -> dict[str, Tensor]:
@@ -140,15 +137,21 @@ HALF = re.compile(r"base_model\.model\.(.+)\.lora_([AB])(?:\.default)?\.weight")
 def read_weights(folder: Path, name: str) -> dict[str, Tensor]:
     """Return all tensors of a checkpoint, with its adapter added."""
     tensors = read_tensors(weight_files(folder, name))
-    for module, change in changes(folder):
+    if not is_adapter(folder):
+        return tensors
+    config = read_lora_config(folder)
+    for module, (a, b) in read_halves(config.file).items():
         weight_name = weight_of(module, tensors)
         if weight_name is None:
             raise DataError(f'the adapter changes "{module:.80}", which has no weights', source=str(folder))
-        weight = tensors[weight_name]
-        if weight.shape != change.shape or not weight.is_floating_point():
-            shapes = f"{by(change.shape)}, and the weight is {by(tuple(weight.shape))}"
+        weight, shape = tensors[weight_name], (len(b), a.shape[1])
+        if config.transposed:
+            shape = shape[::-1]
+        if weight.shape != shape or not weight.is_floating_point():  # the product can be larger than memory
+            shapes = f"{by(shape)}, and the weight is {by(tuple(weight.shape))}"
             raise DataError(f'the adapter\'s "{module:.80}" is {shapes}', source=str(folder))
-        tensors[weight_name] = weight.float() + change.matrix()
+        change = config.scale(len(a)) * (b @ a)
+        tensors[weight_name] = weight.float() + (change.T if config.transposed else change)
     return tensors
 
 
@@ -162,39 +165,16 @@ def weight_of(module: str, names: Collection[str]) -> str | None:
     return own if own in names else longer[0] if len(longer) == 1 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """The change of a weight. Its shape is known before the product, which can be larger than memory."""
-
-    a: Tensor  # (rank, inputs)
-    b: Tensor  # (outputs, rank)
-    config: LoraConfig
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        shape = len(self.b), self.a.shape[1]
-        return shape[::-1] if self.config.transposed else shape
-
-    def matrix(self) -> Tensor:
-        matrix = self.config.scale(len(self.a)) * (self.b @ self.a)
-        return matrix.T if self.config.transposed else matrix
-
-
-def changes(folder: Path) -> Iterator[tuple[str, Change]]:
-    """Yield each module that the adapter changes, with the change of its weight."""
-    if not is_adapter(folder):
-        return
-    config = read_lora_config(folder)
+def read_halves(file: Path) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return A (rank, inputs) and B (outputs, rank) of each module that an adapter changes, by its name."""
     halves: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in read_tensors([config.file]).items():
+    for name, tensor in read_tensors([file]).items():
         match = HALF.fullmatch(name)
         if match is None or tensor.ndim != 2 or not tensor.is_floating_point():
-            raise DataError(
-                f'"{name:.80}": only LoRA adapters of linear layers are supported', source=str(config.file)
-            )
+            problem = f'"{name:.80}": only LoRA adapters of linear layers are supported'
+            raise DataError(problem, source=str(file))
         halves.setdefault(match[1], {})[match[2]] = tensor.float()
     for module, pair in sorted(halves.items()):
         if pair.keys() != {"A", "B"} or pair["A"].shape[0] != pair["B"].shape[1] or not len(pair["A"]):
-            problem = f'lora_A and lora_B of "{module:.80}" do not match'
-            raise DataError(problem, source=str(config.file))
-        yield module, Change(pair["A"], pair["B"], config)
+            raise DataError(f'lora_A and lora_B of "{module:.80}" do not match', source=str(file))
+    return {module: (pair["A"], pair["B"]) for module, pair in sorted(halves.items())}

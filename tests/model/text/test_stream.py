@@ -14,16 +14,7 @@ from sentkit.errors import DataError
 from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.rows import Rejects
 from sentkit.model import encoding
-from sentkit.model.encoding import (
-    RowGroup,
-    Tally,
-    ahead,
-    batches,
-    default_budget,
-    encode_groups,
-    grouped,
-    tokenized_groups,
-)
+from sentkit.model.encoding import RowGroup, Tally, ahead, batches, encode_groups, grouped, tokenized_groups
 from sentkit.model.text.tokens import TokenBlock, Tokens
 
 
@@ -317,10 +308,3 @@ def test_a_group_is_returned_before_the_next_row_is_read():
     next(grouped(read.append(number) or block(1) for number in count()))  # type: ignore[func-returns-value]
 
     assert len(read) == 32
-
-
-def test_the_budget_depends_on_the_device():
-    """The numbers are measured, and may be measured again."""
-    budgets = {device: default_budget(device) for device in ("cpu", "auto", "cuda", "cuda:1")}
-
-    assert budgets["cpu"] == budgets["auto"] < budgets["cuda"] == budgets["cuda:1"]

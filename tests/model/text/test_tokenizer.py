@@ -13,7 +13,8 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
 from sentkit.formats.rows.block import Row, block_of
 from sentkit.model.checkpoint_model import SegmentTokenizer
-from sentkit.model.text.tokenizer import OneToken, Tokenizer, single_tokens, splits_at_spaces
+from sentkit.model.text.rules import splits_at_spaces
+from sentkit.model.text.tokenizer import OneToken, Tokenizer, single_tokens
 
 CONFIG = {"model_type": "bert", "max_position_embeddings": 66}
 TEXTS = [

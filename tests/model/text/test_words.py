@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 
 from sentkit.formats.checkpoints.folders import find_model
-from sentkit.model.text import tokenizer
-from sentkit.model.text.tokenizer import WordIds, reads_words_alone
+from sentkit.model.text import rules
+from sentkit.model.text.rules import WordIds, reads_words_alone
 
 CHARACTERS = " '-[](MASK]aAzéÉßẞİΣς中\u0131\u0301\u0308\u00a0\u00b4\u3000\t\n\x00\x01\x1c¿…😀\ufffd"
 TEXTS = st.lists(st.text(st.sampled_from(CHARACTERS) | st.characters(exclude_categories=["Cs"])), max_size=6)
@@ -60,8 +60,8 @@ def test_words_have_the_ids_of_their_text(both, texts):
 def test_forgotten_words_have_the_same_ids(both, monkeypatch):
     _, by_words = both
     before = by_words(["a cat", "a dog, a cat"])
-    monkeypatch.setattr(tokenizer, "MOST_CHARACTERS", 0)
-    monkeypatch.setattr(tokenizer, "TEXTS_AT_ONCE", 1)
+    monkeypatch.setattr(rules, "MOST_CHARACTERS", 0)
+    monkeypatch.setattr(rules, "TEXTS_AT_ONCE", 1)
 
     after = by_words(["a cat", "a dog, a cat"])
 

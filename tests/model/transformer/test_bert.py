@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from sentkit.model.transformer import packed
-from sentkit.model.transformer.packed import blockwise_attention, pack, plain_attention, windowed
+from sentkit.model.transformer import attention
+from sentkit.model.transformer.attention import blockwise_attention, plain_attention, windowed
+from sentkit.model.transformer.packed import pack
 from support import FAMILIES
 
 MIXED = [1, 64, 7, 7, 2, 33, 1, 20]
@@ -123,7 +124,7 @@ def test_a_window_equals_attention_with_a_mask(window, lengths, causal, monkeypa
 
     Two heads of queries have the same keys. Causal bands have 5 queries.
     """
-    monkeypatch.setattr(packed, "BAND", 5)
+    monkeypatch.setattr(attention, "BAND", 5)
     longest, generator = max(lengths), torch.Generator().manual_seed(0)
     query, key, value = (
         torch.randn(

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.model.transformer.attention import plain_attention
 from sentkit.model.transformer.bert import Block
 from sentkit.model.transformer.device import drop
-from sentkit.model.transformer.packed import pack, plain_attention
+from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
 
 MIXED = [1, 60, 7, 7, 2, 33, 1, 20, *[6] * 8]  # two groups in attention
