@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from sentkit.augment import operations
 from sentkit.augment.operations import Changed, Draw, Note, Operation, Synonyms, parse_share, parse_spans
@@ -46,12 +46,6 @@ REQUIRED = ("--synonyms", "--paraphrases")
 FIXED = {"negate", "lower", "no-punctuation"}  # without random choices
 
 
-class AppliedOperation(NamedTuple):
-    name: str
-    work: Operation | None  # None: another text replaces the sentence
-    note: Mapping[str, Any]  # the fields that are equal for all texts
-
-
 @dataclass(frozen=True, slots=True)
 class RequestedOperation:
     name: str
@@ -66,26 +60,21 @@ class RequestedOperation:
         """The field of the row that contains the replacement text, if the value names one."""
         return self.value if isinstance(self.value, str) else None
 
-    @property
-    def brings_text(self) -> bool:
-        return self.kind.work is None or self.field_name is not None
-
-    @property
-    def note(self) -> Mapping[str, Any]:
+    def bind(self, mark: str | None, synonyms: Synonyms) -> tuple[Operation | None, Note]:
+        """The work, or None if another text replaces the sentence, and the notes equal for all texts."""
         if self.field_name is not None:
-            return {"from": self.field_name}
-        return {} if self.value is None else self.value.note
-
-    def bind(self, mark: str | None, synonyms: Synonyms) -> AppliedOperation:
-        if self.kind.work is None or self.brings_text:
-            return AppliedOperation(self.name, None, self.note)
+            return None, {"from": self.field_name}
+        note: Note = {} if self.value is None else self.value.note
+        if self.kind.work is None:
+            return None, note
         more: dict[str, Any] = {"mark": mark} if self.kind.marks else {}
-        note = {**self.note, **({"mark": mark} if more and mark is not None else {})}
+        if more and mark is not None:
+            note = {**note, "mark": mark}
         if self.name == "synonym":
             more["synonyms"] = synonyms
         if self.kind.parse in VALUES:
             more[VALUES[self.kind.parse]] = self.value
-        return AppliedOperation(self.name, partial(self.kind.work, **more), note)
+        return partial(self.kind.work, **more), note
 
 
 def parse_operations(written: Sequence[str]) -> list[RequestedOperation]:
@@ -94,7 +83,7 @@ def parse_operations(written: Sequence[str]) -> list[RequestedOperation]:
         raise UsageError("--op is missing", advice=suggestion("", OPERATIONS))
     operations = [parse_operation(each) for each in written]
     for each in operations[1:]:
-        if each.brings_text:
+        if each.kind.work is None or each.field_name is not None:
             raise UsageError(f"--op {each.name} replaces the whole sentence, so it has to be the first --op")
     return operations
 
@@ -142,10 +131,11 @@ def check_flags(operations: Sequence[RequestedOperation], given: Mapping[str, ob
 class Chain:
     """Turns sentences into variants; counts the texts that each operation leaves unchanged."""
 
-    def __init__(self, steps: Sequence[AppliedOperation], seed: int) -> None:
-        self.steps, self.seed = steps, seed
-        self.texts = 0
-        self.left = [0] * len(steps)
+    def __init__(
+        self, operations: Sequence[RequestedOperation], seed: int, mark: str | None, synonyms: Synonyms
+    ) -> None:
+        self.steps = [(each.name, *each.bind(mark, synonyms)) for each in operations]
+        self.seed, self.texts, self.left = seed, 0, [0] * len(operations)
 
     def vary(
         self,
@@ -164,10 +154,10 @@ class Chain:
         raw = text.encode()
         words: Sequence[str] = text.split()
         variant, notes = text, []
-        for number, step in enumerate(self.steps):
+        for number, (name, work, fixed) in enumerate(self.steps):
             draw = Draw(key_of(self.seed, views, before + number) + raw)
             previous = variant
-            if step.work is None:
+            if work is None:
                 count = len(others) - (own is not None)
                 chosen = draw.below(count) if count > 1 else 0
                 note: Note = {"number": chosen if count else None, "of": count}
@@ -175,11 +165,11 @@ class Chain:
                     variant = others[chosen + (own is not None and chosen >= own)]
                 words = variant.split()
             else:
-                changed, note = step.work(words, draw)
+                changed, note = work(words, draw)
                 if changed != words:
                     words, variant = changed, " ".join(changed)
             self.left[number] += variant == previous
-            notes.append({"op": step.name, **step.note, **note})
+            notes.append({"op": name, **fixed, **note})
         self.texts += 1
         return variant, notes
 

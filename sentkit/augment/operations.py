@@ -81,7 +81,7 @@ class Share:
         return 1 if not count and self.part and n > 1 else count
 
     @property
-    def note(self) -> Mapping[str, Any]:
+    def note(self) -> dict[str, Any]:
         return {"rate": self.part / self.whole}
 
 
@@ -98,7 +98,7 @@ class Spans:
         return (min(self.count, room // (each * length)), length) if length else (0, 0)
 
     @property
-    def note(self) -> Mapping[str, Any]:
+    def note(self) -> dict[str, Any]:
         return {"count": self.count, **self.share.note}
 
 

@@ -54,7 +54,7 @@ def augment(
         fields = common_fields(inputs)
         rows = VariantRows(fields.get("text", "text"), replace=replace)
         known = read_synonyms(synonyms) if synonyms else {}
-        chain = Chain([each.bind(mark, known) for each in operations], seed)
+        chain = Chain(operations, seed, mark, known)
         if operations[0].kind.takes_all:
             found = with_same_label(inputs, rows, operations[0].value)
         else:
@@ -66,9 +66,9 @@ def augment(
                     numbers = (*sentence.views, view)
                     variant, notes = chain.vary(sentence.text, numbers, sentence.operations, candidates, own)
                     out.write(rows.line(sentence, variant, {"seed": seed, "view": view, "ops": notes}))
-    for step, left in zip(chain.steps, chain.left, strict=True):
+    for each, left in zip(operations, chain.left, strict=True):
         if left:
-            console.warn(f"{step.name} did not change {left} of {chain.texts} texts")
+            console.warn(f"{each.name} did not change {left} of {chain.texts} texts")
     if rows.with_vectors:
         warning = f"{rows.with_vectors} rows contain vectors of the original texts"
         console.warn(f"{warning}; to replace them, use sentkit encode --replace")

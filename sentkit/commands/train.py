@@ -19,7 +19,7 @@ from sentkit.process import check_threads, is_first_process
 
 if TYPE_CHECKING:
     from sentkit.training.method import Method
-    from sentkit.training.options import RandomInit, RunFolders
+    from sentkit.training.options import RunFolders
 
 
 @dataclass(frozen=True)
@@ -195,10 +195,9 @@ def given_settings(
 
 def random_start(
     kind: "type[Method]", init: str | None, tokenizer: str | None, *, model_given: bool
-) -> "RandomInit | None":
-    """The start from random weights instead of a checkpoint."""
+) -> tuple[Path, Path] | None:
+    """The files to start from with random weights instead of a checkpoint."""
     from sentkit.training.catalogue import METHODS
-    from sentkit.training.options import RandomInit
 
     if init is None or tokenizer is None:
         return None
@@ -208,7 +207,7 @@ def random_start(
     if not kind.needs.random_start:
         able = ", ".join(name for name, each in METHODS.items() if each.load().needs.random_start)
         raise UsageError("this method cannot be used with --init", advice=f"these methods can: {able}")
-    return RandomInit(Path(init), Path(tokenizer))
+    return Path(init), Path(tokenizer)
 
 
 def print_results(sweep: "Sequence[RunFolders]", kind: type) -> None:

@@ -82,10 +82,9 @@ def fit(
     """
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.transforms.fitting import fit_transform, merge_transforms
-    from sentkit.transforms.flow import FlowOptions
-    from sentkit.transforms.kinds import FitOptions, IcaOptions
+    from sentkit.transforms.kinds import FitOptions
 
-    console, fit_options = run.console("whiten fit"), FitOptions(dim, remove)
+    console = run.console("whiten fit")
     if not 0 < tolerance < 1:
         raise UsageError(f"--tolerance {tolerance}: expected a number between 0 and 1")
     if lr <= 0:
@@ -99,8 +98,9 @@ def fit(
         output.write(merge_transforms(row_flags.paths), console)
         return
     with row_flags.open(console, output, known=VECTOR_FIELDS) as inputs:
-        ica = IcaOptions(factor, variance, seed, iterations, tolerance, keep_width, keep_signs)
-        fitted = fit_transform(inputs, kind, fit_options, ica, FlowOptions(epochs, batch, lr, seed))
+        of_ica = (factor, variance, iterations, tolerance, keep_width, keep_signs)
+        wanted = FitOptions(dim, remove, seed, *of_ica, epochs=epochs, batch=batch, lr=lr)
+        fitted = fit_transform(inputs, kind, wanted)
     output.write(fitted, console)
 
 

@@ -8,7 +8,6 @@ sums, so it is an ordinary checkpoint.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -350,14 +349,9 @@ class StaticBase(Base):
 
 
 def open_named(name: str, max_length: int, *prompts: str | None) -> Base:
-    """Return the base of this name: a transformer with these prompts, or a static model."""
+    """Read a transformer with these prompts, or a static model. `max_length` is that of texts in training."""
     if name == WORD_SETS or not is_static(folder := find_model(name)):
         return open_base(read_checkpoint(name), max_length, *prompts)
-    return open_static(folder, name, max_length)
-
-
-def open_static(folder: Path, name: str, max_length: int) -> StaticBase:
-    """Read a static model. `max_length` is the length of the texts in training."""
     training, finished = (
         read_folder(folder, name, ReadingOptions(max_length=length)) for length in (max_length, None)
     )

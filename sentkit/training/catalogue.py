@@ -130,7 +130,6 @@ GROUPS = {  # of --list; the other methods are those of single papers
     "without labels": ("simcse", "tsdae", "mlm", "esimcse", "promptbert", "ct", "is-bert", "rank-encoder"),
 }
 METHODS = {name: listing for paper in PAPERS.values() for name, listing in paper.methods.items()} | GENERAL
-NEEDED = ("encode", "loss", "reads")  # a method must define these
 MANUAL = "see: man 7 sentkit-method"
 
 
@@ -194,7 +193,7 @@ def load_user_method(name: str) -> LoadedMethod:
     if not (isinstance(kind, type) and issubclass(kind, Method)):
         advice = f"write class MyMethod(Method); {MANUAL}"
         raise UsageError(f'{name}: "{kind_name}" is not a subclass of Method', advice=advice)
-    for each in NEEDED:
+    for each in ("encode", "loss"):
         if getattr(getattr(kind, each), "__isabstractmethod__", False):
             raise UsageError(f"{name}: the class does not define {each}", advice=MANUAL)
     file, line = path or str(module.__file__), inspect.getsourcelines(kind)[1]
@@ -248,11 +247,8 @@ def places_in(path: str, error: BaseException) -> list[tuple[str, int | None]]:
         frames.append((error.filename, error.lineno))
     if path:
         return [(path, line) for name, line in frames if Path(name).resolve() == Path(path).resolve()]
-    return [place for place in frames if not place[0].startswith("<") and not of_sentkit(place[0])]
-
-
-def of_sentkit(file: str) -> bool:
-    return Path(file).is_relative_to(Path(__file__).parents[1])
+    own = Path(__file__).parents[1]
+    return [each for each in frames if not (each[0].startswith("<") or Path(each[0]).is_relative_to(own))]
 
 
 def complete(kind: "type[Method]") -> None:

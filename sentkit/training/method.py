@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.formats.rows.kinds import SENTENCE
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import apply_readouts
@@ -124,9 +125,9 @@ class Method(nn.Module):
         return {}
 
     @classmethod
-    @abstractmethod
     def reads(cls, base: Base, settings: Any) -> Reads:
-        """Return the kinds of rows and the target to train on."""
+        """Return the kinds of rows and the target to train on; by default sentences."""
+        return Reads((SENTENCE,))
 
     @classmethod
     def readouts(cls, settings: Any) -> tuple[str, ...]:

@@ -94,14 +94,6 @@ def part_of(output: Path) -> Path:
     return path.with_name(path.name + ".part")
 
 
-@dataclass(frozen=True, slots=True)
-class RandomInit:
-    """The source files of a base with random weights."""
-
-    config: Path  # a file config.json
-    tokenizer: Path  # a file tokenizer.json, or its folder
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainOptions:
     """The values of all flags, except those of the rows."""
@@ -113,7 +105,7 @@ class TrainOptions:
     settings: Any
     folders: RunFolders
     model: str = "nano"
-    init: RandomInit | None = None  # replaces the model
+    init: tuple[Path, Path] | None = None  # replaces the model: config.json, and tokenizer.json or its folder
     dev: str | None = None
     test: str | None = None
     entries: str | None = None

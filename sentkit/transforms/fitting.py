@@ -25,14 +25,13 @@ from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
 from sentkit.formats.vectors.store import Store, common_spec, is_store, with_fields
 from sentkit.formats.vectors.tensors import put_arrays, read_array, read_header
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
-from sentkit.transforms.flow import PARAMETERS, FlowFit, FlowOptions, fit_parameters
+from sentkit.transforms.flow import PARAMETERS, FlowFit, fit_parameters
 from sentkit.transforms.kinds import (
     KINDS,
     MAX_SCATTER_WIDTH,
     MOMENTS,
     Fit,
     FitOptions,
-    IcaOptions,
     Moments,
     ica,
     moments_of,
@@ -134,22 +133,15 @@ class Fitted:
         put_arrays(file, arrays, {"sentkit": orjson.dumps(self.note).decode()})
 
 
-def fit_transform(
-    inputs: Inputs,
-    kind: str,
-    options: FitOptions,
-    ica_options: IcaOptions,
-    flow_options: FlowOptions,
-) -> Fitted:
+def fit_transform(inputs: Inputs, kind: str, options: FitOptions) -> Fitted:
     """Fit in one pass and constant memory; for ica and flow, all vectors are held in memory."""
     held: list[Float32] = []
     sample = read_sample(inputs, (lambda block: None) if kind in KINDS else held.append)
     check_varied(kind, sample, inputs.paths)
     if kind == "flow":
-        fit = fit_parameters(np.concatenate(held), flow_options, together(inputs.paths))
-        return Fitted(kind, sample, fit)
+        return Fitted(kind, sample, fit_parameters(np.concatenate(held), options, together(inputs.paths)))
     if kind == "ica":
-        return Fitted(kind, sample, ica(held, sample.moments, options, ica_options))
+        return Fitted(kind, sample, ica(held, sample.moments, options))
     return Fitted(kind, sample, KINDS[kind](sample.moments, options))
 
 

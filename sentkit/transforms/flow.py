@@ -7,7 +7,7 @@ two levels the second half leaves the flow. All numbers that leave, together, ar
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from sentkit.arrays import Float32, Float64
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.vectors.fingerprint import digest
 from sentkit.formats.vectors.tensors import read_array
+from sentkit.transforms.kinds import FitOptions
 
 LEVELS, DEPTH, HIDDEN = 3, 3, 32
 SCALE = 3.0  # factor of the logarithm of each scale, which multiplies its learning rate
@@ -150,26 +151,13 @@ CHUNK = 1024  # vectors at once, where no gradient is needed
 
 
 @dataclass(frozen=True, slots=True)
-class FlowOptions:
-    """The parameters of the fit, with the values of BERT-flow.
-
-    Its code takes a step for 32 pairs of texts, which it encodes with dropout. This fit has fixed vectors.
-    """
-
-    epochs: int = 1
-    batch: int = 32
-    lr: float = 1e-3
-    seed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class FlowFit:
     parameters: Float64  # (n,)
     record: Mapping[str, Any] = field(default_factory=dict)  # fields for the note in the file
     warnings: tuple[str, ...] = ()
 
 
-def fit_parameters(vectors: Float32, options: FlowOptions, source: str) -> FlowFit:
+def fit_parameters(vectors: Float32, options: FitOptions, source: str) -> FlowFit:
     count, width = vectors.shape
     parameters = np.zeros(parameter_count(width))
     gradient, first, second = (np.zeros_like(parameters) for _ in range(3))
@@ -196,7 +184,8 @@ def fit_parameters(vectors: Float32, options: FlowOptions, source: str) -> FlowF
             bits += loss(parameters, part.astype(np.float64)) * len(part) / count
             if not (np.isfinite(bits) and np.isfinite(flow(part)).all()):
                 raise diverged(source)
-    return FlowFit(parameters, {**asdict(options), "bits": bits})
+    record = {name: getattr(options, name) for name in ("epochs", "batch", "lr", "seed")}
+    return FlowFit(parameters, {**record, "bits": bits})
 
 
 def diverged(source: str) -> DataError:

@@ -70,10 +70,23 @@ FLOOR = 1e-12  # relative to the largest eigenvalue; a smaller eigenvalue counts
 
 @dataclass(frozen=True, slots=True)
 class FitOptions:
-    """The parameters of a fit; None selects the default of the kind."""
+    """The parameters of a fit; each kind uses some of them."""
 
-    dim: int | None = None  # numbers of an output vector
-    remove: int | None = None  # directions to remove
+    dim: int | None = None  # numbers of an output vector; None: all
+    remove: int | None = None  # abtt: directions to remove; None: one per 100 numbers
+    seed: int = 0  # ica, flow
+    # ica
+    scale: float | Literal["auto"] = 1.0  # auto: the mean standard deviation of the input
+    variance: str = "unit"  # arbitrary: S'S = I as in scikit-learn < 1.3, so the variance is 1 / n
+    iterations: int = 1000
+    tolerance: float = 1e-4
+    keep_width: bool = False  # pad with zeros if the rank is below the requested number
+    keep_signs: bool = False  # the signs of scikit-learn instead of positive skewness
+    # flow: the values of BERT-flow. Its code takes a step for 32 pairs of texts, which it encodes with
+    # dropout. This fit has fixed vectors.
+    epochs: int = 1
+    batch: int = 32
+    lr: float = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,38 +185,31 @@ KINDS: Mapping[str, Callable[[Moments, FitOptions], Fit]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class IcaOptions:
-    scale: float | Literal["auto"] = 1.0  # auto: the mean standard deviation of the input
-    variance: str = "unit"  # arbitrary: S'S = I as in scikit-learn < 1.3, so the variance is 1 / n
-    seed: int = 0
-    iterations: int = 1000
-    tolerance: float = 1e-4
-    keep_width: bool = False  # pad with zeros if the rank is below the requested number
-    keep_signs: bool = False  # the signs of scikit-learn instead of positive skewness
-
-
-def ica(blocks: Sequence[Float32], moments: Moments, options: FitOptions, ica_options: IcaOptions) -> Fit:
+def ica(blocks: Sequence[Float32], moments: Moments, options: FitOptions) -> Fit:
     wanted = wanted_dim(moments, options)
-    directions = principal(moments, wanted, "kept, and the rest are 0" if ica_options.keep_width else "kept")
+    directions = principal(moments, wanted, "kept, and the rest are 0" if options.keep_width else "kept")
     axes = directions.axes * np.where(directions.axes[0] < 0, -1.0, 1.0)
     whitener = axes / np.sqrt(directions.scatters / moments.count)
-    white = whitened(blocks, moments, whitener)
-    turn, iterations, converged = fast_ica(white, ica_options)
-    if not ica_options.keep_signs:
+    white, place = np.empty((moments.count, whitener.shape[1])), 0  # mean 0 and variance 1, (n, k)
+    for block in blocks:
+        white[place : place + len(block)] = (block.astype(np.float64) - moments.mean) @ whitener
+        place += len(block)
+    turn, iterations, converged = fast_ica(white, options)
+    if not options.keep_signs:
         skewness = ((white @ turn.T) ** 3).sum(axis=0)
         turn = turn * np.where(skewness < 0, -1.0, 1.0)[:, np.newaxis]
-    kernel = whitener @ turn.T * deviation(moments, ica_options)  # (d, k)
-    if ica_options.keep_width:
+    if options.scale == "auto":
+        scale = float(moments.deviations.mean())
+    else:
+        scale = options.scale * (moments.count**-0.5 if options.variance == "arbitrary" else 1.0)
+    kernel = whitener @ turn.T * scale  # (d, k)
+    if options.keep_width:
         kernel = np.pad(kernel, ((0, 0), (0, wanted - kernel.shape[1])))
     record = {
         "dim": wanted,
-        **({"keep_width": True} if ica_options.keep_width else {}),
-        **({"keep_signs": True} if ica_options.keep_signs else {}),
-        "scale": ica_options.scale,
-        "variance": ica_options.variance,
-        "seed": ica_options.seed,
-        "tolerance": ica_options.tolerance,
+        **({"keep_width": True} if options.keep_width else {}),
+        **({"keep_signs": True} if options.keep_signs else {}),
+        **{name: getattr(options, name) for name in ("scale", "variance", "seed", "tolerance")},
         "iterations": iterations,
         "converged": converged,
     }
@@ -213,23 +219,7 @@ def ica(blocks: Sequence[Float32], moments: Moments, options: FitOptions, ica_op
     return Fit(kernel, moments.mean, record, notes)
 
 
-def deviation(moments: Moments, ica_options: IcaOptions) -> float:
-    if ica_options.scale == "auto":
-        return float(moments.deviations.mean())
-    return ica_options.scale * (moments.count**-0.5 if ica_options.variance == "arbitrary" else 1.0)
-
-
-def whitened(blocks: Sequence[Float32], moments: Moments, whitener: Float64) -> Float64:
-    """The vectors (n, k) with mean 0 and variance 1 in every direction."""
-    white = np.empty((moments.count, whitener.shape[1]))
-    place = 0
-    for block in blocks:
-        white[place : place + len(block)] = (block.astype(np.float64) - moments.mean) @ whitener
-        place += len(block)
-    return white
-
-
-def fast_ica(white: Float64, ica_options: IcaOptions) -> tuple[Float64, int, bool]:
+def fast_ica(white: Float64, options: FitOptions) -> tuple[Float64, int, bool]:
     """Return the orthogonal matrix (k, k) with a component in each row, the iterations, and convergence."""
     from sklearn.decomposition import fastica
     from sklearn.exceptions import ConvergenceWarning
@@ -241,9 +231,9 @@ def fast_ica(white: Float64, ica_options: IcaOptions) -> tuple[Float64, int, boo
             white,
             whiten=False,
             fun="logcosh",
-            max_iter=ica_options.iterations,
-            tol=ica_options.tolerance,
-            w_init=np.random.RandomState(ica_options.seed).normal(size=(k, k)),
+            max_iter=options.iterations,
+            tol=options.tolerance,
+            w_init=np.random.RandomState(options.seed).normal(size=(k, k)),
             return_n_iter=True,
             compute_sources=False,
         )

@@ -19,7 +19,7 @@ def test_default_values_are_those_of_the_papers():
         **{name: {} for name in ("swap", "negate", "lower")},
     }
 
-    assert {name: parse_operation(name).note for name in notes} == notes
+    assert {name: parse_operation(name).bind(None, {})[1] for name in notes} == notes
     for name, kind in OPERATIONS.items():
         if kind.default is not None:
             assert parse_operation(name) == parse_operation(f"{name}={kind.default}")
@@ -79,8 +79,7 @@ TEXT = "one  two three\tfour five six seven eight nine ten"
 
 
 def chain(*written, seed=0, mark=None):
-    operations = parse_operations(written)
-    return Chain([each.bind(mark, {"two": ("deux",)}) for each in operations], seed)
+    return Chain(parse_operations(written), seed, mark, {"two": ("deux",)})
 
 
 def test_each_operation_receives_the_previous_result_and_draws_independently():

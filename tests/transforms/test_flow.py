@@ -8,7 +8,6 @@ import torch
 
 from sentkit.transforms.flow import (
     Flow,
-    FlowOptions,
     blocks_of,
     fit_parameters,
     initialise,
@@ -18,6 +17,7 @@ from sentkit.transforms.flow import (
     run,
     shapes,
 )
+from sentkit.transforms.kinds import FitOptions
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_the_gradient_is_that_of_differences(random, width):
 
 def test_steps_are_those_of_a_reference_with_torch(skewed):
     """Six steps from the same start: clipping, Adam without bias correction, decay of all parameters."""
-    options = FlowOptions(batch=64, lr=0.01, seed=3)
+    options = FitOptions(batch=64, lr=0.01, seed=3)
     fit = fit_parameters(skewed[:384], options, "x")
     random = np.random.default_rng(3)
     order, start = random.permutation(384), np.zeros(parameter_count(8))
@@ -153,7 +153,7 @@ def test_numbers_that_vary_by_rounding_are_not_scaled(skewed):
     """By 1 / deviation, any later change would be huge. Some numbers of real encoders are nearly constant."""
     noise = np.random.default_rng(1).normal(size=(400, 2)) * [1e-33, 1e-9]
     vectors = np.column_stack([skewed, np.full(400, 0.1), noise]).astype(np.float32)
-    flow = Flow(fit_parameters(vectors, FlowOptions(), "x").parameters.astype(np.float32), 11)
+    flow = Flow(fit_parameters(vectors, FitOptions(), "x").parameters.astype(np.float32), 11)
     other = vectors.copy()
     other[:, 8:] += 0.01
 
@@ -163,7 +163,7 @@ def test_numbers_that_vary_by_rounding_are_not_scaled(skewed):
 
 def test_a_seed_is_one_result(skewed):
     first, again, other = (
-        fit_parameters(skewed, FlowOptions(seed=seed), "x").parameters for seed in (1, 1, 2)
+        fit_parameters(skewed, FitOptions(seed=seed), "x").parameters for seed in (1, 1, 2)
     )
 
     assert np.array_equal(first, again)
@@ -174,7 +174,7 @@ def test_more_epochs_come_nearer_to_a_normal_distribution(skewed):
     """The loss falls below that of the best affine map, which leaves the skewness."""
     spread = np.linalg.slogdet(np.cov(skewed.T, ddof=0))[1]
     affine = 0.5 * math.log2(2 * math.pi * math.e) + spread / 16 / math.log(2)
-    bits = [fit_parameters(skewed, FlowOptions(epochs=epochs), "x").record["bits"] for epochs in (1, 6, 20)]
+    bits = [fit_parameters(skewed, FitOptions(epochs=epochs), "x").record["bits"] for epochs in (1, 6, 20)]
 
     assert bits[0] > bits[1] > bits[2]
     assert bits[2] < affine

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sentkit.errors import UsageError
-from sentkit.transforms.kinds import KINDS, FitOptions, IcaOptions, ica, moments_of
+from sentkit.transforms.kinds import KINDS, FitOptions, ica, moments_of
 from support import dot
 
 FOUR = np.array([[2, 1], [0, 1], [1, 3], [3, 0]], dtype=np.float32)
@@ -214,7 +214,7 @@ def test_moments_of_parts_add_up_to_those_of_all(cuts, offset):
 def fit_ica(vectors, dim=None, **ica_options):
     """In blocks of 300, as a stream comes."""
     blocks = [vectors[first : first + 300] for first in range(0, len(vectors), 300)]
-    return ica(blocks, moments_of(vectors), FitOptions(dim), IcaOptions(**ica_options))
+    return ica(blocks, moments_of(vectors), FitOptions(dim, **ica_options))
 
 
 @pytest.fixture(scope="module")

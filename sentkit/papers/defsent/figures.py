@@ -12,7 +12,7 @@ from sentkit.papers.figure_command import main, rows_of
 from sentkit.plots.picture import Axis, Grid, Panel, Picture, Series
 from sentkit.plots.reports import titles
 from sentkit.plots.vectors import sampled
-from sentkit.transforms.kinds import KINDS, FitOptions, IcaOptions, ica, moments_of
+from sentkit.transforms.kinds import KINDS, FitOptions, ica, moments_of
 
 MOST = 2000  # rows
 ITERATIONS = 200  # of ICA
@@ -38,7 +38,7 @@ def axes(paths: Sequence[str]) -> Picture:
         moments = moments_of(vectors)
         for view, (title, label) in VIEWS.items():
             if view == "ica":
-                fit = ica([vectors], moments, FitOptions(), IcaOptions(iterations=ITERATIONS))
+                fit = ica([vectors], moments, FitOptions(iterations=ITERATIONS))
             else:
                 fit = KINDS[view](moments, FitOptions())
             values: Float64 = (vectors - fit.mean) @ fit.kernel

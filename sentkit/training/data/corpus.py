@@ -224,23 +224,17 @@ def write_corpus(
                     vectors.write(block.vectors[places].astype("<f4", copy=False).tobytes())
     tallied.unread = parser.unread
     tallied.why = parser.reads.target.why if parser.reads.target else ""
-    width = max(counts, default=1)
+    own = np.array(counts, np.int64)[:, None]  # the texts of each row
+    of_texts = np.cumsum(own, 0) - own + np.minimum(np.arange(max(counts, default=1)), own - 1)
     labels = parser.reads.target.sort(targets) if isinstance(parser.reads.target, Classes) else ()
     with create(folder / ENDS) as file:
-        np.save(file, rectangular(ends, counts, width))
+        np.save(file, np.array(ends, np.int64)[of_texts])  # a row with fewer texts ends with empty texts
     if targets:
         with create(folder / TARGETS) as file:
             np.save(file, np.array(targets))
     with create(folder / ROWS) as file:
         file.write(orjson.dumps({"labels": labels, "teacher": reader.emb or ""}))
     return tallied
-
-
-def rectangular(ends: array, counts: array, width: int) -> NDArray[np.int64]:
-    """Return the ends as (rows, width). A row with fewer texts ends with empty texts."""
-    own = np.array(counts, np.int64)[:, None]
-    first = np.cumsum(own, 0) - own
-    return np.array(ends, np.int64)[first + np.minimum(np.arange(width), own - 1)]
 
 
 def without_vectors(inputs: Inputs, parser: ExampleParser) -> Iterator[VectorBlock]:
@@ -350,13 +344,3 @@ def check_labels(corpus: Corpus, source: str, name: str = "label") -> None:
         what = "classify" if name == "label" else "predict"
         problem = f'"{name}" is the same in all {len(corpus)} rows: nothing to {what}'
         raise DataError(problem, source=source)
-
-
-def check_rows(corpus: Corpus, tallied: Tallied, least: int, source: str) -> None:
-    """Raise a DataError if there are fewer rows than a batch needs."""
-    if len(corpus) < least:
-        why = f"; {tallied.left_out} rows skipped: {tallied.why}" if tallied.left_out else ""
-        one = "row" if len(corpus) == 1 else "rows"
-        raise DataError(
-            f"{len(corpus)} {one} can be used, but training needs at least {least}{why}", source=source
-        )

@@ -7,14 +7,11 @@ of labelled rows.
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
@@ -28,14 +25,15 @@ from sentkit.metrics.similarity import SIMILARITIES
 from sentkit.metrics.statistics import bootstrap, class_scores, number_scores, spearman
 from sentkit.model.encoding import BUDGETS, batches
 from sentkit.model.text.tokens import TextTokenizer, Tokens
-from sentkit.model.transformer.packed import Packed, pack
+from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
+from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Corpus, Ids
 from sentkit.training.data.examples import SAID_OF_PAIRS, Classes, Example, ExampleParser, Reads, Scores
-from sentkit.training.method import Method, dev_vectors, evaluating, using
+from sentkit.training.method import Method, dev_vectors, evaluating, template_of, using
+from sentkit.training.settings import Recipe
 
 SPEARMAN, MRR, ACCURACY = "Spearman", "MRR@10", "accuracy of triplets"
-Reader = Callable[[Packed], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,42 +76,43 @@ class Dev:
         result = []
         for body in method.encoders():
             with using(method, body):
-                tokens = self._tokens(parse_readout(method.dev_readout(method.settings)))
-                result.append(self._score(method, tokens, lambda packed: dev_vectors(method, packed), poll))
+                result.append(self._statistic(self._values(method, None, poll), slice(None)))
         return result
 
     def score_as(self, readout: str, method: Method, poll: Callable[[], None]) -> float:
         """Return the score with another readout."""
-        parsed = parse_readout(readout)
-        return self._score(method, self._tokens(parsed), reader_of(method, parsed), poll)
+        return self._statistic(self._values(method, parse_readout(readout), poll), slice(None))
 
     def score_base(self, declared: Readout, method: Method, poll: Callable[[], None]) -> float:
         """Return the score of the untrained encoder with the readout that the base declares."""
-        tokens = self.declared if declared.reduction == "token" else self.tokens
-        return self._score(method, tokens, reader_of(method, declared), poll)
+        of_base = replace(self, templated=self.declared)
+        return of_base._statistic(of_base._values(method, declared, poll), slice(None))
 
     def interval(self, method: Method, readout: str | None, poll: Callable[[], None]) -> list[float]:
         """Return the 95 % interval of the score with the readout for --dev, or with another readout."""
-        parsed = parse_readout(readout or method.dev_readout(method.settings))
-        reader = reader_of(method, parsed) if readout else partial(dev_vectors, method)
-        values = self._values(method, self._tokens(parsed), reader, poll)
+        values = self._values(method, parse_readout(readout) if readout else None, poll)
         found = bootstrap(lambda rows: {"": self._statistic(values, rows)}, len(values))
         return found[""]
 
-    def _tokens(self, readout: Readout) -> Sequence[Tokens]:
-        return self.templated if readout.reduction == "token" else self.tokens
-
-    def _score(
-        self, method: Method, tokens: Sequence[Tokens], reader: Reader, poll: Callable[[], None]
-    ) -> float:
-        return self._statistic(self._values(method, tokens, reader, poll), slice(None))
-
     def _values(
-        self, method: Method, tokens: Sequence[Tokens], reader: Reader, poll: Callable[[], None]
+        self, method: Method, readout: Readout | None, poll: Callable[[], None]
     ) -> NDArray[np.float64]:
-        """Return the similarity or the score of each row, (n,)."""
+        """Return the similarity or the score of each row, (n,). None: the readout for --dev."""
+        reduction = (readout or parse_readout(method.dev_readout(method.settings))).reduction
+        tokens = self.templated if reduction == "token" else self.tokens
+        vectors = np.empty((0, 0), np.float32)
         with evaluating(method):
-            vectors = vectors_of(tokens, method.device, reader, poll)
+            for batch in batches(np.array([len(each.ids) for each in tokens]), BUDGETS[method.device.type]):
+                poll()
+                ids = [np.array(tokens[place].ids, np.int64) for place in batch]
+                packed = pack(ids, method.device, at=[tokens[place].at for place in batch])
+                if readout is None:
+                    found = dev_vectors(method, packed)
+                else:
+                    [found] = apply_readouts(method.body, packed, [readout])
+                if not len(vectors):
+                    vectors = np.empty((len(tokens), found.shape[1]), np.float32)
+                vectors[batch] = found.float().cpu().numpy()
         if not np.isfinite(vectors).all():
             return np.full(len(self.rows), np.nan)
         if self.metric == ACCURACY:
@@ -134,39 +133,15 @@ def nan_lowest(score: float) -> float:
     return -math.inf if math.isnan(score) else score
 
 
-def reader_of(method: Method, readout: Readout) -> Reader:
-    return lambda packed: apply_readouts(method.body, packed, [readout])[0]
+def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -> Dev:
+    """Read the rows of one file, with the tokenizers of all readouts that can be evaluated.
 
-
-def vectors_of(
-    tokens: Sequence[Tokens], device: torch.device, reader: Reader, poll: Callable[[], None]
-) -> NDArray[np.float32]:
-    result: NDArray[np.float32] | None = None
-    for batch in batches(np.array([len(each.ids) for each in tokens]), BUDGETS[device.type]):
-        poll()
-        ids = [np.array(tokens[place].ids, np.int64) for place in batch]
-        vectors = reader(pack(ids, device, at=[tokens[place].at for place in batch]))
-        if result is None:
-            result = np.empty((len(tokens), vectors.shape[1]), np.float32)
-        result[batch] = vectors.float().cpu().numpy()
-    assert result is not None, "no pairs"
-    return result
-
-
-def read_dev(
-    inputs: Inputs,
-    tokenizer: TextTokenizer,
-    templated: TextTokenizer | None = None,
-    declared: TextTokenizer | None = None,
-    prompts: Mapping[str, str] | None = None,
-) -> Dev:
-    """Read the rows of one file. Raise a DataError if their scores allow no correlation.
-
-    `prompts` are those by side.
+    Raise a DataError if their scores allow no correlation.
     """
     (path,) = inputs.paths
-    reads, sides = Reads((PAIR, TRIPLET, POSITIVE)), prompts or {}
-    parser = DevParser("--dev", reads, common_fields(inputs), sides, sides)
+    parser = DevParser(
+        "--dev", Reads((PAIR, TRIPLET, POSITIVE)), common_fields(inputs), base.sides, base.sides
+    )
     examples = [each for block in inputs.blocks(parser.rows) for (each,) in block.texts if each is not None]
     gold = np.array([example.target for example in examples if example.target is not None], np.float64)
     if parser.metric == SPEARMAN and len(gold) < 2:
@@ -180,13 +155,16 @@ def read_dev(
     texts = SeenPairs()
     for example in examples:
         texts.add(*example.texts[:2])
-    of_template, of_declared = (
-        () if each is None else tokens_of(examples, each, parser.prompts) for each in (templated, declared)
-    )
+    names = (*kind.readouts(settings), kind.dev_readout(settings))
+    tokenizers: list[TextTokenizer | None] = [base.final_tokenizer, None, None]
+    if any(parse_readout(name).reduction == "token" for name in names):
+        tokenizers[1] = base.final_tokenizer_with(template_of(settings))
+    if base.declared is not None and base.declared.reduction == "token":
+        tokenizers[2] = base.final_tokenizer_with(None)
+    tokens = [() if each is None else tokens_of(examples, each, parser.prompts) for each in tokenizers]
+    sides = parser.kind.sides if parser.kind else ()
     rows = [example.row for example in examples]
-    tokens = tokens_of(examples, tokenizer, parser.prompts)
-    sides_of_rows = parser.kind.sides if parser.kind else ()
-    return Dev(tokens, gold, of_template, of_declared, texts, rows, parser.metric, sides_of_rows)
+    return Dev(tokens[0], gold, tokens[1], tokens[2], texts, rows, parser.metric, sides)
 
 
 class DevParser(ExampleParser):
@@ -296,14 +274,10 @@ def read_labelled(flag: str, inputs: Inputs, reads: Reads, corpus: Corpus, metri
     if not numbers and len(set(gold)) < 2:
         problem = f'"score" is the same in all {len(gold)} rows: the correlation is undefined'
         raise DataError(problem, source=path)
-    return LabelledRows(columns_of(examples, parser.reads, inputs), gold, metric)
-
-
-def columns_of(examples: Sequence[Example], reads: Reads, inputs: Inputs) -> tuple[list[Ids], ...]:
     assert reads.tokenize is not None, "a method that classifies tokenizes its rows"
     columns = reads.tokenize([example.texts for example in examples])
     for example, *own in zip(examples, *columns, strict=True):
-        problem = next((each.problem for each in own if each.problem), None)
-        if problem:
-            raise example.row.error(problem)
-    return tuple([np.array(each.ids, np.int32) for each in column] for column in columns)
+        if wrong := next((each.problem for each in own if each.problem), None):
+            raise example.row.error(wrong)
+    texts = tuple([np.array(each.ids, np.int32) for each in column] for column in columns)
+    return LabelledRows(texts, gold, metric)

@@ -5,9 +5,10 @@ gradient, compute the gradient of the loss for each output, then encode each chu
 and backpropagate that gradient. For a row-wise loss, the gradients of the chunks are summed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -41,24 +42,35 @@ class Gradient:
         # With fewer rows than processes, a process without rows encodes one row and discards it.
         own = batch.part(share if share.stop > share.start else slice(0, 1))
         with keeping_casts(self.processes.device):
-            terms = (
-                self._row_wise(own, share)
-                if self.method.needs.row_wise
-                else self._contrast(own, share, len(batch))
-            )
-        terms |= self._penalty()
+            if self.method.needs.row_wise:
+                terms = self._row_wise(own, share)
+            else:
+                terms = self._contrast(own, share, len(batch))
+        # On one process only, because gradients are summed over processes.
+        penalties = self.method.penalty() if self.processes.first else {}
+        if penalties:
+            torch.stack(list(penalties.values())).sum().backward()
         self.processes.sum_gradients(self.parameters)
-        return terms
+        return terms | {name: value.detach() for name, value in penalties.items()}
 
     def parts(self, own: Batch) -> list[slice]:
         """Return the rows of each chunk."""
         return chunks_of_tokens(own.row_tokens, self.tokens) if self.tokens else chunks(len(own), self.chunk)
 
     def _contrast(self, own: Batch, share: slice, rows: int) -> dict[str, Tensor]:
-        parts = self.parts(own)
-        whole = len(parts) == 1
-        states: list[RandomState] = []
-        outputs = self._encode(own) if whole else self._without_gradient(own, parts, states)
+        parts, device = self.parts(own), self.processes.device
+        whole, restores = len(parts) == 1, list[Callable[[], None]]()
+        if whole:
+            outputs = self._encode(own)
+        else:
+            passes = list[Outputs]()
+            with torch.no_grad():
+                for part in parts:
+                    restores.append(random_state(device))
+                    passes.append(self._encode(own.part(part)))
+            torch.clear_autocast_cache()  # casts without gradient
+            outputs = {name: torch.cat([each[name] for each in passes]) for name in passes[0]}
+            del passes
         for name, value in outputs.items():
             if len(value) != len(own):
                 raise ValueError(f'encode()["{name}"] has {len(value)} rows, expected {len(own)}')
@@ -69,31 +81,20 @@ class Gradient:
         gathered = self.processes.gather(outputs, rows)
         terms = terms_of(self.method, gathered)
         torch.stack([term.value for term in terms.values()]).sum().backward()
-        if not whole:
-            self._backpropagate(own, parts, states, outputs)
-        self.outputs = {name: value.detach() for name, value in gathered.items()}
-        return {name: term.value.detach() for name, term in terms.items()}
-
-    def _without_gradient(self, own: Batch, parts: Sequence[slice], states: list["RandomState"]) -> Outputs:
-        outputs: list[Outputs] = []
-        with torch.no_grad():
-            for part in parts:
-                states.append(RandomState.capture(self.processes.device))
-                outputs.append(self._encode(own.part(part)))
-        torch.clear_autocast_cache()  # casts without gradient
-        return {name: torch.cat([each[name] for each in outputs]) for name in outputs[0]}
-
-    def _backpropagate(
-        self, own: Batch, parts: Sequence[slice], states: Sequence["RandomState"], outputs: Outputs
-    ) -> None:
-        for part, state in zip(parts, states, strict=True):
-            state.restore()
+        for part, restore in zip(parts, restores, strict=False):  # none if there is one part
+            restore()
             again = self._encode(own.part(part))
             live = [name for name, value in again.items() if value.requires_grad]
-            gradients = [gradient_of(outputs[name])[part] for name in live]
+            slopes = [outputs[name].grad for name in live]  # None: the loss does not use this output
+            gradients = [
+                torch.zeros_like(outputs[name][part]) if slope is None else slope[part]
+                for name, slope in zip(live, slopes, strict=True)
+            ]
             used = [again[name][: len(each)] for name, each in zip(live, gradients, strict=True)]
             torch.autograd.backward(used, gradients)
             del again, used  # the memory of the pass is free for the next one
+        self.outputs = {name: value.detach() for name, value in gathered.items()}
+        return {name: term.value.detach() for name, term in terms.items()}
 
     def _row_wise(self, own: Batch, share: slice) -> dict[str, Tensor]:
         sums, weight, empty = dict[str, Tensor](), 0.0, share.stop == share.start
@@ -113,13 +114,6 @@ class Gradient:
                 parameter.grad /= whole
         return {name: value / whole for name, value in zip(sums, totals, strict=True)}
 
-    def _penalty(self) -> dict[str, Tensor]:
-        """Backpropagate the penalty on one process only, because gradients are summed over processes."""
-        terms = self.method.penalty() if self.processes.first else {}
-        if terms:
-            torch.stack(list(terms.values())).sum().backward()
-        return {name: value.detach() for name, value in terms.items()}
-
     def _encode(self, batch: Batch) -> Outputs:
         with self.precision():
             return self.method.encode(batch)
@@ -133,28 +127,16 @@ def keeping_casts(device: torch.device) -> AbstractContextManager[object]:
     return nullcontext() if device.type == "cpu" else torch.autocast(device.type, enabled=False)
 
 
-def gradient_of(output: Tensor) -> Tensor:
-    """Return the gradient of the loss for an output, or zeros for an unused output."""
-    return torch.zeros_like(output) if output.grad is None else output.grad
+def random_state(device: torch.device) -> Callable[[], None]:
+    """Return a function that restores the present state of the generators of dropout."""
+    on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    return partial(set_random_state, device, torch.get_rng_state(), on_device)
 
 
-@dataclass(frozen=True, slots=True)
-class RandomState:
-    """The state of the random generators of dropout."""
-
-    host: Tensor
-    on_device: Tensor | None
-    device: torch.device
-
-    @staticmethod
-    def capture(device: torch.device) -> "RandomState":
-        on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-        return RandomState(torch.get_rng_state(), on_device, device)
-
-    def restore(self) -> None:
-        torch.set_rng_state(self.host)
-        if self.on_device is not None:
-            torch.cuda.set_rng_state(self.on_device, self.device)
+def set_random_state(device: torch.device, on_host: Tensor, on_device: Tensor | None) -> None:
+    torch.set_rng_state(on_host)
+    if on_device is not None:
+        torch.cuda.set_rng_state(on_device, device)
 
 
 def clip_gradient(parameters: Sequence[nn.Parameter], clip: float) -> Tensor:
@@ -167,22 +149,13 @@ USED = 0.8  # share of the memory; its blocks have gaps, and batches differ
 MOMENTS = 2  # numbers of the optimizer for each weight
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes of a GPU. `peak` are those in use at most since the last call of `memory_of`."""
-
-    free: int
-    total: int
-    used: int
-    peak: int
-
-
-def memory_of(device: torch.device) -> Memory:
+def memory_of(device: torch.device) -> tuple[int, int, int, int]:
+    """Bytes of a GPU: free, all, in use, and in use at most since the last call."""
     free, total = torch.cuda.mem_get_info(device)
     used, peak = torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device)
     unused = torch.cuda.memory_reserved(device) - used
     torch.cuda.reset_peak_memory_stats(device)
-    return Memory(free + unused, total, used, peak)
+    return free + unused, total, used, peak
 
 
 def tokens_that_fit(gradient: Gradient, batch: Batch, *, of_whole_memory: bool) -> int:
@@ -190,7 +163,8 @@ def tokens_that_fit(gradient: Gradient, batch: Batch, *, of_whole_memory: bool) 
 
     `of_whole_memory` ignores what is in use now, so that each run on the same kind of GPU has the same limit.
     """
-    device, state = gradient.processes.device, RandomState.capture(gradient.processes.device)
+    device = gradient.processes.device
+    restore = random_state(device)
     needs = list[tuple[int, int]]()  # tokens and bytes
     encoders = [(each, each.graphs) for each in gradient.method.modules() if isinstance(each, Bert)]
     for encoder, _ in encoders:
@@ -199,18 +173,18 @@ def tokens_that_fit(gradient: Gradient, batch: Batch, *, of_whole_memory: bool) 
         part = batch.part(slice(0, rows))
         gradient.compute(part)  # the first pass of a shape needs more
         gradient.method.zero_grad()
-        before = memory_of(device)
+        *_, used, _ = memory_of(device)
         gradient.compute(part)
-        needs.append((part.tokens, memory_of(device).peak - before.used))
+        needs.append((part.tokens, memory_of(device)[-1] - used))
         gradient.method.zero_grad()
     for encoder, graphs in encoders:
         encoder.graphs = graphs
-    state.restore()
+    restore()
     (few, least), (many, most) = needs
     each = max(1.0, (most - least) / max(1, many - few))
-    memory, weights = memory_of(device), sum(weight.numel() for _, weight in trained(gradient.method))
-    room = USED * (memory.total if of_whole_memory else memory.free) - 4 * MOMENTS * weights
-    if of_whole_memory:
-        room -= memory.used
+    free, total, used, _ = memory_of(device)
+    weights = sum(weight.numel() for _, weight in trained(gradient.method))
+    room = USED * (total if of_whole_memory else free) - 4 * MOMENTS * weights
+    room -= used if of_whole_memory else 0
     fit = max(1, int((room - (least - each * few)) / each))
     return fit - fit % (1 << max(0, fit.bit_length() - 4))  # small differences do not matter

@@ -22,60 +22,45 @@ LOG = "steps.jsonl"  # in OUT.part, and then in OUT
 MAGIC = b"sentkit state 3 "  # increase the number if the fields of a state change: no reader checks them
 DIGEST = 32  # bytes
 HEADER = len(MAGIC) + 2 * DIGEST + 1
-BLOCK = 1 << 20
 
 
 class BadFile(Exception):
     """The reason why a file of a run is invalid."""
 
 
-class Hashing:
-    """A writable file that hashes all written data."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.hash = file, hashlib.blake2b(digest_size=DIGEST)
-
-    def write(self, data: bytes) -> int:
-        self.hash.update(data)
-        return self.file.write(data)
-
-    def flush(self) -> None:
-        self.file.flush()
-
-
 def write_sealed(file: BinaryIO, content: Mapping[str, Any]) -> None:
-    """Write to an empty, seekable file. The digest is at the start, so it is written last."""
+    """Write to an empty file. The digest is at the start, so it is written last."""
     file.write(bytes(HEADER))
-    hashing = Hashing(file)
     try:
-        torch.save(dict(content), cast(IO[bytes], hashing))  # torch.save only calls write and flush
+        torch.save(dict(content), cast(IO[bytes], file))
     except RuntimeError as error:  # torch raises this in place of the error of `write`
         raise error.__context__ or error from None
+    header = header_of(file)
     file.seek(0)
-    file.write(MAGIC + hashing.hash.hexdigest().encode() + b"\n")
+    file.write(header)
+
+
+def header_of(file: BinaryIO) -> bytes:
+    """Return the header for the content of a file after its header."""
+    file.seek(HEADER)
+    hash = hashlib.file_digest(cast(Any, file), lambda: hashlib.blake2b(digest_size=DIGEST))
+    return MAGIC + hash.hexdigest().encode() + b"\n"
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
     """Read a file of `write_sealed`. Raise a BadFile if it is damaged."""
     try:
         with path.open("rb") as file:
-            check_digest(file)
+            header = file.read(HEADER)
+            if not header.startswith(MAGIC):
+                raise BadFile("no digest: it is damaged, or another version of sentkit wrote it")
+            if header != header_of(file):
+                raise BadFile("its digest does not match: it is damaged or truncated")
             file.seek(HEADER)
             content: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")
     except OSError as error:  # for example a bad sector
         raise BadFile(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
     return content
-
-
-def check_digest(file: BinaryIO) -> None:
-    header = file.read(HEADER)
-    if not header.startswith(MAGIC):
-        raise BadFile("no digest: it is damaged, or another version of sentkit wrote it")
-    hash = hashlib.blake2b(digest_size=DIGEST)
-    while block := file.read(BLOCK):
-        hash.update(block)
-    if header != MAGIC + hash.hexdigest().encode() + b"\n":
-        raise BadFile("its digest does not match: it is damaged or truncated")
 
 
 STATE, BEST = re.compile(r"state-(\d+)\.pt"), re.compile(r"best-(\d+)\.pt")
@@ -165,16 +150,18 @@ class Keeper:
         """
         state, bad = None, dict[int, str]()
         for step in sorted(self._steps(STATE)):
+            part = ""
             try:
                 content = read_sealed(self.folder / f"state-{step}.pt")
                 check_identity(identity, content["identity"]["run"], str(self.folder), ANOTHER_RUN)
-                if keeps_best and content["position"]["best_step"] >= 0:
-                    self._check_best(content["position"]["best_step"])
+                best = content["position"]["best_step"]
+                if keeps_best and best >= 0:
+                    part = f"its best weights, best-{best}.pt: "
+                    read_sealed(self.folder / f"best-{best}.pt")
             except BadFile as error:
-                bad[step] = str(error)
+                bad[step] = f"{part}{error}"
             else:
-                state = content
-                self.kept[step] = content["position"]["best_step"]
+                state, self.kept[step] = content, best
         if bad and state is None:
             reasons = "; ".join(f"state-{step}.pt: {bad[step]}" for step in sorted(bad, reverse=True))
             advice = "start over with -f and without --resume"
@@ -185,12 +172,6 @@ class Keeper:
             next_state = f"state-{max(self.kept)}.pt"
             warn(f"{self.folder}/state-{step}.pt: {bad[step]}; the run continues from {next_state}")
         return {**state, "position": Position(**state["position"])}
-
-    def _check_best(self, step: int) -> None:
-        try:
-            read_sealed(self.folder / f"best-{step}.pt")
-        except BadFile as error:
-            raise BadFile(f"its best weights, best-{step}.pt: {error}") from error
 
     def save_best(self, step: int, tensors: Mapping[str, Tensor]) -> None:
         with replacing(self.folder / f"best-{step}.pt") as file:

@@ -23,7 +23,13 @@ from sentkit.model.transformer.device import to_host
 from sentkit.process import RESUME, Interrupted, Stop, Stopped
 from sentkit.training.data.corpus import Batch, Order, stream
 from sentkit.training.data.dev import Dev, LabelledRows
-from sentkit.training.loop.gradient import Gradient, RandomState, clip_gradient, tokens_that_fit
+from sentkit.training.loop.gradient import (
+    Gradient,
+    clip_gradient,
+    random_state,
+    set_random_state,
+    tokens_that_fit,
+)
 from sentkit.training.loop.optimizers import make_optimizer, schedule_factor, warmup_steps
 from sentkit.training.loop.processes import (
     MAX,
@@ -53,10 +59,10 @@ class Unread:
     number: int  # from 0
     names: tuple[str, ...]  # of its values
     wait: Callable[[], Arrays]  # returns the values, and 1 if this step or one before is broken
-    record: dict[str, Any]
+    record: dict[str, Any]  # of the log, without the values
     began: float
-    random_state: RandomState
-    counts: Mapping[Tensor, int]  # of the optimizer
+    rewind: Callable[[], None]  # restores the random state
+    counts: Mapping[Tensor, int]  # steps of each parameter before this one
 
 
 class Trainer:
@@ -81,13 +87,7 @@ class Trainer:
             attend_packed(method, device)
         precision = precision_of(recipe.precision, device)
         self.gradient = Gradient(method, self.processes, recipe.chunk, precision)
-        self.optimizer = make_optimizer(
-            recipe.optimizer,
-            method.groups(),
-            betas=(recipe.beta1, recipe.beta2),
-            weight_decay=recipe.weight_decay,
-            epsilon=recipe.epsilon,
-        )
+        self.optimizer = make_optimizer(recipe, method.groups())
         self.position.limits = limits_of(recipe.chunk_tokens)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]  # the highest ones
         # A step that is not applied must not change a method after it either, so its values are read before.
@@ -141,8 +141,8 @@ class Trainer:
         """Take one step. On a GPU, the host does not wait for it, and reads its values some steps later."""
         began, step = time.monotonic(), self.position.step
         batch, factor = self.batch(step), self.factor(step)
-        random_state = RandomState.capture(self.processes.device)
-        terms = self._gradient(batch, random_state)
+        rewind = random_state(self.processes.device)
+        terms = self._gradient(batch, rewind)
         terms[NORM] = clip_gradient(self.gradient.parameters, self.recipe.clip)
         values = torch.stack([value.double() for value in terms.values()])
         broken = self.processes.reduced((~values.isfinite().all()).to(self.broken), MAX)
@@ -151,12 +151,15 @@ class Trainer:
             "step": step + 1,
             "of": self.order.steps,
             "epoch": round((step + 1) / self.order.epoch_steps, 4),
+            "loss": None,
+            "terms": None,
             "lr": list(dict.fromkeys(rate * factor for rate in self.rates)),
+            "norm": None,
             "tokens": batch.tokens,
         }
         wait = to_host([values, self.broken])
-        counts = self.optimizer.counts()
-        self.unread.append(Unread(step, tuple(terms), wait, record, began, random_state, counts))
+        counts = {each: state["step"] for each, state in self.optimizer.state.items()}
+        self.unread.append(Unread(step, tuple(terms), wait, record, began, rewind, counts))
         if not self.behind:
             self._check(self.unread[0])
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
@@ -166,7 +169,7 @@ class Trainer:
         self.position.step += 1
         self._read(self.behind)
 
-    def _gradient(self, batch: Batch, before: RandomState) -> dict[str, Tensor]:
+    def _gradient(self, batch: Batch, rewind: Callable[[], None]) -> dict[str, Tensor]:
         """Compute the gradient in chunks that fit into the memory of the device."""
         limits, step, options = self.position.limits, self.position.step, self.run.options
         auto = self.recipe.chunk_tokens == AUTO
@@ -188,7 +191,7 @@ class Trainer:
                     raise UnavailableError(problem, advice=advice) from error
             # The error refers to tensors of the failed pass, so free their memory after its handler.
             torch.cuda.empty_cache()
-            before.restore()
+            rewind()
             if freed:
                 continue
             fewer = max(1, min(limit or batch.tokens, batch.tokens) // 2)
@@ -201,18 +204,11 @@ class Trainer:
         while len(self.unread) > left:
             step, [*terms, norm] = self.unread[0], self._check(self.unread[0])
             self.unread.popleft()
-            now, tokens = time.monotonic(), step.record["tokens"]
-            seconds = max(now - max(step.began, self.read_at), 1e-9)
-            self.read_at = now
-            record = {
-                **{name: step.record[name] for name in ("step", "of", "epoch")},
-                "loss": sum(terms),
-                "terms": dict(zip(step.names, terms, strict=False)),
-                "lr": step.record["lr"],
-                "norm": norm,
-                "tokens": tokens,
-            }
-            self._report(record, tokens_per_s=round(tokens / seconds))
+            began, self.read_at = max(step.began, self.read_at), time.monotonic()
+            seconds = max(self.read_at - began, 1e-9)
+            named = dict(zip(step.names, terms, strict=False))
+            record = {**step.record, "loss": sum(terms), "terms": named, "norm": norm}
+            self._report(record, tokens_per_s=round(record["tokens"] / seconds))
 
     def _check(self, step: Unread) -> list[float]:
         """Return the terms of the loss and the norm of the gradient. Raise a DataError if one is not finite.
@@ -222,8 +218,9 @@ class Trainer:
         values, is_broken = step.wait()
         if is_broken:
             self.unread.clear()
-            step.random_state.restore()
-            self.optimizer.restore_counts(step.counts)
+            step.rewind()
+            moments = self.optimizer.state
+            self.optimizer.state = {each: {**moments[each], "step": n} for each, n in step.counts.items()}
             self.position.step = step.number
             if self.recipe.chunk_tokens == AUTO:
                 self.position.limits = [each for each in self.position.limits if each[0] <= step.number]
@@ -330,4 +327,4 @@ class Trainer:
         on_host, on_device = state["random_states"], state["device_random_states"]
         if rank < len(on_host):
             kept = device.type == "cuda" and rank < len(on_device)
-            RandomState(on_host[rank], on_device[rank] if kept else None, device).restore()
+            set_random_state(device, on_host[rank], on_device[rank] if kept else None)

@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.readout import POOLED
-from sentkit.formats.rows.kinds import PAIR, SENTENCE
+from sentkit.formats.rows.kinds import PAIR
 from sentkit.model.checkpoint.heads import HEADS, LanguageHead, fresh_head, head_tensors, read_head
 from sentkit.model.checkpoint.save_weights import SPECIAL
 from sentkit.model.text.tokenizer import MASKS, Tokenizer
@@ -71,10 +71,6 @@ class MaskedLanguageModel(PackedMethod):
         body = cls.bert(base, settings)
         vocabulary = vocabulary_of(base.transformer_tokenizer, body.architecture)
         return cls(body, settings, head_of(base, body.architecture, settings.head), vocabulary)
-
-    @classmethod
-    def reads(cls, base: Base, settings: recipes.MaskedLanguageModel) -> Reads:
-        return Reads((SENTENCE,))
 
     def draw(self, batch: Batch, random: Draw) -> dict[str, list[NDArray[np.int64]]]:
         """Draw for each row the positions to predict and the tokens to show there."""
@@ -306,10 +302,6 @@ class TSDAE(PackedMethod):
         has_head = read_head(base.stored, architecture, source=base.checkpoint.name) is not None
         head = head_of(base, architecture, "own" if has_head and settings.head == "auto" else "fresh")
         return cls(body, settings, head, word_starts(base.transformer_tokenizer, architecture.vocabulary))
-
-    @classmethod
-    def reads(cls, base: Base, settings: recipes.TSDAE) -> Reads:
-        return Reads((SENTENCE,))
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Ids]]:
         dice = random("deletion")

@@ -22,13 +22,11 @@ from torch.nn import functional as F
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.readout import CONV, parse_readout
-from sentkit.formats.rows.kinds import SENTENCE
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.readouts import REDUCTIONS, Convolution, apply_readouts, widened
 from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Corpus, Ids
-from sentkit.training.data.examples import Reads
 from sentkit.training.method import (
     Draw,
     Finished,
@@ -51,10 +49,6 @@ class ContrastiveTension(PackedMethod):
     def __init__(self, body: Bert, settings: recipes.ContrastiveTension) -> None:
         super().__init__(body, settings)
         self.second = deepcopy(body)  # encodes only the rows; `body`, the first encoder, also the drawn texts
-
-    @classmethod
-    def reads(cls, base: Base, settings: recipes.ContrastiveTension) -> Reads:
-        return Reads((SENTENCE,))
 
     @classmethod
     def check_rows(cls, corpus: Corpus, settings: Any, source: str) -> None:
@@ -129,10 +123,6 @@ class ISBERT(Method):
         if own is not None and own.channels != settings.channels:
             problem = f"channels={settings.channels}: the convolution of the base has {own.channels}"
             raise UsageError(problem, advice=f"use --set channels={own.channels}")
-
-    @classmethod
-    def reads(cls, base: Base, settings: recipes.ISBERT) -> Reads:
-        return Reads((SENTENCE,))
 
     @classmethod
     def readouts(cls, settings: Any) -> tuple[str, ...]:

@@ -7,14 +7,14 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from sentkit.errors import UsageError
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import is_pipe, read_object, together
@@ -27,13 +27,13 @@ from sentkit.model.transformer.device import pick_device
 from sentkit.process import Stop
 from sentkit.training.base import Base, StaticBase, open_base, open_named
 from sentkit.training.catalogue import METHODS
-from sentkit.training.data.corpus import CORPUS, Corpus, Tallied, check_rows, map_corpus, stream, write_corpus
+from sentkit.training.data.corpus import CORPUS, Corpus, Tallied, map_corpus, stream, write_corpus
 from sentkit.training.data.dev import Dev, LabelledRows, read_dev, read_labelled
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import CPU, Processes, be_deterministic, open_processes, precision_name
 from sentkit.training.loop.state import Reporter, lock_folder
-from sentkit.training.method import Method, first_readout, template_of
-from sentkit.training.options import RandomInit, Run, TrainOptions
+from sentkit.training.method import Method, first_readout
+from sentkit.training.options import Run, TrainOptions
 from sentkit.training.runs.run import train
 from sentkit.training.settings import AS_BASE, Recipe, notes, usual_readout, with_readout_of_base
 
@@ -49,8 +49,14 @@ def perform(sweep: Sequence[TrainOptions], inputs: Inputs, stop: Stop, reporter:
     for options in sweep:
         check_options(options)
     groups = [[*group] for _, group in groupby(sweep, reading)]
-    if len(groups) > 1:
-        refuse_pipes(sweep, inputs)
+    if len(groups) > 1:  # each group reads the rows
+        first, last = reading(sweep[0]), reading(sweep[-1])
+        names = " and ".join(name for name in sweep[0].folders.chosen if first.get(name) != last.get(name))
+        for path in filter(None, (*inputs.paths, sweep[0].dev, sweep[0].test)):
+            if path == "-" or is_pipe(path):
+                source = "standard input" if path == "-" else path
+                problem = f"{source} cannot be read for each value of {names}"
+                raise UsageError(problem, advice="write the rows to a file")
     if sweep[0].deterministic:
         be_deterministic()
     with open_processes(pick_device(sweep[0].device)) as processes:
@@ -68,17 +74,6 @@ def perform(sweep: Sequence[TrainOptions], inputs: Inputs, stop: Stop, reporter:
 def reading(options: TrainOptions) -> dict[str, Any]:
     """Return the settings that can change the base or the rows."""
     return {name: value for name, value in asdict(options.settings).items() if name not in OF_STEPS}
-
-
-def refuse_pipes(sweep: Sequence[TrainOptions], inputs: Inputs) -> None:
-    """Refuse rows that cannot be read for each group of settings."""
-    first, last = reading(sweep[0]), reading(sweep[-1])
-    names = " and ".join(name for name in sweep[0].folders.chosen if first.get(name) != last.get(name))
-    for path in filter(None, (*inputs.paths, sweep[0].dev, sweep[0].test)):
-        if path == "-" or is_pipe(path):
-            source = "standard input" if path == "-" else path
-            problem = f"{source} cannot be read for each value of {names}"
-            raise UsageError(problem, advice="write the rows to a file")
 
 
 def settled(
@@ -116,14 +111,16 @@ def perform_group(
             problem = "declares steps that are not copied to the new checkpoint"
             reporter.warn(f"{base.checkpoint.name} {problem}: {base.dropped_steps}")
         reporter.note(f"{processes.device}, {options.settings.precision}")
-        with stop.interruptible():
-            pairs = None if options.kind.needs.labels else read_dev_pairs(options, inputs, base)
-        corpus = read_corpus(options, inputs, base, pairs, processes, stop, reporter)
-        dev: Dev | LabelledRows | None = pairs
-        test: LabelledRows | None = None
-        if options.kind.needs.labels:
+        dev: Dev | LabelledRows | None
+        test: LabelledRows | None
+        of_labels = options.kind.needs.labels
+        pairs = None
+        if options.dev is not None and not of_labels:
             with stop.interruptible():
-                dev, test = read_labels(options, inputs, base, corpus, reporter)
+                pairs = read_dev(inputs.other(options.dev), base, options.kind, options.settings)
+        corpus = read_corpus(options, inputs, base, pairs, processes, stop, reporter)
+        with stop.interruptible():
+            dev, test = read_labels(options, inputs, base, corpus, reporter) if of_labels else (pairs, None)
         command = options.command.record() if processes.first else {}
         for each in group:
             for seed in each.folders.seeds:
@@ -162,11 +159,12 @@ def open_bases(options: TrainOptions, processes: Processes) -> Iterator[BaseOf]:
     longest, folder = options.settings.max_length, options.folders.rows / "init"
 
     @lru_cache(maxsize=1)
-    def random_base(init: RandomInit, seed: int) -> Base:
+    def random_base(seed: int) -> Base:
+        assert options.init is not None, "see below"
         if processes.first:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            write_random(init, folder, seed)
+            write_random(*options.init, folder, seed)
         processes.wait()
         prompts = options.settings.prompt, options.settings.prompt_name
         base = replace(open_base(read_checkpoint(str(folder)), longest, *prompts), parents=())
@@ -179,7 +177,7 @@ def open_bases(options: TrainOptions, processes: Processes) -> Iterator[BaseOf]:
                 base = open_given(options, longest)
                 yield lambda seed: base
             else:
-                yield partial(random_base, options.init)
+                yield random_base
         finally:
             if processes.first:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -200,13 +198,13 @@ def open_given(options: TrainOptions, longest: int) -> Base:
     return base
 
 
-def write_random(init: RandomInit, folder: Path, seed: int) -> None:
+def write_random(config: Path, tokenizer: Path, folder: Path, seed: int) -> None:
     """Write an untrained language model to an empty folder. The same seed gives the same bytes."""
-    architecture = architecture_to_initialise(read_object(init.config), str(init.config))
+    architecture = architecture_to_initialise(read_object(config), str(config))
     # The seed of a run is also that of its other new layers, which must be independent of the head.
     own_seed = int(stream(seed, 0, "language model head").integers(1 << 62))
     head = fresh_head(architecture, torch.Generator().manual_seed(own_seed))
-    write_fresh(folder, init.config, init.tokenizer, seed, head_tensors(head, architecture))
+    write_fresh(folder, config, tokenizer, seed, head_tensors(head, architecture))
 
 
 def settle(name: str, kind: type[Method], settings: Any, base: Base) -> tuple[Any, str]:
@@ -255,30 +253,18 @@ def check_readout(kind: type[Method], settings: Any, base: Base) -> None:
             readout.resolved(base.architecture.depth)
 
 
-def read_dev_pairs(options: TrainOptions, inputs: Inputs, base: Base) -> Dev | None:
-    """Read --dev with the tokenizers of all readouts that can be evaluated."""
-    if options.dev is None:
-        return None
-    kind, settings = options.kind, options.settings
-    names = (*kind.readouts(settings), kind.dev_readout(settings))
-    through = any(parse_readout(name).reduction == "token" for name in names)
-    templated = base.final_tokenizer_with(template_of(settings)) if through else None
-    in_template = base.declared is not None and base.declared.reduction == "token"
-    of_base = base.final_tokenizer_with(None) if in_template else None
-    return read_dev(inputs.other(options.dev), base.final_tokenizer, templated, of_base, base.sides)
-
-
 def read_labels(
     options: TrainOptions, inputs: Inputs, base: Base, corpus: Corpus, reporter: Reporter
 ) -> Iterator[LabelledRows | None]:
     """Read --dev and --test, rows with labels or scores. Their labels must occur in the training rows."""
-    settings, reads = options.settings, options.kind.reads(base, options.settings)
     for flag, path in (("--dev", options.dev), ("--test", options.test)):
-        rows = None
-        if path is not None:
-            rows = read_labelled(flag, inputs.other(path), reads, corpus, settings.metric_name)
-            if seen := rows.seen_in(corpus):
-                reporter.warn(f"{path}: the training rows contain {seen} of {len(rows)} rows")
+        if path is None:
+            yield None
+            continue
+        reads = options.kind.reads(base, options.settings)
+        rows = read_labelled(flag, inputs.other(path), reads, corpus, options.settings.metric_name)
+        if seen := rows.seen_in(corpus):
+            reporter.warn(f"{path}: the training rows contain {seen} of {len(rows)} rows")
         yield rows
 
 
@@ -304,7 +290,11 @@ def read_corpus(
     processes.wait()
     corpus = map_corpus(folder)
     source = together(inputs.paths)
-    check_rows(corpus, tallied, 1 if kind.needs.row_wise else 2, source)
+    least = 1 if kind.needs.row_wise else 2
+    if len(corpus) < least:
+        why = f"; {tallied.left_out} rows skipped: {tallied.why}" if tallied.left_out else ""
+        rows = f"{len(corpus)} {'row' if len(corpus) == 1 else 'rows'}"
+        raise DataError(f"{rows} can be used, but training needs at least {least}{why}", source=source)
     kind.check_rows(corpus, settings, source)
     reporter.note(f"{len(corpus)} rows, {len(corpus.ids)} tokens")
     for warning in tallied.warnings():

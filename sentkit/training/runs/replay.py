@@ -36,9 +36,18 @@ class Replay:
         if folder in self.added:
             return
         self.added.add(folder)
-        for each in record.command.inputs:
-            if each.is_model:
-                self._add_model(each)
+        for each in (each for each in record.command.inputs if each.is_model):
+            if each.sha256 is None:
+                self.note(f"{each.path}: not a local folder, so it is not checked")
+                continue
+            try:
+                theirs = find_model(each.path, download=False)
+            except SentkitError:
+                continue  # `problem_of` reports it
+            if (of_model := read_record(theirs)) is None:
+                self.note(f"{each.path}: has no record of its command; the commands start with it")
+            else:
+                self.add(each.path, theirs, of_model)
         problems = [*filter(None, map(problem_of, record.command.inputs))]
         self.problems += problems
         for note in (*problems, *record.notes()):
@@ -46,20 +55,6 @@ class Replay:
         if record.code:
             self.note(f"{record.code}: only the command imports it; so --set gives all recorded settings")
         self.lines.append(shlex.join(record.words(name)))
-
-    def _add_model(self, model: Input) -> None:
-        if model.sha256 is None:
-            self.note(f"{model.path}: not a local folder, so it is not checked")
-            return
-        try:
-            folder = find_model(model.path, download=False)
-        except SentkitError:
-            return  # `problem_of` reports it
-        record = read_record(folder)
-        if record is None:
-            self.note(f"{model.path}: has no record of its command; the commands start with it")
-        else:
-            self.add(model.path, folder, record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,21 +145,20 @@ def replay(name: str) -> Replay:
 
 
 def read_record(folder: Path) -> Record | None:
+    """Read the record. The copy in the checkpoint replaces a user's method that is missing or has changed."""
     source = folder / "sentkit.json"
     own = read_object_if_there(source)
     command = recorded_command(own, str(source))
-    return None if command is None else Record(own, with_method(command, folder), str(source))
-
-
-def with_method(command: Command, folder: Path) -> Command:
-    """Replace the file of a user's method that is missing or has changed by the copy in the checkpoint."""
+    if command is None:
+        return None
     for each in command.inputs if len(command.words) > 1 else ():
         copy = replace(each, path=str(folder / Path(each.path).name))
         if each.flag == METHOD and problem_of(each) and not problem_of(copy):
             words = [command.words[0], f"{copy.path}:{command.words[1].rpartition(':')[2]}"]
             inputs = [copy if other is each else other for other in command.inputs]
-            return replace(command, words=words, inputs=inputs)
-    return command
+            command = replace(command, words=words, inputs=inputs)
+            break
+    return Record(own, command, str(source))
 
 
 def problem_of(recorded: Input) -> str | None:

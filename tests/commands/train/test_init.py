@@ -10,7 +10,6 @@ from safetensors.torch import load_file
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.base import open_base
 from sentkit.training.methods.mlm import CLEAR
-from sentkit.training.options import RandomInit
 from sentkit.training.runs.command import write_random
 from support import contents, without_command
 
@@ -116,7 +115,7 @@ def test_every_tensor_that_is_drawn_is_of_the_seed(tmp_path):
     for seed in (0, 0, 7):
         folder = tmp_path / f"seed{len(tensors)}"
         folder.mkdir()
-        write_random(RandomInit(tmp_path / "config.json", tmp_path / "words"), folder, seed)
+        write_random(tmp_path / "config.json", tmp_path / "words", folder, seed)
         tensors.append(load_file(folder / "model.safetensors"))
     one, again, other = tensors
 
@@ -132,7 +131,7 @@ def test_the_head_is_independent_of_the_layers_of_a_method(tmp_path):
     """
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"hidden_size": 64}))
     (tmp_path / "base").mkdir()
-    write_random(RandomInit(tmp_path / "config.json", tmp_path / "words"), tmp_path / "base", 3)
+    write_random(tmp_path / "config.json", tmp_path / "words", tmp_path / "base", 3)
     base = open_base(read_checkpoint(str(tmp_path / "base")), 16)
     torch.manual_seed(3)
     method = CLEAR.build(base, CLEAR.Settings())

@@ -9,7 +9,7 @@ import torch
 from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.process import Stopped
 from sentkit.training.data.corpus import chunks_of_tokens
-from sentkit.training.loop.gradient import Gradient, Memory, tokens_that_fit
+from sentkit.training.loop.gradient import Gradient, tokens_that_fit
 from sentkit.training.loop.processes import Processes
 from sentkit.training.loop.state import StepLog
 from sentkit.training.method import changing, trained
@@ -180,9 +180,7 @@ def test_the_limit_is_measured(trainer_of, texts, monkeypatch):
     monkeypatch.setattr(Gradient, "compute", lambda *given: tokens.append(given[1].tokens) or compute(*given))
 
     def memory_of(device):
-        return Memory(
-            free=10**6 + 10 * weights, total=2 * 10**6 + 10 * weights, used=10, peak=5010 + 1000 * tokens[-1]
-        )
+        return 10**6 + 10 * weights, 2 * 10**6 + 10 * weights, 10, 5010 + 1000 * tokens[-1]
 
     monkeypatch.setattr("sentkit.training.loop.gradient.memory_of", memory_of)
     batch = trainer.batch(0)

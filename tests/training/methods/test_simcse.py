@@ -99,7 +99,7 @@ def test_dev_is_read_through_the_head(trainer_of, triplets, base, tmp_path):
         '{"text_a":"a cat","text_b":"a dog runs","score":1}\n'
         '{"text_a":"rain","text_b":"birds fly south","score":2}\n'
     )
-    dev = read_dev(Inputs([str(path)]), base.final_tokenizer)
+    dev = read_dev(Inputs([str(path)]), base, SupervisedSimCSE, trainer.method.settings)
     packed = trainer.method.pack([np.array(each.ids) for each in dev.tokens])
     trainer.method.eval()
     with torch.no_grad():
