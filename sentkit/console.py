@@ -98,9 +98,12 @@ def on_terminal() -> bool:
 
 
 def _write(text: str) -> None:
-    """Write, and ignore a failure: it must not change an output or an exit code."""
+    """Write, and ignore a failure: it must not change an output or an exit code.
+
+    A signal handler can interrupt another write, which is a RuntimeError.
+    """
     if sys.stderr is not None:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
             sys.stderr.write(text)
             sys.stderr.flush()
 
@@ -138,8 +141,7 @@ class ProgressWriter:
                 line += f"  {word}"
         write_bar(line, terminal_width())
 
-    def done(self) -> None:
-        close_bar()
+    done = staticmethod(close_bar)
 
     def say(self, line: str) -> None:
         """Print a line, except with -q; outside a terminal it has the time."""
@@ -329,25 +331,18 @@ def print_table(
     terminal = Terminal()
     cells = [[escape(cell) for cell in row] for row in rows]
     lengths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    names = [column in texts for column in columns]
     order = [columns.index(name) for name in optional if name in columns]
-    places = kept_columns(lengths, [column in texts for column in columns], order, terminal.width)
-    columns = [columns[place] for place in places]
-    cells = [[row[place] for place in places] for row in cells]
-    may_shrink = [column in texts for column in columns]
-    widths = fitted([lengths[place] for place in places], may_shrink, terminal.width)
+    widths = widths_of(lengths, names, order, terminal.width)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    overflow: Literal["fold", "ellipsis"] = "fold" if wrap else "ellipsis"
-    for column, width, text in zip(columns, widths, may_shrink, strict=True):
-        justify: Literal["left", "right"] = "left" if text else "right"
-        table.add_column(
-            Text(escape(column)), justify=justify, width=width, no_wrap=not wrap, overflow=overflow
-        )
-    for place, shrinks in enumerate(may_shrink):
-        for row in cells if shrinks and not wrap else ():
-            row[place] = shortened(row[place], widths[place])
+    look: Any = {"no_wrap": not wrap, "overflow": "fold" if wrap else "ellipsis"}
+    for place, width in widths.items():
+        justify: Literal["left", "right"] = "left" if names[place] else "right"
+        table.add_column(Text(escape(columns[place])), justify=justify, width=width, **look)
     for row in cells:
-        table.add_row(*map(Text, row))
-    terminal.width = max(terminal.width, sum(widths) + GAP * len(widths))
+        shown = [(row[place], width, names[place] and not wrap) for place, width in widths.items()]
+        table.add_row(*(Text(shortened(cell, width) if cut else cell) for cell, width, cut in shown))
+    terminal.width = max(terminal.width, sum(widths.values()) + GAP * len(widths))
     terminal.print(table)
 
 
@@ -361,31 +356,26 @@ def shortened(cell: str, width: int) -> str:
     return f"{set_cell_size(cell, width - 1 - tail)}…{set_cell_size(cell[::-1], tail)[::-1]}"
 
 
-def kept_columns(
-    lengths: Sequence[int], may_shrink: Sequence[bool], optional: Sequence[int], room: int
-) -> list[int]:
-    """The indexes of the columns that fit, if names are truncated to LEGIBLE characters."""
-    least = [
-        min(length, LEGIBLE) if shrinks else length
-        for length, shrinks in zip(lengths, may_shrink, strict=True)
-    ]
-    kept = list(range(len(lengths)))
-    for place in optional:
-        if sum(least[each] for each in kept) + GAP * (len(kept) - 1) <= room:
-            break
-        kept.remove(place)
-    return kept
+def widths_of(
+    lengths: Sequence[int], names: Sequence[bool], optional: Sequence[int], room: int
+) -> dict[int, int]:
+    """The width of each column that is shown, by its index. Columns of names can shrink.
 
-
-def fitted(lengths: Sequence[int], may_shrink: Sequence[bool], room: int) -> list[int]:
-    """Column widths: the widest name column shrinks until all columns fit or none can shrink."""
-    widths = list(lengths)
-    while sum(widths) + GAP * (len(widths) - 1) > room:
-        shrinkable = ((width, place) for place, width in enumerate(widths) if may_shrink[place])
-        widest = max(shrinkable, default=(0, 0))
-        if widest[0] <= SHORTEST:
+    Optional columns are left out until the others fit with names of LEGIBLE characters. Then the widest
+    column of names shrinks until all columns fit or none can shrink.
+    """
+    widths = dict(enumerate(lengths))
+    for left_out in optional:
+        least = [min(width, LEGIBLE) if names[place] else width for place, width in widths.items()]
+        if sum(least) + GAP * (len(least) - 1) <= room:
             break
-        widths[widest[1]] -= 1
+        del widths[left_out]
+    while sum(widths.values()) + GAP * (len(widths) - 1) > room:
+        shrinkable = ((width, place) for place, width in widths.items() if names[place])
+        widest, place = max(shrinkable, default=(0, 0))
+        if widest <= SHORTEST:
+            break
+        widths[place] -= 1
     return widths
 
 

@@ -7,7 +7,6 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +91,7 @@ def meaning_of(parameter: Any) -> str:
 def short_help(path: str, command: Any) -> str:
     """The text of `-h`: a sentence, examples, the most used flags, and how to see more."""
     text = help_of(path, command.help)
-    more = f"More: {path} --help, man {hyphenated(path)}"
+    more = f"More: {path} --help, man {path.replace(' ', '-')}"
     if hasattr(command, "commands"):
         lines = [*opening(path, command, text)[:3], *list_of_commands(command, blank=[])]
         return "\n".join([*lines, f"Example: {text.examples[0]}", more])
@@ -115,7 +114,7 @@ def long_help(path: str, command: Any, options: Sequence[Any]) -> str:
         by_heading["Input" if not is_flag(each) else HEADING_OF.get(each.opts[-1], "Options")].append(each)
     for heading, flags in by_heading.items():
         lines += ["", f"{heading}:", *list_of_flags(flags)] if flags else []
-    return "\n".join([*lines, "", f"Full manual: man {hyphenated(path)}"])
+    return "\n".join([*lines, "", f"Full manual: man {path.replace(' ', '-')}"])
 
 
 def opening(path: str, command: Any, text: Help) -> list[str]:
@@ -128,15 +127,13 @@ def opening(path: str, command: Any, text: Help) -> list[str]:
 
 def list_of_flags(parameters: Iterable[Any]) -> Iterator[str]:
     """The names and the meaning of each flag in two columns."""
+    words: Any = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": " " * NAMES}
     for each in parameters:
         names = " ".join(filter(None, ("  " + ", ".join(names_of(each)), value_of(each))))
         if len(names) + 2 > NAMES:
             yield names.ljust(NAMES)
             names = ""
-        meaning = meaning_of(each)
-        lines = textwrap.wrap(meaning, WIDTH - NAMES, break_long_words=False, break_on_hyphens=False)
-        for first, line in zip_longest([names], lines or [""], fillvalue=""):
-            yield f"{first.ljust(NAMES)}{line}"
+        yield from textwrap.wrap(meaning_of(each), WIDTH, initial_indent=names.ljust(NAMES), **words)
 
 
 def list_of_commands(group: Any, blank: list[str]) -> Iterator[str]:
@@ -150,7 +147,7 @@ def list_of_commands(group: Any, blank: list[str]) -> Iterator[str]:
 def pages(program: Any) -> dict[str, str]:
     """File name -> page, for the program, its commands and their subcommands."""
     commands = [("sentkit", program), *below("sentkit", program)]
-    return {f"{hyphenated(name)}.1": page(name, command) for name, command in commands}
+    return {f"{name.replace(' ', '-')}.1": page(name, command) for name, command in commands}
 
 
 def below(name: str, group: Any) -> Iterator[tuple[str, Any]]:
@@ -160,20 +157,22 @@ def below(name: str, group: Any) -> Iterator[tuple[str, Any]]:
         yield from below(f"{name} {word}", command)
 
 
-def hyphenated(name: str) -> str:
-    return name.replace(" ", "-")
-
-
 def page(name: str, command: Any) -> str:
-    text, title, words = help_of(name, command.help), escape(hyphenated(name)), name.split()
+    text, title, words = help_of(name, command.help), escape(name.replace(" ", "-")), name.split()
     arguments = [each for each in command.params if not is_flag(each)]
     synopsis = " ".join(rf"\fI{escape(argument.metavar)}\fR" for argument in arguments)
     synopsis, listed = rf"[\fIOPTIONS\fR] {synopsis}".rstrip(), [".SH OPTIONS"]
     if hasattr(command, "commands"):
-        synopsis, listed = r"\fICOMMAND\fR [\fIOPTIONS\fR]", [".SH COMMANDS", *commands_of(name, command)]
+        synopsis, listed = r"\fICOMMAND\fR [\fIOPTIONS\fR]", [".SH COMMANDS"]
+        for heading, inner in command.headings.items():
+            listed += [f".SS {heading}"] if len(command.headings) > 1 else []
+            for word in inner:
+                listed += [".TP", rf"\fB{escape(f'{name} {word}')}\fR", escape(command.commands[word].help)]
     else:
-        for parameter in [*arguments, *(each for each in command.params if is_flag(each))]:
-            listed += option(parameter)
+        for each in [*arguments, *filter(is_flag, command.params)]:
+            shown = ", ".join(rf"\fB{escape(name)}\fR" for name in names_of(each))
+            value = f" \\fI{escape(value)}\\fR" if (value := value_of(each)) else ""
+            listed += [".TP", shown + value, *wrapped(meaning_of(each))]
     paragraphs = [text.summary, *(each for each in text.paragraphs if "Exit codes" not in each)]
     paragraphs += text.sections.pop("MANUAL", [])
     examples = [*text.examples, *"\n".join(text.sections.pop("EXAMPLES", [])).splitlines()]
@@ -188,30 +187,17 @@ def page(name: str, command: Any) -> str:
             if name in ONLY_ON.get(key, (name,)):
                 lines += [".TP", rf"\fB{escape(key)}\fR", *wrapped(meaning)]
     above = [" ".join(words[:count]) for count in range(len(words) - 1, 0, -1)]
-    also = [f"{hyphenated(each)}(1)" for each in (*above, *(inner for inner, _ in below(name, command)))]
+    others = (*above, *(inner for inner, _ in below(name, command)))
+    also = [f"{each.replace(' ', '-')}(1)" for each in others]
     also += ["sentkit-rows(5)", *(["sentkit-methods(7)"] if name in ("sentkit", "sentkit train") else [])]
     lines += [".SH EXAMPLES", *unfilled(examples), ".SH SEE ALSO", *wrapped(", ".join(also))]
     return "\n".join(lines) + "\n"
 
 
-def commands_of(name: str, group: Any) -> Iterator[str]:
-    for heading, words in group.headings.items():
-        yield from [f".SS {heading}"] if len(group.headings) > 1 else []
-        for word in words:
-            yield from (".TP", rf"\fB{escape(f'{name} {word}')}\fR", escape(group.commands[word].help))
-
-
-def option(parameter: Any) -> Iterator[str]:
-    shown, value = ", ".join(rf"\fB{escape(name)}\fR" for name in names_of(parameter)), value_of(parameter)
-    yield from (".TP", rf"{shown} \fI{escape(value)}\fR" if value else shown)
-    yield from wrapped(meaning_of(parameter))
-
-
-def body(paragraphs: Sequence[str]) -> Iterator[str]:
+def body(paragraphs: Sequence[str]) -> list[str]:
     """Paragraphs below a heading."""
-    for place, paragraph in enumerate(paragraphs):
-        yield from [".PP"] if place else []
-        yield from unfilled(paragraph.split("\n")) if "\n" in paragraph else wrapped(paragraph)
+    parts = (unfilled(each.split("\n")) if "\n" in each else wrapped(each) for each in paragraphs)
+    return [line for part in parts for line in (".PP", *part)][1:]
 
 
 def unfilled(lines: Iterable[str]) -> list[str]:

@@ -41,27 +41,20 @@ def prepare() -> None:
     """Prepare signals and streams. Call this before slow imports and before any file is opened."""
     if heeded(signal.SIGINT):
         signal.signal(signal.SIGINT, leave_at_once)
-    fill_closed_streams()
-    stream = io.BufferedWriter(LossyStderr(STDERR, "w", closefd=False))
-    sys.stderr = io.TextIOWrapper(stream, errors="backslashreplace", line_buffering=True)
-    if not sys.warnoptions:  # sentkit refuses or reports results that are not finite or did not converge
-        warnings.filterwarnings("ignore", category=RuntimeWarning)  # of floating-point numbers
-        warnings.filterwarnings("ignore", module=r"(numpy|scipy|sklearn|sentkit)\b")
-
-
-def fill_closed_streams() -> None:
-    """Open a substitute on each closed standard stream.
-
-    Otherwise the next opened file gets the number of the closed stream, and messages are written into it.
-    Python has already set `sys.stdin` or `sys.stdout` to None, so a command still detects the closed stream.
-    Standard input cannot be read, and standard output cannot be written.
-    """
+    # A closed standard stream gets a substitute, or else the next opened file gets its number, and messages
+    # are written into it. Standard input cannot be read, and standard output cannot be written. Python has
+    # set `sys.stdin` or `sys.stdout` to None, so a command still detects the closed stream.
     for number, access in ((STDIN, os.O_WRONLY), (STDOUT, os.O_RDONLY), (STDERR, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, access)  # os.open uses the lowest free number, which is this one
             os.set_inheritable(number, True)
+    stream = io.BufferedWriter(LossyStderr(STDERR, "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(stream, errors="backslashreplace", line_buffering=True)
+    if not sys.warnoptions:  # sentkit refuses or reports results that are not finite or did not converge
+        warnings.filterwarnings("ignore", category=RuntimeWarning)  # of floating-point numbers
+        warnings.filterwarnings("ignore", module=r"(numpy|scipy|sklearn|sentkit)\b")
 
 
 def heeded(number: int) -> bool:

@@ -1,5 +1,6 @@
 """Constants and functions that tests of several folders share."""
 
+import importlib.util
 import json
 import math
 import os
@@ -79,9 +80,44 @@ def in_jsonl(*rows):
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
+def write_rows(folder, files):
+    """Write rows as JSON lines, by the name of their file without its suffix."""
+    for name, rows in files.items():
+        path = folder / f"{name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(in_jsonl(*rows))
+
+
+def write_script(path, body):
+    """Write a program of the shell."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def load_script(path):
+    """A script of Python as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def copy_tokenizer(folder):
     for name in TOKENIZER_FILES:
         shutil.copy(NANO / name, folder)
+
+
+def make_bert(folder, kind="BertModel", **config):
+    """A BERT of transformers with random weights, with nano's tokenizer. It declares nothing."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    model = getattr(transformers, kind)(transformers.BertConfig(**SMALL | config))
+    model.save_pretrained(folder)
+    copy_tokenizer(folder)
+    return folder
 
 
 def declare_modules(folder, mode, width, last="2_Normalize", **files):
@@ -172,11 +208,8 @@ def with_program(folder, program=(sys.executable, "-m", "sentkit")):
     if program[-2:-1] == ["sentkit"]:
         programs["python3"] = python_of(program)
     for name, words in programs.items():
-        script = folder / "bin" / name
-        if not script.exists():
-            script.parent.mkdir(parents=True, exist_ok=True)
-            script.write_text(f'#!/bin/sh\nexec {" ".join(shlex.quote(str(word)) for word in words)} "$@"\n')
-            script.chmod(0o755)
+        if not (folder / "bin" / name).exists():
+            write_script(folder / "bin" / name, f'exec {shlex.join(map(str, words))} "$@"')
     return {**os.environ, "PATH": f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 

@@ -150,8 +150,11 @@ def test_only_some_folders_import_torch_and_transformers():
 
 
 def test_only_the_catalogue_names_a_paper():
-    """Code that exists because of one paper is in its folder."""
+    """Code that exists because of one paper is in its folder; few files import anything of papers."""
     papers = {path.name for path in FOLDERS if path.parent == PACKAGE / "papers"}
+    others = {path for path in FILES if PACKAGE / "papers" not in path.parents}
+    known = {module_of(path) for path in others if "sentkit.papers" in " ".join(imports(trees()[path]))}
+    reports = {f"sentkit.reports.{name}" for name in ("measure", "suites", "tables")}
     wrong = [
         f"{module_of(path)} imports {name}"
         for path, tree in trees().items()
@@ -162,6 +165,7 @@ def test_only_the_catalogue_names_a_paper():
 
     assert papers
     assert not wrong
+    assert known == reports | {"sentkit.training.catalogue"}
 
 
 def test_papers_and_their_settings_are_known_without_torch():

@@ -1,34 +1,28 @@
 """The script that writes the tables of tests/benchmarks/README.md."""
 
-import importlib.util
 import re
 
 import pytest
 
-from support import ROOT
+from support import ROOT, load_script
 
 FOLDER = ROOT / "tests/benchmarks"
 README = (FOLDER / "README.md").read_text()
 
 
-def runner():
-    spec = importlib.util.spec_from_file_location("benchmarks_run", FOLDER / "run.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_every_script_has_its_lines_in_the_document():
     names = [name for name in re.findall("<!-- (.*) -->", README) if name != "end"]
 
-    assert sorted(runner().scripts("texts", "test", "dev", "folder", "static")) == sorted(names)
+    found = load_script(FOLDER / "run.py").scripts("texts", "test", "dev", "folder", "static")
+    assert sorted(found) == sorted(names)
 
 
 def test_only_the_lines_of_one_script_are_replaced():
     text = "A\n<!-- one -->\n\nold\n\n<!-- end -->\nB\n<!-- two -->\n<!-- end -->\nC\n"
 
-    first = runner().with_block(text, "one", "new\n")
-    both = runner().with_block(first, "two", "| other |\n")
+    with_block = load_script(FOLDER / "run.py").with_block
+    first = with_block(text, "one", "new\n")
+    both = with_block(first, "two", "| other |\n")
 
     assert first == "A\n<!-- one -->\n\nnew\n\n<!-- end -->\nB\n<!-- two -->\n<!-- end -->\nC\n"
     assert both == first.replace("<!-- two -->\n", "<!-- two -->\n\n| other |\n\n")
@@ -46,7 +40,8 @@ def test_searches_on_a_device_run_on_a_cpu(execute, tmp_path):
 def test_the_script_for_a_gpu_runs_on_a_cpu():
     small = ["--device", "cpu", "--size", "tiny", "--count", "24", "--length", "8", "--batch", "4"]
     small += ["--rounds", "1"]
-    lines = runner().output_of("gpu", "1", *small, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1").splitlines()
+    run = load_script(FOLDER / "run.py").output_of
+    lines = run("gpu", "1", *small, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1").splitlines()
     first = {line.split(" | ")[0].removeprefix("| ") for line in lines if line.startswith("| ")}
 
     assert first > {

@@ -1,7 +1,5 @@
 """The budgets of the command line and of the code, so that a person can remember them."""
 
-import ast
-
 import pytest
 
 from sentkit import manual
@@ -86,16 +84,3 @@ def test_names_of_tests_depend_only_on_the_code(request):
     assert hook(config=request.config, val=b"PK", argname="content") == "content"
     assert [item.nodeid for item, mark in markers if isinstance(mark.args[1], set | frozenset)] == []
     assert [item.nodeid for item in request.session.items if str(ROOT) in item.name] == []
-
-
-def test_only_reports_and_the_catalogue_import_papers():
-    found = [
-        path.relative_to(ROOT).as_posix()
-        for path in sorted((ROOT / "sentkit").rglob("*.py"))
-        if "papers" not in path.relative_to(ROOT).parts
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("sentkit.papers")
-    ]
-
-    reports = [f"sentkit/reports/{name}.py" for name in ("measure", "suites", "tables")]
-    assert sorted({*found}) == [*reports, "sentkit/training/catalogue.py"]

@@ -11,7 +11,7 @@ import pytest
 
 from sentkit.papers.published import missing_tasks
 from sentkit.reports.suites import MULTILINGUAL, STS, find_test_sets
-from support import DATA, ROOT, in_jsonl
+from support import DATA, ROOT, in_jsonl, load_script
 
 RAW = DATA / "raw"
 SEMEVAL, SENTEVAL = "https://alt.qcri.org/semeval2014/task10", "https://github.com/facebookresearch/SentEval"
@@ -64,9 +64,7 @@ def small(each):
 def converter(monkeypatch, tmp_path, capsys):
     """`converter(RAW..., OUT)` runs the script and returns code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
-    spec = importlib.util.spec_from_file_location("data_of_papers", ROOT / "examples/data_of_papers.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = load_script(ROOT / "examples/data_of_papers.py")
 
     def run(*arguments):
         monkeypatch.setattr("sys.argv", ["data_of_papers.py", *map(str, arguments)])

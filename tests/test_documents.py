@@ -1,6 +1,5 @@
 """Documents, man pages, help texts and examples agree with the program."""
 
-import importlib.util
 import itertools
 import json
 import os
@@ -27,10 +26,12 @@ from support import (
     ROOT,
     SMALL,
     forking,
-    in_jsonl,
+    load_script,
     make_classifier,
     python_of,
     write_affine,
+    write_rows,
+    write_script,
     write_small_tokenizer,
 )
 
@@ -73,8 +74,8 @@ def search_articles(folder, execute):
     questions = [{"id": f"q{n}", "text": text} for n, (_, text, *_) in enumerate(PAIRS)]
     qrels = "".join(f"q{n}\td{n}\t1\n" for n in range(len(PAIRS)))
     (folder / "qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\n{qrels}")
-    for name, rows in {"articles": articles, "questions": questions}.items():
-        (folder / f"{name}.jsonl").write_text(in_jsonl(*rows))
+    write_rows(folder, {"articles": articles, "questions": questions})
+    for name in ("articles", "questions"):
         execute(["sentkit", "encode", f"{name}.jsonl", "-o", f"{name}.safetensors"], folder)
     flags = ["--queries", "questions.safetensors", "--corpus", "articles.safetensors"]
     execute(["sentkit", "search", *flags, "-o", "hits.jsonl"], folder)
@@ -89,30 +90,24 @@ def furnished(tmp_path_factory, marian, execute):
         settings = json.loads((marian / "generation_config.json").read_text()) | {"max_length": 6}
         (folder / name / "generation_config.json").write_text(json.dumps(settings))
     rows = [{"text_a": a, "text_b": b, "score": x, "topic": t, "same": x > 3} for a, b, x, t in PAIRS]
-    (folder / "pairs.jsonl").write_text(in_jsonl(*rows))
-    (folder / "data/sts").mkdir(parents=True)
-    for name in STS:
-        shutil.copy(folder / "pairs.jsonl", folder / f"data/sts/{name}.jsonl")
+    reviews = [{"text": f"{word} {n}", "label": word} for n in range(12) for word in ("good", "bad")]
+    news = [{"text": text, "label": topic} for *texts, _, topic in PAIRS for text in texts]
+    synonyms = {"cat": ["kitten"], "dog": ["hound"], "sea": ["ocean"]}
+    thesaurus = [{"word": word, "synonyms": others} for word, others in synonyms.items()]
+    files = {"pairs": rows, "reviews": reviews, "more": reviews, "thesaurus": thesaurus, "news": news}
+    write_rows(folder, files | {f"data/sts/{name}": rows for name in STS})
     (folder / "a.csv").write_text("sent1,sent2\na,b\n")
     (folder / "titles.csv").write_text('id,title\n1,A cat\n2,"A dog, running"\n3,The sea\n')
     (folder / "titles.txt").write_text("A cat\nA dog\nThe sea\n")
     (folder / "table.csv").write_text("id,text\n1,A cat\n")
     (folder / "words.tsv").write_text("entry\tdefinition\ncat\ta small animal\ncat\ta pet that purrs\n")
-    reviews = [{"text": f"{word} {n}", "label": word} for n in range(12) for word in ("good", "bad")]
-    (folder / "reviews.jsonl").write_text(in_jsonl(*reviews))
-    synonyms = {"cat": ["kitten"], "dog": ["hound"], "sea": ["ocean"]}
-    thesaurus = [{"word": word, "synonyms": others} for word, others in synonyms.items()]
-    (folder / "thesaurus.jsonl").write_text(in_jsonl(*thesaurus))
     for words in (
         *("pairs.jsonl -o new.jsonl", "pairs.jsonl -o a.safetensors", "titles.txt -o titles.safetensors"),
         *("titles.txt -o signs.safetensors --store binary", "titles.txt -o q.jsonl", "titles.txt -o titles/"),
-        "reviews.jsonl -o reviews.safetensors",
+        *("reviews.jsonl -o reviews.safetensors", "news.jsonl -o news.safetensors"),
     ):
         execute(["sentkit", "encode", *words.split()], folder)
     search_articles(folder, execute)
-    news = [{"text": text, "label": topic} for *texts, _, topic in PAIRS for text in texts]
-    (folder / "news.jsonl").write_text(in_jsonl(*news))
-    execute(["sentkit", "encode", "news.jsonl", "-o", "news.safetensors"], folder)
     write_models(folder, execute)
     encoder = '{"encoder":"nano/%s:%012d","spearman":%d}\n'
     for name, form in (("layers", "L%d:mean"), ("masked", "mean/out%d")):
@@ -125,12 +120,8 @@ def furnished(tmp_path_factory, marian, execute):
         (folder / name).mkdir()
         (folder / name / "steps.jsonl").write_text(log)
     for made, copy in (
-        ("new.jsonl", "old.jsonl"),
-        ("new.jsonl", "part1.jsonl"),
-        ("a.safetensors", "b.safetensors"),
-        ("a.safetensors", "part2.safetensors"),
-        ("reviews.safetensors", "more.safetensors"),
-        ("reviews.jsonl", "more.jsonl"),
+        *(("new.jsonl", "old.jsonl"), ("new.jsonl", "part1.jsonl"), ("a.safetensors", "b.safetensors")),
+        *(("a.safetensors", "part2.safetensors"), ("reviews.safetensors", "more.safetensors")),
     ):
         shutil.copy(folder / made, folder / copy)
     for name, rows in (("shard1", "new.jsonl"), ("shard2", "titles.safetensors")):
@@ -207,8 +198,7 @@ def checkout(tmp_path, forked_program):
             "python": f'[ "$2" = pip ] || exec {shlex.join(python_of(forked))} "$@"',
             "sentkit": f'exec {shlex.join(forked)} "$@"',
         }.items():
-            (programs / name).write_text(f"#!/bin/sh\n{line}\n")
-            (programs / name).chmod(0o755)
+            write_script(programs / name, line)
         yield tmp_path / "checkout"
 
 
@@ -250,10 +240,7 @@ def test_the_address_of_builds_for_cpus_is_named_before_the_installation(tmp_pat
     page = '"?Get started\\W+https://pytorch.org/get-started/locally/'
     (tmp_path / "examples").mkdir()
     shutil.copy(ROOT / "examples/first.sh", tmp_path / "examples")
-    programs = tmp_path / ".venv/bin"
-    programs.mkdir(parents=True)
-    (programs / "python").write_text("#!/bin/sh\necho CALLED >&2\nexit 3\n")
-    (programs / "python").chmod(0o755)
+    write_script(tmp_path / ".venv/bin/python", "echo CALLED >&2\nexit 3")
     done = subprocess.run(
         ["sh", tmp_path / "examples/first.sh"],
         env=os.environ | {"PIP_EXTRA_INDEX_URL": address},
@@ -481,21 +468,15 @@ def check_flags(words):
         build(method.Settings, method.presets, values.get("--preset"), settings)
 
 
-def loaded(script):
-    spec = importlib.util.spec_from_file_location(script, ROOT / "examples" / f"{script}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_committed_page_of_methods_is_the_generated_one():
     """After a change of a setting: python -m examples.methods_page man/man7/sentkit-methods.7"""
-    assert (ROOT / "man/man7/sentkit-methods.7").read_text() == loaded("methods_page").page()
+    page = load_script(ROOT / "examples/methods_page.py").page()
+    assert (ROOT / "man/man7/sentkit-methods.7").read_text() == page
 
 
 def test_the_pictures_show_the_output_of_their_commands(tmp_path, forked_program):
     """After a change of a table: python examples/picture.py"""
-    loaded("picture").main(tmp_path, forked_program)
+    load_script(ROOT / "examples/picture.py").main(tmp_path, forked_program)
     for name in ("session.svg", "result.svg"):
         assert text_of(tmp_path / name) == text_of(ROOT / "examples" / name)
         assert "https://" not in re.sub("<!--.*?-->", "", (tmp_path / name).read_text())
@@ -512,9 +493,8 @@ def test_the_job_script_of_train_requeues_a_saved_run(code, requeued, tmp_path):
     """`srun` is a stand-in that exits with the code of train; `scontrol` is one that reports its use."""
     clusters = HELP["train"].sections["CLUSTERS"]
     script = next(text for text in clusters if text.startswith("#!"))
-    for name, body in {"srun": f"exit {code}", "scontrol": 'echo "$@"'}.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
-        (tmp_path / name).chmod(0o755)
+    write_script(tmp_path / "srun", f"exit {code}")
+    write_script(tmp_path / "scontrol", 'echo "$@"')
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "12"}
     done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
 
@@ -528,8 +508,7 @@ def test_the_job_array_of_a_sweep_makes_the_runs_of_its_table(workplace, execute
     command += ["--set", "max_length=8"]
     listed = execute([*command, "--list"], workplace)
     (workplace / "runs.txt").write_text(listed.stdout)
-    (workplace / "srun").write_text('#!/bin/sh\nexec "$@"\n')
-    (workplace / "srun").chmod(0o755)
+    write_script(workplace / "srun", 'exec "$@"')
     script = 'PATH="$PWD:$PATH" sh "$1" runs.txt'
     for task in range(1, 1 + listed.stdout.count("\n")):
         job = ["sh", "-c", script, "sh", str(ROOT / "examples/slurm/sweep.sbatch")]
@@ -549,8 +528,7 @@ def test_the_job_array_of_report_fills_the_folder_of_results(workplace, execute)
     clusters = HELP["report"].sections["CLUSTERS"]
     script = next(text for text in clusters if text.startswith("#!"))
     (workplace / "job.sh").write_text(script)
-    (workplace / "srun").write_text('#!/bin/sh\nexec "$@"\n')
-    (workplace / "srun").chmod(0o755)
+    write_script(workplace / "srun", 'exec "$@"')
     (workplace / "rows.txt").write_text("nano\nstatic\n")
     for task in ("1", "2"):
         job = ["sh", "-c", 'PATH="$PWD:$PATH" sh job.sh']

@@ -2,7 +2,6 @@
 
 import csv
 import gzip
-import importlib.util
 import json
 import re
 import subprocess
@@ -16,7 +15,7 @@ from safetensors.numpy import load_file
 from sentkit.papers.published import published
 from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import build, check_widths
-from support import PAIRS, ROOT, SMALL, TEXTS, copy_tokenizer, in_jsonl
+from support import PAIRS, ROOT, TEXTS, in_jsonl, load_script, make_bert, write_rows
 
 EXAMPLES = ROOT / "examples"
 EXPECTED = "declares no readout|converged|directions|PRESET="  # warnings
@@ -26,35 +25,20 @@ FEW = "--batch 4 --epochs 1 --lr 0.01 --set max_length=64 --threads 1 -q"
 @pytest.fixture(scope="module")
 def furnished(tmp_path_factory):
     """A folder with rows of every kind and an encoder."""
-    import torch
-    import transformers
-
     folder = tmp_path_factory.mktemp("examples")
-    pairs = list(pairwise(TEXTS))
     labels = ("entailment", "contradiction", "neutral") * 3
+    nli = zip(pairwise(TEXTS), labels, strict=False)
+    threes = zip(*[iter(TEXTS)] * 3, strict=True)
+    definitions = enumerate([*TEXTS, *(f"{text} again" for text in TEXTS)])
     (folder / "texts.txt").write_text("".join(text + "\n" for text in TEXTS))
-    (folder / "dev.jsonl").write_text(in_jsonl(*PAIRS))
-    (folder / "nli.jsonl").write_text(
-        in_jsonl(*({"text_a": a, "text_b": b, "label": c} for (a, b), c in zip(pairs, labels, strict=False)))
-    )
-    (folder / "triplets.jsonl").write_text(
-        in_jsonl(
-            *({"anchor": a, "positive": b, "negative": c} for a, b, c in zip(*[iter(TEXTS)] * 3, strict=True))
-        )
-    )
-    (folder / "dictionary.jsonl").write_text(
-        in_jsonl(
-            *(
-                {"entry": f"entry {n % 6}", "definition": text}
-                for n, text in enumerate([*TEXTS, *(f"{text} again" for text in TEXTS)])
-            )
-        )
-    )
-    torch.manual_seed(0)
-    transformers.BertModel(transformers.BertConfig(**SMALL | {"num_hidden_layers": 2})).save_pretrained(
-        folder / "small"
-    )
-    copy_tokenizer(folder / "small")
+    files = {
+        "dev": PAIRS,
+        "nli": ({"text_a": a, "text_b": b, "label": label} for (a, b), label in nli),
+        "triplets": ({"anchor": a, "positive": b, "negative": c} for a, b, c in threes),
+        "dictionary": ({"entry": f"entry {n % 6}", "definition": text} for n, text in definitions),
+    }
+    write_rows(folder, files)
+    make_bert(folder / "small", num_hidden_layers=2)
     return folder
 
 
@@ -192,9 +176,7 @@ def test_the_settings_of_the_rows_of_the_main_table():
 
 def test_the_orderings_are_corrected_for_their_number():
     """Holm: .005 * 4, .01 * 3, .03 * 2, .04 * 1, and none is smaller than that before it."""
-    path = importlib.util.spec_from_file_location("main_table", EXAMPLES / "main_table.py")
-    table = importlib.util.module_from_spec(path)
-    path.loader.exec_module(table)
+    table = load_script(EXAMPLES / "main_table.py")
 
     assert table.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert table.holm([0.4, 0.6]) == pytest.approx([0.8, 0.8])

@@ -1,6 +1,5 @@
 """examples/papers: every published row is made, or listed as impossible, and so is every figure."""
 
-import importlib.util
 import json
 import re
 import shutil
@@ -14,7 +13,18 @@ import pytest
 from sentkit.papers.published import published
 from sentkit.training.catalogue import METHODS
 from sentkit.training.settings import build
-from support import PAIRS, ROOT, SMALL, TEXTS, WORDS, copy_tokenizer, heed_signals, in_jsonl, with_program
+from support import (
+    PAIRS,
+    ROOT,
+    TEXTS,
+    WORDS,
+    heed_signals,
+    load_script,
+    make_bert,
+    with_program,
+    write_rows,
+    write_script,
+)
 
 SCRIPT = ROOT / "examples/papers/papers.py"
 ENTRIES = sorted(WORDS)[:12]
@@ -26,24 +36,14 @@ FIGURES = {"sg-bert": 6, "consert": 7, "pairsupcon": 3, "defsent-plus": 8}
 GLUE = {"qnli": True, "sst2": False, "cola": False, "mrpc": True, "rte": True}  # of pairs
 
 
-def load():
-    sys.path.insert(0, str(SCRIPT.parent))
-    spec = importlib.util.spec_from_file_location("papers_script", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-papers = load()
+sys.path.insert(0, str(SCRIPT.parent))
+papers = load_script(SCRIPT)
 EVERY = [(name, base) for name, paper in papers.PAPERS.items() for base in paper.recipes]
 
 
 @pytest.fixture(scope="module")
 def furnished(tmp_path_factory):
     """A base of four layers, and complete suites of a few rows each."""
-    import torch
-    import transformers
-
     folder = tmp_path_factory.mktemp("papers")
     texts = [f"{text} {end}".strip() for end in ("", "today", "again", "here") for text in TEXTS]
     labels = ("entailment", "contradiction", "neutral")
@@ -80,14 +80,8 @@ def furnished(tmp_path_factory):
             for n, text in enumerate(texts[24:])
         ],
     }
-    for name, rows in files.items():
-        path = folder / "data" / f"{name}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(in_jsonl(*rows))
-    torch.manual_seed(0)
-    config = transformers.BertConfig(**SMALL | {"num_hidden_layers": 4})
-    transformers.BertForMaskedLM(config).save_pretrained(folder / "base")
-    copy_tokenizer(folder / "base")
+    write_rows(folder / "data", files)
+    make_bert(folder / "base", "BertForMaskedLM", num_hidden_layers=4)
     return folder
 
 
@@ -304,9 +298,8 @@ def test_a_quick_run_makes_tables_and_figures(run, furnished, tmp_path, execute)
     """The runs are listed; the second is task 2 of a job array, the others are made by the next call."""
     listed = run("pairsupcon", *FAST, "--quick", "--list")
     (tmp_path / "runs.txt").write_text(listed.stdout)
-    for name, words in (("srun", 'exec "$@"'), ("python", 'exec python3 "$@"')):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{words}\n")
-        (tmp_path / name).chmod(0o755)
+    write_script(tmp_path / "srun", 'exec "$@"')
+    write_script(tmp_path / "python", 'exec python3 "$@"')
     paths = ("--base", furnished / "base", "--data", furnished / "data", "--out", tmp_path / "out")
     script = ["sh", ROOT / "examples/slurm/papers.sbatch", tmp_path / "runs.txt"]
     path = f"{tmp_path}:{run.environment['PATH']}"

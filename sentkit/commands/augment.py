@@ -1,6 +1,6 @@
 """`sentkit augment`: variants of sentences."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from sentkit.flags import Range, options
@@ -8,7 +8,6 @@ from sentkit.flags.rows import RowFlags
 
 if TYPE_CHECKING:
     from sentkit.augment.catalogue import RequestedOperation
-    from sentkit.formats.rows.block import Row
     from sentkit.formats.rows.kinds import Sentence, VariantRows
     from sentkit.formats.rows.rows import Inputs
 
@@ -74,25 +73,24 @@ def augment(
         console.warn(f"{warning}; to replace them, use sentkit encode --replace")
 
 
-def other_texts(
-    first: "RequestedOperation", paraphrases: str | None, key: str, fields: Mapping[str, str]
-) -> "Callable[[Row], Sequence[str]]":
-    """The function that returns the candidate texts of a row for the first operation; usually none."""
+def sentences(
+    inputs: "Inputs", rows: "VariantRows", first: "RequestedOperation", paraphrases: str | None, key: str
+) -> "Iterator[Found]":
+    """Each sentence with the texts that may replace it in the first operation; usually none.
+
+    For texts of the rows with its label, all rows are kept in memory.
+    """
     from sentkit.formats.lexicons.thesaurus import name_in, read_paraphrases
-    from sentkit.formats.rows.kinds import filled
+    from sentkit.formats.rows.kinds import class_of, filled
+    from sentkit.formats.vectors.store import common_fields
 
-    if paraphrases is not None:
-        texts, theirs = read_paraphrases(paraphrases, key), fields.get(key, key)
-        return lambda row: texts.get(name_in(row, theirs), ())
     name = first.field_name
-    return (lambda row: [filled(row, name)]) if name is not None else lambda row: ()
-
-
-def with_same_label(inputs: "Inputs", rows: "VariantRows", label: str) -> "Iterator[Found]":
-    """Each sentence with the texts of the rows with its label. All rows are kept in memory."""
-    from sentkit.formats.rows.kinds import class_of
-
-    found = list(inputs.read(lambda row: (rows.read(row), class_of(row, label))))
+    if paraphrases is not None:
+        known, theirs = read_paraphrases(paraphrases, key), common_fields(inputs).get(key, key)
+        return inputs.read(lambda row: (rows.read(row), known.get(name_in(row, theirs), ()), None))
+    if not first.kind.takes_all:
+        return inputs.read(lambda row: (rows.read(row), [filled(row, name)] if name else (), None))
+    found = list(inputs.read(lambda row: (rows.read(row), class_of(row, first.value))))
     places: dict[str, dict[str, int]] = {}  # label -> text -> its place among the texts of the label
     for sentence, name in found:
         own = places.setdefault(name, {})

@@ -1,11 +1,10 @@
 """`sentkit build-entries`: a vector for every entry of a dictionary."""
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sentkit.console import Console, RowProgress
+from sentkit.console import RowProgress
 from sentkit.errors import NoRowsError, UsageError
 from sentkit.flags import options
 from sentkit.flags.rows import RowFlags
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from sentkit.formats.rows.kinds import EntryParser
     from sentkit.formats.rows.rows import Rejects
     from sentkit.model.encoding import RowGroup
-    from sentkit.model.text.tokenizer import OneToken
 
 
 def build_entries(
@@ -60,10 +58,7 @@ def build_entries(
         parser = EntryParser(common_fields(inputs))
         rows, words = inputs.blocks(parser), OneToken(plan.tokenizer, parser.entry)
         groups = tokenized_groups(
-            words.among(rows) if words_only else rows,
-            plan.tokenizer,
-            inputs.rejects,
-            on_truncate=on_truncate,
+            words.among(rows) if words_only else rows, plan.tokenizer, inputs.rejects, on_truncate=on_truncate
         )
         encoder = TransformerEncoder(checkpoint, plan, device=machine.device, precision=machine.precision)
         console.loaded(encoder)
@@ -72,10 +67,11 @@ def build_entries(
             add(group, parser, sums, counts, inputs.rejects)
             progress.skipped = words.left_out
             progress.add(len(group.rows), tally.add(group))
+        if words.left_out:
+            problem = f"{words.left_out} of {words.rows} rows skipped"
+            console.warn(f"{problem}: the entry is not a single token")
         if not sums:
-            warn_left_out(words, console)
             raise NoRowsError(inputs.paths)
-    warn_left_out(words, console)
     progress.encoded(tally, encoder)
     note = {  # for the training of another model on the entries
         "definitions": tally.rows,
@@ -83,15 +79,11 @@ def build_entries(
         "family": checkpoint.config.get("model_type"),
         "parents": [readable(name) for name in (checkpoint.name, *checkpoint.parents)],
     }
-    write_entries(sums, counts, output, {**encoder.specs[0].full, "entries": note})
+    write_entries(sums, counts, output, {**encoder.specs[0].full, "entries": note}, encoder.width)
 
 
 def add(
-    group: "RowGroup",
-    parser: "EntryParser",
-    sums: dict[str, Any],
-    counts: Counter[str],
-    rejects: "Rejects",
+    group: "RowGroup", parser: "EntryParser", sums: dict[str, Any], counts: Counter[str], rejects: "Rejects"
 ) -> None:
     """Add the vector of each definition to the sum of its entry, in float64."""
     from sentkit.formats.vectors.sinks import refuse_not_finite
@@ -106,16 +98,8 @@ def add(
             counts[name] += 1
 
 
-def warn_left_out(words: "OneToken", console: Console) -> None:
-    if words.left_out:
-        console.warn(f"{words.left_out} of {words.rows} rows skipped: the entry is not a single token")
-
-
 def write_entries(
-    sums: dict[str, Any],
-    counts: Counter[str],
-    output: options.VectorOutputFlags,
-    spec: Mapping[str, Any],
+    sums: dict[str, Any], counts: Counter[str], output: options.VectorOutputFlags, spec: Any, width: int
 ) -> None:
     """Write the average of each entry, in the order of first occurrence."""
     import numpy as np
@@ -125,13 +109,11 @@ def write_entries(
     from sentkit.formats.rows.rows import blocks
     from sentkit.formats.vectors.sinks import open_sinks
 
-    names, width = SENTENCE.vectors, len(next(iter(sums.values())))
-    with open_sinks([output.path], [spec], names, width, output.form()) as [sink]:
-        number = 1
+    number = 1
+    with open_sinks([output.path], [spec], SENTENCE.vectors, width, output.form()) as [sink]:
         for part in blocks(sums.items(), 1024):
             values = [{"entry": name, "definitions": counts[name]} for name, _ in part]
-            numbers = [*range(number, number + len(part))]
-            rows = made_block(values, output.path, numbers, [b""] * len(part))
+            rows = made_block(values, output.path, [*range(number, number + len(part))], [b""] * len(part))
             means = np.stack([total / counts[name] for name, total in part])
             sink.put(rows, means.astype(np.float32)[:, None])
             number += len(part)

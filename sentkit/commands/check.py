@@ -3,14 +3,11 @@
 from collections import defaultdict
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from sentkit.console import Console, TaskProgress
+from sentkit.console import TaskProgress
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import Named, Needs, Range, options
-
-if TYPE_CHECKING:
-    from sentkit.formats.vectors.folders import Status, VectorFolder
 
 
 def check(
@@ -33,7 +30,7 @@ def check(
     from sentkit.formats.files import is_input_file, readable
     from sentkit.formats.outputs.uploads import place_at
     from sentkit.formats.urls import is_url
-    from sentkit.formats.vectors.folder_check import counts_of, without
+    from sentkit.formats.vectors.folder_check import counts_of, problems, without
     from sentkit.formats.vectors.folders import VectorFolder
 
     console, output = run.console("check"), options.ReportFlags(json=json)
@@ -45,7 +42,13 @@ def check(
         return
     folder = VectorFolder(path)
     status = folder.status()
-    bad = deep_check(folder, status, console) if deep else {}
+    bad = defaultdict[str, list[str]](list)  # block -> problems; with an empty name, those of inputs
+    tasks = TaskProgress(console, "blocks")
+    tasks.begin(len(status.done))
+    for name, problem in problems(folder, status) if deep else ():
+        if problem is not None:
+            bad[name].append(problem)
+        tasks.add(1 if name else 0)
     damaged = [name for name, texts in bad.items() if texts[0].startswith(f"{folder.file(name)}: damaged: ")]
     if remove and damaged and is_url(path):
         place_at(path.rstrip("/")).remove(damaged)
@@ -92,18 +95,3 @@ def shown(value: Any) -> str:
     if isinstance(value, list):
         value = ", ".join(value)
     return str(value or "none")
-
-
-def deep_check(folder: "VectorFolder", status: "Status", console: Console) -> dict[str, list[str]]:
-    """The problems of each damaged block, and with an empty name those of inputs."""
-    from sentkit.formats.vectors.folder_check import problems
-
-    bad = defaultdict[str, list[str]](list)
-    tasks = TaskProgress(console, "blocks")
-    tasks.begin(len(status.done))
-    for name, problem in problems(folder, status):
-        if problem is not None:
-            bad[name].append(problem)
-        if name:
-            tasks.add()
-    return bad

@@ -1,6 +1,6 @@
 """`sentkit cluster`: groups of similar rows."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,9 +14,7 @@ from sentkit.process import limit_threads
 from sentkit.training.settings import ours, parsed
 
 if TYPE_CHECKING:
-    from sentkit.labels.clusters.clustering import ClusteringOptions
     from sentkit.labels.clusters.clustering_run import Record
-    from sentkit.metrics.device import Device
 
 DETERMINISTIC = Excludes("--algorithm agglomerative|hdbscan", ", which is deterministic")
 REPORTS = excludes("--truth", "--describe", because=", which writes a report")
@@ -56,10 +54,7 @@ def cluster(
     centroids: Annotated[str | None, Excludes("--truth", ", which makes several clusterings")] = None,
     from_centroids: Annotated[
         str | None,
-        excludes(
-            *("-k", "--algorithm", "--set", "--seed", "--stability"),
-            because=": it only assigns rows",
-        ),
+        excludes(*("-k", "--algorithm", "--set", "--seed", "--stability"), because=": it only assigns rows"),
     ] = None,
     keywords: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 10,
     nearest: Annotated[int, Range(min=0), Needs("--describe or --centroids")] = 3,
@@ -94,7 +89,7 @@ def cluster(
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.labels import Watch
     from sentkit.labels.clusters import clustering_run as runs
-    from sentkit.labels.clusters.clustering import ALGORITHMS
+    from sentkit.labels.clusters.clustering import ALGORITHMS, ClusteringOptions
     from sentkit.transforms.steps import Normalize
 
     console = run.console("cluster")
@@ -113,11 +108,11 @@ def cluster(
     output.check_rows(vectors=not is_report)
     if centroids is not None:
         options.OutputFlags(centroids, output.force).check_rows(vectors=True)
-    settings = algorithm_options(set_ or [], algorithm, comparing.find())
     if counts is None and truth is None and from_centroids is None and ALGORITHMS[algorithm].counted:
         raise UsageError("-k is missing", advice="for example -k 20, or -k 2..20 for a comparison")
     seeds = numbers("--seed", seed) if seed is not None else DEFAULT_SEEDS.get(form, (0,))
-    check_numbers(counts or (1,), seeds, form, settings.sample)
+    given = parsed(AlgorithmSettings, set_ or [])
+    check_numbers(counts or (1,), seeds, form, algorithm, given)
     with row_flags.open(
         console,
         output,
@@ -133,7 +128,7 @@ def cluster(
             algorithm=algorithm,
             counts=counts or (0,),
             seeds=seeds if from_centroids is None and ALGORITHMS[algorithm].random else (0,),
-            options=settings,
+            options=ClusteringOptions(**given, device=comparing.find()),
             centroids=None if from_centroids is None else runs.read_centroids(from_centroids),
             step=Normalize() if normalize else None,
             watch=Watch(tasks.begin, tasks.add, partial(slow, console)),
@@ -146,29 +141,22 @@ def cluster(
             report(runs.count_records(work), runs.count_line, output)
         else:
             sizes = (keywords, nearest) if describe or centroids is not None else None
-            given = {"keep": keep_vectors, "replace": replace, "force": output.force}
-            described = runs.write_clusters(work, form, sizes, output.path, centroids, **given)
+            how = {"keep": keep_vectors, "replace": replace, "force": output.force}
+            described = runs.write_clusters(work, form, sizes, output.path, centroids, **how)
             if describe:
                 report(described, runs.description_line, output, texts=["keywords", "nearest"], wrap=True)
 
 
-def algorithm_options(given: Sequence[str], algorithm: str, device: "Device | None") -> "ClusteringOptions":
-    """The given settings, which the algorithm must have, and the device."""
-    from sentkit.labels.clusters.clustering import ClusteringOptions
-
-    values = parsed(AlgorithmSettings, given)
-    for name in values:
-        if algorithm not in USERS[name]:
-            raise UsageError(f"--set {name} needs --algorithm {' or '.join(USERS[name])}")
-    return ClusteringOptions(**values, device=device)
-
-
-def check_numbers(counts: Sequence[int], seeds: Sequence[int], form: str, sample: int | None) -> None:
+def check_numbers(
+    counts: Sequence[int], seeds: Sequence[int], form: str, algorithm: str, given: Mapping[str, Any]
+) -> None:
     from sentkit.labels.clusters.clustering_run import check_sample
 
+    if name := next((name for name in given if algorithm not in USERS[name]), None):
+        raise UsageError(f"--set {name} needs --algorithm {' or '.join(USERS[name])}")
     if min(counts) < 1:
         raise UsageError(f"-k {min(counts)}: expected 1 or more")
-    check_sample(sample, max(counts))
+    check_sample(given.get("sample"), max(counts))
     if len(seeds) < 2 and form == "stability":
         raise UsageError("--stability needs several seeds, for example --seed 0..9")
     if len(seeds) > 1 and form in ("rows", "describe"):

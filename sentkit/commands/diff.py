@@ -76,19 +76,19 @@ def diff(
                 record = compared_with(model, device, precision, inputs[0], measures, console)
         show([record], lines, out, as_table=output.as_table, texts=("measure",))
     if output.as_table:
-        if record.get("worst"):
-            print_worst(record["worst"])
+        if far := record.get("worst"):
+            columns = list(dict.fromkeys(name for each in far for name in each))
+            cells = [
+                [number(each[name]) if name in MEASURES else str(each.get(name, "")) for name in columns]
+                for each in far
+            ]
+            print_table(columns, cells, texts=[name for name in columns if name not in (*MEASURES, "row")])
         print_text([record["explanation"]["text"]] if model else [])
     check_limits(record, limits)
 
 
 def compared_with(
-    name: str,
-    device: str,
-    precision: str,
-    inputs: "Inputs",
-    measures: Mapping[str, int],
-    console: Console,
+    name: str, device: str, precision: str, inputs: "Inputs", measures: Mapping[str, int], console: Console
 ) -> dict[str, Any]:
     """The report about the vectors of a file and those of a model, with the cause if they differ."""
     import numpy as np
@@ -210,13 +210,3 @@ def lines(record: Mapping[str, Any]) -> Iterator[dict[str, str]]:
         cells.append((overlap, number(near[name]), f"{near['rows']} sampled"))
     cells.append(("rank correlation of similarities", number(pairs["spearman"]), f"{pairs['pairs']} pairs"))
     return (dict(zip(("measure", "value", "of"), each, strict=True)) for each in cells)
-
-
-def print_worst(worst: Sequence[Mapping[str, Any]]) -> None:
-    columns = list(dict.fromkeys(name for each in worst for name in each))
-    cells = [
-        [number(each[name]) if name in MEASURES else str(each.get(name, "")) for name in columns]
-        for each in worst
-    ]
-    texts = [name for name in columns if name not in (*MEASURES, "row")]
-    print_table(columns, cells, texts=texts)

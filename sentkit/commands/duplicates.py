@@ -64,13 +64,7 @@ def duplicates(
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.neighbours.corpus import NAMING, columns_of_pair, json_of
-    from sentkit.metrics.neighbours.pairs import (
-        LEVELS,
-        Comparison,
-        Duplicates,
-        fields_of_pairs,
-        write_unique,
-    )
+    from sentkit.metrics.neighbours.pairs import LEVELS, Comparison, Duplicates, fields_of_pairs, write_unique
 
     console = run.console("duplicates")
     options.check_threshold(threshold, metric)

@@ -1,6 +1,7 @@
 """`sentkit export`: a checkpoint that declares its readout."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sentkit.console import Console
@@ -40,8 +41,6 @@ def export(
     Flags:
       --store: Numbers of the weights; int8: only the table of a static model. [default: as they are]
     """
-    from pathlib import Path
-
     from sentkit.formats.checkpoints.export import Command, inputs_of
     from sentkit.formats.checkpoints.folders import read_checkpoint
 
@@ -51,14 +50,11 @@ def export(
     if Path(output.path).resolve() != checkpoint.folder.resolve():  # -f replaces the checkpoint
         reads["-m"] = options.model_paths(model)
     options.check_paths(console, {"-o": output.path}, reads)
-    stored = [] if store is None else ["--store", store]
+    words = [*words_of(reading, but=("transform",)), *([] if store is None else ["--store", store])]
+    inputs = inputs_of({"-m": model, "--transform": reading.transform})
     lineage = {
         "parents": [model, *checkpoint.parents],
-        "command": Command(
-            ("export",),
-            inputs_of({"-m": model, "--transform": reading.transform}),
-            [*words_of(reading, but=("transform",)), *stored],
-        ).record(),
+        "command": Command(("export",), inputs, words).record(),
         "made_with": {"sentkit": version_of("sentkit")},
     }
     if checkpoint.declared.static:
@@ -75,8 +71,6 @@ def export_static(
     lineage: dict[str, Any],
 ) -> None:
     """Write a static model with other numbers. It has no readout to declare."""
-    from pathlib import Path
-
     from sentkit.formats.checkpoints.export import new_folder, write_static_folder
     from sentkit.formats.lexicons.model2vec import stored_as
     from sentkit.model.reading import ReadingOptions
@@ -104,9 +98,6 @@ def export_transformer(
     lineage: dict[str, Any],
     console: Console,
 ) -> None:
-    from dataclasses import replace
-    from pathlib import Path
-
     from sentkit.formats.checkpoints.export import new_folder
     from sentkit.formats.checkpoints.folders import is_adapter
     from sentkit.model.checkpoint.export import declare_encoder, write_card, write_folder
@@ -128,12 +119,10 @@ def export_transformer(
     if declaration.inexpressible is None:
         kept = without_language_head(tensors, encoder.body, checkpoint.config)
     if len(kept) < len(tensors):
-        checkpoint = replace(
-            checkpoint, config={**checkpoint.config, "architectures": [encoder_class(encoder.body)]}
-        )
-    rewritten = store is not None or len(kept) < len(tensors)
+        config = {**checkpoint.config, "architectures": [encoder_class(encoder.body)]}
+        checkpoint = replace(checkpoint, config=config)
+    changed = kept if store is not None or len(kept) < len(tensors) else None
     with new_folder(Path(output.path), force=output.force) as part:
-        changed = kept if rewritten else None
         write_folder(part, checkpoint, declaration, lineage, changed, store, documents=True)
         if "method" in checkpoint.lineage:  # the card of the base states another readout, prompt or length
             own = {**checkpoint.lineage, **lineage, "parents": checkpoint.parents, "exported": True}

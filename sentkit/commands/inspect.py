@@ -41,28 +41,23 @@ def inspect(
       --replay: For a checkpoint: print the shell commands that made it and its bases.
       -v, --verbose: Show every line on a terminal.
     """
-    if replay:
-        print_replay(path)
+    if replay:  # a shell script; if it cannot run as it is, the exit code is 1
+        from sentkit.training.runs import replay as runs
+
+        commands, output = runs.replay(path), options.OutputFlags()
+        if output.on_terminal:
+            print_text(commands.lines)
+        else:
+            with output.open() as out:
+                out.writelines(os.fsencode(line) + b"\n" for line in commands.lines)
+        if commands.problems:
+            raise AnswerIsNo(commands.problems[0])  # the script has a comment for each
         return
     record = describe(path, field_flags, gold, above, geometry=not no_geometry)
     if "vectors_per_row" not in record and (gold is not None or no_geometry):
         flag = "--no-geometry" if gold is None else "--gold"
         raise UsageError(f"{flag} needs vectors, but {path} has none")
     options.ReportFlags(json=json).write(record, lines_of(flat(record), verbose=verbose))
-
-
-def print_replay(path: str) -> None:
-    """Print a shell script. If it cannot run as it is, exit with code 1."""
-    from sentkit.training.runs.replay import replay
-
-    commands, output = replay(path), options.OutputFlags()
-    if output.on_terminal:
-        print_text(commands.lines)
-    else:
-        with output.open() as out:
-            out.writelines(os.fsencode(line) + b"\n" for line in commands.lines)
-    if commands.problems:
-        raise AnswerIsNo(commands.problems[0])  # the script has a comment for each
 
 
 def lines_of(lines: list[tuple[str, Any]], *, verbose: bool) -> list[tuple[str, str]]:

@@ -3,11 +3,12 @@
 from typing import TYPE_CHECKING, Annotated
 
 from sentkit.console import Console, RowProgress, reading
+from sentkit.errors import DataError
 from sentkit.flags import Range, options
 from sentkit.flags.rows import RowFlags
 
 if TYPE_CHECKING:
-    from sentkit.metrics.neighbours.negatives import Judge, MiningCounts, MiningOptions
+    from sentkit.metrics.neighbours.negatives import MiningCounts, MiningOptions
 
 
 def mine(
@@ -42,11 +43,16 @@ def mine(
 
     console = run.console("mine")
     output.check_rows()
-    device = comparing.find()
-    # Without a device that compares vectors, the judge chooses one.
-    scores = (
-        None if judge is None else judge_of(judge, "auto" if comparing.device == "cpu" else comparing.device)
-    )
+    device, scores = comparing.find(), None
+    if judge is not None:  # without a device that compares vectors, it chooses one
+        from sentkit.model.checkpoint_model import ClassifierModel
+
+        own = "auto" if comparing.device == "cpu" else comparing.device
+        reranker = ClassifierModel(judge, own, "auto")
+        if classes := reranker.answers.classes:
+            problem = f"a classifier of {len(classes)} classes; a judge has one output, a score"
+            raise DataError(problem, source=judge)
+        scores = reranker.scorer()
     mining = MiningOptions(top, skip, margin, metric, scores)
     reads = {"--corpus": corpus, "--judge": options.model_paths(judge) if judge else None}
     with row_flags.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
@@ -71,15 +77,3 @@ def report(counts: "MiningCounts", mining: "MiningOptions", console: Console) ->
         few = {f"fewer than {mining.top} negatives": counts.short, "no negatives": counts.without}
         problem = ", ".join(f"{pairs} pairs have {what}" for what, pairs in few.items() if pairs)
         console.warn(f"{problem}; a larger --margin or a smaller --skip allows more")
-
-
-def judge_of(name: str, device: str) -> "Judge":
-    """The scores of a reranker: a sequence classification model with one output, which may use a GPU."""
-    from sentkit.errors import DataError
-    from sentkit.model.checkpoint_model import ClassifierModel
-
-    model = ClassifierModel(name, "auto" if device == "cpu" else device, "auto")
-    if classes := model.answers.classes:
-        problem = f"a classifier of {len(classes)} classes; a judge has one output, a score"
-        raise DataError(problem, source=name)
-    return model.scorer()

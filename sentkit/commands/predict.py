@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.formats.vectors.vectors import VectorBlock
     from sentkit.labels.probes.classifiers import VectorClassifier
-    from sentkit.model.checkpoint_model import ClassifierModel
     from sentkit.model.encoding import TokenEncoder
     from sentkit.model.text.tokens import TextTokenizer
 
@@ -46,7 +45,7 @@ def predict(
 
     from sentkit.formats.rows.kinds import FIELDS
     from sentkit.formats.vectors.sinks import refuse_existing_fields, with_fields
-    from sentkit.formats.vectors.store import is_store
+    from sentkit.formats.vectors.store import common_fields, is_store
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
 
     console = run.console("predict")
@@ -64,14 +63,17 @@ def predict(
             answers = classifier.answers
             groups = outputs_of_probe(classifier, inputs, machine, console)
         else:
-            from sentkit.model.checkpoint_model import ClassifierModel
+            from sentkit.model.checkpoint_model import ClassifierModel, RowTexts
 
             text_model = ClassifierModel(model, machine.device, machine.precision)
-            answers, groups = text_model.answers, outputs_of(text_model, inputs, console)
-
+            console.note(f"loading {text_model.name}")
+            answers, loaded = text_model.answers, text_model.load()
+            console.note(f"{loaded.width} outputs, {loaded.device}, {loaded.precision}")
+            texts = RowTexts(common_fields(inputs))
+            encoded = encoded_blocks(inputs, texts, text_model.tokenizer, loaded, console)
+            groups = ((block, block.vectors[:, 0]) for block in encoded)
         if answers.classes and name == ("probabilities" if every else "probability"):
             raise UsageError(f"--name {name}: this field is for the probability", advice="use another name")
-
         with output.open() as out:
             for block, outputs in groups:
                 fields = answers.fields(outputs, name, every=every)
@@ -84,21 +86,6 @@ def predict(
                     out.writelines(line + b"\n" for line in with_fields(good, new))
                 out.flush()  # the reader of the pipe gets each group immediately
                 progress.add(len(block))
-
-
-def outputs_of(
-    text_model: "ClassifierModel", inputs: "Inputs", console: Console
-) -> "Iterator[tuple[VectorBlock, NDArray[Any]]]":
-    """Yield groups of rows, which have no vectors, and the outputs of the head (n, k)."""
-    from sentkit.formats.vectors.store import common_fields
-    from sentkit.model.checkpoint_model import RowTexts
-
-    console.note(f"loading {text_model.name}")
-    classifier = text_model.load()
-    console.note(f"{classifier.width} outputs, {classifier.device}, {classifier.precision}")
-    texts = RowTexts(common_fields(inputs))
-    for block in encoded_blocks(inputs, texts, text_model.tokenizer, classifier, console):
-        yield block, block.vectors[:, 0]
 
 
 def outputs_of_probe(

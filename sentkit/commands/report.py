@@ -104,12 +104,7 @@ def report(
     if training:
         measured = with_training(measured, tests, found, training, evaluator, models)
     records = (each.record(compared) for each in measured)
-    write(
-        tables.measured_tables(measured, compared, paper, number),
-        records,
-        style,
-        output,
-    )
+    write(tables.measured_tables(measured, compared, paper, number), records, style, output)
     if failed:
         raise AnswerIsNo(f"{failed} of {len(models) * len(tests)} evaluations failed")
 
@@ -156,10 +151,7 @@ def check_paths(
 
 
 def write(
-    tables: "Sequence[Table]",
-    records: Iterable[dict[str, Any]],
-    form: str,
-    output: options.OutputFlags,
+    tables: "Sequence[Table]", records: Iterable[dict[str, Any]], form: str, output: options.OutputFlags
 ) -> None:
     from sentkit.formats.files import json_line
     from sentkit.reports.tables import rendered

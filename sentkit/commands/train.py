@@ -2,11 +2,10 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -103,7 +102,8 @@ def train(
     first = is_first_process()
     console = Console("train", run.quiet or not first, run.verbose)
     # Opening the method imports torch.
-    with handle_signals(partial(say_stopping, console)) as stop, open_method(method) as loaded:
+    stopping = partial(console.report, "stops after this step and saves; Ctrl-C again exits at once")
+    with handle_signals(stopping) as stop, open_method(method) as loaded:
         kind = loaded.kind
         if list_ and not output.path:
             print_described(described(kind.Settings, kind.presets))
@@ -220,14 +220,9 @@ def print_results(sweep: "Sequence[RunFolders]", kind: type) -> None:
             show(sweep[0].results(), result_line, out, as_table=table.on_terminal, texts=["checkpoint"])
             return
         results = compared(sweep, [parsed(kind, words_for(each.chosen)) for each in sweep])
-        lines = iter(sweep)
-        show(
-            results,
-            lambda record: sweep_line(record, next(lines).chosen),
-            out,
-            as_table=table.on_terminal,
-            optional=["step"],
-        )
+        chosen = iter([each.chosen for each in sweep])
+        layout: Any = {"as_table": table.on_terminal, "optional": ["step"]}
+        show(results, lambda record: sweep_line(record, next(chosen)), out, **layout)
         if table.on_terminal:
             print_text(best_of(results))
 
@@ -262,12 +257,6 @@ def command_lines(
         for seed in folders.seeds:
             output = option("-o", str(folders.of_seed(seed)))
             yield shlex.join([*words, *settings, "--seed", str(seed), *output])
-
-
-def say_stopping(console: Console) -> None:
-    """Called by a signal handler: printing may fail if the signal interrupts another write."""
-    with suppress(RuntimeError, OSError):
-        console.report("stops after this step and saves; Ctrl-C again exits at once")
 
 
 def print_methods() -> None:

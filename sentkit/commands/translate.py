@@ -1,17 +1,13 @@
 """`sentkit translate`: the texts of rows, translated by a sequence-to-sequence model."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from sentkit.console import Console, RowProgress
+from sentkit.console import RowProgress
 from sentkit.errors import UsageError
 from sentkit.flags import Needs, Range, options
 from sentkit.flags.rows import RowFlags
 from sentkit.training.settings import ours, parsed
-
-if TYPE_CHECKING:
-    from sentkit.model.encoding import Tally
-    from sentkit.model.translation import Translator
 
 GROUP = 1024  # rows; a translation takes a thousand times as long as a vector
 
@@ -99,11 +95,7 @@ def translate(
         lengths = f"reads {translator.read} tokens, writes {translator.written}"
         console.note(f"{how}, {lengths}, {translator.device}, {translator.precision}")
         groups = tokenized_groups(
-            inputs.blocks(texts),
-            translator.source,
-            inputs.rejects,
-            on_truncate=on_truncate,
-            largest=GROUP,
+            inputs.blocks(texts), translator.source, inputs.rejects, on_truncate=on_truncate, largest=GROUP
         )
         tally, progress, full, stale = Tally(), RowProgress(console, inputs=inputs), 0, 0
         with output.open() as out:
@@ -114,20 +106,14 @@ def translate(
                     stale += holds_vectors(row)
                 out.flush()  # the reader of the pipe gets each group immediately
                 progress.add(len(group.rows), tally.add(group))
-    report_totals(tally, full, stale, translator, console)
-
-
-def report_totals(counts: "Tally", full: int, stale: int, translator: "Translator", console: Console) -> None:
-    """Warn about rows that were truncated or not translated, and about outdated vectors."""
-    rows = counts.rows
     for count, words in (
-        (counts.truncated, f"were truncated to {translator.read} tokens (--on-truncate error refuses them)"),
+        (tally.truncated, f"were truncated to {translator.read} tokens (--on-truncate error refuses them)"),
         (full, f"have a translation truncated to {translator.written} tokens (--set max_new_tokens=N)"),
-        (counts.empty, "have an empty text, which was not translated"),
+        (tally.empty, "have an empty text, which was not translated"),
         (stale, "have a vector of the original text (use sentkit encode --replace)"),
     ):
         if count:
-            console.warn(f"{count} of {rows} rows {words}")
+            console.warn(f"{count} of {tally.rows} rows {words}")
     if translator.halved:
         halved = f"batches were split in two {translator.halved} times because of the memory of the device"
         console.warn(halved)

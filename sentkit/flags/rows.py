@@ -1,16 +1,14 @@
 """Flags of the commands that read rows: files, names of fields, and bad rows; for `cat`, also the format."""
 
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeVar
 
 from sentkit.console import Console
-from sentkit.errors import NoInputError, NoRowsError, UsageError
+from sentkit.errors import NoRowsError, UsageError
 from sentkit.flag_values import size
 from sentkit.flags import Excludes, Named
 from sentkit.flags.options import OutputFlags, check_paths
@@ -105,11 +103,7 @@ class StreamFlags(FieldFlags):
         meter = Meter(self.paths)
         inputs = replace(self.inputs(self.paths, known), rejects=policy, meter=meter)
         for path in inputs.paths:
-            try:
-                check_input(path)
-            except NoInputError as error:
-                error.advice = error.advice or pipe_of(self.paths, console.command, known)
-                raise
+            check_input(path)
         if self.rejects is None:
             out: AbstractContextManager[BinaryIO | None] = nullcontext()
         else:
@@ -127,15 +121,6 @@ class StreamFlags(FieldFlags):
             console.warn(f"bad rows {place}: {policy.count}; the first is {policy.first}")
         if nothing is not None:
             raise nothing
-
-
-def pipe_of(names: Sequence[str], command: str, known: Known) -> str | None:
-    """The pipe for texts that are given in place of files: names with blanks and without a suffix."""
-    if not all(" " in name and not Path(name).suffix for name in names):
-        return None
-    steps = [f"printf '%s\\n' {' '.join(map(shlex.quote, names))}"]
-    steps += [f"sentkit {step}" for step in (["encode"] if "embedding" in known else []) + [command]]
-    return "a text is not a FILE; use: " + " | ".join(steps)
 
 
 @dataclass(frozen=True)

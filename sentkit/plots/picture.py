@@ -265,11 +265,8 @@ def draw_series(axes: Any, series: Series, number: int, crowd: int) -> Any:
     if series.form == "line":
         if series.low is not None and series.high is not None:
             axes.fill_between(series.x, series.low, series.high, color=colour, alpha=0.15, linewidth=0)
-        dashes = "-" if series.faint else DASHES[number % len(DASHES)]
-        look: dict[str, Any] = {
-            "linestyle": dashes,
-            "marker": marker if np.isfinite(series.y).sum() <= 30 else "",
-        }
+        look: dict[str, Any] = {"linestyle": "-" if series.faint else DASHES[number % len(DASHES)]}
+        look["marker"] = marker if np.isfinite(series.y).sum() <= 30 else ""
     else:
         for start in range(0, len(series.x), series.joined) if series.joined > 1 else ():
             part = slice(start, start + series.joined)

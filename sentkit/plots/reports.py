@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -109,47 +109,41 @@ def titles(paths: Sequence[str]) -> list[str]:
 
 def sweep(inputs: Inputs, name: str) -> Picture:
     """Figure 1 of SG-BERT: one panel per model, one line per readout; a report without a layer is a level."""
-    scores: list[tuple[str, tuple[tuple[str, int | None], Value]]] = []  # model, readout and layer, value
-    for label, value in filter(None, inputs.read(lambda row: report_of(row, name))):
-        model, _, readout = label.partition("/")
-        match = LAYER.fullmatch(readout)
-        key = (match["readout"], int(match["layer"])) if match else (readout or model, None)
-        scores.append((model, (key, value)))
-    layered = {readout for _, ((readout, layer), _) in scores if layer is not None}
+    models = by_name(filter(None, inputs.read(lambda row: score_of(row, name))))
+    layered = {readout for scores in models.values() for (readout, layer), _ in scores if layer is not None}
     if not layered:
         advice = "sentkit encode --readout 'L*:cls,L*:mean' makes one file for each layer"
         raise DataError("no report has one layer", source=together(inputs.paths), advice=advice)
-    models = by_name(scores)
-    panels = [lines_of(model, own, name, layered, several=len(models) > 1) for model, own in models.items()]
+    panels = []
+    for model, scores in models.items():
+        series, groups = [], by_name(scores)  # several reports of a group are those of several data sets
+        means = means_of_sets(
+            groups, lambda key, of=model: f"{of}/{key[0] if key[1] is None else f'L{key[1]}:{key[0]}'}"
+        )
+        for readout in dict.fromkeys(readout for readout, _ in groups):
+            layers = {at: value for (each, at), value in means.items() if each == readout and at is not None}
+            values = [layers[layer] for layer in sorted(layers)]
+            if values:
+                x, y = np.array(sorted(layers), np.float64), np.array([each.value for each in values])
+                series.append(Series(readout, x, y, "line", **intervals(values)))
+            if (readout, None) in means:
+                level = means[readout, None].value
+                title = f"{readout} (last layer)" if readout in layered else readout
+                series.append(Series(title, np.zeros(1), np.array([level]), "level"))
+        axes = Axis("layer", "layer", whole=True), Axis(name, LABELS.get(name, name))
+        panels.append(Panel(*axes, tuple(series), title=model if len(models) > 1 else ""))
     return Picture(tuple(panels))
 
 
-def lines_of(
-    model: str,
-    scores: list[tuple[tuple[str, int | None], Value]],
-    name: str,
-    layered: set[str],
-    *,
-    several: bool,
-) -> Panel:
-    """The lines of a model; several reports of a layer and readout are those of several data sets."""
-    groups = by_name(scores)
-    means = means_of_sets(
-        groups, lambda key: f"{model}/{key[0] if key[1] is None else f'L{key[1]}:{key[0]}'}"
-    )
-    series = []
-    for readout in dict.fromkeys(readout for readout, _ in groups):
-        layers = {at: value for (each, at), value in means.items() if each == readout and at is not None}
-        values = [layers[layer] for layer in sorted(layers)]
-        if values:
-            x, y = np.array(sorted(layers), np.float64), np.array([each.value for each in values])
-            series.append(Series(readout, x, y, "line", **intervals(values)))
-        if (readout, None) in means:
-            level = means[readout, None].value
-            title = f"{readout} (last layer)" if readout in layered else readout
-            series.append(Series(title, np.zeros(1), np.array([level]), "level"))
-    axes = Axis("layer", "layer", whole=True), Axis(name, LABELS.get(name, name))
-    return Panel(*axes, tuple(series), title=model if several else "")
+def score_of(row: Row, name: str) -> tuple[str, tuple[tuple[str, int | None], Value]] | None:
+    """The model, and the readout and layer with their value."""
+    found = report_of(row, name)
+    if found is None:
+        return None
+    model, _, readout = found[0].partition("/")
+    match = LAYER.fullmatch(readout)
+    key = (match["readout"], int(match["layer"])) if match else (readout or model, None)
+    return model, (key, found[1])
 
 
 def logs_of(path: str) -> list[str]:
@@ -232,7 +226,5 @@ def line_of(log: Log, points: int, name: str) -> Series:
     kept = (array[:, 0] == log.kept) & np.isfinite(array[:, 1]) & (name == "dev")
     if name != "dev" and len(array) > points:
         array = np.array([part.mean(axis=0) for part in np.array_split(array, points)])
-    series = Series(log.name, array[:, 0], array[:, 1], "line")
-    if not kept.any():
-        return series
-    return replace(series, marks=tuple(np.where(kept, "kept", "")), fields={"kept": kept.tolist()})
+    own: Any = {"marks": tuple(np.where(kept, "kept", "")), "fields": {"kept": kept.tolist()}}
+    return Series(log.name, array[:, 0], array[:, 1], "line", **own if kept.any() else {})

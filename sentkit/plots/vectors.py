@@ -4,8 +4,9 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from operator import itemgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -76,34 +77,31 @@ def space(inputs: Inputs, options: SpaceOptions, warn: Warn) -> Picture:
     return Picture(tuple(panels), height=1.0)
 
 
-def checked(block: VectorBlock, options: SpaceOptions, names: Sequence[str]) -> VectorBlock:
-    """Set the label, the gold score and the text of each row, one of the fields `names`, as its text."""
-
-    def parse(row: Row) -> tuple[str, float | None, str]:
-        gold = 0.0 if options.gold is None else scored(row, options.gold)
-        label = "" if options.label is None else class_of(row, options.label)
-        texts = (row.values.get(name) for name in names if options.label == CLUSTER)
-        return label, gold, next((each for each in texts if isinstance(each, str)), "")
-
-    if block.vectors.shape[1] > 2:
-        block.rows.refuse_all("this row is a triplet; plot space draws sentences and pairs")
-    if options.gold is not None and block.vectors.shape[1] != 2:
-        block.rows.refuse_all("--gold needs pairs, but this row is one sentence")
-    block.rows.parse(parse)
-    return block
-
-
 def read_items(inputs: Inputs, path: str, options: SpaceOptions, warn: Warn) -> list[Item]:
     """The rows of a file, or a sample of them; with --gold, the pairs with extreme scores."""
     reader, fields = VectorReader(inputs), fields_of(inputs, path)
     names = [fields.get(name, name) for name in ("text", "entry")]
 
+    def parse(row: Row) -> tuple[str, float | None, str]:
+        """The label, the gold score and the text."""
+        gold = 0.0 if options.gold is None else scored(row, options.gold)
+        label = "" if options.label is None else class_of(row, options.label)
+        texts = (row.values.get(name) for name in names if options.label == CLUSTER)
+        return label, gold, next((each for each in texts if isinstance(each, str)), "")
+
+    def check(block: VectorBlock) -> VectorBlock:
+        if block.vectors.shape[1] > 2:
+            block.rows.refuse_all("this row is a triplet; plot space draws sentences and pairs")
+        if options.gold is not None and block.vectors.shape[1] != 2:
+            block.rows.refuse_all("--gold needs pairs, but this row is one sentence")
+        block.rows.parse(parse)
+        return block
+
     def items() -> Iterator[Item]:
-        for block in reader.blocks(lambda block: checked(block, options, names), paths=[path]):
+        for block in reader.blocks(check, paths=[path]):
             rows = zip(block.vectors.astype(np.float64), block.rows.numbers, block.rows.texts, strict=True)
             for vectors, number, [(label, gold, text)] in rows:
-                if gold is not None:
-                    yield Item(vectors, number, label, gold, text)
+                yield from [Item(vectors, number, label, gold, text)] if gold is not None else []
 
     if options.gold is not None:
         found = extremes(items(), options.each, options.seed, labelled=options.label is not None)
@@ -176,12 +174,10 @@ def panel_of(path: str, title: str, items: Sequence[Item], options: SpaceOptions
         if size > 1:
             fields |= {"pair": [number + 1 for number in points], "side": ["a", "b"] * len(chosen)}
         both = [("" if close[number] else f"{number + 1}", f"{number + 1}") for number in chosen]
-        marks = tuple(mark for pair in both for mark in pair) if numbered else ()
+        look: Any = {"marks": tuple(chain.from_iterable(both)) if numbered else (), "joined": size}
         x, y = places[chosen].reshape(-1, 2).T
         faint = name.startswith(OTHERS)
-        series.append(
-            Series(names.get(name, name), x, y, marks=marks, joined=size, faint=faint, fields=fields)
-        )
+        series.append(Series(names.get(name, name), x, y, faint=faint, fields=fields, **look))
     return Panel(Axis("x", axes[0]), Axis("y", axes[1]), tuple(series), title=title, square=True)
 
 
@@ -240,10 +236,8 @@ def heat(inputs: Inputs, metric: str) -> Picture:
 
     blocks = list(VectorReader(inputs).blocks(check, MOST_SENTENCES + 1))
     if sum(map(len, blocks)) > MOST_SENTENCES:
-        source, advice = (
-            readable(blocks[-1].rows.sources[-1]),
-            f"draw a part: sentkit cat FILE --head {MOST_SENTENCES}",
-        )
+        source = readable(blocks[-1].rows.sources[-1])
+        advice = f"draw a part: sentkit cat FILE --head {MOST_SENTENCES}"
         raise DataError(f"more than {MOST_SENTENCES} sentences", source=source, advice=advice)
     fields = common_fields(inputs)
     lines = list(matrix(blocks, metric=metric))
@@ -268,8 +262,14 @@ def pairs(inputs: Inputs, gold: str, metric: str) -> Picture:
     files = [read_gold_pairs(inputs, path, options, paired=False) for path in inputs.paths]
     # Equal in all panels.
     limits = widened([each.gold for each in files]), widened([each.similarities for each in files])
-    names = zip(files, titles(inputs.paths), strict=True)
-    return Picture(tuple(panel_of_pairs(each, title, metric, limits) for each, title in names), height=0.9)
+    x, y, panels = Axis("gold", "gold score", *limits[0]), Axis("similarity", metric, *limits[1]), []
+    for each, title in zip(files, titles(inputs.paths), strict=True):
+        correlation = 100 * spearman(each.similarities, each.gold)
+        shown = "undefined" if np.isnan(correlation) else f"Spearman {correlation:.1f}"
+        points = Series("", each.gold, each.similarities)
+        drawn = ((points,),) if len(each) <= FEW else ((median_line(each),), density(each, limits))
+        panels.append(Panel(x, y, *drawn, title=title, note=f"{shown}, n = {len(each)}"))
+    return Picture(tuple(panels), height=0.9)
 
 
 def widened(columns: list[Float64]) -> tuple[float, float]:
@@ -277,18 +277,6 @@ def widened(columns: list[Float64]) -> tuple[float, float]:
     low, high = min(float(each.min()) for each in columns), max(float(each.max()) for each in columns)
     margin = 0.02 * (high - low) or 0.5
     return low - margin, high + margin
-
-
-def panel_of_pairs(pairs: GoldPairs, title: str, metric: str, limits: Limits) -> Panel:
-    correlation = 100 * spearman(pairs.similarities, pairs.gold)
-    shown = "undefined" if np.isnan(correlation) else f"Spearman {correlation:.1f}"
-    note = f"{shown}, n = {len(pairs)}"
-    x, y = Axis("gold", "gold score", *limits[0]), Axis("similarity", metric, *limits[1])
-    if len(pairs) <= FEW:
-        points = Series("", pairs.gold, pairs.similarities)
-        return Panel(x, y, (points,), title=title, note=note)
-    series, grid = (median_line(pairs),), density(pairs, limits)
-    return Panel(x, y, series, grid, title=title, note=note)
 
 
 def density(pairs: GoldPairs, limits: Limits) -> Grid:

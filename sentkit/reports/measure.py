@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -74,12 +74,10 @@ class Measured:
         return next((value for name, value in self.deviations.items() if name != FOLDS), None)
 
     def record(self, baseline: Row | None) -> dict[str, Any]:
-        record: dict[str, Any] = {
-            **{"row": self.row.label, "readout": self.readout, "suite": self.task[0], "task": self.name},
-            **{"metric": SUITES[self.task[0]].value, "n": self.n, "value": self.value, "sd": self.sd},
-            "deviations": dict(self.deviations),
-            **{"checkpoints": list(self.row.models), "values": list(self.values)},
-        }
+        record: dict[str, Any] = {"row": self.row.label, "readout": self.readout, "suite": self.task[0]}
+        record |= {"task": self.name, "metric": SUITES[self.task[0]].value, "n": self.n, "value": self.value}
+        record |= {"sd": self.sd, "deviations": dict(self.deviations)}
+        record |= {"checkpoints": list(self.row.models), "values": list(self.values)}
         if any(self.row.transforms):
             record["transforms"] = list(self.row.transforms)
         if self.seen is not None or self.without is not None:
@@ -118,12 +116,9 @@ def measure(
 ) -> list[Measured]:
     """All rows in all tasks, with the averages of the papers. Failed evaluations have no result."""
     resamples = intervals or baseline is not None
-    found = [
-        each
-        for row in rows
-        for suite in SUITES
-        for each in measured_suite(row, suite, tests, results, resamples=resamples)
-    ]
+    found: list[tuple[Measured, Drawn | None]] = []
+    for row, suite in product(rows, SUITES):
+        found += measured_suite(row, suite, tests, results, resamples=resamples)
     bases = {each.task: (each.value, drawn) for each, drawn in found if each.row == baseline}
     measured = []
     for each, own in found:

@@ -144,26 +144,13 @@ def inputs_of(path: str) -> Inputs:
     return Inputs([path], vector_file=rows_in)
 
 
-def has_score(row: Row, fields: Mapping[str, str]) -> None:
-    scored(row, fields.get(GOLD, GOLD))
-
-
-def has_class(row: Row, fields: Mapping[str, str]) -> None:
-    class_of(row, LABEL)
-
-
-def plain_files(suite: str, folder: Path, names: Sequence[str]) -> Iterator[TestSet]:
-    """NAME.test or NAME."""
+def named_files(
+    suite: str, folder: Path, names: Sequence[str], *, first: str, others: Sequence[str] = ()
+) -> Iterator[TestSet]:
+    """NAME.first or NAME, and NAME.other for each of the other parts that is there."""
     for name in names:
-        if path := first_file(folder, f"{name}.test", name):
-            yield TestSet(suite, name, path)
-
-
-def files_with_parts(suite: str, folder: Path, names: Sequence[str]) -> Iterator[TestSet]:
-    """NAME.train or NAME, and NAME.test and NAME.dev if they are there."""
-    for name in names:
-        parts = {part: first_file(folder, f"{name}.{part}") for part in ("test", "dev")}
-        if path := first_file(folder, f"{name}.train", name):
+        parts = {part: first_file(folder, f"{name}.{part}") for part in others}
+        if path := first_file(folder, f"{name}.{first}", name):
             yield TestSet(suite, name, path, {part: file for part, file in parts.items() if file})
 
 
@@ -206,10 +193,6 @@ class Suite:
     prompts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def settings_of_senteval(settings: Settings) -> dict[str, Any]:
-    return {"head": settings.head, "hidden": settings.hidden, "seeds": list(settings.seeds)}
-
-
 STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 MULTILINGUAL = ("sts14_es", "sts17_track1_arar", "sts17_track3_eses", "sts17_track5_enen")
 TRANSFER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
@@ -217,8 +200,8 @@ SIDES = {"queries": ("query",), "rows": ("document", "passage", "corpus")}
 PAIRS = Suite(
     folder="",
     names=(),
-    find=plain_files,
-    check=has_score,
+    find=partial(named_files, first="test"),
+    check=lambda row, fields: scored(row, fields.get(GOLD, GOLD)),
     value="spearman",
     unit="Spearman x 100",
     evaluate=partial(correlation_of, spearman),
@@ -226,12 +209,12 @@ PAIRS = Suite(
 SENTEVAL = Suite(
     folder="senteval",
     names=TRANSFER,
-    find=files_with_parts,
-    check=has_class,
+    find=partial(named_files, first="train", others=("test", "dev")),
+    check=lambda row, fields: class_of(row, LABEL),
     value="accuracy",
     unit="accuracy x 100",
     evaluate=senteval,
-    settings=settings_of_senteval,
+    settings=lambda own: {"head": own.head, "hidden": own.hidden, "seeds": list(own.seeds)},
 )
 SUITES = {
     "sts": replace(PAIRS, folder="sts", names=STS),
@@ -247,7 +230,7 @@ SUITES = {
         folder="clustering",
         names=(),
         find=every_file,
-        check=has_class,
+        check=SENTEVAL.check,
         value="acc",
         unit="accuracy of k-means x 100",
         evaluate=clusters,
@@ -284,9 +267,22 @@ def find_tests(
     for name in suites:
         if name not in IN_FOLDERS:
             raise UsageError(f'--suites "{name}"', advice=f"available: {', '.join(IN_FOLDERS)}")
-    own = sets_of_pairs(pairs, parse_fields(field, ("text_a", "text_b", "score")))
+    fields = parse_fields(field, ("text_a", "text_b", "score"))
+    own: dict[str, TestSet] = {}
+    for argument in pairs:
+        name, _, path = argument.partition("=")
+        if not name or not path or "/" in name:
+            raise UsageError(f'--pairs "{argument}": expected NAME=FILE')
+        if name in own:
+            raise UsageError(f'--pairs "{argument}": two files have the name "{name}"')
+        if not Path(path).exists():
+            check_input(path)
+        if not (Path(path).is_file() or is_url(path)):
+            advice = "each row reads the file again; write the pairs to a file first"
+            raise UsageError(f"--pairs {argument}: not a regular file", advice=advice)
+        own[name] = TestSet("pairs", name, path, fields=fields)
     found, unused = ([], []) if data is None else find_test_sets(data, suites)
-    return [*found, *own], unused
+    return [*found, *own.values()], unused
 
 
 def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], list[str]]:
@@ -312,21 +308,3 @@ def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], l
         advice = "expected files such as sts/stsb.test.jsonl; for other pairs, use --pairs NAME=FILE"
         raise NoInputError(problem, advice=advice)
     return sets, unused
-
-
-def sets_of_pairs(arguments: Sequence[str], fields: Mapping[str, str]) -> list[TestSet]:
-    """The files of --pairs NAME=FILE."""
-    sets: dict[str, TestSet] = {}
-    for argument in arguments:
-        name, _, path = argument.partition("=")
-        if not name or not path or "/" in name:
-            raise UsageError(f'--pairs "{argument}": expected NAME=FILE')
-        if name in sets:
-            raise UsageError(f'--pairs "{argument}": two files have the name "{name}"')
-        if not Path(path).exists():
-            check_input(path)
-        if not (Path(path).is_file() or is_url(path)):
-            advice = "each row reads the file again; write the pairs to a file first"
-            raise UsageError(f"--pairs {argument}: not a regular file", advice=advice)
-        sets[name] = TestSet("pairs", name, path, fields=fields)
-    return list(sets.values())

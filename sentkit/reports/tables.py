@@ -3,7 +3,7 @@
 import math
 import re
 import textwrap
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -118,41 +118,26 @@ def published_table(table: PaperTable, added: Sequence[Line] = (), bases: Collec
     return Table(title, names, table.tasks, (*added, *lines))
 
 
-def bases_of(rows: Sequence[Row]) -> list[str]:
-    """The encoders of the papers whose family and size the checkpoints have; others are "unknown"."""
-    found: dict[str, None] = {}
-    for name in dict.fromkeys(name for row in rows for name in row.models):
-        with suppress(SentkitError):  # a static model has no transformer
-            found[published_base(name) or "unknown"] = None
-    return list(found) or ["unknown"]
-
-
 def measured_tables(
-    measured: Sequence[Measured],
-    baseline: Row | None,
-    paper: str | None,
-    number: str | None,
+    measured: Sequence[Measured], baseline: Row | None, paper: str | None, number: str | None
 ) -> list[Table]:
     """One table of all values, then those of the paper; with a number, only that one, own lines first."""
-    rows = list(dict.fromkeys(each.row for each in measured))
-    bases = bases_of(rows)
+    bases: dict[str, None] = {}  # the encoders of the papers whose family and size the checkpoints have
+    for name in dict.fromkeys(name for each in measured for name in each.row.models):
+        with suppress(SentkitError):  # a static model has no transformer
+            bases[published_base(name) or "unknown"] = None
     present = {each.task for each in measured}
     every = tables_of(paper, number)
     published = [table for table in every if not present.isdisjoint(map(table.source, table.tasks))]
-    if number is None:
-        tables = [published_table(table, bases=bases) for table in published]
-        return [own_table(rows, measured, baseline), *tables]
-    tables = []
+    tables = [] if number else [own_table(measured, baseline)]
     for table in published:
-        sources = [table.source(task) for task in table.tasks]
-        found = [line for row in rows for line in lines_of(row, sources, measured, baseline)]
-        found[:0] = lines_of_n(sources, measured)
-        added = (Line((HERE if line[2] else "", line[0], line[2]), line[3], here=True) for line in found)
-        tables.append(published_table(table, [*added], bases))
+        lines = lines_of(map(table.source, table.tasks), measured, baseline) if number else ()
+        added = (Line((HERE if line[2] else "", line[0], line[2]), line[3], here=True) for line in lines)
+        tables.append(published_table(table, [*added], bases or ["unknown"]))
     return tables
 
 
-def own_table(rows: Sequence[Row], measured: Sequence[Measured], baseline: Row | None) -> Table:
+def own_table(measured: Sequence[Measured], baseline: Row | None) -> Table:
     """A line for each row and a column for each task, in the order of the suites."""
     tasks = {each.task: each.name for each in measured}
     suites = list(SUITES)
@@ -162,30 +147,32 @@ def own_table(rows: Sequence[Row], measured: Sequence[Measured], baseline: Row |
         f"{name}, {task[0]}" if names.count(name) > 1 else name
         for name, task in zip(names, order, strict=True)
     ]
-    several = any(len(row.models) > 1 for row in rows)
-    found = [line for row in rows for line in lines_of(row, order, measured, baseline)]
+    several = any(len(each.values) > 1 for each in measured)
     lines = tuple(
         Line((name, seeds, readout) if several else (name, readout), cells, here=True)
-        for name, seeds, readout, cells in [*lines_of_n(order, measured), *found]
+        for name, seeds, readout, cells in lines_of(order, measured, baseline)
     )
     title = "; ".join(f"{suite}: {SUITES[suite].unit}" for suite in dict.fromkeys(task[0] for task in order))
     return Table(title, ("row", "seeds", "readout") if several else ("row", "readout"), tuple(columns), lines)
 
 
-def lines_of_n(
-    sources: Sequence[Task], measured: Sequence[Measured]
+def lines_of(
+    tasks: Iterable[Task], measured: Sequence[Measured], baseline: Row | None
 ) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
-    """The number of rows or queries of each task, and of those that occur in the training files."""
+    """Name, seeds, readout and cells of each line: numbers of rows or queries, then the lines of each row."""
+    sources = list(tasks)
     for name, field in (("n", "n"), ("n in --train", "seen"), ("n near --train", "near")):
         counts = {each.task: str(value) for each in measured if (value := getattr(each, field)) is not None}
         if counts:
             yield name, "", "", tuple(counts.get(source, "") for source in sources)
+    for row in dict.fromkeys(each.row for each in measured):
+        yield from lines_of_row(row, sources, measured, baseline)
 
 
-def lines_of(
+def lines_of_row(
     row: Row, sources: Sequence[Task], measured: Sequence[Measured], baseline: Row | None
 ) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
-    """A line of values, then lines of intervals, differences and p: name, seeds, readout and cells."""
+    """A line of values, then lines of intervals, differences and p."""
     found = {each.task: each for each in measured if each.row == row}
     cells = [found.get(source) for source in sources]
     if not any(cells):

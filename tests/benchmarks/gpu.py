@@ -14,25 +14,24 @@ transformers, and the kernels that take the most time, with the share of the tim
 import argparse
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
 from encode import least_cosine
-from timing import in_turn, print_table, read_texts
+from timing import in_turn, make_model, print_table, read_texts, sentence_transformers, write_texts
 from torch import nn
 from torch.nn import functional as F
 
 import sentkit
-from sentkit.formats.checkpoints.folders import NANO, find_model
 from sentkit.model.encoding import plan_batches
 from sentkit.model.transformer.inference import CudaBlock
 from training import trainer_of
 
 SIZES = {"base": (12, 768, 12, 3072), "tiny": (2, 32, 2, 64)}  # layers, width, heads, inner width
 WARM = 3  # uncounted steps of training
-FILES = ("tokenizer.json", "tokenizer_config.json")
 SHAPES = ((64, 32), (512, 32), (512, 128))  # texts and most tokens of a step
 KERNELS = 20  # rows of a profile
 SHORTEST = 4  # tokens of a generated text
@@ -63,20 +62,6 @@ class Machine:
         return float((layers * lengths * (products + 4 * lengths * width)).sum())
 
 
-def make_model(folder, size):
-    """Write a checkpoint with random weights."""
-    from transformers import BertConfig, BertModel
-
-    layers, width, heads, inner = SIZES[size]
-    torch.manual_seed(0)
-    config = BertConfig(
-        hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=inner
-    )
-    BertModel(config).save_pretrained(folder)
-    for name in FILES:
-        (folder / name).write_bytes((find_model(NANO) / name).read_bytes())
-
-
 def make_texts(folder, count, length):
     """Different texts of SHORTEST to `length` tokens, two of which are special."""
     tokenizer = sentkit.Encoder(str(folder), device="cpu").tokenizer
@@ -87,17 +72,8 @@ def make_texts(folder, count, length):
     return [" ".join(random.choice(words, each - 2)) for each in lengths]
 
 
-def theirs(machine, texts, batch):
-    from sentence_transformers import SentenceTransformer
-
-    kwargs = {"dtype": torch.bfloat16}
-    model = SentenceTransformer(str(machine.folder), device=machine.device, model_kwargs=kwargs)
-    return lambda: model.encode(texts, batch_size=batch, show_progress_bar=False, convert_to_numpy=True)
-
-
 def trainer_in(own, machine, texts, name, settings):
-    rows = Path(own, "texts.txt")
-    rows.write_text("".join(f"{text}\n" for text in texts))
+    rows = write_texts(Path(own, "texts.txt"), texts)
     return trainer_of(str(machine.folder), name, rows, Path(own), [*settings, "epochs=1"], machine.device)
 
 
@@ -196,7 +172,8 @@ def encode(machine, texts, length, batch, limit):
     }
     try:
         for size in dict.fromkeys((32, batch)):
-            ways[f"sentence-transformers, batch {size}"] = theirs(machine, texts, size)
+            theirs = sentence_transformers(machine.folder, "bf16", machine.device, batch_size=size)
+            ways[f"sentence-transformers, batch {size}"] = partial(theirs, texts)
     except ImportError:
         print("sentence-transformers is not installed\n")
     rows = []
@@ -271,7 +248,7 @@ def main(arguments=None):
     print(f"{name}, torch {torch.__version__}, sentkit {sentkit.__version__}, model {wanted.size}")
     with TemporaryDirectory() as temporary:
         machine = Machine(Path(temporary), wanted.device, wanted.size, wanted.rounds)
-        make_model(machine.folder, wanted.size)
+        make_model(machine.folder, *SIZES[wanted.size])
         texts = (
             make_texts(machine.folder, wanted.count, wanted.length)
             if wanted.texts is None

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from timing import print_table
+from timing import make_model, print_table
 
 PROGRAM = """
 import sys
@@ -38,28 +38,10 @@ def write_rows(path, count):
             )
 
 
-def tiny_model(folder):
-    """Two layers of 32, over nano's tokenizer."""
-    import torch
-    from transformers import BertConfig, BertModel
-
-    import sentkit
-
-    nano = Path(sentkit.__file__).parent / "nano"
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=16384, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
-    )
-    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (folder / name).write_bytes((nano / name).read_bytes())
-    return folder
-
-
 def main():
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        model = str(tiny_model(folder / "tiny"))
+        model = str(make_model(folder / "tiny", 2, 32, 2, 64))
         found = {"`encode` to a vector file": [], "`encode` to JSONL": [], "`score --gold`": []}
         for size in SIZES:
             rows, vectors = folder / "rows.jsonl", folder / f"{size}.safetensors"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
+from timing import sentence_transformers
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 Run = Callable[[dict[str, np.ndarray]], np.ndarray]  # ids, mask and types (b, t) -> states (b, t, d)
@@ -79,15 +80,6 @@ def padded(ids):
     for row, own in enumerate(ids):
         numbers[row, : len(own)], mask[row, : len(own)] = own, 1
     return dict(zip(INPUTS, (numbers, mask, np.zeros_like(mask)), strict=True))
-
-
-def sentence_transformers(model, precision):
-    import torch
-    from sentence_transformers import SentenceTransformer
-
-    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16}
-    loaded = SentenceTransformer(str(model), device="cpu", model_kwargs={"dtype": kinds[precision]})
-    return lambda texts: loaded.encode(list(texts), batch_size=BATCH, show_progress_bar=False)
 
 
 def onnx_runtime(onnx, precision, threads):
@@ -183,7 +175,7 @@ def makers(model, folder, calibration, threads):
         return fastembed(folder, threads)
 
     ways = {
-        "sentence-transformers": (partial(sentence_transformers, model), ("fp32", "bf16")),
+        "sentence-transformers": (partial(sentence_transformers, model, batch_size=BATCH), ("fp32", "bf16")),
         "OpenVINO": (with_openvino, ("fp32", "bf16", "int8")),
         "ONNX Runtime": (with_onnx_runtime, ("fp32", "int8")),
         "CTranslate2": (with_ctranslate2, ("fp32", "int8")),

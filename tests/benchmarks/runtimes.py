@@ -31,7 +31,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from peers import Encode, makers
-from timing import ROUNDS, print_table, ratios
+from timing import ROUNDS, print_table, ratios, sentence_transformers
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 
@@ -72,24 +72,13 @@ def loaders(threads, paths):
         folder = paths[2]
         both = ("fp32", "bf16")
         found = {f"sentkit {each}": partial(load, each, folder) for each in both}
-        return found | {f"{PEER} {each}": partial(sentence_transformers, folder, each) for each in both}
+        theirs = partial(sentence_transformers, folder, normalize_embeddings=True)
+        return found | {f"{PEER} {each}": partial(theirs, each) for each in both}
     found = {f"sentkit {each}": partial(load, each) for each in ("fp32", "bf16", "int8")}
     if len(paths) > 1:
         calibration = sentences_of(read_pairs(paths[1]))[:CALIBRATION]
         found |= makers(read_checkpoint(MODEL).folder, Path(paths[2]), calibration, threads)
     return found
-
-
-def sentence_transformers(folder, precision):
-    import torch
-    from sentence_transformers import SentenceTransformer
-
-    model = SentenceTransformer(folder, device="cpu").to(
-        torch.bfloat16 if precision == "bf16" else torch.float32
-    )
-    return lambda texts: (
-        model.encode(texts, convert_to_tensor=True, normalize_embeddings=True).float().numpy()
-    )
 
 
 def families(transformers, vocabulary):

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from timing import process_seconds, read_texts
+from timing import print_table, process_seconds, read_texts, write_texts
 
 SCRIPT = Path(__file__).parents[2] / "examples/parallel.sh"
 ROUNDS = 3
@@ -18,7 +18,7 @@ def main():
     texts = read_texts(path, int(count))
     with TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "rows.txt").write_text("".join(f"{text}\n" for text in texts))
+        write_texts(folder / "rows.txt", texts)
         found = {1: [], 2: [], 4: []}
         for round_ in range(ROUNDS):
             for jobs, figures in found.items():
@@ -27,10 +27,9 @@ def main():
         first = b"".join(path.read_bytes() for path in sorted((folder / "vectors-1-0").glob("*.safetensors")))
         last = b"".join(path.read_bytes() for path in sorted((folder / "vectors-4-0").glob("*.safetensors")))
     assert first == last, "the blocks of one and of four processes are different"
-    print("| processes | rows/s | CPU seconds |\n|---|---|---|")
-    for jobs, figures in found.items():
-        elapsed, cpu = map(min, zip(*figures, strict=True))
-        print(f"| {jobs} | {len(texts) / elapsed:,.0f} | {cpu:.1f} |")
+    least = {jobs: [*map(min, zip(*figures, strict=True))] for jobs, figures in found.items()}
+    rows = [f"{jobs} | {len(texts) / elapsed:,.0f} | {cpu:.1f}" for jobs, (elapsed, cpu) in least.items()]
+    print_table("processes | rows/s | CPU seconds", rows)
 
 
 if __name__ == "__main__":

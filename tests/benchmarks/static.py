@@ -13,7 +13,7 @@ import sys
 import time
 
 import numpy as np
-from timing import print_table, ratios, read_texts, rounds_of
+from timing import print_speeds, read_texts, rounds_of
 
 from sentkit.model import find_encoder
 from sentkit.model.encoding import encode_texts
@@ -48,13 +48,10 @@ def main():
     stock = SentenceTransformer(modules=[static, Normalize()], device="cpu")
     ways["sentence-transformers"] = lambda: stock.encode(texts, batch_size=1024)
     vectors = {name: way() for name, way in ways.items()}
+    far = {name: [f"{np.abs(own - vectors['sentkit']).max():.1e}"] for name, own in vectors.items()}
     seconds = rounds_of(ways, clock=time.process_time)
-    rows = []
-    for name, own in seconds.items():
-        least, median = ratios(seconds["sentkit"], own)
-        far = np.abs(vectors[name] - vectors["sentkit"]).max()
-        rows.append(f"{name} | {len(texts) / min(own):,.0f} | {least:.2f} | {median:.2f} | {far:.1e}")
-    print_table("what | texts/s | speed relative to sentkit: least | median | largest difference", rows)
+    columns = "what | texts/s | speed relative to sentkit: least | median | largest difference"
+    print_speeds(columns, seconds, "sentkit", len(texts), far.get)
 
 
 if __name__ == "__main__":

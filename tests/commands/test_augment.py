@@ -138,20 +138,6 @@ def test_two_variants_make_a_pair(sentkit, lines):
     assert all(a["text_a"] != b["text_a"] for a, b in zip(rows[::2], rows[1::2], strict=True))
 
 
-def test_paraphrases_are_found_by_their_key(sentkit, jsonl, tmp_path):
-    (tmp_path / "p.tsv").write_text("id\tparaphrase\n7\tone\n7\ttwo\n7\tthree\n8\tlast\n")
-    rows = jsonl({"text": "A", "id": 7}, {"text": "B", "id": "8"}, {"text": "C", "id": 9})
-    flags = ("--op", "paraphrase", "--paraphrases", "p.tsv", "--key", "id", "--views", 30)
-    done = sentkit("augment", *flags, stdin=rows)
-    texts = [row["text_b"] for row in done.rows]
-    notes = [row["augment"][0]["ops"][0] for row in done.rows]
-
-    assert set(texts[:30]) == {"one", "two", "three"}
-    assert (set(texts[30:60]), set(texts[60:])) == ({"last"}, {"C"})
-    assert [["one", "two", "three"][note["number"]] for note in notes[:30]] == texts[:30]
-    assert done.told == ["sentkit augment: warning: paraphrase did not change 30 of 90 texts"]
-
-
 def test_texts_of_the_same_label(sentkit, jsonl):
     """Each row gets each other text of its label in some view, never its own, unless it is alone."""
     labels = ["a", "b", "a", "c", "a", "b", 1, 1.0]

@@ -1,11 +1,8 @@
 """`sentkit build-entries`: the vector of an entry, its input rows, and the record of its origin."""
 
-import gzip
-
 import numpy as np
 import pytest
 
-from sentkit.formats.vectors.store import Store
 from support import in_jsonl
 
 ROWS = [
@@ -27,10 +24,6 @@ def counts_of(done):
 
 def dictionary(rows):
     return in_jsonl(*({"pos": "n", "entry": e, "definition": d} for e, d in rows)).encode()
-
-
-def in_csv(rows):
-    return b"entry,definition\n" + b"".join(f'{e},"{d}"\n'.encode() for e, d in rows)
 
 
 STREAM = dictionary(ROWS)
@@ -80,45 +73,3 @@ def test_groups_do_not_matter(build, expected, monkeypatch):
 
     assert counts_of(done) == [*((entry, 4 * count) for entry, count in COUNTS), ("zebra", 1)]
     assert np.abs(done.vectors() - expected("--readout", "mean", rows=rows)).max() < 1e-5
-
-
-def test_tables_rows_and_vector_files_give_the_same(build, sentkit, other, tmp_path):
-    """By the names of their columns, in one file or in several."""
-    lines = ["definition\tid\tentry", *(f"{definition}\t7\t{entry}" for entry, definition in ROWS)]
-    (tmp_path / "a.tsv").write_text("\n".join(lines))
-    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(in_csv(ROWS)))
-    (tmp_path / "b.csv").write_bytes(in_csv(ROWS[3:]))
-    sentkit(*("encode", "-q", "-m", other, "--field", "text=definition", "-o", "a.safetensors"), stdin=STREAM)
-    made = [build(name).out for name in ("a.tsv", "a.csv.gz", "a.safetensors")]
-
-    assert {*made, build("-", "b.csv", stdin=dictionary(ROWS[:3])).out} == {build().out}
-
-
-def test_nothing_is_cut_that_the_encoder_has_room_for(build, expected, sentkit, tiny):
-    """Also if the checkpoint declares a length for sentences."""
-    sentkit("export", "-q", "-m", tiny, "--readout", "mean", "--max-length", "6", "-o", "short")
-    done = build(model="short")
-
-    assert np.abs(done.vectors() - expected("--readout", "mean")).max() < 1e-5
-
-
-@pytest.mark.parametrize("readout", ["mean", "L1:mean"])
-def test_a_vector_file_has_the_same_vectors(build, sentkit, tiny, readout):
-    """Beside the spec that `encode` writes, which has the space."""
-    build("--readout", readout, "-o", "e.safetensors")
-    flags = ("--readout", readout, "--precision", "fp32", "-o", "v.safetensors")
-    sentkit("encode", "-q", "-m", tiny, *flags, stdin="a cat")
-    entries = {name: value for name, value in Store("e.safetensors").spec.items() if name != "entries"}
-
-    assert sentkit("cat", "e.safetensors").out == build("--readout", readout).out
-    assert entries == Store("v.safetensors").spec
-
-
-def test_the_file_names_the_source_of_the_entries(build, sentkit, tiny):
-    sentkit("export", "-q", "-m", tiny, "--readout", "cls", "-o", "child")
-    build("-o", "all.safetensors", model="child")
-    build("-o", "words.safetensors", "--words-only", model="child")
-    about = {"family": "bert", "parents": ["child", str(tiny)]}
-
-    assert Store("all.safetensors").spec["entries"] == {"definitions": 8, "words_only": False, **about}
-    assert Store("words.safetensors").spec["entries"] == {"definitions": 6, "words_only": True, **about}

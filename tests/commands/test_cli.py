@@ -8,7 +8,7 @@ import pytest
 
 from sentkit import cli, process
 from sentkit.console import INTERVAL, Console, RowProgress, StepProgress, slow
-from support import in_jsonl
+from support import ROOT, in_jsonl
 
 NAMES = (
     *("encode", "check", "score", "diff", "search", "mine", "duplicates", "cluster", "probe", "predict"),
@@ -53,20 +53,14 @@ def test_both_helps_of_a_command_begin_with_examples(sentkit, command):
         assert lines[0].startswith(f"Usage: sentkit {command} [OPTIONS]")
         assert lines[4] == "Examples:"
         assert f"sentkit {command}" in lines[5]
-    assert short.out.decode().splitlines()[-1].startswith(f"More: sentkit {command} --help, man ")
+    page = f"sentkit-{command.replace(' ', '-')}"
+    assert short.out.decode().endswith(f"\n\nMore: sentkit {command} --help, man {page}\n")
+    assert long.out.decode().endswith(f"\n\nFull manual: man {page}\n")
+    assert (ROOT / "man/man1" / f"{page}.1").is_file()
     flags = short.out.decode().partition("Most used:\n")[2].partition("\n\n")[0].splitlines()
     assert flags
     assert [line for line in flags if line not in long.out.decode()] == []
     assert sentkit("help", *words).out == long.out
-
-
-def test_versions_are_shown(sentkit):
-    done = sentkit("--version")
-    first, second = done.out.decode().splitlines()
-
-    assert done.code == 0
-    assert first.startswith("sentkit ")
-    assert second.split()[::2] == ["torch", "transformers", "tokenizers"]
 
 
 MORE_FILES = "raise the limit of open files, for example: ulimit -n 4096"

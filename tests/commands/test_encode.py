@@ -72,18 +72,6 @@ def test_a_row_has_the_same_vector_alone_and_in_a_batch(sentkit, sentences, mode
     assert np.abs(together.vectors() - alone.vectors()).max() < CLOSE
 
 
-def test_duplicates_far_apart_have_the_same_vector(encode, jsonl):
-    """The same text in the first group, in a later one, and twice in one row."""
-    rows = [{"text_a": f"row {n}", "text_b": f"side {n % 97}"} for n in range(3000)]
-    rows[0] = rows[1500] = rows[-1] = {"text_a": "a cat on the mat", "text_b": "a cat on the mat"}
-    done = encode("--precision", "fp32", stdin=jsonl(*rows))
-    first, second = done.vectors("embedding_a"), done.vectors("embedding_b")
-    alike = np.stack([first[0], second[0], first[1500], second[1500], first[-1], second[-1]])
-
-    assert np.abs(alike - alike[0]).max() < CLOSE
-    assert np.array_equal(first[0], second[0])
-
-
 def test_bf16_stays_near_fp32(sentkit, sts):
     """The lowest cosine on nano, of vectors as they are and centred by the mean of fp32; in one space."""
     lines = (sts / "stsb.dev.jsonl").read_bytes().splitlines(keepends=True)[::15]

@@ -10,7 +10,7 @@ import sentkit as package
 from sentkit.formats.vectors.store import Store
 from sentkit.model.transformer import encoder as encoder_module
 from sentkit.model.transformer.products import FASTER_INT8, gain_of_int8
-from support import SMALL, copy_tokenizer
+from support import make_bert
 
 needs_integers = pytest.mark.skipif(
     gain_of_int8() < FASTER_INT8, reason="this CPU has no fast products of integers"
@@ -93,12 +93,7 @@ def test_a_model_with_nan_is_refused(sentkit, copy_of, tiny):
 
 
 def test_other_models_are_refused(sentkit, tmp_path, model2vec):
-    import transformers
-
-    folder = tmp_path / "other"
-    config = transformers.BertConfig(**SMALL, hidden_act="quick_gelu")
-    transformers.BertModel(config).save_pretrained(folder)
-    copy_tokenizer(folder)
+    folder = make_bert(tmp_path / "other", hidden_act="quick_gelu")
     for model, problem in ((folder, "runs through transformers"), (model2vec(), "a static model computes")):
         done = sentkit("encode", "-m", model, "--precision", "int8", stdin=TEXTS)
 

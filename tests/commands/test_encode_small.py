@@ -105,13 +105,3 @@ def test_the_limit_depends_on_tokens_and_the_size_of_the_model(tiny, monkeypatch
     assert isinstance(model.encoder(70), small.SmallEncoder)
     assert isinstance(model.encoder(71), TransformerEncoder)
     assert isinstance(model.encoder(), TransformerEncoder)
-
-
-def test_a_query_text_needs_no_torch(sentkit, tiny, opened):
-    encode = ("encode", "-q", "-m", tiny, "--readout", "mean", "-o", "v.safetensors", "--precision", "bf16")
-    assert sentkit(*encode, stdin=lines(40)).code == 0
-    done = sentkit("search", "the cat 7", "--corpus", "v.safetensors", "--top", "40", "--json")
-
-    [same] = [hit["similarity"] for hit in done.rows[0]["hits"] if hit["row"] == 8]
-    assert same > 0.99  # bf16 has 8 bits
-    assert opened == [TransformerEncoder, small.SmallEncoder]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from support import SMALL, copy_tokenizer, in_jsonl, padded
+from support import in_jsonl, make_bert, padded
 
 CLOSE = 1e-5
 WORDS = "the old river runs unbelievably south, and 中国 Café people walked along it in 1999"
@@ -25,14 +25,7 @@ DOCUMENTS = [LONGER, SHORT, LONGEST, words(14, 3)]
 @pytest.fixture(scope="session")
 def other(tmp_path_factory):
     """A checkpoint that runs through transformers, with random weights and nano's tokenizer."""
-    import transformers
-
-    folder = tmp_path_factory.mktemp("other")
-    torch.manual_seed(0)
-    config = transformers.BertConfig(**SMALL, hidden_act="quick_gelu")
-    transformers.BertModel(config).save_pretrained(folder)
-    copy_tokenizer(folder)
-    return folder
+    return make_bert(tmp_path_factory.mktemp("other"), hidden_act="quick_gelu")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from support import SMALL, copy_tokenizer, write_affine
+from support import SMALL, copy_tokenizer, make_bert, write_affine
 
 CLOSE = 1e-5
 READOUTS = ("cls", "mean", "mean-last2", "mean-first-last", "mean-emb-last", "L2:cls")
@@ -92,19 +92,6 @@ def test_a_folder_gives_the_same_vectors_everywhere(exported, sentkit, stock, fe
     assert np.array_equal(declared.vectors(), encoded.vectors())
     assert np.abs(by_modules.vectors() - encoded.vectors()).max() < CLOSE
     assert np.abs(theirs - encoded.vectors()).max() < CLOSE
-
-
-def test_a_folder_loads_in_transformers(exported, few, tmp_path):
-    """Plain AutoModel and AutoTokenizer: the last layer's own mean is the vector."""
-    from transformers import AutoModel, AutoTokenizer
-
-    folder, encoded = exported("--readout", "mean", stdin="\n".join(few))
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / folder)
-    model = AutoModel.from_pretrained(tmp_path / folder).eval()
-    with torch.no_grad():
-        states = [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0] for text in few]
-
-    assert np.abs(np.array([own.mean(0).numpy() for own in states]) - encoded.vectors()).max() < CLOSE
 
 
 def test_the_schema_is_the_old_one(exported, tmp_path):
@@ -207,11 +194,7 @@ def test_a_head_of_a_language_model_is_left_out(sentkit, few, kind, tmp_path):
 
 def test_the_heads_of_templates_and_of_classifiers_are_kept(sentkit, classifier, copy_of):
     """The first one can be trained further, and `predict` reads the other one."""
-    import transformers
-
-    config = transformers.AutoConfig.for_model("bert", **SMALL)
-    transformers.AutoModelForMaskedLM.from_config(config).save_pretrained("base")
-    copy_tokenizer(Path("base"))
+    make_bert(Path("base"), "BertForMaskedLM")
     for model, readout in (("base", "prompt"), (classifier, "mean")):
         assert sentkit("export", "-m", model, "--readout", readout, "-o", "made", "-f", "-q").code == 0
         weights = (Path(name, "model.safetensors").read_bytes() for name in (model, "made"))

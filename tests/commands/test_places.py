@@ -160,12 +160,3 @@ def test_the_table_above_has_every_path_of_every_command(name):
     paths = list(paths_of(every_command()[name]))
     assert paths
     assert name in WRITE_NOTHING or [names for names in paths if not names & known] == []
-
-
-def test_a_file_is_not_emptied_as_the_rejects_of_itself(shell, tmp_path):
-    (tmp_path / "rows.jsonl").write_text('{"text":"a"}\n')
-    done = shell("sentkit cat --rejects rows.jsonl -f < rows.jsonl")
-
-    assert done.code == 2
-    assert done.told[0] == "sentkit cat: --rejects rows.jsonl: would overwrite the input standard input"
-    assert (tmp_path / "rows.jsonl").read_text() == '{"text":"a"}\n'

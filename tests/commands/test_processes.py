@@ -166,14 +166,6 @@ def test_an_output_behind_a_link(sentkit, tmp_path):
     assert [path.name for path in (tmp_path / "far").iterdir()] == ["target.safetensors"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_an_output_in_a_folder_of_others_is_73(sentkit, tmp_path):
-    (tmp_path / "theirs").mkdir(mode=0o500)
-    done = sentkit("cat", "-o", "theirs/out.jsonl", stdin=ROW)
-
-    assert (done.code, "cannot be written: permission denied" in done.err) == (73, True)
-
-
 def test_a_terminal_on_standard_input_is_wrong_usage(started):
     """Nobody types rows."""
     _, terminal = pty.openpty()

@@ -16,7 +16,7 @@ from sentkit.reports import tables
 from sentkit.reports.evaluate import rows_of
 from sentkit.reports.suites import STS, SUITES
 from sentkit.reports.tables import Line, Table
-from support import in_jsonl
+from support import in_jsonl, write_rows
 
 PAIRS = [
     {"text_a": one, "text_b": other, "score": score}
@@ -42,10 +42,7 @@ def data(tmp_path):
         **dict.fromkeys(("clustering/own", "senteval/cr", "senteval/sst2.train"), texts),
         **dict.fromkeys(("senteval/sst2.dev", "senteval/sst2.test"), texts[:6]),
     }
-    for name, rows in files.items():
-        path = tmp_path / "data" / f"{name}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(in_jsonl(*rows))
+    write_rows(tmp_path / "data", files)
     return tmp_path / "data"
 
 

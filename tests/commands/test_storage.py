@@ -70,13 +70,3 @@ def test_encode_whiten_and_cat_write_each_kind(sentkit, tiny, kind):
         assert content("whitened.safetensors") == content("w2.safetensors")
     if kind == "float32":
         assert Path("encoded.safetensors").read_bytes() == Path("plain.safetensors").read_bytes()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_file_keeps_its_bytes_when_it_is_stored_again(sentkit, stored, kind):
-    path = stored(kind)
-    sentkit("cat", path, "-o", "plain.safetensors")
-    for source in (path, "plain.safetensors"):
-        sentkit("cat", "-f", source, "-o", "again.safetensors", "--store", kind)
-
-        assert Path("again.safetensors").read_bytes() == Path(path).read_bytes()

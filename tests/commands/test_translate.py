@@ -5,10 +5,6 @@ from pathlib import Path
 
 import pytest
 
-ROWS = b"""\
-{"id":12345678901234567890123,"text":"a cat sleeps","x":1.10}
-{"text":"the dog \\u0072uns" , "y":null}
-"""
 TRANSLATE = ("translate", "--precision", "fp32", "-m")
 WORDS = ("the", "a", "cat", "dog", "man", "woman", "sea", "plays", "runs", "sleeps", "sings")
 
@@ -35,19 +31,6 @@ def test_lines_of_text_become_rows_of_translations(sentkit, marian, short):
 
     assert (done.code, done.err) == (0, "")
     assert [row["text"] for row in done.rows] == generated(marian, short, num_beams=3)
-
-
-def test_all_but_the_text_stays_byte_for_byte(sentkit, marian):
-    """The old text can be kept, as the bytes it came in, at the end of the row."""
-    done = sentkit(*TRANSLATE, marian, stdin=ROWS)
-    kept = sentkit(*TRANSLATE, marian, "--keep", "before", stdin=ROWS).out.splitlines()
-    first, second = (
-        json.dumps(text).encode() for text in generated(marian, ["a cat sleeps", "the dog runs"])
-    )
-
-    assert done.out == ROWS.replace(b'"a cat sleeps"', first).replace(b'"the dog \\u0072uns"', second)
-    assert kept[0].endswith(b',"x":1.10,"before":"a cat sleeps"}')
-    assert kept[1].endswith(b',"before":"the dog \\u0072uns"}')
 
 
 def test_a_multilingual_model_needs_both_languages(sentkit, nllb):

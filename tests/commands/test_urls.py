@@ -5,7 +5,6 @@ import hashlib
 import io
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -247,30 +246,6 @@ def test_a_missing_package_is_named(sentkit, monkeypatch):
     )
 
 
-def test_the_hub_can_be_disabled(sentkit):
-    done = sentkit("cat", "hf://datasets/org/name/rows.jsonl")
-
-    assert (done.code, done.told) == (
-        66, ["sentkit cat: hf://datasets/org/name/rows.jsonl: the hub is disabled (HF_HUB_OFFLINE)"],
-    )  # fmt: skip
-
-
-def test_a_local_file_with_the_name_of_a_url_is_read(sentkit):
-    Path("memory:").mkdir()
-    Path("memory:/rows.jsonl").write_bytes(CONTENT)
-
-    assert sentkit("cat", "memory://rows.jsonl").rows == ROWS
-
-
-def test_a_folder_at_a_url_is_refused(sentkit):
-    """A local folder with the name of the scheme would be a surprise."""
-    Path("rows.jsonl").write_bytes(CONTENT)
-    for command in (["train", "simcse", "rows.jsonl"], ["export"], ["distill-static", "rows.jsonl"]):
-        done = sentkit(*command, "-o", "memory://rows/")
-        told = [f"sentkit {command[0]}: memory://rows/: this output cannot be at a URL"]
-        assert (done.code, done.told[:1], {*map(str, Path().iterdir())}) == (73, told, {"rows.jsonl"})
-
-
 def test_blocks_of_two_commits_do_not_mix(sentkit, hub, monkeypatch):
     """Both contents have the same size and the same ends. The first commit works."""
     monkeypatch.setattr(urls, "BLOCK", 1 << 20)
@@ -327,22 +302,6 @@ def test_a_password_is_not_sent_to_another_server(web):
     assert content == CONTENT
     assert {*web.authorizations} == {"Basic dXNlcjpoaWRkZW4="}
     assert {*other.authorizations} == {None}
-
-
-def test_a_process_reads_the_hub(web, tmp_path):
-    """With the variables of the environment, a broken connection and a busy server."""
-    pair = {"text_a": "one", "embedding_a": [1, 0], "embedding_b": [1, 0]}
-    web.commit("org/name", FIRST, {"pairs.jsonl": in_jsonl(pair).encode()})
-    web.broken, web.busy = 1, 1
-    environment = {**os.environ, "HF_ENDPOINT": web.address, "HF_HUB_OFFLINE": "0", "HF_TOKEN": SECRETS[2]}
-    environment |= {"HF_HUB_DISABLE_XET": "1", "HF_HOME": str(tmp_path / "home")}
-    command = [sys.executable, "-m", "sentkit", "score", "hf://datasets/org/name/*.jsonl"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[0])["text_a"] == "one"
-    assert {*filter(None, web.authorizations)} == {f"Bearer {SECRETS[2]}"}
-    assert SECRETS[2] not in done.stderr + done.stdout
 
 
 READERS = [

@@ -10,7 +10,6 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from sentkit.transforms.kinds import KINDS
-from support import write_affine
 
 FOUR = [[2, 1], [0, 1], [1, 3], [3, 0]]
 MERGE = ("whiten", "fit", "--kind", "merge")
@@ -124,14 +123,6 @@ def test_shards_of_low_rank_merge_to_full_rank(sentkit, written):
 
     assert (done.code, done.err) == (0, "")
     assert note_of("all.safetensors")["kept"] == 2
-
-
-def test_a_file_without_moments_is_not_merged(sentkit, tmp_path):
-    write_affine(tmp_path / "a.safetensors", np.eye(2), np.zeros(2), {"kind": "whitening"})
-    done = sentkit(*MERGE, "a.safetensors", "-o", "b.safetensors")
-
-    problem = "sentkit whiten fit: a.safetensors: contains no moments, so it cannot be merged"
-    assert (done.code, done.told) == (65, [problem, "  run sentkit whiten fit on all vectors together"])
 
 
 UNLIKE = "the moments and the metadata do not match"

@@ -11,9 +11,8 @@ import typer
 from typer.testing import CliRunner
 
 from sentkit.cli import every_command, program
-from sentkit.errors import CannotCreateError, UsageError
+from sentkit.errors import UsageError
 from sentkit.flags import Named, Range, expand_flags
-from sentkit.flags.options import OutputFlags
 from sentkit.flags.rows import FieldFlags
 from sentkit.formats.checkpoints.readout import FULL_STOPS
 from sentkit.formats.rows.rows import PARAGRAPHS, SUFFIXES
@@ -140,14 +139,6 @@ def test_every_number_with_a_fraction_is_finite():
 
     assert {"plot space --perplexity", "plot heat --width", "score --precision-at"} <= seen
     assert {"train --lr", "train --save-seconds", "whiten fit --lr", "search --threshold"} <= seen
-
-
-def test_a_closed_standard_output_is_refused(monkeypatch):
-    monkeypatch.setattr("sys.stdout", None)
-
-    assert not OutputFlags().on_terminal
-    with pytest.raises(CannotCreateError, match="standard output is closed"), OutputFlags().open():
-        pass
 
 
 CHOICES = {  # flag -> the catalogue that has the same names

@@ -1,0 +1,417 @@
+"""`score` beside scipy, scikit-learn and loops: --gold, --dim, --seen, --label and --qrels."""
+
+import gzip
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
+
+from sentkit.metrics.gold_pairs import GoldPairs
+from sentkit.metrics.reports import Ranking
+from support import BY_HAND, in_jsonl, normal_rows
+
+
+def pair(similarity, gold, **rest):
+    """A pair of unit vectors with this cosine."""
+    other = [similarity, (1 - similarity**2) ** 0.5]
+    return {**rest, "embedding_a": [1, 0], "embedding_b": other, "score": gold}
+
+
+@pytest.fixture
+def files(tmp_path, jsonl):
+    """Three files of the same pairs: two by one encoder, one by another."""
+    random = np.random.default_rng(7)
+    gold = random.random(40)
+
+    def write(name, emb, noise):
+        similarities = np.clip(gold + noise * random.standard_normal(40), -1, 1).round(3).tolist()
+        rows = (
+            pair(s, g, text_a=f"a{n}", text_b=f"b{n}", _emb=emb)
+            for n, (s, g) in enumerate(zip(similarities, gold.tolist(), strict=True))
+        )
+        (tmp_path / name).write_bytes(jsonl(*rows))
+
+    write("one.jsonl", "old/mean:111111111111", 0.2)
+    write("two.jsonl", "old/mean:111111111111", 0.2)
+    write("new.jsonl", "new/mean:222222222222", 0.1)
+
+
+@pytest.mark.usefixtures("files")
+def test_comparison_with_a_baseline(sentkit):
+    """The difference is that of the two reports, and its interval contains it."""
+    done = sentkit("score", "new.jsonl", "--baseline", "one.jsonl", "--gold", "score")
+    alone = [sentkit("score", f"{name}.jsonl", "--gold", "score").rows[0] for name in ("new", "one")]
+    against = done.rows[0]["against"]
+
+    assert against["file"] == "one.jsonl"
+    for kind in ("spearman", "pearson"):
+        low, high = against[kind]["ci95"]
+        assert against[kind]["difference"] == pytest.approx(alone[0][kind] - alone[1][kind], abs=2e-5)
+        assert low < against[kind]["difference"] < high
+        assert 0 <= against[kind]["p"] <= 1
+
+
+# --dim: correlations of the first numbers, with paired tests against all numbers.
+
+N, D = 40, 12
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Pairs of unit vectors whose later numbers matter most to the score."""
+    random = np.random.default_rng(0)
+    vectors = random.standard_normal((N, 2, D))
+    vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
+    scores = (vectors[:, 0, 5:] * vectors[:, 1, 5:]).sum(-1) + 0.02 * random.standard_normal(N)
+    return [
+        {"text_a": f"a{n}", "text_b": f"b{n}", "score": round(float(score), 4), "topic": "xy"[n % 2]}
+        | {"embedding_a": one.tolist(), "embedding_b": other.tolist()}
+        for n, (score, (one, other)) in enumerate(zip(scores, vectors, strict=True))
+    ]
+
+
+def cut(rows, dim):
+    """The rows with shorter vectors, again of unit length."""
+    short = []
+    for row in rows:
+        both = {name: np.array(row[name])[:dim] for name in ("embedding_a", "embedding_b")}
+        short.append(row | {name: (each / np.linalg.norm(each)).tolist() for name, each in both.items()})
+    return short
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
+def test_each_width_is_scored_as_vectors_of_this_width(sentkit, rows, metric, tmp_path):
+    """With the paired test of a separate file against the whole vectors as its baseline."""
+    (tmp_path / "whole.jsonl").write_text(in_jsonl(*rows))
+    flags = ("--gold", "score", "--metric", metric)
+    done = sentkit("score", "-", *flags, "--dim", "5,2", stdin=in_jsonl(*rows))
+    gold = [row["score"] for row in rows]
+
+    assert (done.code, [row["dim"] for row in done.rows]) == (0, [D, 5, 2])
+    assert "against" not in done.rows[0]
+    for record in done.rows[1:]:
+        short = cut(rows, record["dim"])
+        found = [BY_HAND[metric](row["embedding_a"], row["embedding_b"]) for row in short]
+        assert record["spearman"] == pytest.approx(100 * stats.spearmanr(found, gold).statistic, abs=1e-3)
+        (tmp_path / "cut.jsonl").write_text(in_jsonl(*short))
+        [alone] = sentkit("score", "cut.jsonl", *flags, "--baseline", "whole.jsonl").rows
+        for kind in ("spearman", "pearson"):
+            ours, theirs = (each["against"][kind] for each in (record, alone))
+            assert ours["difference"] == pytest.approx(theirs["difference"], abs=1e-3)
+            assert ours["ci95"] == pytest.approx(theirs["ci95"], abs=1e-3)
+            assert ours["p"] == theirs["p"]
+        assert record["spearman_ci95"] == pytest.approx(alone["spearman_ci95"], abs=1e-3)
+
+
+def test_vectors_of_other_lengths_stay_cut(sentkit, rows):
+    """Their lengths matter to the dot product, as for encode --dim."""
+    doubled = [row | {"embedding_a": [2 * x for x in row["embedding_a"]]} for row in rows]
+    done = sentkit("score", "--gold", "score", "--metric", "dot", "--dim", 5, stdin=in_jsonl(*doubled))
+    found = [
+        BY_HAND["dot"](row["embedding_a"][:5], (np.array(row["embedding_b"])[:5]).tolist())
+        / np.linalg.norm(row["embedding_b"][:5])
+        for row in doubled
+    ]
+    expected = 100 * stats.spearmanr(found, [row["score"] for row in rows]).statistic
+
+    assert done.rows[1]["spearman"] == pytest.approx(expected, abs=1e-3)
+
+
+# --seen: pairs of a test set that occur in training rows.
+
+EMB = "m:100000000000"
+GOLD = ("score", "test.jsonl", "--gold", "score")
+TEXTS = [(f"left {n}.", f"right {n}") for n in range(12)]
+SEEN_PAIR, SEEN_TEXTS, SEEN_TEXT = (1, 4), (5, 7, 8), (2, 11)
+TRAIN = [
+    *({"text_a": f"RIGHT {n}", "text_b": f"left  {n}"} for n in SEEN_PAIR),
+    *({"text": f"{side} {n}"} for n in SEEN_TEXTS for side in ("left", "right")),
+    *({"anchor": "x", "positive": "y", "negatives": ["z", f"left {n}!"]} for n in SEEN_TEXT),
+]
+
+
+@pytest.fixture
+def vectors(tmp_path):
+    """Twelve pairs with gold scores and vectors, (12, 2, 6)."""
+    made = normal_rows(24, 6).reshape(12, 2, 6)
+    rows = (
+        {"id": n, "text_a": one, "text_b": other, "score": n * 5 % 7, **vectors_of(pair)}
+        for n, ((one, other), pair) in enumerate(zip(TEXTS, made, strict=True))
+    )
+    (tmp_path / "test.jsonl").write_text(in_jsonl(*rows))
+    for number, part in enumerate((TRAIN[:2], TRAIN[2:8], TRAIN[8:])):
+        (tmp_path / f"train-{number}.jsonl.gz").write_bytes(gzip.compress(in_jsonl(*part).encode()))
+    return made
+
+
+def vectors_of(pair):
+    return {"embedding_a": pair[0].tolist(), "embedding_b": pair[1].tolist(), "_emb": EMB}
+
+
+def test_the_report_counts_seen_pairs_and_has_the_correlation_without_them(sentkit, vectors):
+    [plain] = sentkit(*GOLD).rows
+    [record] = sentkit(*GOLD, "--seen", "train-0.jsonl.gz", "--seen", "train-[12].jsonl.gz").rows
+    seen, left = record.pop("seen"), [n for n in range(12) if n not in SEEN_PAIR + SEEN_TEXTS]
+    cosines = [BY_HAND["cosine"](*vectors[n].tolist()) for n in left]
+
+    assert record == plain
+    assert seen["rows"] == len(TRAIN)
+    assert [seen[level] for level in ("pair", "both", "one")] == [2, 3, 2]
+    assert seen["without"]["n"] == len(left)
+    expected = 100 * stats.spearmanr(cosines, [n * 5 % 7 for n in left]).statistic
+    assert seen["without"]["spearman"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_skipped_row_leaves_nothing_behind(sentkit, vectors, tmp_path):
+    """The report is that of the file without the bad rows."""
+    (tmp_path / "train.jsonl").write_text(in_jsonl(*TRAIN[:2]))
+    lines = (tmp_path / "test.jsonl").read_text().splitlines(keepends=True)
+    bad = [
+        lines[2].replace('"left 2."', "5"),
+        lines[3].replace('"right 3"', "null"),
+        lines[4].replace(EMB, "n:200000000000"),
+        lines[5].replace('"score": 4', '"score": "x"').replace('"score":4', '"score":"x"'),
+    ]
+    (tmp_path / "good.jsonl").write_text("".join(lines))
+    (tmp_path / "mixed.jsonl").write_text("".join([lines[0], *bad, *lines[1:]]))
+    flags = ("--gold", "score", "--seen", "train.jsonl")
+    sentkit("score", "good.jsonl", *flags, "-o", "good.json")
+    mixed = sentkit("score", "mixed.jsonl", *flags, "-o", "mixed.json", "--rejects", "/dev/null")
+    reports = [json.loads((tmp_path / f"{name}.json").read_text()) for name in ("good", "mixed")]
+
+    assert mixed.code == 0
+    assert "bad rows dropped: 4; " in mixed.err
+    assert [report.pop("file") for report in reports] == ["good.jsonl", "mixed.jsonl"]
+    assert reports[0] == reports[1]
+    assert reports[0]["seen"]["pair"] == 2
+
+
+# --label
+
+
+def labelled(seed, n=120, skill=0.3, values=32):
+    """Similarities with ties, and labels 0 and 1 that they partly predict."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 2, n)
+    return np.round(random.random(n) + skill * labels, 2) * values // 1 / values, labels
+
+
+def rows_of(similarities, labels, **rest):
+    """Rows whose dot product is the similarity."""
+    return in_jsonl(
+        *(
+            {"text_a": f"a{n}", "text_b": "b", "embedding_a": [s], "embedding_b": [1], "same": y, **rest}
+            for n, (s, y) in enumerate(zip(similarities.tolist(), labels.tolist(), strict=True))
+        )
+    )
+
+
+def by_sklearn(similarities, labels, precision):
+    """Average precision, AUC, best F1 and recall at a precision, both with their threshold."""
+    precisions, recalls, thresholds = precision_recall_curve(labels, similarities)
+    precisions, recalls = precisions[:-1], recalls[:-1]  # the last point has no threshold
+    f1 = 2 * precisions * recalls / np.maximum(precisions + recalls, 1e-300)
+    best = thresholds[f1 >= f1.max() - 1e-12].max()
+    areas = average_precision_score(labels, similarities), roc_auc_score(labels, similarities)
+    found = [*areas, f1.max(), best]
+    reached = precisions >= precision
+    if not reached.any():
+        return [*found, np.nan, np.nan]
+    recall = recalls[reached].max()
+    return [*found, recall, thresholds[reached & (recalls == recall)].max()]
+
+
+@pytest.mark.parametrize("precision", [0.5, 0.75, 0.95, 1])
+def test_resamples_equal_sklearn(precision):
+    """A resample counts each row several times; without rows of one class it is undefined."""
+    similarities, labels = labelled(0, n=30, values=8)
+    times = np.random.default_rng(1).multinomial(30, np.full(30, 1 / 30), 40).astype(float)
+    times[0] = 1
+    times[1] = labels
+    found = Ranking(GoldPairs(similarities, labels.astype(float))).scores(times, precision)
+
+    assert np.isnan(found[1]).all()
+    for row, counts in zip(found[[0, *range(2, 40)]], times[[0, *range(2, 40)]].astype(int), strict=True):
+        drawn = np.repeat(similarities, counts), np.repeat(labels, counts)
+        np.testing.assert_allclose(row, by_sklearn(*drawn, precision), rtol=1e-12)
+
+
+def test_the_report_has_the_scores_of_sklearn(sentkit, tmp_path):
+    similarities, labels = labelled(2)
+    (tmp_path / "p.jsonl").write_text(rows_of(similarities, labels))
+    (record,) = sentkit("score", "p.jsonl", "--label", "same", "--metric", "dot", "--precision-at", 0.8).rows
+    names = ("average_precision", "auc", "f1", "f1_threshold", "recall", "recall_threshold")
+    factors = np.array([100, 100, 100, 1, 100, 1])
+    expected = by_sklearn(similarities, labels, 0.8) * factors
+
+    assert [record[name] for name in names] == pytest.approx(expected, rel=1e-6)
+    assert (record["n"], record["positives"], record["precision_at"]) == (120, labels.sum(), 0.8)
+    draws = np.random.default_rng(3).integers(0, 120, (300, 120))
+    others = np.array([by_sklearn(similarities[draw], labels[draw], 0.8) for draw in draws]) * factors
+    for name, column in zip(names, others.T, strict=True):
+        low, high = np.nanpercentile(column, [2.5, 97.5])
+        assert record[f"{name}_ci95"] == pytest.approx([low, high], abs=0.3 * (high - low) + 0.032)
+    assert record["resamples"] == 1000
+
+
+def test_a_worked_example():
+    """Similarities .9 .8 .8 .3 with labels 1 1 0 1: the tied pairs are predicted together."""
+    pairs = GoldPairs(np.array([0.8, 0.3, 0.9, 0.8]), np.array([1.0, 1.0, 1.0, 0.0]))
+    (found,) = Ranking(pairs).scores(np.ones((1, 4)), 0.6)
+    average = 1 / 3 * 1 + 1 / 3 * 2 / 3 + 1 / 3 * 3 / 4
+
+    assert found == pytest.approx([average, (1 + 0.5 + 0) / 3, 2 * 0.75 / 1.75, 0.3, 1, 0.3])
+
+
+def test_a_baseline_is_compared_on_the_same_resamples(sentkit, tmp_path):
+    """A planted difference is certain, the same file has none, and other labels are refused."""
+    similarities, labels = labelled(4, n=400)
+    for name, skill in {"same": 0, "better": 0.4}.items():
+        (tmp_path / f"{name}.jsonl").write_text(rows_of(similarities + skill * labels, labels))
+    (tmp_path / "other.jsonl").write_text(rows_of(similarities, 1 - labels))
+    flags = ("--label", "same", "--metric", "dot", "--precision-at", 0.75, "--baseline", "same.jsonl")
+    same, better = sentkit("score", "same.jsonl", "better.jsonl", *flags).rows
+    changes = {name: each for name, each in better["against"].items() if isinstance(each, dict)}
+
+    assert changes.keys() == {"average_precision", "auc", "f1", "recall"}
+    for name, change in changes.items():
+        assert same["against"][name] == {"difference": 0, "ci95": [0, 0], "p": 1}
+        assert change["difference"] == pytest.approx(better[name] - same[name], rel=1e-4)
+        assert change["p"] == 0.001
+    assert "not the same scored pairs as in" in sentkit("score", "other.jsonl", *flags).err
+
+
+# --qrels
+
+NAMES = ("ndcg@10", "recall@10", "recall@100", "map", "mrr@10")
+
+
+def random_qrels(random, queries=40, documents=300):
+    """Graded judgements 0 to 3, several relevant documents per query."""
+    chosen = {
+        f"q{n}": random.choice(documents, random.integers(3, 40), replace=False) for n in range(queries)
+    }
+    qrels = {q: {f"d{each}": int(random.integers(0, 4)) for each in some} for q, some in chosen.items()}
+    for judged in qrels.values():
+        judged[next(iter(judged))] = 2
+    return qrels
+
+
+def random_hits(random, qrels, depth=150, documents=300, skill=0.0):
+    """Hits without ties; `skill` moves relevant documents up."""
+    hits = {}
+    for query, judged in qrels.items():
+        scores = {f"d{n}": random.random() + skill * judged.get(f"d{n}", 0) for n in range(documents)}
+        best = sorted(scores, key=scores.get, reverse=True)[: random.integers(1, depth)]
+        hits[query] = [(each, 1 - rank / 1024) for rank, each in enumerate(best)]  # no ties in float32
+    return hits
+
+
+def hits_in(hits):
+    return in_jsonl(
+        *({"id": q, "hits": [{"id": d, "similarity": x} for d, x in some]} for q, some in hits.items())
+    )
+
+
+def trec(qrels):
+    return "".join(f"{q} 0 {d} {x}\n" for q, some in qrels.items() for d, x in some.items())
+
+
+def by_loop(judged, ranked):
+    """The five measures of a query, x 100, from their definitions."""
+    relevance = [max(0, judged.get(d, 0)) for d in ranked]
+    ideal = sorted(judged.values(), reverse=True)
+    dcg, best = (sum(x / math.log2(n + 2) for n, x in enumerate(each[:10])) for each in (relevance, ideal))
+    total = sum(x > 0 for x in judged.values())
+    found = [n for n, x in enumerate(relevance, start=1) if x > 0]
+    recalls = [sum(n <= depth for n in found) / total for depth in (10, 100)]
+    precisions = [sum(m <= n for m in found) / n for n in found]
+    first = next((1 / n for n in found if n <= 10), 0)
+    return [100 * x for x in (dcg / best, *recalls, sum(precisions) / total, first)]
+
+
+@pytest.fixture
+def data(tmp_path):
+    random = np.random.default_rng(0)
+    qrels = random_qrels(random)
+    hits = random_hits(random, qrels, skill=0.1)
+    (tmp_path / "qrels.txt").write_text(trec(qrels))
+    (tmp_path / "hits.jsonl").write_text(hits_in(hits))
+    return qrels, hits
+
+
+@pytest.mark.parametrize("form", ["nested", "flat"])
+def test_scores_equal_a_loop(sentkit, tmp_path, data, form):
+    """For each query and on average; flat rows may have any order."""
+    qrels, hits = data
+    if form == "flat":
+        each = sorted(((q, d, x) for q, some in hits.items() for d, x in some), key=str)
+        rows = ({"id_a": q, "id_b": d, "similarity": x} for q, d, x in each)
+        (tmp_path / "hits.jsonl").write_text(in_jsonl(*rows))
+    done = sentkit("score", "hits.jsonl", "--qrels", "qrels.txt", "--per-query", "each.jsonl")
+    each = {row["query"]: row for row in map(json.loads, (tmp_path / "each.jsonl").read_text().splitlines())}
+    expected = {query: by_loop(qrels[query], [d for d, _ in some]) for query, some in hits.items()}
+    (record,) = done.rows
+
+    assert list(each) == list(expected)
+    for query, values in expected.items():
+        assert [each[query][name] for name in NAMES] == pytest.approx(values, rel=1e-6)
+        assert each[query]["relevant"] == sum(x > 0 for x in qrels[query].values())
+    assert [record[name] for name in NAMES] == pytest.approx(np.mean([*expected.values()], axis=0), rel=1e-6)
+    assert (record["n"], record["missing"], record["without_relevant"]) == (40, 0, 0)
+    assert record["depth"] == max(map(len, hits.values()))
+
+
+def test_intervals_are_those_of_a_bootstrap_of_the_queries(sentkit, data):
+    """Within the error of 1000 resamples, compared with 4000 others."""
+    qrels, hits = data
+    (record,) = sentkit("score", "hits.jsonl", "--qrels", "qrels.txt").rows
+    values = np.array([by_loop(qrels[query], [d for d, _ in some]) for query, some in hits.items()])
+    draws = np.random.default_rng(1).integers(0, 40, (4000, 40))
+    means = values[draws].mean(axis=1)
+
+    for place, name in enumerate(NAMES):
+        low, high = np.percentile(means[:, place], [2.5, 97.5])
+        assert record[f"{name}_ci95"] == pytest.approx([low, high], abs=0.2 * (high - low))
+
+
+@pytest.mark.parametrize("form", ["trec", "beir", "jsonl", "csv", "parquet"])
+def test_the_formats_of_judgements_are_equal(sentkit, tmp_path, data, form):
+    qrels, _ = data
+    rows = [{"query-id": q, "corpus-id": d, "score": x} for q, some in qrels.items() for d, x in some.items()]
+    table = "".join("\t".join(map(str, each.values())) + "\n" for each in rows)
+    table = "query-id\tcorpus-id\tscore\n" + table
+    texts = {"trec": trec(qrels), "beir": table, "jsonl": in_jsonl(*rows), "csv": table.replace("\t", ",")}
+    name = {"trec": "q.tsv", "beir": "q.tsv", "jsonl": "q", "csv": "q.csv", "parquet": "q.parquet"}[form]
+    (tmp_path / name).write_text(texts.get(form, ""))
+    if form == "parquet":
+        sentkit("cat", "-o", "q.parquet", "-f", stdin=texts["jsonl"])
+    done = sentkit("score", "hits.jsonl", "--qrels", name)
+    expected = sentkit("score", "hits.jsonl", "--qrels", "qrels.txt")
+
+    assert (done.code, done.rows) == (0, [expected.rows[0] | {"qrels": name}])
+
+
+def test_a_better_run_wins_the_paired_comparison(sentkit, tmp_path):
+    """A planted difference is certain, and noise is not; the other side has the opposite sign."""
+    random = np.random.default_rng(2)
+    qrels = random_qrels(random, queries=100)
+    (tmp_path / "qrels.txt").write_text(trec(qrels))
+    for name, skill in {"old": 0.05, "same": 0.05, "new": 0.15}.items():
+        (tmp_path / f"{name}.jsonl").write_text(hits_in(random_hits(random, qrels, skill=skill)))
+
+    def against(one, other):
+        command = ("score", f"{one}.jsonl", "--qrels", "qrels.txt", "--baseline", f"{other}.jsonl")
+        return sentkit(*command).rows[0]["against"]
+
+    better, worse, noise = against("new", "old"), against("old", "new"), against("same", "old")
+    assert better["file"] == "old.jsonl"
+    for name in NAMES:
+        assert better[name]["ci95"][0] > 0
+        assert better[name]["p"] <= 0.01
+        assert worse[name]["difference"] == -better[name]["difference"]
+    assert noise["ndcg@10"]["p"] > 0.05
+    assert against("old", "old")["map"] == {"difference": 0, "ci95": [0, 0], "p": 1}
