@@ -54,11 +54,7 @@ def augment(
         rows = VariantRows(fields.get("text", "text"), replace=replace)
         known = read_synonyms(synonyms) if synonyms else {}
         chain = Chain(operations, seed, mark, known)
-        if operations[0].kind.takes_all:
-            found = with_same_label(inputs, rows, operations[0].value)
-        else:
-            texts = other_texts(operations[0], paraphrases, key or "text", fields)
-            found = inputs.read(lambda row: (rows.read(row), texts(row), None))
+        found = sentences(inputs, rows, operations[0], paraphrases, key or "text")
         with output.open() as out:
             for sentence, candidates, own in found:
                 for view in range(views):

@@ -77,14 +77,14 @@ def describe(
     from sentkit.formats.urls import is_url
     from sentkit.formats.vectors.folders import is_vector_folder
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.geometry import Alignment, Geometry, describe_vectors
+    from sentkit.metrics.geometry import Alignment, describe_vectors
 
     local = is_there(path) and not holds_word_vectors(path)
     if path == "-" or is_url(path) or is_vector_folder(path) or local:
         flags.take_snapshots([path])
         alignment = None if gold is None else Alignment(flags.theirs(gold), 4.0 if above is None else above)
         inputs = flags.inputs([path], (*VECTOR_FIELDS, gold))
-        return describe_vectors(inputs, Geometry(alignment) if geometry else None)
+        return describe_vectors(inputs, alignment, geometry=geometry)
     if flags != FieldFlags():
         raise UsageError(f"{path}: is a checkpoint; --field can be used only with vectors")
     from sentkit.model import find_encoder

@@ -8,7 +8,7 @@ from sentkit.flags import Range, options
 from sentkit.flags.rows import RowFlags
 
 if TYPE_CHECKING:
-    from sentkit.metrics.neighbours.negatives import MiningCounts, MiningOptions
+    from sentkit.metrics.neighbours.negatives import Miner
 
 
 def mine(
@@ -39,7 +39,7 @@ def mine(
       --triplets: Write a row with "negative" for each negative.
     """
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
-    from sentkit.metrics.neighbours.negatives import Candidates, Miner, MiningOptions, lines, pair_blocks
+    from sentkit.metrics.neighbours.negatives import Candidates, Miner, lines, pair_blocks
 
     console = run.console("mine")
     output.check_rows()
@@ -53,11 +53,18 @@ def mine(
             problem = f"a classifier of {len(classes)} classes; a judge has one output, a score"
             raise DataError(problem, source=judge)
         scores = reranker.scorer()
-    mining = MiningOptions(top, skip, margin, metric, scores)
     reads = {"--corpus": corpus, "--judge": options.model_paths(judge) if judge else None}
     with row_flags.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
         with reading(console, stored := inputs.other(corpus)):
-            miner = Miner(Candidates(stored), mining, device)
+            miner = Miner(
+                candidates=Candidates(stored),
+                top=top,
+                skip=skip,
+                margin=margin,
+                metric=metric,
+                judge=scores,
+                device=device,
+            )
         console.warn(*miner.candidates.left_out)
         progress = RowProgress(console, inputs=inputs)
         with output.open() as out:
@@ -66,14 +73,14 @@ def mine(
                     out.writelines(lines(pair, negatives, triplets=triplets))
                 out.flush()  # the reader of a slow pipe gets each block immediately
                 progress.add(len(block))
-    report(miner.counts, mining, console)
+    report(miner, console)
 
 
-def report(counts: "MiningCounts", mining: "MiningOptions", console: Console) -> None:
-    unused = f"not used: {counts.own_texts} texts of the pair itself, {counts.above} above the margin"
-    unused += f", {counts.judged} above it for the judge" if mining.judge else ""
-    console.report(f"{counts.negatives} negatives for {counts.rows} pairs; {unused}")
-    if counts.short or counts.without:
-        few = {f"fewer than {mining.top} negatives": counts.short, "no negatives": counts.without}
+def report(miner: "Miner", console: Console) -> None:
+    unused = f"not used: {miner.own_texts} texts of the pair itself, {miner.above} above the margin"
+    unused += f", {miner.judged} above it for the judge" if miner.judge else ""
+    console.report(f"{miner.negatives} negatives for {miner.rows} pairs; {unused}")
+    if miner.short or miner.without:
+        few = {f"fewer than {miner.top} negatives": miner.short, "no negatives": miner.without}
         problem = ", ".join(f"{pairs} pairs have {what}" for what, pairs in few.items() if pairs)
         console.warn(f"{problem}; a larger --margin or a smaller --skip allows more")

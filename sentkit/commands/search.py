@@ -102,7 +102,7 @@ def search(
     from sentkit.formats.vectors.store import Store, is_store
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS, VectorReader
     from sentkit.metrics.neighbours.corpus import read_search_corpus
-    from sentkit.metrics.neighbours.queries import Search, SearchOptions, union
+    from sentkit.metrics.neighbours.queries import Search, union
 
     console = run.console("search")
     if merge:
@@ -118,16 +118,8 @@ def search(
         raise UsageError(f"--candidates {candidates}: expected at least --top, {top}")
     part = None if shard is None else parse_shard(shard)
     as_rows = not flat and (part is not None or not output.as_table)
-    search_options = SearchOptions(
-        metric,
-        top,
-        threshold,
-        rescore=rescore,
-        candidates=candidates,
-        new=["hits", "part"][: 1 + bool(part)] if as_rows and not replace else [],
-        part=(part.number or part.count, part.count) if part else None,
-        device=options.find_device(device or "cpu"),
-    )
+    part_of = (part.number or part.count, part.count) if part else None
+    compares = options.find_device(device or "cpu")
     output.check_rows()
     reads = {"--corpus": query.corpus, "--rescore": rescore}
     stored_files = [path for path in reads.values() if path is not None]
@@ -155,9 +147,20 @@ def search(
             encoded = query_texts((query.texts or [])[:1], model, corpus.path, spec, machine, console)
         else:
             with reading(console, stored := inputs.other(query.corpus)):
-                corpus = read_search_corpus(stored, search_options.part)
+                corpus = read_search_corpus(stored, part_of)
         answered = Search(
-            encoded or VectorReader(inputs), corpus, search_options, inputs, source=[*query.paths, "TEXT"][0]
+            queries=encoded or VectorReader(inputs),
+            corpus=corpus,
+            inputs=inputs,
+            source=[*query.paths, "TEXT"][0],
+            metric=metric,
+            top=top,
+            threshold=threshold,
+            exact=rescore,
+            candidates=candidates,
+            new=["hits", "part"][: 1 + bool(part)] if as_rows and not replace else [],
+            part=part_of,
+            device=compares,
         )
         progress = RowProgress(console, inputs=inputs)
         answered.report = progress.add
@@ -218,7 +221,7 @@ def encoded_corpus(
 
 def write(search: "Search", out: BinaryIO, form: str) -> None:
     """Write rows, or a table with a line for each hit and the query in the first line of its hits."""
-    table, columns = list[list[str]](), ["query", search.options.metric, "row", "hit"]
+    table, columns = list[list[str]](), ["query", search.metric, "row", "hit"]
     lines = search.flat if form == "flat" else search.nested
     for queries, found in search.blocks():
         for query, hits in zip(queries, found, strict=True):
@@ -229,7 +232,7 @@ def write(search: "Search", out: BinaryIO, form: str) -> None:
             else:
                 out.writelines(lines(query, hits))
         out.flush()  # the reader of a slow pipe gets each block immediately
-    if table and search.corpus.files:  # a search in files has only one query
+    if table and search.corpus.table.files:  # a search in files has only one query
         print_table([columns[1], "line", "hit"], [row[1:] for row in table], texts=["hit"])
     elif table:
         print_table(columns, table, texts=["query", "hit"])

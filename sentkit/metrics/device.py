@@ -54,7 +54,8 @@ class Device:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.room = int(KEPT_SHARE * free_memory(device))  # bytes, for blocks that stay
+        free = sys.maxsize if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
+        self.room = int(KEPT_SHARE * free)  # bytes, for blocks that stay
 
     def corpus(self, rows: Rows, metric: str) -> "Corpus":
         return Corpus(rows, metric, self)
@@ -96,10 +97,6 @@ def exact_sums() -> Iterator[None]:
             setattr(settings, name, value)
 
 
-def free_memory(device: torch.device) -> int:
-    return sys.maxsize if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
-
-
 class Blocks:
     """Rows in blocks on a device. The next block is copied while the device computes with this one."""
 
@@ -118,33 +115,23 @@ class Blocks:
 
     def __call__(self, first: int = 0) -> Iterator[tuple[slice, Block]]:
         """Yield the blocks with rows from `first` on; a block has no earlier ones."""
-        ready: Callable[[], tuple[slice, Block]] | None = None
-        for number in range(first // self.size, -(-len(self.rows) // self.size)):
-            following = self._begin(number, first)
-            if ready is not None:
-                yield ready()
-            ready = following
-        if ready is not None:
-            yield ready()
-
-    def _begin(self, number: int, first: int) -> Callable[[], tuple[slice, Block]]:
-        """Start to copy a block, unless it is there. The returned function prepares it."""
-        span = slice(number * self.size, min((number + 1) * self.size, len(self.rows)))
-        copied = None if number in self.kept else self._copy(number, span)
-
-        def ready() -> tuple[slice, Block]:
+        numbers = range(first // self.size, -(-len(self.rows) // self.size))
+        copies = (None if number in self.kept else self._copy(number) for number in numbers)
+        following = next(copies, None)
+        for number in numbers:
+            copied, following = following, next(copies, None)
             block = self.kept[number] if copied is None else self.prepare(copied())
             size = sum(each.nbytes for each in block)
             if copied is not None and size <= self.device.room:
                 self.kept[number] = block
                 self.device.room -= size
-            start = max(first, span.start)
-            return slice(start, span.stop), (block[0][start - span.start :], block[1])
+            begin = number * self.size
+            start, stop = max(first, begin), min(begin + self.size, len(self.rows))
+            yield slice(start, stop), (block[0][start - begin :], block[1])
 
-        return ready
-
-    def _copy(self, number: int, span: slice) -> Callable[[], Tensor]:
-        """Start to copy rows to the device. The returned function returns them in float64."""
+    def _copy(self, number: int) -> Callable[[], Tensor]:
+        """Start to copy a block to the device. The returned function returns it in float64."""
+        span = slice(number * self.size, min((number + 1) * self.size, len(self.rows)))
         turn, place, scales = number % 2, 0, list[tuple[slice, Tensor]]()
         if turn in self.copied:
             self.copied[turn].synchronize()  # the buffer may be filled again
@@ -263,24 +250,7 @@ class Corpus:
         return np.concatenate(of_queries), np.concatenate(of_rows)
 
     def best(self, queries: Float32, top: int, limits: Float64 | None = None) -> Best:
-        """Candidates for the `top` best rows of each query; with limits, for the best ones below them."""
-        filled = queries.any(axis=1)
-        blank, used = np.flatnonzero(~filled), np.flatnonzero(filled)
-        none = np.empty(0, np.intp)
-        found = Best((none, none), 0, none, np.empty(0))
-        if len(used):
-            found = self._best(queries[used], top, None if limits is None else limits[used])
-        above, (query, row) = found.above, found.pairs
-        if limits is not None:
-            above += self.count * int(np.count_nonzero(limits[blank] <= 0))
-            blank = blank[limits[blank] > 0]
-        first = min(top, self.count)
-        query = np.concatenate([used[query], np.repeat(blank, first)])
-        row = np.concatenate([row, np.tile(np.arange(first), len(blank))])
-        return Best((query, row), above, used[found.open], found.floors)
-
-    def _best(self, queries: Float32, top: int, limits: Float64 | None) -> Best:
-        """The same for queries that are not zero.
+        """Candidates for the `top` best rows of each query; with limits, for the best ones below them.
 
         With the error of a query, each product gives an upper and a lower limit of the similarity. The
         `top`-th lower limit is a floor: rows with an upper limit below it are not among the best.

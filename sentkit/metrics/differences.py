@@ -19,7 +19,7 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import fields_of, is_store
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, is_array, resized
 from sentkit.formats.vectors.vectors import joined as joined_rows
-from sentkit.metrics.neighbours.corpus import VectorTable, read_table
+from sentkit.metrics.neighbours.corpus import read_table
 from sentkit.metrics.neighbours.search import Searcher
 from sentkit.metrics.similarity import SIMILARITIES, SMALLEST_NORM, exact, lengths
 from sentkit.metrics.statistics import spearman
@@ -150,15 +150,6 @@ def overlaps(left: Float32, right: Float32, top: int) -> Float64:
     return np.minimum(*(share.mean(axis=1) for share in shares))
 
 
-def sampled_pairs(rows: int) -> tuple[Indices, Indices]:
-    """All pairs of different rows, or PAIRS random ones."""
-    if rows * (rows - 1) // 2 <= PAIRS:
-        return np.triu_indices(rows, 1)
-    generator = np.random.Generator(np.random.Philox(1))
-    left, right = generator.integers(0, rows, PAIRS), generator.integers(0, rows - 1, PAIRS)
-    return left, right + (right >= left)
-
-
 class Sides:
     """The rows of two files, A and B, which are matched by their order or by a field."""
 
@@ -174,13 +165,9 @@ class Sides:
         self.only = [0, 0]  # rows of A and of B without a match
 
     def matches(self, key: str | None) -> Iterator[Matches]:
-        if key is None:
-            return self.by_order()
-        if any(map(is_array, self.paths)):
-            raise UsageError("--key needs rows with fields; .npy has only numbers")
-        return self.by_key(key)
-
-    def by_order(self) -> Iterator[Matches]:
+        if key is not None:
+            yield from self.by_key(key)
+            return
         streams = [reader.blocks() for reader in self.readers]
         held: list[VectorBlock | None] = [None, None]
         rows = 0
@@ -199,46 +186,55 @@ class Sides:
 
     def by_key(self, key: str) -> Iterator[Matches]:
         """Read A as a stream. The vectors of B are in memory, unless B is a vector file."""
+        if any(map(is_array, self.paths)):
+            raise UsageError("--key needs rows with fields; .npy has only numbers")
         table = read_table(self.inputs[1])
-        places = places_by_key(table, key)
+        places: dict[str, int] = {}
+        for place, row in enumerate(map(table.row, range(len(table)))):
+            if places.setdefault(class_of(row, key), place) != place:
+                raise duplicate_key(row, key)
         seen = np.zeros(len(table), bool)
         for left in self.readers[0].blocks():
-            chosen, found, problem = list[int](), list[int](), None
+            chosen, found = list[int](), list[int]()
             for number, row in enumerate(left.rows):
-                try:
-                    place = places.get(class_of(row, key), -1)
-                    if place >= 0 and seen[place]:
-                        raise duplicate_key(row, key)
-                except DataError as error:
-                    problem = error
-                    break
+                place = places.get(class_of(row, key), -1)
                 if place < 0:
                     self.only[0] += 1
-                else:
-                    seen[place] = True
-                    chosen.append(number)
-                    found.append(place)
+                    continue
+                if seen[place]:
+                    raise duplicate_key(row, key)
+                seen[place] = True
+                chosen.append(number)
+                found.append(place)
             if chosen:
                 rows = block_of(map(table.row, found))
-                yield self.match(
-                    left.take(chosen), VectorBlock(rows, table.vectors[np.array(found)], table.names), key
-                )
-            if problem is not None:
-                raise problem
+                right = VectorBlock(rows, table.vectors[np.array(found)], table.names)
+                yield self.match(left.take(chosen), right, key)
         self.only[1] = len(table) - int(seen.sum())
         if not seen.any():
             raise DataError(f'no row has a "{key}" of {self.paths[1]}', source=self.paths[0])
         self.readers[1].emb, self.readers[1].width = table.emb, table.vectors.shape[-1]
 
     def match(self, left: VectorBlock, right: VectorBlock, key: str | None = None) -> Matches:
+        """The vectors of the same rows, whose texts must be equal on both sides."""
         counts = [block.vectors.shape[1] for block in (left, right)]
-        if counts[0] != counts[1]:  # an error of the first row, after that of its texts
-            left, right = left[:1], right[:1]
-        texts = self._texts(left.rows, right.rows)
         if counts[0] != counts[1]:
             first, source = left.rows.numbers[0], self.paths[0]
             problem = f"this row has {counts[1]} vectors, row {first} of {source} has {counts[0]}"
             raise right.rows.row(0).error(problem)
+        texts = dict[str, list[str | None]]()
+        for name in (*FIELDS, "entry"):
+            one, other = (
+                [values.get(fields.get(name, name)) for values in block.rows.values]
+                for block, fields in zip((left, right), self.fields, strict=True)
+            )
+            for place, pair in enumerate(zip(one, other, strict=True) if one != other else ()):
+                if None not in pair and pair[0] != pair[1]:
+                    problem = f'"{name}" differs from row {left.rows.numbers[place]} of {self.paths[0]}'
+                    advice = "compare encodings of the same texts, or use --key FIELD"
+                    raise right.rows.row(place).error(problem, advice=advice)
+            columns = (b if a is None else a for a, b in zip(one, other, strict=True))
+            texts[name] = [None if text is None else str(text) for text in columns]
         labels = list[Record]()
         for place, (number, values) in enumerate(zip(left.rows.numbers, left.rows.values, strict=True)):
             names = {"row": number} if key is None else {"row": number, key: values[key]}
@@ -247,27 +243,6 @@ class Sides:
                 text = entry if own is None else own
                 labels.append(names if text is None else {**names, "text": text})
         return Matches(labels, *(side.reshape(-1, side.shape[2]) for side in (left.vectors, right.vectors)))
-
-    def _texts(self, left: RowBlock, right: RowBlock) -> dict[str, list[str | None]]:
-        """The texts of each row, which must be equal on both sides."""
-        texts, different = {}, list[tuple[int, str]]()
-        for name in (*FIELDS, "entry"):
-            one, other = (
-                [values.get(fields.get(name, name)) for values in rows.values]
-                for rows, fields in zip((left, right), self.fields, strict=True)
-            )
-            pairs = list(zip(one, other, strict=True))
-            if one != other:
-                both = ((place, pair) for place, pair in enumerate(pairs) if None not in pair)
-                different += [(place, name) for place, (a, b) in both if a != b][:1]
-            columns = (b if a is None else a for a, b in pairs)
-            texts[name] = [None if text is None else str(text) for text in columns]
-        if different:
-            place, name = min(different, key=lambda each: each[0])
-            problem = f'"{name}" differs from row {left.numbers[place]} of {self.paths[0]}'
-            advice = "compare encodings of the same texts, or use --key FIELD"
-            raise right.row(place).error(problem, advice=advice)
-        return texts
 
 
 class SidesOfModel(Sides):
@@ -296,16 +271,6 @@ class SidesOfModel(Sides):
                 return string_in(row, field)
         advice = "the model needs the texts: --field text=NAME names their field"
         raise row.error(f'"{own}" is missing', advice=advice)
-
-
-def places_by_key(table: VectorTable, key: str) -> dict[str, int]:
-    """The place of each row by the value of a field."""
-    places: dict[str, int] = {}
-    for place in range(len(table)):
-        row = table.row(place)
-        if places.setdefault(class_of(row, key), place) != place:
-            raise duplicate_key(row, key)
-    return places
 
 
 def duplicate_key(row: Row, key: str) -> DataError:
@@ -360,7 +325,13 @@ def sample_record(matches: Matches, top: int) -> tuple[Float64, Record]:
     left, right = matches.left, matches.right
     top = min(top, len(matches) - 1)
     shares = overlaps(left, right, top) if top else np.empty(0)
-    pairs = sampled_pairs(len(matches))
+    count = len(matches)
+    if count * (count - 1) // 2 <= PAIRS:
+        pairs = np.triu_indices(count, 1)
+    else:  # random ones
+        random = np.random.Generator(np.random.Philox(1))
+        first, second = random.integers(0, count, PAIRS), random.integers(0, count - 1, PAIRS)
+        pairs = first, second + (second >= first)
     correlation = spearman(*(exact("cosine", side, side, pairs) for side in (left, right)))
     mean, lowest = (float(shares.mean()), float(shares.min())) if top else (None, None)
     return shares, {

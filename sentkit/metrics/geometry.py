@@ -11,6 +11,7 @@ Letters in shapes: n rows, d dimensions.
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -210,61 +211,40 @@ ROWS_PER_BLOCK = 1024  # rows processed at once
 SEED = 0  # of the sample for the uniformity
 
 
-class Geometry:
-    """Accumulates vectors, in blocks of one size, so that the input blocks do not affect the result."""
+def geometry_of(
+    blocks: Iterator[Float32], counter: "VectorCounter", alignment: Alignment | None
+) -> dict[str, Any]:
+    """The report about finite vectors; None for values that too few or equal vectors leave undefined.
 
-    def __init__(self, alignment: Alignment | None = None) -> None:
-        self.alignment = alignment
-        self.left_out = 0
-        self._begin(0)
-
-    def _begin(self, width: int) -> None:
-        if width > MAX_SCATTER_WIDTH:  # its covariance needs too much memory
-            problem = f"vectors of {width} numbers: inspect has no geometry above {MAX_SCATTER_WIDTH}"
-            raise UsageError(problem, advice="use --no-geometry")
-        self.waiting = np.empty((0, width), np.float32)
-        self.moments, self.directions = AxisMoments(width), Directions(width, SEED)
-
-    def add(self, vectors: Float32) -> None:
-        """Add vectors (n, d)."""
-        if self.waiting.shape[1] != vectors.shape[1]:
-            self._begin(vectors.shape[1])
-        whole = np.isfinite(vectors).all(axis=1)
-        self.left_out += int((~whole).sum())
-        rows = np.concatenate([self.waiting, vectors[whole]])
-        ready = len(rows) - len(rows) % ROWS_PER_BLOCK
-        for start in range(0, ready, ROWS_PER_BLOCK):
-            self._take(rows[start : start + ROWS_PER_BLOCK])
-        self.waiting = rows[ready:].copy()
-
-    def _take(self, rows: Float32) -> None:
+    `blocks` have one size, so that those of the input do not affect the result. `counter` counts them all.
+    """
+    first = next(blocks, None)
+    width = counter.width
+    if width > MAX_SCATTER_WIDTH:  # its covariance needs too much memory
+        problem = f"vectors of {width} numbers: inspect has no geometry above {MAX_SCATTER_WIDTH}"
+        raise UsageError(problem, advice="use --no-geometry")
+    moments, directions = AxisMoments(width), Directions(width, SEED)
+    for rows in chain([] if first is None else [first], blocks):
         wide = rows.astype(np.float64)
-        self.moments.add(wide)
-        self.directions.add(nonzero_directions(wide))
-
-    def record(self) -> dict[str, Any]:
-        """The report; None for values that too few or equal vectors leave undefined."""
-        if len(self.waiting):
-            self._take(self.waiting)
-            self.waiting = self.waiting[:0]
-        directions, sample = self.directions, self.directions.sample
-        sampled = directions.count > len(sample)
-        mean, scatter = self.moments.axes.mean, self.moments.axes.scatter
-        covariance = spectrum(eigenvalues(scatter))
-        about_zero = spectrum(eigenvalues(scatter + self.moments.axes.count * np.outer(mean, mean)))
-        covariance["component_share"]["first_uncentred"] = about_zero["component_share"]["first"]
-        return {
-            "vectors": self.moments.axes.count,
-            "left_out": self.left_out,
-            "directions": directions.count,
-            "mean_cosine": directions.mean_cosine(),
-            "uniformity": uniformity(sample),
-            "uniformity_sample": {"vectors": len(sample), "seed": SEED} if sampled else None,
-            **(self.alignment.record() if self.alignment else {}),
-            **covariance,
-            "axis_correlation": mean_absolute_correlation(scatter),
-            **axes_record(self.moments),
-        }
+        moments.add(wide)
+        directions.add(nonzero_directions(wide))
+    sample, mean, scatter = directions.sample, moments.axes.mean, moments.axes.scatter
+    sampled = directions.count > len(sample)
+    covariance = spectrum(eigenvalues(scatter))
+    about_zero = spectrum(eigenvalues(scatter + moments.axes.count * np.outer(mean, mean)))
+    covariance["component_share"]["first_uncentred"] = about_zero["component_share"]["first"]
+    return {
+        "vectors": moments.axes.count,
+        "left_out": counter.broken,
+        "directions": directions.count,
+        "mean_cosine": directions.mean_cosine(),
+        "uniformity": uniformity(sample),
+        "uniformity_sample": {"vectors": len(sample), "seed": SEED} if sampled else None,
+        **(alignment.record() if alignment else {}),
+        **covariance,
+        "axis_correlation": mean_absolute_correlation(scatter),
+        **axes_record(moments),
+    }
 
 
 def axes_record(sums: AxisMoments) -> dict[str, Any]:
@@ -304,18 +284,20 @@ class VectorCounter:
         self.total, self.least, self.most = 0.0, math.inf, 0.0
         self.hashes: list[Indices] = []
 
-    def add(self, vectors: Float32) -> None:
-        """Add vectors (n, d)."""
+    def add(self, vectors: Float32) -> Float32:
+        """Add vectors (n, d) and return the finite ones."""
         self.count += len(vectors)
         self.width = vectors.shape[1]
         self.hashes.append(np.array([hash(row.tobytes()) for row in vectors], np.int64))
         whole = np.isfinite(vectors).all(axis=1)
         self.broken += int((~whole).sum())
-        norms = np.sqrt(np.einsum("nd,nd->n", vectors[whole], vectors[whole], dtype=np.float64))
+        finite = vectors[whole]
+        norms = np.sqrt(np.einsum("nd,nd->n", finite, finite, dtype=np.float64))
         if norms.size:
             self.zero += int((norms == 0).sum())
             self.total += float(norms.sum())
             self.least, self.most = min(self.least, float(norms.min())), max(self.most, float(norms.max()))
+        return finite
 
     def record(self) -> dict[str, Any]:
         distinct = len(np.unique(np.concatenate(self.hashes))) if self.hashes else 0
@@ -339,10 +321,11 @@ class LenientReader(VectorReader):
     finite = False
 
 
-def describe_vectors(inputs: Inputs, geometry: Geometry | None = None) -> dict[str, Any]:
-    """Describe the only file of the inputs."""
+def describe_vectors(
+    inputs: Inputs, alignment: Alignment | None = None, *, geometry: bool = False
+) -> dict[str, Any]:
+    """Describe the only file of the inputs. An alignment needs rows."""
     (path,) = inputs.paths
-    alignment = None if geometry is None else geometry.alignment  # needs rows
     if is_store(path):
         entries = {} if is_vector_folder(path) else read_header(path).entries
         if entries and "embeddings" not in entries:
@@ -354,11 +337,11 @@ def describe_vectors(inputs: Inputs, geometry: Geometry | None = None) -> dict[s
         file = Store(path)
         vectors = stacked(LenientReader(inputs), alignment) if alignment else file.blocks()
         described = {"rows": file.count, "vectors_per_row": list(file.names), "store": file.kind}
-        described |= measured(vectors, geometry)
+        described |= measured(vectors, alignment, geometry=geometry)
         spec = {name: value for name, value in file.spec.items() if name != "vectors"}
         return {"file": readable(path), **described, "spec": spec}
     reader = LenientReader(inputs)
-    counted = measured(stacked(reader, alignment), geometry)
+    counted = measured(stacked(reader, alignment), alignment, geometry=geometry)
     rows = counted["vectors"] // max(1, len(reader.names))
     if not rows:
         raise NoRowsError([path])
@@ -366,15 +349,17 @@ def describe_vectors(inputs: Inputs, geometry: Geometry | None = None) -> dict[s
     return {"file": readable(path), **described, "spec": {"_emb": reader.emb}}
 
 
-def measured(blocks: Iterable[Float32], geometry: Geometry | None) -> dict[str, Any]:
+def measured(blocks: Iterable[Float32], alignment: Alignment | None, *, geometry: bool) -> dict[str, Any]:
     """Count the vectors of blocks (n, k, d), and measure their geometry if requested, in one pass."""
     counter = VectorCounter()
-    for block in blocks:
-        vectors = block.reshape(-1, block.shape[-1])
-        counter.add(vectors)
-        if geometry is not None:
-            geometry.add(vectors)
-    return counter.record() | ({} if geometry is None else {"geometry": geometry.record()})
+    finite = (counter.add(block.reshape(-1, block.shape[-1])) for block in blocks)
+    if geometry:
+        same_size = resized(finite, np.concatenate, ROWS_PER_BLOCK)
+        found = {"geometry": geometry_of(same_size, counter, alignment)}
+        return counter.record() | found
+    for _ in finite:
+        pass
+    return counter.record()
 
 
 def stacked(reader: VectorReader, alignment: Alignment | None) -> Iterator[Float32]:

@@ -23,7 +23,7 @@ from sentkit.labels.clusters.clustering_run import ClusteringRun, agreement_reco
 from sentkit.labels.probes.probing import Probe, ProbeOptions
 from sentkit.metrics.gold_pairs import ScoreOptions, read_gold_pairs
 from sentkit.metrics.neighbours.corpus import read_search_corpus
-from sentkit.metrics.neighbours.queries import Search, SearchOptions
+from sentkit.metrics.neighbours.queries import Search
 from sentkit.metrics.reports import defined
 from sentkit.metrics.retrieval import Run, id_of, read_qrels, values_of
 from sentkit.metrics.statistics import pearson, spearman
@@ -131,10 +131,12 @@ def retrieval(files: Files, test: TestSet, settings: Settings) -> Result:
     inputs, judgements = inputs_of(files["queries"]), test.parts["qrels"]
     run = Run(test.parts["queries"], read_qrels(Inputs([judgements]), judgements))
     corpus = read_search_corpus(inputs.other(files["rows"]))
-    search = Search(VectorReader(inputs), corpus, SearchOptions(top=TOP), inputs, source=files["queries"])
+    search = Search(
+        queries=VectorReader(inputs), corpus=corpus, inputs=inputs, source=files["queries"], top=TOP
+    )
     for queries, found in search.blocks():
         for query, hits in zip(queries, found, strict=True):
-            rows = (corpus.row(place) for place, _ in hits)
+            rows = (corpus.table.row(place) for place, _ in hits)
             run.add(id_of(query, inputs, "query"), [id_of(row, inputs, "document") for row in rows])
     values = values_of(run, judgements, missing_is_zero=False)[:, 0]
     return Result(float(values.mean()), n=len(values))

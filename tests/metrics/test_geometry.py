@@ -14,7 +14,6 @@ from sentkit.metrics import geometry
 from sentkit.metrics.geometry import (
     AxisMoments,
     Directions,
-    Geometry,
     eigenvalues,
     measured,
     nonzero_directions,
@@ -31,10 +30,7 @@ def rows(n, d, seed=0):
 
 
 def record(*blocks):
-    found = Geometry()
-    for block in blocks:
-        found.add(block)
-    return found.record()
+    return measured(blocks, None, geometry=True)["geometry"]
 
 
 def test_a_space_of_random_vectors_agrees_with_the_libraries():
@@ -166,7 +162,7 @@ SHAPES = {"skewness", "excess_kurtosis"}
 
 
 def test_of_nothing_nothing_is_defined():
-    for found in (Geometry().record(), record(rows(3, 4) * np.float32("nan"))):
+    for found in (record(), record(rows(3, 4) * np.float32("nan"))):
         assert undefined(found) == {"mean_cosine", "uniformity"} | SPECTRAL | SHAPES
 
 
@@ -368,11 +364,11 @@ def test_vectors_of_two_values_have_no_false_duplicates(values):
     vectors[-3:] = vectors[:3]
     distinct = len({row.tobytes() for row in vectors})
 
-    assert measured(np.split(vectors, 200), None)["duplicates"] == len(vectors) - distinct
+    assert measured(np.split(vectors, 200), None, geometry=False)["duplicates"] == len(vectors) - distinct
 
 
 def test_equal_vectors_in_different_places_of_blocks_are_duplicates():
     rows = np.random.default_rng(1).standard_normal((5, 1, 7)).astype(np.float32)
     blocks = [rows, rows[3:4], np.concatenate([rows[:1], rows[:1]])]
 
-    assert measured(blocks, None)["duplicates"] == 3
+    assert measured(blocks, None, geometry=False)["duplicates"] == 3

@@ -151,23 +151,6 @@ def test_random_rows_need_no_second_search(device, metric, top, monkeypatch):
     assert nearest(Searcher(corpus, metric, device), queries, top) == expected
 
 
-@metrics
-def test_a_query_of_zeros_has_the_first_rows_without_a_search(small, metric, monkeypatch):
-    monkeypatch.setattr(Best, "_search", refuse)
-    queries, corpus = normal_rows(5, 6, seed=1), normal_rows(50, 6)
-    queries[[0, 3]] = 0
-    limits = np.array([0.0, 0.2, 0.1, 1e-9, 0.3])
-    searcher = Searcher(corpus, metric, small)
-    below = Best(searcher, queries, 3, limits)
-    above = [len(corpus), *(similarities(queries, corpus, metric) >= limits[:, None]).sum(axis=1)[1:]]
-
-    assert nearest(searcher, queries, 4) == by_loop(queries, corpus, 4, metric)
-    assert nearest(searcher, queries[:1], 4) == by_loop(queries[:1], corpus, 4, metric)
-    assert below.rows()[0].tolist() == []
-    assert below.rows()[3].tolist() == [0, 1, 2]
-    assert below.above == sum(above)
-
-
 @pytest.mark.parametrize("count", [2, 7, 300])
 @pytest.mark.parametrize("shift", [0.0, 30.0])
 @pytest.mark.parametrize("scale", [1e-36, 1e-18, 1.0, 1e14])

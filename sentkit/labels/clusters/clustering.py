@@ -49,7 +49,6 @@ class Nearest:
         self.rows = rows
         sums = (rows[span].sum(axis=0, dtype=np.float64) for span in spans(len(rows)))
         self.mean = sum(sums, np.zeros(rows.shape[1])) / len(rows)
-        self.lost = UNDERFLOW * rows.shape[1]
         self.centres, self.labels = np.empty((0, 0)), np.zeros(len(rows), np.intp)  # of the last call
         self.squares = np.concatenate([*self.own_distances(self.labels, self.mean[None])])  # to the mean
         self.drift = np.empty(0)  # (k,): the sum of the movements since all limits were computed
@@ -78,7 +77,7 @@ class Nearest:
             # `take` without the mode, or into new memory, is far slower
             rows = self.rows[span] if due is None else self.rows.take(places, 0, copy[: len(places)], "clip")
             squares = self.squares[places]
-            reach = margins(longest * np.sqrt(squares) + largest, self.lost)
+            reach = margins(longest * np.sqrt(squares) + largest, UNDERFLOW * self.rows.shape[1])
             values = np.matmul(rows, weights, out=room[: len(rows)])  # (b, k)
             values += offsets.astype(np.float32)
             every, best = np.arange(len(rows)), values.argmin(axis=1)
@@ -120,11 +119,6 @@ class Nearest:
         for span in spans(len(self.rows), PAIRS_PER_BLOCK):
             difference = self.rows[span] - centres[labels[span]]
             yield np.vecdot(difference, difference)
-
-    def variance(self) -> float:
-        """The variance of the rows, averaged over the dimensions."""
-        parts = (self.squares[span].sum() for span in spans(len(self.rows), PAIRS_PER_BLOCK))
-        return float(sum(parts)) / self.rows.size
 
 
 def distances(rows: Float32, others: Float32 | Float64, row: Indices, other: Indices) -> Float64:
@@ -209,60 +203,47 @@ def kmeans(rows: Float32, options: ClusteringOptions, random: np.random.RandomSt
 
 
 def lloyd(nearest: Nearest, centres: Float64, options: ClusteringOptions) -> Clustering:
-    """Iterate from initial centres (k, d) until no label changes or the centres hardly move."""
-    totals = Totals(nearest, len(centres))
-    enough = options.tolerance * nearest.variance()
-    settled, iterations = False, 0
-    while not settled and iterations < options.iterations:
+    """Iterate from initial centres (k, d) until no label changes or the centres hardly move.
+
+    The sums of the rows of clusters are in float64; only rows that change cluster are added again.
+    """
+    rows = nearest.rows
+    enough = options.tolerance * float(nearest.squares.sum()) / rows.size  # of the mean variance
+    sums, labels, changed, iterations = np.zeros(centres.shape), np.full(len(rows), -1), True, 0
+    while changed and iterations < options.iterations:
         iterations += 1
-        settled = totals.take(nearest.assign(centres))
-        moved = totals.means(centres)
+        before, labels = labels, nearest.assign(centres)
+        places = np.flatnonzero(labels != before)
+        changed = len(places) > 0
+        for own, of, sign in ((places, labels, 1), (places[before[places] >= 0], before, -1)):
+            order = own[np.argsort(of[own], kind="stable")]
+            ends = np.cumsum(np.bincount(of[own], minlength=len(sums)))
+            for total, part in zip(sums, np.split(order, ends[:-1]), strict=True):
+                for span in spans(len(part)):
+                    total += sign * rows[part[span]].sum(axis=0, dtype=np.float64)
+        moved = means(nearest, sums, labels, centres)
         shift = float(np.square(moved - centres).sum())
         centres = moved
         if shift <= enough:
             break
-    labels = totals.labels if settled else nearest.assign(centres)
+    if changed:
+        labels = nearest.assign(centres)
     return Clustering(labels, centres, nearest.inertia(labels, centres), iterations)
 
 
-class Totals:
-    """The sums of the rows of each cluster in float64; only rows that change cluster are added again."""
-
-    def __init__(self, nearest: Nearest, count: int) -> None:
-        self.nearest = nearest
-        self.labels: Indices = np.full(len(nearest.rows), -1)
-        self.sums = np.zeros((count, nearest.rows.shape[1]))  # (k, d)
-        self.counts = np.zeros(count, np.intp)
-
-    def take(self, labels: Indices) -> bool:
-        """Update the sums for new labels; return true if no label changed."""
-        changed = np.flatnonzero(labels != self.labels)
-        self._add(changed, labels, 1)
-        self._add(changed[self.labels[changed] >= 0], self.labels, -1)
-        self.labels = labels
-        return not len(changed)
-
-    def _add(self, places: Indices, labels: Indices, sign: int) -> None:
-        order = places[np.argsort(labels[places], kind="stable")]
-        ends = np.cumsum(np.bincount(labels[places], minlength=len(self.sums)))
-        for label, own in enumerate(np.split(order, ends[:-1])):
-            self.counts[label] += sign * len(own)
-            for span in spans(len(own)):
-                self.sums[label] += sign * self.nearest.rows[own[span]].sum(axis=0, dtype=np.float64)
-
-    def means(self, before: Float64) -> Float64:
-        """The new centres, (k, d). An empty cluster takes the row farthest from its old centre."""
-        sums, counts = self.sums.copy(), self.counts.copy()
-        empty = np.flatnonzero(counts == 0)
-        if len(empty):
-            far = np.concatenate(list(self.nearest.own_distances(self.labels, before)))
-            farthest = np.argsort(-far, kind="stable")[: len(empty)]
-            for label, row in zip(empty, farthest[far[farthest] > 0], strict=False):
-                vector = self.nearest.rows[row].astype(np.float64)
-                sums[self.labels[row]] -= vector
-                counts[self.labels[row]] -= 1
-                sums[label], counts[label] = vector, 1
-        return np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], before)
+def means(nearest: Nearest, sums: Float64, labels: Indices, before: Float64) -> Float64:
+    """The new centres, (k, d). An empty cluster takes the row farthest from its old centre."""
+    sums, counts = sums.copy(), np.bincount(labels, minlength=len(sums))
+    empty = np.flatnonzero(counts == 0)
+    if len(empty):
+        far = np.concatenate(list(nearest.own_distances(labels, before)))
+        farthest = np.argsort(-far, kind="stable")[: len(empty)]
+        for label, row in zip(empty, farthest[far[farthest] > 0], strict=False):
+            vector = nearest.rows[row].astype(np.float64)
+            sums[labels[row]] -= vector
+            counts[labels[row]] -= 1
+            sums[label], counts[label] = vector, 1
+    return np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], before)
 
 
 def spread_out(rows: Float32, count: int, random: np.random.RandomState) -> Float64:
@@ -270,43 +251,41 @@ def spread_out(rows: Float32, count: int, random: np.random.RandomState) -> Floa
     size = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_CENTRE * count)
     if len(rows) > max(ROWS_WITHOUT_SAMPLE, size):
         sample = rows[np.sort(random.choice(len(rows), size, replace=False))]
-        chosen = Seeding(sample, random).chosen(count)
+        chosen = distant_rows(sample, count, random)
         if len(chosen) == count:
             return sample[chosen].astype(np.float64)
-    return rows[Seeding(rows, random).chosen(count)].astype(np.float64)
+    return rows[distant_rows(rows, count, random)].astype(np.float64)
 
 
-class Seeding:
-    """The greedy variant: several rows are drawn by distance to the centres, and the best is chosen."""
+def distant_rows(rows: Float32, count: int, random: np.random.RandomState) -> list[int]:
+    """The indexes of `count` rows, or of all distinct rows if there are fewer.
 
-    def __init__(self, rows: Float32, random: np.random.RandomState) -> None:
-        self.rows, self.random = rows, random
-        self.short = (rows - rows.mean(axis=0, dtype=np.float64)).astype(np.float32)
-        self.lost = UNDERFLOW * rows.shape[1]
-        self.squares = lengths(self.short) ** 2
+    The greedy variant: several rows are drawn by distance to the centres, and the best is chosen.
+    """
+    short = (rows - rows.mean(axis=0, dtype=np.float64)).astype(np.float32)
+    squares = lengths(short) ** 2
 
-    def chosen(self, count: int) -> list[int]:
-        """The indexes of `count` rows, or of all distinct rows if there are fewer."""
-        chosen = [int(self.random.random_sample() * len(self.rows))]
-        nearest = self.from_rows(np.array(chosen))[:, 0]  # (n,)
-        tries = 2 + int(math.log(count))
-        while len(chosen) < count and nearest.any():
-            cumulated = np.cumsum(nearest)
-            draws = self.random.random_sample(tries) * cumulated[-1]
-            drawn = np.minimum(np.searchsorted(cumulated, draws, side="right"), len(nearest) - 1)
-            candidates = np.minimum(nearest[:, None], self.from_rows(drawn))  # (n, t)
-            best = int(candidates.sum(axis=0).argmin())
-            nearest = np.ascontiguousarray(candidates[:, best])
-            chosen.append(int(drawn[best]))
-        return chosen
-
-    def from_rows(self, drawn: Indices) -> Float64:
+    def from_rows(drawn: Indices) -> Float64:
         """Squared distances, (n, t); those within rounding error are computed exactly, so that 0 is 0."""
-        magnitudes = self.squares[:, None] + self.squares[drawn]
-        squared: Float64 = magnitudes - self.short @ (2.0 * self.short[drawn]).T
-        row, place = np.divmod(np.flatnonzero(squared <= margins(magnitudes, self.lost)), len(drawn))
-        squared[row, place] = distances(self.rows, self.rows, row, drawn[place])
+        magnitudes = squares[:, None] + squares[drawn]
+        squared: Float64 = magnitudes - short @ (2.0 * short[drawn]).T
+        close = squared <= margins(magnitudes, UNDERFLOW * rows.shape[1])
+        row, place = np.divmod(np.flatnonzero(close), len(drawn))
+        squared[row, place] = distances(rows, rows, row, drawn[place])
         return squared
+
+    chosen = [int(random.random_sample() * len(rows))]
+    nearest = from_rows(np.array(chosen))[:, 0]  # (n,)
+    tries = 2 + int(math.log(count))
+    while len(chosen) < count and nearest.any():
+        cumulated = np.cumsum(nearest)
+        draws = random.random_sample(tries) * cumulated[-1]
+        drawn = np.minimum(np.searchsorted(cumulated, draws, side="right"), len(nearest) - 1)
+        candidates = np.minimum(nearest[:, None], from_rows(drawn))  # (n, t)
+        best = int(candidates.sum(axis=0).argmin())
+        nearest = np.ascontiguousarray(candidates[:, best])
+        chosen.append(int(drawn[best]))
+    return chosen
 
 
 MINIBATCH = 4096  # rows

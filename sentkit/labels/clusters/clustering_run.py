@@ -2,7 +2,7 @@
 
 import statistics
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -125,24 +125,8 @@ def read_points(
     return Points(vectors, rows, space, lines, sources, numbers, spec, inputs, places_of_texts(rows))
 
 
-def nothing(block: VectorBlock, _: str | None) -> list[bytes]:
-    return [b""] * len(block)
-
-
 def without_vectors(block: VectorBlock, _: str | None) -> list[bytes]:
     return block.rows.without({*block.names, "_emb"}).lines
-
-
-def write_centroids(
-    path: str, centres: Float64, descriptions: Iterable[dict[str, Any]], space: str | None, *, force: bool
-) -> None:
-    """Write a row for each cluster: its description and its centre."""
-    vectors = centres.astype(np.float32)
-    spec, names, width = {"_emb": space} if space else {}, ("embedding",), vectors.shape[1]
-    with open_sinks([path], [spec], names, width, VectorOutput(force=force, replace=True)) as [sink]:
-        values = list(descriptions)
-        numbers = [each["cluster"] + 1 for each in values]
-        sink.put(made_block(values, path, numbers, [b""] * len(values)), vectors[:, None])
 
 
 def read_centroids(path: str) -> Points:
@@ -259,9 +243,13 @@ Record = dict[str, Any]  # a JSON object
 def descriptions(
     points: Points, clustering: Clustering, names: Sequence[str], count: int, nearest: int
 ) -> Iterator[Record]:
-    """A record for each cluster: keywords of the first of the fields `names`, and its central rows."""
-    central = nearest_rows(points.rows, clustering, nearest)
-    needed = {row for own in central for row in own}
+    """A record for each cluster: keywords of the first of the fields `names`, and the most central rows."""
+    inside = np.flatnonzero(clustering.labels >= 0)
+    own = clustering.labels[inside]
+    order = inside[np.lexsort((distances(points.rows, clustering.centres, inside, own), own))]
+    parts = np.split(order, np.cumsum(clustering.sizes)[:-1])
+    central = [part[:nearest].tolist() for part in parts]  # nearest first
+    needed = {row for rows in central for row in rows}
     kept: dict[int, dict[str, Any]] = {}
 
     def texts() -> Iterator[tuple[int, str]]:
@@ -278,15 +266,6 @@ def descriptions(
     for label, size in enumerate(clustering.sizes.tolist()):
         rows = [kept[place] for place in central[label]]
         yield {"cluster": label, "size": size, "keywords": best[label], "nearest": rows}
-
-
-def nearest_rows(rows: Float32, clustering: Clustering, count: int) -> list[list[int]]:
-    """For each cluster, its rows nearest to its centre, nearest first."""
-    inside = np.flatnonzero(clustering.labels >= 0)
-    labels = clustering.labels[inside]
-    order = inside[np.lexsort((distances(rows, clustering.centres, inside, labels), labels))]
-    ends = np.cumsum(clustering.sizes)
-    return [part[:count].tolist() for part in np.split(order, ends[:-1])]
 
 
 def write_clusters(
@@ -318,7 +297,11 @@ def write_clusters(
         names = [common_fields(run.inputs).get(name, name) for name in ("text", "entry")]
         described = list(descriptions(points, best, names, *sizes))
     if centroids is not None:  # first, because the reader of the rows may close the pipe
-        write_centroids(centroids, best.centres, described, points.space, force=force)
+        spec, vectors = {"_emb": points.space} if points.space else {}, best.centres.astype(np.float32)
+        form_of, numbers = VectorOutput(force=force, replace=True), [row["cluster"] + 1 for row in described]
+        with open_sinks([centroids], [spec], ("embedding",), vectors.shape[1], form_of) as [sink]:
+            rows = made_block(described, centroids, numbers, [b""] * len(described))
+            sink.put(rows, vectors[:, None])
     if form != "describe":
         others = [each.labels for each in clusterings if each is not best]
         stability = agreeing(best.labels, others) if form == "stability" else None
@@ -365,7 +348,7 @@ def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
 
 def count_records(run: ClusteringRun) -> Iterator[Record]:
     """A record for each number of clusters. Silhouette and inertia are means over the seeds."""
-    points = run.points(nothing)
+    points = run.points(lambda block, _: [b""] * len(block))
     seeds, inside = list(run.seeds), slice(None) if points.kept is None else points.kept
     silhouette = Silhouette(points.clustered, np.random.default_rng(seeds[0]))
     for count in run.counts:

@@ -9,12 +9,11 @@ units. MLPClassifier of scikit-learn takes 1.1 s and 2.4 s, with the same accura
 seeds (61.5 and 61.2; with hidden units 62.8 and 62.5). A probe has up to 440 fits.
 """
 
-import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -46,83 +45,55 @@ class Fit:
     dev: Indices | None = None  # for early stopping of a network; without it, part of `train` is held out
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    predicted: Indices  # of the rows of `test`
-    right: float  # the share of correct predictions
-    finished: bool = True  # true if the fit converged
-
-
 ITERATIONS = 1000  # maximum; scikit-learn's default of 100 is too small for vectors of hundreds of numbers
 
-Head = Callable[[Data, Fit], Outcome]
+Head = Callable[[Data, Fit], Indices]  # fits, and returns the codes that it predicts for the rows of `test`
 
 
-def logreg(data: Data, fit: Fit) -> Outcome:
-    """Fit and test with L-BFGS, which is deterministic. The penalty is C: a larger value regularises less."""
-    model, finished = fitted(data, fit)
-    return outcome(data, fit, model.predict(data.features[fit.test]), finished)
+def logreg(data: Data, fit: Fit) -> Indices:
+    return fitted(data, fit).predict(data.features[fit.test])
 
 
-def outcome(data: Data, fit: Fit, predicted: Indices, finished: bool) -> Outcome:
-    return Outcome(predicted, float(np.mean(predicted == data.codes[fit.test])), finished)
-
-
-def fitted(data: Data, fit: Fit) -> tuple[Any, bool]:
-    """The regression, and whether it converged."""
+def fitted(data: Data, fit: Fit) -> Any:
+    """A regression by L-BFGS, which is deterministic. The penalty is C: a larger value regularises less."""
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(C=fit.penalty, max_iter=ITERATIONS)
-    warned.now = False
-    model.fit(data.features[fit.train], data.codes[fit.train])
-    return model, not warned.now
+    return model.fit(data.features[fit.train], data.codes[fit.train])
 
 
-def weights_of(data: Data, fit: Fit) -> tuple[Float64, Float64, bool]:
-    """The weight (k, d) and bias (k,) of the same regression, for a softmax; whether the fit converged."""
-    with quiet_and_single():
-        model, finished = fitted(data, fit)
+def weights_of(data: Data, fit: Fit) -> tuple[Float64, Float64]:
+    """The weight (k, d) and bias (k,) of the same regression, for a softmax."""
+    model = fitted(data, fit)
     if data.classes > 2:
-        return model.coef_, model.intercept_, finished
+        return model.coef_, model.intercept_
     # scikit-learn has one output for two classes: the logit of the second, where that of the first is 0.
     zero = np.zeros_like(model.coef_)
-    return np.concatenate([zero, model.coef_]), np.concatenate([zero[:, 0], model.intercept_]), finished
-
-
-def in_order(work: Callable[[Fit], Outcome], fits: Iterable[Fit], jobs: int) -> Iterator[Outcome]:
-    """The outcomes in the order of the fits; they do not depend on the number of jobs."""
-    with quiet_and_single():
-        pool = ThreadPoolExecutor(jobs)
-        try:
-            yield from pool.map(work, fits)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C the remaining fits are not needed
-
-
-warned = threading.local()  # the thread of a fit receives its warnings
+    return np.concatenate([zero, model.coef_]), np.concatenate([zero[:, 0], model.intercept_])
 
 
 @contextmanager
-def quiet_and_single() -> Iterator[None]:
-    """Record the warnings of fits; one thread for a fit, as the number affects the rounding of sums.
+def quiet_and_single() -> Iterator[list[Any]]:
+    """Yield a list that gets the warning of each fit that does not converge.
 
-    L-BFGS can also end before the last iteration without convergence, and only its warning says so.
+    L-BFGS can also end before the last iteration without convergence, and only its warning says so. A fit has
+    one thread, as the number affects the rounding of sums.
     """
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
-    show = warnings.showwarning
+    show, unfinished = warnings.showwarning, list[Any]()
 
     def receive(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, ConvergenceWarning):
-            warned.now = True
+            unfinished.append(message)
         else:
             show(message, category, *place, **more)
 
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("always", ConvergenceWarning)
         warnings.showwarning = receive
-        yield
+        yield unfinished
 
 
 BATCH_ROWS = 64
@@ -151,34 +122,21 @@ class Adam:
         self.parameters -= RATE / (1 - BETA1**self.steps) * self.mean / scale
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    inputs: int
-    hidden: int  # 0: no hidden layer
-    classes: int
+def start(widths: Sequence[int], random: np.random.Generator) -> Floats:
+    """The initial parameters, as in torch: uniform within 1 / sqrt(inputs). `widths`: of all layers."""
+    return np.concatenate(
+        [random.uniform(-(n**-0.5), n**-0.5, (n + 1) * outputs) for n, outputs in pairwise(widths)]
+    )
 
-    @property
-    def layers(self) -> list[tuple[int, int]]:
-        if not self.hidden:
-            return [(self.inputs, self.classes)]
-        return [(self.inputs, self.hidden), (self.hidden, self.classes)]
 
-    def start(self, random: np.random.Generator) -> Floats:
-        """The initial parameters, as in torch: uniform within 1 / sqrt(inputs)."""
-        parts = []
-        for inputs, outputs in self.layers:
-            bound = inputs**-0.5
-            parts.append(random.uniform(-bound, bound, (inputs + 1) * outputs))
-        return np.concatenate(parts)
-
-    def split(self, parameters: Floats) -> Layers:
-        """Views of the weights (inputs, outputs) and the biases of each layer."""
-        views, begin = [], 0
-        for inputs, outputs in self.layers:
-            middle, end = begin + inputs * outputs, begin + (inputs + 1) * outputs
-            views.append((parameters[begin:middle].reshape(inputs, outputs), parameters[middle:end]))
-            begin = end
-        return views
+def layers_of(parameters: Floats, widths: Sequence[int]) -> Layers:
+    """Views of the weights (inputs, outputs) and the biases of each layer."""
+    layers, begin = [], 0
+    for inputs, outputs in pairwise(widths):
+        middle, end = begin + inputs * outputs, begin + (inputs + 1) * outputs
+        layers.append((parameters[begin:middle].reshape(inputs, outputs), parameters[middle:end]))
+        begin = end
+    return layers
 
 
 def forward(layers: Layers, features: Floats) -> list[Floats]:
@@ -212,17 +170,19 @@ def write_gradient(slopes: Layers, layers: Layers, features: Floats, codes: Indi
 
 
 def learn(
-    shape: Shape,
+    widths: Sequence[int],
     train: tuple[Floats, Indices],
     dev: tuple[Floats, Indices],
     penalty: float,
     random: np.random.Generator,
-) -> tuple[Floats, bool]:
-    """The parameters with the best dev accuracy, and whether training remained finite."""
+) -> Layers:
+    """The layers with the best dev accuracy. Without finite numbers, the fit has not converged."""
+    from sklearn.exceptions import ConvergenceWarning
+
     features, codes = train
-    parameters = shape.start(random).astype(features.dtype)
+    parameters = start(widths, random).astype(features.dtype)
     slope = np.empty_like(parameters)
-    layers, slopes = shape.split(parameters), shape.split(slope)  # views, which every step changes
+    layers, slopes = layers_of(parameters, widths), layers_of(slope, widths)  # every step changes these views
     adam = Adam(parameters)
     best, kept, idle = -1.0, parameters.copy(), 0
     for _ in range(EPOCHS // EPOCHS_PER_EVALUATION):
@@ -239,7 +199,9 @@ def learn(
             idle += 1
         if idle == PATIENCE:
             break
-    return kept, bool(np.isfinite([parameters, adam.square]).all())
+    if not np.isfinite([parameters, adam.square]).all():
+        warnings.warn("a parameter is not finite", ConvergenceWarning, stacklevel=2)
+    return layers_of(kept, widths)
 
 
 def predict(layers: Layers, features: Floats) -> Indices:
@@ -250,18 +212,17 @@ def predict(layers: Layers, features: Floats) -> Indices:
 class Network:
     """A classifier. Each fit starts from the same seed, as in SentEval."""
 
-    hidden: int
+    hidden: int  # 0: no hidden layer
     seed: int
 
-    def __call__(self, data: Data, fit: Fit) -> Outcome:
+    def __call__(self, data: Data, fit: Fit) -> Indices:
         random = np.random.default_rng(self.seed)
         train, dev = (fit.train, fit.dev) if fit.dev is not None else held_out(fit.train, random)
-        shape = Shape(data.features.shape[1], self.hidden, data.classes)
-        parts = [(data.features[rows], data.codes[rows]) for rows in (train, dev)]
+        widths = [data.features.shape[1], *filter(None, [self.hidden]), data.classes]
+        known, held = ((data.features[rows], data.codes[rows]) for rows in (train, dev))
         with np.errstate(over="ignore", invalid="ignore"):
-            parameters, finite = learn(shape, parts[0], parts[1], fit.penalty, random)
-            predicted = predict(shape.split(parameters), data.features[fit.test])
-        return outcome(data, fit, predicted, finite)
+            layers = learn(widths, known, held, fit.penalty, random)
+            return predict(layers, data.features[fit.test])
 
 
 def held_out(rows: Indices, random: np.random.Generator) -> tuple[Indices, Indices]:
@@ -341,19 +302,15 @@ def read_classifier(path: str) -> VectorClassifier:
     finite = np.isfinite(weight).all() and np.isfinite(bias).all()
     if not (agree and finite and weight.ndim == 2 and weight.size):
         raise DataError("the classes and the weights do not match", source=path)
-    return VectorClassifier(path, tuple(classes), weight, bias, spec_of(note))
-
-
-def spec_of(note: Mapping[str, Any]) -> dict[str, Any]:
-    """The recorded source of the vectors, or what the label of their space says: model/readout/steps."""
-    recorded = note.get("spec")
-    if isinstance(recorded, dict):
-        return recorded
-    label, _, _ = (note.get("_emb") or "").rpartition(":")
-    if ">" in label or "/" not in label:
-        return {}
-    model, readout, *steps = label.split("/")
-    return {"model": model, "readout": readout, "steps": [f"/{step}:" for step in steps]}
+    spec = note.get("spec")
+    if not isinstance(spec, dict):  # then the label of the space says: model/readout/steps
+        label, _, _ = (note.get("_emb") or "").rpartition(":")
+        model, *readout_and_steps = label.split("/")
+        spec = {}
+        if readout_and_steps and ">" not in label:
+            readout, *steps = readout_and_steps
+            spec = {"model": model, "readout": readout, "steps": [f"/{step}:" for step in steps]}
+    return VectorClassifier(path, tuple(classes), weight, bias, spec)
 
 
 def write_classifier(file: BinaryIO, found: VectorClassifier, record: dict[str, Any]) -> None:

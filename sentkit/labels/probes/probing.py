@@ -5,8 +5,10 @@ The protocols for the choice of a penalty and the test are those of SentEval (ar
 
 import statistics
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -25,11 +27,10 @@ from sentkit.labels.probes.classifiers import (
     Fit,
     Head,
     Network,
-    Outcome,
     VectorClassifier,
     features_of,
-    in_order,
     logreg,
+    quiet_and_single,
     refuse_without_features,
     weights_of,
     write_classifier,
@@ -95,16 +96,23 @@ class Bench:
     unfinished: int = 0
     watch: Watch = UNWATCHED
 
-    def run(self, fits: Iterable[Fit]) -> Iterator[Outcome]:
-        fits = list(fits)
+    def run(self, fits: Sequence[Fit]) -> Iterator[Indices]:
+        """The predictions of each fit, in their order; they do not depend on the number of jobs."""
         self.watch.begin(len(fits))
-        for outcome in in_order(lambda fit: self.head(self.data, fit), fits, self.jobs):
-            self.unfinished += not outcome.finished
-            self.watch.done()
-            yield outcome
+        with quiet_and_single() as unfinished:
+            pool = ThreadPoolExecutor(self.jobs)
+            try:
+                for predicted in pool.map(partial(self.head, self.data), fits):
+                    self.watch.done()
+                    yield predicted
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C the others are not needed
+                self.unfinished += len(unfinished)
 
-    def shares(self, fits: Iterable[Fit]) -> list[float]:
-        return [outcome.right for outcome in self.run(fits)]
+    def shares(self, fits: Sequence[Fit]) -> list[float]:
+        """The share of correct predictions of each fit."""
+        codes = self.data.codes
+        return [float(np.mean(p == codes[fit.test])) for fit, p in zip(fits, self.run(fits), strict=True)]
 
     def folds(self, rows: Indices, count: int) -> list[tuple[Indices, Indices]]:
         """Stratified, shuffled folds: pairs of training and test rows."""
@@ -126,69 +134,33 @@ class Bench:
         if len(self.penalties) == 1:
             return self.penalties[0], []
         shares = np.reshape(self.shares(grid), (len(self.penalties), -1)).tolist()
-        place = self.best(shares)
+        place = best(shares)
         return self.penalties[place], shares[place]
 
-    def best(self, shares: Sequence[Sequence[float]]) -> int:
-        """The index of the penalty with the highest mean accuracy; the first of those equal to 0.01 %."""
-        return int(np.argmax([round(100 * np.mean(each), 2) for each in shares]))
+    def nested(self, rows: Indices, count: int) -> tuple[list[float], list[float]]:
+        """The accuracies of all folds, each with the penalty that is best in folds of the other rows."""
+        outer, several = self.folds(rows, count), len(self.penalties)
+        penalties = list(self.penalties) * count
+        if several > 1:
+            inner = [fit for train, _ in outer for fit in self.grid(train, count)]
+            shares = np.reshape(self.shares(inner), (count, several, count)).tolist()
+            penalties = [self.penalties[best(each)] for each in shares]
+        last = [Fit(*fold, penalty) for fold, penalty in zip(outer, penalties, strict=True)]
+        return self.shares(last), penalties
+
+    def few_shot(self, rows: Indices, test: Indices | None, shots: int, samples: int) -> list[Fit]:
+        """Fits to `shots` rows of each class, drawn `samples` times, with `test` or the other rows."""
+        fits = []
+        for number in range(samples):
+            drawn = sample(self.data.codes[rows], shots, np.random.default_rng([self.seed, number]))
+            rest = np.delete(rows, drawn) if test is None else test
+            fits.append(Fit(rows[drawn], rest, self.penalties[0]))
+        return fits
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    accuracies: list[float]  # of each fold or sample; a single value for one test set
-    penalties: list[float]  # the chosen penalties
-    folds: list[float] = field(default_factory=list)  # accuracies of the chosen penalty in its selection
-    predicted: Indices | None = None  # only for a single test set
-    drawn: Indices | None = None  # tested rows, if they differ between samples
-
-    def record(self) -> Record:
-        record: Record = {"accuracy": 100 * statistics.fmean(self.accuracies)}
-        if len(self.accuracies) > 1:
-            record["sd"] = 100 * statistics.stdev(self.accuracies)
-            record["accuracies"] = [100 * each for each in self.accuracies]
-            record["chosen"] = self.penalties
-        else:
-            record["chosen"] = self.penalties[0]
-            record["choosing"] = [100 * each for each in self.folds]
-        return record
-
-
-def nested(bench: Bench, rows: Indices, count: int) -> Result:
-    """Test each fold with the penalty that is best in folds of the other rows."""
-    outer, several = bench.folds(rows, count), len(bench.penalties)
-    penalties = list(bench.penalties) * count
-    if several > 1:
-        inner = [fit for train, _ in outer for fit in bench.grid(train, count)]
-        shares = np.reshape(bench.shares(inner), (count, several, count)).tolist()
-        penalties = [bench.penalties[bench.best(each)] for each in shares]
-    last = (Fit(*fold, penalty) for fold, penalty in zip(outer, penalties, strict=True))
-    return Result(bench.shares(last), penalties)
-
-
-def by_folds(bench: Bench, rows: Indices, test: Indices, count: int) -> Result:
-    """Choose the penalty in folds of the rows; then fit to all rows and test."""
-    penalty, folds = bench.choose(bench.grid(rows, count))
-    [outcome] = bench.run([Fit(rows, test, penalty)])
-    return Result([outcome.right], [penalty], folds, outcome.predicted)
-
-
-def by_dev(bench: Bench, rows: Indices, dev: Indices, test: Indices) -> Result:
-    """Choose the penalty on the dev rows, which also control early stopping of the final fit."""
-    penalty, shares = bench.choose([Fit(rows, dev, each, dev=dev) for each in bench.penalties])
-    [outcome] = bench.run([Fit(rows, test, penalty, dev=dev)])
-    return Result([outcome.right], [penalty], shares, outcome.predicted)
-
-
-def few_shot(bench: Bench, rows: Indices, test: Indices | None, *, shots: int, samples: int) -> Result:
-    """Draw `shots` rows of each class, `samples` times; test on `test` or on the other rows."""
-    fits = []
-    for number in range(samples):
-        drawn = sample(bench.data.codes[rows], shots, np.random.default_rng([bench.seed, number]))
-        rest = np.delete(rows, drawn) if test is None else test
-        fits.append(Fit(rows[drawn], rest, bench.penalties[0]))
-    left = np.concatenate([fit.test for fit in fits])
-    return Result(bench.shares(fits), [bench.penalties[0]] * samples, drawn=left)
+def best(shares: Sequence[Sequence[float]]) -> int:
+    """The index of the penalty with the highest mean accuracy; the first of those equal to 0.01 %."""
+    return int(np.argmax([round(100 * np.mean(each), 2) for each in shares]))
 
 
 def sample(codes: Indices, shots: int, random: np.random.Generator) -> Indices:
@@ -232,15 +204,6 @@ class ProbeOptions:
     seed: int = 1111
     jobs: int = 1
 
-    def grid(self, *, with_test: bool) -> Sequence[float]:
-        if self.shots is not None:
-            return GRID_OF_FEW_SHOT
-        if self.penalties is not None:
-            return self.penalties
-        if self.head == "senteval":
-            return GRID_OF_NETWORK
-        return GRID_WITH_TEST if with_test else GRID
-
 
 class Probe:
     """A probe. The rows of TRAIN, DEV and TEST are concatenated in this order."""
@@ -259,8 +222,11 @@ class Probe:
         self.reader = VectorReader(inputs)
         self.train = read_examples(self.reader, train, options.label)
         self.counts = classes_of(self.train, options.label)
-        self.grid = options.grid(with_test=test is not None and dev is None)
-        self.chooses = len(self.grid) > 1
+        self.grid = options.penalties or (GRID_WITH_TEST if test is not None and dev is None else GRID)
+        if options.shots is not None:
+            self.grid = GRID_OF_FEW_SHOT
+        elif options.penalties is None and options.head == "senteval":
+            self.grid = GRID_OF_NETWORK
         self.check(test, dev)
         self.dev, self.test = (
             None if path is None else read_examples(self.reader, path, options.label) for path in (dev, test)
@@ -279,9 +245,9 @@ class Probe:
             if test is None and len(self.train) == shots * len(self.counts):
                 problem = f"--few-shot {shots} uses all {len(self.train)} rows of TRAIN for training"
                 raise DataError(problem, source=path, advice="use a smaller number or --test")
-        elif dev is None and (test is None or self.chooses):
+        elif dev is None and (test is None or len(self.grid) > 1):
             # A fold may remove two rows of each class from the folds within it.
-            nested = test is None and self.chooses
+            nested = test is None and len(self.grid) > 1
             if fewest < folds or (nested and max(self.counts.values()) < folds + 2):
                 raise DataError(f"{problem} --folds {folds} needs", source=path, advice="use fewer folds")
 
@@ -296,11 +262,11 @@ class Probe:
             name = options.head
         data = Data(features, np.concatenate(self.codes), len(self.counts))
         bench = Bench(data, head, self.grid, options.seed, options.jobs, watch=self.watch)
-        result, protocol = self.run(bench)
+        found, protocol, predicted, tested = self.run(bench)
         if file is not None:
-            self.write_classifier(file, result, bench)
+            self.write_classifier(file, found["chosen"], bench)
         most = int(np.argmax(list(self.counts.values())))  # the most frequent class of TRAIN
-        truth = self.codes[-1] if result.drawn is None else data.codes[result.drawn]
+        truth = data.codes[tested]
         record = {
             "file": readable(self.train.path),
             **{part: readable(each.path) for part, each in others.items() if each is not None},
@@ -312,43 +278,56 @@ class Probe:
             "head": name,
             "penalties": list(self.grid),
             "seed": options.seed,
-            **result.record(),
+            **found,
             "majority": 100 * float(np.mean(truth == most)),
         }
         if self.test is not None:
             record["n_test"] = len(self.test)
-            if len(self.counts) == 2 and result.predicted is not None:
-                record |= {"f1": 100 * f1(result.predicted, truth), "f1_of": list(self.counts)[1]}
+            if len(self.counts) == 2 and predicted is not None:
+                record |= {"f1": 100 * f1(predicted, truth), "f1_of": list(self.counts)[1]}
         return record | ({"not_converged": bench.unfinished} if bench.unfinished else {})
 
-    def write_classifier(self, file: BinaryIO, result: Result, bench: Bench) -> None:
+    def write_classifier(self, file: BinaryIO, penalty: float, bench: Bench) -> None:
         """Write the regression of all TRAIN rows, with the penalty of the test or of folds."""
-        train, penalty = np.arange(len(self.train)), result.penalties[0]
+        train = np.arange(len(self.train))
         if self.test is None:
             penalty, _ = bench.choose(bench.grid(train, self.options.folds))
-        weight, bias, finished = weights_of(bench.data, Fit(train, train[:0], penalty))
-        bench.unfinished += not finished
+        with quiet_and_single() as unfinished:
+            weight, bias = weights_of(bench.data, Fit(train, train[:0], penalty))
+        bench.unfinished += len(unfinished)
         spec = common_spec(self.reader.inputs.other(self.train.path))
         found = VectorClassifier(self.train.path, tuple(self.counts), weight, bias, spec)
         record = {"_emb": self.reader.emb, "label": self.options.label, "rows": len(train)}
         write_classifier(file, found, record | {"penalty": penalty})
 
-    def run(self, bench: Bench) -> tuple[Result, str]:
-        """The result, and a description of the protocol."""
-        options, chooses = self.options, self.chooses
+    def run(self, bench: Bench) -> tuple[Record, str, Indices | None, Indices]:
+        """The result, a description of the protocol, the predictions of one test, and the tested rows."""
+        options, chooses = self.options, len(self.grid) > 1
         begins = np.cumsum([len(self.train), 0 if self.dev is None else len(self.dev)]).tolist()
         rows, dev, test = np.split(np.arange(len(bench.data.codes)), begins)
-        if options.shots is not None:
-            where, rest = ("the other rows", None) if self.test is None else ("TEST", test)
-            drawn = f"{options.shots} rows of each class, drawn {options.samples} times"
-            result = few_shot(bench, rows, rest, shots=options.shots, samples=options.samples)
-            return result, f"{drawn}; tested on {where}"
-        folds = f"{options.folds} stratified folds"
-        if self.test is None:
-            inner = f", the penalty of each by {folds} of the rest" if chooses else ""
-            return nested(bench, rows, options.folds), f"{folds}{inner}"
-        if self.dev is not None:
-            result, by = by_dev(bench, rows, dev, test), "accuracy on DEV"
+        folds, penalties = f"{options.folds} stratified folds", [self.grid[0]] * options.samples
+        if self.test is not None and options.shots is None:
+            grid, by = bench.grid(rows, options.folds), f"{folds} of TRAIN"
+            if self.dev is not None:  # they also control early stopping of the final fit
+                grid, by = [Fit(rows, dev, each, dev=dev) for each in self.grid], "accuracy on DEV"
+            penalty, choosing = bench.choose(grid)
+            [predicted] = bench.run([Fit(rows, test, penalty, dev=None if self.dev is None else dev)])
+            right = float(np.mean(predicted == bench.data.codes[test]))
+            found: Record = {"accuracy": 100 * right, "chosen": penalty}
+            found["choosing"] = [100 * each for each in choosing]
+            protocol = (f"penalty by {by}; " if chooses else "") + "fitted to TRAIN; tested on TEST"
+            return found, protocol, predicted, test
+        if options.shots is None:
+            shares, penalties = bench.nested(rows, options.folds)
+            protocol = f"{folds}, the penalty of each by {folds} of the rest" if chooses else folds
+            tested = rows
         else:
-            result, by = by_folds(bench, rows, test, options.folds), f"{folds} of TRAIN"
-        return result, (f"penalty by {by}; " if chooses else "") + "fitted to TRAIN; tested on TEST"
+            fits = bench.few_shot(rows, None if self.test is None else test, options.shots, options.samples)
+            shares, tested = bench.shares(fits), np.concatenate([fit.test for fit in fits])
+            drawn = f"{options.shots} rows of each class, drawn {options.samples} times"
+            protocol = f"{drawn}; tested on {'the other rows' if self.test is None else 'TEST'}"
+        found = {"accuracy": 100 * statistics.fmean(shares)}
+        if len(shares) == 1:
+            return {**found, "chosen": penalties[0], "choosing": []}, protocol, None, tested
+        found |= {"sd": 100 * statistics.stdev(shares), "accuracies": [100 * each for each in shares]}
+        return {**found, "chosen": penalties}, protocol, None, tested

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from sentkit.arrays import Indices, Rows
+from sentkit.arrays import Indices
 from sentkit.digits import significant
-from sentkit.errors import DataError, NoRowsError, UsageError
+from sentkit.errors import NoRowsError, UsageError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.lines import json_object
@@ -158,78 +158,53 @@ def in_memory(
 
 
 class SearchCorpus:
-    """The first vector of each row of a table, and the fields that hits show."""
+    """The first vectors of the rows of a table that are not zero, and the fields that hits show."""
 
     def __init__(self, table: VectorTable, show: Sequence[str] = (), *, with_id: bool = False) -> None:
         self.table, self.path, self.emb, self.show, self.with_id = table, table.path, table.emb, show, with_id
         self.stored = first_vectors(table.vectors)
         self.hidden = (*(table.fields.get(name, name) for name in table.names), "_emb")
         self.keep(places_of_texts(self.stored))
-
-    def keep(self, places: Indices | None) -> None:
-        """Search only the rows at these places of the table; None: all."""
-        table, self.places = self.table, places
-        own = range(len(table)) if places is None else places.tolist()
-        self.vectors: Rows = self.stored if places is None else SelectedVectors(self.stored, places)
-        self.row = lambda place: table.row(own[place])
-        self.numbers = table.numbers if places is None else [table.numbers[place] for place in own]
-        self.files = [table.files[place] for place in own] if table.files else ()
         self.shown = lru_cache(CACHED_ROWS)(partial(self._fields, every=False))
         self.every_field = lru_cache(CACHED_ROWS)(partial(self._fields, every=True))
 
-    @property
-    def left_out(self) -> list[str]:
-        """A message about rows that are never hits, if there are any."""
-        return left_out(self.path, len(self.table) - len(self.vectors), len(self.table))
+    def keep(self, places: Indices | None) -> None:
+        """Search only the rows at these places of the table; None: all."""
+        self.places = places
+        self.vectors: Vectors | SelectedVectors = self.stored
+        if places is not None:
+            self.vectors = SelectedVectors(self.stored, places)
+        self.left_out = left_out(self.path, len(self.table) - len(self.vectors), len(self.table))
+
+    def in_table(self, rows: Indices) -> Indices:
+        """The places in the table of these rows of `vectors`."""
+        return rows if self.places is None else self.places[rows]
 
     def _fields(self, place: int, *, every: bool) -> dict[str, bytes]:
         """The fields of a hit, or all fields except the vector, with our names, as bytes."""
-        row, fields = self.row(place), self.table.fields
+        row, fields = self.table.row(place), self.table.fields
         if every:
             return bytes_of(row, our_names(row, fields, self.hidden))
         own = bytes_of(row, first_field(row, IDS, fields)) if self.with_id else {}
         return {**shown_fields(row, self.hidden, self.show, fields), **own}
 
-    def refuse_unknown(self) -> None:
-        """Refuse a field to show that no row has. Most corpora have all fields in the first row."""
-        unseen, places = {*self.show}, iter(range(len(self.vectors)))
-        while unseen and (place := next(places, None)) is not None:
-            unseen -= self.shown(place).keys()
-        if unseen:
-            raise DataError(f'no row has "{min(unseen)}"', source=self.path)
-
     def hit(self, place: int, similarity: float) -> bytes:
-        """The row at a place, counted from 0, as a hit."""
-        file = {"file": orjson.dumps(readable(self.files[place]))} if self.files else {}
-        own = {"row": b"%d" % self.numbers[place], "similarity": b"%a" % significant(similarity)}
+        """The row at a place of the table as a hit."""
+        file = {"file": orjson.dumps(readable(self.table.files[place]))} if self.table.files else {}
+        own = {"row": b"%d" % self.table.numbers[place], "similarity": b"%a" % significant(similarity)}
         return json_of({**file, **own, **self.shown(place)})
-
-    def refuse_others(self, queries: VectorBlock, emb: str | None) -> None:
-        """Mark queries of another space. A corpus of signs accepts queries of the space before the signs."""
-        self.table.refuse_others(queries, emb, "query", fits=self.is_signs_of(emb))
 
     @property
     def signs(self) -> StoredVectors | SelectedVectors | None:
         """The vectors, if they are stored as sign bits."""
-        if isinstance(self.stored, StoredVectors) and self.stored.kind == "binary":
-            return self.stored if self.places is None else SelectedVectors(self.stored, self.places)
-        return None
+        is_binary = getattr(self.stored, "kind", None) == "binary"
+        return self.vectors if is_binary and not isinstance(self.vectors, np.ndarray) else None
 
     def is_signs_of(self, emb: str | None) -> bool:
         """Whether the vectors are the signs of vectors of this space, or of the space that it matches."""
         emb = emb or UNNAMED.emb
         before = filter(None, (space_of(emb), target_space(emb)))
         return self.emb is not None and space_of(self.emb) in map(space_of_signs, before)
-
-    def check_rescore(self, rescore: "SearchCorpus") -> None:
-        """Refuse exact vectors of another space, width or number of rows. Select the rows of this corpus."""
-        if not self.is_signs_of(rescore.emb) or rescore.stored.shape != self.stored.shape:
-            raise DataError(f"not the exact vectors of the rows of {self.path}", source=rescore.path)
-        rescore.keep(self.places)
-
-    def check_same_row(self, rescore: "SearchCorpus", place: int) -> None:
-        if self.shown(place) != rescore.shown(place):
-            raise rescore.row(place).error(f"this row differs from row {self.numbers[place]} of {self.path}")
 
 
 def left_out(path: str, count: int, rows: int) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import orjson
 
-from sentkit.arrays import Float64, Rows
+from sentkit.arrays import Float32, Float64, Rows
 from sentkit.formats.rows.block import Row, append_fields, rename_fields
 from sentkit.formats.rows.kinds import KINDS, NEGATIVES, PAIR, SENTENCE, TRIPLET, string_in
 from sentkit.formats.rows.rows import FIRST_BLOCK, Inputs
@@ -74,60 +74,25 @@ JUDGED = 4  # candidates that a judge scores, for each negative
 Judge = Callable[[Sequence[tuple[str, str]]], Float64]  # the scores of pairs of texts
 
 
-@dataclass(frozen=True, slots=True)
-class MiningOptions:
-    top: int = 3
-    skip: int = 0
-    margin: float = 0.95
-    metric: str = "cosine"
-    judge: Judge | None = None
-
-    def limits(self, own: Float64) -> Float64:
-        """A negative has a similarity below this limit; `own` are the similarities of the positives.
-
-        A margin below 0 is a difference.
-        """
-        return own + self.margin if self.margin < 0 else own - (1.0 - self.margin) * np.abs(own)
-
-    @property
-    def pool(self) -> int:
-        """The candidates of a pair, without those of --skip."""
-        return self.top if self.judge is None else JUDGED * self.top
-
-
-@dataclass(slots=True)
-class MiningCounts:
-    rows: int = 0
-    negatives: int = 0
-    own_texts: int = 0  # corpus texts equal to the anchor or the positive of a pair
-    above: int = 0  # other corpus texts that reach the limit of a pair
-    judged: int = 0  # candidates that reach it in the scores of the judge
-    short: int = 0  # rows with fewer negatives than wanted, but at least one
-    without: int = 0  # rows without a negative
-
-
 class Candidates:
     """The different texts of a corpus. The texts stay in the file; memory has a hash for each of them."""
 
     def __init__(self, inputs: Inputs) -> None:
         self.table = table = read_table(inputs)
         self.kind = next(kind for kind in KINDS if kind.vectors == table.names)
-        hashes = np.empty(len(table) * len(table.names), np.uint64)
-        for place in range(len(table)):
-            row = table.row(place)
-            for column in range(len(table.names)):
-                hashes[place * len(table.names) + column] = hash_of(self._text(row, column))
-        kept = places_of_texts(every_vector(table.vectors))
+        vectors, columns = every_vector(table.vectors), range(len(table.names))
+        rows = map(table.row, range(len(table)))
+        texts = (self._text(row, column) for row in rows for column in columns)
+        hashes = np.fromiter(map(hash_of, texts), np.uint64, len(vectors))
+        kept = places_of_texts(vectors)
         used = np.arange(len(hashes)) if kept is None else kept
         self.left_out = left_out(table.path, len(hashes) - len(used), len(hashes))
         self.hashes, first = np.unique(hashes[used], return_index=True)
         first = used[first]
         self.places = np.sort(first)  # in the vectors of the table
         self.number = np.searchsorted(self.places, first)  # of each hash
-
-    def vectors(self) -> Rows:
-        vectors = every_vector(self.table.vectors)
-        return vectors if len(self.places) == len(vectors) else SelectedVectors(vectors, self.places)
+        all_used = len(self.places) == len(vectors)
+        self.vectors: Rows = vectors if all_used else SelectedVectors(vectors, self.places)
 
     def find(self, *texts: str) -> set[int]:
         """The numbers of the candidates with these texts."""
@@ -147,47 +112,68 @@ class Candidates:
         return string_in(row, next((name for name in names if name in row.values), names[0]))
 
 
+@dataclass(kw_only=True)
 class Miner:
-    """A corpus and a selection of negatives. It answers blocks of pairs and counts unused texts."""
+    """Selects negatives for the pairs of blocks, and counts them and the texts that it does not use."""
 
-    def __init__(
-        self, candidates: Candidates, options: MiningOptions, device: "Device | None" = None
-    ) -> None:
-        self.candidates, self.options = candidates, options
-        self.searcher = Searcher(candidates.vectors(), options.metric, device)
-        self.depth = options.skip + options.pool + OWN_TEXTS
+    candidates: Candidates
+    top: int
+    skip: int
+    margin: float
+    metric: str
+    judge: Judge | None
+    device: "Device | None"
+    rows: int = 0
+    negatives: int = 0
+    own_texts: int = 0  # corpus texts equal to the anchor or the positive of a pair
+    above: int = 0  # other corpus texts that reach the limit of a pair
+    judged: int = 0  # candidates that reach it in the scores of the judge
+    short: int = 0  # rows with fewer negatives than wanted, but at least one
+    without: int = 0  # rows without a negative
+
+    def __post_init__(self) -> None:
+        self.searcher = Searcher(self.candidates.vectors, self.metric, self.device)
+        self.pool = self.top if self.judge is None else JUDGED * self.top  # without those of --skip
+        self.depth = self.skip + self.pool + OWN_TEXTS
         self.at_once = self.searcher.at_once(self.depth)
-        self.counts = MiningCounts()
+
+    def limits(self, own: Float64) -> Float64:
+        """A negative has a similarity below this limit; `own` are the similarities of the positives.
+
+        A margin below 0 is a difference.
+        """
+        return own + self.margin if self.margin < 0 else own - (1.0 - self.margin) * np.abs(own)
 
     def mine(self, block: VectorBlock) -> Iterator[tuple[Pair, list[str]]]:
         """Each pair with the texts of its negatives, best first."""
-        metric, counts, options = self.options.metric, self.counts, self.options
         pairs = [pair for (pair,) in block.rows.texts]
-        anchors = np.ascontiguousarray(block.vectors[:, 0])
-        limits = options.limits(SIMILARITIES[metric](anchors, block.vectors[:, 1]))
-        nearest = Best(self.searcher, anchors, self.depth, limits)
+        anchors: Float32 = np.ascontiguousarray(block.vectors[:, 0])
+        limits = self.limits(SIMILARITIES[self.metric](anchors, block.vectors[:, 1]))
+        filled = np.asarray(anchors.any(axis=1))  # a blank anchor has no negatives
+        nearest = Best(self.searcher, anchors[filled], self.depth, limits[filled])
         own = [self.candidates.find(pair.anchor, pair.positive) for pair in pairs]
         queries = np.repeat(np.arange(len(pairs)), [*map(len, own)])
         numbers = np.array([number for each in own for number in each], np.intp)
-        reached = exact(metric, anchors, self.searcher.corpus, (queries, numbers)) >= limits[queries]
-        counts.own_texts += len(numbers)
-        counts.above += nearest.above - int(np.count_nonzero(reached))
-        texts = []
-        for vector, rows, excluded in zip(anchors, nearest.rows(), own, strict=True):
-            left = [row for row in rows.tolist() if row not in excluded and vector.any()]
-            texts.append([self.candidates.text(row) for row in left[options.skip :][: options.pool]])
+        reached = exact(self.metric, anchors, self.searcher.corpus, (queries, numbers)) >= limits[queries]
+        reached &= filled[queries]
+        self.own_texts += len(numbers)
+        self.above += nearest.above - int(np.count_nonzero(reached))
+        texts, found = [], iter(nearest.rows())
+        for excluded, is_filled in zip(own, filled.tolist(), strict=True):
+            rows = next(found).tolist() if is_filled else ()
+            left = [row for row in rows if row not in excluded]
+            texts.append([self.candidates.text(row) for row in left[self.skip :][: self.pool]])
         for pair, candidates in zip(pairs, self._judged(pairs, texts), strict=True):
-            chosen = candidates[: options.top]
-            counts.rows += 1
-            counts.negatives += len(chosen)
-            counts.short += 0 < len(chosen) < options.top
-            counts.without += not chosen
+            chosen = candidates[: self.top]
+            self.rows += 1
+            self.negatives += len(chosen)
+            self.short += 0 < len(chosen) < self.top
+            self.without += not chosen
             yield pair, chosen
 
     def _judged(self, pairs: Sequence[Pair], texts: Sequence[list[str]]) -> Iterator[list[str]]:
         """The texts that the judge scores below the limit of the positive; without a judge, all."""
-        judge = self.options.judge
-        if judge is None:
+        if self.judge is None:
             yield from texts
             return
         both = [
@@ -195,11 +181,11 @@ class Miner:
             for pair, own in zip(pairs, texts, strict=True)
             for text in (pair.positive, *own)
         ]
-        scores, start = judge(both), 0
+        scores, start = self.judge(both), 0
         for own in texts:
             positive, others = scores[start], scores[start + 1 : start + 1 + len(own)]
-            below = others < self.options.limits(positive)
-            self.counts.judged += len(own) - int(np.count_nonzero(below))
+            below = others < self.limits(positive)
+            self.judged += len(own) - int(np.count_nonzero(below))
             start += 1 + len(own)
             yield [text for text, kept in zip(own, below.tolist(), strict=True) if kept]
 

@@ -14,7 +14,7 @@ import orjson
 
 from sentkit.arrays import Float32, Float64, Indices, Rows
 from sentkit.digits import significant
-from sentkit.errors import UsageError
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import readable
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.block import Row, RowBlock, block_of, empty_block
@@ -122,18 +122,13 @@ def whole(blocks: Iterable[VectorBlock], most: int | None = None) -> tuple[RowBl
 def matrix(blocks: Iterable[VectorBlock], *, metric: str) -> Iterator[tuple[Row, Float32]]:
     """Each row with its similarities to all rows."""
     rows, vectors = whole(blocks, most=LARGEST_MATRIX)
-    similarities = (line for block in matrix_rows(vectors, metric) for line in block)
-    for row, line in zip(rows, similarities, strict=True):
-        yield row, np.ascontiguousarray(line, dtype=np.float32)
-
-
-def matrix_rows(vectors: Float32, metric: str = "cosine") -> Iterator[Float32]:
-    """The rows of the matrix of all similarities, in blocks (b, n)."""
-    blocks = BLOCKS[metric]
-    prepared = blocks.prepare(vectors)
-    rows = max(1, MATRIX_ELEMENTS // max(1, len(vectors)))
-    for start in range(0, len(vectors), rows):
-        yield blocks.compare(prepared[start : start + rows], prepared)
+    metric_of_blocks = BLOCKS[metric]
+    prepared = metric_of_blocks.prepare(vectors)
+    size = max(1, MATRIX_ELEMENTS // max(1, len(vectors)))
+    for start in range(0, len(vectors), size):
+        lines = metric_of_blocks.compare(prepared[start : start + size], prepared)
+        for place, line in enumerate(lines, start):
+            yield rows.row(place), line
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +138,7 @@ class Near:
     number: int  # of the row in its file
     shown: Mapping[str, bytes]  # fields of the row
     corpus: SearchCorpus
-    places: Indices  # (k,)
+    places: Indices  # in the table, (k,)
     similarities: Float64  # (k,)
 
     def pair(self, place: int, *, several: bool) -> Fields:
@@ -153,7 +148,7 @@ class Near:
         fields = {f"{name}{side}": value for side, row in sides.items() for name, value in row.items()}
         if several:
             fields["file_b"] = orjson.dumps(readable(self.corpus.path))
-        rows = {"row_a": b"%d" % self.number, "row_b": b"%d" % self.corpus.numbers[other]}
+        rows = {"row_a": b"%d" % self.number, "row_b": b"%d" % self.corpus.table.numbers[other]}
         return {**fields, **rows, "similarity": b"%a" % significant(float(self.similarities[place]))}
 
 
@@ -178,7 +173,11 @@ class Duplicates:
             return block
 
         self.corpus = SearchCorpus(read_table(inputs, check), show)
-        self.corpus.refuse_unknown()
+        unseen, rows = {*show}, iter(range(len(self.corpus.table)))
+        while unseen and (place := next(rows, None)) is not None:  # most corpora have them in the first row
+            unseen -= self.corpus.shown(place).keys()
+        if unseen:
+            raise DataError(f'no row has "{min(unseen)}"', source=self.corpus.path)
         self.corpora = [self.corpus]
         self.threshold, self.metric, self.device = threshold, metric, device
         self.compared: Callable[[int], None] = lambda rows: None  # gets the number of compared rows
@@ -189,24 +188,26 @@ class Duplicates:
             places, begins = np.unique(left, return_index=True)
             found = (np.split(each, begins[1:]) for each in (right, similarities))
             for place, *others in zip(places.tolist(), *found, strict=True):
-                yield Near(self.corpus.numbers[place], self.corpus.shown(place), self.corpus, *others)
+                number = self.corpus.table.numbers[place]
+                yield Near(number, self.corpus.shown(place), self.corpus, *others)
 
     def _pairs(self) -> Iterator[Pairs]:
         """Some pairs at a time, at least one."""
-        done = 0
-        for pairs in pairs_reaching(self.corpus.vectors, self.threshold, self.metric, self.device):
-            if len(pairs.left):
-                yield pairs
-                self.compared(int(pairs.left[-1]) + 1 - done)
-                done = int(pairs.left[-1]) + 1
+        done, in_table = 0, self.corpus.in_table
+        for left, right, similarities in pairs_reaching(
+            self.corpus.vectors, self.threshold, self.metric, self.device
+        ):
+            if len(left):
+                yield Pairs(in_table(left), in_table(right), similarities)
+                self.compared(int(left[-1]) + 1 - done)
+                done = int(left[-1]) + 1
         self.compared(len(self.corpus.vectors) - done)
 
     def groups(self) -> Indices:
         """The place in the table of the first row of the group of each row."""
-        count, kept = len(self.corpus.table), self.corpus.places
-        places, first = np.arange(count) if kept is None else kept, np.arange(count)
+        first = np.arange(len(self.corpus.table))
         for left, right, _ in self._pairs():
-            first = connected(first, places[left], places[right])
+            first = connected(first, left, right)
         return first
 
     def grouped(self, *, replace: bool) -> Iterator[bytes]:
@@ -267,9 +268,10 @@ class Comparison:
         none = [Found(np.empty(0, np.intp), np.empty(0))] * len(self.corpora)
         for block in resized(reader.blocks(check), joined, ROWS_PER_SEARCH):
             vectors = block.vectors[:, 0]
-            found = [searcher.reaching(vectors, self.threshold) for searcher in self.searchers]
-            rows = zip(vectors, zip(*found, strict=True), strict=True)
-            yield block, (reached if vector.any() else none for vector, reached in rows)
+            filled = vectors.any(axis=1)
+            found = [searcher.reaching(vectors[filled], self.threshold) for searcher in self.searchers]
+            reached = zip(*found, strict=True)
+            yield block, (next(reached) if is_filled else none for is_filled in filled)
             self.compared(len(block))
 
     def near(self) -> Iterator[Near]:
@@ -281,7 +283,7 @@ class Comparison:
                     if len(rows):
                         row = block.rows.row(place)
                         shown = shown_fields(row, (*block.names, "_emb"), self.show, fields)
-                        yield Near(row.number, shown, corpus, rows, similarities)
+                        yield Near(row.number, shown, corpus, corpus.in_table(rows), similarities)
 
     def unique(self) -> Iterator[VectorBlock]:
         """The rows without a near row; the vectors are not in the lines."""
@@ -319,7 +321,8 @@ def levels(found: Duplicates | Comparison) -> Iterator[dict[str, Any]]:
             counts[number] += len(reached)
             rows[number].add(near.number)
             if isinstance(found, Duplicates):
-                rows[number].update(near.corpus.numbers[place] for place in near.places[reached].tolist())
+                numbers = near.corpus.table.numbers
+                rows[number].update(numbers[place] for place in near.places[reached].tolist())
             place = int(reached[near.similarities[reached].argmin()])
             before = least[number]
             if before is None or near.similarities[place] < before[0]:

@@ -4,7 +4,6 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import orjson
 
-from sentkit.arrays import Float32, Float64, Indices
+from sentkit.arrays import Float32
 from sentkit.digits import significant
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import readable
@@ -47,94 +46,95 @@ class Queries(Protocol):
     def blocks(self, check: Check) -> Iterator[VectorBlock]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class SearchOptions:
-    """The selection of hits."""
+@dataclass(kw_only=True)
+class Search:
+    """A corpus, which is read immediately, and a stream of queries, which are answered during iteration."""
 
+    queries: Queries
+    corpus: SearchCorpus
+    inputs: Inputs  # the files of the queries; other files are read with the same flags
+    source: str  # the file of the queries
     metric: str = "cosine"
     top: int | None = None  # None: all rows that reach the threshold
     threshold: float | None = None
-    rescore: str | None = None  # exact vectors of the same rows, for a corpus of sign bits
+    exact: str | None = None  # a file: exact vectors of the same rows, for a corpus of sign bits
     candidates: int | None = None  # of a corpus of sign bits
     new: Sequence[str] = ()  # fields that a query must not have
     part: tuple[int, int] | None = None  # number of a part of the corpus, and number of parts
     device: "Device | None" = None  # that compares vectors; None: the CPU
+    report: Callable[[int], None] = lambda queries: None
 
-
-class Search:
-    """A corpus, read immediately, and a stream of queries, answered during iteration."""
-
-    def __init__(
-        self, queries: Queries, corpus: SearchCorpus, options: SearchOptions, inputs: Inputs, *, source: str
-    ) -> None:
-        """`inputs` are the files of the queries; other files are read with the same flags."""
-        self.queries, self.options, self.source, self.corpus = queries, options, source, corpus
-        self.fields = fields_of(inputs, source)
-        self.report: Callable[[int], None] = lambda queries: None
+    def __post_init__(self) -> None:
+        corpus, self.fields = self.corpus, fields_of(self.inputs, self.source)
         self.rescore: SearchCorpus | None = None
-        if corpus.signs is not None and options.part is not None:
+        if corpus.signs is not None and self.part is not None:
             advice = "search it as a whole, or store float16 or int8"
             raise UsageError("--shard does not work with a binary corpus", advice=advice)
-        if corpus.signs is None and (options.rescore is not None or options.candidates is not None):
-            flag = "--candidates" if options.rescore is None else "--rescore"
+        if corpus.signs is None and (self.exact is not None or self.candidates is not None):
+            flag = "--candidates" if self.exact is None else "--rescore"
             problem = f"{flag} needs a corpus of encode --store binary, {corpus.path} has other vectors"
             raise UsageError(problem)
-        if options.device is not None and isinstance(queries, VectorReader) and not self.has_products:
+        has_products = self.metric in ("cosine", "dot") and corpus.signs is None  # which a device can compute
+        if self.device is not None and isinstance(self.queries, VectorReader) and not has_products:
             problem = "--device without TEXT needs --metric cosine or dot, and vectors that are not sign bits"
             raise UsageError(problem)
-        if options.rescore is not None:
-            self.rescore = read_search_corpus(inputs.other(options.rescore))
-            corpus.check_rescore(self.rescore)
-
-    @property
-    def has_products(self) -> bool:
-        """Whether a device can compare the vectors."""
-        return self.options.metric in ("cosine", "dot") and self.corpus.signs is None
+        if self.exact is not None:
+            self.rescore = exact = read_search_corpus(self.inputs.other(self.exact))
+            if not corpus.is_signs_of(exact.emb) or exact.stored.shape != corpus.stored.shape:
+                raise DataError(f"not the exact vectors of the rows of {corpus.path}", source=exact.path)
+            exact.keep(corpus.places)
+        self.searcher: Searcher | SignSearcher
+        if corpus.signs is not None and len(corpus.signs):
+            vectors = (self.rescore or corpus).vectors
+            self.searcher = SignSearcher(corpus.signs, vectors, self.metric, self.candidates)
+        else:
+            self.searcher = Searcher(corpus.vectors, self.metric, self.device if has_products else None)
 
     def blocks(self) -> Iterator[tuple[RowBlock, Iterator[Hits]]]:
         """Blocks of queries without vectors, and the hits of each, to be read before the next block."""
-        most, begun = self.searcher.at_once(self.options.top or 1), False
+        most, begun = self.searcher.at_once(self.top or 1), False
         first = most if Path(self.source).is_file() else min(FIRST_BLOCK, most)
-        for block in resized(self.queries.blocks(self._check), joined, most, first):
+
+        def check(block: VectorBlock) -> VectorBlock:
+            refuse_existing_fields(one_vector(block).rows, self.new, replace=False)
+            return block
+
+        for block in resized(self.queries.blocks(check), joined, most, first):
             if not begun:
                 begun, query = True, block[:1]
-                (self.rescore or self.corpus).refuse_others(query, self.queries.emb)
+                table, emb = (self.rescore or self.corpus).table, self.queries.emb
+                # A corpus of signs accepts queries of the space before the signs.
+                table.refuse_others(query, emb, "query", fits=self.corpus.is_signs_of(emb))
                 if query.rows.bad:
                     raise query.rows.bad[0]
             rows = block.rows.without({*block.names, "_emb"})
             yield rows, self._hits(block.vectors[:, 0])
             self.report(len(block))
 
-    def _check(self, block: VectorBlock) -> VectorBlock:
-        refuse_existing_fields(one_vector(block).rows, self.options.new, replace=False)
-        return block
-
-    @cached_property
-    def searcher(self) -> Searcher | SignSearcher:
-        if (signs := self.corpus.signs) is not None and len(signs):
-            vectors = (self.rescore or self.corpus).vectors
-            return SignSearcher(signs, vectors, self.options.metric, self.options.candidates)
-        device = self.options.device if self.has_products else None
-        return Searcher(self.corpus.vectors, self.options.metric, device)
-
     def _hits(self, vectors: Float32) -> Iterator[Hits]:
         """The hits of each query, best first; ties in row order. A vector of zeros has none."""
-        top, threshold = self.options.top, self.options.threshold
-        least = -math.inf if threshold is None else threshold
-        if top is None:
-            found = self.searcher.reaching(vectors, least)
-            best = ((each, np.argsort(-each[1], kind="stable")) for each in found)
-            hits = (pairs(rows[order], similarities[order]) for (rows, similarities), order in best)
+        least, asked = -math.inf if self.threshold is None else self.threshold, vectors[vectors.any(axis=1)]
+        if self.top is None:
+            reached = self.searcher.reaching(asked, least)
+            best = ((each, np.argsort(-each[1], kind="stable")) for each in reached)
+            found = ((rows[order], similarities[order]) for (rows, similarities), order in best)
         else:
-            nearest = self.searcher.nearest(vectors, top)
+            nearest = self.searcher.nearest(asked, self.top)
             enough = np.count_nonzero(nearest[1] >= least, axis=1).tolist()
             every = zip(*nearest, enough, strict=True)
-            hits = (pairs(rows[:count], similarities[:count]) for rows, similarities, count in every)
-        for own, vector in zip(hits, vectors, strict=True):
+            found = ((rows[:count], similarities[:count]) for rows, similarities, count in every)
+        for vector in vectors:
+            if not vector.any():
+                yield []
+                continue
+            rows, similarities = next(found)
+            places = self.corpus.in_table(rows).tolist()
             if self.rescore is not None:
-                for place, _ in own:
-                    self.corpus.check_same_row(self.rescore, place)
-            yield own if vector.any() else []
+                for place in places:
+                    if self.corpus.shown(place) != self.rescore.shown(place):
+                        row, number = self.rescore.table.row(place), self.corpus.table.numbers[place]
+                        raise row.error(f"this row differs from row {number} of {self.corpus.path}")
+            yield list(zip(places, similarities.tolist(), strict=True))
 
     def called(self, query: Row) -> str:
         """A name of a query for people: its text, its entry, or its number."""
@@ -145,15 +145,15 @@ class Search:
     def nested(self, query: Row, hits: Hits) -> list[bytes]:
         """The query with its hits, and for a part of the corpus with what `union` needs to join them."""
         new = [(b"hits", b"[%b]" % b",".join(self.corpus.hit(*each) for each in hits))]
-        options, emb = self.options, self.queries.emb
-        if options.part is not None:
+        emb = self.queries.emb
+        if self.part is not None:
             record = {
-                **dict(zip(("number", "count"), options.part, strict=True)),
+                **dict(zip(("number", "count"), self.part, strict=True)),
                 "space": emb and space_of(emb),
                 "corpus": self.corpus.table.digest,
-                "metric": options.metric,
-                "top": None if options.top is None else min(options.top, sys.maxsize),
-                "threshold": options.threshold,
+                "metric": self.metric,
+                "top": None if self.top is None else min(self.top, sys.maxsize),
+                "threshold": self.threshold,
                 "similarities": [similarity for _, similarity in hits],  # all digits decide the order
             }
             new.append((b"part", orjson.dumps(record)))
@@ -161,26 +161,20 @@ class Search:
 
     def flat(self, query: Row, hits: Hits) -> Iterator[bytes]:
         """One row for each hit: the fields of the query with _a, those of the hit with _b, and the rank."""
-        own, corpus = renamed(bytes_of(query, our_names(query, self.fields, ())), "_a"), self.corpus
-        for rank, (row, similarity) in enumerate(hits, start=1):
-            file = {"file_b": orjson.dumps(readable(corpus.files[row]))} if corpus.files else {}
-            numbers = {**file, "row_b": b"%d" % corpus.numbers[row], "rank": b"%d" % rank}
-            hit = renamed(corpus.every_field(row), "_b")
+        asked, table = bytes_of(query, our_names(query, self.fields, ())), self.corpus.table
+        own = {f"{name}_a": value for name, value in asked.items()}
+        for rank, (place, similarity) in enumerate(hits, start=1):
+            file = {"file_b": orjson.dumps(readable(table.files[place]))} if table.files else {}
+            numbers = {**file, "row_b": b"%d" % table.numbers[place], "rank": b"%d" % rank}
+            hit = {f"{name}_b": value for name, value in self.corpus.every_field(place).items()}
             yield json_of({**own, **numbers, **hit, "similarity": b"%a" % significant(similarity)}) + b"\n"
 
-    def cells(self, row: int) -> list[str]:
+    def cells(self, place: int) -> list[str]:
         """The cells of a hit in a table: its row number, maybe with its file, and its fields."""
-        file = f"{readable(self.corpus.files[row])}:" if self.corpus.files else ""
-        shown = [orjson.loads(value) for value in self.corpus.shown(row).values()]
-        return [f"{file}{self.corpus.numbers[row]}", str((shown or [""])[0])]
-
-
-def renamed(fields: dict[str, bytes], side: str) -> dict[str, bytes]:
-    return {f"{name}{side}": value for name, value in fields.items()}
-
-
-def pairs(rows: Indices, similarities: Float64) -> Hits:
-    return list(zip(rows.tolist(), similarities.tolist(), strict=True))
+        table = self.corpus.table
+        file = f"{readable(table.files[place])}:" if table.files else ""
+        shown = [orjson.loads(value) for value in self.corpus.shown(place).values()]
+        return [f"{file}{table.numbers[place]}", str((shown or [""])[0])]
 
 
 HITS, PART = "hits", "part"  # fields of a row of a part

@@ -125,8 +125,12 @@ class Searcher:
 
     def _filter(self, queries: Float32, threshold: float) -> Callable[[slice], Pairs]:
         """A function that returns the queries and columns of a span that may reach the threshold."""
-        floors, product = self.floors(queries, threshold), self.product(queries)
-        bounds = self._bounds(queries, threshold)
+        floors, product, bounds = self.floors(queries, threshold), self.product(queries), None
+        many = len(queries) >= MANY_QUERIES and len(self.corpus) >= MANY_ROWS
+        if many and self.metric in ("cosine", "dot"):
+            if not self.found_bounds:
+                self.found_bounds.append(find_bounds(self._scaled, len(self.corpus), float(floors.min())))
+            bounds = self.found_bounds[0]
         if bounds is None:
             return lambda span: at_least(product(span), floors)
         axes, reduced_rows = bounds
@@ -139,17 +143,6 @@ class Searcher:
             return at_least(product(span), floors) if len(found[0]) > DENSE * block.size else found
 
         return may_reach
-
-    def _bounds(self, queries: Float32, threshold: float) -> Bounds | None:
-        """Bounds for many products with a large corpus, where they save time."""
-        many = len(queries) >= MANY_QUERIES and len(self.corpus) >= MANY_ROWS
-        if not many or self.metric not in ("cosine", "dot"):
-            return None
-        if not self.found_bounds:
-            floor = float(np.min(self.floors(queries, threshold)))
-            bounds = find_bounds(self._scaled, len(self.corpus), floor, ROWS_PER_BLOCK)
-            self.found_bounds.append(bounds)
-        return self.found_bounds[0]
 
     def floors(self, queries: Float32, threshold: float | Float64) -> Float32:
         """Lower limits of block values, (b,): a row with a smaller value certainly misses the threshold."""
@@ -228,9 +221,7 @@ def reduced(rows: Float32, axes: Float32) -> Float32:
     return parts
 
 
-def find_bounds(
-    read: Callable[[slice | np.ndarray], Float32], count: int, floor: float, block: int
-) -> Bounds | None:
+def find_bounds(read: Callable[[slice | np.ndarray], Float32], count: int, floor: float) -> Bounds | None:
     """The bounds that save most time for products of at least `floor`, or None, if none does."""
     sample = read(np.linspace(0, count - 1, min(SAMPLE, -(-count // 4))).astype(np.intp))
     sample = sample[np.random.default_rng(0).permutation(len(sample))]
@@ -249,8 +240,8 @@ def find_bounds(
     if best is None:
         return None
     rows = np.empty((count, best.shape[1] + 1), np.float32)
-    for start in range(0, count, block):
-        span = slice(start, min(start + block, count))
+    for start in range(0, count, ROWS_PER_BLOCK):
+        span = slice(start, min(start + ROWS_PER_BLOCK, count))
         rows[span] = reduced(read(span), best)
     return best, rows
 
@@ -391,7 +382,8 @@ class SignSearcher:
     def nearest(self, queries: Float32, top: int) -> Found:
         """The `top` candidates for each query of a block, best first; ties in row order."""
         count = self.count(top)
-        rows = np.stack([smallest(distances, count) for distances in self.distances(queries)])  # (b, c)
+        best = [smallest(distances, count) for distances in self.distances(queries)]
+        rows = np.array(best, np.intp).reshape(len(queries), count)  # (b, c)
         query = np.repeat(np.arange(len(queries)), count)
         similarities = exact(self.metric, queries, self.vectors, (query, rows.ravel())).reshape(rows.shape)
         order = np.argsort(-similarities, axis=1, kind="stable")[:, :top]

@@ -5,7 +5,7 @@ import pytest
 from sklearn.cluster import kmeans_plusplus
 
 from sentkit.labels.clusters import clustering
-from sentkit.labels.clusters.clustering import Seeding, spread_out
+from sentkit.labels.clusters.clustering import distant_rows, spread_out
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_centres_are_distinct_rows(rows, count):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_rows_drawn_are_those_of_scikit_learn(rows, seed):
-    found = Seeding(rows, np.random.RandomState(seed)).chosen(30)
+    found = distant_rows(rows, 30, np.random.RandomState(seed))
 
     assert found == kmeans_plusplus(rows.astype(np.float64), 30, random_state=seed)[1].tolist()
 

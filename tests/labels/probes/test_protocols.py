@@ -1,13 +1,11 @@
 """The protocols of SentEval against plain scikit-learn, fold by fold."""
 
-import itertools
-
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from sentkit.labels.probes.classifiers import Data, Fit, Network, in_order, logreg
-from sentkit.labels.probes.probing import Bench, by_folds, few_shot, nested, sample
+from sentkit.labels.probes.classifiers import Data, Fit, Network, logreg
+from sentkit.labels.probes.probing import Bench, best, sample
 
 PENALTIES = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
 
@@ -31,19 +29,13 @@ def share(data, train, test, penalty):
 
 
 def test_few_shot_tests_on_the_other_rows(bench, data):
-    seen = []
-
-    def watched(data, fit):
-        seen.append(fit)
-        return logreg(data, fit)
-
-    bench.head, bench.penalties = watched, [1.0]
-    result = few_shot(bench, np.arange(90), None, shots=5, samples=3)
+    bench.penalties = [1.0]
+    seen = bench.few_shot(np.arange(90), None, 5, 3)
 
     assert [np.bincount(data.codes[fit.train]).tolist() for fit in seen] == [[5, 5, 5]] * 3
     assert all(sorted([*fit.train, *fit.test]) == list(range(90)) for fit in seen)
     assert len({tuple(fit.train) for fit in seen}) == 3
-    assert result.accuracies == [share(data, fit.train, fit.test, 1.0) for fit in seen]
+    assert bench.shares(seen) == [share(data, fit.train, fit.test, 1.0) for fit in seen]
 
 
 def test_few_shot_with_test_rows(bench, data):
@@ -51,42 +43,39 @@ def test_few_shot_with_test_rows(bench, data):
     test = np.arange(60, 90)
     drawn = sample(data.codes[:60], 4, np.random.default_rng([1111, 0]))
 
-    assert few_shot(bench, np.arange(60), test, shots=4, samples=1).accuracies == [
-        share(data, drawn, test, 1.0)
-    ]
+    assert bench.shares(bench.few_shot(np.arange(60), test, 4, 1)) == [share(data, drawn, test, 1.0)]
 
 
-def test_the_first_of_equal_penalties_is_chosen(bench):
+def test_the_first_of_equal_penalties_is_chosen():
     """It is the strongest; a difference below 0.01 % counts as equal."""
-    assert bench.best([[0.5, 0.7], [0.6, 0.6], [0.60004, 0.6]]) == 0
-    assert bench.best([[0.5], [0.6], [0.5]]) == 1
+    assert best([[0.5, 0.7], [0.6, 0.6], [0.60004, 0.6]]) == 0
+    assert best([[0.5], [0.6], [0.5]]) == 1
 
 
 @pytest.mark.parametrize("head", [logreg, Network(3, 1111)], ids=["logreg", "senteval"])
 def test_the_number_of_jobs_does_not_change_results(data, head):
-    results = [nested(Bench(data, head, [0.01, 1.0], 1111, jobs), np.arange(90), 3) for jobs in (1, 3)]
+    results = [Bench(data, head, [0.01, 1.0], 1111, jobs).nested(np.arange(90), 3) for jobs in (1, 3)]
 
     assert results[0] == results[1]
 
 
 def test_fits_that_do_not_converge_are_counted(bench, monkeypatch):
     monkeypatch.setattr("sentkit.labels.probes.classifiers.ITERATIONS", 1)
-    by_folds(bench, np.arange(60), np.arange(60, 90), 3)
+    bench.choose(bench.grid(np.arange(60), 3))
 
-    assert bench.unfinished == 6 * 3 + 1
+    assert bench.unfinished == 6 * 3
 
 
 def test_remaining_fits_are_cancelled(data):
     """As after Ctrl-C: only fits that already run are completed."""
     made = []
 
-    def work(fit):
+    def work(data, fit):
         made.append(fit)
         return logreg(data, fit)
 
-    fits = list(itertools.repeat(Fit(np.arange(60), np.arange(60, 90), 1.0), 500))
-    outcomes = in_order(work, fits, 2)
-    next(outcomes)
-    outcomes.close()
+    found = Bench(data, work, [1.0], 1111, 2).run([Fit(np.arange(60), np.arange(60, 90), 1.0)] * 500)
+    next(found)
+    found.close()
 
     assert len(made) < 500

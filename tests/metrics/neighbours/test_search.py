@@ -15,12 +15,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
+from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.vectors.store import SelectedVectors, StoredVectors
 from sentkit.formats.vectors.tensors import STORES, Storage, scales_of
+from sentkit.formats.vectors.vectors import VectorBlock
 from sentkit.metrics.device import Device
 from sentkit.metrics.neighbours import pairs as of_pairs
 from sentkit.metrics.neighbours import search
-from sentkit.metrics.neighbours.pairs import closest_pairs, connected, matrix_rows, pairs_reaching
+from sentkit.metrics.neighbours.pairs import closest_pairs, connected, matrix, pairs_reaching
 from sentkit.metrics.neighbours.search import Best, Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 from support import normal_rows
@@ -267,16 +269,16 @@ def test_the_search_ends_when_nothing_can_enter(monkeypatch):
 
 @small_blocks
 @every_metric
-@pytest.mark.parametrize("n", [0, 1, 2, 31])
-def test_matrix_rows_make_the_matrix(metric, n):
-    """The blocks one under another are all similarities of all rows."""
+@pytest.mark.parametrize("n", [1, 2, 31])
+def test_the_matrix_has_all_similarities_of_all_rows(metric, n):
     vectors = normal_rows(n, 6)
+    rows = block_of(Row(b"{}", {}, "a", place) for place in range(n))
+    found = [*matrix([VectorBlock(rows, vectors[:, None], ())], metric=metric)]
 
-    blocks = list(matrix_rows(vectors, metric))
-
-    assert [block.shape[1] for block in blocks] == [n] * len(blocks)
-    found, expected = np.concatenate([np.empty((0, n), np.float32), *blocks]), table(vectors, vectors, metric)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert [row.number for row, _ in found] == [*range(n)]
+    lines = np.stack([line for _, line in found])
+    np.testing.assert_allclose(lines, table(vectors, vectors, metric), atol=1e-5)
+    assert (lines.dtype, lines.shape) == (np.float32, (n, n))
 
 
 ROWS = 12
