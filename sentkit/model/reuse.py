@@ -4,7 +4,7 @@ A text is found by a hash of 16 bytes. The search needs about 25 bytes per text,
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, count, islice
@@ -63,16 +63,8 @@ def same_for_all(folder: VectorFolder) -> dict[str, Any]:
     return {**others, "encoder": without_machine(folder.settings["encoder"])}
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One file or folder of --reuse."""
-
-    store: Store
-    texts: Sequence[str]  # the fields of its rows with the texts
-    prompts: Sequence[str]  # of these fields, if they differ; else ()
-
-
-def open_source(path: str) -> Source:
+def open_old(path: str) -> Store:
+    """A file or folder of --reuse."""
     if path == "-" or not is_store(path):
         if path != "-":
             open_file(path).close()
@@ -82,10 +74,7 @@ def open_source(path: str) -> Source:
     if missing := [name for name in RECORDED if name not in store.spec]:
         problem = f'its record has no "{missing[0]}", so its vectors cannot be reused'
         raise DataError(problem, source=path, advice="use a vector file or folder of sentkit encode")
-    kind = next(each for each in KINDS if each.vectors == store.names)
-    prompts = store.spec["prompt"] if isinstance(store.spec["prompt"], dict) else {}
-    texts = [store.fields.get(name, name) for name in kind.texts]
-    return Source(store, texts, prompts_of_sides(kind, prompts))
+    return store
 
 
 class OldVectors:
@@ -102,10 +91,9 @@ class OldVectors:
         self.width, self.chunks = width, bool(spec.get("chunks"))
         self.copies = not spec.get("window")  # whole blocks; windows are counted by row
         self.unneeded: int | None = None  # rows; known at the end of a process that reads all of the input
-        self.sources = list[Source]()
+        self.stores = list[Store]()
         for path in paths:
-            source = open_source(path)
-            store = source.store
+            store = open_old(path)
             if (different := difference(store, spec, kind)) is not None:
                 warn(f"--reuse {path}: {different}; nothing is reused")
                 continue
@@ -113,8 +101,8 @@ class OldVectors:
                 raise DataError(f"its vectors have {store.width} numbers, not {width}", source=path)
             if store.kind == "int8":  # the scales depend on all rows of a file
                 warn(f'--reuse {path}: "store" is "int8", so only whole blocks of a folder are reused')
-            self.sources.append(source)
-        self.files = [file for source in self.sources for file in source.store.files]
+            self.stores.append(store)
+        self.files = [file for store in self.stores for file in store.files]
         # The first place of each file, and the end of the last.
         self.starts = np.cumsum([0, *(file.count * len(file.names) for file in self.files)])
         self.needed = np.zeros(self.starts[-1], bool)  # by place
@@ -124,27 +112,19 @@ class OldVectors:
     def index(self) -> tuple[NDArray[np.bytes_], NDArray[np.intp]]:
         """All keys and their places, in the order of the key and of the place."""
         keys = bytearray()
-        for source in self.sources:
-            for row in chain.from_iterable(source.store.row_blocks()):
+        for store in self.stores:
+            kind = next(each for each in KINDS if each.vectors == store.names)
+            fields = [store.fields.get(name, name) for name in kind.texts]
+            prompt = store.spec["prompt"]  # one for each field, if they differ
+            prompts = prompts_of_sides(kind, prompt) if isinstance(prompt, dict) else ()
+            for row in chain.from_iterable(store.row_blocks()):
                 span = [row.values.get(name) for name in SPAN] if self.chunks else ()
-                texts = [string_in(row, name) for name in source.texts]
-                for text in zip(source.prompts, texts, strict=True) if source.prompts else texts:
+                texts = [string_in(row, name) for name in fields]
+                for text in zip(prompts, texts, strict=True) if prompts else texts:
                     keys += key_of(text, span)
         unsorted = np.frombuffer(keys, KEY)
         order = np.argsort(unsorted, kind="stable")
         return unsorted[order], order
-
-    def find(self, keys: Sequence[bytes]) -> list[int]:
-        """The place of each key, or -1."""
-        known, order = self.index
-        wanted = np.frombuffer(b"".join(keys), KEY)
-        if not len(known):
-            return [-1] * len(wanted)
-        at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        found, places = known[at] == wanted, order[at]
-        self.needed[places[found]] = True
-        found &= np.array([file.storage.kind != "int8" for file in self.files])[self.owners(places)]
-        return np.where(found, places, -1).tolist()
 
     def owners(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
         """The numbers of the files that have these places."""
@@ -152,14 +132,22 @@ class OldVectors:
 
     def found_in(self, group: RowGroup) -> RowGroup:
         """The same group with the places of the old vectors of its texts."""
+        known, order = self.index
+        if not len(known):
+            return group
         texts = dict(zip(group.index.ravel().tolist(), chain.from_iterable(group.rows.texts), strict=True))
         windows, spans = group.tokens.windows, dict[int, Sequence[Sequence[int]]]()
         for number in texts:  # for each of its vectors: nothing, or the characters of a chunk
             spans[number] = (windows[number].places if number in windows else ()) if self.chunks else ((),)
         keys = [key_of(text, span) for number, text in texts.items() for span in spans[number]]
-        places = iter(self.find(keys))
-        found = {number: tuple(islice(places, len(own))) for number, own in spans.items()}
-        return replace(group, old={number: own for number, own in found.items() if own and min(own) >= 0})
+        wanted = np.frombuffer(b"".join(keys), KEY)
+        at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        found, places = known[at] == wanted, order[at]
+        self.needed[places[found]] = True
+        found &= np.array([file.storage.kind != "int8" for file in self.files])[self.owners(places)]
+        left = iter(np.where(found, places, -1).tolist())
+        of_texts = {number: tuple(islice(left, len(own))) for number, own in spans.items()}
+        return replace(group, old={number: own for number, own in of_texts.items() if own and min(own) >= 0})
 
     def read(self, places: Sequence[int]) -> NDArray[np.float32]:
         """The vectors at these places, (n, d). A file is verified before its first use."""
@@ -183,11 +171,11 @@ class OldVectors:
         """The files of folders with the settings of this one, by what a block must have to be a copy."""
         blocks: dict[tuple[Any, ...], list[int]] = {}
         numbers = count()
-        for source in self.sources:
-            before = VectorFolder(source.store.path) if source.store.is_folder and self.copies else None
+        for store in self.stores:
+            before = VectorFolder(store.path) if store.is_folder and self.copies else None
             if before is not None and same_for_all(before) != same_for_all(folder):
                 before = None
-            for file, number in zip(source.store.files, numbers, strict=False):
+            for file, number in zip(store.files, numbers, strict=False):
                 if before is None:
                     continue
                 record = record_of(file)

@@ -13,7 +13,7 @@ from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
 from sentkit.formats.vectors.store import recorded_fields
 from sentkit.model.encoding import Report, RowGroup, Tally, TokenEncoder, encode_groups, tokenized_groups
 from sentkit.model.reuse import OldVectors
-from sentkit.model.text.tokens import TextTokenizer, TokenBlock
+from sentkit.model.text.tokens import TextTokenizer
 
 MARKS = ("n_tokens", "truncated")  # fields that `marks` adds
 CHUNK = ("chunk", "start", "end")  # fields of a window that is a row
@@ -129,25 +129,16 @@ class Encoding:
 
     def extra(self, group: RowGroup) -> list[NewFields]:
         """The new fields of each row to write besides the vectors; [] if there are none."""
+        extra, tokens = list[NewFields](), group.tokens
+        for places in group.index.tolist() if self.on_truncate == "mark" else ():
+            counts = [str(tokens.counts[place]) for place in places]
+            truncated = ["true" if tokens.truncated[place] else "false" for place in places]
+            values = (f"[{','.join(each)}]" if len(each) > 1 else each[0] for each in (counts, truncated))
+            extra.append([(name.encode(), value.encode()) for name, value in zip(MARKS, values, strict=True)])
         if not self.windows.get("chunks"):
-            return (
-                [token_marks(group.tokens, own) for own in group.index.tolist()]
-                if self.on_truncate == "mark"
-                else []
-            )
-        extra: list[NewFields] = []
+            return extra
         for place in group.index[:, 0].tolist():
-            for number, (start, end) in enumerate(group.tokens.windows[place].places):
-                values = zip(CHUNK, (number, start, end), strict=True)
-                extra.append([(name.encode(), b"%d" % value) for name, value in values])
+            for number, (start, end) in enumerate(tokens.windows[place].places):
+                chunk = zip(CHUNK, (number, start, end), strict=True)
+                extra.append([(name.encode(), b"%d" % value) for name, value in chunk])
         return extra
-
-
-def token_marks(tokens: TokenBlock, places: Sequence[int]) -> NewFields:
-    """The fields of MARKS; lists for a pair."""
-    texts = (
-        [str(tokens.counts[place]) for place in places],
-        ["true" if tokens.truncated[place] else "false" for place in places],
-    )
-    values = [f"[{','.join(each)}]" if len(each) > 1 else each[0] for each in texts]
-    return [(name.encode(), value.encode()) for name, value in zip(MARKS, values, strict=True)]
