@@ -1,4 +1,4 @@
-"""Work of several processes over gloo, forked from one: python together.py WORK BASES FOLDER CASES.
+"""Work of several processes over gloo, forked from one: python -m training.together WORK BASES FOLDER CASES.
 
 WORK is train or compute. BASES is JSON, kind -> path. CASES is JSON, a list of [method, processes, settings,
 kind of base]. With train, the loss of every step and the weights at the end of each go to FOLDER/<number>.pt;
@@ -11,80 +11,27 @@ import os
 import socket
 import sys
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from sentkit.formats.rows.rows import Inputs
-from sentkit.papers.defsent.plus import read_entries
 from sentkit.training.base import open_named
 from sentkit.training.catalogue import load
-from sentkit.training.data.corpus import map_corpus, write_corpus
-from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import open_processes
-from sentkit.training.loop.state import Keeper
-from sentkit.training.loop.trainer import Trainer
 from sentkit.training.method import changing
-from sentkit.training.options import Run, RunFolders, TrainOptions
-from sentkit.training.settings import build
+from training.small import small_trainer
 
-WORDS = ("man", "plays", "guitar", "music", "cat", "sleeps", "dog", "runs", "river", "rain", "birds", "book")
-LABELS = ("entailment", "contradiction", "neutral")
-PLAIN = ["batch=4", "epochs=1", "lr=0.003", "dropout=0", "max_length=24"]
-
-
-def text(number):
-    return " ".join(WORDS[(number * step) % len(WORDS)] for step in range(1, 3 + number % 5))
-
-
-def row(number, names):
-    """With every field that a method needs; each entry is one token."""
-    texts = {name: text(3 * number + place) for place, name in enumerate(names)}
-    vector = {"embedding": [1.0, number, number % 4]}
-    return {**texts, **vector, "label": LABELS[number % 2], "score": number % 6, "entry": WORDS[number % 5]}
-
-
-def entries(path):
-    """Of the first words, with vectors of 16 numbers."""
-    rows = [
-        {"entry": word, "embedding": [((place * k) % 7) / 3 - 1 for k in range(1, 17)]}
-        for place, word in enumerate(WORDS[:5])
-    ]
-    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
-    return read_entries(str(path))
-
-
-def run_of(base_name, own, name, assignments):
-    """A run in a new folder, and its method."""
-    kind = load(name).kind
-    given = {each.partition("=")[0] for each in assignments}
-    plain = [each for each in PLAIN if each.partition("=")[0] not in given]
-    settings = build(kind.Settings, kind.presets, None, [*plain, *assignments])
-    torch.manual_seed(0)
-    own.mkdir(parents=True)
-    base = replace(open_named(base_name, 24), entries=entries(own / "entries.jsonl"))
-    reads = kind.reads(base, settings)
-    rows = [row(number, reads.kinds[0].texts) for number in range(10)]
-    (own / "rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
-    write_corpus(
-        own, Inputs([str(own / "rows.jsonl")]), ExampleParser(name, reads, {}), base.training_tokenizer
-    )
-    corpus = map_corpus(own)
-    base = replace(base, labels=corpus.labels)
-    options = TrainOptions(method=name, kind=kind, settings=settings, folders=RunFolders(own, [0]))
-    return Run(options, 0, base, corpus), kind.build(base, settings)
+PLAIN = {"batch": 4, "epochs": 1, "lr": 0.003, "dropout": 0, "max_length": 24, "count": 10, "double": True}
 
 
 @contextmanager
-def trainer_of(base_name, own, name, assignments):
+def trainer_of(base_name, own, name, settings):
     """This process's part of a run."""
     torch.set_num_threads(1)
     with open_processes(torch.device("cpu")) as processes:
-        folder = own / f"rank{processes.rank}"
-        run, method = run_of(base_name, folder, name, assignments)
-        yield Trainer(run, method.double(), Keeper(folder), processes)
+        folder, base = own / f"rank{processes.rank}", open_named(base_name, 24)
+        yield small_trainer(folder, name, base, processes=processes, **PLAIN | settings)
 
 
 def train(*case):
@@ -138,10 +85,10 @@ def main():
     work = {"train": train, "compute": compute}[sys.argv[1]]
     bases, folder, cases = json.loads(sys.argv[2]), Path(sys.argv[3]), json.loads(sys.argv[4])
     works = {}
-    for number, (name, world, assignments, kind) in enumerate(cases):
+    for number, (name, world, settings, kind) in enumerate(cases):
         load(name)
         own = folder / str(number)
-        works.setdefault(world, []).append(partial(work, bases[kind], own, name, assignments))
+        works.setdefault(world, []).append(partial(work, bases[kind], own, name, settings))
     for world, each in works.items():
         if any(codes := fork(world, each)):
             sys.exit(f"{world} processes: exit codes {codes}")

@@ -7,7 +7,7 @@ import pytest
 
 from sentkit.formats.vectors.fingerprint import target_space
 from sentkit.formats.vectors.store import Store
-from support import PAIRS, TEXTS, contents
+from support import PAIRS, contents
 
 DICTIONARY = [
     {"entry": "cat", "definition": "a small animal that purrs"},
@@ -95,41 +95,6 @@ def test_the_projection_may_come_from_another_checkpoint(train, tiny, copy_of, t
     assert f"would overwrite the input {other}" in own.err
 
 
-@pytest.mark.parametrize(
-    ("given", "flags", "code", "problem"),
-    [
-        ({"entries": None}, (), 2, "defsent-plus needs --entries"),
-        ({"entries": "absent.safetensors"}, (), 66, "absent.safetensors: no such file"),
-        ({"entries": "few.jsonl"}, (), 65, "few.jsonl: the entries have 3 numbers, but the pooler gives"),
-        ({"rows": "few.jsonl"}, (), 65, 'few.jsonl:1: defsent-plus needs "definition"; this row has'),
-        ({}, ("--set", "projection_from=./nosuch"), 66, "./nosuch: no such checkpoint folder"),
-        *(({"method": name}, (), 2, f"{name} does not use --entries") for name in ("simcse", "defsent")),
-    ],
-)
-def test_inputs_that_do_not_fit_are_refused(train, tmp_path, jsonl, given, flags, code, problem):
-    rows = ({"entry": row["entry"], "embedding": [1, 2, 3]} for row in DICTIONARY[:3])
-    (tmp_path / "few.jsonl").write_bytes(jsonl(*rows))
-    done = train(*flags, **given)
-
-    assert done.code == code
-    assert done.told[0].startswith(f"sentkit train: {problem}")
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_entry_that_is_not_in_the_matrix(train, tmp_path, jsonl):
-    """The error names the line. --rejects gets such rows."""
-    strange = [{"entry": "whale", "definition": "a large thing"}, {"entry": "cat", "definition": ""}]
-    (tmp_path / "more.jsonl").write_bytes(jsonl(*DICTIONARY[:3], *strange, *DICTIONARY[3:]))
-    done = train(rows="more.jsonl")
-    skipped = train("--rejects", "bad.jsonl", rows="more.jsonl")
-    lines = (tmp_path / "bad.jsonl").read_text().splitlines()
-    bad = [json.loads(json.loads(line)["row"]) for line in lines]
-
-    assert done.code == 65
-    assert done.told[0] == 'sentkit train: more.jsonl:4: the entry "whale" is not in entries.safetensors'
-    assert (skipped.code, bad, said()["rows"]) == (0, strange, 7)
-
-
 def test_entries_of_another_kind_of_model_are_reported(sentkit, rows, tiny, entries, copy_of, tmp_path):
     folder = copy_of(tiny)
     rules = json.loads((folder / "tokenizer.json").read_text())
@@ -164,19 +129,3 @@ def test_the_best_readout_on_dev_is_declared(train, sentkit, tmp_path, jsonl, ti
     assert done.rows[0]["readout"] == own["readout"]
     assert own["dev_before"] == pytest.approx(scored(tiny, own["readout"]), rel=1e-6)
     assert len(set(scores.values())) > 1
-
-
-def test_omitted_words_are_counted(sentkit, tiny, rows, tmp_path, jsonl):
-    """`hot dog` and `to walk` are two tokens; the rest is learned from."""
-    (tmp_path / "texts.jsonl").write_bytes(jsonl(*({"text": text} for text in TEXTS)))
-    fresh = ("--set", "head=fresh", "--set", "warmup=0", "--threads", 1, "-q")
-    sentkit("train", "mlm", "texts.jsonl", "-m", tiny, "-o", "headed", *fresh)
-    flags = ("--threads", 1, "--set", "part=1", "--set", "warmup=0", "--batch", 2)
-    done = sentkit("train", "defsent", rows, "-m", "headed", "-o", "out", *flags)
-    none = sentkit("train", "defsent", rows, "-m", tiny, "-o", "none", "--threads", 1)
-
-    skipped = "2 rows skipped: the entry of 2 rows is not a single token, the entry of 0 rows is held out"
-    assert (done.code, skipped in done.err) == (0, True)
-    assert (said()["rows"], said()["readout"]) == (5, "mean")
-    problem, advice = f"{tiny} has no language model head", "  sentkit train mlm --set head=fresh trains one"
-    assert (none.code, none.told) == (2, [f"sentkit train: {problem}", advice])

@@ -5,42 +5,6 @@ import shutil
 from support import contents
 
 
-def test_an_unfinished_run_is_not_overwritten_by_accident(train, tmp_path):
-    (tmp_path / "out.part").mkdir()
-    (tmp_path / "out.part/state-3.pt").write_bytes(b"the state of a run")
-    stopped = train()
-    broken = train("--resume")
-
-    assert stopped.code == 73
-    assert stopped.told[1] == "  use --resume to continue this run, or -f to start a new run"
-    assert broken.code == 65
-    assert broken.told == [
-        "sentkit train: out.part: all states are invalid: state-3.pt: no digest: it is damaged,"
-        " or another version of sentkit wrote it",
-        "  start over with -f and without --resume",
-    ]
-    assert train("-f").code == 0
-
-
-def test_an_unfinished_run_of_several_seeds_is_not_overwritten(train, tmp_path):
-    train("--seed", "0,1", output="runs")
-    shutil.rmtree(tmp_path / "runs/seed-1")
-    (tmp_path / "runs/seed-1.part").mkdir()
-    (tmp_path / "runs/seed-1.part/state-2.pt").write_bytes(b"the state of a run")
-    done = train("--seed", "0,1", output="runs")
-
-    assert (done.code, done.told[1]) == (73, "  use --resume to continue this run, or -f to start a new run")
-    assert (tmp_path / "runs/seed-1.part/state-2.pt").exists()
-
-
-def test_files_of_others_in_the_folder_of_the_state_stay(train, tmp_path):
-    (tmp_path / "out.part").mkdir()
-    (tmp_path / "out.part/thesis.txt").write_text("years")
-
-    assert train().code == 0
-    assert [path.name for path in (tmp_path / "out.part").iterdir()] == ["thesis.txt"]
-
-
 def test_links_in_the_folder_of_the_state_are_not_followed(train, tmp_path):
     (tmp_path / "precious").write_text("precious")
     (tmp_path / "out.part").mkdir()

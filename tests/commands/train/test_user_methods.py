@@ -9,13 +9,6 @@ import pytest
 
 from support import ROOT, without_command
 
-BROKEN = [  # text of the file, the place of the error, a part of the message
-    ("x = (", 1, "SyntaxError"),
-    ("import sentkit\n\nunknown.name", 3, "NameError"),
-    ("from sentkit.method import missing", 1, "ImportError"),
-    ("x = 1\n\0", None, "SyntaxError: source code string cannot contain null bytes"),
-]
-
 SHORT = """\
 from sentkit.method import SENTENCE, Method, Reads, mean_of
 
@@ -46,7 +39,12 @@ def of_settings(line):
     return f"{TERMS}\n{SETTINGS.format(line)}"
 
 
-FAULTS = [  # a line of SHORT, its replacement, the line of the error, a part of the message
+FAULTS = [  # a part of SHORT, its replacement, the line of the error, a part of the message
+    (SHORT, "x = (", 1, "SyntaxError"),
+    (SHORT, "import sentkit\n\nunknown.name", 3, "NameError"),
+    (SHORT, "from sentkit.method import missing", 1, "ImportError"),
+    (SHORT, "x = 1\n\0", " SyntaxError", "source code string cannot contain null bytes"),
+    (ENCODED, "unknown.name", 9, "NameError"),
     ("class Short", "sys.exit(0)\nclass Short", 3, EXIT),
     (ENCODED, "sys.exit(0)", 9, EXIT),
     (TERMS, MORE + "def __init__(self, body, settings): sys.exit(0)", 13, EXIT),
@@ -162,25 +160,6 @@ def test_without_the_copy_replay_reports_the_missing_file(run, mine, sentkit):
     assert f"# {mine}:Uniform: only the command imports it; so" in without.out.decode()
 
 
-@pytest.mark.parametrize(("text", "line", "problem"), BROKEN)
-def test_an_error_in_the_file_has_its_line(run, mine, text, line, problem):
-    mine.write_text(text)
-    done = run()
-
-    assert done.code == 65
-    assert (f"mine.py:{line}: {problem}" if line else f"mine.py: {problem}") in done.err
-    assert "Traceback" not in done.err
-
-
-def test_an_error_during_training_has_the_line_of_the_file(run, mine):
-    mine.write_text(mine.read_text().replace("(one - other)", "(one - others)"))
-    line = next(n for n, each in enumerate(mine.read_text().splitlines(), 1) if "others" in each)
-    done = run()
-
-    assert done.code == 65
-    assert f"mine.py:{line}: NameError" in done.err
-
-
 def test_the_shortest_method_of_the_manual_trains(run, mine, sentkit):
     """Without Settings, it has those of the trainer and a readout. Annotations can be strings."""
     settings = "weight: float = ours(1.0, 'meaning')\n        readout: str = readout('mean')"
@@ -195,7 +174,7 @@ def test_the_shortest_method_of_the_manual_trains(run, mine, sentkit):
 
 
 @pytest.mark.parametrize(("old", "new", "line", "problem"), FAULTS)
-def test_a_faulty_hook_has_the_line_of_the_file(run, mine, old, new, line, problem):
+def test_a_faulty_file_or_hook_has_its_line(run, mine, old, new, line, problem):
     """Never 0 without a checkpoint, and never the report of a bug."""
     mine.write_text(HEAD[:-1] + ";" + SHORT.replace(old, new, 1))
     done = run(kind="Short")

@@ -14,6 +14,7 @@ from sentkit.papers.defsent.plus import DefSentPlus, read_entries
 from sentkit.training.data.corpus import write_corpus
 from sentkit.training.data.examples import ExampleParser
 from support import in_jsonl
+from training.small import entries_in
 
 NAMES = ["cat", "a hot dog", "Cat", "tür"]
 EMB = "dict/mean:0123456789ab"
@@ -24,7 +25,7 @@ def write_rows(path, *rows):
     return str(path)
 
 
-def test_both_kinds_of_files_give_the_same(tmp_path, entries_in):
+def test_both_kinds_of_files_give_the_same(tmp_path):
     """Names in the order of the file, vectors and a hash; a vector file says more of where they come from."""
     vectors = entries_in(tmp_path / "e.safetensors", NAMES, _emb=EMB, model="dict", tokenizer="t")
     named = zip(NAMES, vectors.tolist(), strict=True)
@@ -41,7 +42,7 @@ def test_both_kinds_of_files_give_the_same(tmp_path, entries_in):
     assert store.lineage.items() >= {"hash": store.hash, "count": 4, "_emb": EMB, "model": "dict"}.items()
 
 
-def test_the_hash_is_of_names_vectors_and_their_space(tmp_path, entries_in):
+def test_the_hash_is_of_names_vectors_and_their_space(tmp_path):
     def hash_of(names=NAMES, emb=EMB, **given):
         entries_in(tmp_path / "e.safetensors", names, _emb=emb, **given)
         return read_entries(str(tmp_path / "e.safetensors")).hash
@@ -58,7 +59,7 @@ def test_the_hash_is_of_names_vectors_and_their_space(tmp_path, entries_in):
     assert len(set(found)) == len(found)
 
 
-def test_a_hash_is_of_all_blocks(tmp_path, entries_in):
+def test_a_hash_is_of_all_blocks(tmp_path):
     """Of more rows than are read at once, the last one counts too."""
     names = [f"entry {n}" for n in range(5000)]
     vectors = entries_in(tmp_path / "a.safetensors", names, width=2)
@@ -70,7 +71,7 @@ def test_a_hash_is_of_all_blocks(tmp_path, entries_in):
     assert b.vectors[-1].tolist() == vectors[-1].tolist()
 
 
-def test_a_vector_file_is_mapped_and_stays_as_it_is(tmp_path, entries_in):
+def test_a_vector_file_is_mapped_and_stays_as_it_is(tmp_path):
     """torch may write into the memory, the file does not see it."""
     path = tmp_path / "e.safetensors"
     entries_in(path, NAMES)
@@ -144,7 +145,7 @@ def test_bad_rows_of_a_vector_file_are_refused(tmp_path, names, fields, problem)
 
 
 @pytest.mark.parametrize("name", ["e.jsonl", "e.safetensors"])
-def test_a_file_without_entries(tmp_path, entries_in, name):
+def test_a_file_without_entries(tmp_path, name):
     path = tmp_path / name
     entries_in(path, [], vectors=np.empty((0, 4))) if name.endswith("s") else path.write_text("")
     with pytest.raises(DataError, match=f"no rows in .*{name}"):

@@ -10,7 +10,7 @@ from sentkit.errors import UnavailableError
 from sentkit.training.loop.processes import open_processes
 
 CUDA = torch.device("cuda")
-HARD = ["batch=5", "hard_negative_weight=0.7", "readout=mean"]
+HARD = {"hard_negative_weight": 0.7, "readout": "mean"}
 ROLES = ("anchor", "positive", "negative")
 WORLDS = (1, 2, 3)
 
@@ -33,8 +33,8 @@ def loss_by_hand(anchors, positives, negatives, bonus):
 def gathered(together, tmp_path_factory):
     """What each process has, by method and number of processes. Five rows are uneven for two and three."""
     folder = tmp_path_factory.mktemp("processes")
-    cases = [("simcse-sup", world, HARD, "transformer") for world in WORLDS]
-    cases += [("contrast", world, ["batch=5"], "transformer") for world in WORLDS]
+    methods = {"simcse-sup": HARD, "contrast": {}}
+    cases = [(name, n, {"batch": 5} | more, "transformer") for name, more in methods.items() for n in WORLDS]
     together("compute", folder, cases)
     return {
         (name, world): [torch.load(folder / f"{case}.{rank}.pt") for rank in range(world)]

@@ -16,11 +16,12 @@ from sentkit.training.catalogue import METHODS
 from sentkit.training.data.dev import Dev
 from sentkit.training.loop.state import Keeper, StepLog, read_sealed, write_sealed
 from sentkit.training.method import changing
+from training.small import equal, make_base
 
 
 @pytest.fixture(scope="module")
-def one_layer(make_base_in, tmp_path_factory):
-    folder = make_base_in(tmp_path_factory.mktemp("bases") / "one-layer", num_hidden_layers=1)
+def one_layer(tmp_path_factory):
+    folder = make_base(tmp_path_factory.mktemp("bases") / "one-layer", num_hidden_layers=1)
     return open_named(str(folder), 32)
 
 
@@ -51,19 +52,6 @@ def load(trainer):
     warnings = []
     trainer.keeper = Keeper(trainer.keeper.folder)
     return trainer.keeper.load(trainer.run.identity, warnings.append, keeps_best=True), warnings
-
-
-def equal(one, other):
-    """The same values of the same kinds; NaN is equal to itself."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, torch.Tensor):
-        return one.dtype == other.dtype and torch.equal(one, other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(equal(one[name], other[name]) for name in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(equal, one, other))
-    return one == other or (one != one and other != other)
 
 
 def test_an_undamaged_state_is_read_as_it_was_written(saved):

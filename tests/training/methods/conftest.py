@@ -12,10 +12,10 @@ from reference_steps import PlainAdamW, take_step
 from sentkit.model.checkpoint.heads import HEADS
 from sentkit.training.base import Base, open_named
 from sentkit.training.data.corpus import Batch, stream
-from sentkit.training.method import trained
 from sentkit.training.methods.mlm import MaskedLanguageModel
 from sentkit.training.settings import build
 from support import SMALL, padded
+from training.small import make_base
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,6 @@ def reference(base, base_folder):
         base_folder, dtype=torch.float64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     )
     return Reference(model.train(), base)
-
-
-@pytest.fixture
-def gradients_of():
-    """The gradient of a trainer's first batch, encoded in chunks of so many rows; 0: all at once."""
-
-    def find(trainer, chunk):
-        trainer.gradient.chunk = chunk
-        trainer.gradient.compute(trainer.batch(0))
-        return {name: value.grad.clone() for name, value in trained(trainer.method) if value.grad is not None}
-
-    return find
 
 
 @pytest.fixture
@@ -115,13 +103,13 @@ def drawn():
 
 
 @pytest.fixture
-def base_of(tmp_path, make_base_in):
+def base_of(tmp_path):
     """A base of that family with a small tokenizer, saved from its MaskedLM or from another model."""
     import transformers
 
     def make(family="bert", head="ForMaskedLM", name="base", *, pooler=False, **config):
         kind = HEADS[family].kind + head
-        folder = make_base_in(tmp_path / name, 3, kind, num_hidden_layers=2, pad_token_id=0, **config)
+        folder = make_base(tmp_path / name, 3, kind, num_hidden_layers=2, pad_token_id=0, **config)
         if pooler:
             prefix = f"{getattr(transformers, kind).base_model_prefix}."
             add_pooler(folder / "model.safetensors", prefix)

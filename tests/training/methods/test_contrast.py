@@ -18,6 +18,7 @@ from sentkit.training.methods.simcse import SupervisedSimCSE
 from sentkit.training.settings import Dims, build, widths_of
 from support import declare_modules
 from training.losses.formulas import attraction, without
+from training.small import gradient_of, make_base
 
 RECIPE = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0, "dropout": 0, "clip": 0}
 
@@ -94,13 +95,11 @@ def test_negatives_must_be_a_list_of_strings(negatives, problem, corpus_of, rows
         corpus_of(Contrast, [{**rows[0], "negatives": negatives}], settings_of())
 
 
-def test_the_guide_leaves_out_negatives_that_it_finds_near(
-    make_base_in, tmp_path, trainer_of, rows, reference
-):
+def test_the_guide_leaves_out_negatives_that_it_finds_near(tmp_path, trainer_of, rows, reference):
     """The guide's cosines, by transformers' model, decide; its tokenizer reads the texts."""
     import transformers
 
-    folder = make_base_in(tmp_path / "guide", seed=5)
+    folder = make_base(tmp_path / "guide", seed=5)
     trainer = trainer_of(Contrast, rows, double=True, guide=folder, **(RECIPE | {"batch": 13}))
     outputs = trainer.method.encode(trainer.batch(0))
     anchors, positives = outputs["guide_anchor"], outputs["guide_positive"]
@@ -130,10 +129,10 @@ def test_the_guide_leaves_out_negatives_that_it_finds_near(
     torch.testing.assert_close(anchors, read, rtol=0, atol=1e-9)
 
 
-def test_another_guide_is_another_run_and_the_output_cannot_replace_it(make_base_in, tmp_path, base):
+def test_another_guide_is_another_run_and_the_output_cannot_replace_it(tmp_path, base):
     """The command compares its outputs with the checkpoints that the settings name."""
     hashes = [
-        Contrast.identity(base, settings_of(f"guide={make_base_in(tmp_path / str(seed), seed=seed)}"))
+        Contrast.identity(base, settings_of(f"guide={make_base(tmp_path / str(seed), seed=seed)}"))
         for seed in (1, 2)
     ]
 
@@ -144,15 +143,15 @@ def test_another_guide_is_another_run_and_the_output_cannot_replace_it(make_base
     assert Contrast.other_checkpoints(settings_of()) == {"guide": None}
 
 
-def test_a_guide_with_nan_or_with_steps_that_change_cosines_is_refused(make_base_in, tmp_path, base):
+def test_a_guide_with_nan_or_with_steps_that_change_cosines_is_refused(tmp_path, base):
     from safetensors.torch import load_file, save_file
 
-    broken = make_base_in(tmp_path / "broken")
+    broken = make_base(tmp_path / "broken")
     weights = load_file(broken / "model.safetensors")
     name = next(name for name in weights if name.endswith("layer.0.output.dense.weight"))
     weights[name][0, 0] = torch.nan
     save_file(weights, broken / "model.safetensors", {"format": "pt"})
-    folder = make_base_in(tmp_path / "guide")
+    folder = make_base(tmp_path / "guide")
     dense = {"in_features": 32, "out_features": 8, "bias": True, "activation_function": "torch.nn.Tanh"}
     declare_modules(folder, "mean_tokens", 32, "2_Dense", **{"2_Dense/config": dense})
 
@@ -167,7 +166,7 @@ BOTH = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_d
 
 @pytest.mark.parametrize(("form", "same"), [("one-way", {}), ("symmetric", BOTH)])
 def test_the_gradient_is_that_of_the_cached_loss(
-    form, same, trainer_of, gradients_of, base, base_folder, texts, monkeypatch
+    form, same, trainer_of, base, base_folder, texts, monkeypatch
 ):
     """In float64, without dropout, with two negatives for each row, in spans of four anchors."""
     monkeypatch.setattr(losses, "MAX_COSINES", 4 * 39)
@@ -180,7 +179,7 @@ def test_the_gradient_is_that_of_the_cached_loss(
     rows = [{"anchor": a, "positive": p, "negatives": n} for a, p, *n in zip(*columns, strict=True)]
     settings = {"batch": 13, "dropout": 0, "equal_texts": False, "form": form}
     trainer = trainer_of(Contrast, rows, double=True, **settings)
-    gradients = {name.removeprefix("body."): each for name, each in gradients_of(trainer, 4).items()}
+    gradients = {name.removeprefix("body."): each for name, each in gradient_of(trainer, chunk=4)[1].items()}
     ours = split(gradients, base.architecture)
 
     body = Transformer(str(base_folder), max_seq_length=32)

@@ -21,6 +21,7 @@ from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.runs.run import write_checkpoint
 from sentkit.training.settings import build
 from training.methods.loops import cross_entropy
+from training.small import make_base
 
 NAMES = ["cat", "a hot dog", "rain", "sea", "old house"]
 
@@ -223,9 +224,9 @@ def test_another_projection_is_another_run(base_of):
     assert [list(each) for each in identities] == [["projection_hash"]] * 3
 
 
-def test_a_projection_of_another_width_is_refused(with_entries, make_base_in, tmp_path):
+def test_a_projection_of_another_width_is_refused(with_entries, tmp_path):
     dictionary = with_entries(NAMES)
-    name = str(make_base_in(tmp_path / "wide", hidden_size=32))
+    name = str(make_base(tmp_path / "wide", hidden_size=32))
     with pytest.raises(UsageError) as caught:
         DefSentPlus.check(dictionary, DefSentPlus.Settings(projection_from=name))
 

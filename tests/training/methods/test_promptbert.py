@@ -13,6 +13,7 @@ from sentkit.training.methods.promptbert import SNCSE, PromptBERT
 from sentkit.training.settings import build
 from training.losses.formulas import loop_in_batch, loop_soft_negatives, mean
 from training.methods.loops import copies
+from training.small import gradient_of, make_base
 
 PROMPTS = {
     "a": 'This sentence of "{}" means [MASK].',
@@ -118,15 +119,14 @@ def test_five_steps_are_those_of_a_reference(
     check_steps(trainer, [*reference.model.parameters(), *head], loss_of)
 
 
-def test_frozen_biases_have_the_same_loss_and_another_gradient(trainer_of, gradients_of, texts):
+def test_frozen_biases_have_the_same_loss_and_another_gradient(trainer_of, texts):
     live, frozen = (
         trainer_of(PromptBERT, texts, double=True, batch=7, dropout=0, freeze_denoise=each)
         for each in ("off", "on")
     )
-    losses = [each.gradient.compute(each.batch(0))["contrast"].item() for each in (live, frozen)]
-    ours, others = (gradients_of(each, 0) for each in (live, frozen))
+    (loss, ours), (other, others) = map(gradient_of, (live, frozen))
 
-    assert losses[0] == pytest.approx(losses[1], abs=1e-12)
+    assert loss == pytest.approx(other, abs=1e-12)
     assert torch.equal(ours["head.bias"], others["head.bias"])
     assert not torch.allclose(ours["body.words.weight"], others["body.words.weight"], atol=1e-6)
 
@@ -144,11 +144,11 @@ def test_a_sentence_is_cut_and_the_template_is_not(corpus_of, base, base_folder,
     assert corpus.text(0, 0)[: len(before)].tolist() == before
 
 
-def test_the_template_of_a_tokenizer_with_spaces_in_its_tokens(make_base_in, tmp_path):
+def test_the_template_of_a_tokenizer_with_spaces_in_its_tokens(tmp_path):
     """As in sentencepiece: the token of a word begins at the space before it."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    folder = make_base_in(tmp_path / "base")
+    folder = make_base(tmp_path / "base")
     words = ["▁This", "▁sentence", "▁:", "▁'", "▁means", "▁a.", "<unk>", "▁."]
     backend = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Metaspace()

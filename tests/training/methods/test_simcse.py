@@ -26,6 +26,7 @@ from sentkit.training.runs.run import write_checkpoint
 from support import copy_tokenizer
 from training.losses.formulas import loop_in_batch, loop_triplet, mean
 from training.methods.loops import copies, masked
+from training.small import make_base
 
 
 def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
@@ -265,12 +266,12 @@ def test_five_steps_with_ranks_are_those_of_a_padded_reference(trainer_of, check
     check_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of)
 
 
-def test_the_guide_can_be_a_trained_checkpoint(make_base_in, tmp_path, trainer_of, base, texts):
+def test_the_guide_can_be_a_trained_checkpoint(tmp_path, trainer_of, base, texts):
     """As in the released recipe: it ranks with its own weights, and another checkpoint is another run.
 
     Training changes neither the guide nor its vectors of the corpus.
     """
-    folder = str(make_base_in(tmp_path / "guide", seed=5))
+    folder = str(make_base(tmp_path / "guide", seed=5))
     trainer = trainer_of(RankEncoder, texts, batch=4, rank_corpus=5, guide=folder)
     theirs = open_named(folder, 32).body(None).state_dict()
     own = trainer_of(RankEncoder, texts, batch=4, rank_corpus=5)

@@ -16,6 +16,7 @@ from sentkit.training.catalogue import METHODS
 from sentkit.training.method import dev_vectors
 from sentkit.training.runs.command import settle
 from sentkit.training.settings import build, described
+from training.small import make_base
 
 PAPERS = {  # how each paper reads its encoder
     name: readout
@@ -143,11 +144,11 @@ def test_a_method_trains_the_vectors_that_are_read(name, base, readout):
     assert torch.equal(dev_vectors(method, packed), expected)
 
 
-def test_a_head_that_the_base_declares_is_trained_further(tmp_path, make_base_in):
+def test_a_head_that_the_base_declares_is_trained_further(tmp_path):
     """The vectors before the first step are those of the base, through its own pooler."""
     import transformers
 
-    folder = make_base_in(tmp_path / "base")
+    folder = make_base(tmp_path / "base")
     transformers.BertModel.from_pretrained(folder).save_pretrained(folder)
     plain = open_named(str(folder), 32)
     kind, base = METHODS["simcse-sup"].load(), declaring(plain, "pooler")
