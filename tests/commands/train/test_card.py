@@ -6,6 +6,7 @@ import json
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from commands.train.records import record_of
 from sentkit.formats.checkpoints.export import card
 
 PAIRS = [("a man plays", "someone makes music", 3.0), ("rain", "the sea", 1.0), ("a cat", "a dog runs", 2.0)]
@@ -55,7 +56,7 @@ def test_the_card_describes_the_checkpoint(trained, tmp_path):
     """Base, method, settings, rows, scores, readout, inputs, versions; no path; the same bytes each time."""
     flags = ("sbert", *REGRESSION, "--set", "prompt=query: ")
     folder, again = trained(*flags), trained(*flags, output="again")
-    text, made = (folder / "README.md").read_text(), json.loads((folder / "sentkit.json").read_text())
+    text, made = (folder / "README.md").read_text(), record_of(folder)
     front, _, body = text.removeprefix("---\n").partition("\n---\n")
     lines = front.splitlines()
 

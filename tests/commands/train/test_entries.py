@@ -1,10 +1,10 @@
 """`sentkit train defsent-plus`: definitions and entries in, a checkpoint out, read in the best way."""
 
 import json
-from pathlib import Path
 
 import pytest
 
+from commands.train.records import record_of
 from sentkit.formats.vectors.fingerprint import target_space
 from sentkit.formats.vectors.store import Store
 from support import PAIRS, contents
@@ -45,17 +45,13 @@ def train(sentkit, tiny, rows, entries):
     return run
 
 
-def said(folder="out"):
-    return json.loads((Path(folder) / "sentkit.json").read_text())
-
-
 def space_of_entries():
     return Store("entries.safetensors").spec["_emb"].rpartition(":")[2]
 
 
 def test_the_checkpoint_records_its_entries(train, sentkit, tiny):
     done = train("--lr", 0.01, "--set", "pooling=mean")
-    own, spec = said(), Store("entries.safetensors").spec
+    own, spec = record_of(), Store("entries.safetensors").spec
     encoded, pooled = (
         sentkit("encode", "-m", "out", *more, stdin="a cat\n").rows[0]["_emb"]
         for more in ((), ("--readout", "pooler:mean"))
@@ -89,7 +85,7 @@ def test_the_projection_may_come_from_another_checkpoint(train, tiny, copy_of, t
     weights = [contents(tmp_path / folder)["model.safetensors"] for folder in ("plain", "out", "two")]
 
     assert (weights[0] == weights[1], weights[1] == weights[2]) == (True, False)
-    assert said("out")["run"]["projection_hash"] != said("two")["run"]["projection_hash"]
+    assert record_of("out")["run"]["projection_hash"] != record_of("two")["run"]["projection_hash"]
     assert (resumed.code, own.code) == (65, 2)
     assert "projection_hash" in resumed.err
     assert f"would overwrite the input {other}" in own.err
@@ -112,7 +108,7 @@ def test_the_best_readout_on_dev_is_declared(train, sentkit, tmp_path, jsonl, ti
     """Each score is that of `encode` and `score`, in the template where it is read by prompt."""
     (tmp_path / (dev := "dev.jsonl")).write_bytes(jsonl(*PAIRS))
     done = train("--dev", dev, "--lr", 0.01, "--epochs", 2)
-    own = said()
+    own = record_of()
 
     def scored(model, name):
         flags = ("--readout", name, "--precision", "fp32", "-o", "dev.safetensors", "-f", "-q")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from commands.train.records import log_of, record_of
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.base import open_base
 from sentkit.training.methods.mlm import CLEAR
@@ -40,10 +41,6 @@ def train(sentkit, tiny, texts, config_of):
     return run
 
 
-def losses(path):
-    return [json.loads(line)["loss"] for line in path.read_text().splitlines()[1:]]  # the first names the run
-
-
 def test_mlm_learns_from_random_weights(train, sentkit, tmp_path, texts):
     """At first as good as guessing among all words: the logarithm of their number.
 
@@ -52,13 +49,10 @@ def test_mlm_learns_from_random_weights(train, sentkit, tmp_path, texts):
     from transformers import AutoModelForMaskedLM
 
     done = train("out", "--epochs", "30")
-    found = losses(tmp_path / "out/steps.jsonl")
+    found = [row["loss"] for row in log_of()[1:]]  # the first names the run
     model, report = AutoModelForMaskedLM.from_pretrained(tmp_path / "out", output_loading_info=True)
     encoded = sentkit("encode", texts, "-m", "out")
     later = sentkit("train", "mlm", texts, "-m", "out", "-o", "later", *RECIPE)
-    parents = [
-        json.loads((tmp_path / name / "sentkit.json").read_text())["parents"] for name in ("out", "later")
-    ]
 
     assert (done.code, encoded.code, later.code) == (0, 0, 0), done.err + encoded.err + later.err
     assert abs(found[0] - np.log(16384)) < 0.1
@@ -66,21 +60,17 @@ def test_mlm_learns_from_random_weights(train, sentkit, tmp_path, texts):
     assert (report["missing_keys"], report["unexpected_keys"]) == (set(), set())
     assert model.config.architectures == ["BertForMaskedLM"]
     assert encoded.vectors().shape == (9, 16)
-    assert parents == [[], ["out"]]
+    assert (record_of()["parents"], record_of("later")["parents"]) == ([], ["out"])
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "texts.txt", "out", "later"}
 
 
 def test_each_seed_starts_with_different_weights(train, tmp_path, tiny):
     """As it does alone, to the last bit; also with the folder of the tokenizer in place of its file."""
-    several, alone = (
-        train("runs", "--seed", "0,7", tokenizer=tiny),
-        train("alone", "--seed", "7", tokenizer=tiny),
-    )
+    several, alone = train("runs", "--seed", "0,7"), train("alone", "--seed", "7", tokenizer=tiny)
     first, second = (contents(tmp_path / f"runs/seed-{seed}") for seed in (0, 7))
-    bases = [json.loads(each["sentkit.json"])["run"]["base"] for each in (first, second)]
 
     assert (several.code, alone.code) == (0, 0), several.err
-    assert bases[0] != bases[1]
+    assert record_of("runs/seed-0")["run"]["base"] != record_of("runs/seed-7")["run"]["base"]
     assert first["model.safetensors"] != second["model.safetensors"]
     assert without_command(tmp_path / "runs/seed-7") == without_command(tmp_path / "alone")
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"seed-0", "seed-7"}
@@ -134,5 +124,4 @@ def test_a_stopped_run_resumes_to_the_same_bytes_but_not_with_another_config(
     assert "init" not in left
     assert "belongs to a different run: base (" in other.err
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-    assert losses(tmp_path / "out/steps.jsonl") == losses(tmp_path / "whole/steps.jsonl")
     assert not (tmp_path / "out.part").exists()

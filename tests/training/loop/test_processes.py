@@ -33,7 +33,7 @@ def loss_by_hand(anchors, positives, negatives, bonus):
 def gathered(together, tmp_path_factory):
     """What each process has, by method and number of processes. Five rows are uneven for two and three."""
     folder = tmp_path_factory.mktemp("processes")
-    methods = {"simcse-sup": HARD, "contrast": {}}
+    methods = {"simcse-sup": HARD, "contrast": {"equal_texts": False}}
     cases = [(name, n, {"batch": 5} | more, "transformer") for name, more in methods.items() for n in WORLDS]
     together("compute", folder, cases)
     return {
