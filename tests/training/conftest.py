@@ -1,6 +1,7 @@
 """A small base to train, rows in memory as a corpus, and a trainer over both."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,20 @@ def static_folder(base_folder, tmp_path_factory):
     rules = json.loads((base_folder / "tokenizer.json").read_text())
     rows = np.random.default_rng(0).standard_normal((len(rules["model"]["vocab"]), 6)) / 6**0.5
     write_model2vec(folder, rows.astype(np.float32), rules, {"parents": ["its teacher"]})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def albert(base_folder, tmp_path_factory):
+    """A model that transformers runs, with the same tokenizer."""
+    import transformers
+
+    folder = tmp_path_factory.mktemp("albert") / "base"
+    shutil.copytree(base_folder, folder, ignore=shutil.ignore_patterns("model.safetensors", "config.json"))
+    sizes = json.loads((base_folder / "config.json").read_text())
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+    config = transformers.AlbertConfig(**{name: sizes[name] for name in names})
+    transformers.AlbertModel(config).save_pretrained(folder)
     return folder
 
 

@@ -55,17 +55,19 @@ def reference(base, base_folder):
 def check_steps(losses_of):
     """The first losses of a trainer are those of a reference with these parameters.
 
-    `loss_of` gets a batch and the numbers of its rows. Unless set, the optimizer is AdamW, and the trainer's
-    rate falls to 0.
+    `loss_of` gets a batch and the numbers of its rows. Unless set, the optimizer is AdamW. The rate rises for
+    some steps and then falls to 0, or is constant.
     """
 
-    def check(trainer, parameters, loss_of, *, count=5, optimizer=None, rate=None):
+    def check(trainer, parameters, loss_of, *, count=5, optimizer=None, warmup=0, constant=False, rates=None):
         steps, lr = trainer.order.steps, trainer.recipe.lr
         batches = [(trainer.batch(step), trainer.order.at(step)) for step in range(count)]
         ours = losses_of(trainer)[:count]
         optimizer = optimizer or torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
         take = optimizer.step if isinstance(optimizer, PlainAdamW) else partial(take_step, optimizer)
-        rates = [lr * (steps - step) / steps if rate is None else rate(step) for step in range(count)]
+        rises = [lr * step / warmup for step in range(warmup)]
+        falls = [lr * (1 if constant else (steps - step) / (steps - warmup)) for step in range(warmup, count)]
+        rates = rates or rises + falls
         theirs = [take(loss_of(*batch), rate) for batch, rate in zip(batches, rates, strict=True)]
         assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
         assert len({round(loss, 6) for loss in ours}) == count

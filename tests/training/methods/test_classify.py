@@ -78,12 +78,8 @@ def test_ten_steps_are_those_of_transformers(trainer_of, check_steps, rows, tmp_
         targets = scores if objective == "regression" else labels
         return reference(**inputs_of(trainer.run.base, chosen), labels=targets).loss
 
-    def rate(step):
-        """A warm-up of 0.2 * 12 steps, rounded up to 3."""
-        return 1e-3 * (step / 3 if step < 3 else (12 - step) / 9)
-
     assert trainer.order.steps == 12
-    check_steps(trainer, [], loss_of, count=10, optimizer=optimizer, rate=rate)
+    check_steps(trainer, [], loss_of, count=10, optimizer=optimizer, warmup=3)  # 0.2 * 12 = 2.4
 
 
 MODERN = {"local_attention": 6, "norm_eps": 1e-3}

@@ -15,7 +15,7 @@ from sentkit.training.methods.targets import Classify
 from sentkit.training.settings import build
 from support import padded
 from training.losses.formulas import loop_paired, mean
-from training.methods.loops import copies, cross_entropy, labelled
+from training.methods.loops import RECIPE, copies, cross_entropy, labelled
 
 
 def encoded(trainer, step=0):
@@ -210,9 +210,7 @@ def as_they_are(texts):
 def test_steps_are_those_of_a_padded_reference(
     trainer_of, check_steps, texts, reference, loop, rows, settings
 ):
-    settings = {"batch": 4, "epochs": 2, "lr": 1e-3, "clip": 0, "warmup": 0} | settings
-    settings |= {"optimizer": "adamw", "weight_decay": 0}
-    trainer = trainer_of(ConSERT, rows(texts), double=True, **settings)
+    trainer = trainer_of(ConSERT, rows(texts), **RECIPE, optimizer="adamw", **settings)
     classifier = [] if trainer.method.classifier is None else copies(trainer.method.classifier)
 
     def loss_of(batch, numbers):

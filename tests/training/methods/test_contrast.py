@@ -18,9 +18,8 @@ from sentkit.training.methods.simcse import SupervisedSimCSE
 from sentkit.training.settings import Dims, build, widths_of
 from support import declare_modules
 from training.losses.formulas import attraction, without
+from training.methods.loops import RECIPE
 from training.small import gradient_of, make_base
-
-RECIPE = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0, "dropout": 0, "clip": 0}
 
 
 @pytest.fixture
@@ -49,8 +48,7 @@ def info_nce(anchors, positives, negatives, banned):
 
 
 def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, rows, reference):
-    """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
-    trainer = trainer_of(Contrast, rows, double=True, **RECIPE)
+    trainer = trainer_of(Contrast, rows, **RECIPE)
 
     def loss_of(batch, numbers):
         chosen = [rows[number] for number in numbers]
@@ -76,7 +74,7 @@ def test_pairs_and_triplets_are_rows_with_lists_of_none_and_one(trainer_of, loss
         [{**pair, "negative": texts[(i + 5) % 13]} for i, pair in enumerate(pairs)],
         [{**pair, "negatives": [texts[(i + 5) % 13]]} for i, pair in enumerate(pairs)],
     ]
-    losses = [losses_of(trainer_of(Contrast, each, double=True, **RECIPE)) for each in forms]
+    losses = [losses_of(trainer_of(Contrast, each, **RECIPE)) for each in forms]
 
     assert losses[0] == losses[1] == losses[2]
     assert losses[3] == losses[4] != losses[0]
@@ -100,7 +98,7 @@ def test_the_guide_leaves_out_negatives_that_it_finds_near(tmp_path, trainer_of,
     import transformers
 
     folder = make_base(tmp_path / "guide", seed=5)
-    trainer = trainer_of(Contrast, rows, double=True, guide=folder, **(RECIPE | {"batch": 13}))
+    trainer = trainer_of(Contrast, rows, guide=folder, **RECIPE | {"batch": 13})
     outputs = trainer.method.encode(trainer.batch(0))
     anchors, positives = outputs["guide_anchor"], outputs["guide_positive"]
     own = torch.cosine_similarity(anchors, positives)

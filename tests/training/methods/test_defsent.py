@@ -107,7 +107,7 @@ def test_eight_steps_are_those_of_a_padded_reference(trainer_of, check_steps, ro
         return F.cross_entropy(logits_of(model, "bert", batch, pooling), torch.tensor(batch.targets).long())
 
     assert trainer.order.steps == 12  # of which two warm up
-    check_steps(trainer, [], loss_of, count=8, optimizer=optimizer, rate=lambda step: 1e-3 * min(1, step / 2))
+    check_steps(trainer, [], loss_of, count=8, optimizer=optimizer, warmup=2, constant=True)
 
 
 @every_family

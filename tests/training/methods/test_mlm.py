@@ -23,7 +23,7 @@ from sentkit.training.methods.promptbert import PromptBERT
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.runs.run import write_checkpoint
 from training.losses.formulas import loop_paired, mean
-from training.methods.loops import copies, masked
+from training.methods.loops import RECIPE, copies, masked
 
 every_family = pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
 
@@ -67,19 +67,15 @@ def test_the_loss_is_that_of_transformers(base_of, mlm_of, tmp_path, family, dra
 
 def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, base_folder):
     """transformers' BertForMaskedLM and torch's AdamW, with decay but of biases and norms."""
-    recipe = {"batch": 4, "epochs": 4, "lr": 1e-3, "dropout": 0, "clip": 0}
-    trainer = trainer_of(MaskedLanguageModel, texts, double=True, **recipe)
+    recipe = RECIPE | {"epochs": 4, "weight_decay": 0.01, "warmup": 0.1}
+    trainer = trainer_of(MaskedLanguageModel, texts, **recipe)
     model = theirs(base_folder)
     optimizer = adamw(dict(model.named_parameters()), 0.01)
-
-    def rate(step):
-        """Four epochs of 13 rows in batches of 4, with two steps of warm-up."""
-        return 1e-3 * (step / 2 if step < 2 else (16 - step) / 14)
 
     def loss_of(batch, rows):
         return model(**inputs_of(batch)).loss
 
-    check_steps(trainer, [], loss_of, count=10, optimizer=optimizer, rate=rate)
+    check_steps(trainer, [], loss_of, count=10, optimizer=optimizer, warmup=2)
 
 
 def test_a_text_without_words_counts_nothing(mlm_of, drawn):
@@ -269,9 +265,7 @@ def rows(texts):
 
 
 def test_five_steps_of_clear_are_those_of_a_reference(trainer_of, check_steps, rows, reference, base_folder):
-    """In float64 and without dropout, with torch's AdamW."""
-    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0, "weight_decay": 0, "dropout": 0, "clip": 0}
-    trainer = trainer_of(CLEAR, rows, double=True, mlm_weight=0.5, **recipe)
+    trainer = trainer_of(CLEAR, rows, mlm_weight=0.5, **RECIPE)
     a, c, b, d = copies(trainer.method.projection)
     model = transformers.BertForMaskedLM.from_pretrained(
         base_folder, dtype=torch.float64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
@@ -294,9 +288,6 @@ def test_the_checkpoint_keeps_the_language_model(trainer_of, rows):
     assert "cls.predictions.bias" in method.finished().tensors
     assert method.finished().config["architectures"] == ["BertForMaskedLM"]
     assert {name.partition(".")[0] for name in method.finished().heads} == {"projection"}
-
-
-RATE = 1e-3
 
 
 def tied_decoder(encoder, trainer, folder):
@@ -336,13 +327,10 @@ def padded(texts, fill):
 def test_five_steps_are_those_of_a_padded_reference(
     trainer_of, check_steps, texts, reference, base_folder, head
 ):
-    """In float64 and without dropout, with torch's AdamW."""
-    recipe = {"batch": 4, "epochs": 2, "lr": RATE, "dropout": 0, "clip": 0}
-    trainer = trainer_of(TSDAE, texts, double=True, head=head, **recipe)
+    trainer = trainer_of(TSDAE, texts, head=head, **RECIPE)
     encoder = reference.model
     decoder = tied_decoder(encoder, trainer, base_folder)
     parameters = dict.fromkeys([*encoder.parameters(), *decoder.parameters()])
-    optimizer = torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.0)
 
     def loss_of(batch, rows):
         noisy, clean = batch.draws["noisy"], batch.texts[0]
@@ -356,7 +344,7 @@ def test_five_steps_are_those_of_a_padded_reference(
         ).logits
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
-    check_steps(trainer, parameters, loss_of, optimizer=optimizer, rate=lambda step: RATE)
+    check_steps(trainer, parameters, loss_of, constant=True)
 
 
 def test_sixty_of_a_hundred_words_are_deleted(trainer_of, base):

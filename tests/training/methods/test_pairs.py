@@ -19,7 +19,7 @@ from training.losses.formulas import (
     mean,
     without,
 )
-from training.methods.loops import copies, cross_entropy
+from training.methods.loops import RECIPE, copies, cross_entropy
 
 WORDS = ("contradiction", "entailment", "neutral")
 
@@ -58,11 +58,9 @@ def triplet(rows, vectors, classifier, settings):
 def test_six_steps_are_those_of_a_padded_reference(
     trainer_of, check_steps, rows_of, reference, loop, settings
 ):
-    """transformers' BertModel, plain loops and torch's AdamW with decay, in float64 and without dropout."""
     rows = rows_of(loop.__name__)
-    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0.3, "optimizer": "adamw", "weight_decay": 0.1}
-    recipe |= {"dropout": 0, "clip": 0, "objective": loop.__name__}
-    trainer = trainer_of(SBERT, rows, double=True, **recipe, **settings)
+    recipe = RECIPE | {"warmup": 0.3, "optimizer": "adamw", "weight_decay": 0.1, "objective": loop.__name__}
+    trainer = trainer_of(SBERT, rows, **recipe, **settings)
     classifier = copies(trainer.method.classifier) if loop is softmax else []
     named = reference.parameters() | dict(zip(("weight", "bias"), classifier, strict=False))
 
@@ -70,11 +68,7 @@ def test_six_steps_are_those_of_a_padded_reference(
         vectors = [reference.mean(column) for column in batch.texts]
         return loop([rows[number] for number in numbers], vectors, classifier, settings)
 
-    def rate(step):
-        """A warm-up of 0.3 * 6 steps, rounded up to 2."""
-        return 1e-3 * (step / 2 if step < 2 else (6 - step) / 4)
-
-    check_steps(trainer, [], loss_of, count=6, optimizer=adamw(named, 0.1), rate=rate)
+    check_steps(trainer, [], loss_of, count=6, optimizer=adamw(named, 0.1), warmup=2)  # 0.3 * 6 = 1.8
 
 
 def test_a_last_row_alone_is_a_batch(trainer_of, losses_of, rows_of):
@@ -123,9 +117,7 @@ def angle_total(left, right, scores):
 
 @pytest.mark.parametrize(("kind", "loop"), [(CoSENT, cosent), (AnglE, angle_total)])
 def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, scored, reference, kind, loop):
-    """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
-    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0, "dropout": 0, "clip": 0}
-    trainer = trainer_of(kind, scored, double=True, **recipe)
+    trainer = trainer_of(kind, scored, **RECIPE)
 
     def loss_of(batch, numbers):
         chosen = [scored[number] for number in numbers]
@@ -183,7 +175,6 @@ def pairsupcon_of(width=2, **settings):
 
 
 def test_six_steps_of_pairsupcon_are_those_of_a_padded_reference(trainer_of, check_steps, pairs, reference):
-    """transformers' BertModel, plain loops and torch's Adam with two rates, in float64 without dropout."""
     wanted = {"batch": 4, "epochs": 2, "lr": 1e-4, "head_lr_factor": 30, "head_width": 8, "beta": 0.7}
     trainer = trainer_of(PairSupCon, pairs, double=True, dropout=0, **wanted)
     (first, second), [relation] = copies(trainer.method.contrast), copies(trainer.method.relation)
@@ -198,7 +189,7 @@ def test_six_steps_of_pairsupcon_are_those_of_a_padded_reference(trainer_of, che
         return cross_entropy(logits, labels) + 0.7 * mean(loop_entailment(one, other, labels, 0.05, "code"))
 
     optimizer = torch.optim.Adam(groups)
-    check_steps(trainer, [], loss_of, count=6, optimizer=optimizer, rate=lambda step: None)
+    check_steps(trainer, [], loss_of, count=6, optimizer=optimizer, rates=[None] * 6)
 
 
 @pytest.mark.parametrize(

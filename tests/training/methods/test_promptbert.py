@@ -12,7 +12,7 @@ from sentkit.training.base import open_named
 from sentkit.training.methods.promptbert import SNCSE, PromptBERT
 from sentkit.training.settings import build
 from training.losses.formulas import loop_in_batch, loop_soft_negatives, mean
-from training.methods.loops import copies
+from training.methods.loops import RECIPE, copies
 from training.small import gradient_of, make_base
 
 PROMPTS = {
@@ -96,13 +96,9 @@ def rows_for(kind, texts, settings):
 def test_five_steps_are_those_of_a_reference(
     trainer_of, check_steps, texts, base_folder, reference, state_of, kind, loop, settings
 ):
-    """transformers' BertModel, one text at a time, and torch's AdamW, in float64 and without dropout.
-
-    The own head is dense, GELU and LayerNorm of transformers' BertForMaskedLM, and is kept.
-    """
+    """The own head is dense, GELU and LayerNorm of transformers' BertForMaskedLM, and is kept."""
     rows = rows_for(kind, texts, settings)
-    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "dropout": 0, "clip": 0}
-    trainer = trainer_of(kind, rows, double=True, **recipe, **settings)
+    trainer = trainer_of(kind, rows, **RECIPE, **settings)
     own = transformers.BertForMaskedLM.from_pretrained(base_folder).cls.predictions.transform.double()
     weight, *bias = copies(trainer.method.head)
 

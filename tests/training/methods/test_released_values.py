@@ -96,6 +96,25 @@ RELEASED = {
     }.items()
     for pooling, step in zip(("cls", "mean", "max"), steps, strict=True)
 }
+# The tables of DefSent+: rates by progressive step. BERT reads its pooler at [CLS], RoBERTa at the mean.
+OWN = {"projection_from": None}
+RELEASED |= {
+    ("defsent-plus", f"{base}{step}"): {"lr": rate, "pooling": pooling} | OWN
+    for base, pooling, rates in (
+        ("bert-base", "cls", (5e-5, 4e-5, 3e-5)),
+        ("bert-large", "cls", (4e-5, 4e-5, 3e-5)),
+        ("roberta-base", "mean", (3e-5, 2e-5, 1e-5)),
+        ("roberta-large", "mean", (3e-5, 2e-5, 1e-5)),
+    )
+    for step, rate in zip(("", "-step2", "-step3"), rates, strict=True)
+}
+for start in ("simcse", "sncse"):
+    for size in ("base", "large"):
+        theirs = {"pooling": "mean", "projection_from": f"FacebookAI/roberta-{size}"}
+        RELEASED["defsent-plus", f"{start}-bert-{size}"] = {"pooling": "cls"} | OWN
+        RELEASED["defsent-plus", f"{start}-roberta-{size}"] = theirs
+    RELEASED["defsent-plus", f"{start}-roberta-large-step2"] = theirs
+RELEASED["defsent-plus", "simcse-roberta-large"] = theirs | {"pooling": "cls"}
 
 
 @pytest.mark.parametrize(("name", "preset"), RELEASED)

@@ -207,14 +207,10 @@ def test_ten_steps_are_those_of_a_padded_reference(
             ((now - was) ** 2).sum() for now, was in zip(tuned.parameters(), start, strict=True)
         )
 
-    def rate(step):
-        """Of 12 steps, ceil(0.1 * 12) = 2 warm up."""
-        return 1e-3 * (step / 2 if step < 2 else (12 - step) / 10)
-
     weights = [(name, value) for name, value in tuned.named_parameters() if value.requires_grad]
     optimizer = PlainAdamW([*weights, *head.items()], beta2=0.9, decay=0.01)
     assert trainer.order.steps == 12
-    check_steps(trainer, [], loss_of, count=10, optimizer=optimizer, rate=rate)
+    check_steps(trainer, [], loss_of, count=10, optimizer=optimizer, warmup=2)  # ceil(0.1 * 12)
 
 
 def bits(module):

@@ -1,7 +1,6 @@
 """SimCSE with and without labels, ESimCSE and RankEncoder: steps beside a reference, and their parts."""
 
 import copy
-import math
 import shutil
 from dataclasses import replace
 
@@ -13,25 +12,22 @@ from scipy.stats import spearmanr
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.rows.rows import Inputs
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.training.base import open_named
 from sentkit.training.data.corpus import stream
-from sentkit.training.data.dev import read_dev
-from sentkit.training.method import changing, dev_vectors
+from sentkit.training.method import changing
 from sentkit.training.methods.simcse import ESimCSE, RankEncoder, SimCSE, SupervisedSimCSE
 from sentkit.training.runs.run import write_checkpoint
 from support import copy_tokenizer
 from training.losses.formulas import loop_in_batch, loop_triplet, mean
-from training.methods.loops import copies, masked
+from training.methods.loops import RECIPE, copies, masked
 from training.small import make_base
 
 
 def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
-    """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
-    trainer = trainer_of(SimCSE, texts, double=True, batch=4, epochs=2, lr=1e-3, dropout=0, clip=0)
+    trainer = trainer_of(SimCSE, texts, **RECIPE)
     weight, bias = copies(trainer.method.head)
 
     def loss_of(batch, rows):
@@ -80,9 +76,7 @@ def triplets(texts):
 
 
 def test_six_steps_are_those_of_a_padded_reference(trainer_of, check_steps, triplets, reference):
-    """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
-    wanted = {"batch": 4, "epochs": 2, "lr": 1e-3, "hard_negative_weight": 0.5, "dropout": 0, "clip": 0}
-    trainer = trainer_of(SupervisedSimCSE, triplets, double=True, **wanted)
+    trainer = trainer_of(SupervisedSimCSE, triplets, hard_negative_weight=0.5, **RECIPE)
     weight, bias = copies(trainer.method.head)
 
     def loss_of(batch, rows):
@@ -90,27 +84,6 @@ def test_six_steps_are_those_of_a_padded_reference(trainer_of, check_steps, trip
         return mean(loop_triplet(*heads, 0.05, 0.5))
 
     check_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of, count=6)
-
-
-def test_dev_is_read_through_the_head(trainer_of, triplets, base, tmp_path):
-    """As the finished checkpoint will be: tanh(W cls + b), which a head of zeros makes all alike."""
-    trainer = trainer_of(SupervisedSimCSE, triplets)
-    path = tmp_path / "dev.jsonl"
-    path.write_text(
-        '{"text_a":"a cat","text_b":"a dog runs","score":1}\n'
-        '{"text_a":"rain","text_b":"birds fly south","score":2}\n'
-    )
-    dev = read_dev(Inputs([str(path)]), base, SupervisedSimCSE, trainer.method.settings)
-    packed = trainer.method.pack([np.array(each.ids) for each in dev.tokens])
-    trainer.method.eval()
-    with torch.no_grad():
-        states = trainer.method.vectors(packed, "cls")
-        found = dev_vectors(trainer.method, packed)
-
-    torch.testing.assert_close(found, torch.tanh(trainer.method.head(states)), rtol=0, atol=0)
-    assert math.isfinite(dev.score(trainer.method, lambda: None))
-    torch.nn.init.zeros_(trainer.method.head.weight)
-    assert math.isnan(dev.score(trainer.method, lambda: None))
 
 
 @pytest.mark.parametrize("pooler", [False, True])
@@ -177,10 +150,8 @@ def doubled(ids, places):
 
 
 def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
-    """transformers' BertModel, twice, plain loops and torch's AdamW, in float64 and without dropout."""
-    recipe = {"batch": 4, "epochs": 4, "lr": 1e-3, "dropout": 0, "clip": 0}
-    recipe |= {"queue_size": 6, "momentum": 0.9, "repeat_rate": 0.5}
-    trainer = trainer_of(ESimCSE, texts, double=True, **recipe)
+    recipe = RECIPE | {"epochs": 4, "queue_size": 6, "momentum": 0.9, "repeat_rate": 0.5}
+    trainer = trainer_of(ESimCSE, texts, **recipe)
     weight, bias = copies(trainer.method.head)
     slow, queue, places = replace(reference, model=copy.deepcopy(reference.model)), [], []
 
@@ -248,10 +219,7 @@ def rank_error(vectors, rankings, low, high):
 
 
 def test_five_steps_with_ranks_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
-    """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
-    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "dropout": 0, "clip": 0, "rank_weight": 0.5}
-    recipe |= {"rank_corpus": 9, "rank_low": -0.2}
-    trainer = trainer_of(RankEncoder, texts, double=True, **recipe)
+    trainer = trainer_of(RankEncoder, texts, rank_weight=0.5, rank_corpus=9, rank_low=-0.2, **RECIPE)
     weight, bias = copies(trainer.method.head)
     known = [texts[row] for row in stream(0, 0, "rank corpus").permutation(13)[:9]]
     with torch.no_grad():
