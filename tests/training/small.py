@@ -164,3 +164,11 @@ def equal(one, other):
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(equal, one, other))
     return one == other or (one != one and other != other)
+
+
+def changed_by(trainer):
+    """Train; the names of the tensors of the method that are not as before."""
+    before = {name: value.clone() for name, value in trainer.method.state_dict().items()}
+    trainer.train()
+    after = trainer.method.state_dict()
+    return {name for name, value in before.items() if not torch.equal(value, after[name])}

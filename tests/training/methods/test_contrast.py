@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import transformers
 from torch import nn
 
 from sentkit.errors import DataError, UsageError
@@ -47,22 +48,40 @@ def info_nce(anchors, positives, negatives, banned):
     return sum(values) / len(values)
 
 
-def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, rows, reference):
-    trainer = trainer_of(Contrast, rows, **RECIPE)
+@pytest.mark.parametrize("guided", [False, True])
+def test_five_steps_are_those_of_a_padded_reference(
+    trainer_of, check_steps, rows, reference, tmp_path, guided
+):
+    """No negatives are the texts of the row, nor those that a guide finds nearer than the positive."""
+    folder, near = make_base(tmp_path / "guide", seed=5), []
+    trainer = trainer_of(Contrast, rows, guide=folder if guided else "none", **RECIPE)
+    guide = transformers.BertModel.from_pretrained(folder, dtype=torch.float64).eval()
+
+    def nearer(anchors, candidates):
+        """By row, the candidates that are nearer to its anchor than its positive is."""
+        with torch.no_grad():
+            own, others = (replace(reference, model=guide).mean(texts) for texts in (anchors, candidates))
+        cosines = torch.cosine_similarity(own[:, None], others[None], dim=2)
+        return [{*(row > row[i]).nonzero().flatten().tolist()} for i, row in enumerate(cosines)]
 
     def loss_of(batch, numbers):
         chosen = [rows[number] for number in numbers]
-        wrong = [text for row in chosen for text in row["negatives"]]
-        candidates = [row["positive"] for row in chosen] + wrong
+        anchors = [row["anchor"] for row in chosen]
+        candidates = [row["positive"] for row in chosen] + [
+            text for row in chosen for text in row["negatives"]
+        ]
         banned = [
             {j for j, text in enumerate(candidates) if text in (row["anchor"], row["positive"])}
             for row in chosen
         ]
-        vectors = reference.mean([row["anchor"] for row in chosen] + candidates)
-        anchors, rest = vectors[: len(chosen)], vectors[len(chosen) :]
-        return info_nce(anchors, rest[: len(chosen)], rest[len(chosen) :], banned)
+        if guided:
+            near.extend(nearer(anchors, candidates))
+            banned = [one | other for one, other in zip(banned, near[-len(chosen) :], strict=True)]
+        vectors, rest = reference.mean(anchors + candidates).split([len(anchors), len(candidates)])
+        return info_nce(vectors, rest[: len(chosen)], rest[len(chosen) :], banned)
 
     check_steps(trainer, reference.model.parameters(), loss_of)
+    assert any(near) == guided
 
 
 def test_pairs_and_triplets_are_rows_with_lists_of_none_and_one(trainer_of, losses_of, rows, texts):
@@ -91,40 +110,6 @@ def test_pairs_and_triplets_are_rows_with_lists_of_none_and_one(trainer_of, loss
 def test_negatives_must_be_a_list_of_strings(negatives, problem, corpus_of, rows):
     with pytest.raises(DataError, match=f":1: {problem}"):
         corpus_of(Contrast, [{**rows[0], "negatives": negatives}], settings_of())
-
-
-def test_the_guide_leaves_out_negatives_that_it_finds_near(tmp_path, trainer_of, rows, reference):
-    """The guide's cosines, by transformers' model, decide; its tokenizer reads the texts."""
-    import transformers
-
-    folder = make_base(tmp_path / "guide", seed=5)
-    trainer = trainer_of(Contrast, rows, guide=folder, **RECIPE | {"batch": 13})
-    outputs = trainer.method.encode(trainer.batch(0))
-    anchors, positives = outputs["guide_anchor"], outputs["guide_positive"]
-    own = torch.cosine_similarity(anchors, positives)
-    drawn = [rows[row] for row in trainer.order.at(0)]
-    model = transformers.BertModel.from_pretrained(folder, dtype=torch.float64).eval()
-    with torch.no_grad():
-        read = replace(reference, model=model).mean([row["anchor"] for row in drawn])
-    candidates = [row["positive"] for row in drawn] + [text for row in drawn for text in row["negatives"]]
-    kept = outputs["guide_negatives"].flatten(0, 1)
-    kept = kept[kept.abs().sum(1) > 0]
-    guides = torch.cat([positives, kept])
-    banned = [
-        {
-            j
-            for j, text in enumerate(candidates)
-            if text in (row["anchor"], row["positive"])
-            or torch.cosine_similarity(anchors[i], guides[j], dim=0) > own[i]
-        }
-        for i, row in enumerate(drawn)
-    ]
-    flat = outputs["negatives"].flatten(0, 1)
-    expected = info_nce(outputs["anchor"], outputs["positive"], flat[flat.abs().sum(1) > 0], banned)
-
-    assert trainer.method.loss(outputs)["contrast"].value.item() == pytest.approx(expected.item(), abs=1e-12)
-    assert any(len(each) > 2 for each in banned)
-    torch.testing.assert_close(anchors, read, rtol=0, atol=1e-9)
 
 
 def test_another_guide_is_another_run_and_the_output_cannot_replace_it(tmp_path, base):

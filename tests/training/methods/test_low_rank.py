@@ -18,6 +18,7 @@ from sentkit.training.runs.run import write_checkpoint
 from sentkit.training.settings import LORA_LAYERS, Recipe
 from training.losses.formulas import loop_ranked
 from training.methods.loops import RECIPE
+from training.small import changed_by
 
 THEIRS = {
     "query": "attention.self.query", "key": "attention.self.key", "value": "attention.self.value",
@@ -101,16 +102,11 @@ def test_each_method_trains_only_updates_and_heads(name, more, small):
     schedule = {} if name == "ct" else {"schedule": "constant"}
     trainer = small(name, batch=4, lr=0.01, lora=2, warmup=0, **schedule, **more)
     method = trainer.method
-    before = {key: value.clone() for key, value in method.state_dict().items()}
-    constant = constant_tensors(method)
-    trainer.train()
+    constant, changed = constant_tensors(method), changed_by(trainer)
     optimized = {id(each) for group in trainer.optimizer.param_groups for each in group["params"]}
 
     assert sum(".lora_b" in key for key in changing(method) if key.startswith("body.")) > 0
-    assert not constant & changing(method).keys()
-    assert all(
-        torch.equal(value, before[key]) for key, value in method.state_dict().items() if key in constant
-    )
+    assert not constant & (changing(method).keys() | changed)
     assert all(id(value) not in optimized for key, value in method.named_parameters() if key in constant)
     of_body = {key: value for key, value in method.named_parameters() if key.startswith("body.")}
     assert all(value.abs().max() > 0 for key, value in of_body.items() if "lora_b" in key)

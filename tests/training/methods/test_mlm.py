@@ -22,6 +22,7 @@ from sentkit.training.methods.mlm import CLEAR, TSDAE, MaskedLanguageModel, voca
 from sentkit.training.methods.promptbert import PromptBERT
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.runs.run import write_checkpoint
+from support import padded
 from training.losses.formulas import loop_paired, mean
 from training.methods.loops import RECIPE, copies, masked
 
@@ -271,10 +272,10 @@ def test_five_steps_of_clear_are_those_of_a_reference(trainer_of, check_steps, r
         base_folder, dtype=torch.float64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     ).train()
 
-    padded = replace(reference, model=model.bert)
+    own = replace(reference, model=model.bert)
 
     def loss_of(batch, rows):
-        projected = [torch.relu(padded.mean(texts) @ a.T + c) @ b.T + d for texts in batch.texts]
+        projected = [torch.relu(own.mean(texts) @ a.T + c) @ b.T + d for texts in batch.texts]
         texts = [text for row in zip(*batch.texts, strict=True) for text in row]
         draws = ([each for row in batch.draws[name] for each in row] for name in ("chosen", "shown"))
         return mean(loop_paired(*projected, 0.1)) + 0.5 * model(**masked(texts, *draws)).loss
@@ -318,11 +319,6 @@ def tied_decoder(encoder, trainer, folder):
     return decoder
 
 
-def padded(texts, fill):
-    longest = max(map(len, texts))
-    return torch.tensor([[*each.tolist(), *[fill] * (longest - len(each))] for each in texts]).long()
-
-
 @pytest.mark.parametrize("head", ["auto", "fresh"])
 def test_five_steps_are_those_of_a_padded_reference(
     trainer_of, check_steps, texts, reference, base_folder, head
@@ -333,15 +329,10 @@ def test_five_steps_are_those_of_a_padded_reference(
     parameters = dict.fromkeys([*encoder.parameters(), *decoder.parameters()])
 
     def loss_of(batch, rows):
-        noisy, clean = batch.draws["noisy"], batch.texts[0]
-        mask = padded([np.ones_like(each) for each in noisy], 0)
-        vectors = encoder(input_ids=padded(noisy, 0), attention_mask=mask).last_hidden_state[:, :1]
-        targets = padded([each[1:] for each in clean], -100)
-        logits = decoder(
-            input_ids=padded([each[:-1] for each in clean], 0),
-            attention_mask=(targets != -100).long(),
-            encoder_hidden_states=vectors,
-        ).logits
+        vectors = reference.first(batch.draws["noisy"])[:, None]
+        inputs, mask = padded([each[:-1] for each in batch.texts[0]])
+        targets = padded([each[1:] for each in batch.texts[0]])[0].masked_fill(mask == 0, -100)
+        logits = decoder(input_ids=inputs, attention_mask=mask, encoder_hidden_states=vectors).logits
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
     check_steps(trainer, parameters, loss_of, constant=True)

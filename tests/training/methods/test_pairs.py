@@ -89,7 +89,8 @@ def test_a_score_is_not_over_the_scale(corpus_of, texts, scale):
         corpus_of(SBERT, [*rows, rows[0] | {"score": scale + 0.5}], settings)
 
 
-def cosent_of(kind=CoSENT, width=2, **settings):
+def without_encoder(kind, width=2, **settings):
+    """A method without an encoder to speak of: its heads and its loss need none."""
     body = torch.nn.Linear(2, 2)
     body.width = width
     return kind(body, kind.Settings(**settings))
@@ -130,7 +131,7 @@ def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, sco
 def test_a_batch_of_equal_scores_has_no_gradient():
     left = torch.eye(2).requires_grad_()
     outputs = {"left": left, "right": torch.ones(2, 2), "score": torch.tensor([2.0, 2.0])}
-    value = cosent_of().loss(outputs)["cosine"].value
+    value = without_encoder(CoSENT).loss(outputs)["cosine"].value
     value.backward()
 
     assert value.item() == 0.0
@@ -156,7 +157,7 @@ def test_equal_scores_are_refused(corpus_of, scored):
 
 def test_a_base_of_odd_width_is_refused():
     with pytest.raises(UsageError, match="even width, not 3"):
-        cosent_of(AnglE, width=3)
+        without_encoder(AnglE, width=3)
 
 
 RELATIONS = ("contradiction", "entailment")
@@ -165,13 +166,6 @@ RELATIONS = ("contradiction", "entailment")
 @pytest.fixture
 def pairs(texts):
     return [{"text_a": texts[i], "text_b": texts[i + 1], "label": RELATIONS[i % 3 > 0]} for i in range(10)]
-
-
-def pairsupcon_of(width=2, **settings):
-    """A method without an encoder to speak of: its heads and its loss need none."""
-    body = torch.nn.Linear(2, 2)
-    body.width = width
-    return PairSupCon(body, PairSupCon.Settings(**settings))
 
 
 def test_six_steps_of_pairsupcon_are_those_of_a_padded_reference(trainer_of, check_steps, pairs, reference):
@@ -210,7 +204,7 @@ def test_the_loss_of_an_example_worked_by_hand(settings, expected):
         for rows in ([[1.0, 0.0], [0.0, 1.0]], [[0.8, 0.6], [0.6, 0.8]])
     )
     outputs = {"left": left, "right": right, "label": torch.tensor([1, 0])}
-    found = pairsupcon_of(temperature=0.5, **settings).loss(outputs)["id"]
+    found = without_encoder(PairSupCon, temperature=0.5, **settings).loss(outputs)["id"]
 
     assert found.value.item() == pytest.approx(expected, abs=1e-5)
 
@@ -236,12 +230,12 @@ def test_the_presets_are_the_rows_of_the_ablation(trainer_of, pairs, preset, ter
 
 
 def test_the_heads_of_bert_base_have_as_many_weights_as_published():
-    method = pairsupcon_of(width=768)
+    method = without_encoder(PairSupCon, width=768)
 
     assert method.finished().heads.keys() == {"contrast.0.weight", "contrast.2.weight", "relation.weight"}
     assert sum(value.numel() for value in method.relation.parameters()) == 4608
     assert sum(value.numel() for value in method.contrast.parameters()) == 688_128
-    assert pairsupcon_of(width=768, head_width=64).contrast[2].weight.shape == (64, 768)
+    assert without_encoder(PairSupCon, width=768, head_width=64).contrast[2].weight.shape == (64, 768)
 
 
 @pytest.mark.parametrize("objective", ["both", "id", "cls"])
