@@ -179,19 +179,6 @@ def test_the_projection_of_another_checkpoint(base_of, with_entries, wanted):
     assert method.projection.weight.data_ptr() != again.projection.weight.data_ptr()
 
 
-def test_another_projection_is_another_run(base_of):
-    base = base_of("roberta", pooler=True)
-    name = base.checkpoint.name
-    identities = [
-        DefSentPlus.identity(base, DefSentPlus.Settings(projection_from=name, pooler=pooler))
-        for pooler in ("lm-head", "checkpoint", "lm-head")
-    ]
-
-    assert DefSentPlus.identity(base, DefSentPlus.Settings()) == {}
-    assert identities[0] == identities[2] != identities[1]
-    assert [list(each) for each in identities] == [["projection_hash"]] * 3
-
-
 def test_a_projection_of_another_width_is_refused(with_entries, tmp_path):
     dictionary = with_entries(NAMES)
     name = str(make_base(tmp_path / "wide", hidden_size=32))

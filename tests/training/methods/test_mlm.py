@@ -168,6 +168,21 @@ def test_the_config_of_the_checkpoint_ties_the_head(base_of, mlm_of, tmp_path):
     assert "cls.predictions.decoder.weight" not in load_file(tmp_path / "new/model.safetensors")
 
 
+def test_the_checkpoint_keeps_the_pooler_of_its_base(base_of, mlm_of, texts, tmp_path):
+    """sentence-transformers reads the layer of the base with the readout `pooler`."""
+    from sentence_transformers import SentenceTransformer
+
+    base = base_of(pooler=True)
+    method = mlm_of(base).eval()
+    write_checkpoint(tmp_path / "new", method, base, {}, "pooler")
+    tokens = [each.ids for each in base.training_tokenizer(texts)]
+    with torch.no_grad():
+        expected = method.vectors(method.pack(tokens), "pooler").numpy()
+    found = SentenceTransformer(str(tmp_path / "new"), device="cpu").encode(texts)
+
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
 MASK, SPECIALS = 4, (0, 1, 2, 3, 4)  # of the small tokenizer
 
 
