@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import PAIR, SENTENCE, TRIPLET
 from sentkit.formats.rows.rows import Row
 from sentkit.training.data.examples import NLI, ExampleParser, Labels, Reads, Scores
@@ -25,37 +24,6 @@ def test_a_score_within_the_limit_is_a_target_and_a_pair_without_a_score_is_omit
         parse = parser_of(PAIR, target_field="score", target=Scores(limit))
         assert parse(row(**TEXTS, score=score)).target == score
         assert [parse(row(**TEXTS, score=missing)) for missing in ("", "  ", None)] == [None] * 3
-
-
-@pytest.mark.parametrize(
-    ("score", "problem", "scale"),
-    [
-        (6, "is 6, outside the scale of 5", "6"),
-        (-5.5, "is -5.5, outside the scale of 5", "5.5"),
-        ("7", "is 7, outside the scale of 5", "7"),
-        ("high", "is a string, expected a number", None),
-    ],
-)
-def test_a_bad_score_is_named_as_the_row_names_it(score, problem, scale):
-    parse = parser_of(PAIR, target_field="score", target=Scores(5.0), fields={"score": "sim"})
-    with pytest.raises(DataError) as caught:
-        parse(row(**TEXTS, sim=score))
-
-    assert str(caught.value) == f'rows.jsonl:1: "sim" {problem}'
-    assert caught.value.advice == (scale and f"use --set scale={scale}")
-
-
-def test_fields_that_are_missing_are_named_with_their_mapping():
-    parse = parser_of(TRIPLET, fields={"anchor": "query", "positive": "answer"})
-    with pytest.raises(DataError) as caught:
-        parse(row(query="a", answer="b"))
-
-    assert str(caught.value) == (
-        'rows.jsonl:1: it needs "anchor" (here "query"), "positive" (here "answer") and "negative"; '
-        'this row has "query" and "answer"'
-    )
-    advice = "name the field, for example --field negative=title, which applies to all files"
-    assert caught.value.advice == advice
 
 
 @pytest.mark.parametrize(

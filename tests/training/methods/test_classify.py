@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from reference_steps import adamw
-from sentkit.errors import DataError
 from sentkit.model.checkpoint.heads import read_head
 from sentkit.training.base import open_named
 from sentkit.training.methods.targets import Classify
@@ -219,12 +218,3 @@ def test_labels_are_sorted(corpus_of, base, texts, labels, expected):
     assert corpus.digest == again.digest != other.digest
     assert corpus.labels == expected
     assert [corpus.labels[int(number)] for number in corpus.targets] == named
-
-
-@pytest.mark.parametrize(
-    ("label", "problem"),
-    [(None, '"label" is null'), (1.5, '"label" is a number'), ("", '"label" is empty'), ([], '"label" is a')],
-)
-def test_bad_labels_are_refused(corpus_of, texts, label, problem):
-    with pytest.raises(DataError, match=problem):
-        corpus_of(Classify, [{"text": texts[0], "label": label}], Classify.Settings())

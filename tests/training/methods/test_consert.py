@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from sentkit.errors import DataError
 from sentkit.model.transformer.packed import pack
 from sentkit.papers.consert.method import VIEWS, ConSERT, direction, share
-from sentkit.papers.pairsupcon.method import PairSupCon
-from sentkit.training.methods.pairs import SBERT
-from sentkit.training.methods.targets import Classify
 from sentkit.training.settings import build
 from support import padded
 from training.losses.formulas import loop_paired, mean
@@ -53,26 +49,6 @@ def test_the_direction_of_an_attack():
 
     assert torch.allclose(direction(slopes, "fgv"), torch.tensor([[0.6, -0.8], [0.0, 0.0]]))
     assert direction(slopes, "fgsm").tolist() == [[1.0, -1.0], [0.0, 0.0]]
-
-
-@pytest.mark.parametrize(
-    ("kind", "settings"),
-    [
-        (ConSERT, {"mode": "sup"}),
-        (ConSERT, {"mode": "joint"}),
-        (SBERT, {}),
-        (PairSupCon, {"objective": "cls"}),
-        (Classify, {}),
-        (Classify, {"objective": "regression"}),
-    ],
-)
-def test_equal_targets_are_refused(corpus_of, texts, kind, settings):
-    rows = [row | {"label": "entailment", "score": 2} for row in labelled(texts)]
-    name, verb = ("score", "predict") if "regression" in settings.values() else ("label", "classify")
-    settings = kind.Settings(**settings)
-    corpus = corpus_of(kind, rows, settings)
-    with pytest.raises(DataError, match=f'^x: "{name}" is the same in all 13 rows: nothing to {verb}$'):
-        kind.check_rows(corpus, settings, "x")
 
 
 @pytest.mark.parametrize("preset", list(ConSERT.presets))

@@ -99,19 +99,6 @@ def test_pairs_and_triplets_are_rows_with_lists_of_none_and_one(trainer_of, loss
     assert losses[3] == losses[4] != losses[0]
 
 
-@pytest.mark.parametrize(
-    ("negatives", "problem"),
-    [
-        ("a dog runs", '"negatives" is a string, expected a list of strings'),
-        (["a dog runs", 3], '"negatives" is a list, expected a list of strings'),
-        (None, '"negatives" is null, expected a list of strings'),
-    ],
-)
-def test_negatives_must_be_a_list_of_strings(negatives, problem, corpus_of, rows):
-    with pytest.raises(DataError, match=f":1: {problem}"):
-        corpus_of(Contrast, [{**rows[0], "negatives": negatives}], settings_of())
-
-
 def test_another_guide_is_another_run_and_the_output_cannot_replace_it(tmp_path, base):
     """The command compares its outputs with the checkpoints that the settings name."""
     hashes = [

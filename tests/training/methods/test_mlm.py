@@ -1,5 +1,6 @@
 """A masked language model, CLEAR and TSDAE: steps beside a reference, draws, and what a checkpoint keeps."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,11 +17,8 @@ from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.checkpoint.heads import HEADS
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.papers.defsent.method import DefSent
 from sentkit.training.data.corpus import Batch
 from sentkit.training.methods.mlm import CLEAR, TSDAE, MaskedLanguageModel, vocabulary_of, word_starts
-from sentkit.training.methods.promptbert import PromptBERT
-from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.runs.run import write_checkpoint
 from support import padded
 from training.losses.formulas import loop_paired, mean
@@ -100,25 +98,6 @@ def test_only_chosen_tokens_have_logits(mlm_of, drawn):
     assert rows == [(9, 16)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "given", "advice"),
-    [
-        (MaskedLanguageModel, {}, None),
-        (CLEAR, {}, None),
-        (DefSent, {}, "sentkit train mlm --set head=fresh trains one"),
-        (SimCSE, {"mlm_weight": 0.1}, "sentkit train mlm --set head=fresh trains one"),
-        (PromptBERT, {"head": "own"}, "--set head=fresh starts with an untrained head"),
-    ],
-)
-def test_a_base_without_a_head_is_refused(base_of, kind, given, advice):
-    bare = base_of("bert", "Model")
-    with pytest.raises(UsageError, match="base has no language model head") as caught:
-        kind.check(bare, kind.Settings(**given))
-    assert advice in (None, caught.value.advice)
-    if "head" in kind.Settings.__dataclass_fields__:
-        kind.check(bare, kind.Settings(**given | {"head": "fresh"}))
-
-
 def test_a_fresh_head_replaces_the_base_s_own_and_depends_on_the_seed(base, mlm_of):
     stored, heads = base.stored["cls.predictions.transform.dense.weight"], []
     for seed in (1, 1, 2):
@@ -181,6 +160,7 @@ def test_the_checkpoint_keeps_the_pooler_of_its_base(base_of, mlm_of, texts, tmp
     found = SentenceTransformer(str(tmp_path / "new"), device="cpu").encode(texts)
 
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    assert "model_args" not in json.loads((tmp_path / "new/sentence_bert_config.json").read_text())
 
 
 MASK, SPECIALS = 4, (0, 1, 2, 3, 4)  # of the small tokenizer

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from reference_steps import adamw
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import UsageError
 from sentkit.papers.pairsupcon.method import PairSupCon
 from sentkit.training.methods.pairs import SBERT, AnglE, CoSENT
 from sentkit.training.settings import build
@@ -78,17 +78,6 @@ def test_a_last_row_alone_is_a_batch(trainer_of, losses_of, rows_of):
     assert len(losses) == 2
 
 
-@pytest.mark.parametrize("scale", [5.0, 1.0])
-def test_a_score_is_not_over_the_scale(corpus_of, texts, scale):
-    settings = SBERT.Settings(objective="regression", scale=scale)
-    rows = [{"text_a": texts[0], "text_b": texts[1], "score": score} for score in (-scale, 0, scale)]
-    problem = f'"score" is {scale + 0.5}, outside the scale of {scale:g}$'
-
-    assert len(corpus_of(SBERT, rows, settings)) == 3
-    with pytest.raises(DataError, match=problem):
-        corpus_of(SBERT, [*rows, rows[0] | {"score": scale + 0.5}], settings)
-
-
 def without_encoder(kind, width=2, **settings):
     """A method without an encoder to speak of: its heads and its loss need none."""
     body = torch.nn.Linear(2, 2)
@@ -136,23 +125,6 @@ def test_a_batch_of_equal_scores_has_no_gradient():
 
     assert value.item() == 0.0
     assert left.grad.abs().max() == 0.0
-
-
-def test_equal_scores_are_refused(corpus_of, scored):
-    settings = AnglE.Settings()
-    equal = corpus_of(CoSENT, [row | {"score": 5} for row in scored], settings)
-    low = corpus_of(CoSENT, [row | {"score": row["score"] / 5} for row in scored], settings)
-
-    for kind in (CoSENT, AnglE):
-        with pytest.raises(DataError, match=r'^rows: "score" is the same in all 13 rows: no order to learn'):
-            kind.check_rows(equal, settings, "rows")
-    with pytest.raises(
-        DataError, match="all scores are below positive_score=4, so there are no positive pairs"
-    ) as caught:
-        AnglE.check_rows(low, settings, "rows")
-    assert "positive_score" in caught.value.advice
-    AnglE.check_rows(low, AnglE.Settings(contrast_weight=0.0), "rows")
-    AnglE.check_rows(equal, AnglE.Settings(cosine_weight=0.0, angle_weight=0.0), "rows")
 
 
 def test_a_base_of_odd_width_is_refused():

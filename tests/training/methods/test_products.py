@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import UsageError
 from sentkit.training.base import open_named
 from sentkit.training.method import changing, using
 from sentkit.training.methods.products import ISBERT, ContrastiveTension
@@ -57,13 +57,6 @@ def test_each_encoder_can_become_the_body(trainer_of, texts):
         assert method.body is second
 
     assert method.body is first
-
-
-def test_equal_texts_are_refused(corpus_of, texts):
-    settings = ContrastiveTension.Settings()
-    corpus = corpus_of(ContrastiveTension, [texts[0]] * 3, settings)
-    with pytest.raises(DataError, match="all 3 texts are equal: no other sentence to draw"):
-        ContrastiveTension.check_rows(corpus, settings, "rows")
 
 
 def test_five_steps_with_a_convolution_are_those_of_a_reference(trainer_of, check_steps, texts, reference):

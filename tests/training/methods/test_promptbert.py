@@ -6,11 +6,10 @@ import pytest
 import torch
 import transformers
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import TRIPLET
 from sentkit.training.base import open_named
 from sentkit.training.methods.promptbert import SNCSE, PromptBERT
-from sentkit.training.settings import build
 from training.losses.formulas import loop_in_batch, loop_soft_negatives, mean
 from training.methods.loops import RECIPE, copies
 from training.small import gradient_of, make_base
@@ -155,19 +154,3 @@ def test_the_template_of_a_tokenizer_with_spaces_in_its_tokens(tmp_path):
     tokenizer = open_named(str(folder), 32).training_tokenizer_with("promptroberta")
 
     assert tokenizer.around_text() == ([0, 1, 2, 3], [3, 4, 8, 7])
-
-
-@pytest.mark.parametrize("kind", [PromptBERT, SNCSE])
-@pytest.mark.parametrize(
-    ("template", "problem"),
-    [
-        ("", "template(_b)? is empty"),
-        ("  ", "template(_b)? is empty"),
-        ("It means [MASK].", "needs .X. once and .MASK. once"),
-        ("[X] [X] [MASK]", "needs .X. once and .MASK. once"),
-    ],
-)
-def test_a_template_without_its_parts_is_refused(base, kind, template, problem):
-    for name in ("template", "template_b"):
-        with pytest.raises(UsageError, match=problem):
-            kind.check(base, build(kind.Settings, {}, None, [f"{name}={template}"]))

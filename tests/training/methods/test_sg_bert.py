@@ -11,7 +11,7 @@ import transformers
 from torch.nn import functional as F
 
 from reference_steps import PlainAdamW
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import UsageError
 from sentkit.papers.sg_bert.method import SelfGuided, gelu_head, kept_layers
 from sentkit.training.base import open_named
 from sentkit.training.data.corpus import Batch, stream
@@ -89,14 +89,6 @@ def test_with_sg_opt_the_guide_reads_the_paraphrase(base, texts, method_of):
 
     assert torch.equal(outputs["queries"], originals["queries"])
     assert torch.equal(outputs["views"], paraphrases["views"])
-
-
-def test_pairs_need_the_setting_second_text(base, texts, corpus_of):
-    pairs = [{"text_a": text, "text_b": text} for text in texts]
-
-    with pytest.raises(DataError, match='needs "text"; this row has'):
-        corpus_of(SelfGuided, pairs, settings_of())
-    assert corpus_of(SelfGuided, pairs, settings_of(preset="bt")).columns == 2
 
 
 def test_the_layers_that_a_range_keeps(base):

@@ -10,7 +10,7 @@ import torch
 import transformers
 from scipy.stats import spearmanr
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions, plan_reading
@@ -255,13 +255,3 @@ def test_the_guide_can_be_a_trained_checkpoint(tmp_path, trainer_of, base, texts
     assert RankEncoder.other_checkpoints(trainer.method.settings) == {"guide": folder}
     assert RankEncoder.identity(base, trainer.method.settings)["guide_hash"]
     assert RankEncoder.identity(base, own.method.settings) == {}
-
-
-def test_a_corpus_of_too_few_rows_is_refused(corpus_of, texts):
-    settings = RankEncoder.Settings()
-    corpus = corpus_of(RankEncoder, texts, settings)
-    with pytest.raises(DataError, match="rows: 13 rows, fewer than rank_corpus=10000") as caught:
-        RankEncoder.check_rows(corpus, settings, "rows")
-
-    assert caught.value.advice == "use --set rank_corpus=13"
-    RankEncoder.check_rows(corpus, RankEncoder.Settings(rank_corpus=13), "rows")

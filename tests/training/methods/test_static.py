@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 from torch.nn import functional as F
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import write_json
@@ -32,7 +32,6 @@ from sentkit.training.data.examples import ExampleParser
 from sentkit.training.method import dev_vectors
 from sentkit.training.methods.targets import Distill
 from sentkit.training.runs.run import write_checkpoint
-from sentkit.training.settings import build
 from training.losses.formulas import loop_relational, mean
 from training.methods.loops import RECIPE
 
@@ -217,25 +216,6 @@ def test_the_list_of_methods_for_static_models():
     assert found == {*STATIC, "distill"} == set(re.findall(r"[a-z-]{5,}", named))
 
 
-@pytest.mark.parametrize(
-    ("kind", "given", "problem"),
-    [
-        ("distill", "readout=cls", "readout=cls: {} is a static model, which has only readout=mean"),
-        ("distill", "dropout=0.1", "dropout=0.1: {} is a static model, which has only dropout=none"),
-        ("distill", "lora=2", "lora=2: {} is a static model, which has only lora=none"),
-        ("distill", "precision=bf16", "precision=bf16: {} is a static model, which has only precision=fp32"),
-        ("simcse-sup", "mlm_weight=1", "mlm_weight=1.0: {} is a static model, which has only mlm_weight=0.0"),
-    ],
-)
-def test_settings_of_layers_are_refused(base_of, kind, given, problem):
-    base, method = base_of(), METHODS[kind].load()
-    settings = build(method.Settings, {}, None, [*([] if "readout" in given else ["readout=mean"]), given])
-    with pytest.raises(UsageError) as caught:
-        base.check_settings(settings)
-
-    assert str(caught.value) == problem.format(base.checkpoint.name)
-
-
 def test_a_declared_truncation_is_refused(base_of, tmp_path):
     folder = Path(base_of("stock").checkpoint.name)
     write_json(folder / "config_sentence_transformers.json", {"truncate_dim": 4})
@@ -311,27 +291,3 @@ def test_vectors_and_their_space_are_in_the_corpus(corpus_of, base, tmp_path, te
     assert corpus.teacher == map_corpus(tmp_path).teacher == EMB
     assert map_corpus(tmp_path).digest == corpus.digest
     assert corpus_of(Distill, changed, Distill.Settings()).digest != corpus.digest
-    with pytest.raises(DataError, match="this row has no vector"):
-        corpus_of(Distill, [{"text": texts[0]}], Distill.Settings())
-
-
-BAD = [
-    ({"embedding": [1.0, 2.0]}, "2 numbers"),
-    ({"embedding": [0.0] * 5}, "the vector is 0, so it has no direction"),
-    ({"embedding": [1e39, 0, 0, 0, 0]}, "a vector contains NaN or infinity"),
-    ({"embedding": "x"}, '"embedding" is a string, expected a vector: a list of numbers, or base64'),
-    ({"embedding": None}, '"embedding" is null, expected a vector: a list of numbers, or base64'),
-    ({"_emb": "other/mean:ffffffffffff"}, "other/mean (ffff…)"),
-]
-
-
-@pytest.mark.parametrize(("change", "problem"), BAD)
-def test_bad_vectors_are_errors_with_a_line(corpus_of, texts, change, problem):
-    rows = with_vectors(texts, 5)
-    rows[3] |= change
-    with pytest.raises(DataError) as caught:
-        corpus_of(Distill, rows, Distill.Settings())
-
-    place, _, message = str(caught.value).partition(": ")
-    assert place.endswith("rows.jsonl:4")
-    assert problem in message
