@@ -45,13 +45,10 @@ def train(sentkit, tiny, rows, entries):
     return run
 
 
-def space_of_entries():
-    return Store("entries.safetensors").spec["_emb"].rpartition(":")[2]
-
-
 def test_the_checkpoint_records_its_entries(train, sentkit, tiny):
     done = train("--lr", 0.01, "--set", "pooling=mean")
-    own, spec = record_of(), Store("entries.safetensors").spec
+    own, emb = record_of(), Store("entries.safetensors").spec["_emb"]
+    space = emb.rpartition(":")[2]
     encoded, pooled = (
         sentkit("encode", "-m", "out", *more, stdin="a cat\n").rows[0]["_emb"]
         for more in ((), ("--readout", "pooler:mean"))
@@ -60,11 +57,11 @@ def test_the_checkpoint_records_its_entries(train, sentkit, tiny):
     assert (done.code, done.err) == (0, "")
     assert (done.rows[0]["method"], done.rows[0]["step"]) == ("defsent-plus", 3)
     assert (own["readout"], own["rows"], own["parents"]) == ("mean", 7, [str(tiny)])
-    assert own["pooler"] == {"activation": "tanh", "readout": "pooler:mean", "lands_in": space_of_entries()}
-    assert own["entries"].items() >= {"file": "entries.safetensors", "count": 5, "_emb": spec["_emb"]}.items()
+    assert own["pooler"] == {"activation": "tanh", "readout": "pooler:mean", "lands_in": space}
+    assert own["entries"].items() >= {"file": "entries.safetensors", "count": 5, "_emb": emb}.items()
     assert own["entries"]["hash"] == own["run"]["entries"]
     assert (encoded.partition(":")[0], target_space(encoded)) == ("out/mean", None)
-    assert target_space(pooled) == space_of_entries()
+    assert target_space(pooled) == space
     assert "dev_by_readout" not in own
 
 
@@ -74,9 +71,8 @@ def test_the_projection_may_come_from_another_checkpoint(train, tiny, copy_of, t
 
     other = copy_of(tiny, "other")
     flags = ("--lr", 0.01, "--set", f"projection_from={other}")
-    assert train("--lr", 0.01, output="plain").code == 0
-    assert train(*flags).code == 0
-    own = train("--lr", 0.01, "--set", f"projection_from={other}", "-f", output=str(other))
+    assert train("--lr", 0.01, output="plain").code == train(*flags).code == 0
+    own = train(*flags, "-f", output=str(other))
     tensors = load_file(other / "model.safetensors")
     name = next(name for name in tensors if name.endswith("pooler.dense.bias"))
     save_file(tensors | {name: tensors[name] + 1}, other / "model.safetensors", {"format": "pt"})

@@ -163,13 +163,6 @@ def test_scores_are_compared_with_those_before_training(
     assert problem in done.err
 
 
-def test_patience_ends_a_run_early_and_the_last_weights_are_kept_on_request(train, dev, tmp_path):
-    """No step changes the order of the dev pairs, so the first evaluation stays the best."""
-    train("--dev", dev, "--epochs", 9, "--lr", 1e-12, "--set", "patience=2", "--set", "final=last")
-
-    assert max(row["step"] for row in log_of()) == record_of()["step"] == 9
-
-
 def test_a_base_through_transformers_can_be_trained(train, sentkit):
     """SimCSE needs its vectors alone."""
     import transformers

@@ -115,16 +115,6 @@ def test_the_list_has_a_command_for_each_run(train, sentkit, tmp_path, dev):
     assert contents(tmp_path / "whole") == contents(tmp_path / "grid")
 
 
-def test_the_list_of_one_run_is_its_command(sentkit, texts):
-    words = ("train", "simcse", "./-odd name.txt", "-m", "BASE", "-o", "out", "--lr", "1e-3", "-q")
-    listed = sentkit(*words, "--set", "prompt=a, b", "--list").out.decode()
-
-    assert shlex.split(listed) == [
-        "sentkit", "train", "simcse", "./-odd name.txt", "--model", "BASE", "--quiet",
-        "--set", "prompt=a, b", "--set", "lr=0.001", "--seed", "0", "-o", "out",
-    ]  # fmt: skip
-
-
 def test_rows_are_read_again_for_settings_that_change_them(train, tmp_path, dev):
     """A text of one token is a bad row only in part of the runs, and is written to --rejects once."""
     rows = tmp_path / "rows.jsonl"
@@ -138,18 +128,6 @@ def test_rows_are_read_again_for_settings_that_change_them(train, tmp_path, dev)
         (False, 10), (False, 10), (True, 9), (True, 9),
     ]  # fmt: skip
     assert len((tmp_path / "bad.jsonl").read_text().splitlines()) == 1
-
-
-def test_random_starts_can_be_swept(train, sentkit, tiny, texts, tmp_path):
-    """The sweep removes its folder of rows and random bases."""
-    start = ("--init", tiny / "config.json", "--tokenizer", tiny, "--threads", 1, "--batch", 3, "-q")
-    flags = ("--set", "lr=1e-3,1e-2", "--set", "max_length=16,32")
-    done = sentkit("train", "mlm", texts, "-o", "out", *start, *flags)
-
-    assert (done.code, done.err) == (0, "")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        f"lr={lr},max_length={n}" for lr in ("1e-2", "1e-3") for n in (16, 32)
-    ]
 
 
 # Commas.

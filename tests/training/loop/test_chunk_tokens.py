@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from sentkit.errors import DataError, UnavailableError, UsageError
+from sentkit.errors import DataError, UnavailableError
 from sentkit.process import Stopped
 from sentkit.training.data.corpus import chunks_of_tokens
 from sentkit.training.loop.gradient import Gradient, tokens_that_fit
 from sentkit.training.method import changing, trained
 from sentkit.training.methods.mlm import TSDAE
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.settings import build, limits_of, text_of
+from sentkit.training.settings import limits_of, text_of
 from training.small import equal, gradient_of, run_with_log
 
 
@@ -175,14 +175,6 @@ def test_a_broken_step_forgets_the_halving_after_it(trainer_of, texts, monkeypat
     with pytest.raises(DataError, match="at step 2"):
         trainer.train()
     assert trainer.position.limits == [[0, 50]]
-
-
-@pytest.mark.parametrize("text", ["0", "-4", "x", "8,4", "8,3:4,2:5", "8,0:4", "8,3:0", "", "8,,", "4.5"])
-def test_other_values_are_refused(text):
-    with pytest.raises(UsageError, match="expected a number of tokens, N,STEP:N or auto"):
-        limits_of(text)
-    with pytest.raises(UsageError, match="cannot be used together"):
-        build(SimCSE.Settings, {}, None, ["chunk=3", "chunk_tokens=8"])
 
 
 def test_a_record_is_the_setting():

@@ -111,21 +111,24 @@ def classified(u, v, classifier, labels, features):
     return cross_entropy(torch.cat(blocks, 1) @ classifier[0].T + classifier[1], labels)
 
 
+def view(model, batch, settings, side, column):
+    name = {"a": settings.view_a, "b": settings.view_b}[side]
+    return read(model, batch.texts[column], name, batch.draws[f"{side}{column}"])
+
+
 def unsup(model, classifier, batch, settings):
-    one = read(model, batch.texts[0], settings.view_a, batch.draws["a0"])
+    one = view(model, batch, settings, "a", 0)
     other = read(model, batch.texts[-1], settings.view_b, batch.draws["b0"])
     return settings.loss_scale * mean(loop_paired(one, other, 0.1))
 
 
 def sup(model, classifier, batch, settings):
-    u = read(model, batch.texts[0], settings.view_a, batch.draws["a0"])
-    v = read(model, batch.texts[1], settings.view_a, batch.draws["a1"])
+    u, v = (view(model, batch, settings, "a", i) for i in (0, 1))
     return classified(u, v, classifier, batch.targets, settings.pair_features)
 
 
 def joint(model, classifier, batch, settings):
-    u, v = (read(model, batch.texts[i], settings.view_a, batch.draws[f"a{i}"]) for i in (0, 1))
-    w, x = (read(model, batch.texts[i], settings.view_b, batch.draws[f"b{i}"]) for i in (0, 1))
+    u, v, w, x = (view(model, batch, settings, side, i) for side in "ab" for i in (0, 1))
     contrasts = (mean(loop_paired(u, w, 0.1)) + mean(loop_paired(v, x, 0.1))) / 2
     return classified(u, v, classifier, batch.targets, settings.pair_features) + settings.alpha * contrasts
 

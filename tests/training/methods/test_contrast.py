@@ -230,12 +230,7 @@ def test_terms_without_vectors_occur_once(trainer_of, texts):
     assert records[0]["loss"] == pytest.approx(sum(records[0]["terms"].values()))
 
 
-def test_widths_that_do_not_fit_are_refused(trainer_of):
-    for dims in ("16", "17,4"):
-        with pytest.raises(
-            UsageError, match=f"^dims={dims}: the vectors have 16 dimensions, which are always"
-        ):
-            trainer_of(CoSENT, SCORED, dims=dims)
+def test_an_odd_width_is_refused(trainer_of):
     with pytest.raises(UsageError, match=r"^angle needs vectors of even width, not 3$"):
         trainer_of(AnglE, SCORED, dims="4,3")
 
