@@ -23,9 +23,7 @@ CHANGES = [
         *(("albert", *change) for change in CHANGES[1:]),  # its weights depend on the number of heads
     ],
 )
-def test_values_of_the_config_that_change_the_training_change_the_hash(
-    folder, name, value, request, tmp_path
-):
+def test_values_that_change_the_training_change_the_hash(folder, name, value, request, tmp_path):
     """Others keep it."""
     folder = request.getfixturevalue(folder)
     config = json.loads((folder / "config.json").read_text())

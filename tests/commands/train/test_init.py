@@ -107,9 +107,7 @@ def test_the_head_is_independent_of_the_layers_of_a_method(config_of, tmp_path, 
 
 
 @pytest.mark.parametrize("change", [{"intermediate_size": 20}, {"num_attention_heads": 4}], ids=str)
-def test_a_stopped_run_resumes_to_the_same_bytes_but_not_with_another_config(
-    train, config_of, tmp_path, stop_at, change
-):
+def test_a_stopped_run_resumes_but_not_with_another_config(train, config_of, tmp_path, stop_at, change):
     train("whole", "--epochs", "2")
     with stop_at(4):
         stopped = train("out", "--epochs", "2", "--save-every", "1")

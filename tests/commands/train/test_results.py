@@ -151,9 +151,7 @@ def test_dev_before_uses_the_readout_of_the_base(sentkit, tiny, copy_of, texts, 
         (85.86, 85.85, "the result is worse by 0.01 on --dev: 85.86"),
     ],
 )
-def test_scores_are_compared_with_those_before_training(
-    sentkit, tiny, texts, dev, monkeypatch, before, after, problem
-):
+def test_scores_before_training_are_compared(sentkit, tiny, texts, dev, monkeypatch, before, after, problem):
     scores = iter([before, after])
     monkeypatch.setattr(Trainer, "_score", lambda *_: next(scores))
     done = sentkit("train", "simcse", texts, "-m", tiny, "--dev", dev, "--threads", 1, "-o", "out")

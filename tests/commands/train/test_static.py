@@ -7,9 +7,7 @@ from support import contents, in_jsonl
 TEXTS = ["the cat sat", "a dog", "the dog plays.", "a cat playing", "cats sat", "dogs play", "the cat", "sat"]
 
 
-def test_the_scores_on_dev_are_those_of_encode_and_a_replay_has_the_same_bytes(
-    train, sentkit, execute, model2vec, tmp_path
-):
+def test_dev_scores_are_those_of_encode_and_a_replay_is_equal(train, sentkit, execute, model2vec, tmp_path):
     rows, pairs, base = tmp_path / "rows.jsonl", tmp_path / "pairs.jsonl", model2vec(normalize=True)
     rows.write_text(in_jsonl(*({"text": text, "embedding": [n, 1, n % 3]} for n, text in enumerate(TEXTS))))
     texts = enumerate(zip(TEXTS[:4], TEXTS[4:], strict=True))

@@ -94,9 +94,7 @@ MEAN = {"classifier_pooling": "mean", "classifier_bias": True, **MODERN}
     ],
 )
 @pytest.mark.parametrize("kind", ["pairs", "sentences"])
-def test_transformers_loads_the_checkpoint_with_equal_logits(
-    trainer_of, rows, base_of, tmp_path, family, config, kind
-):
+def test_transformers_gives_equal_logits(trainer_of, rows, base_of, tmp_path, family, config, kind):
     """With tokens of both types, where the family has types."""
     rows = rows if kind == "pairs" else sentences(rows)
     base = base_of(family, **config)

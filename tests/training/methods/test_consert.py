@@ -21,9 +21,7 @@ def encoded(trainer, step=0):
 
 
 @pytest.mark.parametrize(("mode", "passes"), [("unsup", 2), ("sup", 1), ("joint", 2)])
-def test_each_view_is_one_pass_and_labels_are_numbered_as_in_the_released_code(
-    trainer_of, texts, mode, passes
-):
+def test_each_view_is_one_pass_with_the_labels_of_the_released_code(trainer_of, texts, mode, passes):
     trainer = trainer_of(ConSERT, labelled(texts), mode=mode, batch=4)
     calls = []
     trainer.method.body.blocks[0].register_forward_hook(lambda *_: calls.append(1))
@@ -186,9 +184,7 @@ def as_they_are(texts):
         (sup, labelled, {"mode": "sup", "view_a": "dropout", "pair_features": "uvdm"}),
     ],
 )
-def test_steps_are_those_of_a_padded_reference(
-    trainer_of, check_steps, texts, reference, loop, rows, settings
-):
+def test_steps_are_those_of_a_reference(trainer_of, check_steps, texts, reference, loop, rows, settings):
     trainer = trainer_of(ConSERT, rows(texts), **RECIPE, optimizer="adamw", **settings)
     classifier = [] if trainer.method.classifier is None else copies(trainer.method.classifier)
 

@@ -49,9 +49,7 @@ def info_nce(anchors, positives, negatives, banned):
 
 
 @pytest.mark.parametrize("guided", [False, True])
-def test_five_steps_are_those_of_a_padded_reference(
-    trainer_of, check_steps, rows, reference, tmp_path, guided
-):
+def test_steps_are_those_of_a_reference(trainer_of, check_steps, rows, reference, tmp_path, guided):
     """No negatives are the texts of the row, nor those that a guide finds nearer than the positive."""
     folder, near = make_base(tmp_path / "guide", seed=5), []
     trainer = trainer_of(Contrast, rows, guide=folder if guided else "none", **RECIPE)
@@ -135,9 +133,7 @@ BOTH = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_d
 
 
 @pytest.mark.parametrize(("form", "same"), [("one-way", {}), ("symmetric", BOTH)])
-def test_the_gradient_is_that_of_the_cached_loss(
-    form, same, trainer_of, base, base_folder, texts, monkeypatch
-):
+def test_the_gradient_of_the_cached_loss(form, same, trainer_of, base, base_folder, texts, monkeypatch):
     """In float64, without dropout, with two negatives for each row, in spans of four anchors."""
     monkeypatch.setattr(losses, "MAX_COSINES", 4 * 39)
     pytest.importorskip("sentence_transformers")

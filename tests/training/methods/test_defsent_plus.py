@@ -225,9 +225,7 @@ def test_a_trained_pooler_is_trained_further(
 
 
 @pytest.mark.parametrize("kind", [SelfGuided, SimCSE])
-def test_later_training_keeps_the_activation_but_not_the_space(
-    trainer_of, base_of, with_entries, rows, texts, tmp_path, kind
-):
+def test_later_training_ends_the_space(trainer_of, base_of, with_entries, rows, texts, tmp_path, kind):
     """A method without a pooler leaves this one as it is; one with a pooler says what its own is."""
     base = with_entries(NAMES, base_of("roberta"), _emb="dict/mean:0123456789ab")
     first = finished(DefSentPlus.build(base, DefSentPlus.Settings()), base, tmp_path, "first")

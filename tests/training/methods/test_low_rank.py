@@ -41,9 +41,7 @@ def halves(method, layers):
 
 
 @pytest.mark.parametrize(("layers", "alpha"), [("query-value", None), ("all", 5.0)])
-def test_five_steps_are_those_of_a_padded_reference(
-    trainer_of, check_steps, scored, reference, layers, alpha
-):
+def test_steps_are_those_of_a_reference(trainer_of, check_steps, scored, reference, layers, alpha):
     """transformers' BertModel with W + alpha / r B A instead of each W, and torch's AdamW, in float64."""
     given = {"lora": 3, "lora_layers": layers} | ({} if alpha is None else {"lora_alpha": alpha})
     trainer = trainer_of(CoSENT, scored, **RECIPE | {"lr": 1e-2, "chunk": 3}, **given)

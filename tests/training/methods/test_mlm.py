@@ -315,7 +315,7 @@ def tied_decoder(encoder, trainer, folder):
 
 
 @pytest.mark.parametrize("head", ["auto", "fresh"])
-def test_five_steps_are_those_of_a_padded_reference(
+def test_steps_of_tsdae_are_those_of_a_reference(
     trainer_of, check_steps, texts, reference, base_folder, head
 ):
     trainer = trainer_of(TSDAE, texts, head=head, **RECIPE)

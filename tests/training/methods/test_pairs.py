@@ -55,9 +55,7 @@ def triplet(rows, vectors, classifier, settings):
 @pytest.mark.parametrize(
     ("loop", "settings"), [(softmax, {}), (regression, {"scale": 6.0}), (triplet, {"margin": 2.0})]
 )
-def test_six_steps_are_those_of_a_padded_reference(
-    trainer_of, check_steps, rows_of, reference, loop, settings
-):
+def test_steps_are_those_of_a_reference(trainer_of, check_steps, rows_of, reference, loop, settings):
     rows = rows_of(loop.__name__)
     recipe = RECIPE | {"warmup": 0.3, "optimizer": "adamw", "weight_decay": 0.1, "objective": loop.__name__}
     trainer = trainer_of(SBERT, rows, **recipe, **settings)

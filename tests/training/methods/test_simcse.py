@@ -86,9 +86,7 @@ def test_six_steps_are_those_of_a_padded_reference(trainer_of, check_steps, trip
 
 
 @pytest.mark.parametrize("pooler", [False, True])
-def test_the_checkpoint_is_read_through_the_head_everywhere(
-    trainer_of, triplets, base_folder, texts, tmp_path, pooler
-):
+def test_all_read_the_checkpoint_by_its_head(trainer_of, triplets, base_folder, texts, tmp_path, pooler):
     """By sentkit, by transformers and sentence-transformers; nobody reads the pooler that a base had."""
     from sentence_transformers import SentenceTransformer
 

@@ -71,9 +71,7 @@ def test_a_method_of_one_readout_ignores_the_base(name, base):
         ("mean", ("readout=cls",), "cls", "as set; {} declares mean$"),
     ],
 )
-def test_a_readout_is_that_which_is_set_or_declared_or_of_the_paper(
-    name, base, declared, given, readout, why
-):
+def test_a_readout_is_as_set_or_declared_or_of_the_paper(name, base, declared, given, readout, why):
     settings, line = settled(name, declaring(base, declared) if declared else base, *given)
 
     assert settings.readout == (readout or PAPERS[name])
