@@ -50,7 +50,8 @@ def augment(
     check_flags(operations, {**reads, "--mark": mark, "--key": key}, views)
     output.check_rows()
     with row_flags.open(console, output, known=("text",), reads=reads) as inputs:
-        rows = VariantRows(common_fields(inputs).get("text", "text"), replace=replace)
+        fields = common_fields(inputs)
+        rows = VariantRows(fields.get("text", "text"), replace=replace)
         known = read_synonyms(synonyms) if synonyms else {}
         chain = Chain(operations, seed, mark, known)
         found = sentences(inputs, rows, operations[0], paraphrases, key or "text")

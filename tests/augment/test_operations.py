@@ -1,20 +1,24 @@
 """The operations on words: how many words change, which, and where the mark is."""
 
+from collections import Counter
 from decimal import ROUND_FLOOR, Decimal
-from itertools import chain, product
+from itertools import chain, pairwise
 
 import pytest
 
-from augment.plain import redone
-from sentkit.augment.catalogue import OPERATIONS
 from sentkit.augment.operations import (
     Draw,
     bare,
+    delete,
     lower,
     negate,
     no_punctuation,
     parse_share,
     parse_spans,
+    reorder,
+    repeat,
+    span_delete,
+    swap,
     synonym,
 )
 
@@ -67,40 +71,85 @@ def test_spans_that_do_not_fit_are_omitted_or_shortened(spans, n, room, each, ex
     assert parse_spans(spans).fit(n, room, each=each) == expected
 
 
-COUNTS = {  # of changes, and the length of each
-    "delete": lambda n, share: (max(0, min(share.of(n), n - 1)), 1),  # one word is kept
-    "span-delete": lambda n, spans: spans.fit(n, max(0, n - 1)),
-    "reorder": lambda n, spans: spans.fit(n, n, each=2),
-    "swap": lambda n, share: (min(1 if share is None else share.of(n), n // 2), 1),  # without a share, one
-    "repeat": lambda n, share: (share.of(n), 1),
-}
+@pytest.mark.parametrize("mark", [None, "#"])
+@pytest.mark.parametrize("rate", SHARES)
+def test_deleted_words(rate, mark):
+    """Rounded down, but one word is kept; the others keep their order, and each run leaves one mark."""
+    share = parse_share(rate)
+    for n in range(60):
+        left, note = delete(words(n), draw(n), share, mark)
+        expected = []
+        for place in range(n):
+            if place not in note["at"]:
+                expected.append(f"w{place}")
+            elif mark and place - 1 not in note["at"]:
+                expected.append(mark)
+
+        assert list(left) == expected
+        assert note["at"] == sorted(set(note["at"]))
+        assert len(note["at"]) == max(0, min(share.of(n), n - 1))
 
 
-@pytest.mark.parametrize(
-    ("name", "written"),
-    [
-        *((name, rate) for name in ("delete", "swap", "repeat") for rate in SHARES),
-        *((name, spans) for name in ("span-delete", "reorder") for spans in SPANS),
-        ("swap", None),
-    ],
-)
-def test_the_note_names_all_changes(name, written):
-    """Each run of deleted words, or each span, leaves one mark. Changes are disjoint, and as many as fit."""
-    value = None if written is None else (parse_spans if "x" in written else parse_share)(written)
-    for n, mark in product(range(60), (None, "#") if OPERATIONS[name].marks else (None,)):
-        given = {} if mark is None else {"mark": mark}
-        changed, note = OPERATIONS[name].work(words(n), draw(n), value, **given)
-        starts, length = (
-            [*chain.from_iterable(note["at"])] if name == "reorder" else note["at"],
-            note.get("length", 1),
-        )
-        places = [start + place for start in starts for place in range(2 if name == "swap" else length)]
+@pytest.mark.parametrize("mark", [None, "#"])
+@pytest.mark.parametrize("written", SPANS)
+def test_deleted_spans(written, mark):
+    """Adjacent spans leave two marks."""
+    spans = parse_spans(written)
+    for n in range(60):
+        left, note = span_delete(words(n), draw(n), spans, mark)
+        count, length = spans.fit(n, max(0, n - 1))
+        gone = [start + place for start in note["at"] for place in range(length)]
+        expected = [[f"w{place}"] if place not in gone else [] for place in range(n)]
+        for start in note["at"]:
+            expected[start] = [mark] if mark else []
 
-        assert " ".join(changed) == redone(" ".join(words(n)), {"op": name, **given, **note})
-        assert (len(note["at"]), length) == COUNTS[name](n, value)
-        assert len({*places} & {*range(n)}) == len(places)
-        assert name == "reorder" or note["at"] == sorted(note["at"])
-        assert name != "reorder" or sum(a != b for a, b in zip(changed, words(n), strict=True)) == len(places)
+        assert (len(note["at"]), note["length"], len(set(gone))) == (count, length, count * length)
+        assert list(left) == [*chain.from_iterable(expected)]
+
+
+@pytest.mark.parametrize("written", SPANS)
+def test_exchanged_spans(written):
+    spans = parse_spans(written)
+    for n in range(60):
+        moved, note = reorder(words(n), draw(n), spans)
+        pairs, length = spans.fit(n, n, each=2)
+        expected = words(n)
+        for a, b in note["at"]:
+            for place in range(length):
+                expected[a + place], expected[b + place] = f"w{b + place}", f"w{a + place}"
+
+        assert (len(note["at"]), note["length"]) == (pairs, length)
+        assert list(moved) == expected
+        assert sum(a != b for a, b in zip(moved, words(n), strict=True)) == 2 * pairs * length
+        assert Counter(moved) == Counter(words(n))
+
+
+@pytest.mark.parametrize("rate", [None, *SHARES])
+def test_swapped_neighbours(rate):
+    """Disjoint pairs, according to the share, as far as they fit; without a share one pair."""
+    share = None if rate is None else parse_share(rate)
+    for n in range(60):
+        moved, note = swap(words(n), draw(n), share)
+        expected = words(n)
+        for place in note["at"]:
+            expected[place], expected[place + 1] = f"w{place + 1}", f"w{place}"
+
+        assert list(moved) == expected
+        assert len(note["at"]) == min(1 if share is None else share.of(n), n // 2)
+        assert all(b - a >= 2 for a, b in pairwise(note["at"]))
+
+
+@pytest.mark.parametrize("rate", SHARES)
+def test_repeated_words(rate):
+    share = parse_share(rate)
+    for n in range(60):
+        said, note = repeat(words(n), draw(n), share)
+        expected = []
+        for place in range(n):
+            expected += [f"w{place}"] * (2 if place in note["at"] else 1)
+
+        assert list(said) == expected
+        assert len(said) == n + share.of(n)
 
 
 @pytest.mark.parametrize(

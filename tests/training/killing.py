@@ -1,6 +1,6 @@
 """Runs `sentkit train` many times in forked children, stops each at different places, and resumes it.
 
-python killing.py FOLDER CASES -- ARGUMENTS: CASES is JSON, a list of [processes, deaths]. Each death, a
+python -m training.killing FOLDER CASES -- ARGUMENTS: CASES is JSON, a list of [processes, deaths]. A death, a
 [function, call, moment], belongs to one run: the n-th call of that function kills the last process, "before"
 or "after" it runs or in the "midst" of a write, or sends it a signal, "TERM" or "INT". The same command with
 --resume follows. Prints, for each case, the exit codes of all processes, the paths that are left, and a
@@ -12,8 +12,8 @@ import hashlib
 import json
 import os
 import signal
-import socket
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,6 +25,7 @@ from sentkit.training import catalogue
 from sentkit.training.data import dev
 from sentkit.training.loop import optimizers, trainer
 from sentkit.training.runs import command, run  # noqa: F401
+from training.together import fork
 
 os.fsync = os.fstat  # a kill loses nothing of a file that is not on the disk
 statistics.resamples_for = lambda pairs, count=20: count  # a third of the time of a run is the interval
@@ -62,14 +63,9 @@ def dying(function, call, moment):
     return wrapped
 
 
-def child_of(arguments, rank, world, port, death):
+def run_of(arguments, world, death):
     """A process of a run; it ends with the exit code of the run or with SLOW_IMPORT."""
-    if child := os.fork():
-        return child
-    if world > 1:
-        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    if death and rank == world - 1:
+    if death and os.environ["RANK"] == str(world - 1):
         owner, name = PLACES[death[0]]
         setattr(owner, name, dying(getattr(owner, name), death[1], death[2]))
     code = cli.status(arguments)
@@ -78,11 +74,7 @@ def child_of(arguments, rank, world, port, death):
 
 def codes_of(arguments, world, death=None):
     """The exit codes of the processes of a run, or minus the signal that ended them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    children = [child_of(arguments, rank, world, port, death) for rank in range(world)]
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return fork(world, [partial(run_of, arguments, world, death)])
 
 
 def digest(folder):

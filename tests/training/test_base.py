@@ -7,21 +7,6 @@ import pytest
 
 from sentkit.training.base import open_named
 
-
-@pytest.fixture(scope="module")
-def albert(base_folder, tmp_path_factory):
-    """A model that transformers runs, with the same tokenizer."""
-    import transformers
-
-    folder = tmp_path_factory.mktemp("albert") / "base"
-    shutil.copytree(base_folder, folder, ignore=shutil.ignore_patterns("model.safetensors", "config.json"))
-    sizes = json.loads((base_folder / "config.json").read_text())
-    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
-    config = transformers.AlbertConfig(**{name: sizes[name] for name in names})
-    transformers.AlbertModel(config).save_pretrained(folder)
-    return folder
-
-
 CHANGES = [
     ("num_attention_heads", 4),
     ("hidden_act", "relu"),
@@ -38,9 +23,7 @@ CHANGES = [
         *(("albert", *change) for change in CHANGES[1:]),  # its weights depend on the number of heads
     ],
 )
-def test_values_of_the_config_that_change_the_training_change_the_hash(
-    folder, name, value, request, tmp_path
-):
+def test_values_that_change_the_training_change_the_hash(folder, name, value, request, tmp_path):
     """Others keep it."""
     folder = request.getfixturevalue(folder)
     config = json.loads((folder / "config.json").read_text())

@@ -20,6 +20,7 @@ from sentkit.training.method import trained
 from sentkit.training.methods.mlm import TSDAE
 from sentkit.training.methods.simcse import ESimCSE, SimCSE
 from support import ROOT
+from training.small import gradient_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -36,19 +37,10 @@ def on_cuda(trainer_of, texts):
     return make
 
 
-def gradient_of(trainer):
-    """The terms and the gradient of a whole batch, with the dropout of one seed."""
-    trainer.method.train()
-    torch.manual_seed(3)
-    terms = trainer.gradient.compute(trainer.batch(0))
-    slopes = [each.grad.clone() for _, each in trained(trainer.method) if each.grad is not None]
-    return [value.item() for value in terms.values()], slopes
-
-
 def distance(ours, theirs):
     """Of two gradients, relative to the second."""
-    squares = sum((a - b).square().sum() for a, b in zip(ours, theirs, strict=True))
-    return (squares / sum(each.square().sum() for each in theirs)).sqrt().item()
+    squares = sum((ours[name] - slope).square().sum() for name, slope in theirs.items())
+    return (squares / sum(slope.square().sum() for slope in theirs.values())).sqrt().item()
 
 
 def test_losses_are_those_of_the_cpu(trainer_of, losses_of, texts, on_cuda):
@@ -109,9 +101,9 @@ def test_graphs_have_the_gradients_and_the_dropout_of_the_same_blocks_without(on
     without = gradient_of(trainer)
 
     assert first[0] == again[0] == without[0]
-    for ours, repeated, plain in zip(first[1], again[1], without[1], strict=True):
-        assert torch.equal(ours, repeated)
-        assert torch.equal(ours, plain)
+    for name, slope in first[1].items():
+        assert torch.equal(slope, again[1][name])
+        assert torch.equal(slope, without[1][name])
     assert torch.equal(after, torch.cuda.get_rng_state())
 
 
@@ -126,7 +118,7 @@ def test_graphs_of_passes_whose_backward_passes_come_later(on_cuda):
         trainer.method.zero_grad()
         for output in outputs:
             output["one"].square().sum().backward()
-        return [each.grad.clone() for _, each in trained(trainer.method) if each.grad is not None]
+        return {name: each.grad.clone() for name, each in trained(trainer.method) if each.grad is not None}
 
     ours = gradients()
     trainer.method.body.graphs.works = False
@@ -151,11 +143,11 @@ def test_graphs_with_chunks_have_the_gradient_of_the_whole_batch(on_cuda, kind):
 def test_dropout_of_packed_attention_is_drawn_anew_and_repeated_by_a_seed(on_cuda):
     trainer = on_cuda("bf16", batch=12, dropout=0.2)
     first, again = gradient_of(trainer), gradient_of(trainer)
-    trainer.method.train()
+    torch.manual_seed(6)
     other = trainer.gradient.compute(trainer.batch(0))
 
     assert first[0] == again[0]
-    assert [value.item() for value in other.values()] != first[0]
+    assert {name: value.item() for name, value in other.items()} != first[0]
 
 
 def test_the_host_reads_the_values_of_a_step_later_and_the_run_is_the_same(on_cuda, losses_of):

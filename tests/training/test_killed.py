@@ -55,10 +55,14 @@ def folder(tmp_path_factory, texts):
 @pytest.fixture(scope="module")
 def driven(folder, base_folder):
     """What killing.py says about each case, and the messages of all runs."""
-    driver = [sys.executable, str(Path(__file__).parent / "killing.py"), str(folder), json.dumps(CASES), "--"]
+    driver = [sys.executable, "-m", "training.killing", str(folder), json.dumps(CASES), "--"]
     files = [str(folder / "texts.txt"), "-m", str(base_folder), "--dev", str(folder / "dev.jsonl")]
     done = subprocess.run(
-        [*driver, "train", "simcse", *files, *SETTINGS], capture_output=True, text=True, check=False
+        [*driver, "train", "simcse", *files, *SETTINGS],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"codes"')]
     assert len(lines) == len(CASES), done.stderr

@@ -10,9 +10,9 @@ import torch
 from flash_kernel import kernel_on_cpu
 from sentkit.model.transformer import bert, graphs
 from sentkit.model.transformer.bert import Bert, Block, attend_packed
-from sentkit.training.loop.gradient import Gradient
-from sentkit.training.loop.processes import Processes, precision_of
+from sentkit.training.loop.processes import precision_of
 from sentkit.training.method import trained
+from training.small import gradient_of
 
 CPU = torch.device("cpu")
 METHODS = [
@@ -33,15 +33,6 @@ def kernel(monkeypatch):
         monkeypatch.setattr(bert, "HALF", (torch.float64, torch.bfloat16))
         monkeypatch.setattr(bert, "Graphs", lambda blocks: None)
         yield made
-
-
-def gradient_of(trainer, precision="fp32"):
-    trainer.method.train()
-    torch.manual_seed(5)
-    gradient = Gradient(trainer.method, Processes(), trainer.recipe.chunk, precision_of(precision, CPU))
-    terms = gradient.compute(trainer.batch(0))
-    slopes = {name: each.grad.clone() for name, each in trained(trainer.method) if each.grad is not None}
-    return {name: value.item() for name, value in terms.items()}, slopes
 
 
 @pytest.mark.parametrize(("name", "settings"), METHODS, ids=str)
@@ -99,7 +90,7 @@ def test_in_float32_and_on_a_cpu_attention_is_padded(small, kernel):
     trainer = small("simcse", batch=12, precision="bf16")
     assert {block.packs for block in trainer.method.modules() if isinstance(block, Block)} == {False}
     attend_packed(trainer.method, CPU)
-    gradient_of(trainer)  # in float32
+    gradient_of(trainer, "fp32")
 
     assert not kernel.calls
 

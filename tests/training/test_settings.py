@@ -11,6 +11,7 @@ from sentkit.training.settings import Recipe, build, notes
 
 VIEWS = "view_a=feature-cutoff and view_b=shuffle"
 TUNED = "objective=base second_text=tuned"
+CHUNKS = ("0", "-4", "x", "8,4", "8,3:4,2:5", "8,0:4", "8,3:0", "", "8,,", "4.5")
 NUMBERS = ("inf", "-inf", "Infinity", "1e999", "nan")
 REFUSED = [
     ("angle", "cosine_weight=0 contrast_weight=0 angle_weight=0", ".* are all 0"),
@@ -77,6 +78,11 @@ REFUSED = [
     ("sg-bert", "lora=8 freeze_embeddings=off", "freeze_embeddings has no effect with lora=8"),
     ("simcse", "early_stop=cumulative", "early_stop has no effect with patience=0$"),
     *(("simcse", f"lr={text}", f'lr: "{text}" is not a number$') for text in NUMBERS),
+    ("simcse", "chunk=3 chunk_tokens=8", "chunk and chunk_tokens cannot be used together"),
+    *(
+        ("simcse", f"chunk_tokens={text}", ".*expected a number of tokens, N,STEP:N or auto")
+        for text in CHUNKS
+    ),
     ("sncse", "margin_high=0.05", "margin_high=0.05 is lower than margin=0.1"),
     ("tsdae", "deletion=1.5", "deletion=1.5: expected 1 or less"),
 ]

@@ -11,41 +11,27 @@ import os
 import socket
 import sys
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from sentkit.papers.defsent.plus import read_entries
 from sentkit.training.base import open_named
 from sentkit.training.catalogue import load
 from sentkit.training.loop.processes import open_processes
 from sentkit.training.method import changing
-from training.making import ENTRIES, trainer_in
+from training.small import small_trainer
 
-PLAIN = ["batch=4", "epochs=1", "lr=0.003", "dropout=0", "max_length=24"]
-
-
-def entries(path):
-    """With vectors of 16 numbers."""
-    rows = [
-        {"entry": word, "embedding": [((place * k) % 7) / 3 - 1 for k in range(1, 17)]}
-        for place, word in enumerate(ENTRIES)
-    ]
-    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
-    return read_entries(str(path))
+PLAIN = {"batch": 4, "epochs": 1, "lr": 0.003, "dropout": 0, "max_length": 24, "count": 10, "double": True}
 
 
 @contextmanager
-def trainer_of(base_name, own, name, assignments):
-    """This process's part of a run over ten rows. The last of equal settings is used."""
+def trainer_of(base_name, own, name, settings):
+    """This process's part of a run."""
     torch.set_num_threads(1)
-    own.mkdir(parents=True, exist_ok=True)
     with open_processes(torch.device("cpu")) as processes:
-        folder = own / f"rank{processes.rank}"
-        base = replace(open_named(base_name, 24), entries=entries(folder.with_suffix(".jsonl")))
-        yield trainer_in(folder, load(name).kind, 10, [*PLAIN, *assignments], base, processes, double=True)
+        folder, base = own / f"rank{processes.rank}", open_named(base_name, 24)
+        yield small_trainer(folder, name, base, processes=processes, **PLAIN | settings)
 
 
 def train(*case):
@@ -99,10 +85,10 @@ def main():
     work = {"train": train, "compute": compute}[sys.argv[1]]
     bases, folder, cases = json.loads(sys.argv[2]), Path(sys.argv[3]), json.loads(sys.argv[4])
     works = {}
-    for number, (name, world, assignments, kind) in enumerate(cases):
+    for number, (name, world, settings, kind) in enumerate(cases):
         load(name)
         own = folder / str(number)
-        works.setdefault(world, []).append(partial(work, bases[kind], own, name, assignments))
+        works.setdefault(world, []).append(partial(work, bases[kind], own, name, settings))
     for world, each in works.items():
         if any(codes := fork(world, each)):
             sys.exit(f"{world} processes: exit codes {codes}")

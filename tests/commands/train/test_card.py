@@ -6,6 +6,7 @@ import json
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from commands.train.records import record_of
 from sentkit.formats.checkpoints.export import card
 
 PAIRS = [("a man plays", "someone makes music", 3.0), ("rain", "the sea", 1.0), ("a cat", "a dog runs", 2.0)]
@@ -14,17 +15,15 @@ PAIRS = [("a man plays", "someone makes music", 3.0), ("rain", "the sea", 1.0), 
 @pytest.fixture
 def trained(sentkit, tiny, copy_of, tmp_path, jsonl):
     """`sentkit train METHOD` on three pairs, from a base without a pooler."""
-    rows = [dict(zip(("text_a", "text_b", "score"), pair, strict=True)) for pair in PAIRS]
-    (tmp_path / "texts.txt").write_text("".join(f"{row['text_a']}\n" for row in rows))
+    rows = [{"text": a, "text_a": a, "text_b": b, "score": score} for a, b, score in PAIRS]
     (tmp_path / "rows.jsonl").write_bytes(jsonl(*rows))
     base, tensors = copy_of(tiny, "my-base"), load_file(tiny / "model.safetensors")
     kept = {name: value for name, value in tensors.items() if not name.startswith("pooler.")}
     save_file(kept, base / "model.safetensors", {"format": "pt"})
 
     def run(method, *flags, output="out"):
-        rows = "texts.txt" if method == "mlm" else "rows.jsonl"
-        common = ("--batch", 3, "--threads", 1, "--dev", "rows.jsonl")
-        done = sentkit("train", method, rows, "-m", base, "-o", output, *common, *flags)
+        common = ("-m", base, "--batch", 3, "--threads", 1, "--dev", "rows.jsonl")
+        done = sentkit("train", method, "rows.jsonl", "-o", output, *common, *flags)
         assert done.code == 0, done.err
         return tmp_path / output
 
@@ -55,12 +54,11 @@ def test_the_card_describes_the_checkpoint(trained, tmp_path):
     """Base, method, settings, rows, scores, readout, inputs, versions; no path; the same bytes each time."""
     flags = ("sbert", *REGRESSION, "--set", "prompt=query: ")
     folder, again = trained(*flags), trained(*flags, output="again")
-    text, made = (folder / "README.md").read_text(), json.loads((folder / "sentkit.json").read_text())
+    text, made = (folder / "README.md").read_text(), record_of(folder)
     front, _, body = text.removeprefix("---\n").partition("\n---\n")
-    lines = front.splitlines()
+    lines = {"library_name: sentence-transformers", 'base_model: "my-base"', "- sentkit"}
 
-    assert {"library_name: sentence-transformers", 'base_model: "my-base"'} <= set(lines)
-    assert {"pipeline_tag: sentence-similarity", "- sentence-transformers", "- sentkit"} <= set(lines)
+    assert lines | {"pipeline_tag: sentence-similarity", "- sentence-transformers"} <= {*front.splitlines()}
     assert "# sbert, trained from my-base" in body
     assert "16 numbers, read by `mean`" in body
     for fact in ("| rows | 3 |", "| seed | 0 |", f"| steps | {made['step']} |", "`objective=regression`"):
@@ -73,12 +71,8 @@ def test_the_card_describes_the_checkpoint(trained, tmp_path):
     rows = hashlib.sha256((tmp_path / "rows.jsonl").read_bytes()).hexdigest()
     base = next(each["sha256"] for each in made["command"]["inputs"] if each["flag"] == "-m")
 
-    lines = (
-        f"| rows.jsonl | FILE | {rows} |",
-        f"| my-base | -m | {base} |",
-        f"| rows.jsonl | --dev | {rows} |",
-    )
-    assert all(line in text for line in lines)
+    for line in (f"rows.jsonl | FILE | {rows}", f"my-base | -m | {base}", f"rows.jsonl | --dev | {rows}"):
+        assert f"| {line} |" in text
     assert f"Made with sentkit {made['made_with']['sentkit']}, torch {made['made_with']['torch']}" in text
     assert "of at most 128 tokens" in text
     assert 'The prompt "query: " is added before a text. The vectors do not have unit length.' in text

@@ -1,13 +1,13 @@
 """`sentkit train defsent-plus`: definitions and entries in, a checkpoint out, read in the best way."""
 
 import json
-from pathlib import Path
 
 import pytest
 
+from commands.train.records import record_of
 from sentkit.formats.vectors.fingerprint import target_space
 from sentkit.formats.vectors.store import Store
-from support import PAIRS, TEXTS, contents
+from support import PAIRS, contents
 
 DICTIONARY = [
     {"entry": "cat", "definition": "a small animal that purrs"},
@@ -45,17 +45,10 @@ def train(sentkit, tiny, rows, entries):
     return run
 
 
-def said(folder="out"):
-    return json.loads((Path(folder) / "sentkit.json").read_text())
-
-
-def space_of_entries():
-    return Store("entries.safetensors").spec["_emb"].rpartition(":")[2]
-
-
 def test_the_checkpoint_records_its_entries(train, sentkit, tiny):
     done = train("--lr", 0.01, "--set", "pooling=mean")
-    own, spec = said(), Store("entries.safetensors").spec
+    own, emb = record_of(), Store("entries.safetensors").spec["_emb"]
+    space = emb.rpartition(":")[2]
     encoded, pooled = (
         sentkit("encode", "-m", "out", *more, stdin="a cat\n").rows[0]["_emb"]
         for more in ((), ("--readout", "pooler:mean"))
@@ -64,11 +57,11 @@ def test_the_checkpoint_records_its_entries(train, sentkit, tiny):
     assert (done.code, done.err) == (0, "")
     assert (done.rows[0]["method"], done.rows[0]["step"]) == ("defsent-plus", 3)
     assert (own["readout"], own["rows"], own["parents"]) == ("mean", 7, [str(tiny)])
-    assert own["pooler"] == {"activation": "tanh", "readout": "pooler:mean", "lands_in": space_of_entries()}
-    assert own["entries"].items() >= {"file": "entries.safetensors", "count": 5, "_emb": spec["_emb"]}.items()
+    assert own["pooler"] == {"activation": "tanh", "readout": "pooler:mean", "lands_in": space}
+    assert own["entries"].items() >= {"file": "entries.safetensors", "count": 5, "_emb": emb}.items()
     assert own["entries"]["hash"] == own["run"]["entries"]
     assert (encoded.partition(":")[0], target_space(encoded)) == ("out/mean", None)
-    assert target_space(pooled) == space_of_entries()
+    assert target_space(pooled) == space
     assert "dev_by_readout" not in own
 
 
@@ -78,9 +71,8 @@ def test_the_projection_may_come_from_another_checkpoint(train, tiny, copy_of, t
 
     other = copy_of(tiny, "other")
     flags = ("--lr", 0.01, "--set", f"projection_from={other}")
-    assert train("--lr", 0.01, output="plain").code == 0
-    assert train(*flags).code == 0
-    own = train("--lr", 0.01, "--set", f"projection_from={other}", "-f", output=str(other))
+    assert train("--lr", 0.01, output="plain").code == train(*flags).code == 0
+    own = train(*flags, "-f", output=str(other))
     tensors = load_file(other / "model.safetensors")
     name = next(name for name in tensors if name.endswith("pooler.dense.bias"))
     save_file(tensors | {name: tensors[name] + 1}, other / "model.safetensors", {"format": "pt"})
@@ -89,43 +81,10 @@ def test_the_projection_may_come_from_another_checkpoint(train, tiny, copy_of, t
     weights = [contents(tmp_path / folder)["model.safetensors"] for folder in ("plain", "out", "two")]
 
     assert (weights[0] == weights[1], weights[1] == weights[2]) == (True, False)
-    assert said("out")["run"]["projection_hash"] != said("two")["run"]["projection_hash"]
+    assert record_of("out")["run"]["projection_hash"] != record_of("two")["run"]["projection_hash"]
     assert (resumed.code, own.code) == (65, 2)
     assert "projection_hash" in resumed.err
     assert f"would overwrite the input {other}" in own.err
-
-
-@pytest.mark.parametrize(
-    ("given", "flags", "code", "problem"),
-    [
-        ({"entries": "absent.safetensors"}, (), 66, "absent.safetensors: no such file"),
-        ({"entries": "few.jsonl"}, (), 65, "few.jsonl: the entries have 3 numbers, but the pooler gives"),
-        ({"rows": "few.jsonl"}, (), 65, 'few.jsonl:1: defsent-plus needs "definition"; this row has'),
-        ({}, ("--set", "projection_from=./nosuch"), 66, "./nosuch: no such checkpoint folder"),
-    ],
-)
-def test_inputs_that_do_not_fit_are_refused(train, tmp_path, jsonl, given, flags, code, problem):
-    rows = ({"entry": row["entry"], "embedding": [1, 2, 3]} for row in DICTIONARY[:3])
-    (tmp_path / "few.jsonl").write_bytes(jsonl(*rows))
-    done = train(*flags, **given)
-
-    assert done.code == code
-    assert done.told[0].startswith(f"sentkit train: {problem}")
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_entry_that_is_not_in_the_matrix(train, tmp_path, jsonl):
-    """The error names the line. --rejects gets such rows."""
-    strange = [{"entry": "whale", "definition": "a large thing"}, {"entry": "cat", "definition": ""}]
-    (tmp_path / "more.jsonl").write_bytes(jsonl(*DICTIONARY[:3], *strange, *DICTIONARY[3:]))
-    done = train(rows="more.jsonl")
-    skipped = train("--rejects", "bad.jsonl", rows="more.jsonl")
-    lines = (tmp_path / "bad.jsonl").read_text().splitlines()
-    bad = [json.loads(json.loads(line)["row"]) for line in lines]
-
-    assert done.code == 65
-    assert done.told[0] == 'sentkit train: more.jsonl:4: the entry "whale" is not in entries.safetensors'
-    assert (skipped.code, bad, said()["rows"]) == (0, strange, 7)
 
 
 def test_entries_of_another_kind_of_model_are_reported(sentkit, rows, tiny, entries, copy_of, tmp_path):
@@ -145,7 +104,7 @@ def test_the_best_readout_on_dev_is_declared(train, sentkit, tmp_path, jsonl, ti
     """Each score is that of `encode` and `score`, in the template where it is read by prompt."""
     (tmp_path / (dev := "dev.jsonl")).write_bytes(jsonl(*PAIRS))
     done = train("--dev", dev, "--lr", 0.01, "--epochs", 2)
-    own = said()
+    own = record_of()
 
     def scored(model, name):
         flags = ("--readout", name, "--precision", "fp32", "-o", "dev.safetensors", "-f", "-q")
@@ -162,19 +121,3 @@ def test_the_best_readout_on_dev_is_declared(train, sentkit, tmp_path, jsonl, ti
     assert done.rows[0]["readout"] == own["readout"]
     assert own["dev_before"] == pytest.approx(scored(tiny, own["readout"]), rel=1e-6)
     assert len(set(scores.values())) > 1
-
-
-def test_omitted_words_are_counted(sentkit, tiny, rows, tmp_path, jsonl):
-    """`hot dog` and `to walk` are two tokens; the rest is learned from."""
-    (tmp_path / "texts.jsonl").write_bytes(jsonl(*({"text": text} for text in TEXTS)))
-    fresh = ("--set", "head=fresh", "--set", "warmup=0", "--threads", 1, "-q")
-    sentkit("train", "mlm", "texts.jsonl", "-m", tiny, "-o", "headed", *fresh)
-    flags = ("--threads", 1, "--set", "part=1", "--set", "warmup=0", "--batch", 2)
-    done = sentkit("train", "defsent", rows, "-m", "headed", "-o", "out", *flags)
-    none = sentkit("train", "defsent", rows, "-m", tiny, "-o", "none", "--threads", 1)
-
-    skipped = "2 rows skipped: the entry of 2 rows is not a single token, the entry of 0 rows is held out"
-    assert (done.code, skipped in done.err) == (0, True)
-    assert (said()["rows"], said()["readout"]) == (5, "mean")
-    problem, advice = f"{tiny} has no language model head", "  sentkit train mlm --set head=fresh trains one"
-    assert (none.code, none.told) == (2, [f"sentkit train: {problem}", advice])

@@ -5,25 +5,6 @@ import shutil
 from support import contents
 
 
-def test_an_unfinished_run_is_not_overwritten_by_accident(train, tmp_path):
-    (tmp_path / "out.part").mkdir()
-    (tmp_path / "out.part/state-3.pt").write_bytes(b"the state of a run")
-    stopped, broken = train(), train("--resume")
-
-    assert stopped.code == 73
-    assert stopped.told[1] == "  use --resume to continue this run, or -f to start a new run"
-    assert (broken.code, broken.told[1]) == (65, "  start over with -f and without --resume")
-    assert train("-f").code == 0
-
-
-def test_files_of_others_in_the_folder_of_the_state_stay(train, tmp_path):
-    (tmp_path / "out.part").mkdir()
-    (tmp_path / "out.part/thesis.txt").write_text("years")
-
-    assert train().code == 0
-    assert [path.name for path in (tmp_path / "out.part").iterdir()] == ["thesis.txt"]
-
-
 def test_links_in_the_folder_of_the_state_are_not_followed(train, tmp_path):
     (tmp_path / "precious").write_text("precious")
     (tmp_path / "out.part").mkdir()

@@ -5,21 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.training.base import open_base
 from sentkit.training.catalogue import METHODS
-from support import TEXTS, in_jsonl
-from training.making import rows_for
+from support import TEXTS, write_rows
+from training.small import FEWER, every_field
 
-NEEDS = {
-    "sg-bert": ("head_width=8",),
-    "pairsupcon": ("head_width=8",),
-    "mlm": ("head=fresh",),
-    "rank-encoder": ("rank_corpus=5",),
-    "clear": ("head=fresh",),
-    "defsent": ("part=1",),
-    "defsent-plus": ("max_length=64",),
-}
+NEEDS = FEWER | {"mlm": {"head": "fresh"}, "clear": {"head": "fresh"}, "defsent-plus": {"max_length": 64}}
 PROMPTED = {  # templates around a text that ends with a full stop; sentence-transformers has none
     "promptbert": 'This sentence of "{}" means [MASK].',
     "sncse": 'This sentence : " {} " means [MASK] .',
@@ -27,41 +17,25 @@ PROMPTED = {  # templates around a text that ends with a full stop; sentence-tra
 
 
 @pytest.fixture
-def rows(tmp_path):
-    """A file of rows that this method reads."""
-
-    def write(name, model):
-        kind, path = METHODS[name].load(), tmp_path / f"{name}.jsonl"
-        base = open_base(read_checkpoint(str(model)), 32)
-        path.write_text(in_jsonl(*rows_for(kind, base, kind.Settings(), 9)))
-        return path
-
-    return write
-
-
-@pytest.fixture
-def with_head(sentkit, rows, tiny, tmp_path):
-    """As tiny, with a language model head."""
-    given = ("--set", "head=fresh", "--set", "warmup=0", "--lr", 1e-9, "--threads", 1, "-q")
-    done = sentkit("train", "mlm", rows("mlm", tiny), "-m", tiny, "-o", "with_head", *given)
-    assert (done.code, done.err) == (0, "")
-    return tmp_path / "with_head"
-
-
-@pytest.fixture
-def made(sentkit, rows, tiny, with_head, tmp_path):
+def made(sentkit, tiny, tmp_path):
     """Train by this method, and give the checkpoint's folder."""
+    write_rows(tmp_path, {"rows": every_field(9)})
+
+    def run(*command, **settings):
+        words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+        done = sentkit(*command, *words)
+        assert (done.code, done.err) == (0, "")
 
     def make(name, *more):
-        model = with_head if name == "defsent" else tiny
-        path = rows(name, model)
-        settings = [word for each in (*NEEDS.get(name, ()), "warmup=0") for word in ("--set", each)]
-        flags = ("--batch", 4, "--epochs", 2, "--lr", 0.01, "--threads", 1, "-q", *settings, *more)
+        command = ["train", name, "rows.jsonl", *more, *("--batch", 4, "--epochs", 2, "--threads", 1, "-q")]
+        if name == "defsent":
+            given = ("rows.jsonl", "-m", tiny, "-o", "with_head", "-q", "--threads", 1)
+            run("train", "mlm", *given, head="fresh", lr=1e-9, warmup=0)
         if name == "defsent-plus":
-            sentkit("build-entries", path, "-m", tiny, "-q", "-o", "entries.safetensors")
-            flags = (*flags, "--entries", "entries.safetensors")
-        done = sentkit("train", name, path, "-m", model, "-o", "out", *flags)
-        assert (done.code, done.err) == (0, "")
+            run("build-entries", "rows.jsonl", "-m", tiny, "-q", "-o", "entries.safetensors")
+            command += ["--entries", "entries.safetensors"]
+        model = "with_head" if name == "defsent" else tiny
+        run(*command, "-m", model, "-o", "out", lr=0.01, warmup=0, **NEEDS.get(name, {}))
         return tmp_path / "out"
 
     return make
@@ -81,14 +55,10 @@ def loaded_whole(folder):
 KINDS = ("simcse", "sg-bert", "is-bert", "defsent-plus", "distill", "mlm")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in KINDS else pytest.mark.slow)
-        for name in METHODS
-        if name not in PROMPTED
-    ],
-)
+SLOW = [name for name in METHODS if name not in (*KINDS, *PROMPTED)]
+
+
+@pytest.mark.parametrize("name", [*KINDS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_sentence_transformers_gives_the_same_vectors(made, sentkit, name):
     from sentence_transformers import SentenceTransformer
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from commands.train.records import log_of, record_of
 from sentkit.training.loop.trainer import Trainer
 from support import BY_HAND, SMALL, contents, copy_tokenizer, in_jsonl
 
 
 def test_encode_reads_the_checkpoint(train, sentkit, tmp_path, tiny):
     """With the readout of its method, and other vectors than the base gives."""
-    done = train("--lr", 0.01)
-    made = json.loads((tmp_path / "out/sentkit.json").read_text())
+    done, made = train("--lr", 0.01), record_of()
     read, raw = (sentkit("encode", "-m", model, stdin="a cat\n") for model in ("out", tiny))
 
     assert (done.code, done.err) == (0, "")
@@ -54,9 +54,8 @@ def test_each_of_several_seeds_is_a_separate_run(train, tmp_path, dev):
 def test_the_best_step_is_kept(train, tmp_path, dev):
     """Judged before training, every N steps and after each epoch; the log tells all of it."""
     train("--dev", dev, "--set", "eval_every=2", "--epochs", 3, "--lr", 0.01)
-    log = [json.loads(line) for line in (tmp_path / "out/steps.jsonl").read_text().splitlines()]
+    log, made = log_of(), record_of()
     looks = [row for row in log if "dev" in row]
-    made = json.loads((tmp_path / "out/sentkit.json").read_text())
     best = max(looks[1:], key=lambda row: row["dev"])
 
     assert [row["step"] for row in looks] == [0, 2, 3, 4, 6, 8, 9]
@@ -65,7 +64,7 @@ def test_the_best_step_is_kept(train, tmp_path, dev):
 
 
 def looks_of(folder):
-    log = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+    log = log_of(folder)
     return [row["step"] for row in log if "dev" in row], [row["loss"] for row in log if "loss" in row]
 
 
@@ -81,9 +80,7 @@ def test_a_short_run_is_scored_about_ten_times(train, tmp_path, dev, jsonl):
         (("--set", "eval_every=30"), [0, 11, 22, 30, 33]),
     ):
         train("--dev", dev, *run, *flags, "-f", method="contrast", rows=rows)
-        looks, losses = looks_of(tmp_path / "out")
-        assert looks == expected
-        assert losses == looks_of(tmp_path / "without")[1]
+        assert looks_of("out") == (expected, looks_of("without")[1])
 
 
 def test_a_run_of_an_earlier_version_is_resumed_with_its_schedule(train, tmp_path, dev, stop_at):
@@ -91,7 +88,7 @@ def test_a_run_of_an_earlier_version_is_resumed_with_its_schedule(train, tmp_pat
     flags = ("--dev", dev, "--epochs", 2, "--save-every", 1)
     recorded = ("--set", "eval_every=0")
     train(*flags, *recorded, method="contrast", rows=dev, output="whole")
-    with stop_at(3):
+    with stop_at(2):
         train(*flags, *recorded, method="contrast", rows=dev)
     other = train(*flags, "--set", "eval_every=1", "--resume", method="contrast", rows=dev)
     resumed = train(*flags, "--resume", method="contrast", rows=dev)
@@ -103,16 +100,19 @@ def test_a_run_of_an_earlier_version_is_resumed_with_its_schedule(train, tmp_pat
     assert resumed.rows == again.rows
 
 
-def test_a_limit_of_steps_ends_the_run_and_its_schedule(train, tmp_path, dev):
-    """Four of six steps, from 0.1 to 0 in four steps."""
-    flags = ("--dev", dev, "--epochs", 2, "--lr", 0.1, "--set", "steps=4")
+def test_a_limit_of_steps_ends_the_run_and_its_schedule(train, tmp_path, dev, stop_at):
+    """Four of six steps, from 0.1 to 0 in four steps; also of a run that was stopped after step 2."""
+    flags = ("--dev", dev, "--epochs", 2, "--lr", 0.1, "--set", "steps=4", "--save-every", 1)
     assert train(*flags, output="whole").code == 0
-    log = [json.loads(line) for line in (tmp_path / "whole/steps.jsonl").read_text().splitlines()]
-    rates = [row["lr"][0] for row in log if "lr" in row]
+    with stop_at(2):
+        train(*flags)
+    assert train(*flags, "--resume").code == 0
+    rates = [row["lr"][0] for row in log_of("whole") if "lr" in row]
 
     assert rates == pytest.approx([0.1 * (4 - step) / 4 for step in range(4)])
-    assert [row["step"] for row in log if "dev" in row] == [0, 3, 4]
-    assert json.loads((tmp_path / "whole/sentkit.json").read_text())["run"]["steps"] == 4
+    assert looks_of("whole")[0] == [0, 3, 4]
+    assert record_of("whole")["run"]["steps"] == 4
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 def test_dev_before_uses_the_readout_of_the_base(sentkit, tiny, copy_of, texts, dev, tmp_path):
@@ -151,9 +151,7 @@ def test_dev_before_uses_the_readout_of_the_base(sentkit, tiny, copy_of, texts, 
         (85.86, 85.85, "the result is worse by 0.01 on --dev: 85.86"),
     ],
 )
-def test_scores_are_compared_with_those_before_training(
-    sentkit, tiny, texts, dev, monkeypatch, before, after, problem
-):
+def test_scores_before_training_are_compared(sentkit, tiny, texts, dev, monkeypatch, before, after, problem):
     scores = iter([before, after])
     monkeypatch.setattr(Trainer, "_score", lambda *_: next(scores))
     done = sentkit("train", "simcse", texts, "-m", tiny, "--dev", dev, "--threads", 1, "-o", "out")
@@ -161,15 +159,6 @@ def test_scores_are_compared_with_those_before_training(
     assert (done.rows[0]["dev_before"], done.rows[0]["dev"]) == (None if before != before else before, after)
     assert any("the result is" in line for line in done.told) == bool(problem), done.told
     assert problem in done.err
-
-
-def test_patience_ends_a_run_early_and_the_last_weights_are_kept_on_request(train, dev, tmp_path):
-    """No step changes the order of the dev pairs, so the first evaluation stays the best."""
-    train("--dev", dev, "--epochs", 9, "--lr", 1e-12, "--set", "patience=2", "--set", "final=last")
-    log = [json.loads(line) for line in (tmp_path / "out/steps.jsonl").read_text().splitlines()]
-
-    assert max(row["step"] for row in log) == 9
-    assert json.loads((tmp_path / "out/sentkit.json").read_text())["step"] == 9
 
 
 def test_a_base_through_transformers_can_be_trained(train, sentkit):
@@ -214,7 +203,7 @@ def test_pairs_without_scores_have_the_mrr_of_their_positives(train, sentkit, tm
 
     assert 20 < row["dev"] < 100
     assert row["dev"] == pytest.approx(100 * total / 10, rel=1e-6)
-    assert json.loads((tmp_path / "out/sentkit.json").read_text())["metric"] == "MRR@10"
+    assert record_of()["metric"] == "MRR@10"
     assert "| dev, MRR@10 x 100 |" in (tmp_path / "out/README.md").read_text()
 
 
@@ -231,7 +220,7 @@ def test_triplets_have_the_share_of_closer_positives(train, sentkit, tmp_path):
 
     assert 0 < right < 10
     assert row["dev"] == pytest.approx(10 * right)
-    made = json.loads((tmp_path / "out/sentkit.json").read_text())
+    made = record_of()
     hits = np.array([cosines[n][10 + n] > cosines[n][20 + n] for n in range(10)])
     drawn = np.random.Generator(np.random.Philox(0)).integers(0, 10, size=(50, 10))
     assert made["metric"] == "accuracy of triplets"
@@ -248,7 +237,7 @@ def test_the_interval_of_dev_is_that_of_score(train, sentkit, tmp_path, monkeypa
     row = train("--dev", "dev.jsonl", "--lr", 0.01).rows[0]
     pairs = sentkit("encode", "dev.jsonl", "-m", "out", "--precision", "fp32", "-q").out
     [expected] = sentkit("score", "--gold", "score", stdin=pairs).rows
-    made = json.loads((tmp_path / "out/sentkit.json").read_text())
+    made = record_of()
 
     assert row["dev"] == pytest.approx(expected["spearman"], abs=1e-4)
     assert made["dev_ci95"] == pytest.approx(expected["spearman_ci95"], abs=1e-4)

@@ -1,12 +1,12 @@
 """Several values of a setting: a run for each combination and seed, and one table."""
 
 import contextlib
-import json
 import shlex
 from dataclasses import fields
 
 import pytest
 
+from commands.train.records import record_of
 from sentkit.errors import UsageError
 from sentkit.process import Stopped
 from sentkit.training.catalogue import METHODS
@@ -18,16 +18,12 @@ GRID = ("--set", "lr=1e-2,3e-2", "--set", "temperature=0.05,0.5", "--seed", "0,1
 NAMES = [f"lr={lr},temperature={t}" for lr in ("1e-2", "3e-2") for t in ("0.05", "0.5")]
 
 
-def run_of(folder):
-    return json.loads((folder / "sentkit.json").read_text())
-
-
 def test_every_combination_has_the_runs_of_its_seeds(train, tmp_path, dev, tiny, texts, on_terminal):
     """Each with the bytes of a run alone. The table has mean and deviation, and names the best."""
     done = train(*GRID, "--dev", dev, output="grid")
     single = ("--set", "lr=3e-2", "--set", "temperature=0.5", "--seed", 1, "--dev", dev)
     train(*single, output="alone")
-    made = [[run_of(tmp_path / f"grid/{name}/seed-{seed}") for seed in (0, 1)] for name in NAMES]
+    made = [[record_of(f"grid/{name}/seed-{seed}") for seed in (0, 1)] for name in NAMES]
     means = [(one["dev"] + other["dev"]) / 2 for one, other in made]
 
     assert (done.code, done.err) == (0, "")
@@ -77,17 +73,15 @@ def test_runs_that_exist_are_kept_and_others_are_added(train, tmp_path, dev):
 
 
 def test_a_stopped_sweep_continues(train, tmp_path, dev, monkeypatch):
-    """In the third of four runs, after a step; the result has the bytes of a sweep without a stop."""
+    """In the third of four runs, after its states are saved; the result has the bytes of a whole sweep."""
     flags = ("--set", "lr=1e-2,3e-2", "--seed", "0,1", "--dev", dev, "--save-every", 1)
     train(*flags, output="whole")
     original, runs = Trainer.train, []
 
     def stop_third(trainer):
-        runs.append(trainer)
+        runs.append(original(trainer))
         if len(runs) == 3:
-            original(trainer)  # the states are saved
             raise Stopped("stopped")
-        original(trainer)
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "train", stop_third)
@@ -121,41 +115,19 @@ def test_the_list_has_a_command_for_each_run(train, sentkit, tmp_path, dev):
     assert contents(tmp_path / "whole") == contents(tmp_path / "grid")
 
 
-def test_the_list_of_one_run_is_its_command(sentkit, texts):
-    words = ("train", "simcse", "./-odd name.txt", "-m", "BASE", "-o", "out", "--lr", "1e-3", "-q")
-    listed = sentkit(*words, "--set", "prompt=a, b", "--list").out.decode()
-
-    assert shlex.split(listed) == [
-        "sentkit", "train", "simcse", "./-odd name.txt", "--model", "BASE", "--quiet",
-        "--set", "prompt=a, b", "--set", "lr=0.001", "--seed", "0", "-o", "out",
-    ]  # fmt: skip
-
-
 def test_rows_are_read_again_for_settings_that_change_them(train, tmp_path, dev):
     """A text of one token is a bad row only in part of the runs, and is written to --rejects once."""
     rows = tmp_path / "rows.jsonl"
     rows.write_text(in_jsonl(*({"text": text} for text in [*TEXTS, TEXTS[0]]), {"text": 3}))
     flags = ("--set", "dedup=off,on", "--set", "lr=1e-2,3e-2", "--rejects", "bad.jsonl")
     done = train(*flags, rows=rows)
-    counts = [run_of(tmp_path / row["checkpoint"] / "seed-0")["rows"] for row in done.rows]
+    counts = [record_of(f"{row['checkpoint']}/seed-0")["rows"] for row in done.rows]
 
     assert done.code == 0
     assert [(row["dedup"], count) for row, count in zip(done.rows, counts, strict=True)] == [
         (False, 10), (False, 10), (True, 9), (True, 9),
     ]  # fmt: skip
     assert len((tmp_path / "bad.jsonl").read_text().splitlines()) == 1
-
-
-def test_random_starts_can_be_swept(train, sentkit, tiny, texts, tmp_path):
-    """The sweep removes its folder of rows and random bases."""
-    start = ("--init", tiny / "config.json", "--tokenizer", tiny, "--threads", 1, "--batch", 3, "-q")
-    flags = ("--set", "lr=1e-3,1e-2", "--set", "max_length=16,32")
-    done = sentkit("train", "mlm", texts, "-o", "out", *start, *flags)
-
-    assert (done.code, done.err) == (0, "")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        f"lr={lr},max_length={n}" for lr in ("1e-2", "1e-3") for n in (16, 32)
-    ]
 
 
 # Commas.

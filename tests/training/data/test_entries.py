@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 
 from sentkit.errors import DataError
-from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import Store
 from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.papers.defsent.plus import DefSentPlus, read_entries
-from sentkit.training.data.corpus import write_corpus
-from sentkit.training.data.examples import ExampleParser
 from support import in_jsonl
+from training.small import entries_in
 
 NAMES = ["cat", "a hot dog", "Cat", "tür"]
 EMB = "dict/mean:0123456789ab"
@@ -24,7 +22,7 @@ def write_rows(path, *rows):
     return str(path)
 
 
-def test_both_kinds_of_files_give_the_same(tmp_path, entries_in):
+def test_both_kinds_of_files_give_the_same(tmp_path):
     """Names in the order of the file, vectors and a hash; a vector file says more of where they come from."""
     vectors = entries_in(tmp_path / "e.safetensors", NAMES, _emb=EMB, model="dict", tokenizer="t")
     named = zip(NAMES, vectors.tolist(), strict=True)
@@ -41,7 +39,7 @@ def test_both_kinds_of_files_give_the_same(tmp_path, entries_in):
     assert store.lineage.items() >= {"hash": store.hash, "count": 4, "_emb": EMB, "model": "dict"}.items()
 
 
-def test_the_hash_is_of_names_vectors_and_their_space(tmp_path, entries_in):
+def test_the_hash_is_of_names_vectors_and_their_space(tmp_path):
     def hash_of(names=NAMES, emb=EMB, **given):
         entries_in(tmp_path / "e.safetensors", names, _emb=emb, **given)
         return read_entries(str(tmp_path / "e.safetensors")).hash
@@ -58,7 +56,7 @@ def test_the_hash_is_of_names_vectors_and_their_space(tmp_path, entries_in):
     assert len(set(found)) == len(found)
 
 
-def test_a_hash_is_of_all_blocks(tmp_path, entries_in):
+def test_a_hash_is_of_all_blocks(tmp_path):
     """Of more rows than are read at once, the last one counts too."""
     names = [f"entry {n}" for n in range(5000)]
     vectors = entries_in(tmp_path / "a.safetensors", names, width=2)
@@ -70,7 +68,7 @@ def test_a_hash_is_of_all_blocks(tmp_path, entries_in):
     assert b.vectors[-1].tolist() == vectors[-1].tolist()
 
 
-def test_a_vector_file_is_mapped_and_stays_as_it_is(tmp_path, entries_in):
+def test_a_vector_file_is_mapped_and_stays_as_it_is(tmp_path):
     """torch may write into the memory, the file does not see it."""
     path = tmp_path / "e.safetensors"
     entries_in(path, NAMES)
@@ -81,28 +79,6 @@ def test_a_vector_file_is_mapped_and_stays_as_it_is(tmp_path, entries_in):
     assert entries.space == ""
     assert path.read_bytes() == before
     assert not entries.vectors.flags.owndata
-
-
-A = {"entry": "a", "embedding": [1, 2]}
-BAD = [
-    ([{"embedding": [1, 2]}], '1: "entry" is missing'),
-    ([{"entry": 7, "embedding": [1, 2]}], '1: "entry" is a number, expected a string'),
-    ([{"entry": "a"}], "1: this row has no vector"),
-    ([A, {**A, "embedding": [3, 4]}], '2: the entry "a" occurs twice'),
-    ([A, {"entry": "b", "embedding": [3]}], "2: this vector has 1 numbers"),
-    ([{**A, "embedding": [1, float("inf")]}], "1: "),
-    ([{**A, "_emb": EMB}, {**A, "entry": "b"}], "2: the vectors of this row are without _emb"),
-    ([{"entry": "a", "embedding_a": [1], "embedding_b": [1]}], "1: expected 1 vector"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("rows", "problem"), BAD, ids=[each[1][:30] for each in BAD])
-def test_entries_that_are_none(tmp_path, rows, problem):
-    path = write_rows(tmp_path / "e.jsonl", *rows)
-    with pytest.raises(DataError) as caught:
-        read_entries(path)
-
-    assert str(caught.value).startswith(f"{path}:{problem}")
 
 
 @pytest.mark.parametrize("kind", ["float16", "int8", "binary"])
@@ -144,7 +120,7 @@ def test_bad_rows_of_a_vector_file_are_refused(tmp_path, names, fields, problem)
 
 
 @pytest.mark.parametrize("name", ["e.jsonl", "e.safetensors"])
-def test_a_file_without_entries(tmp_path, entries_in, name):
+def test_a_file_without_entries(tmp_path, name):
     path = tmp_path / name
     entries_in(path, [], vectors=np.empty((0, 4))) if name.endswith("s") else path.write_text("")
     with pytest.raises(DataError, match=f"no rows in .*{name}"):
@@ -169,43 +145,11 @@ def test_entries_of_another_kind_of_model_are_reported(base, with_entries, spec,
     assert found == (mismatch and f"the entries were made with {mismatch}")
 
 
-def targets_of(tmp_path, base, *rows, fields=None):
-    path = write_rows(tmp_path / "rows.jsonl", *rows)
-    parser = ExampleParser("defsent-plus", DefSentPlus.reads(base, DefSentPlus.Settings()), fields or {})
-    write_corpus(tmp_path, Inputs([path]), parser, base.training_tokenizer)
-    return np.load(tmp_path / "targets.npy").tolist()
-
-
-def test_the_target_of_a_row_is_the_index_of_its_entry(tmp_path, with_entries):
-    """By the names of the members that --field gives, too."""
-    base, fields = with_entries(NAMES), {"entry": "word", "definition": "gloss"}
+def test_the_target_of_a_row_is_the_index_of_its_entry(with_entries, corpus_of):
     rows = [{"entry": name, "definition": "a thing"} for name in ("tür", "cat", "Cat", "cat")]
+    corpus = corpus_of(DefSentPlus, rows, DefSentPlus.Settings(), with_entries(NAMES))
 
-    assert targets_of(tmp_path, base, *rows) == [3, 0, 2, 0]
-    assert targets_of(tmp_path, base, {"word": "tür", "gloss": "x"}, fields=fields) == [3]
-    with pytest.raises(DataError, match='the entry "none" is not in'):
-        targets_of(tmp_path, base, {"word": "none", "gloss": "x"}, fields=fields)
-
-
-WRONG = [
-    ({"entry": "Dog", "definition": "x"}, 'the entry "Dog" is not in '),
-    ({"entry": " cat", "definition": "x"}, 'the entry " cat" is not in '),
-    ({"entry": "", "definition": "x"}, '"entry" is empty'),
-    ({"entry": "cat", "definition": " \t"}, '"definition" is empty'),
-    ({"entry": "cat", "definition": 3}, '"definition" is a number, expected a string'),
-    ({"entry": ["cat"], "definition": "x"}, '"entry" is a list, expected a string'),
-    ({"definition": "x"}, '"entry" is missing'),
-    ({"entry": "cat"}, '"definition" is missing'),
-]
-
-
-@pytest.mark.parametrize(("row", "problem"), WRONG, ids=[each[1] for each in WRONG])
-def test_rows_that_it_cannot_learn_from(tmp_path, with_entries, row, problem):
-    good = {"entry": "cat", "definition": "a thing"}
-    with pytest.raises(DataError) as caught:
-        targets_of(tmp_path, with_entries(NAMES), good, row)
-
-    assert str(caught.value).startswith(f"{tmp_path}/rows.jsonl:2: {problem}")
+    assert corpus.targets.tolist() == [3, 0, 2, 0]
 
 
 def test_one_matrix_serves_all_seeds(with_entries, tmp_path):

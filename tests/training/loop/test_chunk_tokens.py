@@ -2,20 +2,20 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from sentkit.errors import DataError, UnavailableError, UsageError
+from sentkit.errors import DataError, UnavailableError
 from sentkit.process import Stopped
 from sentkit.training.data.corpus import chunks_of_tokens
 from sentkit.training.loop.gradient import Gradient, tokens_that_fit
-from sentkit.training.loop.processes import Processes
-from sentkit.training.loop.state import StepLog
 from sentkit.training.method import changing, trained
 from sentkit.training.methods.mlm import TSDAE
 from sentkit.training.methods.simcse import SimCSE
-from sentkit.training.settings import build, limits_of, text_of
+from sentkit.training.settings import limits_of, text_of
+from training.small import equal, gradient_of, run_with_log
 
 
 @pytest.mark.parametrize("most", [1, 4, 7, 11, 100])
@@ -35,17 +35,8 @@ def test_chunks_are_all_rows_in_order_and_the_longest_within_the_limit(row_token
 def test_they_have_the_gradient_of_the_batch(trainer_of, texts, kind, parts):
     """Exactly, up to rounding in float64, without dropout."""
     trainer = trainer_of(kind, texts, double=True, batch=13, dropout=0)
-    trainer.method.train()
-    found = []
-    for own in ({}, parts):
-        gradient = Gradient(trainer.method, Processes(), **own)
-        terms = gradient.compute(trainer.batch(0))
-        slopes = [parameter.grad for _, parameter in trained(trainer.method) if parameter.grad is not None]
-        found.append([*terms.values(), *slopes])
 
-    assert len(found[0]) == len(found[1])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(gradient_of(trainer, **parts), gradient_of(trainer), rtol=1e-9, atol=1e-10)
 
 
 def limited(trainer, most, calls=None):
@@ -62,48 +53,23 @@ def limited(trainer, most, calls=None):
     return trainer
 
 
-def run(trainer):
-    torch.manual_seed(4)
-    warnings = []
-    trainer.reporter.warn = warnings.append
-    with StepLog(trainer.keeper.folder) as log:
-        trainer.step_log = log
-        trainer.train()
-        lines = (trainer.keeper.folder / "steps.jsonl").read_text()
-    return lines, changing(trainer.method), warnings
-
-
-class Recorded:
-    """Graphs of a GPU, as far as the trainer sees them."""
-
-    def __init__(self):
-        self.chains = {"a pass": "its graphs"}
-
-    def stop(self):
-        self.chains.clear()
-
-
 @pytest.mark.parametrize("settings", [{}, {"chunk_tokens": "auto"}], ids=str)
 def test_short_memory_first_ends_the_graphs(trainer_of, texts, settings):
     """The step is repeated with the same random numbers and the same chunks."""
     plain, trainer = (trainer_of(SimCSE, texts, batch=13, epochs=1, **settings) for _ in range(2))
-    encode, graphs = trainer.method.encode, Recorded()
-    trainer.method.body.graphs = graphs
+    encode, chains = trainer.method.encode, {"a pass": "its graphs"}
+    trainer.method.body.graphs = SimpleNamespace(chains=chains, stop=chains.clear)
 
     def short(batch):
         outputs = encode(batch)  # draws random numbers
-        if graphs.chains:
+        if chains:
             raise torch.cuda.OutOfMemoryError
         return outputs
 
     trainer.method.encode = short
 
-    assert run(trainer)[0] == run(plain)[0]
+    assert run_with_log(trainer)[0] == run_with_log(plain)[0]
     assert not trainer.position.limits
-
-
-def same(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 SETTINGS = {"batch": 6, "epochs": 3, "lr": 3e-3, "dropout": 0.1}
@@ -113,11 +79,10 @@ SHORT = {0: 60, 1: 20, 4: 11}
 @pytest.mark.parametrize(("kind", "behind"), [(SimCSE, 0), (TSDAE, 2)])
 def test_short_memory_halves_the_chunks_and_the_record_repeats_them(trainer_of, texts, kind, behind):
     auto = limited(trainer_of(kind, texts, chunk_tokens="auto", **SETTINGS), SHORT)
-    auto.behind = behind
-    lines, weights, warnings = run(auto)
+    lines, tensors, warnings = run_with_log(auto, behind)
     text = text_of(auto.position.limits)
     repeated = trainer_of(kind, texts, chunk_tokens=text, **SETTINGS)
-    again, others, none = run(repeated)
+    again, others, none = run_with_log(repeated)
 
     steps = [step for step, _ in auto.position.limits]
     assert steps[0] == 0
@@ -127,17 +92,17 @@ def test_short_memory_halves_the_chunks_and_the_record_repeats_them(trainer_of, 
     assert warnings[0].startswith("the memory of the device is short in step ")
     assert none == []
     assert lines == again
-    assert same(weights, others)
+    assert equal(tensors, others)
 
 
 def test_a_resumed_run_has_the_chunks_of_the_state(trainer_of, texts):
     """They are not halved again: the memory is large when it resumes."""
     whole = limited(trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS), SHORT)
-    _, weights, _ = run(whole)
+    _, (weights, _), _ = run_with_log(whole)
     cut = limited(trainer_of(SimCSE, texts, chunk_tokens="auto", save_every=3, **SETTINGS), SHORT)
     cut.reporter.step = lambda record: setattr(cut.stop, "requested", record["step"] == 3)
     with pytest.raises(Stopped):
-        run(cut)
+        run_with_log(cut)
     rest = trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS)
     rest.keeper = cut.keeper
     rest.resume_from(cut.keeper.load(rest.run.identity))
@@ -145,7 +110,7 @@ def test_a_resumed_run_has_the_chunks_of_the_state(trainer_of, texts):
     rest.train()
 
     assert rest.position.limits == whole.position.limits
-    assert same(changing(rest.method), weights)
+    assert equal(changing(rest.method), weights)
 
 
 def test_a_row_that_does_not_fit_and_a_fixed_limit_end_the_run_with_advice(trainer_of, texts):
@@ -210,14 +175,6 @@ def test_a_broken_step_forgets_the_halving_after_it(trainer_of, texts, monkeypat
     with pytest.raises(DataError, match="at step 2"):
         trainer.train()
     assert trainer.position.limits == [[0, 50]]
-
-
-@pytest.mark.parametrize("text", ["0", "-4", "x", "8,4", "8,3:4,2:5", "8,0:4", "8,3:0", "", "8,,", "4.5"])
-def test_other_values_are_refused(text):
-    with pytest.raises(UsageError, match="expected a number of tokens, N,STEP:N or auto"):
-        limits_of(text)
-    with pytest.raises(UsageError, match="cannot be used together"):
-        build(SimCSE.Settings, {}, None, ["chunk=3", "chunk_tokens=8"])
 
 
 def test_a_record_is_the_setting():

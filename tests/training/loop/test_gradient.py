@@ -12,24 +12,17 @@ from sentkit.training.loop.gradient import Gradient
 from sentkit.training.loop.processes import CPU, Processes, precision_of
 from sentkit.training.method import trained
 from sentkit.training.methods.simcse import SimCSE
-
-
-def gradient_of(trainer, chunk, step=0):
-    trainer.method.train()
-    trainer.method.zero_grad()
-    torch.manual_seed(5)
-    terms = Gradient(trainer.method, Processes(), chunk).compute(trainer.batch(step))
-    return terms, {n: p.grad.clone() for n, p in trained(trainer.method) if p.grad is not None}
+from training.small import gradient_of
 
 
 def test_chunks_are_encoded_again_with_the_same_dropout(trainer_of, texts):
     """The gradient is that of the loss of the masks first drawn: a small step changes it as foretold."""
     trainer = trainer_of(SimCSE, texts, double=True, batch=12, dropout=0.2)
-    before, slopes = gradient_of(trainer, 5)
+    before, slopes = gradient_of(trainer, chunk=5)
     name, weight = next((n, p) for n, p in trained(trainer.method) if n.endswith("up.weight"))
     with torch.no_grad():
         weight -= 1e-6 * slopes[name]
-    after, _ = gradient_of(trainer, 5)
+    after, _ = gradient_of(trainer, chunk=5)
 
     foretold = -1e-6 * slopes[name].square().sum().item()
     assert after["contrast"] - before["contrast"] == pytest.approx(foretold, rel=1e-3)
@@ -40,7 +33,7 @@ def test_chunks_leave_the_random_state_of_a_whole_batch(trainer_of, texts):
     trainer = trainer_of(SimCSE, texts, batch=12)
     states = []
     for chunk in (12, 4):
-        gradient_of(trainer, chunk)
+        gradient_of(trainer, chunk=chunk)
         states.append(torch.get_rng_state())
     trainer.method.train()
     torch.manual_seed(5)
@@ -64,9 +57,7 @@ class Casts(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(("chunk", "passes"), [(0, 1), (4, 2)])
-def test_weights_are_cast_once_in_a_step_or_once_without_gradient_and_once_with(
-    trainer_of, texts, chunk, passes
-):
+def test_weights_are_cast_once_for_each_kind_of_pass(trainer_of, texts, chunk, passes):
     """The gradient is that of casts in each chunk, to the last bit."""
     trainer, precision = trainer_of(SimCSE, texts, batch=12, readout="mean"), precision_of("bf16", CPU)
     blocks = trainer.method.body.blocks

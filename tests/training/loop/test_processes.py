@@ -1,41 +1,25 @@
 """Several processes: which GPU and which connection each has, and the negatives of its anchors."""
 
-import math
-
 import pytest
 import torch
 import torch.distributed as dist
 
 from sentkit.errors import UnavailableError
 from sentkit.training.loop.processes import open_processes
+from training.losses.formulas import loop_triplet, mean
 
 CUDA = torch.device("cuda")
-HARD = ["batch=5", "hard_negative_weight=0.7", "readout=mean"]
+HARD = {"hard_negative_weight": 0.7, "readout": "mean"}
 ROLES = ("anchor", "positive", "negative")
 WORLDS = (1, 2, 3)
-
-
-def cosine(left, right):
-    return torch.dot(left, right).item() / (left.norm() * right.norm()).item()
-
-
-def loss_by_hand(anchors, positives, negatives, bonus):
-    """Anchor i chooses positive i among all texts; the logit of its own negative has the bonus."""
-    values = []
-    for i, anchor in enumerate(anchors):
-        near = [cosine(anchor, each) / 0.05 for each in positives]
-        far = [cosine(anchor, each) / 0.05 + bonus * (j == i) for j, each in enumerate(negatives)]
-        values.append(math.log(sum(map(math.exp, (*near, *far)))) - near[i])
-    return sum(values) / len(values)
 
 
 @pytest.fixture(scope="module")
 def gathered(together, tmp_path_factory):
     """What each process has, by method and number of processes. Five rows are uneven for two and three."""
     folder = tmp_path_factory.mktemp("processes")
-    cases = [("simcse-sup", world, HARD, "transformer") for world in WORLDS]
-    plain = ["batch=5", "equal_texts=off"]
-    cases += [("contrast", world, plain, "transformer") for world in WORLDS]
+    methods = {"simcse-sup": HARD, "contrast": {"equal_texts": False}}
+    cases = [(name, n, {"batch": 5} | more, "transformer") for name, more in methods.items() for n in WORLDS]
     together("compute", folder, cases)
     return {
         (name, world): [torch.load(folder / f"{case}.{rank}.pt") for rank in range(world)]
@@ -48,16 +32,16 @@ def test_anchors_meet_their_own_hard_negatives_in_every_process(gathered, name, 
     [alone] = gathered[name, 1]
     roles = ROLES if name == "simcse-sup" else ("anchor", "positive", "negatives")
     vectors = [alone["outputs"][role].view(5, -1) for role in roles]
-    expected = loss_by_hand(*vectors, bonus)
+    expected = mean(loop_triplet(*vectors, 0.05, bonus))
 
     for world in WORLDS:
         for process in gathered[name, world]:
-            assert process["terms"]["contrast"].item() == pytest.approx(expected, abs=1e-9)
+            assert process["terms"]["contrast"].item() == pytest.approx(expected.item(), abs=1e-9)
             for role in process["outputs"]:
                 torch.testing.assert_close(
                     process["outputs"][role], alone["outputs"][role], rtol=0, atol=1e-12
                 )
-    others = loss_by_hand(*vectors[:2], vectors[2].roll(1, 0), bonus)
+    others = mean(loop_triplet(*vectors[:2], vectors[2].roll(1, 0), 0.05, bonus))
     assert bonus == 0 or abs(others - expected) > 1e-3  # a loss with other negatives is another one
 
 

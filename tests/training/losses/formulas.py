@@ -80,15 +80,14 @@ def loop_paired(left, right, heat):
     return total
 
 
-def loop_opt1(queries, views, heat):
-    both = [[*without(queries, i), *without(views, i)] for i in range(len(views))]
+def loop_opt1(queries, views, heat, first=0):
+    both = [[*without(queries, i), *without(views, i)][first:] for i in range(len(views))]
     return [attraction(query, views[i], both[i], heat) for i, query in enumerate(queries)]
 
 
 def loop_opt2_released(queries, views, heat):
     """Its negatives of a query are a row of b - 1 queries and b - 1 views, of which it reads from b on."""
-    both = [[*without(queries, i), *without(views, i)][len(views) :] for i in range(len(views))]
-    return [attraction(query, views[i], both[i], heat) for i, query in enumerate(queries)]
+    return loop_opt1(queries, views, heat, first=len(views))
 
 
 def loop_opt3(queries, layer_views, heat):

@@ -16,21 +16,19 @@ TAU = 0.05
 ALL = Filter(equal_texts=False)
 
 
-def texts(count, seed, first_id, rows=None, guide=False):
+def texts(seed, first_id, guide):
     random = torch.Generator().manual_seed(seed)
-    vectors = torch.randn(count, 5, generator=random, dtype=torch.float64)
-    ids = torch.arange(first_id, first_id + count)
-    rows = torch.arange(count) if rows is None else torch.tensor(rows)
-    other = torch.randn(count, 3, generator=random, dtype=torch.float64) if guide else None
-    return Texts(vectors, ids, rows, other)
+    vectors = torch.randn(3, 5, generator=random, dtype=torch.float64)
+    other = torch.randn(3, 3, generator=random, dtype=torch.float64) if guide else None
+    return Texts(vectors, torch.arange(first_id, first_id + 3), torch.arange(3), other)
 
 
 def batch(guide=False):
     """Three anchors; the first has two negatives, the second none, the third one."""
     return (
-        texts(3, 0, 10, guide=guide),
-        texts(3, 1, 20, guide=guide),
-        texts(3, 2, 30, rows=[0, 0, 2], guide=guide),
+        texts(0, 10, guide),
+        texts(1, 20, guide),
+        replace(texts(2, 30, guide), rows=torch.tensor([0, 0, 2])),
     )
 
 

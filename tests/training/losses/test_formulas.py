@@ -18,6 +18,7 @@ from training.losses.formulas import (
     WIDTH,
     alphas_of,
     contrasts,
+    double,
     drawn,
     every_loss,
     every_weighting,
@@ -68,11 +69,9 @@ def test_autocast_changes_nothing(each):
 
 
 @half_types
-@pytest.mark.parametrize("heat", [0.05, 0.01])
-@pytest.mark.parametrize("index", range(len(CONTRASTS)), ids=[each.name for each in CONTRASTS])
-def test_half_precision_survives_when_all_cosines_are_one(dtype, heat, index):
+@named("each", [*contrasts(0.05), *contrasts(0.01)])
+def test_half_precision_survives_when_all_cosines_are_one(each, dtype):
     """Nothing overflows: the loss is that of the formula in float64, the logarithm of a number of choices."""
-    each = contrasts(heat)[index]
     values = [torch.ones(4, *shape, dtype=dtype) for shape in each.shapes]
     expected = torch.stack(each.loop(*(value.double() for value in values))).float()
 
@@ -104,10 +103,6 @@ def test_equal_points_have_a_finite_gradient():
     assert all((slope == 0).all() for slope in gradients(partial(triplet_margin, margin=5.0), [here] * 3))
 
 
-def double(values):
-    return torch.tensor(values, dtype=torch.float64)
-
-
 def test_rank_similarities_are_those_of_scipy():
     """With ties, and with a row of equal numbers, which has no ranking."""
     values = torch.randint(0, 5, (6, 9), generator=torch.Generator().manual_seed(0)).double()
@@ -131,11 +126,9 @@ def test_pairs_out_of_the_range_have_no_error():
 def test_cosines_of_right_and_equal_angles():
     """A row of length 2e-9 becomes one of 0.2, since a row is divided by no less than 1e-8."""
     torch.testing.assert_close(unit(torch.tensor([[2e-9, 0.0]])), torch.tensor([[0.2, 0.0]]))
-    found = cosines(
-        torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.tensor([[5.0, 0.0], [0.0, 1.0], [3.0, 4.0]])
-    )
+    found = cosines(double([[2, 0], [0, 0]]), double([[5, 0], [0, 1], [3, 4]]))
 
-    torch.testing.assert_close(found, torch.tensor([[1.0, 0.0, 0.6], [0.0, 0.0, 0.0]]))
+    torch.testing.assert_close(found, double([[1.0, 0.0, 0.6], [0.0, 0.0, 0.0]]))
 
 
 def test_squared_distance_is_the_sum_over_all_numbers():
@@ -146,24 +139,18 @@ def test_squared_distance_is_the_sum_over_all_numbers():
     found = squared_distance(zip(tuned, start, strict=True))
     found.backward()
 
-    assert found.shape == ()
-    assert found.item() == 4.25
+    assert found.tolist() == 4.25
     assert [each.grad.tolist() for each in tuned] == [[1.0, 0.0], [[4.0]]]  # twice the differences
     assert [each.grad for each in start] == [None, None]
 
 
 def test_squared_distance_with_few_kernels_is_the_same():
     """It runs on a GPU only, and a CPU has its operations."""
-    numbers = torch.Generator().manual_seed(0)
-    tuned = [torch.randn(size, dtype=torch.float64, generator=numbers) for size in (3, 5)]
-    start = [torch.randn(size, dtype=torch.float64, generator=numbers) for size in (3, 5)]
-    tuned = [each.requires_grad_() for each in tuned]
-    differences = torch.cat(tuned) - torch.cat(start)
+    tuned = [double([1.5, 3.0]).requires_grad_(), double([[-1.0]]).requires_grad_()]
+    start = [double([1.0, 3.0]), double([[-3.0]])]
 
-    found = SquaredDistance.apply(2, *tuned, *start)
-
-    assert found.item() == pytest.approx(sum(each**2 for each in differences.tolist()))
-    assert torch.autograd.gradcheck(lambda *values: SquaredDistance.apply(2, *values, *start), tuned)
+    assert SquaredDistance.apply(2, *tuned, *start).item() == 4.25
+    assert gradcheck(lambda *values: SquaredDistance.apply(2, *values, *start), tuned)
 
 
 @half_types
@@ -203,12 +190,16 @@ def test_large_products_and_autocast_are_exact():
     assert huge.isfinite().all()
 
 
+def entailment(positive, heat, weighting):
+    given = {"positive": torch.tensor(positive), "temperature": heat, "weighting": weighting}
+    return partial(entailment_contrast, **given)
+
+
 @every_weighting
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_a_batch_without_entailments_has_zero_loss(weighting, count):
     values = pair_of(count)
-    none = torch.zeros(count, dtype=torch.bool)
-    loss = partial(entailment_contrast, positive=none, temperature=0.05, weighting=weighting)
+    loss = entailment([False] * count, 0.05, weighting)
 
     found = loss(*values)
 
@@ -222,9 +213,7 @@ def test_a_detached_alpha_is_a_constant(weighting):
     """The value is the same; the gradient is the slope of the formula with alpha as it was."""
     left, right = pair_of(3)
     positive = [True, False, True]
-    loss = partial(
-        entailment_contrast, positive=torch.tensor(positive), temperature=HALF, weighting=weighting
-    )
+    loss = entailment(positive, HALF, weighting)
     alphas = {n: alphas_of(n, [*left, *right], HALF) for n in (0, 2, 3, 5)}
 
     def frozen(step):
@@ -244,9 +233,7 @@ def test_an_alpha_that_underflows_has_a_gradient(weighting):
     """One negative like the anchor and one opposed to it, e^200 apart: float32 holds no such ratio."""
     left = torch.tensor([[1.0, 0.0], [1.0, 0.1]])
     right = torch.tensor([[1.0, 0.2], [-1.0, 0.0]])
-    loss = partial(
-        entailment_contrast, positive=torch.tensor([True, False]), temperature=0.01, weighting=weighting
-    )
+    loss = entailment([True, False], 0.01, weighting)
 
     assert loss(left, right).isfinite().all()
     assert all(slope.isfinite().all() for slope in gradients(loss, [left, right]))

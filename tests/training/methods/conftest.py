@@ -12,10 +12,10 @@ from reference_steps import PlainAdamW, take_step
 from sentkit.model.checkpoint.heads import HEADS
 from sentkit.training.base import Base, open_named
 from sentkit.training.data.corpus import Batch, stream
-from sentkit.training.method import trained
 from sentkit.training.methods.mlm import MaskedLanguageModel
 from sentkit.training.settings import build
 from support import SMALL, padded
+from training.small import make_base
 
 
 @dataclass(frozen=True)
@@ -52,32 +52,22 @@ def reference(base, base_folder):
 
 
 @pytest.fixture
-def gradients_of():
-    """The gradient of a trainer's first batch, encoded in chunks of so many rows; 0: all at once."""
-
-    def find(trainer, chunk):
-        trainer.gradient.chunk = chunk
-        trainer.gradient.compute(trainer.batch(0))
-        return {name: value.grad.clone() for name, value in trained(trainer.method) if value.grad is not None}
-
-    return find
-
-
-@pytest.fixture
 def check_steps(losses_of):
     """The first losses of a trainer are those of a reference with these parameters.
 
-    `loss_of` gets a batch and the numbers of its rows. Unless set, the optimizer is AdamW, and the trainer's
-    rate falls to 0.
+    `loss_of` gets a batch and the numbers of its rows. Unless set, the optimizer is AdamW. The rate rises for
+    some steps and then falls to 0, or is constant.
     """
 
-    def check(trainer, parameters, loss_of, *, count=5, optimizer=None, rate=None):
+    def check(trainer, parameters, loss_of, *, count=5, optimizer=None, warmup=0, constant=False, rates=None):
         steps, lr = trainer.order.steps, trainer.recipe.lr
         batches = [(trainer.batch(step), trainer.order.at(step)) for step in range(count)]
         ours = losses_of(trainer)[:count]
         optimizer = optimizer or torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
         take = optimizer.step if isinstance(optimizer, PlainAdamW) else partial(take_step, optimizer)
-        rates = [lr * (steps - step) / steps if rate is None else rate(step) for step in range(count)]
+        rises = [lr * step / warmup for step in range(warmup)]
+        falls = [lr * (1 if constant else (steps - step) / (steps - warmup)) for step in range(warmup, count)]
+        rates = rates or rises + falls
         theirs = [take(loss_of(*batch), rate) for batch, rate in zip(batches, rates, strict=True)]
         assert ours == pytest.approx(theirs, rel=0, abs=1e-9)
         assert len({round(loss, 6) for loss in ours}) == count
@@ -115,13 +105,13 @@ def drawn():
 
 
 @pytest.fixture
-def base_of(tmp_path, make_base_in):
+def base_of(tmp_path):
     """A base of that family with a small tokenizer, saved from its MaskedLM or from another model."""
     import transformers
 
     def make(family="bert", head="ForMaskedLM", name="base", *, pooler=False, **config):
         kind = HEADS[family].kind + head
-        folder = make_base_in(tmp_path / name, 3, kind, num_hidden_layers=2, pad_token_id=0, **config)
+        folder = make_base(tmp_path / name, 3, kind, num_hidden_layers=2, pad_token_id=0, **config)
         if pooler:
             prefix = f"{getattr(transformers, kind).base_model_prefix}."
             add_pooler(folder / "model.safetensors", prefix)

@@ -4,10 +4,12 @@ import torch
 
 from support import padded
 
+RECIPE = {"batch": 4, "epochs": 2, "lr": 1e-3, "dropout": 0, "clip": 0, "warmup": 0, "weight_decay": 0}
+RECIPE["double"] = True
+
 
 def cross_entropy(logits, labels):
-    values = [row.logsumexp(0) - row[int(label)] for row, label in zip(logits, labels, strict=True)]
-    return sum(values) / len(values)
+    return torch.nn.functional.cross_entropy(logits, torch.tensor(labels).long())
 
 
 def masked(texts, chosen, shown):

@@ -1,19 +1,17 @@
 """ConSERT: its views, its modes, and their steps beside a padded reference."""
 
+from decimal import Decimal
+
 import numpy as np
 import pytest
 import torch
 
-from sentkit.errors import DataError
 from sentkit.model.transformer.packed import pack
 from sentkit.papers.consert.method import VIEWS, ConSERT, direction, share
-from sentkit.papers.pairsupcon.method import PairSupCon
-from sentkit.training.data.corpus import check_labels
-from sentkit.training.methods.pairs import SBERT
-from sentkit.training.methods.targets import Classify
+from sentkit.training.settings import build
 from support import padded
 from training.losses.formulas import loop_paired, mean
-from training.methods.loops import copies, cross_entropy, labelled
+from training.methods.loops import RECIPE, copies, cross_entropy, labelled
 
 
 def encoded(trainer, step=0):
@@ -23,9 +21,7 @@ def encoded(trainer, step=0):
 
 
 @pytest.mark.parametrize(("mode", "passes"), [("unsup", 2), ("sup", 1), ("joint", 2)])
-def test_each_view_is_one_pass_and_labels_are_numbered_as_in_the_released_code(
-    trainer_of, texts, mode, passes
-):
+def test_each_view_is_one_pass_with_the_labels_of_the_released_code(trainer_of, texts, mode, passes):
     trainer = trainer_of(ConSERT, labelled(texts), mode=mode, batch=4)
     calls = []
     trainer.method.body.blocks[0].register_forward_hook(lambda *_: calls.append(1))
@@ -53,59 +49,37 @@ def test_the_direction_of_an_attack():
     assert direction(slopes, "fgsm").tolist() == [[1.0, -1.0], [0.0, 0.0]]
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings"),
-    [
-        (ConSERT, {"mode": "sup"}),
-        (ConSERT, {"mode": "joint"}),
-        (SBERT, {}),
-        (PairSupCon, {"objective": "cls"}),
-        (Classify, {}),
-        (Classify, {"objective": "regression"}),
-    ],
-)
-def test_equal_targets_are_refused(corpus_of, base, texts, kind, settings):
-    rows = [row | {"label": "entailment", "score": 2} for row in labelled(texts)]
-    name, verb = ("score", "predict") if "regression" in settings.values() else ("label", "classify")
-    settings = kind.Settings(**settings)
-    corpus = corpus_of(kind, rows, settings)
-    reads = kind.reads(base, settings)
-    assert reads.varied
-    with pytest.raises(DataError, match=f'^x: "{name}" is the same in all 13 rows: nothing to {verb}$'):
-        check_labels(corpus, "x", reads.target_field)
+@pytest.mark.parametrize("preset", list(ConSERT.presets))
+def test_each_preset_is_within_the_limits_and_builds(base, preset):
+    settings = build(ConSERT.Settings, ConSERT.presets, preset, [])
+    method = ConSERT.build(base, settings)
+    assert (method.classifier is None) == (settings.mode == "unsup")
+    assert bool(method.finished().heads) == (settings.mode != "unsup")
 
 
-@pytest.mark.parametrize(
-    ("name", "setting"),
-    [
-        ("token-cutoff", "token_cutoff_rate"),
-        ("feature-cutoff", "feature_cutoff_rate"),
-        ("dropout", "view_dropout_rate"),
-    ],
-)
+CUTS = {
+    "token-cutoff": "token_cutoff_rate",
+    "feature-cutoff": "feature_cutoff_rate",
+    "dropout": "view_dropout_rate",
+}
+
+
+@pytest.mark.parametrize(("name", "setting"), CUTS.items())
 def test_each_cut_has_its_own_rate(trainer_of, texts, name, setting):
     """Of 0 here, where the other two are not."""
     outputs = encoded(trainer_of(ConSERT, texts, view_a="none", view_b=name, batch=8, **{setting: 0}))
     assert torch.equal(outputs["a0"], outputs["b0"])
 
 
-def cut_token(states, row, drawn):
-    for place in drawn:
-        states[row, place] = 0
-
-
-def cut_feature(states, row, drawn):
-    for feature in drawn:
-        states[row, :, feature] = 0
-
-
-def cut_entry(states, row, drawn):
-    width = states.shape[-1]
-    for entry in drawn:
-        states[row, entry // width, entry % width] = 0
-
-
-CUTS = {"token-cutoff": cut_token, "feature-cutoff": cut_feature, "dropout": cut_entry}
+def cut(states, view, drawn):
+    """Set tokens, features or entries of each sentence to 0."""
+    for row, places in enumerate(drawn):
+        if view == "token-cutoff":
+            states[row, places] = 0
+        elif view == "feature-cutoff":
+            states[row][:, places] = 0
+        else:
+            states[row].view(-1)[places] = 0
 
 
 def read(model, texts, view, drawn, change=None):
@@ -121,8 +95,7 @@ def read(model, texts, view, drawn, change=None):
     def disturb(module, inputs, output):
         states = output.clone() if change is None else change(output)
         if view in CUTS:
-            for row, each in enumerate(drawn):
-                CUTS[view](states, row, each)
+            cut(states, view, drawn)
         return states
 
     hook = model.embeddings.register_forward_hook(disturb)
@@ -136,21 +109,24 @@ def classified(u, v, classifier, labels, features):
     return cross_entropy(torch.cat(blocks, 1) @ classifier[0].T + classifier[1], labels)
 
 
+def view(model, batch, settings, side, column):
+    name = {"a": settings.view_a, "b": settings.view_b}[side]
+    return read(model, batch.texts[column], name, batch.draws[f"{side}{column}"])
+
+
 def unsup(model, classifier, batch, settings):
-    one = read(model, batch.texts[0], settings.view_a, batch.draws["a0"])
+    one = view(model, batch, settings, "a", 0)
     other = read(model, batch.texts[-1], settings.view_b, batch.draws["b0"])
     return settings.loss_scale * mean(loop_paired(one, other, 0.1))
 
 
 def sup(model, classifier, batch, settings):
-    u = read(model, batch.texts[0], settings.view_a, batch.draws["a0"])
-    v = read(model, batch.texts[1], settings.view_a, batch.draws["a1"])
+    u, v = (view(model, batch, settings, "a", i) for i in (0, 1))
     return classified(u, v, classifier, batch.targets, settings.pair_features)
 
 
 def joint(model, classifier, batch, settings):
-    u, v = (read(model, batch.texts[i], settings.view_a, batch.draws[f"a{i}"]) for i in (0, 1))
-    w, x = (read(model, batch.texts[i], settings.view_b, batch.draws[f"b{i}"]) for i in (0, 1))
+    u, v, w, x = (view(model, batch, settings, side, i) for side in "ab" for i in (0, 1))
     contrasts = (mean(loop_paired(u, w, 0.1)) + mean(loop_paired(v, x, 0.1))) / 2
     return classified(u, v, classifier, batch.targets, settings.pair_features) + settings.alpha * contrasts
 
@@ -208,12 +184,8 @@ def as_they_are(texts):
         (sup, labelled, {"mode": "sup", "view_a": "dropout", "pair_features": "uvdm"}),
     ],
 )
-def test_steps_are_those_of_a_padded_reference(
-    trainer_of, check_steps, texts, reference, loop, rows, settings
-):
-    settings = {"batch": 4, "epochs": 2, "lr": 1e-3, "clip": 0, "warmup": 0} | settings
-    settings |= {"optimizer": "adamw", "weight_decay": 0}
-    trainer = trainer_of(ConSERT, rows(texts), double=True, **settings)
+def test_steps_are_those_of_a_reference(trainer_of, check_steps, texts, reference, loop, rows, settings):
+    trainer = trainer_of(ConSERT, rows(texts), **RECIPE, optimizer="adamw", **settings)
     classifier = [] if trainer.method.classifier is None else copies(trainer.method.classifier)
 
     def loss_of(batch, numbers):
@@ -224,7 +196,6 @@ def test_steps_are_those_of_a_padded_reference(
 
 MIXED = [10, 6, 1, 7, 7, 20]
 WIDTH = 24
-NAMES_OF_CUTS = ["token-cutoff", "feature-cutoff", "dropout"]
 
 
 def generator(seed=0):
@@ -239,51 +210,30 @@ def batch(lengths):
     return pack([range(1, length + 1) for length in lengths])
 
 
-@pytest.mark.parametrize(
-    ("rate", "count", "expected"),
-    [
-        (0.15, 20, 3),
-        (0.15, 10, 1),
-        (0.15, 6, 0),
-        (0.2, 768, 153),
-        (0.2, 10 * 768, 1536),
-        (0.29, 100, 29),  # in floats 28.999999999999996
-        (0.57, 100, 57),  # in floats 56.99999999999999
-        (1e-05, 100_000, 1),  # written with an exponent
-        (0.0, 9, 0),
-        (1.0, 9, 9),
-    ],
-)
-def test_share_is_the_floor_in_decimal_arithmetic(rate, count, expected):
-    assert share(rate, count) == expected
+def test_share_is_the_floor_in_decimal_arithmetic():
+    """In floats, 0.29 of 100 is 28.999999999999996. A small rate is written with an exponent."""
+    for rate in (0.15, 0.2, 0.29, 0.57, 1e-05, 0.0, 1.0):
+        for count in (6, 9, 10, 20, 100, 768, 7680, 100_000):
+            assert share(rate, count) == int(Decimal(str(rate)) * count)
 
 
 @pytest.mark.parametrize(
-    ("name", "lengths", "rate", "width", "counts"),
+    ("name", "rate", "counts", "most"),
     [
-        ("token-cutoff", [10, 6, 20], 0.15, WIDTH, [1, 0, 3]),  # rows
-        ("feature-cutoff", MIXED, 0.2, 768, [153] * 6),  # columns
-        ("dropout", [10, 3], 0.2, 768, [1536, 460]),  # entries
+        ("token-cutoff", 0.15, [1, 0, 3], [10, 6, 20]),
+        ("feature-cutoff", 0.2, [153] * 3, [768] * 3),
+        ("dropout", 0.2, [1536, 921, 3072], [10 * 768, 6 * 768, 20 * 768]),
     ],
 )
-def test_a_cut_clears_exact_counts_in_each_sentence(name, lengths, rate, width, counts):
-    drawn = VIEWS[name].draw(generator(), lengths, width, rate)
-    _, disturb = VIEWS[name].apply(batch(lengths), drawn)
-    states = random_states(lengths, width)
-    before, after = states.split(lengths), disturb(states).split(lengths)
-    zero = [own == 0 for own in after]
-    gone = {"token-cutoff": [own.all(1) for own in zero], "feature-cutoff": [own.all(0) for own in zero]}
+def test_a_cut_draws_exact_counts_for_each_sentence(name, rate, counts, most):
+    drawn = VIEWS[name].draw(generator(), [10, 6, 20], 768, rate)
 
-    assert [each.sum().item() for each in gone.get(name, zero)] == counts
-    cells = [each.sum().item() for each in zero]
-    sizes = {"token-cutoff": [width] * len(lengths), "feature-cutoff": lengths, "dropout": [1, 1]}[name]
-    assert cells == [count * size for count, size in zip(counts, sizes, strict=True)]
-    assert all(torch.equal(a[~own], b[~own]) for a, b, own in zip(before, after, zero, strict=True))
-    if name == "feature-cutoff":
-        assert not torch.equal(*gone[name][:2])
+    assert [len({*each.tolist()}) for each in drawn] == [len(each) for each in drawn] == counts
+    assert all(0 <= place < end for each, end in zip(drawn, most, strict=True) for place in each)
+    assert {*drawn[0].tolist()} != {*drawn[2].tolist()}
 
 
-@pytest.mark.parametrize("name", NAMES_OF_CUTS)
+@pytest.mark.parametrize("name", CUTS)
 def test_a_cut_copies_the_states_and_only_kept_entries_get_gradients(name):
     view = VIEWS[name]
     states = random_states(MIXED)
@@ -297,36 +247,16 @@ def test_a_cut_copies_the_states_and_only_kept_entries_get_gradients(name):
     assert torch.equal(states.grad, (found != 0) * 3.0)
 
 
-def test_shuffle_permutes_only_the_positions_of_each_sentence():
-    packed = pack([[5] * length for length in MIXED], at=[0] * len(MIXED))
-    drawn = VIEWS["shuffle"].draw(generator(), MIXED, WIDTH, 0.0)
-    moved, disturb = VIEWS["shuffle"].apply(packed, drawn)
-
-    assert disturb is None
-    assert moved.ids is packed.ids
-    assert moved.at is packed.at
-    assert moved.lengths == packed.lengths
-    assert moved.positions.tolist() == np.concatenate(drawn).tolist()
-    assert moved.positions.tolist() != packed.positions.tolist()
-    for own, length in zip(moved.positions.split(MIXED), MIXED, strict=True):
-        assert sorted(own.tolist()) == list(range(length))
-
-
 @pytest.mark.parametrize(
     ("rate", "sizes"), [(0.15, [8, 5, 1, 17]), (0.0, [10, 6, 1, 20]), (1.0, [1, 1, 1, 1])]
 )
-def test_a_window_keeps_consecutive_tokens_with_their_positions(rate, sizes):
+def test_a_window_has_consecutive_tokens(rate, sizes):
     """Of 10 tokens 8.5 are kept, rounded down, and of 1 token 1."""
-    lengths = [10, 6, 1, 20]
-    packed = batch(lengths)
-    drawn = VIEWS["span-cutoff"].draw(generator(), lengths, WIDTH, rate)
-    moved, disturb = VIEWS["span-cutoff"].apply(packed, drawn)
+    drawn = VIEWS["span-cutoff"].draw(generator(), [10, 6, 1, 20], WIDTH, rate)
 
-    assert disturb is None
-    assert moved.lengths == tuple(sizes)
-    for own, places in zip(moved.positions.split(sizes), drawn, strict=True):
-        assert own.tolist() == list(range(places[0], places[0] + len(places)))
-    assert (moved.ids - 1).tolist() == moved.positions.tolist()
+    assert [len(each) for each in drawn] == sizes
+    for places, length in zip(drawn, [10, 6, 1, 20], strict=True):
+        assert places.tolist() == list(range(length))[places[0] :][: len(places)]
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -354,5 +284,6 @@ def test_shuffle_includes_special_tokens():
     drawn = np.stack(VIEWS["shuffle"].draw(generator(), [4] * 4000, WIDTH, 0.0))
     counts = np.stack([np.bincount(column, minlength=4) for column in drawn.T])
 
+    assert (np.sort(drawn, axis=1) == np.arange(4)).all()
     assert counts.min() > 850
     assert counts.max() < 1150

@@ -18,6 +18,7 @@ from sentkit.training.data.corpus import Batch
 from sentkit.training.method import changing, trained
 from support import padded
 from training.methods.loops import cross_entropy
+from training.small import changed_by
 
 WORDS = ["cat", "dog", "rain", "sea", "house"]  # each one token
 every_pooling = pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
@@ -107,7 +108,7 @@ def test_eight_steps_are_those_of_a_padded_reference(trainer_of, check_steps, ro
         return F.cross_entropy(logits_of(model, "bert", batch, pooling), torch.tensor(batch.targets).long())
 
     assert trainer.order.steps == 12  # of which two warm up
-    check_steps(trainer, [], loss_of, count=8, optimizer=optimizer, rate=lambda step: 1e-3 * min(1, step / 2))
+    check_steps(trainer, [], loss_of, count=8, optimizer=optimizer, warmup=2, constant=True)
 
 
 @every_family
@@ -115,9 +116,7 @@ def test_the_blocks_are_trained_and_neither_the_embeddings_nor_the_head(base_of,
     base = base_of(family)
     trainer = trainer_of(DefSent, rows, base=base, batch=4, lr=1e-2, part=1)
     method, body = trainer.method, trainer.method.body
-    before = {name: value.clone() for name, value in method.state_dict().items()}
-    trainer.train()
-    changed = {name for name, value in method.state_dict().items() if not torch.equal(before[name], value)}
+    changed = changed_by(trainer)
     learned = {name for name, _ in trained(method)}
     outside = {name for name in learned if not name.startswith("body.blocks.")}
 

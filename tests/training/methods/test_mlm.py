@@ -1,5 +1,6 @@
 """A masked language model, CLEAR and TSDAE: steps beside a reference, draws, and what a checkpoint keeps."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,14 +17,12 @@ from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.checkpoint.heads import HEADS
 from sentkit.model.text.tokenizer import Tokenizer
-from sentkit.papers.defsent.method import DefSent
 from sentkit.training.data.corpus import Batch
 from sentkit.training.methods.mlm import CLEAR, TSDAE, MaskedLanguageModel, vocabulary_of, word_starts
-from sentkit.training.methods.promptbert import PromptBERT
-from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.runs.run import write_checkpoint
+from support import padded
 from training.losses.formulas import loop_paired, mean
-from training.methods.loops import copies, masked
+from training.methods.loops import RECIPE, copies, masked
 
 every_family = pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
 
@@ -67,19 +66,15 @@ def test_the_loss_is_that_of_transformers(base_of, mlm_of, tmp_path, family, dra
 
 def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, base_folder):
     """transformers' BertForMaskedLM and torch's AdamW, with decay but of biases and norms."""
-    recipe = {"batch": 4, "epochs": 4, "lr": 1e-3, "dropout": 0, "clip": 0}
-    trainer = trainer_of(MaskedLanguageModel, texts, double=True, **recipe)
+    recipe = RECIPE | {"epochs": 4, "weight_decay": 0.01, "warmup": 0.1}
+    trainer = trainer_of(MaskedLanguageModel, texts, **recipe)
     model = theirs(base_folder)
     optimizer = adamw(dict(model.named_parameters()), 0.01)
-
-    def rate(step):
-        """Four epochs of 13 rows in batches of 4, with two steps of warm-up."""
-        return 1e-3 * (step / 2 if step < 2 else (16 - step) / 14)
 
     def loss_of(batch, rows):
         return model(**inputs_of(batch)).loss
 
-    check_steps(trainer, [], loss_of, count=10, optimizer=optimizer, rate=rate)
+    check_steps(trainer, [], loss_of, count=10, optimizer=optimizer, warmup=2)
 
 
 def test_a_text_without_words_counts_nothing(mlm_of, drawn):
@@ -101,25 +96,6 @@ def test_only_chosen_tokens_have_logits(mlm_of, drawn):
     method.encode(drawn(method, 12, 40, 7))
 
     assert rows == [(9, 16)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "given", "advice"),
-    [
-        (MaskedLanguageModel, {}, None),
-        (CLEAR, {}, None),
-        (DefSent, {}, "sentkit train mlm --set head=fresh trains one"),
-        (SimCSE, {"mlm_weight": 0.1}, "sentkit train mlm --set head=fresh trains one"),
-        (PromptBERT, {"head": "own"}, "--set head=fresh starts with an untrained head"),
-    ],
-)
-def test_a_base_without_a_head_is_refused(base_of, kind, given, advice):
-    bare = base_of("bert", "Model")
-    with pytest.raises(UsageError, match="base has no language model head") as caught:
-        kind.check(bare, kind.Settings(**given))
-    assert advice in (None, caught.value.advice)
-    if "head" in kind.Settings.__dataclass_fields__:
-        kind.check(bare, kind.Settings(**given | {"head": "fresh"}))
 
 
 def test_a_fresh_head_replaces_the_base_s_own_and_depends_on_the_seed(base, mlm_of):
@@ -169,6 +145,22 @@ def test_the_config_of_the_checkpoint_ties_the_head(base_of, mlm_of, tmp_path):
 
     theirs(tmp_path / "new")
     assert "cls.predictions.decoder.weight" not in load_file(tmp_path / "new/model.safetensors")
+
+
+def test_the_checkpoint_keeps_the_pooler_of_its_base(base_of, mlm_of, texts, tmp_path):
+    """sentence-transformers reads the layer of the base with the readout `pooler`."""
+    from sentence_transformers import SentenceTransformer
+
+    base = base_of(pooler=True)
+    method = mlm_of(base).eval()
+    write_checkpoint(tmp_path / "new", method, base, {}, "pooler")
+    tokens = [each.ids for each in base.training_tokenizer(texts)]
+    with torch.no_grad():
+        expected = method.vectors(method.pack(tokens), "pooler").numpy()
+    found = SentenceTransformer(str(tmp_path / "new"), device="cpu").encode(texts)
+
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    assert "model_args" not in json.loads((tmp_path / "new/sentence_bert_config.json").read_text())
 
 
 MASK, SPECIALS = 4, (0, 1, 2, 3, 4)  # of the small tokenizer
@@ -269,18 +261,16 @@ def rows(texts):
 
 
 def test_five_steps_of_clear_are_those_of_a_reference(trainer_of, check_steps, rows, reference, base_folder):
-    """In float64 and without dropout, with torch's AdamW."""
-    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0, "weight_decay": 0, "dropout": 0, "clip": 0}
-    trainer = trainer_of(CLEAR, rows, double=True, mlm_weight=0.5, **recipe)
+    trainer = trainer_of(CLEAR, rows, mlm_weight=0.5, **RECIPE)
     a, c, b, d = copies(trainer.method.projection)
     model = transformers.BertForMaskedLM.from_pretrained(
         base_folder, dtype=torch.float64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     ).train()
 
-    padded = replace(reference, model=model.bert)
+    own = replace(reference, model=model.bert)
 
     def loss_of(batch, rows):
-        projected = [torch.relu(padded.mean(texts) @ a.T + c) @ b.T + d for texts in batch.texts]
+        projected = [torch.relu(own.mean(texts) @ a.T + c) @ b.T + d for texts in batch.texts]
         texts = [text for row in zip(*batch.texts, strict=True) for text in row]
         draws = ([each for row in batch.draws[name] for each in row] for name in ("chosen", "shown"))
         return mean(loop_paired(*projected, 0.1)) + 0.5 * model(**masked(texts, *draws)).loss
@@ -294,9 +284,6 @@ def test_the_checkpoint_keeps_the_language_model(trainer_of, rows):
     assert "cls.predictions.bias" in method.finished().tensors
     assert method.finished().config["architectures"] == ["BertForMaskedLM"]
     assert {name.partition(".")[0] for name in method.finished().heads} == {"projection"}
-
-
-RATE = 1e-3
 
 
 def tied_decoder(encoder, trainer, folder):
@@ -327,36 +314,23 @@ def tied_decoder(encoder, trainer, folder):
     return decoder
 
 
-def padded(texts, fill):
-    longest = max(map(len, texts))
-    return torch.tensor([[*each.tolist(), *[fill] * (longest - len(each))] for each in texts]).long()
-
-
 @pytest.mark.parametrize("head", ["auto", "fresh"])
-def test_five_steps_are_those_of_a_padded_reference(
+def test_steps_of_tsdae_are_those_of_a_reference(
     trainer_of, check_steps, texts, reference, base_folder, head
 ):
-    """In float64 and without dropout, with torch's AdamW."""
-    recipe = {"batch": 4, "epochs": 2, "lr": RATE, "dropout": 0, "clip": 0}
-    trainer = trainer_of(TSDAE, texts, double=True, head=head, **recipe)
+    trainer = trainer_of(TSDAE, texts, head=head, **RECIPE)
     encoder = reference.model
     decoder = tied_decoder(encoder, trainer, base_folder)
     parameters = dict.fromkeys([*encoder.parameters(), *decoder.parameters()])
-    optimizer = torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.0)
 
     def loss_of(batch, rows):
-        noisy, clean = batch.draws["noisy"], batch.texts[0]
-        mask = padded([np.ones_like(each) for each in noisy], 0)
-        vectors = encoder(input_ids=padded(noisy, 0), attention_mask=mask).last_hidden_state[:, :1]
-        targets = padded([each[1:] for each in clean], -100)
-        logits = decoder(
-            input_ids=padded([each[:-1] for each in clean], 0),
-            attention_mask=(targets != -100).long(),
-            encoder_hidden_states=vectors,
-        ).logits
+        vectors = reference.first(batch.draws["noisy"])[:, None]
+        inputs, mask = padded([each[:-1] for each in batch.texts[0]])
+        targets = padded([each[1:] for each in batch.texts[0]])[0].masked_fill(mask == 0, -100)
+        logits = decoder(input_ids=inputs, attention_mask=mask, encoder_hidden_states=vectors).logits
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
-    check_steps(trainer, parameters, loss_of, optimizer=optimizer, rate=lambda step: RATE)
+    check_steps(trainer, parameters, loss_of, constant=True)
 
 
 def test_sixty_of_a_hundred_words_are_deleted(trainer_of, base):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from reference_steps import adamw
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import UsageError
 from sentkit.papers.pairsupcon.method import PairSupCon
 from sentkit.training.methods.pairs import SBERT, AnglE, CoSENT
 from sentkit.training.settings import build
@@ -19,7 +19,7 @@ from training.losses.formulas import (
     mean,
     without,
 )
-from training.methods.loops import copies, cross_entropy
+from training.methods.loops import RECIPE, copies, cross_entropy
 
 WORDS = ("contradiction", "entailment", "neutral")
 
@@ -55,14 +55,10 @@ def triplet(rows, vectors, classifier, settings):
 @pytest.mark.parametrize(
     ("loop", "settings"), [(softmax, {}), (regression, {"scale": 6.0}), (triplet, {"margin": 2.0})]
 )
-def test_six_steps_are_those_of_a_padded_reference(
-    trainer_of, check_steps, rows_of, reference, loop, settings
-):
-    """transformers' BertModel, plain loops and torch's AdamW with decay, in float64 and without dropout."""
+def test_steps_are_those_of_a_reference(trainer_of, check_steps, rows_of, reference, loop, settings):
     rows = rows_of(loop.__name__)
-    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0.3, "optimizer": "adamw", "weight_decay": 0.1}
-    recipe |= {"dropout": 0, "clip": 0, "objective": loop.__name__}
-    trainer = trainer_of(SBERT, rows, double=True, **recipe, **settings)
+    recipe = RECIPE | {"warmup": 0.3, "optimizer": "adamw", "weight_decay": 0.1, "objective": loop.__name__}
+    trainer = trainer_of(SBERT, rows, **recipe, **settings)
     classifier = copies(trainer.method.classifier) if loop is softmax else []
     named = reference.parameters() | dict(zip(("weight", "bias"), classifier, strict=False))
 
@@ -70,11 +66,7 @@ def test_six_steps_are_those_of_a_padded_reference(
         vectors = [reference.mean(column) for column in batch.texts]
         return loop([rows[number] for number in numbers], vectors, classifier, settings)
 
-    def rate(step):
-        """A warm-up of 0.3 * 6 steps, rounded up to 2."""
-        return 1e-3 * (step / 2 if step < 2 else (6 - step) / 4)
-
-    check_steps(trainer, [], loss_of, count=6, optimizer=adamw(named, 0.1), rate=rate)
+    check_steps(trainer, [], loss_of, count=6, optimizer=adamw(named, 0.1), warmup=2)  # 0.3 * 6 = 1.8
 
 
 def test_a_last_row_alone_is_a_batch(trainer_of, losses_of, rows_of):
@@ -84,7 +76,8 @@ def test_a_last_row_alone_is_a_batch(trainer_of, losses_of, rows_of):
     assert len(losses) == 2
 
 
-def cosent_of(kind=CoSENT, width=2, **settings):
+def without_encoder(kind, width=2, **settings):
+    """A method without an encoder to speak of: its heads and its loss need none."""
     body = torch.nn.Linear(2, 2)
     body.width = width
     return kind(body, kind.Settings(**settings))
@@ -112,9 +105,7 @@ def angle_total(left, right, scores):
 
 @pytest.mark.parametrize(("kind", "loop"), [(CoSENT, cosent), (AnglE, angle_total)])
 def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, scored, reference, kind, loop):
-    """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
-    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0, "dropout": 0, "clip": 0}
-    trainer = trainer_of(kind, scored, double=True, **recipe)
+    trainer = trainer_of(kind, scored, **RECIPE)
 
     def loss_of(batch, numbers):
         chosen = [scored[number] for number in numbers]
@@ -127,33 +118,16 @@ def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, sco
 def test_a_batch_of_equal_scores_has_no_gradient():
     left = torch.eye(2).requires_grad_()
     outputs = {"left": left, "right": torch.ones(2, 2), "score": torch.tensor([2.0, 2.0])}
-    value = cosent_of().loss(outputs)["cosine"].value
+    value = without_encoder(CoSENT).loss(outputs)["cosine"].value
     value.backward()
 
     assert value.item() == 0.0
     assert left.grad.abs().max() == 0.0
 
 
-def test_equal_scores_are_refused(corpus_of, scored):
-    settings = AnglE.Settings()
-    equal = corpus_of(CoSENT, [row | {"score": 5} for row in scored], settings)
-    low = corpus_of(CoSENT, [row | {"score": row["score"] / 5} for row in scored], settings)
-
-    for kind in (CoSENT, AnglE):
-        with pytest.raises(DataError, match=r'^rows: "score" is the same in all 13 rows: no order to learn'):
-            kind.check_rows(equal, settings, "rows")
-    with pytest.raises(
-        DataError, match="all scores are below positive_score=4, so there are no positive pairs"
-    ) as caught:
-        AnglE.check_rows(low, settings, "rows")
-    assert "positive_score" in caught.value.advice
-    AnglE.check_rows(low, AnglE.Settings(contrast_weight=0.0), "rows")
-    AnglE.check_rows(equal, AnglE.Settings(cosine_weight=0.0, angle_weight=0.0), "rows")
-
-
 def test_a_base_of_odd_width_is_refused():
     with pytest.raises(UsageError, match="even width, not 3"):
-        cosent_of(AnglE, width=3)
+        without_encoder(AnglE, width=3)
 
 
 RELATIONS = ("contradiction", "entailment")
@@ -164,15 +138,7 @@ def pairs(texts):
     return [{"text_a": texts[i], "text_b": texts[i + 1], "label": RELATIONS[i % 3 > 0]} for i in range(10)]
 
 
-def pairsupcon_of(width=2, **settings):
-    """A method without an encoder to speak of: its heads and its loss need none."""
-    body = torch.nn.Linear(2, 2)
-    body.width = width
-    return PairSupCon(body, PairSupCon.Settings(**settings))
-
-
 def test_six_steps_of_pairsupcon_are_those_of_a_padded_reference(trainer_of, check_steps, pairs, reference):
-    """transformers' BertModel, plain loops and torch's Adam with two rates, in float64 without dropout."""
     wanted = {"batch": 4, "epochs": 2, "lr": 1e-4, "head_lr_factor": 30, "head_width": 8, "beta": 0.7}
     trainer = trainer_of(PairSupCon, pairs, double=True, dropout=0, **wanted)
     (first, second), [relation] = copies(trainer.method.contrast), copies(trainer.method.relation)
@@ -187,7 +153,7 @@ def test_six_steps_of_pairsupcon_are_those_of_a_padded_reference(trainer_of, che
         return cross_entropy(logits, labels) + 0.7 * mean(loop_entailment(one, other, labels, 0.05, "code"))
 
     optimizer = torch.optim.Adam(groups)
-    check_steps(trainer, [], loss_of, count=6, optimizer=optimizer, rate=lambda step: None)
+    check_steps(trainer, [], loss_of, count=6, optimizer=optimizer, rates=[None] * 6)
 
 
 @pytest.mark.parametrize(
@@ -208,22 +174,23 @@ def test_the_loss_of_an_example_worked_by_hand(settings, expected):
         for rows in ([[1.0, 0.0], [0.0, 1.0]], [[0.8, 0.6], [0.6, 0.8]])
     )
     outputs = {"left": left, "right": right, "label": torch.tensor([1, 0])}
-    found = pairsupcon_of(temperature=0.5, **settings).loss(outputs)["id"]
+    found = without_encoder(PairSupCon, temperature=0.5, **settings).loss(outputs)["id"]
 
     assert found.value.item() == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("preset", "terms", "weighted"),
-    [
-        ("paper", {"cls", "id"}, True),
-        ("cls", {"cls"}, True),
-        ("id", {"id"}, True),
-        ("id-plain", {"id"}, False),
-        ("plain", {"cls", "id"}, False),
-    ],
-)
-def test_the_presets_are_the_rows_of_the_ablation(trainer_of, pairs, preset, terms, weighted):
+ABLATION = {  # preset -> the terms, and whether hard negatives weigh more
+    "paper": ({"cls", "id"}, True),
+    "cls": ({"cls"}, True),
+    "id": ({"id"}, True),
+    "id-plain": ({"id"}, False),
+    "plain": ({"cls", "id"}, False),
+}
+
+
+@pytest.mark.parametrize("preset", ABLATION)
+def test_the_presets_are_the_rows_of_the_ablation(trainer_of, pairs, preset):
+    terms, weighted = ABLATION[preset]
     settings = build(PairSupCon.Settings, PairSupCon.presets, preset, [])
     trainer = trainer_of(PairSupCon, pairs, objective=settings.objective)
     method = trainer.method
@@ -234,12 +201,12 @@ def test_the_presets_are_the_rows_of_the_ablation(trainer_of, pairs, preset, ter
 
 
 def test_the_heads_of_bert_base_have_as_many_weights_as_published():
-    method = pairsupcon_of(width=768)
+    method = without_encoder(PairSupCon, width=768)
 
     assert method.finished().heads.keys() == {"contrast.0.weight", "contrast.2.weight", "relation.weight"}
     assert sum(value.numel() for value in method.relation.parameters()) == 4608
     assert sum(value.numel() for value in method.contrast.parameters()) == 688_128
-    assert pairsupcon_of(width=768, head_width=64).contrast[2].weight.shape == (64, 768)
+    assert without_encoder(PairSupCon, width=768, head_width=64).contrast[2].weight.shape == (64, 768)
 
 
 @pytest.mark.parametrize("objective", ["both", "id", "cls"])

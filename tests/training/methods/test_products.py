@@ -8,23 +8,22 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import UsageError
 from sentkit.training.base import open_named
 from sentkit.training.method import changing, using
 from sentkit.training.methods.products import ISBERT, ContrastiveTension
 from sentkit.training.runs.run import write_checkpoint
 from training.losses.formulas import dot, loop_information, loop_tension, mean
-
-RATE = 1e-3
+from training.methods.loops import RECIPE
 
 
 def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
     """Two of transformers' BertModel, plain loops and torch's RMSprop, in float64."""
-    recipe = {"batch": 3, "epochs": 2, "lr": RATE, "negatives": 2}
+    recipe = {"batch": 3, "epochs": 2, "lr": 1e-3, "negatives": 2}
     trainer = trainer_of(ContrastiveTension, texts, double=True, **recipe)
     second = replace(reference, model=copy.deepcopy(reference.model))
     parameters = [*second.model.parameters(), *reference.model.parameters()]
-    optimizer = torch.optim.RMSprop(parameters, lr=RATE, alpha=0.9, eps=1e-7)
+    optimizer = torch.optim.RMSprop(parameters, alpha=0.9, eps=1e-7)
 
     def loss_of(batch, rows):
         products = [
@@ -33,7 +32,7 @@ def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, tex
         ]
         return torch.cat(loop_tension(products)).mean()
 
-    check_steps(trainer, parameters, loss_of, optimizer=optimizer, rate=lambda step: RATE)
+    check_steps(trainer, parameters, loss_of, optimizer=optimizer, constant=True)
 
 
 def test_the_drawn_sentences_are_others(trainer_of, texts):
@@ -60,18 +59,10 @@ def test_each_encoder_can_become_the_body(trainer_of, texts):
     assert method.body is first
 
 
-def test_equal_texts_are_refused(corpus_of, texts):
-    settings = ContrastiveTension.Settings()
-    corpus = corpus_of(ContrastiveTension, [texts[0]] * 3, settings)
-    with pytest.raises(DataError, match="all 3 texts are equal: no other sentence to draw"):
-        ContrastiveTension.check_rows(corpus, settings, "rows")
-
-
 def test_five_steps_with_a_convolution_are_those_of_a_reference(trainer_of, check_steps, texts, reference):
     """transformers' BertModel, torch's Conv1d on one sentence at a time, plain loops, in float64."""
-    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "dropout": 0, "clip": 0, "channels": 3}
-    recipe |= {"optimizer": "adamw", "epsilon": 1e-8, "weight_decay": 0, "warmup": 0}
-    trainer = trainer_of(ISBERT, texts, double=True, **recipe)
+    recipe = RECIPE | {"channels": 3, "optimizer": "adamw", "epsilon": 1e-8}
+    trainer = trainer_of(ISBERT, texts, **recipe)
     kernels = [torch.nn.Conv1d(16, 3, size, padding=size // 2).double() for size in (1, 3, 5)]
     for kernel, own in zip(kernels, trainer.method.body.convolution.convs, strict=True):
         kernel.load_state_dict(own.state_dict())

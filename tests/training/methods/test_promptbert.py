@@ -6,13 +6,13 @@ import pytest
 import torch
 import transformers
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError
 from sentkit.formats.rows.kinds import TRIPLET
 from sentkit.training.base import open_named
 from sentkit.training.methods.promptbert import SNCSE, PromptBERT
-from sentkit.training.settings import build
 from training.losses.formulas import loop_in_batch, loop_soft_negatives, mean
-from training.methods.loops import copies
+from training.methods.loops import RECIPE, copies
+from training.small import gradient_of, make_base
 
 PROMPTS = {
     "a": 'This sentence of "{}" means [MASK].',
@@ -95,13 +95,9 @@ def rows_for(kind, texts, settings):
 def test_five_steps_are_those_of_a_reference(
     trainer_of, check_steps, texts, base_folder, reference, state_of, kind, loop, settings
 ):
-    """transformers' BertModel, one text at a time, and torch's AdamW, in float64 and without dropout.
-
-    The own head is dense, GELU and LayerNorm of transformers' BertForMaskedLM, and is kept.
-    """
+    """The own head is dense, GELU and LayerNorm of transformers' BertForMaskedLM, and is kept."""
     rows = rows_for(kind, texts, settings)
-    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "dropout": 0, "clip": 0}
-    trainer = trainer_of(kind, rows, double=True, **recipe, **settings)
+    trainer = trainer_of(kind, rows, **RECIPE, **settings)
     own = transformers.BertForMaskedLM.from_pretrained(base_folder).cls.predictions.transform.double()
     weight, *bias = copies(trainer.method.head)
 
@@ -118,15 +114,14 @@ def test_five_steps_are_those_of_a_reference(
     check_steps(trainer, [*reference.model.parameters(), *head], loss_of)
 
 
-def test_frozen_biases_have_the_same_loss_and_another_gradient(trainer_of, gradients_of, texts):
+def test_frozen_biases_have_the_same_loss_and_another_gradient(trainer_of, texts):
     live, frozen = (
         trainer_of(PromptBERT, texts, double=True, batch=7, dropout=0, freeze_denoise=each)
         for each in ("off", "on")
     )
-    losses = [each.gradient.compute(each.batch(0))["contrast"].item() for each in (live, frozen)]
-    ours, others = (gradients_of(each, 0) for each in (live, frozen))
+    (loss, ours), (other, others) = map(gradient_of, (live, frozen))
 
-    assert losses[0] == pytest.approx(losses[1], abs=1e-12)
+    assert loss == pytest.approx(other, abs=1e-12)
     assert torch.equal(ours["head.bias"], others["head.bias"])
     assert not torch.allclose(ours["body.words.weight"], others["body.words.weight"], atol=1e-6)
 
@@ -144,11 +139,11 @@ def test_a_sentence_is_cut_and_the_template_is_not(corpus_of, base, base_folder,
     assert corpus.text(0, 0)[: len(before)].tolist() == before
 
 
-def test_the_template_of_a_tokenizer_with_spaces_in_its_tokens(make_base_in, tmp_path):
+def test_the_template_of_a_tokenizer_with_spaces_in_its_tokens(tmp_path):
     """As in sentencepiece: the token of a word begins at the space before it."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    folder = make_base_in(tmp_path / "base")
+    folder = make_base(tmp_path / "base")
     words = ["▁This", "▁sentence", "▁:", "▁'", "▁means", "▁a.", "<unk>", "▁."]
     backend = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -159,19 +154,3 @@ def test_the_template_of_a_tokenizer_with_spaces_in_its_tokens(make_base_in, tmp
     tokenizer = open_named(str(folder), 32).training_tokenizer_with("promptroberta")
 
     assert tokenizer.around_text() == ([0, 1, 2, 3], [3, 4, 8, 7])
-
-
-@pytest.mark.parametrize("kind", [PromptBERT, SNCSE])
-@pytest.mark.parametrize(
-    ("template", "problem"),
-    [
-        ("", "template(_b)? is empty"),
-        ("  ", "template(_b)? is empty"),
-        ("It means [MASK].", "needs .X. once and .MASK. once"),
-        ("[X] [X] [MASK]", "needs .X. once and .MASK. once"),
-    ],
-)
-def test_a_template_without_its_parts_is_refused(base, kind, template, problem):
-    for name in ("template", "template_b"):
-        with pytest.raises(UsageError, match=problem):
-            kind.check(base, build(kind.Settings, {}, None, [f"{name}={template}"]))

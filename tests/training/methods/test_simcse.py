@@ -1,7 +1,6 @@
 """SimCSE with and without labels, ESimCSE and RankEncoder: steps beside a reference, and their parts."""
 
 import copy
-import math
 import shutil
 from dataclasses import replace
 
@@ -11,26 +10,23 @@ import torch
 import transformers
 from scipy.stats import spearmanr
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.rows.rows import Inputs
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions, plan_reading
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.training.base import open_named
 from sentkit.training.data.corpus import stream
-from sentkit.training.data.dev import read_dev
-from sentkit.training.method import changing, dev_vectors
+from sentkit.training.method import changing
 from sentkit.training.methods.simcse import ESimCSE, RankEncoder, SimCSE, SupervisedSimCSE
 from sentkit.training.runs.run import write_checkpoint
-from support import copy_tokenizer
 from training.losses.formulas import loop_in_batch, loop_triplet, mean
-from training.methods.loops import copies, masked
+from training.methods.loops import RECIPE, copies, masked
+from training.small import changed_by, equal, make_base
 
 
 def test_five_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
-    """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
-    trainer = trainer_of(SimCSE, texts, double=True, batch=4, epochs=2, lr=1e-3, dropout=0, clip=0)
+    trainer = trainer_of(SimCSE, texts, **RECIPE)
     weight, bias = copies(trainer.method.head)
 
     def loss_of(batch, rows):
@@ -79,9 +75,7 @@ def triplets(texts):
 
 
 def test_six_steps_are_those_of_a_padded_reference(trainer_of, check_steps, triplets, reference):
-    """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
-    wanted = {"batch": 4, "epochs": 2, "lr": 1e-3, "hard_negative_weight": 0.5, "dropout": 0, "clip": 0}
-    trainer = trainer_of(SupervisedSimCSE, triplets, double=True, **wanted)
+    trainer = trainer_of(SupervisedSimCSE, triplets, hard_negative_weight=0.5, **RECIPE)
     weight, bias = copies(trainer.method.head)
 
     def loss_of(batch, rows):
@@ -91,31 +85,8 @@ def test_six_steps_are_those_of_a_padded_reference(trainer_of, check_steps, trip
     check_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of, count=6)
 
 
-def test_dev_is_read_through_the_head(trainer_of, triplets, base, tmp_path):
-    """As the finished checkpoint will be: tanh(W cls + b), which a head of zeros makes all alike."""
-    trainer = trainer_of(SupervisedSimCSE, triplets)
-    path = tmp_path / "dev.jsonl"
-    path.write_text(
-        '{"text_a":"a cat","text_b":"a dog runs","score":1}\n'
-        '{"text_a":"rain","text_b":"birds fly south","score":2}\n'
-    )
-    dev = read_dev(Inputs([str(path)]), base, SupervisedSimCSE, trainer.method.settings)
-    packed = trainer.method.pack([np.array(each.ids) for each in dev.tokens])
-    trainer.method.eval()
-    with torch.no_grad():
-        states = trainer.method.vectors(packed, "cls")
-        found = dev_vectors(trainer.method, packed)
-
-    torch.testing.assert_close(found, torch.tanh(trainer.method.head(states)), rtol=0, atol=0)
-    assert math.isfinite(dev.score(trainer.method, lambda: None))
-    torch.nn.init.zeros_(trainer.method.head.weight)
-    assert math.isnan(dev.score(trainer.method, lambda: None))
-
-
 @pytest.mark.parametrize("pooler", [False, True])
-def test_the_checkpoint_is_read_through_the_head_everywhere(
-    trainer_of, triplets, base_folder, texts, tmp_path, pooler
-):
+def test_all_read_the_checkpoint_by_its_head(trainer_of, triplets, base_folder, texts, tmp_path, pooler):
     """By sentkit, by transformers and sentence-transformers; nobody reads the pooler that a base had."""
     from sentence_transformers import SentenceTransformer
 
@@ -148,23 +119,11 @@ def test_the_checkpoint_is_read_through_the_head_everywhere(
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("kind", "config", "problem"),
-    [
-        ("DistilBertModel", {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 24}, '"distilbert" has'),
-        ("ElectraModel", {"embedding_size": 8}, '"electra" has no pooler'),
-        ("AlbertModel", {"embedding_size": 8}, 'model type "albert" has no pooler'),
-    ],
-)
-def test_a_family_that_has_no_pooler_is_refused_before_training(base_folder, tmp_path, kind, config, problem):
-    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
-    made = getattr(transformers, kind)
-    model = made(made.config_class(vocab_size=16384, max_position_embeddings=64, **(small | config)))
-    model.save_pretrained(tmp_path / "base")
-    copy_tokenizer(tmp_path / "base")
-    base = open_named(str(tmp_path / "base"), 32)
-
-    with pytest.raises(UsageError, match=f"the trained head is saved as the pooler, but {problem}"):
+@pytest.mark.parametrize("family", ["distilbert", "electra", "albert"])
+def test_a_family_that_has_no_pooler_is_refused_before_training(base_of, albert, family):
+    base = open_named(str(albert), 32) if family == "albert" else base_of(family, "Model")
+    problem = f'^the trained head is saved as the pooler, but (model type )?"{family}" has no pooler'
+    with pytest.raises(UsageError, match=problem):
         SupervisedSimCSE.check(base, SupervisedSimCSE.Settings())
 
 
@@ -176,10 +135,8 @@ def doubled(ids, places):
 
 
 def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
-    """transformers' BertModel, twice, plain loops and torch's AdamW, in float64 and without dropout."""
-    recipe = {"batch": 4, "epochs": 4, "lr": 1e-3, "dropout": 0, "clip": 0}
-    recipe |= {"queue_size": 6, "momentum": 0.9, "repeat_rate": 0.5}
-    trainer = trainer_of(ESimCSE, texts, double=True, **recipe)
+    recipe = RECIPE | {"epochs": 4, "queue_size": 6, "momentum": 0.9, "repeat_rate": 0.5}
+    trainer = trainer_of(ESimCSE, texts, **recipe)
     weight, bias = copies(trainer.method.head)
     slow, queue, places = replace(reference, model=copy.deepcopy(reference.model)), [], []
 
@@ -247,10 +204,7 @@ def rank_error(vectors, rankings, low, high):
 
 
 def test_five_steps_with_ranks_are_those_of_a_padded_reference(trainer_of, check_steps, texts, reference):
-    """transformers' BertModel, plain loops and torch's AdamW, in float64 and without dropout."""
-    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "dropout": 0, "clip": 0, "rank_weight": 0.5}
-    recipe |= {"rank_corpus": 9, "rank_low": -0.2}
-    trainer = trainer_of(RankEncoder, texts, double=True, **recipe)
+    trainer = trainer_of(RankEncoder, texts, rank_weight=0.5, rank_corpus=9, rank_low=-0.2, **RECIPE)
     weight, bias = copies(trainer.method.head)
     known = [texts[row] for row in stream(0, 0, "rank corpus").permutation(13)[:9]]
     with torch.no_grad():
@@ -265,34 +219,24 @@ def test_five_steps_with_ranks_are_those_of_a_padded_reference(trainer_of, check
     check_steps(trainer, [*reference.model.parameters(), weight, bias], loss_of)
 
 
-def test_the_guide_can_be_a_trained_checkpoint(make_base_in, tmp_path, trainer_of, base, texts):
+def test_the_guide_can_be_a_trained_checkpoint(tmp_path, trainer_of, base, texts):
     """As in the released recipe: it ranks with its own weights, and another checkpoint is another run.
 
     Training changes neither the guide nor its vectors of the corpus.
     """
-    folder = str(make_base_in(tmp_path / "guide", seed=5))
+    folder = str(make_base(tmp_path / "guide", seed=5))
     trainer = trainer_of(RankEncoder, texts, batch=4, rank_corpus=5, guide=folder)
     theirs = open_named(folder, 32).body(None).state_dict()
     own = trainer_of(RankEncoder, texts, batch=4, rank_corpus=5)
     corpus = trainer.method.corpus.clone()
 
-    trainer.train()
+    assert {name.partition(".")[0] for name in changed_by(trainer)} == {"body", "head"}
     assert torch.equal(corpus, trainer.method.corpus)
     assert not trainer.method.guide.training
     assert trainer.method.finished().heads.keys() == {"head.weight", "head.bias"}
     assert {name.partition(".")[0] for name in changing(trainer.method)} == {"body", "head"}
-    assert all(torch.equal(value, theirs[name]) for name, value in trainer.method.guide.state_dict().items())
+    assert equal(dict(trainer.method.guide.state_dict()), dict(theirs))
     assert not torch.allclose(trainer.method.corpus, own.method.corpus, atol=1e-3)
     assert RankEncoder.other_checkpoints(trainer.method.settings) == {"guide": folder}
     assert RankEncoder.identity(base, trainer.method.settings)["guide_hash"]
     assert RankEncoder.identity(base, own.method.settings) == {}
-
-
-def test_a_corpus_of_too_few_rows_is_refused(corpus_of, texts):
-    settings = RankEncoder.Settings()
-    corpus = corpus_of(RankEncoder, texts, settings)
-    with pytest.raises(DataError, match="rows: 13 rows, fewer than rank_corpus=10000") as caught:
-        RankEncoder.check_rows(corpus, settings, "rows")
-
-    assert caught.value.advice == "use --set rank_corpus=13"
-    RankEncoder.check_rows(corpus, RankEncoder.Settings(rank_corpus=13), "rows")

@@ -12,8 +12,9 @@ import torch
 from safetensors.numpy import load_file, save_file
 from torch.nn import functional as F
 
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import write_json
 from sentkit.formats.lexicons.model2vec import Table
 from sentkit.formats.rows.rows import Inputs
@@ -22,6 +23,8 @@ from sentkit.manual import PAGES
 from sentkit.model import find_encoder
 from sentkit.model.query_encoder import encoded_texts
 from sentkit.model.reading import ReadingOptions
+from sentkit.model.transformer.packed import pack
+from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import TokenTable, open_named, scaled
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.corpus import map_corpus, write_corpus
@@ -29,8 +32,8 @@ from sentkit.training.data.examples import ExampleParser
 from sentkit.training.method import dev_vectors
 from sentkit.training.methods.targets import Distill
 from sentkit.training.runs.run import write_checkpoint
-from sentkit.training.settings import build
 from training.losses.formulas import loop_relational, mean
+from training.methods.loops import RECIPE
 
 VARIANTS = ("plain", "weights", "mapping", "long", "stock")
 
@@ -69,7 +72,7 @@ def change(path, **fields):
     write_json(path, json.loads(path.read_text()) | fields)
 
 
-def rows_of(texts, width=6):
+def with_vectors(texts, width):
     vectors = np.random.default_rng(2).standard_normal((len(texts), width)).astype(np.float32)
     return [{"text": text, "embedding": v.tolist()} for text, v in zip(texts, vectors, strict=True)]
 
@@ -94,9 +97,9 @@ class Bag:
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("loss", ["cosine", "mse"])
 def test_five_steps_are_those_of_an_embedding_bag(trainer_of, check_steps, base_of, texts, variant, loss):
-    base, rows = base_of(variant), rows_of(texts)
-    recipe = {"batch": 4, "epochs": 2, "lr": 1e-2, "warmup": 0, "clip": 0, "chunk": 3}
-    trainer = trainer_of(Distill, rows, base=base, double=True, loss=loss, **recipe)
+    base, rows = base_of(variant), with_vectors(texts, 6)
+    recipe = RECIPE | {"lr": 1e-2, "dropout": "none", "chunk": 3}
+    trainer = trainer_of(Distill, rows, base=base, loss=loss, **recipe)
     bag = Bag(base.table, normalize=variant != "long")
 
     def loss_of(batch, chosen):
@@ -107,6 +110,15 @@ def test_five_steps_are_those_of_an_embedding_bag(trainer_of, check_steps, base_
         return (1 - torch.cosine_similarity(vectors, teacher)).mean()
 
     check_steps(trainer, [bag.rows, bag.weights], loss_of)
+
+
+def vectors_of_training(trainer, folder):
+    """The vectors of the rows after a training, which this folder keeps."""
+    trainer.train()
+    method = trainer.method.eval()
+    write_checkpoint(folder, method, trainer.run.base, {"parents": []}, "mean")
+    with torch.no_grad():
+        return dev_vectors(method, method.pack(trainer.run.corpus.batch(np.arange(13)).texts[0])).numpy()
 
 
 def vectors_of(folder, texts):
@@ -121,13 +133,9 @@ def test_the_folder_gives_the_vectors_of_training(trainer_of, base_of, texts, tm
     """To sentence-transformers too. A map to another width is part of the table."""
     from sentence_transformers import SentenceTransformer
 
-    trainer = trainer_of(Distill, rows_of(texts, width), base=base_of(variant), batch=4, lr=0.05, map=map_)
-    trainer.train()
-    write_checkpoint(tmp_path / "made", trainer.method, trainer.run.base, {"parents": []}, "mean")
-    trainer.method.eval()
-    with torch.no_grad():
-        [column] = trainer.run.corpus.batch(np.arange(13)).texts
-        expected = dev_vectors(trainer.method, trainer.method.pack(column)).numpy()
+    rows, base = with_vectors(texts, width), base_of(variant)
+    trainer = trainer_of(Distill, rows, base=base, batch=4, lr=0.05, map=map_)
+    expected = vectors_of_training(trainer, tmp_path / "made")
     if variant != "long":  # only the direction of mapped vectors is trained
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     ours = vectors_of(tmp_path / "made", texts)
@@ -136,7 +144,7 @@ def test_the_folder_gives_the_vectors_of_training(trainer_of, base_of, texts, tm
     np.testing.assert_allclose(ours, expected, rtol=0, atol=2e-6)
     np.testing.assert_allclose(theirs, expected, rtol=0, atol=2e-6)
     assert expected.shape == (13, width)
-    assert np.abs(ours[:, :6] - vectors_of(trainer.run.base.checkpoint.name, texts)).max() > 0.1
+    assert np.abs(ours[:, :6] - vectors_of(base.checkpoint.name, texts)).max() > 0.1
 
 
 def test_a_folder_keeps_the_files_of_its_base(trainer_of, base_of, texts, tmp_path):
@@ -148,7 +156,7 @@ def test_a_folder_keeps_the_files_of_its_base(trainer_of, base_of, texts, tmp_pa
     change(folder / "config.json", embedding_dtype="int8", tokenizer_name="a name")
     (folder / "README.md").write_text("of the base")
     base = open_named(str(folder), 32)
-    trainer = trainer_of(Distill, rows_of(texts, 9), base=base, batch=4)
+    trainer = trainer_of(Distill, with_vectors(texts, 9), base=base, batch=4)
     write_checkpoint(made, trainer.method, base, {"parents": [*base.parents]}, "mean")
     [(name, values)] = load_file(made / "model.safetensors").items()
 
@@ -180,10 +188,6 @@ def test_a_power_of_two_changes_no_vector(base_of, variant):
 
 
 def test_a_text_with_the_vector_0_has_no_gradient(base_of):
-    from sentkit.formats.checkpoints.readout import parse_readout
-    from sentkit.model.transformer.packed import pack
-    from sentkit.model.transformer.readouts import apply_readouts
-
     table = TokenTable(Table(np.array([[0, 0], [3, 4], [-3, -4]], np.float32)), normalize=True)
     [vectors] = apply_readouts(table, pack([[0, 0], [1, 2], [1]]), [parse_readout("mean")])
     vectors.sum().backward()
@@ -212,25 +216,6 @@ def test_the_list_of_methods_for_static_models():
     assert found == {*STATIC, "distill"} == set(re.findall(r"[a-z-]{5,}", named))
 
 
-@pytest.mark.parametrize(
-    ("kind", "given", "problem"),
-    [
-        ("distill", "readout=cls", "readout=cls: {} is a static model, which has only readout=mean"),
-        ("distill", "dropout=0.1", "dropout=0.1: {} is a static model, which has only dropout=none"),
-        ("distill", "lora=2", "lora=2: {} is a static model, which has only lora=none"),
-        ("distill", "precision=bf16", "precision=bf16: {} is a static model, which has only precision=fp32"),
-        ("simcse-sup", "mlm_weight=1", "mlm_weight=1.0: {} is a static model, which has only mlm_weight=0.0"),
-    ],
-)
-def test_settings_of_layers_are_refused(base_of, kind, given, problem):
-    base, method = base_of(), METHODS[kind].load()
-    settings = build(method.Settings, {}, None, [*([] if "readout" in given else ["readout=mean"]), given])
-    with pytest.raises(UsageError) as caught:
-        base.check_settings(settings)
-
-    assert str(caught.value) == problem.format(base.checkpoint.name)
-
-
 def test_a_declared_truncation_is_refused(base_of, tmp_path):
     folder = Path(base_of("stock").checkpoint.name)
     write_json(folder / "config_sentence_transformers.json", {"truncate_dim": 4})
@@ -249,9 +234,9 @@ def test_five_steps_are_those_of_a_padded_reference(
     trainer_of, check_steps, texts, reference, loss, map_, width, relational
 ):
     """transformers' BertModel, a map that begins as the identity and torch's AdamW, in float64."""
-    rows = rows_of(texts, width)
-    recipe = {"batch": 4, "epochs": 2, "lr": 1e-3, "warmup": 0, "dropout": 0, "clip": 0, "chunk": 3}
-    trainer = trainer_of(Distill, rows, double=True, loss=loss, map=map_, relational=relational, **recipe)
+    rows = with_vectors(texts, width)
+    given = {"loss": loss, "map": map_, "relational": relational, "chunk": 3}
+    trainer = trainer_of(Distill, rows, **RECIPE, **given)
     own = reference.base.architecture.width
     weight = torch.eye(width, own, dtype=torch.float64, requires_grad=True)
 
@@ -276,18 +261,12 @@ def test_the_checkpoint_gives_the_vectors_of_training(trainer_of, texts, base, t
     """To sentence-transformers too. It has the map as a Dense step only if the widths differ."""
     from sentence_transformers import SentenceTransformer
 
-    trainer = trainer_of(Distill, rows_of(texts, width), batch=4, epochs=8, lr=3e-3, dropout=0, map=map_)
-    trainer.train()
-    write_checkpoint(tmp_path / "made", trainer.method, base, {"parents": []}, "mean")
+    trainer = trainer_of(Distill, with_vectors(texts, width), batch=4, epochs=8, lr=3e-3, dropout=0, map=map_)
+    expected = vectors_of_training(trainer, tmp_path / "made")
     checkpoint = read_checkpoint(str(tmp_path / "made"))
     found = SentenceTransformer(str(tmp_path / "made"), device="cpu").encode(texts)
-    trainer.method.eval()
-    with torch.no_grad():
-        expected = dev_vectors(
-            trainer.method, trainer.method.pack(trainer.run.corpus.batch(np.arange(13)).texts[0])
-        )
 
-    np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=2e-6)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
     assert found.shape == (13, width)
     assert [*checkpoint.declared.steps] == ([] if width == 16 else ["2_Dense"])
     assert (tmp_path / "made/heads.safetensors").exists() == (map_ == "on")
@@ -295,7 +274,7 @@ def test_the_checkpoint_gives_the_vectors_of_training(trainer_of, texts, base, t
 
 def test_vectors_and_their_space_are_in_the_corpus(corpus_of, base, tmp_path, texts):
     """Those of a vector file are the same rows."""
-    rows = [row | {"_emb": EMB} for row in rows_of(texts, 5)]
+    rows = [row | {"_emb": EMB} for row in with_vectors(texts, 5)]
     corpus = corpus_of(Distill, rows, Distill.Settings())
     path = tmp_path / "rows.safetensors"
     with create_vector_file(str(path), {"_emb": EMB}, ("embedding",), width=5, force=False) as store:
@@ -312,27 +291,3 @@ def test_vectors_and_their_space_are_in_the_corpus(corpus_of, base, tmp_path, te
     assert corpus.teacher == map_corpus(tmp_path).teacher == EMB
     assert map_corpus(tmp_path).digest == corpus.digest
     assert corpus_of(Distill, changed, Distill.Settings()).digest != corpus.digest
-    with pytest.raises(DataError, match="this row has no vector"):
-        corpus_of(Distill, [{"text": texts[0]}], Distill.Settings())
-
-
-BAD = [
-    ({"embedding": [1.0, 2.0]}, "2 numbers"),
-    ({"embedding": [0.0] * 5}, "the vector is 0, so it has no direction"),
-    ({"embedding": [1e39, 0, 0, 0, 0]}, "a vector contains NaN or infinity"),
-    ({"embedding": "x"}, '"embedding" is a string, expected a vector: a list of numbers, or base64'),
-    ({"embedding": None}, '"embedding" is null, expected a vector: a list of numbers, or base64'),
-    ({"_emb": "other/mean:ffffffffffff"}, "other/mean (ffff…)"),
-]
-
-
-@pytest.mark.parametrize(("change", "problem"), BAD)
-def test_bad_vectors_are_errors_with_a_line(corpus_of, texts, change, problem):
-    rows = rows_of(texts, 5)
-    rows[3] |= change
-    with pytest.raises(DataError) as caught:
-        corpus_of(Distill, rows, Distill.Settings())
-
-    place, _, message = str(caught.value).partition(": ")
-    assert place.endswith("rows.jsonl:4")
-    assert problem in message

@@ -16,6 +16,7 @@ from sentkit.training.catalogue import METHODS
 from sentkit.training.method import dev_vectors
 from sentkit.training.runs.command import settle
 from sentkit.training.settings import build, described
+from training.small import make_base
 
 PAPERS = {  # how each paper reads its encoder
     name: readout
@@ -70,9 +71,7 @@ def test_a_method_of_one_readout_ignores_the_base(name, base):
         ("mean", ("readout=cls",), "cls", "as set; {} declares mean$"),
     ],
 )
-def test_a_readout_is_that_which_is_set_or_declared_or_of_the_paper(
-    name, base, declared, given, readout, why
-):
+def test_a_readout_is_as_set_or_declared_or_of_the_paper(name, base, declared, given, readout, why):
     settings, line = settled(name, declaring(base, declared) if declared else base, *given)
 
     assert settings.readout == (readout or PAPERS[name])
@@ -143,11 +142,11 @@ def test_a_method_trains_the_vectors_that_are_read(name, base, readout):
     assert torch.equal(dev_vectors(method, packed), expected)
 
 
-def test_a_head_that_the_base_declares_is_trained_further(tmp_path, make_base_in):
+def test_a_head_that_the_base_declares_is_trained_further(tmp_path):
     """The vectors before the first step are those of the base, through its own pooler."""
     import transformers
 
-    folder = make_base_in(tmp_path / "base")
+    folder = make_base(tmp_path / "base")
     transformers.BertModel.from_pretrained(folder).save_pretrained(folder)
     plain = open_named(str(folder), 32)
     kind, base = METHODS["simcse-sup"].load(), declaring(plain, "pooler")
