@@ -133,13 +133,15 @@ class Draft:
     def publish(self) -> None:
         """Rename to the target. Without `force`, the check for an existing target is atomic."""
         try:
-            if not self.force:
+            if self.force:
+                self.path.replace(self.target)
+            else:
                 try:
                     os.link(self.path, self.target)
-                except OSError as error:  # the target exists, or the file system has no hard links
+                except OSError as error:
                     if os.path.lexists(self.target):
                         raise appeared(self.name) from error
-            self.path.replace(self.target)  # no change after `link`
+                    self.path.replace(self.target)  # the file system has no hard links
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.name) from error
         sync(self.target.parent)

