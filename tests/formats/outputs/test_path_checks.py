@@ -12,7 +12,7 @@ from sentkit.formats.outputs.outputs import check_places
 
 
 @pytest.fixture(autouse=True)
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("model", "runs/seed-1", "other"):
         Path(name).mkdir(parents=True)
@@ -33,7 +33,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         *(("runs", "runs/rows"), ("runs", "runs/seed-1/weights")),
     ],
 )
-def test_an_output_that_would_overwrite_an_input_is_refused(output: str, source: str) -> None:
+def test_an_output_that_would_overwrite_an_input_is_refused(output, source):
     problem = rf"^--rejects {output}: would overwrite the input {source}$"
     with pytest.raises(UsageError, match=problem) as caught:
         check_places({"-o": "new", "--rejects": ["fresh", output]}, {"FILE": [], "-m": None, "--dev": source})
@@ -49,7 +49,7 @@ def test_an_output_that_would_overwrite_an_input_is_refused(output: str, source:
         *(("a\0b", "in"), ("x" * 300, "x" * 300)),
     ],
 )
-def test_other_outputs_are_not_refused(output: str, source: str) -> None:
+def test_other_outputs_are_not_refused(output, source):
     """An input that does not exist is reported by what reads it."""
     check_places({"-o": output, "--rejects": None}, {"FILE": [source]})
 
@@ -72,7 +72,7 @@ SAME, INSIDE = "is also the path of -o", "contains, or is inside, the path of -o
         ("runs/rows", "runs", INSIDE),
     ],
 )
-def test_two_outputs_with_one_path_are_refused(first: str, second: str, problem: str) -> None:
+def test_two_outputs_with_one_path_are_refused(first, second, problem):
     """Also if one is inside the other."""
     with pytest.raises(UsageError, match=rf"^--log {second}: {problem}$"):
         check_places({"-o": first, "--log": second}, {})
@@ -82,7 +82,7 @@ def test_two_outputs_with_one_path_are_refused(first: str, second: str, problem:
     ("first", "second"),
     [("new", "newer"), ("/dev/null", "/dev/null"), ("-", "new"), ("-", "/dev/stderr"), ("runs/a", "runs/b")],
 )
-def test_two_outputs_with_two_paths_are_accepted(first: str, second: str) -> None:
+def test_two_outputs_with_two_paths_are_accepted(first, second):
     check_places({"-o": first, "--log": second}, {})
 
 
@@ -113,7 +113,7 @@ except UsageError as error:
         ("-o - in >&-", ""),
     ],
 )
-def test_redirected_standard_streams_are_compared_as_files(command: str, problem: str) -> None:
+def test_redirected_standard_streams_are_compared_as_files(command, problem):
     shell = ["bash", "-c", f'"$0" -c "$1" {command}', sys.executable, CHECK]
     done = subprocess.run(shell, capture_output=True, text=True, check=False)
 

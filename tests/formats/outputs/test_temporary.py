@@ -27,7 +27,7 @@ from support import contents
 # Several writers of one output
 
 
-def halves(path: Path, *contents: bytes, force: bool) -> list[Draft]:
+def halves(path, *contents, force):
     """A writer for each content; all write in turns, half by half."""
     drafts = [Draft(path, force=force) for _ in contents]
     for half in (slice(None, 4), slice(4, None)):
@@ -39,7 +39,7 @@ def halves(path: Path, *contents: bytes, force: bool) -> list[Draft]:
     return drafts
 
 
-def test_with_force_the_last_of_several_writers_wins_whole(tmp_path: Path) -> None:
+def test_with_force_the_last_of_several_writers_wins_whole(tmp_path):
     for draft in halves(tmp_path / "a", b"first whole", b"second whole", force=True):
         draft.publish()
         draft.discard()
@@ -48,12 +48,10 @@ def test_with_force_the_last_of_several_writers_wins_whole(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])
-def test_without_force_the_first_of_several_writers_wins_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
-) -> None:
+def test_without_force_the_first_of_several_writers_wins_whole(tmp_path, monkeypatch, links):
     """On file systems with and without hard links."""
 
-    def link(*_: object) -> None:
+    def link(*_):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     if not links:
@@ -70,10 +68,10 @@ def test_without_force_the_first_of_several_writers_wins_whole(
     assert contents(tmp_path) == {"a": b"first whole"}
 
 
-def test_a_link_made_during_the_writing_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_made_during_the_writing_is_not_followed(tmp_path):
     (tmp_path / "precious").write_bytes(b"precious")
 
-    def work() -> None:
+    def work():
         with open_output(str(tmp_path / "a"), force=False) as file:
             file.write(b"new")
             (tmp_path / "a").symlink_to("precious")
@@ -87,7 +85,7 @@ def test_a_link_made_during_the_writing_is_not_followed(tmp_path: Path) -> None:
 # Files of killed processes
 
 
-def test_a_command_removes_only_files_of_killed_processes_of_this_machine(tmp_path, capsys) -> None:
+def test_a_command_removes_only_files_of_killed_processes_of_this_machine(tmp_path, capsys):
     killed = subprocess.Popen(["true"])
     killed.wait()
     names = {
@@ -133,19 +131,19 @@ CALLS = [  # of publish_folder
 ]
 
 
-def fill(folder: Path, content: str) -> None:
+def fill(folder, content):
     for name in ("weights", "config", "1_Pooling/config"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
 
 
-def content(folder: Path) -> set[str]:
+def content(folder):
     """What its files hold: of a whole folder one word."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {path.read_text() for path in files} if len(files) == 3 else {"not whole"}
 
 
-def replace(target: Path) -> None:
+def replace(target):
     with private_folder(target, "out") as new:
         fill(new, "new")
         publish_folder(new, target, force=True, name="out")
@@ -166,19 +164,19 @@ def dying(function, call, counted):
     return wrapped
 
 
-def killed_at(target: Path, call: int) -> int:
+def killed_at(target, call):
     """Replace the folder in a child that dies at one of its system calls; how the child ended."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    counted: list[int] = []
+    counted = []
     for owner, name in CALLS:
         setattr(owner, name, dying(getattr(owner, name), call, counted))
     replace(target)
     os._exit(0)
 
 
-def test_a_kill_at_any_system_call_leaves_a_complete_folder(tmp_path: Path) -> None:
+def test_a_kill_at_any_system_call_leaves_a_complete_folder(tmp_path):
     """Under its name; between the two renames, beside it, and reported."""
     seen, aside = set(), 0
     for call in range(200):
@@ -205,8 +203,8 @@ def test_a_kill_at_any_system_call_leaves_a_complete_folder(tmp_path: Path) -> N
     assert aside == 2  # after the first rename, before the second
 
 
-def test_without_force_a_folder_of_another_process_stays(tmp_path: Path) -> None:
-    def work() -> None:
+def test_without_force_a_folder_of_another_process_stays(tmp_path):
+    def work():
         with new_folder(tmp_path / "out", force=False) as new:
             fill(new, "new")
             fill(tmp_path / "out", "of another process")
@@ -219,7 +217,7 @@ def test_without_force_a_folder_of_another_process_stays(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_if_the_new_folder_cannot_be_renamed_the_old_one_stays(tmp_path: Path) -> None:
+def test_if_the_new_folder_cannot_be_renamed_the_old_one_stays(tmp_path):
     fill(tmp_path / "out", "old")
 
     with pytest.raises(FileNotFoundError):
