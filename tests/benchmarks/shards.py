@@ -4,13 +4,14 @@ python tests/benchmarks/shards.py TEXTS.txt [MODEL [ROWS]]
 """
 
 import sys
+from functools import partial
+from itertools import count as numbers
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from timing import print_table, process_seconds, read_texts, write_texts
+from timing import least_of, print_table, process_seconds, read_texts, write_texts
 
 SCRIPT = Path(__file__).parents[2] / "examples/parallel.sh"
-ROUNDS = 3
 
 
 def main():
@@ -19,16 +20,19 @@ def main():
     with TemporaryDirectory() as name:
         folder = Path(name)
         write_texts(folder / "rows.txt", texts)
-        found = {1: [], 2: [], 4: []}
-        for round_ in range(ROUNDS):
-            for jobs, figures in found.items():
-                command = ["sh", str(SCRIPT), "rows.txt", f"vectors-{jobs}-{round_}", "-m", model, "-q"]
-                figures.append(process_seconds(command, folder, JOBS=str(jobs)))
-        first = b"".join(path.read_bytes() for path in sorted((folder / "vectors-1-0").glob("*.safetensors")))
-        last = b"".join(path.read_bytes() for path in sorted((folder / "vectors-4-0").glob("*.safetensors")))
+        outputs = numbers()
+
+        def run(jobs):
+            command = ["sh", str(SCRIPT), "rows.txt", f"vectors-{next(outputs)}", "-m", model, "-q"]
+            return process_seconds(command, folder, JOBS=str(jobs))
+
+        least = least_of({jobs: partial(run, jobs) for jobs in (1, 2, 4)})
+        first, last = (
+            [path.read_bytes() for path in sorted((folder / f"vectors-{n}").glob("*.safetensors"))]
+            for n in (0, 2)
+        )
     assert first == last, "the blocks of one and of four processes are different"
-    least = {jobs: [*map(min, zip(*figures, strict=True))] for jobs, figures in found.items()}
-    rows = [f"{jobs} | {len(texts) / elapsed:,.0f} | {cpu:.1f}" for jobs, (elapsed, cpu) in least.items()]
+    rows = [(jobs, f"{len(texts) / elapsed:,.0f}", f"{cpu:.1f}") for jobs, (elapsed, cpu) in least.items()]
     print_table("processes | rows/s | CPU seconds", rows)
 
 
