@@ -107,6 +107,7 @@ FORMS = {
     "a": (b"p\n", LONG + b"\n", b"q\n"),
     "b": (b'{"text":"p"}\n', b'{"text":"%b"}\n' % LONG, b'{"text":"q"}\n'),
     "a.tsv": (b"text\np\n", LONG + b"\n", b"q\n"),
+    "blank.jsonl": (b'{"text":"p"}\n', b" " * 101 + b"\n", b'{"text":"q"}\n'),
 }
 
 
@@ -127,29 +128,23 @@ def test_a_long_row_is_skipped_and_the_rows_around_it_are_read(write, name, suff
     assert "--max-line" in str(caught.value.advice)
 
 
-def test_a_long_blank_line_is_refused(write):
-    assert is_long(read(write, "a.jsonl", b" " * 101 + b"\n{}")[1])
-
-
-def test_a_header_over_the_limit_is_never_skipped(write):
-    with pytest.raises(DataError, match=rf"a\.tsv:1: a row of more than {LIMIT} bytes"):
-        read(write, "a.tsv", LONG + b"\np\n")
+LINES = b'"' + b"x\n" * 60  # of one field
 
 
 @pytest.mark.parametrize(
-    "record",
+    ("name", "content", "line"),
     [
-        LONG + b"\n",
-        b'"%b"\n' % LONG,
-        b'"x\n%b,""\n"\n' % LONG,
-        b'"' + b"x\n" * 60 + b'"\n',
-        b'"' + b"x\n" * 60,
+        *(
+            ("a.csv", b"text\np\n" + record + b"q\n", 3)
+            for record in (LONG + b"\n", b'"%b"\n' % LONG, b'"x\n%b,""\n"\n' % LONG, LINES + b'"\n', LINES)
+        ),
+        ("a.tsv", LONG + b"\np\n", 1),
     ],
 )
-def test_a_long_record_of_csv_ends_the_command(write, record):
-    """Also with --rejects: the lines after it could pass for rows."""
-    with pytest.raises(DataError, match=rf"a\.csv:3: a row of more than {LIMIT} bytes"):
-        read(write, "a.csv", b"text\np\n" + record + b"q\n")
+def test_a_long_record_of_csv_and_a_long_header_end_the_command(write, name, content, line):
+    """Also with --rejects: the lines after a record could pass for rows."""
+    with pytest.raises(DataError, match=rf"{name}:{line}: a row of more than {LIMIT} bytes"):
+        read(write, name, content)
 
 
 @pytest.mark.parametrize(

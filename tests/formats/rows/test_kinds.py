@@ -46,28 +46,19 @@ def test_the_text_is_replaced_in_place(line):
     assert found == line.replace("T", '"b \\"c\\" é\\n"')
 
 
-def test_another_field_can_be_the_text():
-    """By --field; the member called text is then one of the rest."""
-    texts = OneText({"text": "title é"})
-    given = row('{"text":1,"title é":"a"}')
-
-    assert texts(given)[1] == ("a",)
-    assert texts.put(given, "b").decode() == '{"text":1,"title é":"b"}'
-
-
-def test_the_old_text_is_kept_byte_for_byte():
-    """With its escapes, at the end of the row or in place of an existing field."""
-    given = row('{"text":"\\u00e9\\/","x":1}')
-
-    assert OneText({}, "old").put(given, "b").decode() == '{"text":"b","x":1,"old":"\\u00e9\\/"}'
-    assert OneText({}, "x", replace=True).put(given, "b").decode() == '{"text":"b","x":"\\u00e9\\/"}'
-
-
-def test_an_unchanged_text_keeps_its_bytes():
-    given = row('{"text": "\\u0020" , "x":1}')
-
-    assert OneText({}).put(given, None) == given.line
-    assert json.loads(OneText({}, "old").put(given, None)) == {"text": " ", "x": 1, "old": " "}
+@pytest.mark.parametrize(
+    ("texts", "line", "text", "expected"),
+    [
+        (OneText({"text": "title é"}), '{"text":1,"title é":"a"}', "b", '{"text":1,"title é":"b"}'),
+        (OneText({}, "old"), r'{"text":"\u00e9\/","x":1}', "b", r'{"text":"b","x":1,"old":"\u00e9\/"}'),
+        (OneText({}, "x", replace=True), r'{"text":"\u00e9\/","x":1}', "b", r'{"text":"b","x":"\u00e9\/"}'),
+        (OneText({}), r'{"text": "\u0020" , "x":1}', None, r'{"text": "\u0020" , "x":1}'),
+        (OneText({}, "old"), r'{"text":"\u0020"}', None, r'{"text":"\u0020","old":"\u0020"}'),
+    ],
+)
+def test_a_text_of_another_field_and_the_old_text_are_kept_byte_for_byte(texts, line, text, expected):
+    """By --field and --keep; an unchanged text keeps its bytes."""
+    assert texts.put(row(line), text).decode() == expected
 
 
 RUN = {"seed": 1, "view": 0, "ops": [{"op": "lower"}]}
@@ -88,13 +79,11 @@ def record(member):
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ('{"text":"A"}', '{"text_a":"A","text_b":"x\\"y","augment":[R]}'),
         ('{"id":1.10,"text" : "A" , "z":[]}',
          '{"id":1.10,"text_a" : "A","text_b":"x\\"y" , "z":[],"augment":[R]}'),
         ('{"text":"\\u0041","id":12345678901234567890}',
          '{"text_a":"\\u0041","text_b":"x\\"y","id":12345678901234567890,"augment":[R]}'),
         ('{"t\\u0065xt":"A"}', '{"text_a":"A","text_b":"x\\"y","augment":[R]}'),
-        ('{"x":"text","text":"A"}', '{"x":"text","text_a":"A","text_b":"x\\"y","augment":[R]}'),
         ('{"x":{"text":"B"},"text":"A"}', '{"x":{"text":"B"},"text_a":"A","text_b":"x\\"y","augment":[R]}'),
         ('{"augment":[],"text":"A"}', '{"augment":[R],"text_a":"A","text_b":"x\\"y"}'),
         ('{"text":"A","augment":[ {"view":3,"ops":[]} ],"b":0}',

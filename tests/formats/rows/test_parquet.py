@@ -150,22 +150,14 @@ def test_columns_without_a_json_form_are_refused(written, table, problem):
         rows_of(written(table))
 
 
-@pytest.mark.parametrize("content", [b"", b"a cat\n", b"PAR1" + bytes(50) + b"PAR1"])
-def test_other_files_are_refused(tmp_path, content):
-    path = tmp_path / "a.parquet"
-    path.write_bytes(content)
-
-    with pytest.raises(DataError, match=r"a\.parquet: not a Parquet file: [^\n]+$"):
-        rows_of(str(path))
-
-
-def test_a_damaged_file_is_refused(written):
+def test_other_and_damaged_files_are_refused(written):
     path = Path(written({"text": [f"text {number}" for number in range(1000)]}, use_dictionary=False))
-    content = path.read_bytes()
-    path.write_bytes(content[:100] + bytes(2000) + content[2100:])
-
-    with pytest.raises(DataError, match=r"a\.parquet: damaged Parquet file: [^\n]+$"):
-        rows_of(str(path))
+    whole = path.read_bytes()
+    for content in (b"", b"a cat\n", b"PAR1" + bytes(50) + b"PAR1", whole[:100] + bytes(2000) + whole[2100:]):
+        path.write_bytes(content)
+        kind = "damaged" if len(content) == len(whole) else "not a"
+        with pytest.raises(DataError, match=rf"a\.parquet: {kind} Parquet file: [^\n]+$"):
+            rows_of(str(path))
 
 
 def test_a_pipe_is_refused(monkeypatch):

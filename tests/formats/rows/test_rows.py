@@ -77,25 +77,27 @@ def test_bytes_that_are_not_text_are_reported_with_their_line(problem_of, name, 
 
 
 @pytest.mark.parametrize(
-    ("content", "texts"),
+    ("content", "values"),
     [
-        (b"a cat\n\n", ["a cat", ""]),
-        (b"\n\na cat", ["", "", "a cat"]),
-        (b"[sic] a cat\n", ["[sic] a cat"]),
-        (b'"a" cat\n12\n', ['"a" cat', "12"]),
-        (b"\n\n", ["", ""]),
-        (b"a cat\n{not json\n", ["a cat", "{not json"]),
+        *(
+            (content, [{"text": text} for text in texts])
+            for content, texts in (
+                (b"a cat\n\n", ["a cat", ""]),
+                (b"\n\na cat", ["", "", "a cat"]),
+                (b"[sic] a cat\n", ["[sic] a cat"]),
+                (b'"a" cat\n12\n', ['"a" cat', "12"]),
+                (b"\n\n", ["", ""]),
+                (b"a cat\n{not json\n", ["a cat", "{not json"]),
+            )
+        ),
+        *(
+            (start + b' {"n":1}\n\n{"n":2}', [{"n": 1}, {"n": 2}])
+            for start in (b"", b"\n  \n", b"\xef\xbb\xbf")
+        ),
     ],
 )
-def test_a_file_that_does_not_start_with_json_is_text(rows_of, content, texts):
-    assert [row.values["text"] for row in rows_of("a", content)] == texts
-
-
-@pytest.mark.parametrize("start", [b"", b"\n  \n", b"\xef\xbb\xbf"])
-def test_a_file_that_starts_with_a_brace_is_jsonl(rows_of, start):
-    rows = rows_of("a", start + b' {"text":"x"}\n\n{"text":"y"}\n')
-
-    assert [row.values for row in rows] == [{"text": "x"}, {"text": "y"}]
+def test_a_file_is_jsonl_if_it_starts_with_a_brace(rows_of, content, values):
+    assert [row.values for row in rows_of("a", content)] == values
 
 
 @pytest.mark.parametrize(
@@ -128,39 +130,26 @@ def test_bad_rows_are_written_with_their_place_and_reason(write):
     assert utf8["reason"].startswith("not JSON: ")
 
 
-@pytest.mark.parametrize(("count", "sizes"), [(0, []), (1, [1]), (3, [3]), (7, [3, 3, 1])])
-def test_blocks_have_a_fixed_size(count, sizes):
-    found = list(blocks(range(count), 3))
-
-    assert [len(block) for block in found] == sizes
-    assert [item for block in found for item in block] == list(range(count))
-
-
-def test_no_rows_are_read_in_advance():
+def test_blocks_have_a_fixed_size_and_no_rows_are_read_in_advance():
+    for count, sizes in ((0, []), (1, [1]), (3, [3]), (7, [3, 3, 1])):
+        found = list(blocks(range(count), 3))
+        assert [len(block) for block in found] == sizes
+        assert [item for block in found for item in block] == list(range(count))
     stream = itertools.count()
     next(blocks(stream, 16))
-
     assert next(stream) == 16
 
 
-packed = pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstandard.compress)])
-
-
-@packed
-def test_compressed_files_are_decompressed(rows_of, suffix, pack):
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstandard.compress)])
+def test_compressed_files(rows_of, problem_of, suffix, pack):
+    """Whole; truncated, with bytes after it, or not compressed."""
     twice = pack(b'{"a":1}\n') + pack(b'{"a":2}\n')
 
     assert [row.values["a"] for row in rows_of(f"a.jsonl{suffix}", twice)] == [1, 2]
     assert [row.values for row in rows_of(f"b.csv{suffix.upper()}", pack(b"a\nx\n"))] == [{"a": "x"}]
     assert [row.values for row in rows_of(f"c{suffix}", pack(b"a cat"))] == [{"text": "a cat"}]
-
-
-@packed
-def test_a_damaged_compressed_file_is_refused(problem_of, suffix, pack):
-    """Truncated, with bytes after it, or not compressed."""
     whole = pack(b"".join(b'{"a":%d}\n' % (number * number) for number in range(100)))
     name, kind = f"a.jsonl{suffix}", {".gz": "gzip", ".zst": "zst"}[suffix]
-
     for content in (*(whole[:end] for end in range(1, len(whole))), whole + b"more", b'{"a":1}\n'):
         assert problem_of(name, content).startswith(f"{name}: incomplete or damaged {kind} file: ")
 
