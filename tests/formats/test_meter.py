@@ -69,12 +69,18 @@ def test_the_share_counts_rows_of_a_vector_file(tmp_path, monkeypatch):
     assert found.meter.share(4) == pytest.approx(4 / 5 * 4 / 20, abs=0.01)
 
 
-def test_a_pipe_has_no_share(tmp_path):
+def test_a_pipe_has_no_share(tmp_path, monkeypatch):
+    """`inspect -` reads a pipe of rows without a meter."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "a.txt").write_text("a\n")
+    reading, writing = os.pipe()
+    os.write(writing, b"a cat\n")
+    os.close(writing)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.FileIO(reading))))
 
     assert inputs(str(tmp_path / "a.txt"), str(tmp_path / "pipe")).meter.share(1) is None
     assert Meter([str(tmp_path / "absent")]).share(1) is None
+    assert take(Inputs(["-"]).read(lambda row: row), 5) == 1
 
 
 def test_a_file_on_standard_input_has_a_share(tmp_path, monkeypatch):
@@ -112,13 +118,3 @@ def test_inputs_without_rows_are_an_error(tmp_path, monkeypatch, paths, contents
     else:
         with pytest.raises(NoRowsError, match=f"^{problem}$"):
             list(inputs(*paths).read(lambda row: row))
-
-
-def test_without_paths_a_pipe_needs_no_position(monkeypatch):
-    """`inspect -` reads a pipe of rows without a meter."""
-    reading, writing = os.pipe()
-    os.write(writing, b"a cat\n")
-    os.close(writing)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.FileIO(reading))))
-
-    assert take(Inputs(["-"]).read(lambda row: row), 5) == 1
