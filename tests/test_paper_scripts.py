@@ -29,6 +29,8 @@ from support import (
 SCRIPT = ROOT / "examples/papers/papers.py"
 ENTRIES = sorted(WORDS)[:12]
 SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "sts14_es")
+STSB = ("stsb.train", "stsb.dev", "stsb.test")
+SENTEVAL = ("mr", "cr", "subj", "mpqa", "trec.train", "trec.test", "sst2.train", "sst2.dev", "sst2.test")
 TRACKS = ("sts17_track1_arar", "sts17_track3_eses", "sts17_track5_enen")
 CLUSTERS = ("agnews", "searchsnippets", "stackoverflow", "biomedical", "tweet")
 GOOGLE = ("googlenews_ts", "googlenews_s", "googlenews_t")
@@ -47,39 +49,26 @@ def furnished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("papers")
     texts = [f"{text} {end}".strip() for end in ("", "today", "again", "here") for text in TEXTS]
     labels = ("entailment", "contradiction", "neutral")
-    nli = [
-        {"text_a": a, "text_b": b, "label": labels[n % 3]}
-        for n, (a, b) in enumerate(zip(texts, texts[1:] + texts[:1], strict=True))
-    ]
+    bare = [{"text_a": a, "text_b": b} for a, b in zip(texts, texts[1:] + texts[:1], strict=True)]
     two = [{"text": text, "label": n % 2} for n, text in enumerate(texts)]
-    pairs = [{"text_a": row["text_a"], "text_b": row["text_b"], "label": n % 2} for n, row in enumerate(nli)]
-    names = ("stsb.train", "stsb.dev", "stsb.test", "sickr.test", *SETS, *TRACKS)
+    pairs = [row | {"label": n % 2} for n, row in enumerate(bare)]
+    threes = zip(texts[::3], texts[1::3], texts[2::3], strict=True)
+    oxford = [(ENTRIES[n % len(ENTRIES)], text) for n, text in enumerate(texts[:24])]
+    wordnet = [(f"{ENTRIES[n % 6]} {ENTRIES[n % 5]}", text) for n, text in enumerate(texts[24:])]
     files = {
-        **{f"sts/{name}": PAIRS * 2 for name in names},
-        "nli/train": nli,
-        "nli/triplets": [
-            {"anchor": a, "positive": b, "negative": c}
-            for a, b, c in zip(texts[::3], texts[1::3], texts[2::3], strict=True)
-        ],
-        "paraphrases/stsb": [{"text_a": row["text_a"], "text_b": row["text_b"]} for row in nli],
+        "nli/train": [row | {"label": labels[n % 3]} for n, row in enumerate(bare)],
+        "nli/triplets": [{"anchor": a, "positive": b, "negative": c} for a, b, c in threes],
+        "paraphrases/stsb": bare,
         "corpora/own": [{"text": text} for text in texts],
-        **{f"clustering/{name}": two[:8] for name in (*CLUSTERS, *GOOGLE)},
-        **{f"senteval/{name}": two for name in ("mr", "cr", "subj", "mpqa", "trec.train", "trec.test")},
-        **{f"senteval/sst2.{part}": two for part in ("train", "dev", "test")},
-        **{f"senteval/mrpc.{part}": pairs for part in ("train", "test")},
-        **{
-            f"glue/{task}.{part}": (pairs if paired else two)[:12]
-            for task, paired in GLUE.items()
-            for part in ("train", "dev", "test")
-        },
-        "dictionary/oxford": [
-            {"entry": ENTRIES[n % len(ENTRIES)], "definition": text} for n, text in enumerate(texts[:24])
-        ],
-        "dictionary/wordnet": [
-            {"entry": f"{ENTRIES[n % 6]} {ENTRIES[n % 5]}", "definition": text}
-            for n, text in enumerate(texts[24:])
-        ],
+        "dictionary/oxford": [{"entry": entry, "definition": text} for entry, text in oxford],
+        "dictionary/wordnet": [{"entry": entry, "definition": text} for entry, text in wordnet],
     }
+    files |= {f"sts/{name}": PAIRS * 2 for name in (*STSB, "sickr.test", *SETS, *TRACKS)}
+    files |= {f"clustering/{name}": two[:8] for name in (*CLUSTERS, *GOOGLE)}
+    files |= {f"senteval/{name}": two for name in SENTEVAL}
+    files |= {f"senteval/mrpc.{part}": pairs for part in ("train", "test")}
+    for task, paired in GLUE.items():
+        files |= {f"glue/{task}.{part}": (pairs if paired else two)[:12] for part in ("train", "dev", "test")}
     write_rows(folder / "data", files)
     make_bert(folder / "base", "BertForMaskedLM", num_hidden_layers=4)
     return folder
@@ -353,9 +342,8 @@ def test_every_row_and_figure_of_a_paper_is_made(run, paper, tmp_path):
 def test_a_stopped_run_is_finished_by_the_next_call(furnished, tmp_path):
     """SIGTERM: the training saves its state and exits with 75; the next call continues there."""
     environment = with_program(tmp_path)
-    words = [sys.executable, SCRIPT, "pairsupcon", "--out", tmp_path / "out"]
-    words += ["--base", "base", "--data", "data"]
-    words += ["--preset", "bert-base", "--only", "pairsupcon", "--seed", "0"]
+    words = [sys.executable, SCRIPT, "pairsupcon", "--out", tmp_path / "out", "--base", "base"]
+    words += ["--data", "data", "--preset", "bert-base", "--only", "pairsupcon", "--seed", "0"]
     words += ["--settings", "--threads 1 --set steps=400 --set epochs=500 --batch 8 --save-every 5"]
     with subprocess.Popen(words, cwd=furnished, env=environment, preexec_fn=heed_signals) as process:
         part = tmp_path / "out/runs/pairsupcon/seed-0.part"
