@@ -128,7 +128,9 @@ def test_finished_runs_are_not_trained_again(example, tmp_path):
 def test_the_main_table(furnished, tmp_path, execute):
     """Two seeds at the published rate and at the best of two rates; a second call only prints the table."""
     data, out = tmp_path / "data", tmp_path / "out"
-    write_rows(data / "sts", {f"stsb.{part}": PAIRS[::-1] for part in ("train", "dev", "test")})
+    (data / "sts").mkdir(parents=True)
+    for part in ("train", "dev", "test"):
+        (data / f"sts/stsb.{part}.jsonl.gz").write_bytes(gzip.compress(in_jsonl(*PAIRS).encode()))
     command = ["python3", EXAMPLES / "main_table.py", furnished / "small", data, out, "consert"]
     settings = ["--rows", "6", "--batch", "3", "--seeds", "2", "--rates", "1e-3,1e-2"]
 

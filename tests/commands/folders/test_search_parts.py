@@ -49,15 +49,12 @@ def test_the_parts_have_the_bytes_of_one_search(sentkit, parts, queries, count, 
     assert [len(row["hits"]) for row in joined.rows] != [0, 0, 0]
 
 
-def test_a_text_is_searched_by_parts(sentkit, parts, words):
-    parts(1)
+def test_a_text_is_searched_by_parts(sentkit, folder, words):
+    search = ["search", "the dog", "--corpus", "whole/", "-m", words, "-q"]
     for number in "12":
-        flags = ["--corpus", "whole/", "-m", words, "--shard", f"{number}/2", "-o", f"{number}.jsonl", "-q"]
-        assert sentkit("search", "the dog", *flags).code == 0
+        assert sentkit(*search, "--shard", f"{number}/2", "-o", f"{number}.jsonl").code == 0
 
-    joined = sentkit("search", "--merge", "1.jsonl", "2.jsonl")
-
-    assert joined.out == sentkit("search", "the dog", "--corpus", "whole/", "-m", words, "-q").out
+    assert sentkit("search", "--merge", "1.jsonl", "2.jsonl").out == sentkit(*search).out
 
 
 def test_a_part_reads_only_its_blocks(sentkit, folder, queries):
