@@ -1,6 +1,5 @@
 """Every loss against its formula, and properties of all losses: gradients, precision, order and length."""
 
-import math
 from functools import partial
 
 import pytest
