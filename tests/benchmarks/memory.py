@@ -23,9 +23,8 @@ WORDS = SENTENCE.split(" ")
 
 def peak(*arguments):
     """Peak megabytes."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(done.stderr.splitlines()[-1])
 
 
@@ -41,17 +40,18 @@ def main():
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         model = str(make_model(folder / "tiny", 2, 32, 2, 64))
-        found = {"`encode` to a vector file": [], "`encode` to JSONL": [], "`score --gold`": []}
+        rows, vectors = folder / "rows.jsonl", str(folder / "rows.safetensors")
+        encode = ["encode", str(rows), "-m", model, "-q", "--readout", "mean", "-f", "-o"]
+        commands = {
+            "`encode` to a vector file": [*encode, vectors],
+            "`encode` to JSONL": [*encode, "/dev/null"],
+            "`score --gold`": ["score", vectors, "--gold", "score", "-f", "-o", "/dev/null"],
+        }
+        found = []
         for size in SIZES:
-            rows, vectors = folder / "rows.jsonl", folder / f"{size}.safetensors"
             write_rows(rows, size)
-            common = ["encode", str(rows), "-m", model, "-q", "--readout", "mean", "-f", "-o"]
-            found["`encode` to a vector file"].append(peak(*common, str(vectors)))
-            found["`encode` to JSONL"].append(peak(*common, "/dev/null"))
-            found["`score --gold`"].append(
-                peak("score", str(vectors), "--gold", "score", "-f", "-o", "/dev/null")
-            )
-    rows = [(name, *(f"{size:.0f} MB" for size in sizes)) for name, sizes in found.items()]
+            found.append([f"{peak(*command):.0f} MB" for command in commands.values()])
+    rows = zip(commands, *found, strict=True)
     print_table("peak memory, pairs and a tiny model | 100,000 rows | 1,000,000 rows", rows)
 
 
