@@ -119,8 +119,6 @@ def offenders(is_wrong, imported=IMPORTS):
 
 
 def test_layers_import_one_way():
-    """A module imports only the layers below its own."""
-
     def is_wrong(path, name):
         own, other = layer(path), name in MODULES and layer(MODULES[name])
         return other and other != own and other not in MAY_IMPORT[own].split()
@@ -228,7 +226,6 @@ def test_folders_of_a_layer_import_one_way():
 
 
 def test_no_modules_import_each_other():
-    """The imports at the top of the files have no circle."""
     top = {module_of(path): names & MODULES.keys() - {module_of(path)} for path, names in AT_THE_TOP.items()}
 
     list(graphlib.TopologicalSorter(top).static_order())
@@ -242,7 +239,6 @@ def test_every_folder_states_its_input_and_output():
 
 
 def test_tests_are_in_the_folder_of_their_module():
-    """A test named after a module is in the folder of that module."""
     tests = PACKAGE.parent / "tests"
     wrong = []
     for path in tests.rglob("test_*.py"):

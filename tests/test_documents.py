@@ -133,7 +133,6 @@ def furnished(tmp_path_factory, marian, execute):
 
 @pytest.fixture
 def workplace(furnished, tmp_path):
-    """A copy of that folder for one test."""
     return Path(shutil.copytree(furnished, tmp_path / "workplace"))
 
 
@@ -343,7 +342,6 @@ def test_the_recipe_of_a_server_runs_on_its_answer(workplace, execute):
 
 
 def test_the_examples_of_layers_and_of_whitening_run(workplace, execute):
-    """A line for the vectors as they were, and one for each of six transforms."""
     layers = execute(["sh", ROOT / "examples/layers.sh", "pairs.jsonl"], workplace)
     command = ["sh", ROOT / "examples/whiten.sh", "nano", "pairs.jsonl", "pairs.jsonl"]
     done = execute(command, workplace, DIM="3", OUT="kept")

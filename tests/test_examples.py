@@ -24,7 +24,6 @@ FEW = "--batch 4 --epochs 1 --lr 0.01 --set max_length=64 --threads 1 -q"
 
 @pytest.fixture(scope="module")
 def furnished(tmp_path_factory):
-    """A folder with rows of every kind and an encoder."""
     folder = tmp_path_factory.mktemp("examples")
     labels = ("entailment", "contradiction", "neutral") * 3
     nli = zip(pairwise(TEXTS), labels, strict=False)
@@ -95,7 +94,6 @@ def test_distill_compares_student_and_teacher(example, tmp_path):
 
 
 def trained_in(tmp_path, name):
-    """The settings and the base of a run."""
     declared = json.loads((tmp_path / "out" / name / "sentkit.json").read_text())
     return declared["run"]["mode"], declared["parents"][0]
 
@@ -184,7 +182,6 @@ def test_the_orderings_are_corrected_for_their_number():
 
 
 def test_the_orderings_of_the_main_table():
-    """Their rows exist, and the tables of the papers have their figures."""
     names = {json.loads(line)["name"] for line in (EXAMPLES / "main_table.jsonl").open()}
     names |= {f"base, {readout}" for readout in ("cls", "mean", "mean-last2")}
     for line in (EXAMPLES / "orderings.jsonl").open():

@@ -79,8 +79,6 @@ SIMCSE_TRIPLETS = [
 
 @pytest.fixture
 def run(execute, tmp_path):
-    """Run an example in the folder of the test."""
-
     def call(name, *arguments):
         return execute(["sh" if name.endswith(".sh") else "python3", EXAMPLES / name, *arguments], tmp_path)
 

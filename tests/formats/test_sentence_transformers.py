@@ -47,7 +47,6 @@ def theirs(folder, texts=TEXTS, **how):
 
 
 def are_equal(folder, texts=TEXTS, **how):
-    """Whether both libraries give the same vectors."""
     return np.allclose(vectors_of(folder, texts, **how), theirs(folder, texts, **how), atol=1e-6)
 
 

@@ -33,7 +33,6 @@ SUFFIXES = [".jsonl", ".txt", *([".parquet"] if find_spec("pyarrow") else [])]
 
 
 def write_table(path, texts, size):
-    """A Parquet file with row groups of this size."""
     import pyarrow
     from pyarrow import parquet
 

@@ -85,7 +85,6 @@ def test_a_signal_finishes_the_block_and_exits_with_75(words, tmp_path, encode, 
 
 
 def is_waiting(child):
-    """Whether the process sleeps, three times in a row."""
     states = []
     for _ in range(3):
         states.append(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0])
@@ -164,8 +163,6 @@ def queries(sentkit, words):
 
 @pytest.fixture
 def parts(sentkit, folder, queries):
-    """Search the parts and return the names of their outputs."""
-
     def run(count, *flags):
         names = [f"part{number}.jsonl" for number in range(1, count + 1)]
         for number, name in enumerate(names, 1):

@@ -65,7 +65,6 @@ NUMBERS = st.sampled_from([None, True, -5, 0, 1, 1.5, 10**9, 2**63, "", "x" * 50
 
 
 def encode_with(folder):
-    """The whole way to a vector."""
     encoder = find_encoder(str(folder), ReadingOptions(), device="cpu", precision="fp32")
     tokens = Tokenizer(read_checkpoint(str(folder)), max_length=8)(["the cat sat .", "", "\u00e9 \U0001f600"])
     encode_texts(tokens, encoder.encoder(), 4096)

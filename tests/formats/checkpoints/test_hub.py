@@ -18,7 +18,6 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 @pytest.fixture(autouse=True)
 def place(tmp_path, monkeypatch):
-    """An empty working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -39,7 +39,6 @@ def folder_of(tmp_path, listing, **files):
 
 
 def pooled(tmp_path, pooling=None, **files):
-    """A folder with this config of its pooling."""
     return folder_of(tmp_path, pipeline("Pooling"), **{"1_Pooling__config": pooling or {}}, **files)
 
 
@@ -214,7 +213,6 @@ def test_sentkit_json_with_a_readout_has_priority_over_modules(tmp_path):
 
 
 def test_sentkit_json_can_declare_averaged_layers(tmp_path):
-    """An export of a folder with modules that average layers."""
     readout = own(tmp_path, readout="L1+L3:mean").readout
 
     assert (readout.layers, readout.reduction) == ((1, 3), "mean")

@@ -28,7 +28,6 @@ def write_rows(write):
 
 
 def test_a_list_of_words(write_rows):
-    """In JSONL or in a table."""
     rows = [
         {"word": "Big", "synonyms": ["large", "huge ", "BIG", ""]},
         {"word": "big", "synonyms": ["great"]},

@@ -69,7 +69,6 @@ def test_the_text_is_replaced_in_place(line):
     ],
 )
 def test_a_text_of_another_field_and_the_old_text_are_kept_byte_for_byte(texts, line, text, expected):
-    """By --field and --keep; an unchanged text keeps its bytes."""
     assert texts.put(row(line), text).decode() == expected
 
 
@@ -303,7 +302,6 @@ def test_a_deeply_nested_value_needs_no_recursion():
     ],
 )
 def test_both_ways_to_drop_agree(line):
-    """For any order of the names."""
     assert is_plain(line, json.loads(line))
     for names in itertools.permutations(["a", "b", "c"]):
         assert drop_fields_of_plain(line, names) == drop_fields(line, names, spans_of(line))

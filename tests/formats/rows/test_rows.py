@@ -148,7 +148,6 @@ def test_blocks_have_a_fixed_size_and_no_rows_are_read_in_advance():
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstandard.compress)])
 def test_compressed_files(rows_of, problem_of, suffix, pack):
-    """Whole; truncated, with bytes after it, or not compressed."""
     twice = pack(b'{"a":1}\n') + pack(b'{"a":2}\n')
 
     assert [row.values["a"] for row in rows_of(f"a.jsonl{suffix}", twice)] == [1, 2]
@@ -287,6 +286,7 @@ def test_a_folder_is_its_text_files(tmp_path, monkeypatch, capfdbinary):
 
 LIMIT = 100
 LONG = b"x" * 101
+MARK = b"\xef\xbb\xbf"  # of the order of bytes
 MEGABYTE = 1 << 20
 
 
@@ -340,33 +340,24 @@ def peak_of(name, longest=MEGABYTE):
     return peak
 
 
-@pytest.mark.parametrize("end", [b"\n", b""])
-@pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
-def test_the_limit_is_inclusive(start, end):
-    """The limit counts a byte-order mark, and no newline."""
-    just, over = (start + b"x" * (size - len(start)) + end for size in (LIMIT, LIMIT + 1))
-
-    assert list(numbered(io.BytesIO(just), LIMIT)) == [(1, just.removeprefix(start))]
-    ((number, line),) = numbered(io.BytesIO(over), LIMIT)
-    assert number == 1
-    assert isinstance(line, LongLine)
-    assert line.startswith(b"x")
-
-
 @given(st.lists(st.binary(max_size=30)), st.integers(1, 20))
-@example([b"\xef\xbb\xbf"], 3)
+@example([MARK], 3)
+@example([MARK + b"xx", b"xxxxx", b"x"], 5)
+@example([MARK + b"xxx", b"xxxxxx"], 5)
 def test_lines_keep_their_numbers_and_bytes_around_long_ones(parts, longest):
+    """The limit counts a byte-order mark, and no newline."""
     content = b"\n".join(parts)
     expected = [
         (number, None if len(line.rstrip(b"\n")) > longest else line)
         for number, line in enumerate(io.BytesIO(content), start=1)
     ]
     if expected and expected[0][1] is not None:  # a byte order mark is not a part of the first line
-        expected[0] = (1, expected[0][1].removeprefix(b"\xef\xbb\xbf"))
+        expected[0] = (1, expected[0][1].removeprefix(MARK))
 
-    found = numbered(io.BytesIO(content), longest)
+    found = list(numbered(io.BytesIO(content), longest))
 
     assert [(number, None if isinstance(line, LongLine) else line) for number, line in found] == expected
+    assert not [line for _, line in found if isinstance(line, LongLine) and line.startswith(MARK)]
 
 
 FORMS = {

@@ -98,8 +98,6 @@ def test_a_row_without_its_vectors_keeps_all_other_bytes():
 
 @pytest.fixture
 def stored(tmp_path):
-    """Write a vector file of sentences."""
-
     def write(name, vectors, **spec):
         path = str(tmp_path / f"{name}.safetensors")
         with create_vector_file(path, spec, ("embedding",), width=len(vectors[0]), force=False) as writer:
