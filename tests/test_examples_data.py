@@ -28,12 +28,12 @@ def snli(label, annotators, premise, hypothesis):
     return json.dumps(dict(sorted((names | texts | parses).items()))) + "\n"
 
 
-RIDER = "A person on a horse."
+RIDER, OUT = "A person on a horse.", "A person is outdoors."
 SNLI = (
     snli("neutral", ["neutral"], RIDER, 'A "race" is on.')
     + snli("contradiction", ["contradiction"], RIDER, "A person at a diner.")
     + snli("-", ["entailment", "neutral", "neutral", "entailment"], "Two women embrace.", "The sisters hug.")
-    + snli("entailment", ["entailment"], RIDER, "A person is outdoors.")
+    + snli("entailment", ["entailment"], RIDER, OUT)
 )
 # As in multinli_1.0_train.txt: quotes are text, empty columns of annotators end a line, or are missing.
 MNLI = (
@@ -51,30 +51,27 @@ SIMCSE = (
 )
 PAIRSUPCON = 'sentence1,sentence2,pairsimi\nyou know,"No, never.",0\nyou know,"You ""know"", yes.",1\n'
 
-SNLI_PAIRS = [
-    ("A person on a horse.", 'A "race" is on.', "neutral"),
-    ("A person on a horse.", "A person at a diner.", "contradiction"),
-    ("A person on a horse.", "A person is outdoors.", "entailment"),
-]
-MNLI_PAIRS = [
-    ('"Well, yes.', "He agrees.", "entailment"),
-    ("I don\u2019t go.", "I stay.", "entailment"),
-    ("I don\u2019t go.", "n/a", "contradiction"),
-    ("I don\u2019t go.", "I stay.", "entailment"),
-]
-SIMCSE_PAIRS = [
-    ("you know", 'You "know", yes.', "entailment"),
-    ("you know", "No, never.", "contradiction"),
-    ("Fun for adults.", "Fun for all.", "entailment"),
-    ("Fun for adults.", "Dull.", "contradiction"),
-]
-PAIRSUPCON_PAIRS = [SIMCSE_PAIRS[1], SIMCSE_PAIRS[0]]
-SNLI_TRIPLETS = [("A person on a horse.", "A person is outdoors.", "A person at a diner.")]
-MNLI_TRIPLETS = [("I don\u2019t go.", "I stay.", "n/a")]
-SIMCSE_TRIPLETS = [
-    ("you know", 'You "know", yes.', "No, never."),
-    ("Fun for adults.", "Fun for all.", "Dull."),
-]
+AGREES, UNKNOWN, DIFFERS = "entailment", "neutral", "contradiction"
+STAY = ("I don\u2019t go.", "I stay.")
+YES, NO = ("you know", 'You "know", yes.', AGREES), ("you know", "No, never.", DIFFERS)
+FUN = ("Fun for adults.", "Fun for all.", "Dull.")
+NLI = {  # a file, its pairs and triplets, and its rows: of the three labels, of none, and with an empty text
+    "SNLI": (
+        *("part.jsonl", SNLI),
+        [(RIDER, 'A "race" is on.', UNKNOWN), (RIDER, "A person at a diner.", DIFFERS), (RIDER, OUT, AGREES)],
+        *([(RIDER, OUT, "A person at a diner.")], (1, 1, 1, 1, 0)),
+    ),
+    "MNLI": (
+        *("part.txt", MNLI),
+        [('"Well, yes.', "He agrees.", AGREES), (*STAY, AGREES), (STAY[0], "n/a", DIFFERS), (*STAY, AGREES)],
+        *([(*STAY, "n/a")], (3, 1, 1, 0, 1)),
+    ),
+    "SimCSE": (
+        *("a.csv", SIMCSE, [YES, NO, (*FUN[:2], AGREES), (FUN[0], FUN[2], DIFFERS)]),
+        *([(*YES[:2], NO[1]), FUN], (2, 0, 2, 0, 0)),
+    ),
+    "PairSupCon": ("b.csv", PAIRSUPCON, [NO, YES], [(*YES[:2], NO[1])], (1, 0, 1, 0, 0)),
+}
 
 
 @pytest.fixture
@@ -89,24 +86,10 @@ def values(text):
     return [tuple(json.loads(line).values()) for line in text.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "pairs", "triplets", "counts"),
-    [
-        ("part.jsonl", SNLI, SNLI_PAIRS, SNLI_TRIPLETS, "1 entailment, 1 neutral, 1 contradiction, 1 -, 0"),
-        ("part.txt", MNLI, MNLI_PAIRS, MNLI_TRIPLETS, "3 entailment, 1 neutral, 1 contradiction, 0 -, 1"),
-        ("a.csv", SIMCSE, SIMCSE_PAIRS, SIMCSE_TRIPLETS, "2 entailment, 0 neutral, 2 contradiction, 0 -, 0"),
-        (
-            "b.csv",
-            PAIRSUPCON,
-            PAIRSUPCON_PAIRS,
-            SIMCSE_TRIPLETS[:1],
-            "1 entailment, 0 neutral, 1 contradiction, 0 -, 0",
-        ),
-    ],
-    ids=["SNLI", "MNLI", "SimCSE", "PairSupCon"],
-)
+@pytest.mark.parametrize("data", NLI)
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_inference_data_becomes_rows(run, tmp_path, name, content, pairs, triplets, counts, suffix):
+def test_inference_data_becomes_rows(run, tmp_path, data, suffix):
+    name, content, pairs, triplets, counts = NLI[data]
     name += suffix
     (tmp_path / name).write_bytes(gzip.compress(content.encode()) if suffix else content.encode())
     made = run("nli_rows.py", name)
@@ -114,7 +97,9 @@ def test_inference_data_becomes_rows(run, tmp_path, name, content, pairs, triple
 
     assert (made.returncode, values(made.stdout)) == (0, pairs)
     assert (of_three.returncode, values(of_three.stdout)) == (0, triplets)
-    assert made.stderr == of_three.stderr == f"nli_rows.py: {name}: {counts} with an empty text\n"
+    kinds = (AGREES, UNKNOWN, DIFFERS, "-", "with an empty text")
+    said = ", ".join(f"{count} {kind}" for count, kind in zip(counts, kinds, strict=True))
+    assert made.stderr == of_three.stderr == f"nli_rows.py: {name}: {said}\n"
     assert [list(json.loads(line)) for line in (made.stdout + of_three.stdout).splitlines()] == [
         *[["text_a", "text_b", "label"]] * len(pairs),
         *[["anchor", "positive", "negative"]] * len(triplets),
@@ -122,15 +107,14 @@ def test_inference_data_becomes_rows(run, tmp_path, name, content, pairs, triple
 
 
 def test_inference_data_of_several_files(run, tmp_path):
-    for name, content in (("part.jsonl", SNLI), ("part.txt", MNLI), ("a.csv", SIMCSE)):
+    for name, content, *_ in [*NLI.values()][:3]:
         (tmp_path / name).write_text(content)
     done = run("nli.sh", "out", "part.jsonl", "part.txt", "a.csv")
+    pairs, triplets = ([row for each in [*NLI.values()][:3] for row in each[n]] for n in (2, 3))
 
     assert (done.returncode, done.stdout) == (0, "pairs.jsonl: 11 rows\ntriplets.jsonl: 4 rows\n")
-    assert values((tmp_path / "out/pairs.jsonl").read_text()) == SNLI_PAIRS + MNLI_PAIRS + SIMCSE_PAIRS
-    assert sorted(values((tmp_path / "out/triplets.jsonl").read_text())) == sorted(
-        SNLI_TRIPLETS + MNLI_TRIPLETS + SIMCSE_TRIPLETS
-    )
+    assert values((tmp_path / "out/pairs.jsonl").read_text()) == pairs
+    assert sorted(values((tmp_path / "out/triplets.jsonl").read_text())) == sorted(triplets)
 
 
 @pytest.mark.skipif(not (DATA / "nli").is_dir(), reason="needs the NLI data")
@@ -159,11 +143,9 @@ WORDNET = {
         '00002312 00 a 02 abaxial 0 dorsal 4 001 ;c 06037666 n 0000 | facing away; from the "axis"  \n'
     ),
 }
+BREATH = "draw air into, and expel out of, the lungs"
 WORDNET_ROWS = [
-    *(
-        (word, "draw air into, and expel out of, the lungs")
-        for word in ("breathe", "take a breath", "respire", "suspire")
-    ),
+    *((word, BREATH) for word in ("breathe", "take a breath", "respire", "suspire")),
     ("galore", "existing in abundance"),
     ("abaxial", 'facing away; from the "axis"'),
     ("dorsal", 'facing away; from the "axis"'),
@@ -223,9 +205,8 @@ def test_merged_dictionaries_have_the_definitions_of_an_entry_together(run, tmp_
 
 def test_a_dictionary_has_a_table(tmp_path, execute):
     """Lengths by hand with the pieces of nano: [CLS] and [SEP], and a token for each word and sign."""
-    (tmp_path / "a.tsv").write_text(
-        "dog\tan animal<|list_more_def|>a bad thing.\ncat\tan animal\nold dog\tit is old\n"
-    )
+    lines = ("dog\tan animal<|list_more_def|>a bad thing.", "cat\tan animal", "old dog\tit is old")
+    (tmp_path / "a.tsv").write_text("".join(f"{line}\n" for line in lines))
     command = ["sh", EXAMPLES / "dictionary.sh", "out.jsonl", "a.tsv"]
     tables = []
     for more in ({}, {"SINGLE": "yes"}, {"SAMPLE": "--entries 1 --min-definitions 2"}):
@@ -259,12 +240,8 @@ GLUE = {
         [('He called "the witness" .', 'He said " witness .', "1")],
     ),
     "QNLI": (
-        'index\tquestion\tsentence\tlabel\n0\tWhat came after?\tThat day, it "came".\tentailment\n'
-        "1\tWhere?\tIn 1990.\tnot_entailment\n",
-        [
-            ("What came after?", 'That day, it "came".', "entailment"),
-            ("Where?", "In 1990.", "not_entailment"),
-        ],
+        'index\tquestion\tsentence\tlabel\n0\tWhat?\tThat "came".\tentailment\n1\tWho?\tI.\tnot_entailment\n',
+        [("What?", 'That "came".', "entailment"), ("Who?", "I.", "not_entailment")],
     ),
     "RTE": (
         "index\tsentence1\tsentence2\tlabel\n0\tNo weapons found.\tWeapons found.\tnot_entailment\n",

@@ -147,6 +147,15 @@ def written(path, rows, *, extra=(), emb="m/cls:012300000000", replace=False):
     return path.read_bytes()
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.safetensors"])
+def test_existing_fields_need_replace(tmp_path, name):
+    with pytest.raises(DataError, match=r'^a\.jsonl:7: field "embedding" already exists$') as caught:
+        written(tmp_path / name, [(row('{"embedding":[1,2]}'), ONE)])
+
+    assert caught.value.advice == "use --replace to overwrite it"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_zero_vectors_are_encoded_once(tmp_path, monkeypatch):
     """A block can have thousands of them, from blank texts. Minus zero is another number."""
     encode = Mock(side_effect=sinks.ENCODINGS["list"])
