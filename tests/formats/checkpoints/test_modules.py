@@ -11,7 +11,8 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import write_json
 
 OLD = "sentence_transformers.models."
-OTHER = "with these settings is not supported"
+NOT = "is not supported"
+OTHER = f"with these settings {NOT}"
 
 
 def modules():
@@ -75,6 +76,7 @@ OUTSIDE = 'modules.json: the path of a module, "{}", is outside the folder'
 POOLED, DECLARED = pipeline("Pooling"), "config_sentence_transformers"
 PROMPTS = '"prompts" is not an object of strings'
 DIM = '"truncate_dim"'
+DIM = '"truncate_dim" is {!r}, expected 1 or more'
 DEFAULT = '"default_prompt_name" is {!r}, which is not in "prompts"'
 
 
@@ -88,10 +90,7 @@ DEFAULT = '"default_prompt_name" is {!r}, which is not in "prompts"'
                 ({"prompts": {"query": 1}}, PROMPTS),
                 ({"prompts": {"query": "a"}, "default_prompt_name": "q"}, DEFAULT.format("q")),
                 ({"default_prompt_name": ["q"]}, DEFAULT.format(["q"])),
-                *(
-                    ({"truncate_dim": n}, f'"truncate_dim" is {n!r}, expected 1 or more')
-                    for n in (0, 2.0, True)
-                ),
+                *(({"truncate_dim": n}, DIM.format(n)) for n in (0, 2.0, True)),
             )
         ),
         *(
@@ -103,11 +102,7 @@ DEFAULT = '"default_prompt_name" is {!r}, which is not in "prompts"'
             )
         ),
         *(
-            (
-                POOLED,
-                {"1_Pooling__config": {"pooling_mode": mode}},
-                f"1_Pooling: pooling {words} is not supported",
-            )
+            (POOLED, {"1_Pooling__config": {"pooling_mode": mode}}, f"1_Pooling: pooling {words} {NOT}")
             for mode, words in ((["cls", "median"], "cls + median"), (None, "None"), ([], ""))
         ),
         *(([{"type": "x.Dense", "path": path}], {}, OUTSIDE.format(path)) for path in ("../b", "a/../b")),
@@ -139,14 +134,10 @@ def test_the_new_schema_has_priority(tmp_path):
 def test_a_transformer_in_a_subfolder_is_found(tmp_path):
     listing = pipeline("Pooling")
     listing[0]["path"] = "0_Transformer"
-    folder = pooled(
-        tmp_path,
-        modules=listing,
-        **{
-            "0_Transformer__sentence_roberta_config": {"max_seq_length": 128, "do_lower_case": True},
-            "0_Transformer__tokenizer_config": {"model_max_length": 512},
-        },
-    )
+    own = {"max_seq_length": 128, "do_lower_case": True}
+    files = {"0_Transformer__sentence_roberta_config": own}
+    files["0_Transformer__tokenizer_config"] = {"model_max_length": 512}
+    folder = pooled(tmp_path, modules=listing, **files)
 
     transformer, found = read_modules(folder)
 
@@ -182,11 +173,8 @@ def test_a_module_without_files_is_refused(tmp_path):
     ("start", "weights"), [(1, [1.0, 2.0]), (1, []), (1, [np.nan]), (True, [1.0]), (-1, [1.0])]
 )
 def test_layers_of_unequal_weight_are_refused(tmp_path, start, weights):
-    folder = folder_of(
-        tmp_path,
-        pipeline("WeightedLayerPooling", "Pooling"),
-        **{"1_WeightedLayerPooling__config": {"layer_start": start}, "2_Pooling__config": {}},
-    )
+    files = {"1_WeightedLayerPooling__config": {"layer_start": start}, "2_Pooling__config": {}}
+    folder = folder_of(tmp_path, pipeline("WeightedLayerPooling", "Pooling"), **files)
     arrays = {"layer_weights": np.array(weights, np.float32)}
     safetensors.numpy.save_file(arrays, folder / "1_WeightedLayerPooling/model.safetensors")
 
@@ -194,9 +182,8 @@ def test_layers_of_unequal_weight_are_refused(tmp_path, start, weights):
 
 
 def own(tmp_path, **values):
-    folder = folder_of(
-        tmp_path, pipeline("Pooling", "Normalize"), **{"1_Pooling__config": {}, "sentkit": values}
-    )
+    files = {"1_Pooling__config": {}, "sentkit": values}
+    folder = folder_of(tmp_path, pipeline("Pooling", "Normalize"), **files)
     return read_checkpoint(str(folder)).declared
 
 

@@ -128,9 +128,8 @@ def test_a_variant_can_replace_the_sentence(line, name, expected):
 )
 def test_all_other_bytes_are_unchanged(others, place, variant, name, replace, separators, ascii):
     """As Python's parser reads it, members of any name and order."""
-    members = [
-        (key, value) for key, value in others.items() if key not in (name, "text_a", "text_b", "augment")
-    ]
+    reserved = (name, "text_a", "text_b", "augment")
+    members = [(key, value) for key, value in others.items() if key not in reserved]
     members.insert(place, (name, "A"))
     line = json.dumps(dict(members), separators=separators, ensure_ascii=ascii)
     expected = []
@@ -203,9 +202,8 @@ def objects(draw):
     for name in draw(st.sets(st.sampled_from(OURS))):
         if name not in [json.loads(raw) for raw, _ in found]:
             found.insert(draw(st.integers(0, len(found))), (f'"{name}"', draw(INNER)))
-    return [
-        [draw(BLANKS), raw, f"{draw(BLANKS)}:{draw(BLANKS)}", value, draw(BLANKS)] for raw, value in found
-    ]
+    colon = st.tuples(BLANKS, BLANKS).map(":".join)
+    return [[draw(BLANKS), raw, draw(colon), value, draw(BLANKS)] for raw, value in found]
 
 
 def joined(pieces):
