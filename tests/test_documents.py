@@ -215,9 +215,8 @@ def test_the_documents_run_as_copied_from_a_bare_checkout(checkout):
     folders = os.environ["PATH"].split(":")
     path = ":".join(folder for folder in folders if not Path(folder, "sentkit").exists())
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(checkout), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        ["sh", "-ec", script], cwd=checkout, env=environment, capture_output=True, text=True, check=False
-    )
+    how = {"capture_output": True, "text": True, "check": False}
+    done = subprocess.run(["sh", "-ec", script], cwd=checkout, env=environment, **how)
     outputs = re.split(r"BLOCK \d+\n", done.stdout)[1:]
     errors = re.split(r"BLOCK \d+\n", done.stderr)[1:]
 

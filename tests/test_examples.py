@@ -84,10 +84,8 @@ def test_distill_compares_student_and_teacher(example, tmp_path):
     again = tables(example("distill", "texts.txt", "dev.jsonl", "dev.jsonl", "nano", "small", **given))
 
     assert made == again == ([("distill", 1)], ["small/mean", "nano/mean", "run/mean+dense"])
-    vectors, projected, taken = (
-        load_file(tmp_path / f"{name}.safetensors")["embeddings"]
-        for name in ("out/texts", "out/texts-8", "again/texts-svd")
-    )
+    files = (tmp_path / f"{name}.safetensors" for name in ("out/texts", "out/texts-8", "again/texts-svd"))
+    vectors, projected, taken = (load_file(file)["embeddings"] for file in files)
     assert (vectors.shape[1], projected.shape[1]) == (256, 8)
     assert (projected == taken).all()
     assert not (tmp_path / "again/svd.safetensors").exists()

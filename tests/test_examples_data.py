@@ -18,11 +18,8 @@ EXAMPLES = ROOT / "examples"
 
 def snli(label, annotators, premise, hypothesis):
     """A line of snli_1.0_train.jsonl, with short parses."""
-    parses = {
-        f"sentence{n}{kind}_parse": parse
-        for n in "12"
-        for kind, parse in (("_binary", "( A )"), ("", "(ROOT)"))
-    }
+    kinds = {"1_binary": "( A )", "1": "(ROOT)", "2_binary": "( A )", "2": "(ROOT)"}
+    parses = {f"sentence{kind}_parse": parse for kind, parse in kinds.items()}
     names = {"annotator_labels": annotators, "captionID": "1.jpg#4", "pairID": f"1.jpg#4r1{label[0]}"}
     texts = {"sentence1": premise, "sentence2": hypothesis, "gold_label": label}
     return json.dumps(dict(sorted((names | texts | parses).items()))) + "\n"
@@ -309,9 +306,8 @@ def test_the_second_stage_of_distillation_has_a_similar_text_beside_each_known_s
     made = set(second) - set(known)
     assert {f"city of Rome {n} old bridges" for n in range(10, 70)} & made  # a headline
     assert {f"The city of Rome has {n} old bridges" for n in range(10, 70)} & made  # a clause
-    assert all(
-        set(re.sub(r"\d+", "10", text).split()) <= set(f"{sentences[0]} bridges".split()) for text in made
-    )
+    words = {*f"{sentences[0]} bridges".split()}
+    assert all({*re.sub(r"\d+", "10", text).split()} <= words for text in made)
 
 
 def test_passages_of_distillation_and_their_retrieval_test(run, tmp_path):
@@ -330,10 +326,8 @@ def test_passages_of_distillation_and_their_retrieval_test(run, tmp_path):
 
     done = run(*inputs)
     texts = {text for (text,) in values(done.stdout)}
-    corpus, queries = (
-        [json.loads(line)["text"] for line in (tmp_path / f"dev/{name}.jsonl").open()]
-        for name in ("corpus", "queries")
-    )
+    files = (tmp_path / f"dev/{name}.jsonl" for name in ("corpus", "queries"))
+    corpus, queries = ([json.loads(line)["text"] for line in file.open()] for file in files)
     marks = (tmp_path / "dev/qrels.tsv").read_text().splitlines()[1:]
 
     held = [n for n in range(30) if int(hashlib.sha256(f"tool{n}".encode()).hexdigest(), 16) % 10 == 3]
@@ -403,10 +397,9 @@ def test_two_teachers_have_the_mean_of_their_cosines(run, tmp_path):
     files = [f"{part}-{name}" for part in names for name in ("nano", "static")]
 
     done = run("two_teachers.py", "nano", *files)
-    found = {
-        row["text"]: np.frombuffer(base64.b64decode(row["embedding"]), "<f4").astype(np.float64)
-        for row in map(json.loads, done.stdout.splitlines())
-    }
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    raw = {row["text"]: base64.b64decode(row["embedding"]) for row in rows}
+    found = {text: np.frombuffer(vector, "<f4").astype(np.float64) for text, vector in raw.items()}
 
     assert sorted(found) == sorted(texts)
     for one in texts[:19]:

@@ -352,11 +352,7 @@ def averaged(start, mode="mean"):
         (averaged(1), False, f"1_WeightedLayerPooling: {NO_STATES}"),
         *(
             (with_dense(**how), False, f"2_Dense: module Dense with these settings {NOT}")
-            for how in (
-                {"module_input_name": "token_embeddings"},
-                {"module_output_name": "other"},
-                {"use_residual": True},
-            )
+            for how in ({"module_input_name": "tokens"}, {"module_output_name": "x"}, {"use_residual": True})
         ),
         (lambda: layers("cls"), False, f"2_Pooling: pooling cls of a convolution {NOT}: only mean"),
         (lambda: layers("max"), False, f"2_Pooling: pooling max of a convolution {NOT}: only mean"),

@@ -141,12 +141,9 @@ def test_the_recorded_precision_is_no_flag_of_a_static_model(sentkit, tiny, mode
     """The message names the model of the old vectors, and not a flag that is not given."""
     rows, static = write("old.jsonl", OLD), model2vec()
     sentkit("encode", rows, "-m", tiny, "-o", "folder/", "--precision", "bf16")
-    flags = (
-        ["folder/", "--resume"],
-        ["new/", "--reuse", "folder"],
-        ["folder/", "--resume", "--precision", "bf16"],
-    )
-    resumed, reused, given = (sentkit("encode", rows, "-m", static, "-o", *each) for each in flags)
+    flags = ("folder/ --resume", "new/ --reuse folder", "folder/ --resume --precision bf16")
+    runs = (sentkit("encode", rows, "-m", static, "-o", *each.split()) for each in flags)
+    resumed, reused, given = runs
 
     assert (resumed.code, reused.code, given.code) == (65, 0, 2)
     assert "--precision" not in resumed.err + reused.err

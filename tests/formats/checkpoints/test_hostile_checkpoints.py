@@ -23,6 +23,7 @@ from sentkit.model.text.tokenizer import Tokenizer
 
 SIZES = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 14}
 SIZES |= {"output_hidden_states": True}
+TOKENIZER = {"tokenizer_class": "BertTokenizer"}
 FILES = {
     "config.json": {"model_type": "bert", "num_hidden_layers": 3, "max_position_embeddings": 32, **SIZES},
     "modules.json": [
@@ -54,11 +55,7 @@ FILES = {
     },
     "sentence_bert_config.json": {"max_seq_length": 20, "do_lower_case": True},
     "config_sentence_transformers.json": {"prompts": {"q": "query : "}, "default_prompt_name": "q"},
-    "tokenizer_config.json": {
-        "do_lower_case": True,
-        "model_max_length": 20,
-        "tokenizer_class": "BertTokenizer",
-    },
+    "tokenizer_config.json": {"do_lower_case": True, "model_max_length": 20} | TOKENIZER,
 }
 LAYERS = "0_Layers/model.safetensors"
 NUMBERS = st.sampled_from([None, True, -5, 0, 1, 1.5, 10**9, 2**63, "", "x" * 5000, [], {}, [[1]]])

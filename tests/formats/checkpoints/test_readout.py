@@ -59,9 +59,8 @@ def test_a_star_selects_all_layers_and_the_embeddings_and_all_every_readout_of_a
 
     assert names == ["L0:cls", "L1:cls", "L2:cls", "L3:cls", "mean"]
     assert [each.name for each in parse_readouts("L2:all", 3)] == [f"L2:{name}" for name in plain]
-    assert [each.name for each in parse_readouts("L*:all", 1)] == [
-        f"L{layer}:{name}" for name in plain for layer in (0, 1)
-    ]
+    every = [f"L{layer}:{name}" for name in plain for layer in (0, 1)]
+    assert [each.name for each in parse_readouts("L*:all", 1)] == every
 
 
 WK = "reads layers 4 and above, and needs 5 of them: the encoder has"
