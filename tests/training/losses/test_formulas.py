@@ -1,5 +1,6 @@
 """Every loss against its formula, and properties of all losses: gradients, precision, order and length."""
 
+import math
 from functools import partial
 
 import pytest
