@@ -29,7 +29,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from peers import Encode, makers
+from peers import makers
 from timing import ROUNDS, print_table, ratios, sentence_transformers
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
@@ -162,7 +162,7 @@ class Way:
         return self.pool.submit(vectors_of, texts).result()
 
 
-loaded: Encode  # in the process of a way
+loaded = None  # in the process of a way: a function from texts to vectors
 
 
 def load(name, threads, paths):

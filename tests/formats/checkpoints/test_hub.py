@@ -110,16 +110,10 @@ def test_a_revision_in_the_cache_is_found_offline(base, tmp_path):
         "for c in map(r, sys.argv[1:]): print(c.folder, c.weights()[0].name, c.config['hidden_size'])"
     )
 
-    found = subprocess.run(
-        [sys.executable, "-c", code, *names],
-        env={"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
+    environment = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PATH": ""}
+    found = subprocess.check_output([sys.executable, "-c", code, *names], env=environment, text=True)
     places = [cache / "snapshots" / commit for commit in (main, *[REVISION] * 3)]
-    assert found.stdout.splitlines() == [f"{place} model.safetensors 8" for place in places]
+    assert found.splitlines() == [f"{place} model.safetensors 8" for place in places]
 
 
 def test_a_revision_that_is_missing_on_the_hub_is_reported(monkeypatch):
