@@ -3,7 +3,6 @@
 import ast
 import graphlib
 import re
-from functools import cache
 from pathlib import Path
 
 from sentkit.cli import every_command, groups
@@ -70,49 +69,11 @@ ONLY_INSIDE_FUNCTIONS |= {"faiss", "matplotlib", "pyarrow", "fsspec"}
 LARGEST_FILE = 500  # lines
 LARGEST_FOLDER = 13  # files, without __init__; lists of one kind may be longer
 LISTS = {"commands", "training/methods"}
+WITH_TYPER = {"cli", "commands", "flags", "manual"}
 FOLDERS = sorted({path.parent for path in FILES} - {PACKAGE})
-
-
-@cache
-def trees():
-    """The statements of each file."""
-    return {path: ast.parse(path.read_text()) for path in FILES}
-
-
-def imports(tree):
-    """The modules that these statements import, at any depth."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module == "sentkit":
-            yield from (f"sentkit.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield str(node.module)
-
-
-def imports_at_the_top(tree):
-    """The same of statements that run when the file is imported."""
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in tree.body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield from imports(ast.Module([node], []))
-        elif isinstance(node, ast.Try | ast.With | ast.ClassDef):
-            yield from imports_at_the_top(
-                ast.Module([n for n in node.body if not isinstance(n, functions)], [])
-            )
-
-
-def layer(path):
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-
-
-def folder(path):
-    return path.parent.relative_to(PACKAGE).as_posix()
-
-
-def is_below(path, folders):
-    own = path.relative_to(PACKAGE).with_suffix("").as_posix()
-    return any(f"{own}/".startswith(f"{each}/") for each in folders)
+TREES = {path: ast.parse(path.read_text()) for path in FILES}
+OF_PAPERS = PACKAGE / "papers"
+IMPORT = ast.Import | ast.ImportFrom
 
 
 def module_of(path):
@@ -122,108 +83,114 @@ def module_of(path):
 MODULES = {module_of(path): path for path in FILES}
 
 
-def test_layers_import_one_way():
-    """A module imports only the layers below its own."""
-    wrong = []
-    for path, tree in trees().items():
-        names = [name.split(".")[1] for name in imports(tree) if name.startswith("sentkit.")]
-        layers = {name if name in MAY_IMPORT else "__init__" for name in names} - {layer(path)}
-        allowed = MAY_IMPORT.get(layer(path), "").split()
-        wrong += [f"{module_of(path)} imports {each}" for each in layers - {*allowed}]
+def imports(tree):
+    """The modules that these statements import, at any depth."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in MODULES else str(node.module) for name in names)
 
-    assert not wrong
+
+def top_of(tree):
+    """The imports that run when the file is imported."""
+    inner = [top_of(node) for node in tree.body if isinstance(node, ast.Try | ast.With | ast.ClassDef)]
+    return ast.Module([*inner, *(node for node in tree.body if isinstance(node, IMPORT))], [])
+
+
+IMPORTS = {path: {*imports(tree)} for path, tree in TREES.items()}
+AT_THE_TOP = {path: {*imports(top_of(tree))} for path, tree in TREES.items()}
+
+
+def layer(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def is_below(path, folders):
+    own = path.relative_to(PACKAGE).with_suffix("").as_posix()
+    return any(f"{own}/".startswith(f"{each}/") for each in folders)
+
+
+def offenders(is_wrong, imported=IMPORTS):
+    """The imports of which this is true, of the path of a file and the name of a module."""
+    pairs = [(path, name) for path, names in imported.items() for name in names]
+    return [(module_of(path), name) for path, name in pairs if is_wrong(path, name)]
+
+
+def test_layers_import_one_way():
+    def is_wrong(path, name):
+        own, other = layer(path), name in MODULES and layer(MODULES[name])
+        return other and other != own and other not in MAY_IMPORT[own].split()
+
+    assert {layer(path) for path in FILES} <= MAY_IMPORT.keys()
+    assert offenders(is_wrong) == []
 
 
 def test_only_some_folders_import_torch_and_transformers():
-    wrong = []
-    for path, tree in trees().items():
-        used = {name.partition(".")[0] for name in imports(tree)}
-        # transformers reads a tokenizer that has only a vocabulary file, without torch.
-        allowed = {"torch": TORCH_LIVES_IN, "transformers": TORCH_LIVES_IN | {"model/text"}}
-        wrong += [
-            f"{module_of(path)} imports {each}"
-            for each, folders in allowed.items()
-            if each in used and not is_below(path, folders)
-        ]
+    # transformers reads a tokenizer that has only a vocabulary file, without torch.
+    allowed = {"torch": TORCH_LIVES_IN, "transformers": TORCH_LIVES_IN | {"model/text"}}
 
-    assert not wrong
+    def is_wrong(path, name):
+        library = name.partition(".")[0]
+        return library in allowed and not is_below(path, allowed[library])
+
+    assert offenders(is_wrong) == []
 
 
 def test_only_the_catalogue_names_a_paper():
     """Code that exists because of one paper is in its folder; few files import anything of papers."""
-    papers = {path.name for path in FOLDERS if path.parent == PACKAGE / "papers"}
-    others = {path for path in FILES if PACKAGE / "papers" not in path.parents}
-    known = {module_of(path) for path in others if "sentkit.papers" in " ".join(imports(trees()[path]))}
-    reports = {f"sentkit.reports.{name}" for name in ("measure", "suites", "tables")}
-    wrong = [
-        f"{module_of(path)} imports {name}"
-        for path, tree in trees().items()
-        for name in imports(tree)
-        if (own := re.match(r"sentkit\.papers\.(\w+)", name)) and own[1] in papers
-        if PACKAGE / "papers" / own[1] not in path.parents and path != PACKAGE / "papers/__init__.py"
-    ]
+    papers = {path.name for path in FOLDERS if path.parent == OF_PAPERS}
+    others = {path for path in FILES if OF_PAPERS not in path.parents}
+    known = {module_of(path) for path in others if "sentkit.papers" in " ".join(IMPORTS[path])}
+
+    def is_wrong(path, name):
+        own = re.match(r"sentkit\.papers\.(\w+)", name)
+        return (
+            own
+            and own[1] in papers
+            and OF_PAPERS / own[1] not in path.parents
+            and path != OF_PAPERS / "__init__.py"
+        )
 
     assert papers
-    assert not wrong
+    assert offenders(is_wrong) == []
+    reports = {f"sentkit.reports.{name}" for name in ("measure", "suites", "tables")}
     assert known == reports | {"sentkit.training.catalogue"}
 
 
 def test_papers_and_their_settings_are_known_without_torch():
-    light = ["training/catalogue.py", "training/settings.py"]
-    papers = sorted((PACKAGE / "papers").glob("*/paper.py"))
-    wrong = [
-        path for path in (*papers, *(PACKAGE / each for each in light)) if "torch" in imports(trees()[path])
-    ]
+    light = [PACKAGE / f"training/{name}.py" for name in ("catalogue", "settings")]
+    light += OF_PAPERS.glob("*/paper.py")
 
-    assert papers
-    assert not wrong
+    assert len(light) > 2
+    assert [path for path in light if "torch" in IMPORTS[path]] == []
 
 
 def test_large_libraries_are_imported_inside_functions():
     """So only the commands that use them wait for them."""
-    wrong = [
-        f"{module_of(path)} imports {name}"
-        for path, tree in trees().items()
-        for name in imports_at_the_top(tree)
-        if name.partition(".")[0] in ONLY_INSIDE_FUNCTIONS
-    ]
-
-    assert not wrong
+    assert offenders(lambda _, name: name.partition(".")[0] in ONLY_INSIDE_FUNCTIONS, AT_THE_TOP) == []
 
 
-def test_files_are_small():
-    sizes = {module_of(path): len(path.read_text().splitlines()) for path in FILES}
+def test_files_and_folders_are_small():
+    lines = {module_of(path): len(path.read_text().splitlines()) for path in FILES}
+    places = {place.relative_to(PACKAGE).as_posix(): [*place.glob("*.py")] for place in [PACKAGE, *FOLDERS]}
 
-    assert not {name: size for name, size in sizes.items() if size > LARGEST_FILE}
+    assert {name: count for name, count in lines.items() if count > LARGEST_FILE} == {}
+    assert {name for name, own in places.items() if len(own) - 1 > LARGEST_FOLDER} <= LISTS
     assert len((PACKAGE / "README.md").read_text().splitlines()) <= 200
 
 
 def test_only_console_and_commands_print():
     """Other layers have no print, no typer and no write to a stream of the process."""
-    wrong = []
-    for path, tree in trees().items():
-        nodes = list(ast.walk(tree))
-        if any(isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print" for node in nodes):
-            wrong.append(f"{module_of(path)} calls print")
-        streams = [
-            node
-            for node in nodes
-            if isinstance(node, ast.Attribute)
-            and node.attr == "write"
-            and isinstance(node.value, ast.Attribute)
-            and node.value.attr in ("stdout", "stderr")
-        ]
-        if streams and layer(path) not in {"console", "cli"}:
-            wrong.append(f"{module_of(path)} writes to a stream")
-        with_typer = {"cli", "commands", "flags", "manual"}
-        if "typer" in imports(tree) and layer(path) not in with_typer:
-            wrong.append(f"{module_of(path)} imports typer")
+    wrong = offenders(lambda path, name: name == "typer" and layer(path) not in WITH_TYPER)
+    for path, tree in TREES.items():
+        calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        streams = {call for call in calls if re.search(r"\bstd(out|err)\.write$", call)}
+        bad = calls & {"print"} | (streams if layer(path) not in {"console", "cli"} else set())
+        wrong += [(module_of(path), call) for call in bad]
 
-    assert not wrong
-
-
-def test_every_layer_has_its_line():
-    assert {layer(path) for path in FILES} <= MAY_IMPORT.keys()
+    assert wrong == []
 
 
 def test_every_file_in_commands_is_a_command():
@@ -235,91 +202,51 @@ def test_every_file_in_commands_is_a_command():
 
 def test_every_help_begins_with_a_sentence_and_examples():
     """The first example runs this command."""
-    texts = {name: command.__doc__ for name, command in every_command().items()}
-    wrong = []
-    for name, text in (texts | {name: module.__doc__ for name, module in groups().items()}).items():
-        summary, found = text.splitlines()[0], help_of(f"sentkit {name}", "")
-        if summary[-1:] != "." or f"sentkit {name}" not in found.examples[0]:
-            wrong.append(name)
+    texts = {name: each.__doc__.splitlines()[0] for name, each in (every_command() | groups()).items()}
+    examples = {name: help_of(f"sentkit {name}", "").examples[0] for name in texts}
 
-    assert not wrong
-
-
-def files_imported(tree):
-    """The files of the package that these statements import, at any depth."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (MODULES[alias.name] for alias in node.names if alias.name in MODULES)
-        elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
-            for alias in node.names:
-                yield MODULES.get(f"{node.module}.{alias.name}", MODULES[node.module])
+    assert [name for name, first in texts.items() if first[-1:] != "."] == []
+    assert [name for name, example in examples.items() if f"sentkit {name}" not in example] == []
 
 
 def test_folders_of_a_layer_import_one_way():
-    """A folder imports only the folders beside it that INSIDE lists."""
-    wrong = []
-    for path, tree in trees().items():
-        layer_name, _, inside = folder(path).partition("/")
-        own = inside.partition("/")[0]
-        for other in files_imported(tree):
-            other_layer, _, rest = folder(other).partition("/")
-            theirs = rest.partition("/")[0]
-            beside = own and theirs and own != theirs and layer_name == other_layer in INSIDE
-            if beside and theirs not in INSIDE[layer_name].get(own, set()):
-                wrong.append(f"{module_of(path)} imports {module_of(other)}")
+    """A folder imports only the folders beside it that INSIDE lists. INSIDE has no circles."""
 
-    assert not wrong
+    def is_wrong(path, name):
+        places = [each.relative_to(PACKAGE).parts for each in (path, MODULES.get(name, path))]
+        (own, *inner), (other, *others) = (place[:-1] or ("",) for place in places)
+        if own != other or own not in INSIDE or not inner or not others or inner[0] == others[0]:
+            return False
+        return others[0] not in INSIDE[own].get(inner[0], set())
 
-
-def test_no_folder_imports_itself_through_another():
-    """INSIDE has no circles, and names the folders that are there."""
+    assert offenders(is_wrong) == []
     for layer_name, below in INSIDE.items():
         list(graphlib.TopologicalSorter(below).static_order())
-        present = {path.name for path in FOLDERS if path.parent == PACKAGE / layer_name}
-        assert present == below.keys()
+        assert below.keys() == {path.name for path in FOLDERS if path.parent == PACKAGE / layer_name}
 
 
 def test_no_modules_import_each_other():
-    """The imports at the top of the files have no circle."""
-    graph = {}
-    for path, tree in trees().items():
-        top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-        graph[path] = {other for other in files_imported(ast.Module(top, [])) if other != path}
+    top = {module_of(path): names & MODULES.keys() - {module_of(path)} for path, names in AT_THE_TOP.items()}
 
-    list(graphlib.TopologicalSorter(graph).static_order())
-
-
-def test_folders_are_small():
-    places = [PACKAGE, *FOLDERS]
-    sizes = {str(place.relative_to(PACKAGE)): len([*place.glob("*.py")]) - 1 for place in places}
-
-    assert not {name: size for name, size in sizes.items() if size > LARGEST_FOLDER and name not in LISTS}
+    list(graphlib.TopologicalSorter(top).static_order())
 
 
 def test_every_folder_states_its_input_and_output():
     """Its __init__ begins "Takes X and returns Y"."""
-    missing = []
-    for place in FOLDERS:
-        name = place.relative_to(PACKAGE).as_posix()
-        first = (ast.get_docstring(trees()[place / "__init__.py"]) or "").partition("\n")[0]
-        if not re.match(r"Takes .+ and returns .+\.", first):
-            missing.append(name)
+    texts = {place.name: ast.get_docstring(TREES[place / "__init__.py"]) or "" for place in FOLDERS}
 
-    assert not missing
+    assert [name for name, text in texts.items() if not re.match(r"Takes .+ and returns .+\.", text)] == []
 
 
 def test_tests_are_in_the_folder_of_their_module():
-    """A test named after a module is in the folder of that module."""
     tests = PACKAGE.parent / "tests"
-    modules = {}
-    for path in FILES:
-        modules.setdefault(path.stem, set()).add(path.parent.relative_to(PACKAGE))
     wrong = []
     for path in tests.rglob("test_*.py"):
         place = path.parent.relative_to(tests)
-        homes = modules.get(path.stem.removeprefix("test_"), set())
-        layer_homes = {home for home in homes if home.parts[:1] == place.parts[:1]}
-        if place.parts and layer_homes and place not in layer_homes:
+        stem = path.stem.removeprefix("test_")
+        homes = {each.parent.relative_to(PACKAGE) for each in FILES if each.stem == stem}
+        homes = {home for home in homes if home.parts[:1] == place.parts[:1]}
+        if place.parts and homes and place not in homes:
             wrong.append(str(path.relative_to(tests)))
 
-    assert not wrong
+    assert wrong == []

@@ -24,7 +24,6 @@ FEW = "--batch 4 --epochs 1 --lr 0.01 --set max_length=64 --threads 1 -q"
 
 @pytest.fixture(scope="module")
 def furnished(tmp_path_factory):
-    """A folder with rows of every kind and an encoder."""
     folder = tmp_path_factory.mktemp("examples")
     labels = ("entailment", "contradiction", "neutral") * 3
     nli = zip(pairwise(TEXTS), labels, strict=False)
@@ -85,17 +84,14 @@ def test_distill_compares_student_and_teacher(example, tmp_path):
     again = tables(example("distill", "texts.txt", "dev.jsonl", "dev.jsonl", "nano", "small", **given))
 
     assert made == again == ([("distill", 1)], ["small/mean", "nano/mean", "run/mean+dense"])
-    vectors, projected, taken = (
-        load_file(tmp_path / f"{name}.safetensors")["embeddings"]
-        for name in ("out/texts", "out/texts-8", "again/texts-svd")
-    )
+    files = (tmp_path / f"{name}.safetensors" for name in ("out/texts", "out/texts-8", "again/texts-svd"))
+    vectors, projected, taken = (load_file(file)["embeddings"] for file in files)
     assert (vectors.shape[1], projected.shape[1]) == (256, 8)
     assert (projected == taken).all()
     assert not (tmp_path / "again/svd.safetensors").exists()
 
 
 def trained_in(tmp_path, name):
-    """The settings and the base of a run."""
     declared = json.loads((tmp_path / "out" / name / "sentkit.json").read_text())
     return declared["run"]["mode"], declared["parents"][0]
 
@@ -128,9 +124,9 @@ def test_finished_runs_are_not_trained_again(example, tmp_path):
 def test_the_main_table(furnished, tmp_path, execute):
     """Two seeds at the published rate and at the best of two rates; a second call only prints the table."""
     data, out = tmp_path / "data", tmp_path / "out"
-    for name, rows in {"train": PAIRS, "dev": PAIRS, "test": PAIRS[::-1]}.items():
-        (data / "sts").mkdir(parents=True, exist_ok=True)
-        (data / f"sts/stsb.{name}.jsonl.gz").write_bytes(gzip.compress(in_jsonl(*rows).encode()))
+    (data / "sts").mkdir(parents=True)
+    for part in ("train", "dev", "test"):
+        (data / f"sts/stsb.{part}.jsonl.gz").write_bytes(gzip.compress(in_jsonl(*PAIRS).encode()))
     command = ["python3", EXAMPLES / "main_table.py", furnished / "small", data, out, "consert"]
     settings = ["--rows", "6", "--batch", "3", "--seeds", "2", "--rates", "1e-3,1e-2"]
 
@@ -139,11 +135,10 @@ def test_the_main_table(furnished, tmp_path, execute):
 
     assert first.returncode == 0, first.stderr
     assert lines[3][:3] == ["`consert`", "texts", "5e-07"]
-    reports = {
-        rate: json.loads((out / f"consert/{rate}/seed-0.json").read_text()) for rate in ("0.001", "0.01")
-    }
     best = lines[3][6]
-    assert best == max(reports, key=lambda rate: reports[rate]["dev"])
+    rates = ("0.001", "0.01")
+    dev = {rate: json.loads((out / f"consert/{rate}/seed-0.json").read_text())["dev"] for rate in rates}
+    assert best == max(rates, key=dev.get)
     tests = [json.loads(line)["spearman"] for line in (out / f"consert/{best}/test.jsonl").open()]
     deviation = abs(tests[0] - tests[1]) / 2**0.5
     assert lines[3][8] == f"{sum(tests) / 2:.1f} ± {deviation:.1f}"
@@ -168,10 +163,8 @@ def test_the_settings_of_the_rows_of_the_main_table():
         given = list(zip(words[::2], words[1::2], strict=True))
         preset = dict(given).get("--preset")
         kind = METHODS[row["method"]].load()
-        check_widths(
-            build(kind.Settings, kind.presets, preset, [value for flag, value in given if flag == "--set"]),
-            256,
-        )
+        settings = [value for flag, value in given if flag == "--set"]
+        check_widths(build(kind.Settings, kind.presets, preset, settings), 256)
 
 
 def test_the_orderings_are_corrected_for_their_number():
@@ -187,19 +180,15 @@ def test_the_orderings_are_corrected_for_their_number():
 
 
 def test_the_orderings_of_the_main_table():
-    """Their rows exist, and the tables of the papers have their figures."""
     names = {json.loads(line)["name"] for line in (EXAMPLES / "main_table.jsonl").open()}
     names |= {f"base, {readout}" for readout in ("cls", "mean", "mean-last2")}
     for line in (EXAMPLES / "orderings.jsonl").open():
         row = json.loads(line)
         paper, _, table = row["source"].lower().replace("+", "-plus").partition(", table ")
-        figures = {
-            figure["value"]
-            for figure in published()
-            if (figure["paper"], figure["table"], figure["task"]) == (paper, table, "STS-B")
-        }
+        names_of = ("paper", "table", "task")
+        own = [each for each in published() if [each[n] for n in names_of] == [paper, table, "STS-B"]]
         assert {row["higher"], row["lower"]} <= names
-        assert set(row["published"]) <= figures
+        assert set(row["published"]) <= {each["value"] for each in own}
         assert row["published"][0] > row["published"][1]
 
 
@@ -254,9 +243,8 @@ def test_domain_shift_has_a_line_for_each_domain_and_seed(example, furnished, tm
 
 def words_in(picture):
     """The texts of an SVG file, without its numbers."""
-    texts = (
-        "".join(each.itertext()) for each in ElementTree.parse(picture).iter() if each.tag.endswith("}text")
-    )
+    elements = (each for each in ElementTree.parse(picture).iter() if each.tag.endswith("}text"))
+    texts = ("".join(each.itertext()) for each in elements)
     return [re.sub(r"\d+\.\d+", "N", text) for text in texts if re.search("[a-z]{2}", text)]
 
 
@@ -266,21 +254,16 @@ def test_the_pictures_of_the_readme_show_the_numbers_of_their_commands(tmp_path,
     script = EXAMPLES / "pictures.sh"
     done = execute(["sh", script, "made"], tmp_path)
     pictures = sorted((EXAMPLES / "pictures").glob("*.svg"))
-    shown = re.findall(
-        r"\(pictures/(\w+)\.svg\) \| `sentkit plot (.*)` \|", (EXAMPLES / "README.md").read_text()
-    )
+    readme = (EXAMPLES / "README.md").read_text()
+    shown = re.findall(r"\(pictures/(\w+)\.svg\) \| `sentkit plot (.*)` \|", readme)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(name for name, _ in shown) == [path.stem for path in pictures]
     assert all(f"draw {name} {command}\n" in script.read_text() for name, command in shown)
     for path in pictures:
         made = tmp_path / "made" / path.name
-        numbers, expected = (
-            [json.loads(line) for line in file.with_suffix(".jsonl").open()] for file in (made, path)
-        )
-        assert len(numbers) == len(expected)
-        for row, other in zip(numbers, expected, strict=True):
-            assert row == {name: near(value) for name, value in other.items()}
+        for row, other in zip(*(each.with_suffix(".jsonl").open() for each in (made, path)), strict=True):
+            assert json.loads(row) == {name: near(value) for name, value in json.loads(other).items()}
         assert words_in(made) == words_in(path)
         assert path.stat().st_size < 40_000
 
@@ -320,16 +303,11 @@ def test_defsent_plus_runs_three_steps(example, tmp_path):
     By default, these axes have the deviation of the entries.
     """
     given = {"PRESET": "bert-base", "LR": "0.01 0.01 0.01", "SEEDS": "0,1", "expected": EXPECTED}
-    more = " --set readout=mean,cls"
-    lines = example(
-        "defsent_plus", "dictionary.jsonl", "dev.jsonl", "dev.jsonl", "small", SETTINGS=FEW + more, **given
-    )
-    rows = [json.loads(line) for line in lines]
-    made = [
-        json.loads((tmp_path / f"out/step-{step}/seed-{seed}/sentkit.json").read_text())
-        for step in (1, 2, 3)
-        for seed in (0, 1)
-    ]
+    given["SETTINGS"] = f"{FEW} --set readout=mean,cls"
+    files = ["dictionary.jsonl", "dev.jsonl", "dev.jsonl", "small"]
+    rows = [json.loads(line) for line in example("defsent_plus", *files, **given)]
+    places = [f"step-{step}/seed-{seed}" for step in (1, 2, 3) for seed in (0, 1)]
+    made = [json.loads((tmp_path / f"out/{place}/sentkit.json").read_text()) for place in places]
 
     assert len({each["run"]["base"] for each in made}) == 1
     assert len({each["run"]["entries"] for each in made}) == 3
@@ -340,10 +318,8 @@ def test_defsent_plus_runs_three_steps(example, tmp_path):
         best = made[2 * step]["entries"]["entries"]["parents"][0]
         assert best == str(tmp_path / f"out/step-{step}/seed-{scores.index(max(scores))}")
     assert [row["n"] for row in rows if "spearman" in row] == [8] * 4
-    before, after = (
-        load_file(tmp_path / f"out/entries-3{kind}.safetensors")["embeddings"].std(axis=0)
-        for kind in ("", "-ica")
-    )
+    files = (tmp_path / f"out/entries-3{kind}.safetensors" for kind in ("", "-ica"))
+    before, after = (load_file(file)["embeddings"].std(axis=0) for file in files)
     assert after[after > 0] == pytest.approx(before.mean(), rel=1e-3)
 
 

@@ -3,43 +3,34 @@
 import base64
 import gzip
 import hashlib
-import io
 import json
 import re
-import runpy
-import subprocess
-import sys
-from contextlib import chdir, redirect_stderr, redirect_stdout
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from sentkit import Encoder
-from support import DATA, ROOT
+from support import DATA, ROOT, in_jsonl, write_rows
 
 EXAMPLES = ROOT / "examples"
 
 
 def snli(label, annotators, premise, hypothesis):
     """A line of snli_1.0_train.jsonl, with short parses."""
-    parses = {
-        f"sentence{n}{kind}_parse": parse
-        for n in "12"
-        for kind, parse in (("_binary", "( A )"), ("", "(ROOT)"))
-    }
+    kinds = {"1_binary": "( A )", "1": "(ROOT)", "2_binary": "( A )", "2": "(ROOT)"}
+    parses = {f"sentence{kind}_parse": parse for kind, parse in kinds.items()}
     names = {"annotator_labels": annotators, "captionID": "1.jpg#4", "pairID": f"1.jpg#4r1{label[0]}"}
     texts = {"sentence1": premise, "sentence2": hypothesis, "gold_label": label}
     return json.dumps(dict(sorted((names | texts | parses).items()))) + "\n"
 
 
-RIDER = "A person on a horse."
+RIDER, OUT = "A person on a horse.", "A person is outdoors."
 SNLI = (
     snli("neutral", ["neutral"], RIDER, 'A "race" is on.')
     + snli("contradiction", ["contradiction"], RIDER, "A person at a diner.")
     + snli("-", ["entailment", "neutral", "neutral", "entailment"], "Two women embrace.", "The sisters hug.")
-    + snli("entailment", ["entailment"], RIDER, "A person is outdoors.")
+    + snli("entailment", ["entailment"], RIDER, OUT)
 )
 # As in multinli_1.0_train.txt: quotes are text, empty columns of annotators end a line, or are missing.
 MNLI = (
@@ -57,112 +48,82 @@ SIMCSE = (
 )
 PAIRSUPCON = 'sentence1,sentence2,pairsimi\nyou know,"No, never.",0\nyou know,"You ""know"", yes.",1\n'
 
-SNLI_PAIRS = [
-    ("A person on a horse.", 'A "race" is on.', "neutral"),
-    ("A person on a horse.", "A person at a diner.", "contradiction"),
-    ("A person on a horse.", "A person is outdoors.", "entailment"),
-]
-MNLI_PAIRS = [
-    ('"Well, yes.', "He agrees.", "entailment"),
-    ("I don\u2019t go.", "I stay.", "entailment"),
-    ("I don\u2019t go.", "n/a", "contradiction"),
-    ("I don\u2019t go.", "I stay.", "entailment"),
-]
-SIMCSE_PAIRS = [
-    ("you know", 'You "know", yes.', "entailment"),
-    ("you know", "No, never.", "contradiction"),
-    ("Fun for adults.", "Fun for all.", "entailment"),
-    ("Fun for adults.", "Dull.", "contradiction"),
-]
-PAIRSUPCON_PAIRS = [SIMCSE_PAIRS[1], SIMCSE_PAIRS[0]]
-SNLI_TRIPLETS = [("A person on a horse.", "A person is outdoors.", "A person at a diner.")]
-MNLI_TRIPLETS = [("I don\u2019t go.", "I stay.", "n/a")]
-SIMCSE_TRIPLETS = [
-    ("you know", 'You "know", yes.', "No, never."),
-    ("Fun for adults.", "Fun for all.", "Dull."),
-]
+AGREES, UNKNOWN, DIFFERS = "entailment", "neutral", "contradiction"
+STAY = ("I don\u2019t go.", "I stay.")
+YES, NO = ("you know", 'You "know", yes.', AGREES), ("you know", "No, never.", DIFFERS)
+FUN = ("Fun for adults.", "Fun for all.", "Dull.")
+NLI = {  # a file, its pairs and triplets, and its rows: of the three labels, of none, and with an empty text
+    "SNLI": (
+        *("part.jsonl", SNLI),
+        [(RIDER, 'A "race" is on.', UNKNOWN), (RIDER, "A person at a diner.", DIFFERS), (RIDER, OUT, AGREES)],
+        *([(RIDER, OUT, "A person at a diner.")], (1, 1, 1, 1, 0)),
+    ),
+    "MNLI": (
+        *("part.txt", MNLI),
+        [('"Well, yes.', "He agrees.", AGREES), (*STAY, AGREES), (STAY[0], "n/a", DIFFERS), (*STAY, AGREES)],
+        *([(*STAY, "n/a")], (3, 1, 1, 0, 1)),
+    ),
+    "SimCSE": (
+        *("a.csv", SIMCSE, [YES, NO, (*FUN[:2], AGREES), (FUN[0], FUN[2], DIFFERS)]),
+        *([(*YES[:2], NO[1]), FUN], (2, 0, 2, 0, 0)),
+    ),
+    "PairSupCon": ("b.csv", PAIRSUPCON, [NO, YES], [(*YES[:2], NO[1])], (1, 0, 1, 0, 0)),
+}
 
 
-def run(program, *arguments, folder):
-    """Run a script of Python in this process, and one of the shell in a new process."""
-    if program.endswith(".sh"):
-        command = ["sh", EXAMPLES / program, *arguments]
-        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    code, out, err = 0, io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
-    given = patch.object(sys, "argv", [program, *arguments])
-    with given, chdir(folder), redirect_stdout(out), redirect_stderr(err):
-        try:
-            runpy.run_path(str(EXAMPLES / program), run_name="__main__")
-        except SystemExit as ended:
-            code = ended.code or 0
-    if isinstance(code, str):  # a message
-        code = err.write(f"{code}\n") and 1
-    out.flush()
-    return subprocess.CompletedProcess(program, code, out.buffer.getvalue().decode(), err.getvalue())
+@pytest.fixture
+def run(execute, tmp_path):
+    def call(name, *arguments):
+        return execute(["sh" if name.endswith(".sh") else "python3", EXAMPLES / name, *arguments], tmp_path)
+
+    return call
 
 
 def values(text):
     return [tuple(json.loads(line).values()) for line in text.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "pairs", "triplets", "counts"),
-    [
-        ("part.jsonl", SNLI, SNLI_PAIRS, SNLI_TRIPLETS, "1 entailment, 1 neutral, 1 contradiction, 1 -, 0"),
-        ("part.txt", MNLI, MNLI_PAIRS, MNLI_TRIPLETS, "3 entailment, 1 neutral, 1 contradiction, 0 -, 1"),
-        ("a.csv", SIMCSE, SIMCSE_PAIRS, SIMCSE_TRIPLETS, "2 entailment, 0 neutral, 2 contradiction, 0 -, 0"),
-        (
-            "b.csv",
-            PAIRSUPCON,
-            PAIRSUPCON_PAIRS,
-            SIMCSE_TRIPLETS[:1],
-            "1 entailment, 0 neutral, 1 contradiction, 0 -, 0",
-        ),
-    ],
-    ids=["SNLI", "MNLI", "SimCSE", "PairSupCon"],
-)
+@pytest.mark.parametrize("data", NLI)
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_inference_data_becomes_rows(tmp_path, name, content, pairs, triplets, counts, suffix):
+def test_inference_data_becomes_rows(run, tmp_path, data, suffix):
+    name, content, pairs, triplets, counts = NLI[data]
     name += suffix
     (tmp_path / name).write_bytes(gzip.compress(content.encode()) if suffix else content.encode())
-    made = run("nli_rows.py", name, folder=tmp_path)
-    of_three = run("nli_rows.py", "--triplets", name, folder=tmp_path)
+    made = run("nli_rows.py", name)
+    of_three = run("nli_rows.py", "--triplets", name)
 
     assert (made.returncode, values(made.stdout)) == (0, pairs)
     assert (of_three.returncode, values(of_three.stdout)) == (0, triplets)
-    assert made.stderr == of_three.stderr == f"nli_rows.py: {name}: {counts} with an empty text\n"
+    kinds = (AGREES, UNKNOWN, DIFFERS, "-", "with an empty text")
+    said = ", ".join(f"{count} {kind}" for count, kind in zip(counts, kinds, strict=True))
+    assert made.stderr == of_three.stderr == f"nli_rows.py: {name}: {said}\n"
     assert [list(json.loads(line)) for line in (made.stdout + of_three.stdout).splitlines()] == [
         *[["text_a", "text_b", "label"]] * len(pairs),
         *[["anchor", "positive", "negative"]] * len(triplets),
     ]
 
 
-def test_inference_data_of_several_files(tmp_path):
-    for name, content in (("part.jsonl", SNLI), ("part.txt", MNLI), ("a.csv", SIMCSE)):
+def test_inference_data_of_several_files(run, tmp_path):
+    for name, content, *_ in [*NLI.values()][:3]:
         (tmp_path / name).write_text(content)
-    done = run("nli.sh", "out", "part.jsonl", "part.txt", "a.csv", folder=tmp_path)
+    done = run("nli.sh", "out", "part.jsonl", "part.txt", "a.csv")
+    pairs, triplets = ([row for each in [*NLI.values()][:3] for row in each[n]] for n in (2, 3))
 
     assert (done.returncode, done.stdout) == (0, "pairs.jsonl: 11 rows\ntriplets.jsonl: 4 rows\n")
-    assert values((tmp_path / "out/pairs.jsonl").read_text()) == SNLI_PAIRS + MNLI_PAIRS + SIMCSE_PAIRS
-    assert sorted(values((tmp_path / "out/triplets.jsonl").read_text())) == sorted(
-        SNLI_TRIPLETS + MNLI_TRIPLETS + SIMCSE_TRIPLETS
-    )
+    assert values((tmp_path / "out/pairs.jsonl").read_text()) == pairs
+    assert sorted(values((tmp_path / "out/triplets.jsonl").read_text())) == sorted(triplets)
 
 
 @pytest.mark.skipif(not (DATA / "nli").is_dir(), reason="needs the NLI data")
-def test_the_triplets_of_real_pairs_are_those_of_another_program(tmp_path):
+def test_the_triplets_of_real_pairs_are_those_of_another_program(run, tmp_path):
     with gzip.open(DATA / "nli/train.jsonl.gz", "rt") as file:
         rows = [json.loads(line) for line in file]
     with gzip.open(DATA / "nli/triplets.jsonl.gz", "rt") as file:
         expected = sorted(values(file.read()))
-    (tmp_path / "part.jsonl").write_text(
-        "".join(
-            json.dumps({"sentence1": row["text_a"], "sentence2": row["text_b"], "gold_label": row["label"]})
-            + "\n"
-            for row in rows
-        )
-    )
-    done = run("nli_rows.py", "--triplets", "part.jsonl", folder=tmp_path)
+    names = {"text_a": "sentence1", "text_b": "sentence2", "label": "gold_label"}
+    rows = [{name: row[ours] for ours, name in names.items()} for row in rows]
+    (tmp_path / "part.jsonl").write_text(in_jsonl(*rows))
+    done = run("nli_rows.py", "--triplets", "part.jsonl")
 
     assert sorted(values(done.stdout)) == expected
 
@@ -179,11 +140,9 @@ WORDNET = {
         '00002312 00 a 02 abaxial 0 dorsal 4 001 ;c 06037666 n 0000 | facing away; from the "axis"  \n'
     ),
 }
+BREATH = "draw air into, and expel out of, the lungs"
 WORDNET_ROWS = [
-    *(
-        (word, "draw air into, and expel out of, the lungs")
-        for word in ("breathe", "take a breath", "respire", "suspire")
-    ),
+    *((word, BREATH) for word in ("breathe", "take a breath", "respire", "suspire")),
     ("galore", "existing in abundance"),
     ("abaxial", 'facing away; from the "axis"'),
     ("dorsal", 'facing away; from the "axis"'),
@@ -213,27 +172,27 @@ DEFSENT_PLUS_ROWS = [("caf\u00e9", "a small restaurant"), ("caf\u00e9", "a bar")
     ],
     ids=["WordNet", "Ishiwatari", "JSONL"],
 )
-def test_a_dictionary_becomes_rows(tmp_path, files, rows):
+def test_a_dictionary_becomes_rows(run, tmp_path, files, rows):
     for name, content in files.items():
         (tmp_path / name).write_text(content)
-    done = run("dictionary_rows.py", *files, folder=tmp_path)
+    done = run("dictionary_rows.py", *files)
 
     assert (done.returncode, values(done.stdout)) == (0, rows)
     assert all(list(json.loads(line)) == ["entry", "definition"] for line in done.stdout.splitlines())
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-8-sig"])
-def test_the_dictionary_of_defsent_plus_has_an_entry_in_a_line(tmp_path, encoding):
+def test_the_dictionary_of_defsent_plus_has_an_entry_in_a_line(run, tmp_path, encoding):
     (tmp_path / "Ox+WN.csv").write_bytes(DEFSENT_PLUS.encode(encoding))
 
-    assert values(run("dictionary_rows.py", "Ox+WN.csv", folder=tmp_path).stdout) == DEFSENT_PLUS_ROWS
+    assert values(run("dictionary_rows.py", "Ox+WN.csv").stdout) == DEFSENT_PLUS_ROWS
 
 
-def test_merged_dictionaries_have_the_definitions_of_an_entry_together(tmp_path):
+def test_merged_dictionaries_have_the_definitions_of_an_entry_together(run, tmp_path):
     (tmp_path / "data.adj").write_text(WORDNET["data.adj"])
     (tmp_path / "train.txt").write_text(ISHIWATARI)
     (tmp_path / "b.tsv").write_text("galore\texisting in  abundance\ndorsal\ton the back\n")
-    done = run("dictionary_rows.py", "data.adj", "train.txt", "b.tsv", folder=tmp_path)
+    done = run("dictionary_rows.py", "data.adj", "train.txt", "b.tsv")
 
     assert values(done.stdout) == [
         *WORDNET_ROWS[4:], *ISHIWATARI_ROWS[:2], ("dorsal", "on the back"), ISHIWATARI_ROWS[2],
@@ -243,9 +202,8 @@ def test_merged_dictionaries_have_the_definitions_of_an_entry_together(tmp_path)
 
 def test_a_dictionary_has_a_table(tmp_path, execute):
     """Lengths by hand with the pieces of nano: [CLS] and [SEP], and a token for each word and sign."""
-    (tmp_path / "a.tsv").write_text(
-        "dog\tan animal<|list_more_def|>a bad thing.\ncat\tan animal\nold dog\tit is old\n"
-    )
+    lines = ("dog\tan animal<|list_more_def|>a bad thing.", "cat\tan animal", "old dog\tit is old")
+    (tmp_path / "a.tsv").write_text("".join(f"{line}\n" for line in lines))
     command = ["sh", EXAMPLES / "dictionary.sh", "out.jsonl", "a.tsv"]
     tables = []
     for more in ({}, {"SINGLE": "yes"}, {"SAMPLE": "--entries 1 --min-definitions 2"}):
@@ -279,12 +237,8 @@ GLUE = {
         [('He called "the witness" .', 'He said " witness .', "1")],
     ),
     "QNLI": (
-        'index\tquestion\tsentence\tlabel\n0\tWhat came after?\tThat day, it "came".\tentailment\n'
-        "1\tWhere?\tIn 1990.\tnot_entailment\n",
-        [
-            ("What came after?", 'That day, it "came".', "entailment"),
-            ("Where?", "In 1990.", "not_entailment"),
-        ],
+        'index\tquestion\tsentence\tlabel\n0\tWhat?\tThat "came".\tentailment\n1\tWho?\tI.\tnot_entailment\n',
+        [("What?", 'That "came".', "entailment"), ("Who?", "I.", "not_entailment")],
     ),
     "RTE": (
         "index\tsentence1\tsentence2\tlabel\n0\tNo weapons found.\tWeapons found.\tnot_entailment\n",
@@ -299,10 +253,10 @@ GLUE = {
 
 
 @pytest.mark.parametrize("task", GLUE)
-def test_glue_becomes_rows(tmp_path, task):
+def test_glue_becomes_rows(run, tmp_path, task):
     content, rows = GLUE[task]
     (tmp_path / "train.tsv").write_text(content, newline="")
-    done = run("glue_rows.py", "train.tsv", folder=tmp_path)
+    done = run("glue_rows.py", "train.tsv")
     texts = ["text"] if len(rows[0]) == 2 else ["text_a", "text_b"]
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -310,53 +264,54 @@ def test_glue_becomes_rows(tmp_path, task):
     assert list(json.loads(done.stdout.splitlines()[0])) == [*texts, "score" if task == "STS-B" else "label"]
 
 
-def test_glue_is_divided_after_the_first_tenth(tmp_path):
+def test_glue_is_divided_after_the_first_tenth(run, tmp_path):
     """A tenth of 25 rows is 2."""
-    (tmp_path / "dev.tsv").write_text(
-        "sentence\tlabel\n" + "".join(f"text {i} \t{i % 2}\n" for i in range(25))
-    )
+    lines = (f"text {i} \t{i % 2}\n" for i in range(25))
+    (tmp_path / "dev.tsv").write_text("".join(["sentence\tlabel\n", *lines]))
     whole, first, rest = (
-        run("glue_rows.py", *part, "dev.tsv", folder=tmp_path).stdout.splitlines()
+        run("glue_rows.py", *part, "dev.tsv").stdout.splitlines()
         for part in ([], ["--part", "validation"], ["--part", "test"])
     )
 
     assert (len(whole), len(first), first + rest) == (25, 2, whole)
 
 
-def test_the_second_stage_of_distillation_has_a_similar_text_beside_each_known_sentence(tmp_path):
-    sentences = [f"The city of Rome has {n} old bridges, which cross two rivers." for n in range(10, 90)]
+def write_sources(folder, sentences):
+    """Sentences, pairs of which one has equal texts, and nouns of WordNet; `raft` is held out."""
+    pairs = [{"text_a": "A man sails.", "text_b": "A man moves."}, {"text_a": "Same.", "text_b": "Same."}]
     synsets = [
         {"entry": entry, "definition": f"a kind of {entry}", "pos": "n", "synset": f"{n}-n"}
         for n, entry in ((50, "boat"), (57, "raft"), (60, "ship"))
     ]
-    pairs = [{"text_a": "A man sails.", "text_b": "A man moves."}, {"text_a": "Same.", "text_b": "Same."}]
-    (tmp_path / "wiki.txt").write_text("".join(f"{sentence}\n" for sentence in sentences))
-    for name, rows in (("nli.jsonl", pairs), ("wordnet.jsonl", synsets)):
-        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "wiki.txt").write_text("".join(f"{sentence}\n" for sentence in sentences))
+    write_rows(folder, {"nli": pairs, "wordnet": synsets})
+
+
+def test_the_second_stage_of_distillation_has_a_similar_text_beside_each_known_sentence(run, tmp_path):
+    sentences = [f"The city of Rome has {n} old bridges, which cross two rivers." for n in range(10, 90)]
+    write_sources(tmp_path, sentences)
     inputs = ("distill_texts.py", "wiki.txt", "nli.jsonl", "wordnet.jsonl")
 
-    first = [text for (text,) in values(run(*inputs, folder=tmp_path).stdout)]
+    first = [text for (text,) in values(run(*inputs).stdout)]
     assert set(first) & {"boat", "a kind of boat", "raft", "a kind of raft"} == {"boat", "a kind of boat"}
 
     known = [*sentences[:60], "A man sails.", "A man moves.", "Same.", "boat", "a kind of boat", "ship"]
-    (tmp_path / "first.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in known))
-    done = run(*inputs, "first.jsonl", folder=tmp_path)
+    write_rows(tmp_path, {"first": [{"text": text} for text in known]})
+    done = run(*inputs, "first.jsonl")
     second = [text for (text,) in values(done.stdout)]
-    assert run(*inputs, "first.jsonl", folder=tmp_path).stdout == done.stdout
+    assert run(*inputs, "first.jsonl").stdout == done.stdout
 
     assert 110 < len(second) <= 60 * 2 + 2 + 2  # a variant can be equal to its sentence, and is left out
     assert set(known[60:]) - set(second) == {"Same.", "ship"}  # equal texts, and one without its definition
     made = set(second) - set(known)
     assert {f"city of Rome {n} old bridges" for n in range(10, 70)} & made  # a headline
     assert {f"The city of Rome has {n} old bridges" for n in range(10, 70)} & made  # a clause
-    assert all(
-        set(re.sub(r"\d+", "10", text).split()) <= set(f"{sentences[0]} bridges".split()) for text in made
-    )
+    words = {*f"{sentences[0]} bridges".split()}
+    assert all({*re.sub(r"\d+", "10", text).split()} <= words for text in made)
 
 
-def test_passages_of_distillation_and_their_retrieval_test(tmp_path, monkeypatch):
+def test_passages_of_distillation_and_their_retrieval_test(run, tmp_path):
     """A tenth of the packages is only in the test; `is_held_out` words of WordNet are nowhere."""
-    monkeypatch.syspath_prepend(EXAMPLES)
     about = "is a program that shows the rows of a table in a terminal, and that sorts them by some columns."
     about += " It is small, and it needs no other program."
     packages = [
@@ -366,24 +321,13 @@ def test_passages_of_distillation_and_their_retrieval_test(tmp_path, monkeypatch
     ]
     (tmp_path / "packages").write_text("\n".join([*packages, packages[0], "Package: bare\n"]))
     sentences = [f"The city of Rome has {n} old bridges, which cross two rivers." for n in range(10, 30)]
-    (tmp_path / "wiki.txt").write_text("".join(f"{sentence}\n" for sentence in sentences))
-    synsets = [
-        {"entry": e, "definition": f"a {e}", "pos": "n", "synset": f"{n}-n"}
-        for n, e in ((50, "boat"), (57, "raft"))
-    ]
-    for name, rows in (
-        ("nli.jsonl", [{"text_a": "A man sails.", "text_b": "A man moves."}]),
-        ("wordnet.jsonl", synsets),
-    ):
-        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_sources(tmp_path, sentences)
     inputs = ("passage_texts.py", "wiki.txt", "nli.jsonl", "wordnet.jsonl", "packages", "dev")
 
-    done = run(*inputs, folder=tmp_path)
+    done = run(*inputs)
     texts = {text for (text,) in values(done.stdout)}
-    corpus, queries = (
-        [row["text"] for row in map(json.loads, (tmp_path / f"dev/{name}.jsonl").read_text().splitlines())]
-        for name in ("corpus", "queries")
-    )
+    files = (tmp_path / f"dev/{name}.jsonl" for name in ("corpus", "queries"))
+    corpus, queries = ([json.loads(line)["text"] for line in file.open()] for file in files)
     marks = (tmp_path / "dev/qrels.tsv").read_text().splitlines()[1:]
 
     held = [n for n in range(30) if int(hashlib.sha256(f"tool{n}".encode()).hexdigest(), 16) % 10 == 3]
@@ -395,48 +339,38 @@ def test_passages_of_distillation_and_their_retrieval_test(tmp_path, monkeypatch
     others = [n for n in range(30) if n not in held]
     assert texts & {f"viewer of tables {n}" for n in range(30)} == {f"viewer of tables {n}" for n in others}
     assert sum(text.startswith("The tool") for text in texts) == len(others)
-    assert texts & {"boat", "a boat", "raft", "a raft"} == {"boat", "a boat"}
+    assert texts & {"boat", "a kind of boat", "raft", "a kind of raft"} == {"boat", "a kind of boat"}
     passages = [text for text in texts if text.count("The city of Rome has") > 1]
     assert len(passages) > 10
     assert all(set(re.findall(r"[^.]+\.", text.replace(". ", "."))) <= set(sentences) for text in passages)
-    assert run(*inputs, folder=tmp_path).stdout == done.stdout
+    assert run(*inputs).stdout == done.stdout
 
 
 @pytest.mark.parametrize(
     ("script", "name", "content", "problem"),
     [
         ("nli_rows.py", "a.jsonl", SNLI + "{\n", "row 5: Expecting property name"),
-        (
-            "nli_rows.py",
-            "a.jsonl",
-            SNLI.replace('label": "neutral', 'label": "maybe'),
-            "row 1: unknown label",
-        ),
+        ("nli_rows.py", "a.jsonl", SNLI.replace('": "neutral', '": "maybe'), "row 1: unknown label"),
         ("nli_rows.py", "a.csv", PAIRSUPCON + "a,b,2\n", 'row 3: unknown label "2"'),
         ("nli_rows.py", "a.txt", MNLI + "neutral\t( A )\n", "row 6: expected texts in "),
         ("nli_rows.py", "snli_1.0_train.jsonl", SNLI, None),
         (
             "dictionary_rows.py",
             "data.noun",
-            "00001740 03 n 01 entity 0 003 ~ 00001930\n",
+            "00001740 03 n 01 entity 0 003 ~ 0001\n",
             "line 1: not of a known",
         ),
-        (
-            "dictionary_rows.py",
-            "a.jsonl",
-            '{"entry": 1, "definition": "b"}\n',
-            "line 1: not of a known format",
-        ),
+        ("dictionary_rows.py", "a.jsonl", '{"entry": 1, "definition": "b"}\n', "line 1: not of a known"),
         ("dictionary_rows.py", "a.txt", "a\tb\nc\n", "line 2: not of a known format"),
         ("glue_rows.py", "test.tsv", "index\tsentence\n0\tuneasy .\n", "1: not a labelled file of SST-2"),
         ("glue_rows.py", "test.tsv", "sentence\tlabel\na \t1\nb\n", "3: too few columns"),
         ("glue_rows.py", "test.tsv", "sentence1\tsentence2\tscore\na\tb\tx\n", "2: could not convert"),
     ],
 )
-def test_a_bad_file_is_named(tmp_path, script, name, content, problem):
+def test_a_bad_file_is_named(run, tmp_path, script, name, content, problem):
     """So is a part of a known file, for which the published numbers of rows are printed."""
     (tmp_path / name).write_text(content)
-    done = run(script, name, folder=tmp_path)
+    done = run(script, name)
 
     assert done.returncode == 1
     if problem is None:
@@ -445,7 +379,7 @@ def test_a_bad_file_is_named(tmp_path, script, name, content, problem):
         assert re.match(rf"{script}: {name}: ?{re.escape(problem)}", done.stderr)
 
 
-def test_two_teachers_have_the_mean_of_their_cosines(tmp_path):
+def test_two_teachers_have_the_mean_of_their_cosines(run, tmp_path):
     """With fewer texts than dimensions, no part of the vectors is lost."""
     texts = (EXAMPLES / "data/titles.txt").read_text().splitlines()[:24]
     names = {"pairs": texts[:10], "passages": texts[10:]}
@@ -455,21 +389,17 @@ def test_two_teachers_have_the_mean_of_their_cosines(tmp_path):
         for part, own in names.items():
             rows = own if part == "pairs" else own[:count]
             vectors = np.asarray(encoder.encode(rows), np.float64)
-            lines = [json.dumps({"text": text}).encode() + b"\n" for text in rows]
-            tensors = {
-                "embeddings": vectors.astype(np.float32),
-                "rows": np.frombuffer(b"".join(lines), np.uint8),
-            }
+            lines = in_jsonl(*({"text": text} for text in rows)).encode()
+            tensors = {"embeddings": vectors.astype(np.float32), "rows": np.frombuffer(lines, np.uint8)}
             save_file(tensors, tmp_path / f"{part}-{name}")
             for text, vector in zip(rows, vectors, strict=True):
                 cosines[name, text] = vector / np.linalg.norm(vector)
     files = [f"{part}-{name}" for part in names for name in ("nano", "static")]
 
-    done = run("two_teachers.py", "nano", *files, folder=tmp_path)
-    found = {
-        row["text"]: np.frombuffer(base64.b64decode(row["embedding"]), "<f4").astype(np.float64)
-        for row in map(json.loads, done.stdout.splitlines())
-    }
+    done = run("two_teachers.py", "nano", *files)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    raw = {row["text"]: base64.b64decode(row["embedding"]) for row in rows}
+    found = {text: np.frombuffer(vector, "<f4").astype(np.float64) for text, vector in raw.items()}
 
     assert sorted(found) == sorted(texts)
     for one in texts[:19]:

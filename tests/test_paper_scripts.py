@@ -29,6 +29,8 @@ from support import (
 SCRIPT = ROOT / "examples/papers/papers.py"
 ENTRIES = sorted(WORDS)[:12]
 SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "sts14_es")
+STSB = ("stsb.train", "stsb.dev", "stsb.test")
+SENTEVAL = ("mr", "cr", "subj", "mpqa", "trec.train", "trec.test", "sst2.train", "sst2.dev", "sst2.test")
 TRACKS = ("sts17_track1_arar", "sts17_track3_eses", "sts17_track5_enen")
 CLUSTERS = ("agnews", "searchsnippets", "stackoverflow", "biomedical", "tweet")
 GOOGLE = ("googlenews_ts", "googlenews_s", "googlenews_t")
@@ -47,39 +49,26 @@ def furnished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("papers")
     texts = [f"{text} {end}".strip() for end in ("", "today", "again", "here") for text in TEXTS]
     labels = ("entailment", "contradiction", "neutral")
-    nli = [
-        {"text_a": a, "text_b": b, "label": labels[n % 3]}
-        for n, (a, b) in enumerate(zip(texts, texts[1:] + texts[:1], strict=True))
-    ]
+    bare = [{"text_a": a, "text_b": b} for a, b in zip(texts, texts[1:] + texts[:1], strict=True)]
     two = [{"text": text, "label": n % 2} for n, text in enumerate(texts)]
-    pairs = [{"text_a": row["text_a"], "text_b": row["text_b"], "label": n % 2} for n, row in enumerate(nli)]
-    names = ("stsb.train", "stsb.dev", "stsb.test", "sickr.test", *SETS, *TRACKS)
+    pairs = [row | {"label": n % 2} for n, row in enumerate(bare)]
+    threes = zip(texts[::3], texts[1::3], texts[2::3], strict=True)
+    oxford = [(ENTRIES[n % len(ENTRIES)], text) for n, text in enumerate(texts[:24])]
+    wordnet = [(f"{ENTRIES[n % 6]} {ENTRIES[n % 5]}", text) for n, text in enumerate(texts[24:])]
     files = {
-        **{f"sts/{name}": PAIRS * 2 for name in names},
-        "nli/train": nli,
-        "nli/triplets": [
-            {"anchor": a, "positive": b, "negative": c}
-            for a, b, c in zip(texts[::3], texts[1::3], texts[2::3], strict=True)
-        ],
-        "paraphrases/stsb": [{"text_a": row["text_a"], "text_b": row["text_b"]} for row in nli],
+        "nli/train": [row | {"label": labels[n % 3]} for n, row in enumerate(bare)],
+        "nli/triplets": [{"anchor": a, "positive": b, "negative": c} for a, b, c in threes],
+        "paraphrases/stsb": bare,
         "corpora/own": [{"text": text} for text in texts],
-        **{f"clustering/{name}": two[:8] for name in (*CLUSTERS, *GOOGLE)},
-        **{f"senteval/{name}": two for name in ("mr", "cr", "subj", "mpqa", "trec.train", "trec.test")},
-        **{f"senteval/sst2.{part}": two for part in ("train", "dev", "test")},
-        **{f"senteval/mrpc.{part}": pairs for part in ("train", "test")},
-        **{
-            f"glue/{task}.{part}": (pairs if paired else two)[:12]
-            for task, paired in GLUE.items()
-            for part in ("train", "dev", "test")
-        },
-        "dictionary/oxford": [
-            {"entry": ENTRIES[n % len(ENTRIES)], "definition": text} for n, text in enumerate(texts[:24])
-        ],
-        "dictionary/wordnet": [
-            {"entry": f"{ENTRIES[n % 6]} {ENTRIES[n % 5]}", "definition": text}
-            for n, text in enumerate(texts[24:])
-        ],
+        "dictionary/oxford": [{"entry": entry, "definition": text} for entry, text in oxford],
+        "dictionary/wordnet": [{"entry": entry, "definition": text} for entry, text in wordnet],
     }
+    files |= {f"sts/{name}": PAIRS * 2 for name in (*STSB, "sickr.test", *SETS, *TRACKS)}
+    files |= {f"clustering/{name}": two[:8] for name in (*CLUSTERS, *GOOGLE)}
+    files |= {f"senteval/{name}": two for name in SENTEVAL}
+    files |= {f"senteval/mrpc.{part}": pairs for part in ("train", "test")}
+    for task, paired in GLUE.items():
+        files |= {f"glue/{task}.{part}": (pairs if paired else two)[:12] for part in ("train", "dev", "test")}
     write_rows(folder / "data", files)
     make_bert(folder / "base", "BertForMaskedLM", num_hidden_layers=4)
     return folder
@@ -93,9 +82,8 @@ def run(furnished, forked_program, tmp_path_factory, tmp_path):
     def call(paper, *flags):
         given = ("--base", "base", "--data", "data", "--out", tmp_path / "out", *flags)
         command = ["python3", SCRIPT, paper, *given]
-        return subprocess.run(
-            command, cwd=furnished, env=environment, capture_output=True, text=True, check=False
-        )
+        how = {"capture_output": True, "text": True, "check": False}
+        return subprocess.run(command, cwd=furnished, env=environment, **how)
 
     call.environment = environment
     return call
@@ -128,15 +116,9 @@ def test_every_published_row_is_made_or_impossible(runner, paper, base):
     """Nothing is trained without a row, and each system that is not made has a reason."""
     own = runner(paper, base)
     made = {(row.table, row.name, row.readout or None) for rows in own.rows.values() for row in rows}
-    lost = [
-        (table, system, readout)
-        for table, system, readout in rows_of(paper, base)
-        if system not in own.paper.impossible
-        and table not in own.paper.notes
-        and not made & {(table, system, readout), (table, system, None)}
-    ]
-
-    assert lost == []
+    for table, system, readout in rows_of(paper, base):
+        known = made & {(table, system, readout), (table, system, None)}
+        assert known or system in own.paper.impossible or table in own.paper.notes, (table, system, readout)
     assert all(
         own.rows[each.name] or each.tables or any(each in own.before(other) for other in own.needed)
         for each in own.needed
@@ -147,9 +129,8 @@ def test_every_published_row_is_made_or_impossible(runner, paper, base):
 @pytest.mark.parametrize(("paper", "count"), FIGURES.items())
 def test_every_figure_is_made_or_impossible(paper, count):
     own = papers.PAPERS[paper]
-    ranges = [
-        re.fullmatch(r"(\d)(?: to (\d))?", part) for each in own.figures.values() for part in each.split(", ")
-    ]
+    parts = ", ".join(own.figures.values()).split(", ")
+    ranges = [re.fullmatch(r"(\d)(?: to (\d))?", part) for part in parts]
     made = {n for each in ranges if each for n in range(int(each[1]), int(each[2] or each[1]) + 1)}
     impossible = {int(name.removeprefix("figure ")) for name in own.impossible if name.startswith("figure ")}
 
@@ -184,9 +165,8 @@ def test_the_recipe_follows_the_base(runner, base, first, last, entry, senteval,
     assert {row.table for row in plan.rows["defsent-plus-3-a-ica"]} == ica
     second = [plan.rows[f"{start}+defsent-plus-2"] for start in ("simcse-unsup", "sncse")]
     assert all(second) if base == "roberta-large" else not any(second)
-    assert plan.tokenizers() == {"bert": papers.BERT, "roberta": papers.ROBERTA} | {
-        base.partition("-")[0]: "base"
-    }
+    others = {"bert": papers.BERT, "roberta": papers.ROBERTA}
+    assert plan.tokenizers() == others | {base.partition("-")[0]: "base"}
 
 
 def test_pairsupcon_keeps_the_last_step_except_in_table_8():
@@ -353,9 +333,8 @@ def test_every_row_and_figure_of_a_paper_is_made(run, paper, tmp_path):
 def test_a_stopped_run_is_finished_by_the_next_call(furnished, tmp_path):
     """SIGTERM: the training saves its state and exits with 75; the next call continues there."""
     environment = with_program(tmp_path)
-    words = [sys.executable, SCRIPT, "pairsupcon", "--out", tmp_path / "out"]
-    words += ["--base", "base", "--data", "data"]
-    words += ["--preset", "bert-base", "--only", "pairsupcon", "--seed", "0"]
+    words = [sys.executable, SCRIPT, "pairsupcon", "--out", tmp_path / "out", "--base", "base"]
+    words += ["--data", "data", "--preset", "bert-base", "--only", "pairsupcon", "--seed", "0"]
     words += ["--settings", "--threads 1 --set steps=400 --set epochs=500 --batch 8 --save-every 5"]
     with subprocess.Popen(words, cwd=furnished, env=environment, preexec_fn=heed_signals) as process:
         part = tmp_path / "out/runs/pairsupcon/seed-0.part"

@@ -80,14 +80,11 @@ class Web:
         names = [name for name in self.tree(repository, tree) if name.startswith(start)]
         folders = {f"{start}{name.removeprefix(start).partition('/')[0]}" for name in names} - {*names}
         inside = [name for name in names if "/" not in name.removeprefix(start)]
-        sizes = {name: len(self.tree(repository, tree)[name]) for name in inside}
-        listed = [
-            {"type": "file", "oid": "0" * 40, "size": size, "path": name} for name, size in sizes.items()
-        ]
-        listed += [
-            {"type": "directory", "oid": "0" * 40, "size": 0, "path": name} for name in sorted(folders)
-        ]
-        return listed or None
+        sizes = {name: len(self.tree(repository, tree)[name]) for name in inside} | dict.fromkeys(folders, 0)
+        kinds = {name: "directory" if name in folders else "file" for name in sizes}
+        return [
+            {"type": kinds[name], "oid": "0" * 40, "size": size, "path": name} for name, size in sizes.items()
+        ] or None
 
     def record(self, name, content):
         """The record of a file, which is large if its name ends in .safetensors."""
@@ -128,16 +125,12 @@ class Web:
             return 200, [self.record(name, tree[name]) for name in body["paths"] if name in tree]
         if action == "preupload":
             files = []
-            for each in body["files"]:
-                large = each["path"].endswith(".safetensors")
-                file = {
-                    "path": each["path"],
-                    "uploadMode": "lfs" if large else "regular",
-                    "shouldIgnore": False,
-                }
-                if each["path"] in tree:
-                    own = self.record(each["path"], tree[each["path"]])
-                    file["oid"] = own["lfs"]["oid"] if large else own["oid"]
+            for name in (each["path"] for each in body["files"]):
+                large = name.endswith(".safetensors")
+                file = {"path": name, "uploadMode": "lfs" if large else "regular", "shouldIgnore": False}
+                if name in tree:
+                    own = self.record(name, tree[name])
+                    file["oid"] = own.get("lfs", own)["oid"]
                 files.append(file)
             return 200, {"files": files}
         header, *operations = (each["value"] | {"key": each["key"]} for each in body)
@@ -155,11 +148,8 @@ class Web:
         self.commit(repository, commit, files)
         self.history.append(sorted(each["path"] for each in operations))
         self.messages.append(header["summary"])
-        return 200, {
-            "commitUrl": f"{self.address}/datasets/{repository}/commit/{commit}",
-            "commitOid": commit,
-            "success": True,
-        }
+        address = f"{self.address}/datasets/{repository}/commit/{commit}"
+        return 200, {"commitUrl": address, "commitOid": commit, "success": True}
 
     def batch(self, body):
         objects = []
@@ -181,9 +171,8 @@ class Handler(BaseHTTPRequestHandler):
         web, path = self.server.web, unquote(urlsplit(self.path).path)
         found = WRITE.fullmatch(path)
         kind = found[2] if found else "batch" if BATCH.fullmatch(path) else path.split("/")[1]
-        moments = [] if kind == "paths-info" else ["before", "after"]
-        for moment in moments[:1]:
-            web.watch(moment)
+        watch = web.watch if kind != "paths-info" else lambda moment: None
+        watch("before")
         raw, trouble = self.body(), None
         if raw is None:  # the client was killed
             return
@@ -194,8 +183,7 @@ class Handler(BaseHTTPRequestHandler):
                 trouble = web.trouble.pop(0)
             failed = isinstance(trouble, int) or trouble == "before"
             status, record = (trouble, {"error": "busy"}) if failed else web.effect(kind, found, path, raw)
-        for moment in moments[1:]:
-            web.watch(moment)
+        watch("after")
         if trouble in ("before", "after"):  # the connection breaks, and the client has no answer
             self.close_connection = True
             return

@@ -10,6 +10,7 @@ import sys
 import time
 
 import numpy as np
+from timing import print_table, ratios
 
 from sentkit.labels.clusters.clustering import ClusteringOptions, kmeans, of_centres
 
@@ -58,23 +59,20 @@ def main():
         "sentkit": lambda rows, seed: ours(rows, seed).centres,
         "scikit-learn": scikit_learn,
     }
-    seconds = {name: [] for name in ways}
-    inertias = {name: [] for name in ways}
+    seconds, inertias = ({name: [] for name in ways} for _ in range(2))
     for seed in range(seeds):
         for name, way in ways.items():
             start = time.process_time()
             centres = way(rows, seed)
             seconds[name].append(time.process_time() - start)
             inertias[name].append(of_centres(rows, centres).inertia or 0.0)
-    theirs = statistics.fmean(inertias["faiss"])
-    for name in ways:
-        best, median = min(seconds[name]), statistics.median(seconds[name])
-        ratios = f"{best / min(seconds['faiss']):.2f} and {median / statistics.median(seconds['faiss']):.2f}"
-        inertia = statistics.fmean(inertias[name])
-        print(
-            f"| {name} | {best:.1f} and {median:.1f} s | {ratios} x faiss |"
-            f" {inertia:.1f} | {inertia / theirs:.4f} |"
-        )
+    rows = []
+    for name, own in seconds.items():
+        relative = (f"{ratio:.2f}" for ratio in ratios(own, seconds["faiss"]))
+        inertia, theirs = (statistics.fmean(inertias[each]) for each in (name, "faiss"))
+        rows.append([name, f"{min(own):.1f} s", *relative, f"{inertia:.1f}", f"{inertia / theirs:.4f}"])
+    columns = "CPU time | relative to faiss: least | median | inertia | relative to faiss"
+    print_table(f"what | {columns}", rows)
 
 
 if __name__ == "__main__":

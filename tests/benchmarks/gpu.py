@@ -1,17 +1,17 @@
 """Encoding and training of a model of the size of BERT-base on a GPU, in bf16, with random weights.
 
-python tests/benchmarks/gpu.py LIMIT [--texts FILE[.gz]] [--count 20000] [--length 128] [--size base]
+python tests/benchmarks/gpu.py LIMIT TEXTS.txt[.gz] [--count 20000] [--length 128] [--size base]
 
 LIMIT is the speed of the GPU in TFLOP/s for dense products in bf16, from its data sheet. Only the products of
-the network and of its attention are counted. FILE has one text in each line; without it, the texts are words
-in random order, of up to LENGTH tokens. With `--device cpu --size tiny` it runs to its end on a CPU; those
-figures have no meaning.
+the network and of its attention are counted. With `--device cpu --size tiny` it runs to its end on a CPU;
+those figures have no meaning.
 
 The tables: encode beside sentence-transformers, steps of training beside a plain loop over a model of
 transformers, and the kernels that take the most time, with the share of the time in which the GPU works.
 """
 
 import argparse
+import statistics
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 from encode import least_cosine
-from timing import in_turn, make_model, print_table, read_texts, sentence_transformers, write_texts
+from timing import make_model, print_table, read_texts, rounds_of, sentence_transformers, write_texts
 from torch import nn
 from torch.nn import functional as F
 
@@ -34,7 +34,6 @@ SIZES = {"base": (12, 768, 12, 3072), "tiny": (2, 32, 2, 64)}  # layers, width, 
 WARM = 3  # uncounted steps of training
 SHAPES = ((64, 32), (512, 32), (512, 128))  # texts and most tokens of a step
 KERNELS = 20  # rows of a profile
-SHORTEST = 4  # tokens of a generated text
 
 
 @dataclass(frozen=True)
@@ -62,16 +61,6 @@ class Machine:
         return float((layers * lengths * (products + 4 * lengths * width)).sum())
 
 
-def make_texts(folder, count, length):
-    """Different texts of SHORTEST to `length` tokens, two of which are special."""
-    tokenizer = sentkit.Encoder(str(folder), device="cpu").tokenizer
-    words = [f"{a}{b}{c}" for a in "bcdfghlmnprst" for b in "aeiou" for c in "bdgklmnprst"]
-    words = [word for word, tokens in zip(words, tokenizer(words), strict=True) if len(tokens.ids) == 3]
-    random = np.random.default_rng(0)
-    lengths = random.integers(SHORTEST, length + 1, count)
-    return [" ".join(random.choice(words, each - 2)) for each in lengths]
-
-
 def trainer_in(own, machine, texts, name, settings):
     rows = write_texts(Path(own, "texts.txt"), texts)
     return trainer_of(str(machine.folder), name, rows, Path(own), [*settings, "epochs=1"], machine.device)
@@ -83,20 +72,17 @@ def seconds_of_plain_step(machine, texts, batch, length):
 
     device = torch.device(machine.device)
     model = BertModel.from_pretrained(machine.folder, attn_implementation="sdpa").to(device).train()
-    tokenizer, head = (
-        AutoTokenizer.from_pretrained(machine.folder),
-        nn.Linear(*[model.config.hidden_size] * 2),
-    )
+    tokenizer = AutoTokenizer.from_pretrained(machine.folder)
+    head = nn.Linear(*[model.config.hidden_size] * 2)
     parameters = [*model.parameters(), *head.to(device).parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=3e-5, fused=device.type != "cpu")
     times = []
     for start in range(0, len(texts), batch):
         part = list(texts[start : start + batch])
-        batch_of_ids = tokenizer(
-            part, truncation=True, max_length=length, padding=True, return_tensors="pt"
-        ).to(device)
+        how = {"truncation": True, "max_length": length, "padding": True, "return_tensors": "pt"}
+        ids = tokenizer(part, **how).to(device)
         with torch.autocast(device.type, torch.bfloat16):
-            views = [torch.tanh(head(model(**batch_of_ids).last_hidden_state[:, 0])) for _ in range(2)]
+            views = [torch.tanh(head(model(**ids).last_hidden_state[:, 0])) for _ in range(2)]
         one, other = (F.normalize(each.float(), dim=1) for each in views)
         loss = F.cross_entropy(one @ other.T / 0.05, torch.arange(len(part), device=device))
         optimizer.zero_grad()
@@ -131,27 +117,21 @@ def profile(machine, what, work):
 
     On a CPU, print the operations that take the most time.
     """
-    from torch.autograd import DeviceType
-    from torch.profiler import ProfilerActivity
-
     on_gpu = machine.device != "cpu"
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    kind, column = ("CUDA", "device") if on_gpu else ("CPU", "cpu")
     machine.wait()
     start = time.perf_counter()
-    with torch.profiler.profile(activities=activities) as found:
+    with torch.profiler.profile() as found:  # of all that is there
         work()
         machine.wait()
     wall = time.perf_counter() - start
-    kind = DeviceType.CUDA if on_gpu else DeviceType.CPU
-
-    def seconds(event):
-        return float(getattr(event, f"self_{'device' if on_gpu else 'cpu'}_time_total")) / 1e6
-
-    events = sorted((e for e in found.key_averages() if e.device_type == kind), key=seconds, reverse=True)
-    busy, calls = sum(map(seconds, events)), sum(event.count for event in events)
-    kernels = "kernels" if on_gpu else "operations"
-    print(f"{what}: {1e3 * wall:.0f} ms, {calls} {kernels} take {busy / wall:.0%} of it\n")
-    rows = [f"{e.key[:80].replace('|', '/')} | {1e3 * seconds(e):.2f} | {e.count}" for e in events[:KERNELS]]
+    events = [event for event in found.key_averages() if event.device_type.name == kind]
+    times = {event: 1e-3 * getattr(event, f"self_{column}_time_total") for event in events}
+    calls, kernels = sum(event.count for event in events), "kernels" if on_gpu else "operations"
+    busy = sum(times.values()) / wall / 1e3
+    print(f"{what}: {1e3 * wall:.0f} ms, {calls} {kernels} take {busy:.0%} of it\n")
+    slowest = sorted(events, key=times.get, reverse=True)[:KERNELS]
+    rows = [[event.key[:80].replace("|", "/"), f"{times[event]:.2f}", event.count] for event in slowest]
     print_table(f"{kernels} | ms | calls", rows)
 
 
@@ -177,12 +157,12 @@ def encode(machine, texts, length, batch, limit):
     except ImportError:
         print("sentence-transformers is not installed\n")
     rows = []
-    for what, seconds in in_turn(
-        {name: machine.timed(way) for name, way in ways.items()}, machine.rounds
-    ).items():
+    timed = {name: machine.timed(way) for name, way in ways.items()}
+    for what, found in rounds_of(timed, machine.rounds).items():
+        seconds = statistics.median(found)
         speed = machine.flops(lengths) / seconds / 1e12
-        counted = [] if "alone" in what else [f"{speed:.3g} TFLOP/s", f"{speed / limit:.1%}"]
-        rows.append(" | ".join([what, f"{len(texts) / seconds:.0f} texts/s", *(counted or ["", ""])]))
+        counted = ["", ""] if "alone" in what else [f"{speed:.3g} TFLOP/s", f"{speed / limit:.1%}"]
+        rows.append([what, f"{len(texts) / seconds:.0f} texts/s", *counted])
     print_table("encode | texts | products | of LIMIT", rows)
     some = texts[: 4 * batch]
     print(f"lowest cosine of bf16 with fp32: {least_cosine(half.encode(some), full.encode(some)):.5f}")
@@ -204,18 +184,15 @@ def train(machine, texts, shapes, limit):
             trainer = trainer_in(own, machine, some, method or "simcse", wanted)
             [own_texts] = trainer.run.corpus.batch(np.arange(len(some))).texts
             lengths = np.array([len(text) for text in own_texts])
-            seconds = (
-                seconds_of_own_step(machine, trainer)
-                if method
-                else seconds_of_plain_step(machine, some, batch, length)
-            )
+            if method:
+                seconds = seconds_of_own_step(machine, trainer)
+            else:
+                seconds = seconds_of_plain_step(machine, some, batch, length)
         # Two passes over each text, and a backward pass that takes twice the operations of a forward pass.
         speed = 6 * machine.flops(lengths) / trainer.order.steps / seconds / 1e12
         memory = torch.cuda.max_memory_allocated() / 2**30 if machine.device != "cpu" else 0.0
-        rows.append(
-            f"{what}, {batch} x {length} | {1e3 * seconds:.1f} ms | {speed:.3g} TFLOP/s | {speed / limit:.1%}"
-            f" | {memory:.1f} GiB"
-        )
+        cells = [f"{1e3 * seconds:.1f} ms", f"{speed:.3g} TFLOP/s", f"{speed / limit:.1%}"]
+        rows.append([f"{what}, {batch} x {length}", *cells, f"{memory:.1f} GiB"])
 
     for batch, length in shapes:
         take("`train simcse`, bf16", batch, length, "simcse", "precision=bf16")
@@ -233,7 +210,7 @@ def train(machine, texts, shapes, limit):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("limit", type=float, metavar="LIMIT", help="TFLOP/s of the GPU in bf16")
-    parser.add_argument("--texts", metavar="FILE", help="one text in each line, also .gz")
+    parser.add_argument("texts", metavar="TEXTS", help="a file with one text in each line, also .gz")
     parser.add_argument("--count", type=int, default=20_000, help="texts to encode")
     parser.add_argument("--length", type=int, default=128, help="most tokens of a text to encode")
     parser.add_argument("--batch", type=int, default=512, help="texts of sentence-transformers")
@@ -249,11 +226,7 @@ def main(arguments=None):
     with TemporaryDirectory() as temporary:
         machine = Machine(Path(temporary), wanted.device, wanted.size, wanted.rounds)
         make_model(machine.folder, *SIZES[wanted.size])
-        texts = (
-            make_texts(machine.folder, wanted.count, wanted.length)
-            if wanted.texts is None
-            else read_texts(wanted.texts, wanted.count)
-        )
+        texts = read_texts(wanted.texts, wanted.count)
         encode(machine, texts, wanted.length, wanted.batch, wanted.limit)
         train(machine, texts, SHAPES if on_gpu else [(wanted.batch, wanted.length)], wanted.limit)
 

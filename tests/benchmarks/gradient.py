@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from timing import peak, read_texts
+from timing import least_of, peak, print_table, read_texts, write_texts
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from training import MODEL, trainer_of
 
-TEXTS, ROUNDS = 64, 3
+TEXTS = 64
 LENGTH = {"simcse": 32, "contrast": 128}
 
 
@@ -78,19 +78,18 @@ def main():
         return
     method, default = ("contrast", "4096") if ".jsonl" in sys.argv[1] else ("simcse", "1024")
     source, batch, model = (*sys.argv[1:], *(default, MODEL)[len(sys.argv) - 2 :])
-    found = {side: [] for side in SIDES if side.startswith(method)}
     with TemporaryDirectory() as temporary:
         path = Path(temporary) / f"rows.{'jsonl' if method == 'contrast' else 'txt'}"
-        path.write_text("".join(f"{line}\n" for line in read_texts(source, int(batch))))
-        for _ in range(ROUNDS):
-            for side, results in found.items():
-                command = [sys.executable, __file__, side, str(path), model]
-                environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-                megabytes, seconds = subprocess.check_output(command, text=True, env=environment).split()
-                results.append((float(megabytes), float(seconds)))
-    for side, results in found.items():
-        megabytes, seconds = map(min, zip(*results, strict=True))
-        print(f"| one gradient at batch {batch}, {side} | {megabytes:.0f} MB | {seconds:.1f} s of CPU time |")
+        write_texts(path, read_texts(source, int(batch)))
+
+        def run(side):
+            command = [sys.executable, __file__, side, str(path), model]
+            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            return map(float, subprocess.check_output(command, text=True, env=environment).split())
+
+        least = least_of({side: partial(run, side) for side in SIDES if side.startswith(method)})
+    rows = [(side, f"{memory:.0f} MB", f"{seconds:.1f} s") for side, (memory, seconds) in least.items()]
+    print_table(f"one gradient at batch {batch} | memory | CPU time", rows)
 
 
 if __name__ == "__main__":

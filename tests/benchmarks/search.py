@@ -6,37 +6,22 @@ corpus is in float16 in memory, and candidates are selected on a device of torch
 
 import argparse
 import os
-import statistics
 import time
 from types import SimpleNamespace
 
 import numpy as np
-from timing import rounds_of
+from timing import print_table, ratios, rounds_of
 
 from sentkit.formats.vectors.store import StoredVectors
 from sentkit.formats.vectors.tensors import Storage
 from sentkit.metrics.neighbours.search import Searcher
 
-QUERIES, ROWS, WIDTH, TOP = 1000, 50_000, 384, 10
+QUERIES, ROWS, WIDTH, TOP, FLAT = 1000, 50_000, 384, 10, "faiss IndexFlatIP"
 CHUNK, CHECKED = 1 << 17, 20  # rows made at a time, and queries that are compared with float64
 
 
 def unit(rows):
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-
-def flat_index(rows):
-    import faiss
-
-    index = faiss.IndexFlatIP(WIDTH)
-    index.add(rows)
-    return index
-
-
-def naive(queries, corpus):
-    products = queries @ corpus.T
-    best = np.argpartition(-products, TOP, axis=1)[:, :TOP]
-    return np.take_along_axis(best, np.take_along_axis(-products, best, 1).argsort(axis=1), 1)
 
 
 def random_halves(rows, width, device):
@@ -51,31 +36,26 @@ def random_halves(rows, width, device):
     return host
 
 
-def topk(queries, blocks, top):
-    """The best rows of blocks of unit rows on the device, with the operation of torch."""
+def best_rows(queries, parts):
+    """The best rows of parts of unit rows on the device, each with the number of its first row."""
     import torch
 
     values, rows = [], []
-    for span, (block, _) in blocks():
-        best = torch.topk((queries @ block.T), min(top, len(block)), dim=1)
+    for start, part in parts:
+        best = torch.topk(queries @ part.T, min(TOP, len(part)), dim=1)
         values.append(best.values)
-        rows.append(best.indices + span.start)
-    best = torch.topk(torch.cat(values, 1), top, dim=1)
+        rows.append(best.indices + start)
+    best = torch.topk(torch.cat(values, 1), TOP, dim=1)
     return torch.cat(rows, 1).gather(1, best.indices).cpu().numpy()
 
 
-def float64_rows(queries, blocks, top):
-    """The best rows by cosines in float64, block by block on the device."""
+def doubles(rows, device):
+    """All rows in float64 with unit length, part by part."""
     import torch
 
-    found = []
-    for start in range(0, len(blocks), CHUNK):
-        part = torch.from_numpy(blocks[start : start + CHUNK]).to(queries.device).double()
-        cosines = queries @ (part / torch.linalg.vector_norm(part, dim=1, keepdim=True)).T
-        best = torch.topk(cosines, min(top, len(part)), dim=1)
-        found.append((best.values, best.indices + start))
-    values, rows = (torch.cat(each, 1) for each in zip(*found, strict=True))
-    return rows.gather(1, torch.topk(values, top, dim=1).indices).cpu().numpy()
+    for start in range(0, len(rows), CHUNK):
+        part = torch.from_numpy(rows[start : start + CHUNK]).to(device).double()
+        yield start, part / torch.linalg.vector_norm(part, dim=1, keepdim=True)
 
 
 def on_device(name, count, rows, width):
@@ -110,23 +90,20 @@ def on_device(name, count, rows, width):
     searcher = Searcher(corpus, "cosine", Device(device))
     found, first = seconds(lambda: searcher.nearest(queries, TOP))
     again, resident = seconds(lambda: searcher.nearest(queries, TOP), 3)
-    best, selected = seconds(lambda: searcher.on_device.best(queries, TOP), 3)
     units = torch.from_numpy(unit(queries)).half().to(device)
     with torch.inference_mode():
-        _, plain = seconds(lambda: topk(units, searcher.on_device.blocks, TOP), 3)
+        blocks = searcher.on_device.blocks
+        _, plain = seconds(lambda: best_rows(units, ((each.start, rows) for each, (rows, _) in blocks())), 3)
         exact = torch.from_numpy(unit(queries[:CHECKED].astype(np.float64))).to(device)
-        expected = float64_rows(exact, host, TOP)
-    kept = len(searcher.on_device.blocks.kept)
+        expected = best_rows(exact, doubles(host, device))
     streaming = Searcher(corpus, "cosine", Device(device))
     streaming.on_device.device.room = 0
     streamed, copied = seconds(lambda: streaming.nearest(queries, TOP), 2)
     print(f"{count} queries, top {TOP}, on {torch.cuda.get_device_name() if device.type == 'cuda' else name}")
-    print(f"candidates per query: {len(best.pairs[0]) / count:.1f}; searched again: {len(best.open)} queries")
-    print(f"blocks that stay on the device: {kept} of {-(-rows // searcher.on_device.blocks.size)}")
+    print(f"blocks that stay on the device: {len(blocks.kept)} of {-(-rows // blocks.size)}")
     for what, took in {
         "sentkit, first search, which copies the corpus to the device": first,
         "sentkit, corpus on the device": resident,
-        "of these: candidates on the device": selected,
         "sentkit, corpus beyond the memory of the device, so each search copies it": copied,
         "torch.topk of products in half precision, corpus on the device, not exact": plain,
     }.items():
@@ -137,27 +114,29 @@ def on_device(name, count, rows, width):
 
 
 def against_faiss():
+    import faiss
+
     random = np.random.default_rng(0)
     corpus = random.standard_normal((ROWS, WIDTH), dtype=np.float32)
     queries = random.standard_normal((QUERIES, WIDTH), dtype=np.float32)
     unit_corpus, unit_queries = unit(corpus), unit(queries)
-    index = flat_index(unit_corpus)
+    index = faiss.IndexFlatIP(WIDTH)
+    index.add(unit_corpus)
     cosine, dot = Searcher(corpus, "cosine"), Searcher(unit_corpus, "dot")
     threads = os.environ.get("OMP_NUM_THREADS") or os.cpu_count()
     print(f"{QUERIES} queries, {ROWS} rows of {WIDTH} random numbers, top {TOP}, {threads} threads")
     seconds = rounds_of(
         {
-            "faiss IndexFlatIP": lambda: index.search(unit_queries, TOP),
+            FLAT: lambda: index.search(unit_queries, TOP),
             "sentkit cosine": lambda: cosine.nearest(queries, TOP),
             "sentkit dot": lambda: dot.nearest(unit_queries, TOP),
-            "numpy, one product and argpartition": lambda: naive(unit_queries, unit_corpus),
         }
     )
-    theirs = seconds["faiss IndexFlatIP"]
-    for name, found in seconds.items():
-        ratios = [f"{of(found) / of(theirs):.2f}" for of in (min, statistics.median)]
-        times = [f"{1000 * of(found):.0f}" for of in (min, statistics.median)]
-        print(f"| {name} | {' and '.join(times)} ms | {' and '.join(ratios)} x faiss, best and median |")
+    rows = [
+        [name, f"{1000 * min(own):.0f} ms", *(f"{ratio:.2f}" for ratio in ratios(own, seconds[FLAT]))]
+        for name, own in seconds.items()
+    ]
+    print_table("what | time | time relative to faiss: least | median", rows)
     equal = np.mean(cosine.nearest(queries, TOP).rows == index.search(unit_queries, TOP)[1])
     print(f"rows in the same place as faiss has them: {equal:.2%}")
 

@@ -10,7 +10,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
-from timing import rounds_of
+from timing import print_table, rounds_of
 
 from sentkit.formats.vectors.store import Store, StoredVectors
 from sentkit.formats.vectors.tensors import STORES, Storage, scales_of
@@ -55,14 +55,15 @@ def main():
     measure = partial(rounds_of, clock=time.process_time)
     blocks = measure({name: lambda s=s: s.nearest(queries[:100], TOP) for name, s in searchers.items()})
     single = measure({name: lambda s=s: s.nearest(one, TOP) for name, s in searchers.items()})
+    rows = []
     for name, searcher in searchers.items():
-        found = np.concatenate(
-            [searcher.nearest(queries[n : n + 100], TOP).rows for n in range(0, QUERIES, 100)]
-        )
-        of_block, of_one = min(blocks[name]) / 100, min(single[name])
-        times = f"{1000 * of_block:.2f} ms | {1000 * of_one:.1f} ms"
-        relative = f"{of_block / min(blocks['float32']) * 100:.2f} x, {of_one / min(single['float32']):.2f} x"
-        print(f"| {name} | {recall(found, expected):.2f} | {times} | {relative} |")
+        hits = [searcher.nearest(queries[n : n + 100], TOP).rows for n in range(0, QUERIES, 100)]
+        times = [
+            f"{1000 * min(own[name]) / count:.2f} ms, {min(own[name]) / min(own['float32']):.2f} x"
+            for own, count in ((blocks, 100), (single, 1))
+        ]
+        rows.append([name, f"{recall(np.concatenate(hits), expected):.2f}", *times])
+    print_table("corpus | recall | in blocks | alone", rows)
 
 
 if __name__ == "__main__":

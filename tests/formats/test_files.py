@@ -1,17 +1,23 @@
 """Inputs: standard input and compression by suffix."""
 
+import gzip
 import io
 import os
 import sys
 import threading
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zstandard
 
-from sentkit.errors import NoInputError, UnavailableError
+from sentkit.errors import NoInputError, NoRowsError, UnavailableError
 from sentkit.formats import files
 from sentkit.formats.files import bare_suffix, open_input
+from sentkit.formats.rows.rows import Inputs, Meter
+from sentkit.formats.vectors.vector_file import create_vector_file
+from sentkit.formats.vectors.vectors import VectorReader
 
 
 def read(path):
@@ -108,3 +114,110 @@ def test_a_hostile_zst_file_is_decompressed_in_pieces(tmp_path, monkeypatch):
 
     assert size == 256 << 20
     assert max(held) <= 64 << 20
+
+
+# The share of the input files that has been read
+
+
+def inputs(*paths):
+    return Inputs(paths, meter=Meter(paths))
+
+
+def take(rows, count):
+    return len(list(islice(rows, count)))
+
+
+def test_the_share_counts_bytes(tmp_path, monkeypatch):
+    """Two files of 100 lines of equal length: after one of them and a half, three quarters."""
+    monkeypatch.setattr("sentkit.formats.rows.lines.READ", 100)
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_bytes((b"y" * 99 + b"\n") * 100)
+    found = inputs(str(tmp_path / "a.txt"), str(tmp_path / "b.txt"))
+    rows = found.read(lambda row: row)
+
+    assert found.meter.share(0) == 0
+    assert take(rows, 150) == 150
+    assert found.meter.share(150) == pytest.approx(0.75)
+    assert found.meter.share(75) == pytest.approx(0.375)  # half of the rows read are not done
+    assert take(rows, 1000) == 50
+    assert found.meter.share(200) == 1
+
+
+def test_the_share_counts_compressed_bytes(tmp_path):
+    """Random letters compress evenly, so the share is that of the rows, except for bytes read in advance."""
+    random = np.random.default_rng(0)
+    lines = ["".join(map(chr, random.integers(97, 123, 1000))) for _ in range(1000)]
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    found = inputs(str(path))
+    rows = found.read(lambda row: row)
+    take(rows, 500)
+
+    assert found.meter.share(500) == pytest.approx(0.5, abs=0.15)
+    take(rows, 500)
+    assert found.meter.share(1000) <= 1
+
+
+def test_the_share_counts_rows_of_a_vector_file(tmp_path, monkeypatch):
+    """As many as the blocks before have."""
+    monkeypatch.setattr("sentkit.formats.vectors.vector_file.BLOCK", 1)
+    path = str(tmp_path / "v.safetensors")
+    with create_vector_file(path, {}, ("embedding",), width=2, force=False) as writer:
+        for _ in range(20):
+            writer.write([b"{}"], np.ones((1, 1, 2), np.float32))
+    found = inputs(path)
+    rows = (row for block in VectorReader(found).blocks() for row in block.rows)
+    take(rows, 5)
+
+    assert found.meter.share(4) == pytest.approx(4 / 5 * 4 / 20, abs=0.01)
+
+
+def test_a_pipe_has_no_share(tmp_path, monkeypatch):
+    """`inspect -` reads a pipe of rows without a meter."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "a.txt").write_text("a\n")
+    reading, writing = os.pipe()
+    os.write(writing, b"a cat\n")
+    os.close(writing)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.FileIO(reading))))
+
+    assert inputs(str(tmp_path / "a.txt"), str(tmp_path / "pipe")).meter.share(1) is None
+    assert Meter([str(tmp_path / "absent")]).share(1) is None
+    assert take(Inputs(["-"]).read(lambda row: row), 5) == 1
+
+
+def test_a_file_on_standard_input_has_a_share(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("a\nb\n")
+    with (tmp_path / "a.txt").open() as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        found = inputs("-")
+        assert take(found.read(lambda row: row), 9) == 2
+
+    assert found.meter.share(1) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("paths", "contents", "problem"),
+    [
+        (["-"], [], "no rows in standard input"),
+        (["a.txt"], [""], "no rows in a.txt"),
+        (["a.jsonl"], [""], "no rows in a.jsonl"),
+        (["a.jsonl"], ["\n\n"], "no rows in a.jsonl"),
+        (["a.csv"], [""], "no rows in a.csv"),
+        (["a"], [""], "no rows in a"),
+        (["a.tsv", "b.txt"], ["text\n", ""], "no rows in a.tsv and 1 more files"),
+        (["a.txt", "b.txt"], ["", "a\n"], None),
+        (["a.txt", "b.txt"], ["a\n", ""], None),
+    ],
+)
+def test_inputs_without_rows_are_an_error(tmp_path, monkeypatch, paths, contents, problem):
+    """One file without rows is no error if another has one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    for path, content in zip(paths, contents, strict=False):
+        Path(path).write_text(content)
+    if problem is None:
+        assert len(list(inputs(*paths).read(lambda row: row))) == 1
+    else:
+        with pytest.raises(NoRowsError, match=f"^{problem}$"):
+            list(inputs(*paths).read(lambda row: row))

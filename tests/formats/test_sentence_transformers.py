@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from sentkit import Encoder
 from sentkit.cli import status
@@ -14,6 +15,7 @@ from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
 
 TEXTS = ["the cat sat .", "a dog", "query : the dogs sat a cat . . .", "the zebra"]
+STATES = {"config_kwargs": {"output_hidden_states": True}}
 PROMPTS = {"prompts": {"q": "query : "}, "default_prompt_name": "q"}
 
 
@@ -23,8 +25,16 @@ def modules():
     return modules
 
 
+def found_in(folder, **wishes):
+    return find_encoder(str(folder), ReadingOptions(**wishes), device="cpu", precision="fp32")
+
+
+def encoder_of(folder, **wishes):
+    return found_in(folder, **wishes).encoder()
+
+
 def vectors_of(folder, texts=TEXTS, **wishes):
-    found = find_encoder(str(folder), ReadingOptions(**wishes), device="cpu", precision="fp32")
+    found = found_in(folder, **wishes)
     tokenizer = found.reading.tokenizer if hasattr(found, "reading") else found.tokenizer
     (vectors,) = encode_texts(tokenizer(texts), found.encoder(), 4096)
     return vectors
@@ -37,12 +47,11 @@ def theirs(folder, texts=TEXTS, **how):
 
 
 def are_equal(folder, texts=TEXTS, **how):
-    """Whether both libraries give the same vectors."""
     return np.allclose(vectors_of(folder, texts, **how), theirs(folder, texts, **how), atol=1e-6)
 
 
-def space_of(folder):
-    return find_encoder(str(folder), ReadingOptions()).encoder().specs[0].space
+def space_of(folder, **wishes):
+    return encoder_of(folder, **wishes).specs[0].space
 
 
 def change(file, **values):
@@ -292,20 +301,68 @@ def test_a_declared_dim_gives_the_same_vectors(saved, tmp_path, normalise):
         assert np.allclose(found, expected, atol=1e-6)
     assert vectors_of(folder, dim=6).shape == (4, 6)
     assert vectors_of(folder, readout="cls").shape == (4, 8)
-    assert find_encoder(str(folder), ReadingOptions()).summary()["dim"] == 5
+    assert found_in(folder).summary()["dim"] == 5
     refusal = ["export", "-m", str(folder), "--normalize", "-o", str(tmp_path / "no")]
     assert status(refusal) == UsageError.exit_code
 
 
-@pytest.mark.parametrize("mode", ["mean_sqrt_len_tokens", "weightedmean", "lasttoken"])
-def test_the_pooling_of_averaged_layers_gives_the_same_vectors(saved, mode):
+@pytest.mark.parametrize(
+    ("layers", "mode", "name"),
+    [
+        ((0, 3), "cls", "L0+L3:cls"),
+        ((1,), "mean", "L1:mean"),
+        ((0, 1, 2, 3), "mean", "L0+L1+L2+L3:mean"),
+        ((1, 3), "mean_sqrt_len_tokens", "L1+L3:mean-sqrt"),
+        ((1, 3), "weightedmean", "L1+L3:weighted-mean"),
+        ((1, 3), "lasttoken", "L1+L3:last"),
+    ],
+)
+def test_the_pooling_of_averaged_layers_gives_the_same_vectors(saved, layers, mode, name):
     import torch
 
     def build():
-        weights = torch.nn.Parameter(torch.tensor([1.0, 0.0, 1.0]))
-        return [modules().WeightedLayerPooling(8, 3, 1, weights), modules().Pooling(8, mode)]
+        weights = torch.tensor([2.0 * (k in layers) for k in range(min(layers), 4)])
+        averaging = modules().WeightedLayerPooling(8, 3, min(layers), torch.nn.Parameter(weights))
+        return [averaging, modules().Pooling(8, mode)]
 
-    assert are_equal(saved(build, transformer={"config_kwargs": {"output_hidden_states": True}}))
+    folder = saved(build, transformer=STATES)
+
+    assert are_equal(folder)
+    assert encoder_of(folder).specs[0].record["readout"] == name
+
+
+def with_dense(**how):
+    return lambda: [modules().Pooling(8), modules().Dense(8, 8, **how)]
+
+
+# In this case, sentence-transformers silently uses the last layer.
+NOT = "is not supported"
+NO_STATES = 'this module averages layers, but "output_hidden_states" is not true in config.json'
+
+
+def averaged(start, mode="mean"):
+    return lambda: [modules().WeightedLayerPooling(8, 3, start), modules().Pooling(8, mode)]
+
+
+@pytest.mark.parametrize(
+    ("build", "states", "problem"),
+    [
+        (averaged(2, ("cls", "mean")), True, f"2_Pooling: pooling cls + mean of averaged layers {NOT}"),
+        (averaged(2, "max"), True, f"2_Pooling: pooling max of averaged layers {NOT}"),
+        (averaged(1), False, f"1_WeightedLayerPooling: {NO_STATES}"),
+        *(
+            (with_dense(**how), False, f"2_Dense: module Dense with these settings {NOT}")
+            for how in ({"module_input_name": "tokens"}, {"module_output_name": "x"}, {"use_residual": True})
+        ),
+        (lambda: layers("cls"), False, f"2_Pooling: pooling cls of a convolution {NOT}: only mean"),
+        (lambda: layers("max"), False, f"2_Pooling: pooling max of a convolution {NOT}: only mean"),
+        (lambda: layers()[::-1], False, f"2_CNN: module CNN with these settings {NOT}"),
+        (lambda: layers(stride_sizes=[1, 2, 1]), False, f"1_CNN: a convolution with strides {NOT}"),
+        (lambda: layers(kernel_sizes=[1, 2]), False, "1_CNN: the weight or the bias has a wrong shape"),
+    ],
+)
+def test_modules_that_cannot_run_are_refused(saved, build, states, problem):
+    assert refused(saved(build, transformer=STATES if states else {})) == problem
 
 
 def test_a_dense_layer_uses_tanh_by_default_and_an_unknown_activation_is_refused_by_name(saved):
@@ -409,3 +466,70 @@ def test_training_refuses_a_prompt_that_the_readout_excludes(saved, tmp_path):
 
     run = ["train", "simcse", str(tmp_path / "texts.txt"), "-m", str(folder), "-o", str(tmp_path / "out")]
     assert status(run) == UsageError.exit_code
+
+
+# Convolutions over the tokens, as IS-BERT has: the readout `conv`
+
+
+def layers(mode="mean", **how):
+    convolution = modules().CNN(8, 4, **{"kernel_sizes": [1, 3, 5], **how})
+    return [convolution, modules().Pooling(convolution.get_embedding_dimension(), mode)]
+
+
+def test_a_convolution_gives_the_vectors_of_one_text_at_a_time(saved):
+    folder = saved(layers)
+    encoder, found = encoder_of(folder), vectors_of(folder)
+
+    assert found.shape == (4, 12)
+    np.testing.assert_allclose(found, theirs(folder, batch_size=1), rtol=0, atol=1e-6)
+    assert (encoder.specs[0].record["readout"], encoder.width) == ("conv", 12)
+
+
+def test_a_dense_layer_after_a_convolution_takes_its_features(saved):
+    folder = saved(lambda: [*layers(), modules().Dense(12, 5), modules().Normalize()])
+
+    np.testing.assert_allclose(vectors_of(folder), theirs(folder, batch_size=1), rtol=0, atol=1e-6)
+    assert np.array_equal(vectors_of(folder, dim=3).shape, (4, 3))
+
+
+def test_other_readouts_do_not_use_the_convolution(saved, base):
+    """Their space does not depend on it, and its own readout needs it and no other readout."""
+    folder = saved(layers)
+    assert np.array_equal(vectors_of(folder, readout="mean"), vectors_of(base, readout="mean"))
+    with pytest.raises(UsageError, match='readout "conv": this checkpoint has no convolution'):
+        encoder_of(base, readout="conv")
+    with pytest.raises(UsageError, match="the readout conv cannot be combined with others"):
+        encoder_of(folder, readout="conv,mean")
+    before = [space_of(folder, **how) for how in ({}, {"readout": "mean"})]
+    path = folder / "1_CNN/model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    safetensors.numpy.save_file({**tensors, "convs.0.bias": tensors["convs.0.bias"] + 1}, path)
+    after = [space_of(folder, **how) for how in ({}, {"readout": "mean"})]
+
+    assert before[0] != after[0]
+    assert before[1] == after[1]
+
+
+def test_a_damaged_convolution_is_refused(saved):
+    folder = saved(layers)
+    path = folder / "1_CNN/model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    for name, tensor, problem in (
+        ("convs.1.weight", np.zeros((4, 7, 3), np.float32), "the weight or the bias has a wrong shape"),
+        ("convs.1.bias", np.zeros(3, np.float32), "the weight or the bias has a wrong shape"),
+        ("convs.0.weight", np.zeros((), np.float32), "the weight or the bias has a wrong shape"),
+        ("convs.0.bias", np.zeros((), np.float32), "the weight or the bias has a wrong shape"),
+        ("convs.1.bias", np.zeros(4, np.int32), "the weight or the bias has another type"),
+        ("other", np.zeros(4, np.float32), "these are not the tensors of a convolution"),
+    ):
+        safetensors.numpy.save_file({**tensors, name: tensor}, path)
+        with pytest.raises(DataError, match=problem):
+            encoder_of(folder)
+
+
+def test_a_prompt_that_is_not_read_is_refused(saved):
+    folder = saved(layers, prompts={"query": "query : "}, default_prompt_name="query")
+    pooling = folder / "2_Pooling/config.json"
+    change(pooling, include_prompt=False)
+    with pytest.raises(UsageError, match="the readouts pooler, prompt and conv need them"):
+        encoder_of(folder)

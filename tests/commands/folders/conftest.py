@@ -16,7 +16,6 @@ def words(tmp_path):
 
 @pytest.fixture
 def corpus(tmp_path):
-    """Forty rows of about forty bytes."""
     texts = ["the cat", "a dog runs .", "cat cat dog", "the", "dog runs the cat runs"]
     rows = [{"id": number, "text": texts[number % 5], "label": f"{number % 2}"} for number in range(40)]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -35,15 +34,12 @@ def encode(sentkit, words):
 
 @pytest.fixture
 def folder(encode, corpus):
-    """The complete vector folder of the corpus."""
     assert encode(corpus, "-o", "whole/").code == 0
     return Path("whole")
 
 
 @pytest.fixture
 def joined(sentkit):
-    """The bytes of a folder as one vector file."""
-
     def read(path):
         done = sentkit("cat", path, "-o", "joined.safetensors", "-f")
         assert (done.code, done.err) == (0, "")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sentkit.formats.outputs.temporary import HOST
-from support import READERS, read_alike
+from support import READERS, ROOT, in_jsonl, read_alike, with_program
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -24,19 +25,18 @@ def test_a_folder_is_read_as_one_vector_file(sentkit, folder, joined, name):
     assert outputs[0] == outputs[1]
 
 
-@pytest.mark.parametrize("name", ["search", "inspect", "cat"])
-def test_an_incomplete_folder_needs_partial(sentkit, folder, name):
-    blocks = sorted(folder.glob("0*"))
-    blocks[2].unlink()
-    command = ["whole" if word == "PATH" else word for word in READERS[name]]
-    done = sentkit(*command)
+def test_an_incomplete_folder_needs_partial(sentkit, folder):
+    sorted(folder.glob("0*"))[2].unlink()
+    assert sentkit("cat", "whole", "--partial", "-o", "part.safetensors").code == 0
+    for name in ("search", "inspect", "cat"):
+        done, part = (
+            sentkit(*(path if word == "PATH" else word for word in READERS[name]))
+            for path in ("whole", "part.safetensors")
+        )
 
-    assert done.code == 65
-    assert done.told[0].endswith("whole: an incomplete vector folder, missing blocks: 1")
-    assert done.told[1].startswith("  sentkit check whole shows which; sentkit cat --partial reads the ")
-    joined = sentkit("cat", "whole", "--partial", "-o", "part.safetensors")
-    assert joined.code == 0
-    assert sentkit(*["part.safetensors" if word == "whole" else word for word in command]).code == 0
+        assert (done.code, part.code) == (65, 0)
+        assert done.told[0].endswith("whole: an incomplete vector folder, missing blocks: 1")
+        assert done.told[1].startswith("  sentkit check whole shows which; sentkit cat --partial reads the ")
 
 
 def test_check_lists_missing_shards(sentkit, folder):
@@ -85,7 +85,6 @@ def test_a_signal_finishes_the_block_and_exits_with_75(words, tmp_path, encode, 
 
 
 def is_waiting(child):
-    """Whether the process sleeps, three times in a row."""
     states = []
     for _ in range(3):
         states.append(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0])
@@ -112,13 +111,6 @@ def test_a_slow_block_is_dropped(words, tmp_path):
 
     assert child.returncode == 75
     assert "stopped by a signal; an incomplete block is lost" in err
-
-
-def test_check_reports_a_folder_name_that_is_not_utf_8(sentkit, folder):
-    folder.rename("w\udcff")
-    done = sentkit("check", "w\udcff", "--deep")
-
-    assert done.rows[0]["folder"] == "w\ufffd"
 
 
 def test_files_of_killed_processes_of_this_machine_are_removed(sentkit, encode, corpus, folder):
@@ -153,3 +145,158 @@ def test_more_blocks_than_files_can_be_open(sentkit, shell, encode, joined):
         few = shell(f"ulimit -n 140; sentkit {command.replace('PATH', 'many')}")
         whole = sentkit(*command.replace("PATH", "joined.safetensors").split())
         assert (few.code, few.out) == (0, whole.out)
+
+
+# `search --shard` and `--merge`: the parts of a folder give the bytes of one search
+
+
+QUERIES = ["the dog", "cat runs", "runs . dog"]
+
+
+@pytest.fixture
+def queries(sentkit, words):
+    """Three queries with vectors. The folder has 40 rows of 5 texts, so most hits are ties."""
+    texts = "\n".join(QUERIES)
+    Path("q.jsonl").write_bytes(sentkit("encode", "-m", words, "-q", stdin=texts.encode()).out)
+    return ["--queries", "q.jsonl", "--corpus", "whole/"]
+
+
+@pytest.fixture
+def parts(sentkit, folder, queries):
+    def run(count, *flags):
+        names = [f"part{number}.jsonl" for number in range(1, count + 1)]
+        for number, name in enumerate(names, 1):
+            done = sentkit("search", *queries, *flags, "--shard", f"{number}/{count}", "-o", name, "-f")
+            assert (done.code, done.err) == (0, "")
+        return names
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "flags", [[], ["--top", "3"], ["--top", "99"], ["--threshold", "0.5"], ["--metric", "dot"]]
+)
+@pytest.mark.parametrize("count", [1, 3, 7])
+def test_the_parts_have_the_bytes_of_one_search(sentkit, parts, queries, count, flags):
+    whole = sentkit("search", *queries, *flags)
+
+    joined = sentkit("search", "--merge", *reversed(parts(count, *flags)))
+
+    assert (joined.code, joined.err) == (0, "")
+    assert joined.out == whole.out
+    assert [len(row["hits"]) for row in joined.rows] != [0, 0, 0]
+
+
+def test_a_text_is_searched_by_parts(sentkit, folder, words):
+    search = ["search", "the dog", "--corpus", "whole/", "-m", words, "-q"]
+    for number in "12":
+        assert sentkit(*search, "--shard", f"{number}/2", "-o", f"{number}.jsonl").code == 0
+
+    assert sentkit("search", "--merge", "1.jsonl", "2.jsonl").out == sentkit(*search).out
+
+
+def test_a_part_reads_only_its_blocks(sentkit, folder, queries):
+    """Changed bytes of the first block are an error only in its part. Rows keep their numbers."""
+    first, *others = sorted(folder.glob("*.safetensors"))
+
+    def search():
+        count = len(others) + 1
+        return [sentkit("search", *queries, "--shard", f"{part}/{count}") for part in (1, count)]
+
+    before = search()
+    content = first.read_bytes()
+    first.write_bytes(content[:-16] + bytes(16))
+    after = search()
+
+    assert [each.code for each in (*before, *after)] == [0, 0, 65, 0]
+    assert before[1].out == after[1].out
+    assert {hit["row"] for hit in after[1].rows[0]["hits"]} <= {*range(30, 41)}
+
+
+def test_parts_may_be_written_again_by_another_program(sentkit, parts, queries):
+    """`json.dumps` puts blanks after colons and commas. The hits of this program keep their bytes."""
+    whole, names = sentkit("search", *queries), parts(2, "--top", str(10**20))
+    for name in names:
+        Path(name).write_text(in_jsonl(*map(json.loads, Path(name).read_text().splitlines())))
+
+    done = sentkit("search", "--merge", *names)
+
+    assert (done.code, [row["hits"][:10] for row in done.rows]) == (0, [row["hits"] for row in whole.rows])
+    assert b'"hits":[{"row": ' in done.out
+
+
+def test_wrong_parts_are_refused(sentkit, parts, encode, corpus, words):
+    """The first two files are the parts 1 and 2 of 3. A file of an older version does not name its corpus."""
+    parts(3, "--top", "2")
+    Path("part3.jsonl").rename("top.jsonl")
+    parts(3)
+    encode(corpus, "-o", "store/", "--store", "float16")
+    encode(corpus, "-o", "space/", "--dim", "2")
+    texts = "\n".join(QUERIES).encode()
+    sentkit("encode", "-m", words, "-q", "--dim", "2", "-o", "small.jsonl", stdin=texts)
+    Path("cats.jsonl").write_text(Path("corpus.jsonl").read_text().replace("dog", "cat"))
+    encode("cats.jsonl", "-o", "rows/")
+    for name, queries in {"store": "q", "space": "small", "rows": "q"}.items():
+        flags = ["--queries", f"{queries}.jsonl", "--corpus", f"{name}/"]
+        assert sentkit("search", *flags, "--shard", "3/3", "-o", f"{name}.jsonl").code == 0
+    lines = Path("part3.jsonl").read_text().splitlines(keepends=True)
+    Path("short.jsonl").write_text("".join(lines[:2]))
+    Path("turned.jsonl").write_text("".join(lines[::-1]))
+    Path("old.jsonl").write_text("".join(re.sub('"corpus":"[^"]*",', "", line) for line in lines))
+    Path("fewer.jsonl").write_text("".join(re.sub(r'(arities":\[)[^,]*,', r"\1", line) for line in lines))
+    Path("many.jsonl").write_text("".join(lines).replace('"count":3', f'"count":{10**9}'))
+
+    for third, problem in {
+        (): "the files are the parts 1, 2, expected each of 1 to 3 once",
+        ("part2.jsonl",): "the files are the parts 1, 2, 2, expected",
+        ("many.jsonl",): 'many.jsonl:1: "count" of this part is not that of part1.jsonl',
+        ("top.jsonl",): 'top.jsonl:1: "top" of this part is not that of part1.jsonl',
+        ("space.jsonl",): 'space.jsonl:1: "space" of this part is not that of',
+        ("rows.jsonl",): 'rows.jsonl:1: "corpus" of this part is not that of',
+        ("store.jsonl",): 'store.jsonl:1: "corpus" of this part is not that of',
+        ("old.jsonl",): "old.jsonl:1: not a row of sentkit search --shard",
+        ("fewer.jsonl",): "fewer.jsonl:1: not a row of sentkit search --shard",
+        ("short.jsonl",): "short.jsonl: it has fewer rows than another part",
+        ("turned.jsonl",): "another query than in line 1 of part1.jsonl",
+        ("q.jsonl",): "q.jsonl:1: not a row of sentkit search --shard",
+    }.items():
+        done = sentkit("search", "--merge", "part1.jsonl", "part2.jsonl", *third)
+
+        assert done.code == 65, third
+        assert problem in done.err
+
+
+@pytest.mark.parametrize("name", ["encode", "search", "train"])
+def test_the_scripts_of_slurm_request_processors_for_srun_and_memory(tmp_path, name):
+    """Since 22.05, `srun` does not inherit --cpus-per-task. An array limits its tasks that run together."""
+    (tmp_path / "bin").mkdir()
+    for program in ("srun", "scontrol"):
+        (tmp_path / "bin" / program).write_text('#!/bin/sh\necho "$SRUN_CPUS_PER_TASK" > cpus\n')
+        (tmp_path / "bin" / program).chmod(0o755)
+    script = ROOT / f"examples/slurm/{name}.sbatch"
+    environment = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "SLURM_CPUS_PER_TASK": "3"}
+    subprocess.run(["sh", str(script), "x"], env=environment, cwd=tmp_path, check=True)
+    lines = [line for line in script.read_text().splitlines() if line.startswith("#SBATCH")]
+
+    assert (tmp_path / "cpus").read_text() == "3\n"
+    assert any(line.startswith("#SBATCH --mem=") for line in lines)
+    assert all("%" in line for line in lines if "--array" in line)
+
+
+def test_an_array_of_slurm_searches_the_parts(sentkit, folder, queries, tmp_path):
+    """`srun` is a program that runs its command, as in a task of an array."""
+    whole = sentkit("search", *queries).out
+    srun = tmp_path / "bin/srun"
+    environment = with_program(tmp_path)
+    srun.write_text('#!/bin/sh\nexec "$@"\n')
+    srun.chmod(0o755)
+    for number in range(2):
+        task = {"SLURM_ARRAY_TASK_ID": number, "SLURM_ARRAY_TASK_COUNT": 2, "SLURM_ARRAY_TASK_MIN": 0}
+        environment |= {name: str(value) for name, value in task.items()}
+        script = ["sh", str(ROOT / "examples/slurm/search.sbatch"), *queries]
+        subprocess.run(script, env=environment, check=True)
+
+    joined = sentkit("search", "--merge", "hits-0.jsonl", "hits-1.jsonl")
+
+    assert joined.out == whole
+    assert json.loads(Path("hits-1.jsonl").read_text().splitlines()[0])["part"]["number"] == 2

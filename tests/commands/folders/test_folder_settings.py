@@ -58,13 +58,14 @@ def test_another_version_and_other_files_are_refused(again, sentkit, corpus):
 
 
 def test_an_existing_folder_needs_resume(sentkit, encode, corpus, folder):
-    whole = encode(corpus, "-o", "whole/")
-    problem = "sentkit encode: whole/: already exists"
-    assert (whole.code, whole.told) == (73, [problem, "  --resume continues it"])
-    shard = encode(corpus, "-o", "whole/", "--shard", "1/2")
     second = sorted(path.name for path in folder.glob("0*"))[1]
-    problem = f"sentkit encode: whole/{second}: already exists"
-    assert (shard.code, shard.told) == (73, [problem, "  --resume keeps complete blocks"])
+    for flags, path, advice in (
+        ([], "whole/", "continues it"),
+        (["--shard", "1/2"], f"whole/{second}", "keeps complete blocks"),
+    ):
+        done = encode(corpus, "-o", "whole/", *flags)
+        assert done.code == 73
+        assert done.told == [f"sentkit encode: {path}: already exists", f"  --resume {advice}"]
 
 
 def test_a_command_that_fails_at_its_first_rows_leaves_no_settings(encode, corpus):
@@ -220,18 +221,18 @@ def test_rows_of_another_table_are_not_kept(encode, sentkit, name, version):
     pack = gzip.compress if name.endswith("gz") else bytes
     for header, other in (("text,note", "note,text"), ("note,text", "note,title")):
         table, changed = (
-            pack(f"{columns}\nthe,cat\ndog,runs\n".replace(",", mark).encode()) for columns in (header, other)
+            f"{each}\nthe,cat\ndog,runs\n".replace(",", mark).encode() for each in (header, other)
         )
         field = ["--field", "text=title"] if "title" in other else []
-        Path(name).write_bytes(table)
+        Path(name).write_bytes(pack(table))
         assert encode(name, "-o", "old/").code == 0
         if version == 2:
-            Path("plain.csv").write_bytes(f"{header}\nthe,cat\ndog,runs\n".replace(",", mark).encode())
+            Path("plain.csv").write_bytes(table)
             as_version_2(Path("old"), "plain.csv")
         rows = sentkit("cat", "old").rows
         assert (len(rows), sentkit("check", "old", "--deep").code) == (2, 0)
         assert encode(name, "-o", "old/", "--resume").code == 0
-        Path(name).write_bytes(changed)
+        Path(name).write_bytes(pack(changed))
         assert encode(name, *field, "-o", "fresh/").code == 0
         assert encode(name, *field, "-o", "new/", "--reuse", "old").code == 0
         assert sentkit("cat", "new").out == sentkit("cat", "fresh").out
@@ -270,10 +271,9 @@ def test_the_first_line_of_a_stream_changes_the_digests_of_later_blocks(encode):
 def test_settings_of_an_older_version(encode, sentkit, corpus, folder):
     """-v added fields to the rows of an older folder."""
     encode(corpus, "--on-truncate", "mark", "-o", "marked/")
-    for path, verbose in ((folder, False), (Path("marked"), True)):
-        run = path / "run.json"
-        settings = json.loads(run.read_bytes())
-        run.write_text(json.dumps({**settings, "version": 2, "verbose": verbose, "on_truncate": "warn"}))
+    for path, verbose in (("whole/run.json", False), ("marked/run.json", True)):
+        older = {"version": 2, "verbose": verbose, "on_truncate": "warn"}
+        Path(path).write_text(json.dumps(json.loads(Path(path).read_bytes()) | older))
     sorted(Path("marked").glob("0*"))[2].unlink()
     other = encode(corpus, "-v", "-o", "marked/", "--resume")
     same = encode(corpus, "--on-truncate", "mark", "-o", "marked/", "--resume")

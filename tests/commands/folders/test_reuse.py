@@ -141,16 +141,13 @@ def test_the_recorded_precision_is_no_flag_of_a_static_model(sentkit, tiny, mode
     """The message names the model of the old vectors, and not a flag that is not given."""
     rows, static = write("old.jsonl", OLD), model2vec()
     sentkit("encode", rows, "-m", tiny, "-o", "folder/", "--precision", "bf16")
-    resumed = sentkit("encode", rows, "-m", static, "-o", "folder/", "--resume")
-    reused = sentkit("encode", rows, "-m", static, "-o", "new/", "--reuse", "folder")
-    given = sentkit("encode", rows, "-m", static, "-o", "folder/", "--resume", "--precision", "bf16")
+    flags = ("folder/ --resume", "new/ --reuse folder", "folder/ --resume --precision bf16")
+    runs = (sentkit("encode", rows, "-m", static, "-o", *each.split()) for each in flags)
+    resumed, reused, given = runs
 
-    assert resumed.code == 65
+    assert (resumed.code, reused.code, given.code) == (65, 0, 2)
     assert "--precision" not in resumed.err + reused.err
-    assert (reused.code, reused.told[-1].split(":")[1]) == (0, " reused rows")
-    assert (given.code, given.told[0]) == (
-        2, "sentkit encode: --precision bf16: a static model computes in fp32",
-    )  # fmt: skip
+    assert given.told[0] == "sentkit encode: --precision bf16: a static model computes in fp32"
 
 
 def test_copied_vectors_of_a_transformer_have_equal_bytes(sentkit, tiny, sentences):

@@ -21,17 +21,11 @@ from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.tokenizer import Tokenizer
 
+SIZES = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 14}
+SIZES |= {"output_hidden_states": True}
+TOKENIZER = {"tokenizer_class": "BertTokenizer"}
 FILES = {
-    "config.json": {
-        "model_type": "bert",
-        "hidden_size": 8,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 2,
-        "intermediate_size": 16,
-        "vocab_size": 14,
-        "max_position_embeddings": 32,
-        "output_hidden_states": True,
-    },
+    "config.json": {"model_type": "bert", "num_hidden_layers": 3, "max_position_embeddings": 32, **SIZES},
     "modules.json": [
         {"type": "x.Transformer", "path": ""},
         {"type": "x.WeightedLayerPooling", "path": "0_Layers"},
@@ -61,18 +55,13 @@ FILES = {
     },
     "sentence_bert_config.json": {"max_seq_length": 20, "do_lower_case": True},
     "config_sentence_transformers.json": {"prompts": {"q": "query : "}, "default_prompt_name": "q"},
-    "tokenizer_config.json": {
-        "do_lower_case": True,
-        "model_max_length": 20,
-        "tokenizer_class": "BertTokenizer",
-    },
+    "tokenizer_config.json": {"do_lower_case": True, "model_max_length": 20} | TOKENIZER,
 }
 LAYERS = "0_Layers/model.safetensors"
-SIZES = st.sampled_from([None, True, -5, 0, 1, 1.5, 10**9, 2**63, "", "x" * 5000, [], {}, [[1]]])
+NUMBERS = st.sampled_from([None, True, -5, 0, 1, 1.5, 10**9, 2**63, "", "x" * 5000, [], {}, [[1]]])
 
 
 def encode_with(folder):
-    """The whole way to a vector."""
     encoder = find_encoder(str(folder), ReadingOptions(), device="cpu", precision="fp32")
     tokens = Tokenizer(read_checkpoint(str(folder)), max_length=8)(["the cat sat .", "", "\u00e9 \U0001f600"])
     encode_texts(tokens, encoder.encoder(), 4096)
@@ -111,10 +100,8 @@ def other_model(folder):
     if not folder.exists():
         from transformers import BertConfig, BertModel
 
-        sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
-        how = {"hidden_act": "quick_gelu", "output_hidden_states": True}
-        config = BertConfig(vocab_size=14, max_position_embeddings=34, **sizes, **how)
-        BertModel(config).save_pretrained(folder)
+        config = {"hidden_act": "quick_gelu", "num_hidden_layers": 2, "max_position_embeddings": 34, **SIZES}
+        BertModel(BertConfig(**config)).save_pretrained(folder)
     return folder
 
 
@@ -131,7 +118,7 @@ def test_any_value_at_any_depth(running, base, name, data):
     name, _, other = name.partition(" ")
     source = other_model(base.parent / "other") if other else base
     value = json.loads((source / name).read_text()) if other or name not in FILES else FILES[name]
-    changed = replaced(value, data.draw(st.sampled_from(places(value))), data.draw(ODD | SIZES))
+    changed = replaced(value, data.draw(st.sampled_from(places(value))), data.draw(ODD | NUMBERS))
     own = name == "sentkit.json" or (not other and data.draw(st.booleans()))
     folder = running(name, json.dumps(changed).encode(), other=bool(other), own=own)
 

@@ -10,7 +10,8 @@ from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules
 from sentkit.formats.files import write_json
 
 OLD = "sentence_transformers.models."
-TEXTS = ["the cat sat .", "a dog", "query : the dogs sat a cat . . ."]
+NOT = "is not supported"
+OTHER = f"with these settings {NOT}"
 
 
 def modules():
@@ -38,7 +39,6 @@ def folder_of(tmp_path, listing, **files):
 
 
 def pooled(tmp_path, pooling=None, **files):
-    """A folder with this config of its pooling."""
     return folder_of(tmp_path, pipeline("Pooling"), **{"1_Pooling__config": pooling or {}}, **files)
 
 
@@ -66,44 +66,52 @@ def test_a_saved_folder_is_read_completely(saved):
     assert found.prompt_is_read
 
 
-@pytest.mark.parametrize(
-    ("mode", "problem"),
-    [
-        (("cls", "mean"), "pooling cls + mean of averaged layers is not supported"),
-        ("max", "pooling max of averaged layers is not supported"),
-    ],
-)
-def test_other_pooling_of_averaged_layers_is_refused(saved, mode, problem):
-    folder = saved(
-        lambda: [modules().WeightedLayerPooling(8, 3, 2), modules().Pooling(8, mode)],
-        transformer={"config_kwargs": {"output_hidden_states": True}},
-    )
-
-    assert problem_of(folder).endswith(problem)
-
-
 def test_a_default_prompt_without_text_is_empty(saved):
     assert declared(saved(lambda: [modules().Pooling(8)], prompts={"query": "query : "})).prompt == ""
 
 
+NO_LISTING = 'modules.json: expected a list of modules, each with "type" and "path"'
+OUTSIDE = 'modules.json: the path of a module, "{}", is outside the folder'
+POOLED, DECLARED = pipeline("Pooling"), "config_sentence_transformers"
+PROMPTS = '"prompts" is not an object of strings'
+DIM = '"truncate_dim"'
+DIM = '"truncate_dim" is {!r}, expected 1 or more'
+DEFAULT = '"default_prompt_name" is {!r}, which is not in "prompts"'
+
+
 @pytest.mark.parametrize(
-    ("config", "problem"),
+    ("listing", "files", "problem"),
     [
-        ({"prompts": ["query : "]}, '"prompts" is not an object of strings'),
-        ({"prompts": {"query": 1}}, '"prompts" is not an object of strings'),
-        (
-            {"prompts": {"query": "a"}, "default_prompt_name": "q"},
-            '"default_prompt_name" is \'q\', which is not in "prompts"',
+        *(
+            (POOLED, {"1_Pooling__config": {}, DECLARED: given}, f"{DECLARED}.json: {problem}")
+            for given, problem in (
+                ({"prompts": ["query : "]}, PROMPTS),
+                ({"prompts": {"query": 1}}, PROMPTS),
+                ({"prompts": {"query": "a"}, "default_prompt_name": "q"}, DEFAULT.format("q")),
+                ({"default_prompt_name": ["q"]}, DEFAULT.format(["q"])),
+                *(({"truncate_dim": n}, DIM.format(n)) for n in (0, 2.0, True)),
+            )
         ),
-        ({"default_prompt_name": ["q"]}, '"default_prompt_name" is [\'q\'], which is not in "prompts"'),
-        *(({"truncate_dim": n}, f'"truncate_dim" is {n!r}, expected 1 or more') for n in (0, 2.0, True)),
+        *(
+            (pipeline(*kinds), {f"{n}_{kind}__config": {} for n, kind in enumerate(kinds, 1)}, problem)
+            for kinds, problem in (
+                (["Normalize", "Pooling"], f"1_Normalize: module Normalize {OTHER}"),
+                (["Dense", "Pooling"], f"1_Dense: module Dense {OTHER}"),
+                (["Pooling", "Pooling"], f"2_Pooling: module Pooling {OTHER}"),
+            )
+        ),
+        *(
+            (POOLED, {"1_Pooling__config": {"pooling_mode": mode}}, f"1_Pooling: pooling {words} {NOT}")
+            for mode, words in ((["cls", "median"], "cls + median"), (None, "None"), ([], ""))
+        ),
+        *(([{"type": "x.Dense", "path": path}], {}, OUTSIDE.format(path)) for path in ("../b", "a/../b")),
+        *((listing, {}, NO_LISTING) for listing in ({}, [{"type": "Pooling"}])),
+        ([{"type": "x.Router", "path": "r"}], {}, "r: module Router is not supported"),
     ],
 )
-def test_an_invalid_declaration_is_refused(tmp_path, config, problem):
+def test_an_invalid_declaration_is_refused(tmp_path, listing, files, problem):
     """sentence-transformers also refuses a default prompt that does not exist."""
-    folder = pooled(tmp_path, config_sentence_transformers=config)
-
-    assert problem_of(folder) == f"config_sentence_transformers.json: {problem}"
+    assert problem_of(folder_of(tmp_path, listing, **files)) == problem
 
 
 def test_the_prompt_of_instructor_models_is_excluded_by_their_name(tmp_path, monkeypatch):
@@ -116,58 +124,6 @@ def test_the_prompt_of_instructor_models_is_excluded_by_their_name(tmp_path, mon
     assert read_checkpoint("own/instructor-large").declared.prompt_is_read
 
 
-@pytest.mark.parametrize(
-    "dense",
-    [{"module_input_name": "token_embeddings"}, {"module_output_name": "other"}, {"use_residual": True}],
-)
-def test_a_dense_layer_with_other_inputs_is_refused(saved, dense):
-    folder = saved(lambda: [modules().Pooling(8), modules().Dense(8, 8, **dense)])
-
-    assert problem_of(folder) == "2_Dense: module Dense with these settings is not supported"
-
-
-@pytest.mark.parametrize(("layers", "mode"), [((0, 3), "cls"), ((1,), "mean"), ((0, 1, 2, 3), "mean")])
-def test_averaged_layers_agree_with_sentence_transformers(saved, layers, mode):
-    import torch
-    from sentence_transformers import SentenceTransformer
-
-    def build():
-        weights = torch.tensor([2.0 * (k in layers) for k in range(min(layers), 4)])
-        averaging = modules().WeightedLayerPooling(8, 3, min(layers), torch.nn.Parameter(weights))
-        return [averaging, modules().Pooling(8, mode)]
-
-    folder = saved(build, transformer={"config_kwargs": {"output_hidden_states": True}})
-    readout = declared(folder).readout
-
-    assert (readout.layers, readout.reduction) == (layers, mode)
-    assert readout.name == "+".join(f"L{k}" for k in layers) + f":{mode}"
-    model = SentenceTransformer(str(folder), device="cpu")
-    features = model.preprocess(TEXTS[:1])
-    states = model[0].model(
-        **{k: v for k, v in features.items() if k != "modality"}, output_hidden_states=True
-    )
-    average = torch.stack([states.hidden_states[k] for k in readout.layers]).mean(0)[0]
-    expected = average[0] if mode == "cls" else average.mean(0)
-    assert np.allclose(model.encode(TEXTS[0]), expected.detach().numpy(), atol=1e-6)
-
-
-def test_averaged_layers_need_output_hidden_states(saved):
-    """In this case, sentence-transformers silently uses the last layer."""
-    folder = saved(lambda: [modules().WeightedLayerPooling(8, 3, 1), modules().Pooling(8)])
-
-    assert problem_of(folder) == (
-        "1_WeightedLayerPooling: this module averages layers, "
-        'but "output_hidden_states" is not true in config.json'
-    )
-
-
-@pytest.mark.parametrize(("mode", "words"), [(["cls", "median"], "cls + median"), (None, "None"), ([], "")])
-def test_an_unsupported_old_pooling_is_refused_by_name(tmp_path, mode, words):
-    problem = problem_of(pooled(tmp_path, {"pooling_mode": mode}))
-
-    assert problem == f"1_Pooling: pooling {words} is not supported"
-
-
 def test_the_new_schema_has_priority(tmp_path):
     readout = declared(pooled(tmp_path, {"pooling_mode": "max", "pooling_mode_cls_token": True})).readout
 
@@ -177,14 +133,10 @@ def test_the_new_schema_has_priority(tmp_path):
 def test_a_transformer_in_a_subfolder_is_found(tmp_path):
     listing = pipeline("Pooling")
     listing[0]["path"] = "0_Transformer"
-    folder = pooled(
-        tmp_path,
-        modules=listing,
-        **{
-            "0_Transformer__sentence_roberta_config": {"max_seq_length": 128, "do_lower_case": True},
-            "0_Transformer__tokenizer_config": {"model_max_length": 512},
-        },
-    )
+    own = {"max_seq_length": 128, "do_lower_case": True}
+    files = {"0_Transformer__sentence_roberta_config": own}
+    files["0_Transformer__tokenizer_config"] = {"model_max_length": 512}
+    folder = pooled(tmp_path, modules=listing, **files)
 
     transformer, found = read_modules(folder)
 
@@ -211,43 +163,6 @@ def test_the_first_valid_length_is_used(tmp_path, own, tokenizers, length):
     assert read_modules(tmp_path) == (tmp_path, StoredDeclaration(max_length=length))
 
 
-NO_LISTING = 'modules.json: expected a list of modules, each with "type" and "path"'
-
-
-@pytest.mark.parametrize(
-    ("listing", "problem"),
-    [
-        ({}, NO_LISTING),
-        ([{"type": "Pooling"}], NO_LISTING),
-        *(
-            (
-                [{"type": "x.Dense", "path": path}],
-                f'modules.json: the path of a module, "{path}", is outside the folder',
-            )
-            for path in ("../b", "a/../b")
-        ),
-        ([{"type": "x.Router", "path": "r"}], "r: module Router is not supported"),
-    ],
-)
-def test_an_invalid_listing_is_refused(tmp_path, listing, problem):
-    assert problem_of(folder_of(tmp_path, listing)) == problem
-
-
-@pytest.mark.parametrize(
-    ("kinds", "wrong"),
-    [
-        (["Normalize", "Pooling"], "1_Normalize: module Normalize"),
-        (["Dense", "Pooling"], "1_Dense: module Dense"),
-        (["Pooling", "Pooling"], "2_Pooling: module Pooling"),
-    ],
-)
-def test_modules_in_another_order_are_refused(tmp_path, kinds, wrong):
-    files = {f"{place}_{kind}__config": {} for place, kind in enumerate(kinds, 1)}
-    problem = problem_of(folder_of(tmp_path, pipeline(*kinds), **files))
-
-    assert problem == f"{wrong} with these settings is not supported"
-
-
 def test_a_module_without_files_is_refused(tmp_path):
     with pytest.raises(NoInputError, match=r"1_Pooling/config\.json: no such file"):
         read_modules(folder_of(tmp_path, pipeline("Pooling")))
@@ -257,11 +172,8 @@ def test_a_module_without_files_is_refused(tmp_path):
     ("start", "weights"), [(1, [1.0, 2.0]), (1, []), (1, [np.nan]), (True, [1.0]), (-1, [1.0])]
 )
 def test_layers_of_unequal_weight_are_refused(tmp_path, start, weights):
-    folder = folder_of(
-        tmp_path,
-        pipeline("WeightedLayerPooling", "Pooling"),
-        **{"1_WeightedLayerPooling__config": {"layer_start": start}, "2_Pooling__config": {}},
-    )
+    files = {"1_WeightedLayerPooling__config": {"layer_start": start}, "2_Pooling__config": {}}
+    folder = folder_of(tmp_path, pipeline("WeightedLayerPooling", "Pooling"), **files)
     arrays = {"layer_weights": np.array(weights, np.float32)}
     safetensors.numpy.save_file(arrays, folder / "1_WeightedLayerPooling/model.safetensors")
 
@@ -269,9 +181,8 @@ def test_layers_of_unequal_weight_are_refused(tmp_path, start, weights):
 
 
 def own(tmp_path, **values):
-    folder = folder_of(
-        tmp_path, pipeline("Pooling", "Normalize"), **{"1_Pooling__config": {}, "sentkit": values}
-    )
+    files = {"1_Pooling__config": {}, "sentkit": values}
+    folder = folder_of(tmp_path, pipeline("Pooling", "Normalize"), **files)
     return read_checkpoint(str(folder)).declared
 
 
@@ -288,7 +199,6 @@ def test_sentkit_json_with_a_readout_has_priority_over_modules(tmp_path):
 
 
 def test_sentkit_json_can_declare_averaged_layers(tmp_path):
-    """An export of a folder with modules that average layers."""
     readout = own(tmp_path, readout="L1+L3:mean").readout
 
     assert (readout.layers, readout.reduction) == ((1, 3), "mean")

@@ -59,13 +59,12 @@ def test_a_star_selects_all_layers_and_the_embeddings_and_all_every_readout_of_a
 
     assert names == ["L0:cls", "L1:cls", "L2:cls", "L3:cls", "mean"]
     assert [each.name for each in parse_readouts("L2:all", 3)] == [f"L2:{name}" for name in plain]
-    assert [each.name for each in parse_readouts("L*:all", 1)] == [
-        f"L{layer}:{name}" for name in plain for layer in (0, 1)
-    ]
+    every = [f"L{layer}:{name}" for name in plain for layer in (0, 1)]
+    assert [each.name for each in parse_readouts("L*:all", 1)] == every
 
 
 WK = "reads layers 4 and above, and needs 5 of them: the encoder has"
-LAYERS = "name 5 layers or more: L0+L1+...:"
+LAYERS = "use L0+L1+L2+L3+L4+L5+L6+L7:wk, which also reads the layers below"
 
 
 @pytest.mark.parametrize(
@@ -75,8 +74,8 @@ LAYERS = "name 5 layers or more: L0+L1+...:"
         ("L1+L4:mean", 3, "needs more layers than the encoder has (3)", None),
         ("mean-last2", 0, "needs more layers than the encoder has (0)", None),
         ("L1+L2+L3+L4+L5:wk", 4, "needs more layers than the encoder has (4)", None),
-        ("wk", 7, f"{WK} 7 layers", f"{LAYERS}wk"),
-        ("wk-clip", 3, f"{WK} 3 layers", f"{LAYERS}wk-clip"),
+        ("wk", 7, f"{WK} 7 layers", LAYERS),
+        ("wk-clip", 3, f"{WK} 3 layers", None),
         ("L1+L2+L3+L4+L4:wk", 12, "needs 5 different layers or more", None),
     ],
 )
@@ -131,18 +130,18 @@ def test_final_punctuation_is_added_if_missing(sentence, promptbert, sncse):
     assert FULL_STOPS["sncse"](sentence) == sncse
 
 
-def test_the_mask_of_the_tokenizer_replaces_the_placeholder():
-    """Of a named template and of any text with placeholders."""
-    named, other = (find_template(text, None, "<mask>") for text in ("promptroberta", "[MASK] = [X]!"))
-
-    assert named.around("a cat") == "This sentence : ' a cat. ' means<mask>."
-    assert other.around("a [MASK] cat") == "<mask> = a [MASK] cat!"
-    assert other.full_stop == "none"
-
-
-def test_the_full_stop_flag_overrides_the_template():
-    assert find_template("promptbert", "none", "[MASK]").around("a") == 'This sentence : "a" means [MASK] .'
-    assert find_template("[X] [MASK]", "sncse", "[MASK]").around("a") == "a . [MASK]"
+@pytest.mark.parametrize(
+    ("text", "full_stop", "sentence", "expected"),
+    [
+        ("promptroberta", None, "a cat", "This sentence : ' a cat. ' means<mask>."),
+        ("[MASK] = [X]!", None, "a [MASK] cat", "<mask> = a [MASK] cat!"),
+        ("promptbert", "none", "a", 'This sentence : "a" means <mask> .'),
+        ("[X] [MASK]", "sncse", "a", "a . <mask>"),
+    ],
+)
+def test_the_mask_of_the_tokenizer_replaces_the_placeholder(text, full_stop, sentence, expected):
+    """Of a named template and of any text with placeholders; the flag overrides the full stop."""
+    assert find_template(text, full_stop, "<mask>").around(sentence) == expected
 
 
 @pytest.mark.parametrize("sentence", ["", "a", "a [X] b", "This sentence"])
@@ -156,14 +155,10 @@ def test_the_place_of_a_sentence_is_its_position(name, sentence):
     assert whole[start:end] == FULL_STOPS[template.full_stop](sentence)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[X]", "[MASK]", "[X] [X] [MASK]", "[X] [MASK] [MASK]", "X MASK", "bertprompt"]
-)
-def test_a_template_has_one_sentence_and_one_mask(text):
-    with pytest.raises(UsageError) as caught:
-        Template(text)
-
-    assert str(caught.value) == f'template "{text}" needs [X] once and [MASK] once'
-    assert caught.value.advice == f"named templates: {', '.join(TEMPLATES)}"
+def test_a_template_has_one_sentence_and_one_mask_and_a_known_full_stop():
+    for text in ("", "[X]", "[MASK]", "[X] [X] [MASK]", "[X] [MASK] [MASK]", "X MASK", "bertprompt"):
+        with pytest.raises(UsageError, match=r'template ".*" needs \[X\] once and \[MASK\] once$') as caught:
+            Template(text)
+        assert caught.value.advice == f"named templates: {', '.join(TEMPLATES)}"
     with pytest.raises(UsageError, match='unknown full-stop rule "loud"'):
         Template("[X] [MASK]", "loud")

@@ -1,13 +1,14 @@
 """Synonyms from lists, dictionaries and WordNet's own files; paraphrases by key."""
 
 import gzip
-import json
 
 import pytest
 
 from sentkit.errors import DataError
 from sentkit.formats.lexicons.thesaurus import read_paraphrases, read_synonyms
+from support import in_jsonl
 
+EXPECTED = "expected a string or a whole number"
 WORDNET = """\
   1 This software and database is being provided to you, the LICENSEE
   2 and so on
@@ -18,32 +19,29 @@ WORDNET = """\
 
 
 @pytest.fixture
-def write(tmp_path):
+def write_rows(write):
     def written(name, *rows):
-        lines = "".join(row if isinstance(row, str) else json.dumps(row) + "\n" for row in rows)
-        path = tmp_path / name
-        path.write_bytes(gzip.compress(lines.encode()) if name.endswith(".gz") else lines.encode())
-        return str(path)
+        lines = "".join(row if isinstance(row, str) else in_jsonl(row) for row in rows).encode()
+        return write(name, gzip.compress(lines) if name.endswith(".gz") else lines)
 
     return written
 
 
-def test_a_list_of_words(write):
-    """In JSONL or in a table."""
+def test_a_list_of_words(write_rows):
     rows = [
         {"word": "Big", "synonyms": ["large", "huge ", "BIG", ""]},
         {"word": "big", "synonyms": ["great"]},
         {"word": "a", "synonyms": ["one"]},
         {"word": "alone", "synonyms": []},
     ]
-    table = write("a.tsv", "word\tsynonyms\n", "big\tlarge, very large\n")
+    table = write_rows("a.tsv", "word\tsynonyms\n", "big\tlarge, very large\n")
 
-    assert read_synonyms([write("a.jsonl", *rows)]) == {"big": ("great", "huge", "large"), "a": ("one",)}
+    assert read_synonyms([write_rows("a.jsonl", *rows)]) == {"big": ("great", "huge", "large"), "a": ("one",)}
     assert read_synonyms([table]) == {"big": ("large", "very large")}
 
 
 @pytest.mark.parametrize("name", ["d.jsonl", "d.jsonl.gz"])
-def test_entries_of_one_synset_are_synonyms(write, name):
+def test_entries_of_one_synset_are_synonyms(write_rows, name):
     """A word has the synonyms of all its synsets; phrases and function words are no keys; names have less
     priority."""
     synsets = {
@@ -59,7 +57,7 @@ def test_entries_of_one_synset_are_synonyms(write, name):
     rows = [{"entry": entry, "synset": synset} for synset, words in synsets.items() for entry in words]
     rows[0]["synset"], rows[1]["definition"] = 1, "x"
 
-    assert read_synonyms([write(name, *rows)]) == {
+    assert read_synonyms([write_rows(name, *rows)]) == {
         "attempt": ("have a go", "try"),
         "try": ("attempt", "have a go", "test"),
         "test": ("try",),
@@ -72,59 +70,66 @@ def test_entries_of_one_synset_are_synonyms(write, name):
 
 
 @pytest.mark.parametrize("name", ["data.noun", "data.noun.gz", "words.txt"])
-def test_a_data_file_of_wordnet(write, name):
+def test_a_data_file_of_wordnet(write_rows, name):
     """By its lines: the licence is skipped, underscores are blanks, (p) is dropped, the count is in hex."""
-    assert read_synonyms([write(name, WORDNET)]) == {
+    assert read_synonyms([write_rows(name, WORDNET)]) == {
         "dog": ("Canis familiaris", "domestic dog"),
         "absolute": ("total",),
         "total": ("absolute",),
     }
 
 
-def test_a_count_of_words_is_hexadecimal(write):
+def test_a_count_of_words_is_hexadecimal(write_rows):
     words = " ".join(f"w{n} {n:x}" for n in range(11))
-    found = read_synonyms([write("data.verb", f"00000001 29 v 0b {words} 000 01 + 02 00 | x\n")])
+    found = read_synonyms([write_rows("data.verb", f"00000001 29 v 0b {words} 000 01 + 02 00 | x\n")])
 
     assert len(found) == 11
     assert set(found["w0"]) == {f"w{n}" for n in range(1, 11)}
 
 
-def test_several_files_are_joined_but_not_their_synsets(write):
-    one = write("1.jsonl", {"entry": "a1", "synset": 1}, {"entry": "a2", "synset": 1})
-    two = write("2.jsonl", {"entry": "b1", "synset": 1}, {"entry": "b2", "synset": 1})
+def test_several_files_are_joined_but_not_their_synsets(write_rows):
+    one = write_rows("1.jsonl", {"entry": "a1", "synset": 1}, {"entry": "a2", "synset": 1})
+    two = write_rows("2.jsonl", {"entry": "b1", "synset": 1}, {"entry": "b2", "synset": 1})
 
     assert read_synonyms([one, two]) == {"a1": ("a2",), "a2": ("a1",), "b1": ("b2",), "b2": ("b1",)}
 
 
+def paraphrases(paths):
+    return read_paraphrases(paths[0], "id")
+
+
 @pytest.mark.parametrize(
-    ("key", "rows", "problem"),
+    ("read", "rows", "problem"),
     [
-        (None, ["hello\n"], ':1: expected "word" and "synonyms", or "entry" and "synset", or a line'),
-        (None, [{"text": "00000001 29 v 02 a 0 b 0 000"}, {"x": 1}], ':2: expected "word" and'),
-        (None, [{"word": 7, "synonyms": []}], ':1: "word" is a number, expected a string'),
-        (None, [{"word": "a", "synonyms": [7]}], ':1: "synonyms" is not a list of strings'),
-        (None, [{"entry": "a", "synset": None}], ':1: "synset" is null, expected a string or a whole number'),
-        (None, [{"entry": " ", "synset": 1}], ':1: "entry" is empty'),
-        (None, ["00000001 29 v 03 a 0 b 0\n"], ":1: this synset declares 3 words"),
-        (None, ["00001740 03 n 02 (p) 0 thing 0 000 | x\n"], ":1: a word of this synset is empty"),
-        (None, [{"word": "a", "synonyms": ["A"]}], ": contains no synonyms"),
-        ("id", [{"paraphrase": "a"}], ':1: "id" is missing'),
-        ("id", [{"id": 1.5, "paraphrase": "a"}], ':1: "id" is a number, expected a string or a whole number'),
-        ("id", [{"id": 1}], ':1: "paraphrase" is missing'),
-        ("id", [{"id": 1, "paraphrase": ""}], ':1: "paraphrase" is empty'),
+        (
+            read_synonyms,
+            ["hello\n"],
+            ':1: expected "word" and "synonyms", or "entry" and "synset", or a line',
+        ),
+        (read_synonyms, [{"text": "00000001 29 v 02 a 0 b 0 000"}, {"x": 1}], ':2: expected "word" and'),
+        (read_synonyms, [{"word": 7, "synonyms": []}], ':1: "word" is a number, expected a string'),
+        (read_synonyms, [{"word": "a", "synonyms": [7]}], ':1: "synonyms" is not a list of strings'),
+        (read_synonyms, [{"entry": "a", "synset": None}], f':1: "synset" is null, {EXPECTED}'),
+        (read_synonyms, [{"entry": " ", "synset": 1}], ':1: "entry" is empty'),
+        (read_synonyms, ["00000001 29 v 03 a 0 b 0\n"], ":1: this synset declares 3 words"),
+        (read_synonyms, ["00001740 03 n 02 (p) 0 thing 0 000 | x\n"], ":1: a word of this synset is empty"),
+        (read_synonyms, [{"word": "a", "synonyms": ["A"]}], ": contains no synonyms"),
+        (paraphrases, [{"paraphrase": "a"}], ':1: "id" is missing'),
+        (paraphrases, [{"id": 1.5, "paraphrase": "a"}], f':1: "id" is a number, {EXPECTED}'),
+        (paraphrases, [{"id": 1}], ':1: "paraphrase" is missing'),
+        (paraphrases, [{"id": 1, "paraphrase": ""}], ':1: "paraphrase" is empty'),
     ],
 )
-def test_a_file_without_synonyms_or_paraphrases_is_refused_with_its_place(write, key, rows, problem):
-    path = write("s", *rows)
+def test_a_file_of_other_rows_is_refused_with_its_place(write_rows, read, rows, problem):
+    path = write_rows("s", *rows)
     with pytest.raises(DataError) as error:
-        read_synonyms([path]) if key is None else read_paraphrases(path, key)
+        read([path])
 
-    found = str(error.value)
-    assert (found[: len(path + problem)] if key is None else found) == path + problem
+    assert str(error.value).startswith(path + problem)
 
 
-def test_paraphrases_by_key(write):
+def test_paraphrases_by_key(write_rows):
     """Several of a key, in order; a number and its digits are one key, as tables have it."""
     rows = [{"id": key, "paraphrase": text} for key, text in ((7, "b"), ("7", "a"), ("x", "c"))]
 
-    assert read_paraphrases(write("p.jsonl", *rows), "id") == {"7": ["b", "a"], "x": ["c"]}
+    assert read_paraphrases(write_rows("p.jsonl", *rows), "id") == {"7": ["b", "a"], "x": ["c"]}

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import struct
 import sys
 import zipfile
@@ -12,6 +13,7 @@ import pytest
 
 from sentkit.errors import DataError, NoInputError, UnavailableError
 from sentkit.formats.lexicons import word_vectors
+from sentkit.formats.lexicons.model2vec import is_model2vec, read_model2vec
 from sentkit.formats.lexicons.word_vectors import holds_word_vectors, read_word_array, read_word_vectors
 
 PLAIN = b"the 0.25 -1 3e-2\ncat 1 2.5 -0.125\n"
@@ -81,6 +83,7 @@ def test_words_of_any_script_are_unchanged(write):
         ),
         (b"the 1 2\ncat 1e60 2\n", "w.txt:2: a number is too large for float32"),
         (b"3 2\nthe 1 2\ncat 1 2\n", "w.txt:1: the first line declares 3 words, but the file has 2"),
+        (b"a 1 2\n" * 31_415 + b"b 1 2.5.5\n" + b"a 1 2\n" * 9_999, 'w.txt:31416: "2.5.5" is not a number'),
         (b"1 2\nthe 1 2\ncat 1 2\n", "w.txt:1: the first line declares 1 words, but the file has 2"),
         (b"2 2\nthe 1 2\ncat 1 y\n", 'w.txt:3: "y" is not a number'),
         (b"2 3\nthe 1 2\ncat 1 2\n", "w.txt:2: expected word vectors as text: "),
@@ -93,13 +96,6 @@ def test_a_bad_line_is_reported_with_its_number(write, content, problem):
         read_word_vectors(path)
 
     assert str(caught.value).startswith(path.removesuffix("w.txt") + problem)
-
-
-def test_a_bad_line_in_a_later_block_is_reported_with_its_number(write):
-    lines = [b"w%d 1.5 2.5" % k for k in range(50_000)]
-    lines[31_415] = b"w31415 1.5 2.5.5"
-    with pytest.raises(DataError, match=r'w\.txt:31416: "2\.5\.5" is not a number'):
-        read_word_vectors(write("w.txt", b"\n".join(lines)))
 
 
 def zipped():
@@ -132,23 +128,16 @@ def test_another_file_is_refused_and_a_binary_one_gets_advice(write, content, is
     assert (caught.value.advice == word_vectors.FROM_BINARY) == is_binary
 
 
-@pytest.mark.parametrize(
-    ("content", "holds"),
-    [
-        (PLAIN, True),
-        (b"2 3\n" + PLAIN, True),
-        (b"the cat sat\n", False),
-        (b"Chapter 5\n", False),
-        (b'{"embedding": [1, 2, 3]}\n', False),
-        (b"", False),
-    ],
-)
-def test_word_vectors_are_recognized_by_the_first_line(write, content, holds):
-    assert holds_word_vectors(write("w.txt", content)) == holds
+def test_word_vectors_are_recognized_by_the_first_line(write):
+    others = [b"the cat sat\n", b"Chapter 5\n", b'{"embedding": [1, 2, 3]}\n', b""]
+    held = [holds_word_vectors(write("w.txt", content)) for content in (PLAIN, b"2 3\n" + PLAIN, *others)]
+
+    assert held == [True] * 2 + [False] * 4
 
 
 # Arrays
 
+NO_ARRAY = "not an array of numbers in the format of numpy"
 ROWS = np.array([[0.25, -1, 3], [1, 2.5, -0.125]], np.float32)
 
 
@@ -176,12 +165,8 @@ def test_a_word_has_a_row(array, words, dtype, order):
     assert vectors.words == {"the": 0, "cat": 1}
     assert (vectors.rows.dtype, vectors.rows.tolist()) == (np.float32, ROWS.tolist())
     assert vectors.rows.flags.c_contiguous
-
-
-def test_the_array_is_mapped_and_not_read(array):
-    rows = read_word_array(array()).rows
-
-    assert isinstance(rows if isinstance(rows, np.memmap) else rows.base, np.memmap)
+    mapped = isinstance(vectors.rows, np.memmap) or isinstance(vectors.rows.base, np.memmap)
+    assert mapped or (dtype, order) != ("<f4", "C")
 
 
 def test_the_first_vector_of_a_repeated_word_is_used(array):
@@ -193,38 +178,36 @@ def test_the_first_vector_of_a_repeated_word_is_used(array):
     assert (vectors.repeated, vectors.unreadable) == (1, 1)
 
 
+BOTH = b"the\ncat\n"
+SHAPE = "w.npy: an array of {}, expected numbers (rows, width)"
+
+
 @pytest.mark.parametrize(
-    ("how", "problem"),
+    ("rows", "words", "problem"),
     [
-        ({"rows": ROWS[0]}, "npy: an array of float32 and shape (3,), expected numbers (rows, width)"),
-        ({"rows": np.empty((2, 0), np.float32)}, "npy: an array of float32 and shape (2, 0), "),
-        ({"rows": ROWS.astype("c8")}, "npy: an array of complex64 and shape (2, 3), "),
-        ({"rows": np.array([[1, np.nan], [1, 1]])}, "npy: the array contains NaN or a number too large for "),
-        ({"rows": np.array([[1, None], [1, 1]])}, "npy: not an array of numbers in the format of numpy"),
-        ({"words": b"the\n"}, "txt: 1 words, and "),
-        ({"words": b"the\ncat\ndog\n"}, "txt: 3 words, and "),
-        ({"words": b""}, "txt: 1 words, and "),
-        ({"words": b"the\n \n"}, "txt:2: expected a word"),
+        (ROWS[0], b"the\n", SHAPE.format("float32 and shape (3,)")),
+        (np.empty((2, 0), np.float32), BOTH, SHAPE.format("float32 and shape (2, 0)")),
+        (ROWS.astype("c8"), BOTH, SHAPE.format("complex64 and shape (2, 3)")),
+        (np.array([[1, np.nan], [1, 1]]), BOTH, "w.npy: the array contains NaN or a number too large"),
+        (np.array([[1, None], [1, 1]]), BOTH, f"w.npy: {NO_ARRAY}"),
+        *((content, BOTH, f"w.npy: {NO_ARRAY}") for content in (b"", b"the 0.5 1\n")),
+        *((b"\x93NUMPY\x01\x00" + end, BOTH, f"w.npy: {NO_ARRAY}") for end in (b"\xff", b"\x02\x00'\n")),
+        (None, BOTH, f"w.npy: {NO_ARRAY}"),
+        (ROWS, b"the\n", "w.txt: 1 words, and "),
+        (ROWS, b"the\ncat\ndog\n", "w.txt: 3 words, and "),
+        (ROWS, b"", "w.txt: 1 words, and "),
+        (ROWS, b"the\n \n", "w.txt:2: expected a word"),
     ],
 )
-def test_another_array_and_words_that_do_not_fit_are_bad_data(array, how, problem):
-    path = array(**how)
+def test_another_array_and_words_that_do_not_fit_are_bad_data(array, rows, words, problem):
+    """Bytes are the content of the file; None is a whole array without its last byte."""
+    path = array(rows if isinstance(rows, np.ndarray) else ROWS, words)
+    if not isinstance(rows, np.ndarray):
+        Path(path).write_bytes(Path(path).read_bytes()[:-1] if rows is None else rows)
     with pytest.raises(DataError) as caught:
         read_word_array(path)
 
-    assert str(caught.value).startswith(path.removesuffix("npy") + problem)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"the 0.5 1\n", b"\x93NUMPY\x01\x00\xff", b"\x93NUMPY\x01\x00\x02\x00'\n", None],
-    ids=["empty", "text", "version", "header", "cut"],
-)
-def test_a_file_that_is_no_array_is_bad_data(array, content):
-    path = Path(array())
-    path.write_bytes(path.read_bytes()[:-1] if content is None else content)
-    with pytest.raises(DataError, match="not an array of numbers"):
-        read_word_array(str(path))
+    assert str(caught.value).removeprefix(path.removesuffix("w.npy")).startswith(problem)
 
 
 def test_an_array_without_words_is_refused(array):
@@ -240,10 +223,8 @@ def test_words_in_parquet_without_pyarrow(array, monkeypatch):
     path = array(words=None)
     Path(path).with_suffix(".parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UnavailableError) as caught:
+    with pytest.raises(UnavailableError, match=r"^Parquet files need the package pyarrow$"):
         read_word_array(path)
-
-    assert str(caught.value) == "Parquet files need the package pyarrow"
 
 
 @pytest.mark.parametrize(
@@ -270,3 +251,89 @@ def test_words_in_parquet(array, columns, problem):
     else:
         with pytest.raises(DataError, match=problem):
             read_word_array(path)
+
+
+# Folders of model2vec
+
+
+TOKENS = 13
+STORED = np.arange(TOKENS * 2).reshape(TOKENS, 2)
+ONES, TABLE = np.ones(TOKENS, np.float32), np.ones((TOKENS, 2), np.float32)
+EACH = r"of F32, expected a number for each token \(13\)"
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.float16, np.float32, np.float64])
+def test_stored_numbers_are_read_unscaled(model2vec, kind):
+    table = read_model2vec(model2vec({"embeddings": STORED.astype(kind)}), TOKENS).read()
+
+    assert table.rows.dtype == np.float32
+    assert np.array_equal(table.rows, STORED)
+    assert (table.places, table.weights) == (None, None)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_tokens_can_share_rows_and_have_weights(model2vec, kind):
+    mapping, weights = np.arange(TOKENS).astype(kind) % 3, np.linspace(0, 1, TOKENS)
+    arrays = {"embeddings": STORED[:3].astype(np.float32), "mapping": mapping, "weights": weights}
+    table = read_model2vec(model2vec(arrays), TOKENS).read()
+
+    assert table.places is not None
+    assert table.weights is not None
+    assert np.array_equal(table.places, mapping)
+    assert np.array_equal(table.weights, weights.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("config", "normalize", "length"),
+    [
+        ({}, False, 512),
+        ({"normalize": True, "max_length": 20}, True, 20),
+        ({"normalize": False, "max_length": None, "seq_length": 9}, False, None),
+    ],
+)
+def test_the_config_contains_length_and_normalization(model2vec, config, normalize, length):
+    """As in model2vec: 512 tokens by default; `seq_length` is ignored."""
+    found = read_model2vec(model2vec(**config), TOKENS)
+
+    assert (found.normalize, found.max_length, found.width) == (normalize, length, 5)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "problem"),
+    [
+        ({"weights": ONES}, 'no tensor "embeddings"'),
+        ({"embeddings": TABLE[:12]}, '"embeddings" has 12 rows, and the tokenizer 13 tokens'),
+        ({"embeddings": ONES}, '"embeddings" is 13 of F32, expected a row of numbers'),
+        ({"embeddings": TABLE[:, :0]}, '"embeddings" is 13 x 0 of F32, expected a row'),
+        ({"embeddings": TABLE.astype(np.uint8)}, '"embeddings" is 13 x 2 of U8, expected a row'),
+        ({"embeddings": TABLE, "weights": ONES[:12]}, rf'"weights" is 12 {EACH}'),
+        ({"embeddings": TABLE[:3], "mapping": 0 * ONES}, rf'"mapping" is 13 {EACH}'),
+        ({"embeddings": TABLE[:3], "mapping": np.full(TOKENS, 3)}, '"mapping" contains row numbers that'),
+    ],
+)
+def test_tensors_of_a_wrong_shape_are_refused(model2vec, arrays, problem):
+    folder = model2vec({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    with pytest.raises(DataError, match=f"model.safetensors: {problem}"):
+        read_model2vec(folder, TOKENS).read()
+
+
+def test_a_folder_without_tensors_is_refused(model2vec):
+    folder = model2vec()
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(NoInputError, match=r"has no model\.safetensors"):
+        read_model2vec(folder, TOKENS)
+
+
+@pytest.mark.parametrize("length", [0, "512", 2.5, True])
+def test_a_wrong_length_is_refused(model2vec, length):
+    folder = model2vec(max_length=length)
+    with pytest.raises(DataError, match='"max_length" is '):
+        read_model2vec(folder, TOKENS)
+
+
+def test_a_folder_is_recognized_by_its_config(model2vec, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+
+    assert is_model2vec(model2vec())
+    assert not is_model2vec(tmp_path)
+    assert not is_model2vec(tmp_path / "nowhere")

@@ -7,17 +7,18 @@ import stat
 import subprocess
 import sys
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import zstandard
 
-from sentkit.errors import AnswerIsNo, CannotCreateError, UnavailableError
+from sentkit.errors import AnswerIsNo, CannotCreateError, UnavailableError, UsageError
 from sentkit.formats.outputs.outputs import (
     check_creatable,
+    check_places,
     open_output,
     published_together,
-    refuse_existing,
     shortened,
 )
 from sentkit.formats.outputs.temporary import HOST, Draft
@@ -26,29 +27,21 @@ from support import write_output as write
 
 def contents(folder):
     """Each name with its bytes, or where it links to."""
-    return {
-        path.name: str(path.readlink()) if path.is_symlink() else path.read_bytes()
-        for path in folder.iterdir()
-    }
+    paths = [*folder.iterdir()]
+    return {path.name: str(path.readlink()) if path.is_symlink() else path.read_bytes() for path in paths}
 
 
-@pytest.mark.parametrize(
-    ("name", "unpack"),
-    [
-        ("a.gz", gzip.decompress),
-        ("a.zst", lambda raw: zstandard.ZstdDecompressor().decompressobj().decompress(raw)),
-    ],
-    ids=["gz", "zst"],
-)
-def test_the_suffix_decides_the_compression(tmp_path, monkeypatch, name, unpack):
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+def test_the_suffix_decides_the_compression(tmp_path, monkeypatch, suffix):
     """Equal rows give equal bytes at any time."""
-    write(tmp_path / name, b"hello")
+    write(tmp_path / f"a.{suffix}", b"hello")
     monkeypatch.setattr("time.time", lambda: 1e9)
-    write(tmp_path / f"b{name}", b"hello")
+    write(tmp_path / f"b.{suffix}", b"hello")
 
-    found = (tmp_path / name).read_bytes()
-    assert unpack(found) == b"hello"
-    assert (tmp_path / f"b{name}").read_bytes() == found
+    found = (tmp_path / f"a.{suffix}").read_bytes()
+    unzst = zstandard.ZstdDecompressor().decompressobj()
+    assert (gzip.decompress if suffix == "gz" else unzst.decompress)(found) == b"hello"
+    assert (tmp_path / f"b.{suffix}").read_bytes() == found
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
@@ -61,26 +54,6 @@ def test_a_failed_output_changes_nothing(tmp_path, name):
         write(tmp_path / "old", b"new", force=True, fails=RuntimeError)
 
     assert contents(tmp_path) == {"old": b"old"}
-
-
-def test_an_existing_output_is_refused_unless_forced(tmp_path):
-    (tmp_path / "a").write_bytes(b"old")
-
-    with pytest.raises(CannotCreateError, match="a: already exists") as caught:
-        write(tmp_path / "a", b"new")
-
-    check_creatable(str(tmp_path / "a"), force=True)
-    assert caught.value.advice == "use -f to overwrite it"
-    assert contents(tmp_path) == {"a": b"old"}
-    write(tmp_path / "a", b"new", force=True)
-    assert contents(tmp_path) == {"a": b"new"}
-
-
-def test_standard_output_always_exists_and_is_never_refused(capfdbinary):
-    refuse_existing("-", force=False)
-    write("-", b"a\xff\n")
-
-    assert capfdbinary.readouterr().out == b"a\xff\n"
 
 
 def test_a_closed_standard_output_is_reported(monkeypatch):
@@ -104,7 +77,7 @@ def test_a_device_is_written_and_never_replaced(tmp_path, force):
 
 def test_a_named_pipe_is_written_and_stays_one(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    found: list[bytes] = []
+    found = []
     thread = threading.Thread(target=lambda: found.append((tmp_path / "pipe").read_bytes()))
     thread.start()
 
@@ -138,11 +111,11 @@ def test_an_output_without_permission_is_an_error(tmp_path):
         write(tmp_path / "a", b"")
 
 
-def test_zst_output_without_its_library_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "zstandard", None)
-
-    with pytest.raises(UnavailableError):
-        write(tmp_path / "a.zst", b"")
+@pytest.mark.parametrize(("name", "library"), [("a.zst", "zstandard"), ("a.parquet", "pyarrow")])
+def test_without_the_library_of_a_format_nothing_is_written(tmp_path, monkeypatch, name, library):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(UnavailableError, match=f"need.* the package {library}"):
+        write(tmp_path / name, b'{"x":1}\n')
 
     assert list(tmp_path.iterdir()) == []
 
@@ -183,26 +156,16 @@ def test_the_longest_name_can_be_written(tmp_path, force):
 # Symbolic links
 
 
-@pytest.mark.parametrize("force", [False, True])
-def test_a_link_to_nothing_creates_its_target(tmp_path, force):
-    (tmp_path / "there").mkdir()
-    (tmp_path / "link").symlink_to("there/target")
-
-    write(tmp_path / "link", b"new", force=force)
-
-    assert (tmp_path / "link").is_symlink()
-    assert contents(tmp_path / "there") == {"target": b"new"}
-
-
 def test_a_link_is_written_through(tmp_path):
-    """Through a chain of links, and only with -f, as its target exists."""
+    """Through a chain of links; a target that exists needs -f."""
     (tmp_path / "there").mkdir()
-    (tmp_path / "there/target").write_bytes(b"old")
     (tmp_path / "second").symlink_to("there/target")
     (tmp_path / "first").symlink_to("second")
 
+    write(tmp_path / "first", b"old")
     with pytest.raises(CannotCreateError, match="first: already exists"):
         write(tmp_path / "first", b"new")
+    assert contents(tmp_path / "there") == {"target": b"old"}
     write(tmp_path / "first", b"new", force=True)
 
     assert contents(tmp_path / "there") == {"target": b"new"}
@@ -241,10 +204,7 @@ def test_a_replaced_file_keeps_its_mode_and_its_readers(tmp_path):
             b'{"text":"\xc2\x9b","embedding":[0.123456,-2,3e-5,4,5,6,7,8,9.5],"n":[1,2]}',
             b'{"text":"\\u009b","embedding":[0.1235, -2, 3e-05, ... 9 numbers],"n":[1,2]}',
         ),
-        (
-            b'{"embedding_a":"%b"}' % base64.b64encode(bytes(4 * 20)),
-            b'{"embedding_a":"AAAAAAAA... 20 numbers"}',
-        ),
+        (b'{"embedding":"%b"}' % base64.b64encode(bytes(80)), b'{"embedding":"AAAAAAAA... 20 numbers"}'),
         (b'{"id":[1,2,3,4,5,6,7,8],"embedding":"AAAAAA=="}', None),
         (b"[1,2,3,4,5,6,7,8,9,10]", None),
     ],
@@ -257,7 +217,7 @@ def test_long_vectors_are_short_on_a_terminal(line, expected):
 
 
 def test_outputs_appear_together_in_the_order_in_which_they_are_opened(tmp_path, monkeypatch):
-    published: list[str] = []
+    published = []
     publish = Draft.publish
     monkeypatch.setattr(Draft, "publish", lambda self: (published.append(self.target.name), publish(self)))
 
@@ -314,3 +274,115 @@ def test_if_a_rename_fails_only_side_files_appear(tmp_path):
         work()
 
     assert contents(tmp_path) == {"a": b"one", "b": b"of another process"}
+
+
+# Compared with inputs and with each other, under different names
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("model", "runs/seed-1", "other"):
+        Path(name).mkdir(parents=True)
+    for name in ("in", "model/weights", "runs/seed-1/weights", "runs/rows", "other/in"):
+        Path(name).write_text("content")
+    Path("link").symlink_to("in")
+    Path("links").symlink_to("model")
+    Path("nowhere").symlink_to("new")
+    os.link("in", "hard")
+    os.mkfifo("pipe")
+
+
+@pytest.mark.usefixtures("places")
+@pytest.mark.parametrize(
+    ("output", "source"),
+    [
+        *(("in", "in"), ("./in", "in"), ("link", "in"), ("hard", "in")),
+        *(("model", "model"), ("links", "model"), ("model/weights", "model")),
+        *(("runs", "runs/rows"), ("runs", "runs/seed-1/weights")),
+    ],
+)
+def test_an_output_that_would_overwrite_an_input_is_refused(output, source):
+    problem = rf"^--rejects {output}: would overwrite the input {source}$"
+    with pytest.raises(UsageError, match=problem) as caught:
+        check_places({"-o": "new", "--rejects": ["fresh", output]}, {"FILE": [], "-m": None, "--dev": source})
+
+    assert caught.value.advice == "choose another output"
+
+
+@pytest.mark.usefixtures("places")
+@pytest.mark.parametrize(
+    ("output", "source"),
+    [
+        *(("new", "in"), ("nowhere", "in"), ("model/new", "model"), ("runs/seed-2", "runs/rows")),
+        *(("other/in", "in"), ("pipe", "pipe"), ("/dev/null", "/dev/null"), ("-", "-")),
+        *(("a\0b", "in"), ("x" * 300, "x" * 300)),
+    ],
+)
+def test_other_outputs_are_not_refused(output, source):
+    """An input that does not exist is reported by what reads it."""
+    check_places({"-o": output, "--rejects": None}, {"FILE": [source]})
+    for first, second in pairwise(["new", "newer", "-", "/dev/stderr", "runs/a", "runs/b"]):
+        check_places({"-o": first, "--log": second}, {})
+    check_places({"-o": "/dev/null", "--log": "/dev/null"}, {})
+
+
+SAME, INSIDE = "is also the path of -o", "contains, or is inside, the path of -o"
+
+
+@pytest.mark.usefixtures("places")
+@pytest.mark.parametrize(
+    ("first", "second", "problem"),
+    [
+        ("new", "new", SAME),
+        ("new", "./new", SAME),
+        ("nowhere", "new", SAME),
+        ("in", "hard", SAME),
+        ("link", "in", SAME),
+        ("-", "-", SAME),
+        ("-", "/dev/stdout", SAME),
+        ("/dev/fd/1", "/dev/stdout", SAME),
+        ("runs", "runs/log", INSIDE),
+        ("runs/rows", "runs", INSIDE),
+    ],
+)
+def test_two_outputs_with_one_path_are_refused(first, second, problem):
+    """Also if one is inside the other."""
+    with pytest.raises(UsageError, match=rf"^--log {second}: {problem}$"):
+        check_places({"-o": first, "--log": second}, {})
+
+
+CHECK = """
+import sys
+from sentkit.errors import UsageError
+from sentkit.formats.outputs.outputs import check_places
+try:
+    check_places({sys.argv[1]: sys.argv[2]}, {"FILE": sys.argv[3]})
+except UsageError as error:
+    sys.stderr.write(str(error))
+"""
+
+
+@pytest.mark.usefixtures("places")
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("--rejects in - < in", "--rejects in: would overwrite the input standard input"),
+        ("--rejects hard /dev/stdin < in", "--rejects hard: would overwrite the input /dev/stdin"),
+        ("-o link /dev/fd/0 < in", "-o link: would overwrite the input /dev/fd/0"),
+        ("-o - in >> in", "standard output: would overwrite the input in"),
+        ("-o /dev/stdout link >> in", "-o /dev/stdout: would overwrite the input link"),
+        ("-o - - < in >> in", "standard output: would overwrite the input standard input"),
+        ("-o new - < in > out", ""),
+        ("-o - - < /dev/null > /dev/null", ""),
+        ("-o - - < <(cat in) > >(cat)", ""),
+        ("-o in - <&-", ""),
+        ("-o - in >&-", ""),
+    ],
+)
+def test_redirected_standard_streams_are_compared_as_files(command, problem):
+    shell = ["bash", "-c", f'"$0" -c "$1" {command}', sys.executable, CHECK]
+    done = subprocess.run(shell, capture_output=True, text=True, check=False)
+
+    assert done.stderr == problem
+    assert Path("in").read_text() == "content"

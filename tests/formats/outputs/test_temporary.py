@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import subprocess
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -149,29 +150,27 @@ def replace(target):
         publish_folder(new, target, force=True, name="out")
 
 
-def dying(function, call, counted):
-    """The function, of which one call kills the process: before it if the number is even, after it if odd."""
+def dying(function, moments, last):
+    """The function, which kills the process at this moment: before or after one of its calls."""
 
     def wrapped(*args, **kwargs):
-        counted.append(1)
-        if len(counted) == call // 2 + 1 and call % 2 == 0:
+        if next(moments) == last:
             os.kill(os.getpid(), signal.SIGKILL)
         found = function(*args, **kwargs)
-        if len(counted) == call // 2 + 1:
+        if next(moments) == last:
             os.kill(os.getpid(), signal.SIGKILL)
         return found
 
     return wrapped
 
 
-def killed_at(target, call):
+def killed_at(target, moment):
     """Replace the folder in a child that dies at one of its system calls; how the child ended."""
-    child = os.fork()
+    child, moments = os.fork(), count()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    counted: list[int] = []
     for owner, name in CALLS:
-        setattr(owner, name, dying(getattr(owner, name), call, counted))
+        setattr(owner, name, dying(getattr(owner, name), moments, moment))
     replace(target)
     os._exit(0)
 

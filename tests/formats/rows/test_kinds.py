@@ -1,5 +1,6 @@
 """Kinds of rows, the names of their vectors, and rows with another text or with a variant of it."""
 
+import itertools
 import json
 
 import orjson
@@ -7,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentkit.formats.rows.block import Row, block_of
+from sentkit.formats.rows.block import (
+    DuplicateName,
+    Row,
+    append_fields,
+    block_of,
+    drop_fields,
+    drop_fields_of_plain,
+    is_plain,
+    put_fields,
+    rename_fields,
+    spans_of,
+)
 from sentkit.formats.rows.kinds import OneText, TextParser, VariantRows, class_of, string_in
 from sentkit.formats.rows.rows import Inputs, parse_fields
 
@@ -46,28 +58,18 @@ def test_the_text_is_replaced_in_place(line):
     assert found == line.replace("T", '"b \\"c\\" é\\n"')
 
 
-def test_another_field_can_be_the_text():
-    """By --field; the member called text is then one of the rest."""
-    texts = OneText({"text": "title é"})
-    given = row('{"text":1,"title é":"a"}')
-
-    assert texts(given)[1] == ("a",)
-    assert texts.put(given, "b").decode() == '{"text":1,"title é":"b"}'
-
-
-def test_the_old_text_is_kept_byte_for_byte():
-    """With its escapes, at the end of the row or in place of an existing field."""
-    given = row('{"text":"\\u00e9\\/","x":1}')
-
-    assert OneText({}, "old").put(given, "b").decode() == '{"text":"b","x":1,"old":"\\u00e9\\/"}'
-    assert OneText({}, "x", replace=True).put(given, "b").decode() == '{"text":"b","x":"\\u00e9\\/"}'
-
-
-def test_an_unchanged_text_keeps_its_bytes():
-    given = row('{"text": "\\u0020" , "x":1}')
-
-    assert OneText({}).put(given, None) == given.line
-    assert json.loads(OneText({}, "old").put(given, None)) == {"text": " ", "x": 1, "old": " "}
+@pytest.mark.parametrize(
+    ("texts", "line", "text", "expected"),
+    [
+        (OneText({"text": "title é"}), '{"text":1,"title é":"a"}', "b", '{"text":1,"title é":"b"}'),
+        (OneText({}, "old"), r'{"text":"\u00e9\/","x":1}', "b", r'{"text":"b","x":1,"old":"\u00e9\/"}'),
+        (OneText({}, "x", replace=True), r'{"text":"\u00e9\/","x":1}', "b", r'{"text":"b","x":"\u00e9\/"}'),
+        (OneText({}), r'{"text": "\u0020" , "x":1}', None, r'{"text": "\u0020" , "x":1}'),
+        (OneText({}, "old"), r'{"text":"\u0020"}', None, r'{"text":"\u0020","old":"\u0020"}'),
+    ],
+)
+def test_a_text_of_another_field_and_the_old_text_are_kept_byte_for_byte(texts, line, text, expected):
+    assert texts.put(row(line), text).decode() == expected
 
 
 RUN = {"seed": 1, "view": 0, "ops": [{"op": "lower"}]}
@@ -88,13 +90,11 @@ def record(member):
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ('{"text":"A"}', '{"text_a":"A","text_b":"x\\"y","augment":[R]}'),
         ('{"id":1.10,"text" : "A" , "z":[]}',
          '{"id":1.10,"text_a" : "A","text_b":"x\\"y" , "z":[],"augment":[R]}'),
         ('{"text":"\\u0041","id":12345678901234567890}',
          '{"text_a":"\\u0041","text_b":"x\\"y","id":12345678901234567890,"augment":[R]}'),
         ('{"t\\u0065xt":"A"}', '{"text_a":"A","text_b":"x\\"y","augment":[R]}'),
-        ('{"x":"text","text":"A"}', '{"x":"text","text_a":"A","text_b":"x\\"y","augment":[R]}'),
         ('{"x":{"text":"B"},"text":"A"}', '{"x":{"text":"B"},"text_a":"A","text_b":"x\\"y","augment":[R]}'),
         ('{"augment":[],"text":"A"}', '{"augment":[R],"text_a":"A","text_b":"x\\"y"}'),
         ('{"text":"A","augment":[ {"view":3,"ops":[]} ],"b":0}',
@@ -128,9 +128,8 @@ def test_a_variant_can_replace_the_sentence(line, name, expected):
 )
 def test_all_other_bytes_are_unchanged(others, place, variant, name, replace, separators, ascii):
     """As Python's parser reads it, members of any name and order."""
-    members = [
-        (key, value) for key, value in others.items() if key not in (name, "text_a", "text_b", "augment")
-    ]
+    reserved = (name, "text_a", "text_b", "augment")
+    members = [(key, value) for key, value in others.items() if key not in reserved]
     members.insert(place, (name, "A"))
     line = json.dumps(dict(members), separators=separators, ensure_ascii=ascii)
     expected = []
@@ -161,3 +160,146 @@ def test_texts_belong_to_their_rows_and_earlier_errors_stay():
     assert [rows.texts[place] for place in (0, 3)] == [("xx",), ("zz",)]
     problems = {place: str(error) for place, error in rows.bad.items()}
     assert problems == {1: 'a:2: "t" is a number, expected a string', 2: "a:3: no"}
+
+
+# Fields that are added, replaced and removed, compared with Python's parser
+
+
+NUMBERS = ("0", "-0", "1.10", "123456789012345678901234567890", "1e400", "-1E-400", "1e5", "0.1")
+BLANKS = st.sampled_from(["", "", " ", "\t", " \t  "])
+STRINGS = st.builds(
+    lambda text, ascii: json.dumps(text, ensure_ascii=ascii),
+    st.text(st.characters(codec="utf-8") | st.sampled_from('"\\{}[],:\u2028')),
+    st.booleans(),
+)
+SCALARS = st.sampled_from([*NUMBERS, "true", "false", "null"]) | STRINGS
+
+
+def listed(parts, blank):
+    return f"[{blank}{f',{blank}'.join(parts)}{blank}]"
+
+
+def named(parts, blank):
+    return f"{{{blank}{f'{blank},'.join(f'{name}{blank}:{value}' for name, value in parts)}{blank}}}"
+
+
+INNER = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.builds(listed, st.lists(inner, max_size=4), BLANKS)
+        | st.builds(named, st.lists(st.tuples(STRINGS, inner), max_size=4), BLANKS)
+    ),
+    max_leaves=8,
+)
+FIELDS = st.lists(st.tuples(STRINGS, INNER), max_size=6, unique_by=lambda field: json.loads(field[0]))
+OURS = ("embedding", "_emb", "similarity")
+
+
+@st.composite
+def objects(draw):
+    """An object in pieces: before a name, the name, up to its value, the value, after it."""
+    found = draw(FIELDS)
+    for name in draw(st.sets(st.sampled_from(OURS))):
+        if name not in [json.loads(raw) for raw, _ in found]:
+            found.insert(draw(st.integers(0, len(found))), (f'"{name}"', draw(INNER)))
+    colon = st.tuples(BLANKS, BLANKS).map(":".join)
+    return [[draw(BLANKS), raw, draw(colon), value, draw(BLANKS)] for raw, value in found]
+
+
+def joined(pieces):
+    return ("{" + ",".join("".join(piece) for piece in pieces) + "}").encode()
+
+
+def parsed(line):
+    """Names and values in order, numbers as the digits they were written in."""
+    return json.loads(line, object_pairs_hook=lambda pairs: pairs, parse_float=str, parse_int=str)
+
+
+@given(objects())
+def test_spans_agree_with_the_parser(pieces):
+    line = joined(pieces)
+
+    found = {name: json.loads(line[span.value : span.end]) for name, span in spans_of(line).items()}
+
+    assert found == json.loads(line)
+    assert list(found) == list(json.loads(line))
+
+
+@given(objects(), st.dictionaries(st.sampled_from(OURS), INNER))
+def test_put_keeps_all_other_bytes(pieces, new):
+    line = joined(pieces)
+
+    found = put_fields(line, [(name.encode(), value.encode()) for name, value in new.items()], spans_of(line))
+
+    there = [json.loads(piece[1]) for piece in pieces]
+    for piece, name in zip(pieces, there, strict=True):
+        piece[3] = new.get(name, piece[3])
+    added = ",".join(f'"{name}":{value}' for name, value in new.items() if name not in there)
+    body = joined(pieces)[:-1]
+    assert found == body + (b"," if pieces and added else b"") + added.encode() + b"}"
+
+
+@given(objects(), st.sets(st.sampled_from(OURS)))
+def test_drop_removes_only_these_fields(pieces, names):
+    line = joined(pieces)
+
+    found = drop_fields(line, names, spans_of(line))
+
+    assert parsed(found) == [(name, value) for name, value in parsed(line) if name not in names]
+    kept = [piece for piece in pieces if json.loads(piece[1]) not in names]
+    assert all("".join(piece[1:4]).encode() in found for piece in kept)
+
+
+@given(objects(), st.sets(st.sampled_from(OURS)))
+def test_rename_keeps_all_other_bytes(pieces, names):
+    line = joined(pieces)
+
+    found = rename_fields(line, {name: f"new {name}" for name in names}, spans_of(line))
+
+    for piece in pieces:
+        name = json.loads(piece[1])
+        piece[1] = f'"new {name}"' if name in names else piece[1]
+    assert found == joined(pieces)
+
+
+@given(objects())
+def test_a_duplicate_name_is_refused(pieces):
+    twice = [*pieces, ["", '"twice"', ":", "1", ""], ["", '"tw\\u0069ce"', ":", "2", ""]]
+
+    with pytest.raises(DuplicateName, match="twice"):
+        spans_of(joined(twice))
+
+
+def test_an_escaped_name_equals_the_unescaped_name():
+    line = rb'{"\u005femb":1}'
+
+    assert put_fields(line, [(b"_emb", b"2")], spans_of(line)) == rb'{"\u005femb":2}'
+
+
+@pytest.mark.parametrize("line", [b"{}", b"{ }", b"{\t \r }"])
+def test_an_empty_object_gets_no_comma(line):
+    assert json.loads(put_fields(line, [(b"a", b"1"), (b"b", b"2")], spans_of(line))) == {"a": 1, "b": 2}
+    assert json.loads(append_fields(line, [(b"a", b"1")], empty=True)) == {"a": 1}
+
+
+def test_a_deeply_nested_value_needs_no_recursion():
+    line = b'{"deep":' + b'[{"":' * 50_000 + b"1" + b"}]" * 50_000 + b',"a":1}'
+
+    assert list(spans_of(line)) == ["deep", "a"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"x":1,"a":"1","b":"2","c":"3"}',
+        b'{"a":"1","x": 1.10 ,"b":"2","c":[3,4]}',
+        b'{"x": 1.10 ,"a":"1","b":[2],"c":"3"}',
+        b'{"x":1 , "a" : "1", "b":"2" ,"c":"3" }',
+        b'{"a":"1","b":"2","c":"3"}',
+        b'{"a":"b","x":"c","b":"a","c":"3","y":null}',
+    ],
+)
+def test_both_ways_to_drop_agree(line):
+    assert is_plain(line, json.loads(line))
+    for names in itertools.permutations(["a", "b", "c"]):
+        assert drop_fields_of_plain(line, names) == drop_fields(line, names, spans_of(line))

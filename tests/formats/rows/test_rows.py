@@ -4,15 +4,21 @@ import gzip
 import io
 import itertools
 import json
+import tracemalloc
+from contextlib import nullcontext
+from functools import partial
 
 import orjson
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sentkit.errors import DataError
 from sentkit.formats.files import open_input
+from sentkit.formats.rows import rows as rows_module
 from sentkit.formats.rows.kinds import TextParser
+from sentkit.formats.rows.lines import LongLine, numbered
 from sentkit.formats.rows.rows import Inputs, Rejects, blocks
 
 AFTER_TEXT = "a:2: a JSON object in a stream that began as plain text (sentkit cat --from text "
@@ -77,25 +83,24 @@ def test_bytes_that_are_not_text_are_reported_with_their_line(problem_of, name, 
 
 
 @pytest.mark.parametrize(
-    ("content", "texts"),
+    ("content", "values"),
     [
-        (b"a cat\n\n", ["a cat", ""]),
-        (b"\n\na cat", ["", "", "a cat"]),
-        (b"[sic] a cat\n", ["[sic] a cat"]),
-        (b'"a" cat\n12\n', ['"a" cat', "12"]),
-        (b"\n\n", ["", ""]),
-        (b"a cat\n{not json\n", ["a cat", "{not json"]),
+        *(
+            (content, [{"text": text} for text in texts])
+            for content, texts in (
+                (b"a cat\n\n", ["a cat", ""]),
+                (b"\n\na cat", ["", "", "a cat"]),
+                (b"[sic] a cat\n", ["[sic] a cat"]),
+                (b'"a" cat\n12\n', ['"a" cat', "12"]),
+                (b"\n\n", ["", ""]),
+                (b"a cat\n{not json\n", ["a cat", "{not json"]),
+            )
+        ),
+        *((start + b' {"n":1}\n\n{}', [{"n": 1}, {}]) for start in (b"", b"\n  \n", b"\xef\xbb\xbf")),
     ],
 )
-def test_a_file_that_does_not_start_with_json_is_text(rows_of, content, texts):
-    assert [row.values["text"] for row in rows_of("a", content)] == texts
-
-
-@pytest.mark.parametrize("start", [b"", b"\n  \n", b"\xef\xbb\xbf"])
-def test_a_file_that_starts_with_a_brace_is_jsonl(rows_of, start):
-    rows = rows_of("a", start + b' {"text":"x"}\n\n{"text":"y"}\n')
-
-    assert [row.values for row in rows] == [{"text": "x"}, {"text": "y"}]
+def test_a_file_is_jsonl_if_it_starts_with_a_brace(rows_of, content, values):
+    assert [row.values for row in rows_of("a", content)] == values
 
 
 @pytest.mark.parametrize(
@@ -128,33 +133,25 @@ def test_bad_rows_are_written_with_their_place_and_reason(write):
     assert utf8["reason"].startswith("not JSON: ")
 
 
-def test_blocks_have_a_fixed_size_and_nothing_is_read_in_advance():
-    for count, expected in ((0, []), (1, [[0]]), (3, [[0, 1, 2]]), (7, [[0, 1, 2], [3, 4, 5], [6]])):
-        assert list(blocks(range(count), 3)) == expected
+def test_blocks_have_a_fixed_size_and_no_rows_are_read_in_advance():
+    for count, sizes in ((0, []), (1, [1]), (3, [3]), (7, [3, 3, 1])):
+        found = list(blocks(range(count), 3))
+        assert [len(block) for block in found] == sizes
+        assert [item for block in found for item in block] == list(range(count))
     stream = itertools.count()
     next(blocks(stream, 16))
-
     assert next(stream) == 16
 
 
-packed = pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstandard.compress)])
-
-
-@packed
-def test_compressed_files_are_decompressed(rows_of, suffix, pack):
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstandard.compress)])
+def test_compressed_files(rows_of, problem_of, suffix, pack):
     twice = pack(b'{"a":1}\n') + pack(b'{"a":2}\n')
 
     assert [row.values["a"] for row in rows_of(f"a.jsonl{suffix}", twice)] == [1, 2]
     assert [row.values for row in rows_of(f"b.csv{suffix.upper()}", pack(b"a\nx\n"))] == [{"a": "x"}]
     assert [row.values for row in rows_of(f"c{suffix}", pack(b"a cat"))] == [{"text": "a cat"}]
-
-
-@packed
-def test_a_damaged_compressed_file_is_refused(problem_of, suffix, pack):
-    """Truncated, with bytes after it, or not compressed."""
     whole = pack(b"".join(b'{"a":%d}\n' % (number * number) for number in range(100)))
     name, kind = f"a.jsonl{suffix}", {".gz": "gzip", ".zst": "zst"}[suffix]
-
     for content in (*(whole[:end] for end in range(1, len(whole))), whole + b"more", b'{"a":1}\n'):
         assert problem_of(name, content).startswith(f"{name}: incomplete or damaged {kind} file: ")
 
@@ -169,3 +166,257 @@ def test_empty_zst_frames_are_skipped(rows_of):
 def test_zst_restores_all_bytes(write, content):
     with open_input(write("a.zst", zstandard.compress(content * 5))) as file:
         assert file.read() == content * 5
+
+
+# Paragraphs of text and Markdown
+
+
+NOTES = """# A heading
+The first line of a paragraph
+  and its second one.
+
+- an item
+  that is wrapped
+- another item
+1. a number
+> a quote
+
+Title
+=====
+Text below
+---
+```python
+code = 1
+```
+| cell | cell |
+|------|------|
+the end"""
+PARAGRAPHS = [
+    (1, "# A heading"),
+    (2, "The first line of a paragraph and its second one."),
+    (5, "- an item that is wrapped"),
+    (7, "- another item"),
+    (8, "1. a number"),
+    (9, "> a quote"),
+    (11, "Title"),
+    (13, "Text below"),
+    (16, "code = 1"),
+    (18, "| cell | cell |"),
+    (20, "the end"),
+]
+
+
+def paragraphs_of(path, **options):
+    read = Inputs([str(path)], format="paragraphs", **options)
+    return [(row.number, row.values["text"]) for row in read.read(lambda row: row)]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_paragraph_is_a_row_with_the_number_of_its_first_line(tmp_path, end):
+    path = tmp_path / "notes.md"
+    path.write_bytes(NOTES.replace("\n", end).encode())
+
+    assert paragraphs_of(path) == PARAGRAPHS
+
+
+def test_paragraphs_do_not_depend_on_the_reads(tmp_path, monkeypatch):
+    path = tmp_path / "notes.txt"
+    path.write_text("".join(f"word {n} {'ü' * (n % 9)}\n" + "\n" * (n % 3 == 0) for n in range(90)))
+    expected = paragraphs_of(path)
+
+    assert len(expected) == 31
+    assert expected[1] == (3, "word 1 ü word 2 üü word 3 üüü")
+    for size in (1, 7, 100):
+        monkeypatch.setattr("sentkit.formats.rows.lines.READ", size)
+        assert paragraphs_of(path) == expected
+
+
+def test_a_paragraph_that_is_too_long_or_not_text_is_a_bad_row(tmp_path):
+    """Its other lines are not a second row."""
+    path = tmp_path / "notes.txt"
+    path.write_bytes(b"short\n\n" + b"a line of text\n" * 5 + b"\nabc\xff\ndef\n\nthe end\n")
+    rejects = Rejects(skip=True)
+
+    assert paragraphs_of(path, rejects=rejects, longest=40) == [(1, "short"), (12, "the end")]
+    assert rejects.count == 2
+    with pytest.raises(DataError, match=r"notes.txt:3: a row of more than 40 bytes"):
+        paragraphs_of(path, longest=40)
+    assert len(paragraphs_of(path, rejects=Rejects(skip=True), longest=74)) == 3
+
+
+def test_a_folder_is_its_text_files(tmp_path, monkeypatch, capfdbinary):
+    """`encode` reads lines, and `search` reads Markdown by paragraph; a folder without texts is an error."""
+    from sentkit.cli import status
+
+    files = {
+        "b.txt": "a dog barks\n",
+        "a/notes.md": "# Animals\nthe cat sleeps\non the warm mat\n",
+        "a/z.rst": "the sea\n",
+        ".git/x.txt": "hidden\n",
+        "a/.x.md": "hidden\n",
+        "c.json": "{}",
+        "data.bin": "0",
+    }
+    for name, text in files.items():
+        (tmp_path / "notes" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "notes" / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert status(["encode", "notes", "-m", "static"]) == 0
+    encoded = [json.loads(line)["text"] for line in capfdbinary.readouterr().out.splitlines()]
+    assert encoded == ["# Animals", "the cat sleeps", "on the warm mat", "the sea", "a dog barks"]
+    assert status(["search", "an animal that sleeps", "notes", "-m", "static", "--json"]) == 0
+    [query] = capfdbinary.readouterr().out.splitlines()
+    hits = [(hit["file"], hit["row"], hit["text"]) for hit in json.loads(query)["hits"]]
+    assert sorted(hits) == [
+        ("notes/a/notes.md", 1, "# Animals"),
+        ("notes/a/notes.md", 2, "the cat sleeps on the warm mat"),
+        ("notes/a/z.rst", 1, "the sea"),
+        ("notes/b.txt", 1, "a dog barks"),
+    ]
+    (tmp_path / "empty").mkdir()
+    assert status(["encode", "empty"]) == 66
+    assert b"empty: is a folder without text files (.txt, .text, .md," in capfdbinary.readouterr().err
+
+
+# Rows over the limit: refused with their place, or skipped, and never held
+
+
+LIMIT = 100
+LONG = b"x" * 101
+MARK = b"\xef\xbb\xbf"  # of the order of bytes
+MEGABYTE = 1 << 20
+
+
+class Stream(io.RawIOBase):
+    """Pieces made as they are read_some."""
+
+    def __init__(self, pieces):
+        self.pieces, self.left = iter(pieces), b""
+
+    def readable(self):
+        return True
+
+    def readinto(self, room):
+        self.left = self.left or next(self.pieces, b"")
+        taken, self.left = self.left[: len(room)], self.left[len(room) :]
+        room[: len(taken)] = taken
+        return len(taken)
+
+
+def endless(start, size=20 * MEGABYTE):
+    """A row of more than this many bytes between two others."""
+    yield start
+    for _ in range(size // MEGABYTE):
+        yield b"a" * MEGABYTE
+    yield b"\n"
+
+
+def read_some(write, name, content):
+    rejects = Rejects(skip=True, file=io.BytesIO())
+    inputs = Inputs([write(name, content)], rejects=rejects, longest=LIMIT)
+    return [(row.number, row.values) for row in inputs.read(lambda row: row)], rejects
+
+
+def is_long(rejects):
+    """Whether one of the bad rows is too long, and is written without its bytes."""
+    bad = [orjson.loads(line) for line in rejects.file.getvalue().splitlines()]  # type: ignore[union-attr]
+    long = [each for each in bad if "a row of more than " in each["reason"]]
+    return [each.keys() for each in long] == [{"file", "line", "reason"}]
+
+
+def peak_of(name, longest=MEGABYTE):
+    """The bytes of memory that reading takes; one row is too long."""
+    rejects = Rejects(skip=True, file=io.BytesIO())
+    tracemalloc.start()
+    for _ in Inputs([name], rejects=rejects, longest=longest).read(lambda row: row):
+        pass
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert is_long(rejects)
+    return peak
+
+
+@given(st.lists(st.binary(max_size=30)), st.integers(1, 20))
+@example([MARK], 3)
+@example([MARK + b"xx", b"xxxxx", b"x"], 5)
+@example([MARK + b"xxx", b"xxxxxx"], 5)
+def test_lines_keep_their_numbers_and_bytes_around_long_ones(parts, longest):
+    """The limit counts a byte-order mark, and no newline."""
+    content = b"\n".join(parts)
+    expected = [
+        (number, None if len(line.rstrip(b"\n")) > longest else line)
+        for number, line in enumerate(io.BytesIO(content), start=1)
+    ]
+    if expected and expected[0][1] is not None:  # a byte order mark is not a part of the first line
+        expected[0] = (1, expected[0][1].removeprefix(MARK))
+
+    found = list(numbered(io.BytesIO(content), longest))
+
+    assert [(number, None if isinstance(line, LongLine) else line) for number, line in found] == expected
+    assert not [line for _, line in found if isinstance(line, LongLine) and line.startswith(MARK)]
+
+
+FORMS = {
+    "a.jsonl": (b'{"text":"p"}\n', b'{"text":"%b"}\n' % LONG, b'{"text":"q"}\n'),
+    "a.txt": (b"p\n", LONG + b"\n", b"q\n"),
+    "a": (b"p\n", LONG + b"\n", b"q\n"),
+    "b": (b'{"text":"p"}\n', b'{"text":"%b"}\n' % LONG, b'{"text":"q"}\n'),
+    "a.tsv": (b"text\np\n", LONG + b"\n", b"q\n"),
+    "blank.jsonl": (b'{"text":"p"}\n', b" " * 101 + b"\n", b'{"text":"q"}\n'),
+}
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("name", FORMS)
+def test_a_long_row_is_skipped_and_the_rows_around_it_are_read(write, name, suffix):
+    pack = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}[suffix]
+    before, long, after = FORMS[name]
+    place = before.count(b"\n") + 1
+
+    found, rejects = read_some(write, name + suffix, pack(before + long + after))
+
+    assert found == [(place - 1, {"text": "p"}), (place + long.count(b"\n"), {"text": "q"})]
+    assert is_long(rejects)
+    with pytest.raises(DataError, match=rf"a row of more than {LIMIT} bytes") as caught:
+        list(Inputs([write(name + suffix, pack(before + long))], longest=LIMIT).read(lambda row: row))
+    assert f"{name}{suffix}:{place}: " in str(caught.value)
+    assert "--max-line" in str(caught.value.advice)
+
+
+FIELD = b'"' + b"x\n" * 60  # of one field
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        *(
+            ("a.csv", b"text\np\n" + record + b"q\n", 3)
+            for record in (LONG + b"\n", b'"%b"\n' % LONG, b'"x\n%b,""\n"\n' % LONG, FIELD + b'"\n', FIELD)
+        ),
+        ("a.tsv", LONG + b"\np\n", 1),
+    ],
+)
+def test_a_long_record_of_csv_and_a_long_header_end_the_command(write, name, content, line):
+    """Also with --rejects: the lines after a record could pass for rows."""
+    with pytest.raises(DataError, match=rf"{name}:{line}: a row of more than {LIMIT} bytes"):
+        read_some(write, name, content)
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [*((name, b"") for name in ("a.jsonl", "a.txt", "a.tsv", "a")), ("a.tsv", b'"')]
+)
+def test_an_endless_line_is_not_kept_in_memory(monkeypatch, name, start):
+    """20 MB through a limit of 1 MB: a line, of which nothing may be kept."""
+    stream = io.BufferedReader(Stream(endless(b'text\n{"text":"p"}\n' + start)))
+    monkeypatch.setattr(rows_module, "open_input", lambda *_: nullcontext(stream))
+
+    assert peak_of(name) < 8 * MEGABYTE
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_an_endless_compressed_line_is_not_kept_in_memory(write, suffix):
+    pack = partial(gzip.compress, compresslevel=1) if suffix == ".gz" else zstandard.compress
+    path = write(f"a.jsonl{suffix}", pack(b"a" * (120 * MEGABYTE) + b"\n{}"))
+
+    assert peak_of(path) < 80 * MEGABYTE  # zst unpacks up to 32 MB at once

@@ -22,13 +22,10 @@ def test_tsv_has_no_quotes(rows_of):
     assert [row.number for row in rows] == [2, 3]
 
 
-def test_a_quoted_csv_field_may_contain_newlines_commas_and_quotes(rows_of):
+def test_a_csv_row_has_the_number_of_its_first_line(rows_of):
     rows = rows_of("a.csv", b'text,id\r\n"one, ""two""\r\nthree",7\r\nlast,8')
 
-    assert [row.values for row in rows] == [
-        {"text": 'one, "two"\r\nthree', "id": "7"},
-        {"text": "last", "id": "8"},
-    ]
+    assert [list(row.values.values()) for row in rows] == [['one, "two"\r\nthree', "7"], ["last", "8"]]
     assert [row.number for row in rows] == [2, 4]
     assert [json.loads(row.line) for row in rows] == [row.values for row in rows]
 
@@ -65,8 +62,6 @@ HINT = " (sentkit cat --quoting none reads quotes as text)"
         ("a.tsv", b"a\tb\n1\n", "a.tsv:2: 1 fields, the header has 2"),
         ("a.csv", b"a,b\n1,2,3\n", "a.csv:2: 3 fields, the header has 2"),
         ("a.csv", b"a,b\n1,2\n \n", "a.csv:3: 1 fields, the header has 2"),
-        ("a.csv", b"a,a\n1,2\n", "a.csv:1: duplicate column name in the header"),
-        ("a.tsv", b"a\t\n1\t2\n", "a.tsv:1: the header has a column without a name"),
         ("a.csv", b'a,b\n1,2\n"x,3\n4,5\n', f"a.csv:3: not CSV: a quote is not closed{HINT}"),
         ("a.csv", b'a,b\n"x"y,3\n', f"a.csv:2: not CSV: ',' expected after '\"'{HINT}"),
     ],
@@ -89,17 +84,17 @@ def test_blank_lines_are_no_rows_of_several_columns(rows_of, name, mark, end):
 @pytest.mark.parametrize(
     ("header", "problem"),
     [
-        (b",text", "a.csv:1: the header has a column without a name"),
-        (b"text,text", "a.csv:1: duplicate column name in the header"),
-        (b"text,\xff", "a.csv:1: not UTF-8"),
-        (b'text,"b', "a.csv:1: not CSV: a quote is not closed"),
+        (b",text", "the header has a column without a name"),
+        (b"text,text", "duplicate column name in the header"),
+        (b"text,\xff", "not UTF-8"),
+        (b'text,"b', "not CSV: a quote is not closed"),
     ],
 )
 def test_a_bad_header_is_never_skipped(problem_of, header, problem):
     """Otherwise all rows of the file are missing without a count."""
     rejects = Rejects(skip=True)
 
-    assert problem_of("a.csv", header + b"\n1,p\n", rejects=rejects).startswith(problem)
+    assert problem_of("a.csv", header + b"\n1,p\n", rejects=rejects).startswith(f"a.csv:1: {problem}")
     assert rejects.count == 0
 
 
@@ -203,22 +198,19 @@ def test_without_quoting_a_quote_is_text(write, name, delimiter):
 
 
 @pytest.mark.parametrize(
-    ("content", "rows", "line"),
+    ("content", "line"),
     [
-        (
-            'text\tn\nfive 5" screws\t1\n"a" and "b"\t2\n"a ""b"""\t3\n"c"\t4\n',
-            [('five 5" screws', "1"), ('"a" and "b"', "2"), ('"a ""b"""', "3"), ('"c"', "4")],
-            4,
-        ),
-        ('"text"\t"n"\r\n"a"\t"1"\r\n', [('"a"', '"1"')], 1),
+        ('text\tn\nfive 5" screws\t1\n"a" and "b"\t2\n"a ""b"""\t3\n"c"\t4\n', 4),
+        ('"text"\t"n"\r\n"a"\t"1"\r\n', 1),
     ],
     ids=["row", "header"],
 )
-def test_a_warning_names_the_first_quoted_line_of_a_tsv(write, content, rows, line):
+def test_a_warning_names_the_first_quoted_line_of_a_tsv(write, content, line):
     found, (warning,) = read(write, "a.tsv", content, None)
 
-    assert [tuple(row.values()) for row in found] == rows
-    assert list(found[0]) == content.splitlines()[0].split("\t")
+    assert [[*found[0]], *([*row.values()] for row in found)] == [
+        line.split("\t") for line in content.splitlines()
+    ]
     assert f"a.tsv:{line}: a field is in quotes; the quotes are read as text" in warning
     assert "--quoting csv" in warning
 

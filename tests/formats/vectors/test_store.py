@@ -13,7 +13,7 @@ import safetensors.numpy
 import safetensors.torch
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import array_shapes, arrays
+from hypothesis.extra.numpy import arrays
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs, Rejects
@@ -33,22 +33,29 @@ DISAGREE = 'tensor "x": its type, shape and offsets do not agree'
 WRONG_NAMES = "its vector names do not match their shape"
 
 
-def fill(path, count, *, names=NAMES[1], width=3, **spec):
-    """A vector file of random vectors; returns the vectors, (n, k, d), and the lines."""
-    vectors = np.random.default_rng(0).normal(size=(count, len(names), width)).astype(np.float32)
-    lines = [orjson.dumps({"text": f"é {'x' * number}", "id": number}) for number in range(count)]
-    with create_vector_file(str(path), spec, names, width=width, force=False) as writer:
-        for line, row in zip(lines, vectors, strict=True):
-            writer.write([line], row[None])
-    return vectors, lines
+EMB = "m/cls:010000000000"
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def fill(path, vectors, kind="float32", *, lines=None, **spec):
+    """A vector file of vectors (n, k, d), with `{"id": n}` if there are no other lines."""
+    names, width = NAMES[vectors.shape[1]], vectors.shape[2]
+    lines = lines or [orjson.dumps({"id": number}) for number in range(len(vectors))]
+    with create_vector_file(
+        str(path), {"_emb": EMB} | spec, names, width=width, force=True, kind=kind
+    ) as file:
+        file.write(lines, vectors)
+    return str(path)
 
 
 # Written
 
 
 def test_inputs_read_rows_of_vector_files_and_of_text_files(tmp_path, write):
-    _, lines = fill(tmp_path / "a.safetensors", 3)
-    paths = [str(tmp_path / "a.safetensors"), write("b.txt", b"a cat\n")]
+    paths = [fill(tmp_path / "a.safetensors", normal(3, 1, 3)), write("b.txt", b"a cat\n")]
     rejects = Rejects(skip=True)
 
     def parse(row):
@@ -58,40 +65,27 @@ def test_inputs_read_rows_of_vector_files_and_of_text_files(tmp_path, write):
 
     inputs = Inputs(paths, rejects=rejects, vector_file=rows_in)
 
-    assert list(inputs.read(parse)) == [lines[0], lines[2], b'{"text":"a cat"}']
+    assert list(inputs.read(parse)) == [b'{"id":0}', b'{"id":2}', b'{"text":"a cat"}']
     assert (rejects.count, inputs.meter.rows) == (1, 3)
 
 
 @pytest.mark.parametrize("texts", [1, 2, 3])
-@pytest.mark.parametrize("count", [0, 1, 7])
-def test_written_rows_are_read_back(tmp_path, count, texts):
-    spec = {"_emb": "m/cls:010000000000", "model": "m", "max_length": 64}
-    vectors, lines = fill(tmp_path / "a.safetensors", count, names=NAMES[texts], **spec)
+@pytest.mark.parametrize(("count", "width"), [(0, 0), (0, 3), (1, 3), (7, 3)])
+def test_written_rows_are_read_back(tmp_path, monkeypatch, count, width, texts):
+    """In blocks of four. A file without rows may have the width 0."""
+    monkeypatch.setattr("sentkit.formats.vectors.vector_file.BLOCK", 4)
+    spec, vectors = {"model": "m", "max_length": 64}, normal(count, texts, width)
+    lines = [orjson.dumps({"text": f"é {'x' * number}"}) for number in range(count)]
 
-    file = Store(str(tmp_path / "a.safetensors"))
+    file = Store(fill(tmp_path / "a.safetensors", vectors, lines=lines, **spec))
 
-    assert (file.count, file.width, file.names, file.emb) == (count, 3, NAMES[texts], "m/cls:010000000000")
-    assert file.spec == {**spec, "vectors": list(NAMES[texts])}
+    assert (file.count, file.width, file.names, file.emb) == (count, width, NAMES[texts], EMB)
+    assert file.spec == {"_emb": EMB, **spec, "vectors": list(NAMES[texts])}
     rows = stored_rows(file)
     assert [(row.number, row.line) for row, _ in rows] == list(enumerate(lines, start=1))
     assert [found.tolist() for _, found in rows] == vectors.tolist()
-
-
-def test_a_file_without_rows_may_have_width_0(tmp_path):
-    fill(tmp_path / "a.safetensors", 0, width=0, _emb="m:010000000000")
-
-    assert stored_rows(str(tmp_path / "a.safetensors")) == []
-
-
-def test_a_file_of_several_blocks_is_read_in_order(tmp_path, monkeypatch):
-    monkeypatch.setattr("sentkit.formats.vectors.vector_file.BLOCK", 4)
-    vectors, _ = fill(tmp_path / "a.safetensors", 11)
-
-    file = Store(str(tmp_path / "a.safetensors"))
-
-    assert [len(block) for block in file.blocks()] == [4, 4, 3]
-    assert np.array_equal(np.concatenate(list(file.blocks())), vectors)
-    assert np.array_equal(np.stack([found for _, found in stored_rows(file)]), vectors)
+    assert [len(block) for block in file.blocks()] == {0: [], 1: [1], 7: [4, 3]}[count]
+    assert np.array_equal(decoded(file), vectors)
 
 
 def test_the_rows_of_a_part_of_a_folder_have_their_numbers_in_the_folder(tmp_path):
@@ -151,8 +145,7 @@ def test_a_header_that_contradicts_its_file_is_refused(write, content, problem):
 
 
 def test_a_truncated_vector_file_is_refused(tmp_path):
-    fill(tmp_path / "a.safetensors", 3)
-    whole = (tmp_path / "a.safetensors").read_bytes()
+    whole = Path(fill(tmp_path / "a.safetensors", normal(3, 1, 3))).read_bytes()
 
     for end in range(len(whole)):
         (tmp_path / "cut.safetensors").write_bytes(whole[:end])
@@ -255,19 +248,9 @@ def test_another_or_a_damaged_file_is_refused(write, kind, changes, problem):
 
 # Kinds of storage
 
-EMB = "m/cls:010000000000"
-
-
-def fill_kind(path, vectors, kind):
-    """A vector file of vectors (n, k, d)."""
-    names, width = NAMES[vectors.shape[1]], vectors.shape[2]
-    with create_vector_file(str(path), {"_emb": EMB}, names, width=width, force=True, kind=kind) as store:
-        store.write([orjson.dumps({"id": number}) for number in range(len(vectors))], vectors)
-    return str(path)
-
 
 def decoded(path):
-    file = Store(path)
+    file = path if isinstance(path, Store) else Store(path)
     return np.concatenate([np.empty((0, len(file.names), file.width), np.float32), *file.blocks()])
 
 
@@ -284,8 +267,8 @@ def by_hand(tensors, kind, width):
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize("shape", [(0, 1, 3), (1, 1, 1), (5, 1, 3), (3, 2, 9), (4, 1, 64), (2, 3, 2)])
 def test_other_libraries_read_the_tensors(tmp_path, kind, shape):
-    vectors = np.random.default_rng(3).normal(size=shape).astype(np.float32)
-    path = fill_kind(tmp_path / "a.safetensors", vectors, kind)
+    vectors = normal(*shape, seed=3)
+    path = fill(tmp_path / "a.safetensors", vectors, kind)
     types = {"float32": "F32", "float16": "F16", "int8": "I8", "binary": "U8"}
     lines = [b'{"id":%d}\n' % number for number in range(shape[0])]
 
@@ -306,7 +289,7 @@ def test_what_each_kind_keeps(tmp_path):
     """Loops over numbers: half a step of the scale, the nearest float16, and the sign."""
     vectors = (np.random.default_rng(4).normal(size=(50, 1, 7)) * 10.0 ** np.arange(-3, 4)).astype(np.float32)
     vectors[7] = 0.0
-    files = {kind: fill_kind(tmp_path / f"{kind}.safetensors", vectors, kind) for kind in STORES}
+    files = {kind: fill(tmp_path / f"{kind}.safetensors", vectors, kind) for kind in STORES}
     found = {kind: decoded(path)[:, 0] for kind, path in files.items()}
 
     for column in range(7):
@@ -322,23 +305,22 @@ def test_what_each_kind_keeps(tmp_path):
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-@given(arrays(np.float32, array_shapes(min_dims=3, max_dims=3, max_side=5).map(lambda s: (s[0], 1, s[2])),
-              elements=finite))  # fmt: skip
+@given(arrays(np.float32, st.tuples(st.integers(1, 5), st.just(1), st.integers(1, 5)), elements=finite))
 def test_storing_the_read_vectors_again_changes_nothing(tmp_path, vectors):
     """The products of int8 codes and scales are exact, up to the ends of float32."""
     for kind in ("int8", "binary"):
-        first = fill_kind(tmp_path / "a.safetensors", vectors, kind)
+        first = fill(tmp_path / "a.safetensors", vectors, kind)
         read = decoded(first)
-        again = fill_kind(tmp_path / "b.safetensors", read, kind)
+        again = fill(tmp_path / "b.safetensors", read, kind)
         one, two = safetensors.numpy.load_file(first), safetensors.numpy.load_file(again)
 
         assert np.isfinite(read).all()
         assert np.array_equal(one["embeddings"], two["embeddings"])
         if kind == "int8":
             assert np.array_equal(one["scales"], two["scales"])
-            exact = [[Fraction(int(code)) * Fraction(float(scale)) for code, scale in zip(row, one["scales"],
-                     strict=True)] for row in one["embeddings"]]  # fmt: skip
-            assert [[Fraction(float(x)) for x in row] for row in read[:, 0]] == exact
+            scales = [Fraction(float(scale)) for scale in one["scales"]]
+            for row, codes in zip(read[:, 0].tolist(), one["embeddings"].tolist(), strict=True):
+                assert row == [code * scale for code, scale in zip(codes, scales, strict=True)]
 
 
 @pytest.mark.parametrize("kind", STORES)
@@ -352,32 +334,24 @@ def test_the_reserved_space_fits_any_header(tmp_path, kind, width):
 
 
 def test_int8_is_written_in_several_passes_of_rows(tmp_path, monkeypatch):
-    vectors = np.random.default_rng(5).normal(size=(11, 2, 3)).astype(np.float32)
-    whole = Path(fill_kind(tmp_path / "a.safetensors", vectors, "int8")).read_bytes()
+    vectors = normal(11, 2, 3, seed=5)
+    whole = Path(fill(tmp_path / "a.safetensors", vectors, "int8")).read_bytes()
     monkeypatch.setattr("sentkit.formats.vectors.vector_file.ROWS_PER_PASS", 4)
 
-    assert Path(fill_kind(tmp_path / "b.safetensors", vectors, "int8")).read_bytes() == whole
+    assert Path(fill(tmp_path / "b.safetensors", vectors, "int8")).read_bytes() == whole
 
 
 def test_signs_are_another_space_and_their_signs_are_the_same(tmp_path):
     ones = np.ones((2, 1, 3), np.float32)
-    signs = Store(fill_kind(tmp_path / "a.safetensors", ones, "binary"))
+    signs = Store(fill(tmp_path / "a.safetensors", ones, "binary"))
     expected = Spec("m/cls", "010000000000").after("/sign", digest("/sign"))
 
     assert signs.emb == expected.emb != EMB
-    assert spec_of_signs(tmp_path, signs.spec)["_emb"] == expected.emb
+    assert Store(fill(tmp_path / "b.safetensors", ones, "binary", _emb=signs.emb)).emb == expected.emb
     for kind in ("float16", "int8"):
-        assert Store(fill_kind(tmp_path / "a.safetensors", ones, kind)).emb == EMB
-    known = spec_of_signs(tmp_path, {"_emb": EMB, "model": "m", "steps": ["/n:111111111111"]})
+        assert Store(fill(tmp_path / "b.safetensors", ones, kind)).emb == EMB
+    known = Store(fill(tmp_path / "b.safetensors", ones, "binary", steps=["/n:111111111111"])).spec
     assert known["steps"] == ["/n:111111111111", f"/sign:{digest('/sign')}"]
-
-
-def spec_of_signs(folder, spec):
-    """The spec of signs of vectors with this spec."""
-    path = str(folder / "b.safetensors")
-    with create_vector_file(path, spec, NAMES[1], width=3, force=True, kind="binary"):
-        pass
-    return Store(path).spec
 
 
 @pytest.mark.parametrize("finite", [True, False])
@@ -402,9 +376,8 @@ def test_selected_rows_are_those_of_all_rows(tmp_path, data):
     """Of one or several files, some without rows."""
     kind = data.draw(st.sampled_from(STORES))
     lengths = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=4).filter(any))
-    generator = np.random.default_rng(sum(lengths))
-    parts = [generator.normal(size=(length, 1, 9)).astype(np.float32) for length in lengths]
-    files = [fill_kind(tmp_path / f"{n}.safetensors", part, kind) for n, part in enumerate(parts)]
+    parts = [normal(length, 1, 9, seed=n) for n, length in enumerate(lengths)]
+    files = [fill(tmp_path / f"{n}.safetensors", part, kind) for n, part in enumerate(parts)]
     vectors = np.concatenate([decoded(path)[:, 0] for path in files])
     stores = [Store(path).files[0] for path in files]
     stored = StoredVectors([file for file in stores if file.count], lambda codes: codes[:, 0])

@@ -1,22 +1,39 @@
-"""Vectors in rows: exact both ways, of one space and one shape, and nothing but finite numbers."""
+"""Vectors in rows: exact both ways, of one space and one shape, and nothing but finite numbers; written."""
 
 import base64
+import hashlib
 import json
 import math
+import re
 import struct
+from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sentkit.errors import DataError
-from sentkit.formats.rows.block import block_of
+from sentkit.errors import CannotCreateError, DataError, UsageError
+from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.kinds import scored
-from sentkit.formats.rows.rows import Inputs, Rejects, Row
+from sentkit.formats.rows.rows import Inputs, Rejects
+from sentkit.formats.vectors import sinks
+from sentkit.formats.vectors.fingerprint import (
+    Spec,
+    digest,
+    emb_problem,
+    name_for_label,
+    short_label,
+    space_of,
+    target_space,
+)
+from sentkit.formats.vectors.sinks import VectorOutput, file_name, open_sinks, output_paths
+from sentkit.formats.vectors.store import Store
 from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.formats.vectors.vectors import VectorReader, as_base64, as_list, raw_vectors
+from support import stored_rows
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
@@ -81,8 +98,6 @@ def test_a_row_without_its_vectors_keeps_all_other_bytes():
 
 @pytest.fixture
 def stored(tmp_path):
-    """Write a vector file of sentences."""
-
     def write(name, vectors, **spec):
         path = str(tmp_path / f"{name}.safetensors")
         with create_vector_file(path, spec, ("embedding",), width=len(vectors[0]), force=False) as writer:
@@ -116,3 +131,252 @@ def test_a_file_of_another_space_or_width_is_an_error(stored):
         blocks_of(first, stored("b", [[1, 2]], _emb="m/cls:ab0123456789"))
     with pytest.raises(DataError, match=r"c\.safetensors:1: this vector has 3 numbers"):
         blocks_of(first, stored("c", [[1, 2, 3]], _emb="m/mean:0123456789ab"))
+
+
+# Written: spliced into JSONL, or beside their rows in a vector file
+
+
+ONE = np.array([[0.5, -1.0]], dtype=np.float32)
+
+
+def written(path, rows, *, extra=(), emb="m/cls:012300000000", replace=False):
+    form = VectorOutput(replace=replace)
+    with open_sinks([str(path)], [{"_emb": emb}], ("embedding",), 2, form) as [sink]:
+        for each, vectors in rows:
+            sink.put(block_of([each]), vectors[None], [extra] if extra else ())
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.safetensors"])
+def test_existing_fields_need_replace(tmp_path, name):
+    with pytest.raises(DataError, match=r'^a\.jsonl:7: field "embedding" already exists$') as caught:
+        written(tmp_path / name, [(row('{"embedding":[1,2]}'), ONE)])
+
+    assert caught.value.advice == "use --replace to overwrite it"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_zero_vectors_are_encoded_once(tmp_path, monkeypatch):
+    """A block can have thousands of them, from blank texts. Minus zero is another number."""
+    encode = Mock(side_effect=sinks.ENCODINGS["list"])
+    monkeypatch.setattr(sinks, "ENCODINGS", {"list": encode})
+    pairs = [[[0, 0], [0, 0]], [[0.5, 0], [0, 0]], [[-0.0, 0], [0, 0]]] + [[[0, 0], [0, 0]]] * 100
+    rows = block_of([row('{"id":1}')] * len(pairs))
+    with open_sinks([str(tmp_path / "a.jsonl")], [{}], ("a", "b"), 2, VectorOutput()) as [sink]:
+        sink.put(rows, np.array(pairs, np.float32))
+    zeros = '{"id":1,"a":[0.0,0.0],"b":[0.0,0.0]}'
+    others = ['{"id":1,"a":[0.5,0.0],"b":[0.0,0.0]}', '{"id":1,"a":[-0.0,0.0],"b":[0.0,0.0]}']
+
+    assert (tmp_path / "a.jsonl").read_text().splitlines() == [zeros, *others, *[zeros] * 100]
+    assert encode.call_count == 1 + 2 * 2
+
+
+@pytest.mark.parametrize("emb", ['a "b"\\c:1', "a\nb:1", "é:1"])
+def test_any_space_name_is_written_as_json(tmp_path, emb):
+    found = written(tmp_path / "a.jsonl", [(row("{}"), ONE)], emb=emb)
+
+    assert found.count(b"\n") == 1
+    assert orjson.loads(found)["_emb"] == emb
+
+
+def test_a_vector_file_keeps_rows_without_their_old_vectors(tmp_path):
+    path, old = tmp_path / "a.safetensors", row('{"_emb":"x:100000000000","embedding":[9]}')
+
+    written(path, [(old, ONE)], replace=True, extra=[(b"n_tokens", b"4")])
+
+    ((kept, vectors),) = stored_rows(str(path))
+    assert kept.line == b'{"n_tokens":4}'
+    assert vectors.tolist() == ONE.tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        *((f"a{end}", end) for end in (".csv", ".txt.gz", ".arrow", ".JSONLL", ".safetensor")),
+        *(("a.safetensors.gz", ".safetensors.gz"), ("a.b.parquet.zst", ".parquet.zst")),
+        *(("a.jsonl.bz2", ".bz2"), ("tmp.Ab3", ".Ab3")),
+    ],
+)
+def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path, name, format):
+    with pytest.raises(UsageError, match=rf"{name}: unknown output format {re.escape(format)}$") as caught:
+        written(tmp_path / name, [])
+
+    assert caught.value.advice == "use a name with .jsonl, .jsonl.gz, .jsonl.zst, .parquet or .safetensors"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a", "a.jsonl", "a.JSONL", "a.ndjson", "a.json", "a.gz", "a.jsonl.zst"),
+        *(".a", "a.003", "a.v2", "tmp.Ab3dEf9hIj"),
+    ],
+)
+def test_jsonl_is_the_format_of_all_other_names(tmp_path, name):
+    written(tmp_path / name, [(row("{}"), ONE)])
+
+    ((found),) = Inputs([str(tmp_path / name)], "jsonl").read(lambda each: each.values["embedding"])
+    assert found == ONE[0].tolist()
+
+
+def test_a_pipe_or_a_device_may_have_any_name(tmp_path):
+    (tmp_path / "null.arrow").symlink_to("/dev/null")
+
+    written(tmp_path / "null.arrow", [(row("{}"), ONE)])
+
+
+def test_each_of_several_readouts_has_a_file_sorted_by_layer(tmp_path):
+    assert output_paths("-", ["cls"], VectorOutput(), force=False) == ["-"]
+    readouts = ["L2:cls", "L10:cls", "mean"]
+    paths = output_paths(str(tmp_path / "sweep"), readouts, VectorOutput(), force=False)
+
+    names = ["L02-cls.safetensors", "L10-cls.safetensors", "mean.safetensors"]
+    assert [Path(path).name for path in paths] == names == sorted(names)
+    assert file_name("L1+L12:mean") == "L01+L12-mean"
+
+
+def test_all_files_of_a_sweep_appear_or_none(tmp_path):
+    paths = output_paths(str(tmp_path / "sweep"), ["cls", "mean"], VectorOutput(), force=False)
+    specs = [{"_emb": "m/cls:010000000000"}, {"_emb": "m/mean:020000000000"}]
+
+    def fill(*, fails):
+        with open_sinks(paths, specs, ("embedding",), 2, VectorOutput()) as opened:
+            for sink in opened:
+                sink.put(block_of([row("{}")]), ONE[None])
+            if fails:
+                raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fill(fails=True)
+    assert not list((tmp_path / "sweep").iterdir())
+    fill(fails=False)
+    assert [Store(path).emb for path in paths] == ["m/cls:010000000000", "m/mean:020000000000"]
+    with pytest.raises(CannotCreateError, match="already exists"):
+        output_paths(str(tmp_path / "sweep"), ["cls", "mean"], VectorOutput(), force=False)
+
+
+# Spaces and their names: equal steps give equal hashes in every command
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.text(st.characters(codec="utf-8")), JSON))
+@example({"b": "x", "a": [1, None]})
+def test_a_digest_is_blake2b_of_the_canonical_json(values):
+    """As the json module writes it, with names in the order of their characters."""
+    raw = json.dumps(values, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
+
+    assert digest(dict(reversed(values.items()))) == hashlib.blake2b(raw, digest_size=6).hexdigest()
+
+
+def test_a_step_depends_only_on_the_space():
+    """A filter that knows only `_emb` comes to the hash that the encoder comes to."""
+    encoder = Spec("m/mean", digest("weights"), {"model": "m"})
+    at_once = encoder.after("/n", "1111").after("+whitening", "2222")
+    filtered = Spec("m/mean/n", space_of(encoder.after("/n", "1111").emb)).after("+whitening", "2222")
+
+    assert filtered.space == at_once.space == digest([digest([encoder.space, "1111"]), "2222"])
+    assert at_once.label == filtered.label == "m/mean/n+whitening"
+    assert at_once.full == {"_emb": at_once.emb, "model": "m", "steps": ["/n:1111", "+whitening:2222"]}
+
+
+def test_the_order_of_steps_and_repeated_steps_matter():
+    start = Spec("m", "00")
+    one, two = start.after("a", "1"), start.after("b", "2")
+    specs = [start, one, start.after("a", "2"), one.after("b", "2"), two.after("a", "1")]
+
+    assert len({spec.space for spec in specs}) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("nano", "nano"),
+        ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2"),
+        ("/tmp/my model/", "my-model"),
+        ("pkg:gt_x", "pkg-gt_x"),
+        ("somebody/tiny@v1.0", "tiny-v1.0"),
+        ("somebody/tiny@refs/pr/1", "tiny-pr-1"),
+        ("x/a@b", "a-b"),
+        ('a"b\\c\n', "a-b-c-"),
+        ("größe", "gr-e"),
+        ("/", "model"),
+        ("", "model"),
+    ],
+)
+def test_a_label_is_the_last_part_of_a_name(name, label):
+    assert name_for_label(name) == label
+
+
+@pytest.mark.parametrize(
+    ("emb", "space", "words"),
+    [
+        ("ckpt/cls:a1b2c3d4e5f6", "a1b2c3d4e5f6", "ckpt/cls (a1b2…)"),
+        ("a:b:0123456", "0123456", "a:b (0123…)"),
+        ("0123456", "0123456", "? (0123…)"),
+        ("", "", "? (…)"),
+    ],
+)
+def test_the_space_of_an_emb_follows_its_last_colon(emb, space, words):
+    assert (space_of(emb), short_label(emb)) == (space, words)
+    assert short_label(None) == "without _emb"
+
+
+@given(
+    st.text(min_size=1),
+    st.from_regex(r"[a-z0-9+./_-]*(:cls)?(>[0-9a-f]{12})?", fullmatch=True),
+    st.lists(st.tuples(st.from_regex(r"[/+][a-z0-9]{1,9}", fullmatch=True), JSON), max_size=3),
+)
+def test_steps_keep_a_name_well_formed(model, readout, steps):
+    label = name_for_label(model)
+    spec = Spec(f"{label}/{readout}", digest(model))
+    for suffix, step in steps:
+        spec = spec.after(suffix, digest(step))
+
+    assert re.fullmatch(r"[A-Za-z0-9._+-]+", label)
+    assert emb_problem(spec.emb) is None
+    assert emb_problem(None) is None
+
+
+@pytest.mark.parametrize(
+    "emb",
+    [
+        *("", ":", "x", "x:", "y:", "a1b2c3d4e5f6", ":a1b2c3d4e5f6", "x:a1b2c3d4e5f", "x:a1b2c3d4e5f60"),
+        *("x:A1B2C3D4E5F6", "x:a1b2c3d4e5fg", "x:a1b2c3d4e5f6\n", "x y:a1b2c3d4e5f6", "x:a1b2c3d4e5f6 "),
+        *("x\x1b:a1b2c3d4e5f6", "é:a1b2c3d4e5f6", "x>:a1b2c3d4e5f6", "x>0123:a1b2c3d4e5f6"),
+        *("x:a1b2c3d4e5f6:", "x:١٢٣٤٥٦٧٨٩٠١٢", ">0123456789ab:a1b2c3d4e5f6"),
+        *(7, 1.5, True, [], {}),
+    ],
+)
+def test_a_malformed_name_of_a_space_is_described(emb):
+    problem = emb_problem(emb)
+
+    assert problem is not None
+    assert problem.startswith('"_emb" is ')
+    assert problem.endswith("expected LABEL:HASH with 12 hexadecimal digits")
+
+
+@pytest.mark.parametrize(
+    ("emb", "space"),
+    [
+        ("ckpt/pooler:mean>0123456789ab:a1b2c3d4e5f6", "0123456789ab"),
+        ("ckpt/mean>ba9876543210>0123456789ab:a1b2c3d4e5f6", "0123456789ab"),
+        ("ckpt/pooler>0123456789ab/n:a1b2c3d4e5f6", None),
+        ("ckpt/pooler>0123456789ab+whitening:a1b2c3d4e5f6", None),
+        ("ckpt/pooler>0123456789ab\n:a1b2c3d4e5f6", None),
+        ("ckpt/pooler>0123456789AB:a1b2c3d4e5f6", None),
+        ("ckpt/pooler>0123456789a:a1b2c3d4e5f6", None),
+        ("ckpt/pooler>0123456789abc:a1b2c3d4e5f6", None),
+        ("ckpt/pooler:a1b2c3d4e5f6", None),
+        (">0123456789ab", None),
+        ("", None),
+    ],
+)
+def test_the_end_of_a_label_contains_the_target_space(emb, space):
+    """Twelve digits behind the last `>`, with nothing after them but the colon and the space itself."""
+    assert target_space(emb) == space
