@@ -28,23 +28,14 @@ NORMALIZER: dict[str, tuple[str, bool | None]] = {
 }
 # Steps of a tokenizer that give equal tokens to the words before a space, whatever is behind it.
 LOCAL_NORMALIZERS = {
-    "BertNormalizer",
-    "Lowercase",
-    "NFC",
-    "NFD",
-    "NFKC",
-    "NFKD",
-    "StripAccents",
-    "Precompiled",
-    "Strip",
+    *("BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Precompiled", "Strip")
 }
 SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel"}
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that use tokenizer.json unchanged
 MOST_CHARACTERS = 1 << 20  # of the words that are kept: about 120,000 words in 20 MB
 TEXTS_AT_ONCE = 1024
-PARTS = re.compile(
-    r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+"
-)  # of a word: a mark of ASCII, or what is between marks
+# The parts of a word: a mark of ASCII, or what is between marks.
+PARTS = re.compile(r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+")
 
 
 @contextmanager

@@ -41,9 +41,7 @@ def padding_id_of(model: Any) -> int:
 
 
 class TransformersModel(nn.Module):
-    def __init__(
-        self, model: Any, *, has_pooler: bool, max_tokens: int, unused: Set[str] = frozenset()
-    ) -> None:
+    def __init__(self, model: Any, *, has_pooler: bool, max_tokens: int, unused: Set[str]) -> None:
         """`unused`: the names of the stored tensors that the model does not have, such as those of a head."""
         super().__init__()
         self.model, self.unused = model, unused
@@ -65,9 +63,8 @@ class TransformersModel(nn.Module):
     ) -> Iterator[Tensor]:
         """Yield X(0) .. X(deepest), each (n, d); `only` selects rows of the last state. All layers run."""
         if disturb is not None:
-            raise UsageError(
-                "a change of the first states is not supported for this encoder, because transformers runs it"
-            )
+            problem = "a change of the first states is not supported for this encoder"
+            raise UsageError(f"{problem}, because transformers runs it")
         assert packed.types is None, "only the packed encoder reads two segments"
         last = self.depth if deepest is None else deepest
         ids = packed.pad(packed.ids, fill=self.padding_id)  # (b, t)
@@ -117,9 +114,8 @@ def load_classifier(folder: Path) -> Any:
     model, report = load_model(folder, partial(auto.from_config, trust_remote_code=False))
     refuse_missing(sorted(report["missing_keys"]), source=str(folder))
     with transformers_errors(str(folder)), torch.inference_mode():
-        model.eval()(
-            input_ids=torch.zeros((1, 2), dtype=torch.long)
-        )  # some values are read by no constructor
+        # Some values are read by no constructor.
+        model.eval()(input_ids=torch.zeros((1, 2), dtype=torch.long))
     return model
 
 
@@ -190,14 +186,12 @@ def refuse(config: Any, source: str) -> None:
             advice="use an encoder, such as BERT, MPNet, DeBERTa or the encoder of T5",
         )
     if "AutoModel" in (getattr(config, "auto_map", None) or {}):
-        raise DataError(
-            "the model needs its own Python code; sentkit does not run code of models", source=source
-        )
+        problem = "the model needs its own Python code; sentkit does not run code of models"
+        raise DataError(problem, source=source)
     positions = getattr(config, "position_embedding_type", None) or "absolute"
     if kind in ABSOLUTE_ONLY and positions != "absolute":
-        raise DataError(
-            f'"{kind}" with positions "{positions}": transformers would use absolute positions', source=source
-        )
+        problem = f'"{kind}" with positions "{positions}": transformers would use absolute positions'
+        raise DataError(problem, source=source)
     if not isinstance(getattr(config, "num_hidden_layers", None), int):
         raise DataError(f'"{kind}" is not a text encoder', source=source)
     if config.num_hidden_layers < 1:
