@@ -295,14 +295,12 @@ class SmallEncoder(TokenEncoder):
             pooled: hash_of_weights(arrays, np.asarray, with_pooler=pooled, threads=threads)
             for pooled in {readout.pooled for readout in reading.readouts}
         }
-        self.specs = [
-            spec_of_readout(
-                *(checkpoint, reading, readout, weights[readout.pooled], body.architecture.rules, self.steps),
-                layers=readout.resolved(body.architecture.depth),
-                machine={"precision": self.precision},
-            )
-            for readout in reading.readouts
-        ]
+        self.specs, shape, machine = [], body.architecture, {"precision": self.precision}
+        for readout in reading.readouts:
+            hashed = weights[readout.pooled], shape.rules, self.steps
+            layers = readout.resolved(shape.depth)
+            spec = spec_of_readout(checkpoint, reading, readout, *hashed, layers=layers, machine=machine)
+            self.specs.append(spec)
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
         return map(self.vectors, batches)

@@ -122,14 +122,11 @@ class Source(TextTokenizer):
 
     def __call__(self, texts: Sequence[str]) -> TokenBlock:
         sequences: list[list[int]] = self.tokenizer([self.prefix + text for text in texts]).input_ids
-        return TokenBlock.of(
-            [
-                truncate(ids, self.max_length, (0, len(ids) - self.after), at_start=False)
-                if ids != self.empty and text.strip()
-                else Tokens([], 0)
-                for text, ids in zip(texts, sequences, strict=True)
-            ]
-        )
+        tokens = [Tokens([], 0)] * len(texts)
+        for place, (text, ids) in enumerate(zip(texts, sequences, strict=True)):
+            if ids != self.empty and text.strip():
+                tokens[place] = truncate(ids, self.max_length, (0, len(ids) - self.after), at_start=False)
+        return TokenBlock.of(tokens)
 
 
 class Translator:

@@ -102,12 +102,9 @@ def splits_at_spaces(rules: Mapping[str, Any]) -> bool:
 
     normalizers = steps(rules.get("normalizer"), "normalizers")
     splitters = steps(rules.get("pre_tokenizer"), "pretokenizers")
-    added = rules.get("added_tokens") or ()
+    added, blanks = rules.get("added_tokens") or (), {"Regex": " {2,}"}
     return (
-        all(
-            each["type"] in LOCAL_NORMALIZERS or each.get("pattern") == {"Regex": " {2,}"}
-            for each in normalizers
-        )
+        all(each["type"] in LOCAL_NORMALIZERS or each.get("pattern") == blanks for each in normalizers)
         and all(each["type"] in SPLITTERS for each in splitters)
         and any(each.get("split", True) and each.get("use_regex", True) for each in splitters)
         and not any(" " in token["content"] for token in added)

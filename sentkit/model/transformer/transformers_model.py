@@ -83,6 +83,17 @@ class TransformersModel(nn.Module):
             return self.model.pooler_activation(self.model.pooler(first))
         return self.model.pooler(first[:, None])
 
+    @property
+    def rules(self) -> list[Any]:
+        """The config values that change the vectors for equal tensors."""
+        config = self.model.config
+        names = ["num_attention_heads", "hidden_act", "layer_norm_eps"]
+        if config.model_type in ENCODER_HALVES:
+            names += ["dense_act_fn", "is_gated_act", "layer_norm_epsilon", "relative_attention_max_distance"]
+        rules = [getattr(config, name, None) for name in names]
+        more = {name: value for name in DECODER_RULES if (value := getattr(config, name, None)) is not None}
+        return [*rules, more] if more else rules
+
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of the weights under their AutoModel names, without a head."""
         return {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
@@ -174,6 +185,11 @@ ABSOLUTE_ONLY = ("albert", "bert", "camembert", "electra", "roberta", "xlm-rober
 
 # Encoder-decoders with a separate class for the encoder.
 ENCODER_HALVES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
+DECODER_RULES = (
+    *("hidden_activation", "rms_norm_eps", "norm_eps", "num_key_value_heads", "rope_parameters"),
+    *("rope_theta", "layer_types", "sliding_window", "use_bidirectional_attention", "is_causal"),
+    *("query_pre_attn_scalar", "attn_logit_softcapping"),
+)
 
 
 def refuse(config: Any, source: str) -> None:
