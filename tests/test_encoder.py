@@ -30,9 +30,7 @@ def test_vectors_equal_those_of_the_command(encoder, tmp_path):
     texts = [f"{text} {number}" for number in range(4) for text in TEXTS]
     (tmp_path / "texts.txt").write_text("".join(text + "\n" for text in texts))
     output = tmp_path / "vectors.safetensors"
-    assert (
-        status(["encode", str(tmp_path / "texts.txt"), "--precision", "fp32", "-q", "-o", str(output)]) == 0
-    )
+    assert status(["encode", str(tmp_path / "texts.txt"), "--precision", "fp32", "-qo", str(output)]) == 0
 
     vectors = encoder.encode(texts)
 

@@ -75,10 +75,8 @@ def runs(checkpoint: Checkpoint) -> str:
 def summarize_weights(checkpoint: Checkpoint) -> dict[str, Any]:
     """Describe the weight files; only safetensors files have headers with the tensors."""
     files, folder = checkpoint.weights(), checkpoint.transformer
-    summary: dict[str, Any] = {
-        "files": [file.name for file in files],
-        "bytes": sum(file.stat().st_size for file in files),
-    }
+    summary: dict[str, Any] = {"files": [file.name for file in files]}
+    summary["bytes"] = sum(file.stat().st_size for file in files)
     if all(file.suffix == ".safetensors" for file in files):
         entries = [entry for file in files for entry in read_header(file).entries.values()]
         summary["tensors"] = len(entries)
@@ -209,9 +207,8 @@ class SegmentTokenizer:
         counts = owners.count(0), owners.count(1)
         special = len(owners) - sum(counts)
         if special + 2 > self.plain.max_length:
-            raise UsageError(
-                f"a maximum length of {self.plain.max_length} tokens leaves no room for two texts"
-            )
+            problem = f"a maximum length of {self.plain.max_length} tokens leaves no room for two texts"
+            raise UsageError(problem)
         kept, room = counts, self.plain.max_length - special
         if sum(counts) > room:  # the longer text is truncated first
             short = min(*counts, room // 2)
@@ -264,9 +261,8 @@ class ClassifierModel:
         self.name, self.device, self.precision = name, device, precision
         self.checkpoint = classifier_in(name)
         run = self.checkpoint.lineage.get("run")
-        trained = (
-            run.get("max_length") if isinstance(run, dict) else None
-        )  # by `train`, which uses it for --test
+        # That of `train`, which uses it for --test.
+        trained = run.get("max_length") if isinstance(run, dict) else None
         max_length = trained if type(trained) is int else None
         config, source, readout = self.checkpoint.config, self.checkpoint.config_file, "cls"
         try:
@@ -275,9 +271,8 @@ class ClassifierModel:
             self.packed = not architecture.kind.decoder
         except UnsupportedArchitecture:
             types, self.packed = read_size(config, source, "type_vocab_size", default=0, least=0), False
-        reading = plan_reading(
-            self.checkpoint, ReadingOptions(readout=readout, prompt="", max_length=max_length)
-        )
+        options = ReadingOptions(readout=readout, prompt="", max_length=max_length)
+        reading = plan_reading(self.checkpoint, options)
         self.reading = replace(reading, steps=(), declared_dim=None)
         self.tokenizer = PairTokenizer(self.checkpoint, reading.tokenizer.max_length, types)
 
@@ -309,9 +304,8 @@ class ClassifierModel:
         path, _, kind = str(name).rpartition(".")
         if kind not in FUNCTIONS or not path.startswith("torch."):
             problem = f'the function "{str(name)[:80]}" of a CrossEncoder is not supported'
-            raise DataError(
-                problem, source=str(self.checkpoint.folder), advice=f"known: {', '.join(FUNCTIONS)}"
-            )
+            advice = f"known: {', '.join(FUNCTIONS)}"
+            raise DataError(problem, source=str(self.checkpoint.folder), advice=advice)
         return FUNCTIONS[kind]
 
     def load(self) -> "PackedClassifier | TransformersClassifier":
@@ -319,10 +313,9 @@ class ClassifierModel:
 
         kind = PackedClassifier if self.packed else TransformersClassifier
         loaded = kind(self.checkpoint, self.reading, device=self.device, precision=self.precision)
-        if loaded.width != max(1, len(self.answers.classes)):
-            problem = (
-                f"the head has {loaded.width} outputs, but config.json names {len(self.answers.classes) or 1}"
-            )
+        named = max(1, len(self.answers.classes))
+        if loaded.width != named:
+            problem = f"the head has {loaded.width} outputs, but config.json names {named}"
             raise DataError(problem, source=self.name)
         return loaded
 

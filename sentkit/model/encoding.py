@@ -45,9 +45,7 @@ class RowGroup:
     rows: RowBlock
     index: Ints  # (n, k), for each row the numbers of its texts in `tokens`
     tokens: TokenBlock  # of the distinct texts
-    old: Mapping[int, tuple[int, ...]] = field(
-        default_factory=dict
-    )  # of --reuse: places of old vectors, by text
+    old: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # --reuse: places of vectors, by text
     vectors: Arrays = field(default_factory=list)  # (m, k, d): a vector for each text; [] before encoding
     owners: Ints | None = None  # (m,), with chunks: the rows of the windows, each of which has a vector
     seconds: float = 0.0  # in which the model encoded the group
@@ -246,9 +244,8 @@ def encode_groups(
     groups: Iterator[RowGroup], encoder: TokenEncoder, budget: int, old: "OldVectors | None" = None
 ) -> Iterator[RowGroup]:
     """Encode each group. Threads may encode the next groups while the caller writes the last one."""
-    return computed_ahead(
-        partial(encode_group, encoder=encoder, budget=budget, old=old), groups, encoder.groups_at_once
-    )
+    encode = partial(encode_group, encoder=encoder, budget=budget, old=old)
+    return computed_ahead(encode, groups, encoder.groups_at_once)
 
 
 def computed_ahead(function: Callable[[T], U], items: Iterator[T], threads: int) -> Iterator[U]:
@@ -264,9 +261,7 @@ def computed_ahead(function: Callable[[T], U], items: Iterator[T], threads: int)
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def encode_group(
-    group: RowGroup, encoder: TokenEncoder, budget: int, old: "OldVectors | None" = None
-) -> RowGroup:
+def encode_group(group: RowGroup, encoder: TokenEncoder, budget: int, old: "OldVectors | None") -> RowGroup:
     start, tokens, used = monotonic(), group.tokens, group.used
     is_old = np.isin(used, list(group.old))
     new, copied = used[~is_old], used[is_old]

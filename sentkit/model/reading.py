@@ -173,9 +173,7 @@ def same(readout: Readout, other: Readout, depth: int) -> bool:
     return layers[0] == layers[1] and readout.reduction == other.reduction
 
 
-def plan_tokens(
-    checkpoint: Checkpoint, options: ReadingOptions, prompt: str, *, in_template: bool
-) -> Tokenizer:
+def plan_tokens(checkpoint: Checkpoint, options: ReadingOptions, prompt: str, in_template: bool) -> Tokenizer:
     declared = checkpoint.declared
     place = str(checkpoint.folder / declared.source)
     length = max_length(checkpoint, options.max_length)

@@ -50,9 +50,8 @@ def read_arrays(checkpoint: Checkpoint, architecture: Architecture) -> dict[str,
         return None
     names = canonical_names(entries, architecture)
     shapes = {plain: entries[stored][1].shape for plain, stored in names.items()}
-    if shapes != wanted_shapes(architecture, names):
-        return None
-    if not all(entries[stored][1].dtype in FLOATS for stored in names.values()):
+    floats = all(entries[stored][1].dtype in FLOATS for stored in names.values())
+    if shapes != wanted_shapes(architecture, names) or not floats:
         return None
     contents = {path: np.memmap(path, np.uint8, "r") for path in files}
     return {plain: as_float32(contents, *entries[stored]) for plain, stored in names.items()}
@@ -62,9 +61,8 @@ def as_float32(
     contents: dict[Path, "np.memmap[tuple[int], np.dtype[np.uint8]]"], path: Path, entry: Entry
 ) -> Float32:
     """Return a tensor of a file: a view of the file if it has this type."""
-    stored = (
-        np.asarray(contents[path][entry.start : entry.end]).view(FLOATS[entry.dtype]).reshape(entry.shape)
-    )
+    raw = np.asarray(contents[path][entry.start : entry.end])
+    stored = raw.view(FLOATS[entry.dtype]).reshape(entry.shape)
     if entry.dtype == "BF16":  # the upper half of a float32
         return (stored.astype(np.uint32) << 16).view(np.float32)
     return stored.astype(np.float32, copy=False)
@@ -160,10 +158,9 @@ class SmallBert:
                 for part, each in (("query", query), ("key", key))
             )
         window = architecture.windows[number] if architecture.windows else 0
-        mixed = np.concatenate(
-            [self.attend(query[own], key[own], value[own], bias, window) for own in sentences]
-        )
-        states = self.norm(f"{name}.mix_norm", self.linear(f"{name}.mix", mixed) + states)
+        parts = [self.attend(query[own], key[own], value[own], bias, window) for own in sentences]
+        mixed = self.linear(f"{name}.mix", np.concatenate(parts))
+        states = self.norm(f"{name}.mix_norm", mixed + states)
         inner, *gates = self.parts(name, "up", self.norm(f"{name}.inner_norm", states))
         inner = ACTIVATIONS[architecture.activation](inner)
         for gate in gates:
@@ -298,14 +295,12 @@ class SmallEncoder(TokenEncoder):
             pooled: hash_of_weights(arrays, np.asarray, with_pooler=pooled, threads=threads)
             for pooled in {readout.pooled for readout in reading.readouts}
         }
-        self.specs = [
-            spec_of_readout(
-                *(checkpoint, reading, readout, weights[readout.pooled], body.architecture.rules, self.steps),
-                layers=readout.resolved(body.architecture.depth),
-                machine={"precision": self.precision},
-            )
-            for readout in reading.readouts
-        ]
+        self.specs, shape, machine = [], body.architecture, {"precision": self.precision}
+        for readout in reading.readouts:
+            hashed = weights[readout.pooled], shape.rules, self.steps
+            layers = readout.resolved(shape.depth)
+            spec = spec_of_readout(checkpoint, reading, readout, *hashed, layers=layers, machine=machine)
+            self.specs.append(spec)
 
     def encode(self, batches: Iterable[TokenBlock]) -> Iterator[Arrays]:
         return map(self.vectors, batches)

@@ -34,12 +34,8 @@ BEAMS = 4  # default if a checkpoint declares no number
 MIN_LENGTH = 16  # tokens: shorter texts are not cheaper, because each step scores the whole vocabulary
 # The target language is either the first output token or the start token of the decoder.
 FIRST, START = "forced_bos_token_id", "decoder_start_token_id"
-LANGUAGE_ARGUMENTS = {
-    "NllbTokenizer": FIRST,
-    "M2M100Tokenizer": FIRST,
-    "MBart50Tokenizer": FIRST,
-    "MBartTokenizer": START,
-}
+LANGUAGE_ARGUMENTS = dict.fromkeys(("NllbTokenizer", "M2M100Tokenizer", "MBart50Tokenizer"), FIRST)
+LANGUAGE_ARGUMENTS["MBartTokenizer"] = START
 MAX_SHOWN = 5  # languages in an error
 
 
@@ -50,9 +46,8 @@ def languages_of(tokenizer: Any) -> tuple[str, dict[str, int]]:
     codes = getattr(tokenizer, "lang_code_to_id", None) if argument else {}
     if codes is None:
         codes = {code: tokenizer.convert_tokens_to_ids(code) for code in tokenizer.extra_special_tokens}
-    return argument, {
-        code: token for code, token in codes.items() if token not in (None, tokenizer.unk_token_id)
-    }
+    unknown = (None, tokenizer.unk_token_id)
+    return argument, {code: token for code, token in codes.items() if token not in unknown}
 
 
 def set_languages(tokenizer: Any, source: str | None, target: str | None, declared: Any) -> dict[str, int]:
@@ -127,14 +122,11 @@ class Source(TextTokenizer):
 
     def __call__(self, texts: Sequence[str]) -> TokenBlock:
         sequences: list[list[int]] = self.tokenizer([self.prefix + text for text in texts]).input_ids
-        return TokenBlock.of(
-            [
-                truncate(ids, self.max_length, (0, len(ids) - self.after), at_start=False)
-                if ids != self.empty and text.strip()
-                else Tokens([], 0)
-                for text, ids in zip(texts, sequences, strict=True)
-            ]
-        )
+        tokens = [Tokens([], 0)] * len(texts)
+        for place, (text, ids) in enumerate(zip(texts, sequences, strict=True)):
+            if ids != self.empty and text.strip():
+                tokens[place] = truncate(ids, self.max_length, (0, len(ids) - self.after), at_start=False)
+        return TokenBlock.of(tokens)
 
 
 class Translator:

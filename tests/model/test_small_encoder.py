@@ -23,9 +23,7 @@ def read(folder):
     return read_arrays(checkpoint, architecture), architecture
 
 
-def test_states_are_those_of_transformers_and_the_hash_is_that_of_torch(
-    checkpoint, tmp_path, sentences, oracle
-):
+def test_states_are_those_of_transformers_and_the_hash_that_of_torch(checkpoint, tmp_path, sentences, oracle):
     checkpoint.save_pretrained(tmp_path)
     batch = sentences(LENGTHS, vocabulary=97)
     arrays, architecture = read(tmp_path)

@@ -274,10 +274,8 @@ def romance():
 
 def test_nllb_forces_the_target_language_and_mbart_starts_from_it(languages, romance):
     """Before the text, NLLB reads the source language; mBART reads it after the text."""
-    forced, start = (
-        set_languages(languages, "fra_Latn", "deu_Latn", None),
-        set_languages(romance, "en_XX", "ro_RO", None),
-    )
+    forced = set_languages(languages, "fra_Latn", "deu_Latn", None)
+    start = set_languages(romance, "en_XX", "ro_RO", None)
 
     assert forced == {"forced_bos_token_id": languages.convert_tokens_to_ids("deu_Latn")}
     assert start == {"decoder_start_token_id": romance.convert_tokens_to_ids("ro_RO")}
@@ -333,6 +331,8 @@ def test_languages_for_a_model_without_languages_are_an_error():
 
 # Limits come from the flags, else from the checkpoint, and never exceed its positions.
 
+SIX_BEAMS = {"max_length": 20, "num_beams": 6}
+
 
 @pytest.mark.parametrize(
     ("declared", "length", "options", "expected"),
@@ -341,15 +341,10 @@ def test_languages_for_a_model_without_languages_are_an_error():
         ({}, 32, {}, (32, 32, 4)),
         ({}, 9999, {}, (48, 48, 4)),
         # A length counts the token that the decoder starts from, a number of new tokens does not.
-        ({"max_length": 20, "num_beams": 6}, 48, {}, (48, 19, 6)),
+        (SIX_BEAMS, 48, {}, (48, 19, 6)),
         ({"max_length": 20, "max_new_tokens": 7}, 48, {}, (48, 7, 4)),
         ({"max_length": 9999}, 48, {}, (48, 48, 4)),
-        (
-            {"max_length": 20, "num_beams": 6},
-            48,
-            {"beams": 1, "max_length": 9, "max_new_tokens": 8},
-            (9, 8, 1),
-        ),
+        (SIX_BEAMS, 48, {"beams": 1, "max_length": 9, "max_new_tokens": 8}, (9, 8, 1)),
         ({"num_beams": 6}, 32, {"max_length": 48}, (48, 48, 6)),
         ({"num_beams": 6}, 32, {"sample": True}, (32, 32, 1)),
     ],

@@ -106,16 +106,9 @@ def declare_encoder(encoder: TransformerEncoder) -> Declaration:
         if isinstance(step, Truncate) and step is not encoder.steps[-1]:
             problem = "a checkpoint cannot have steps after the truncation of its vectors (truncate_dim)"
             raise UsageError(problem, advice="use sentkit encode")
-    return Declaration(
-        body,
-        readout,
-        reading.tokenizer,
-        encoder.steps,
-        declared.prompts,
-        declared.prompt_is_read,
-        body.pooler if isinstance(body, Bert) else None,
-        declared.pooler,
-    )
+    pooler = body.pooler if isinstance(body, Bert) else None
+    prompts = declared.prompts, declared.prompt_is_read
+    return Declaration(body, readout, reading.tokenizer, encoder.steps, *prompts, pooler, declared.pooler)
 
 
 def as_arrays(layer: nn.Module) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -353,14 +346,8 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor], store: str | None =
 
 
 TOKENIZER = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "sentencepiece.bpe.model",
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model"),
 )
 SPECIAL = {
     "unk_token": ("[UNK]", "<unk>"),

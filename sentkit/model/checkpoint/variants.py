@@ -219,9 +219,8 @@ class VariantEncoder:
         yield Variant("special tokens left out of the readout", {"special": "unread"})
         if isinstance(self.body, Bert) and self.body.positions is not None:
             offset = self.body.architecture.position_offset
-            yield from (
-                Variant(f"positions shifted by {n:+}", {"shift": n}) for n in (1, -1, -2) if n + offset >= 0
-            )
+            shifts = [n for n in (1, -1, -2) if n + offset >= 0]
+            yield from (Variant(f"positions shifted by {n:+}", {"shift": n}) for n in shifts)
         for weights, name in WEIGHTS.items():
             yield Variant(name, {"weights": weights})
 

@@ -51,10 +51,8 @@ class WordTable:
 
     def _reduce(self, texts: TokenBlock, reduction: str) -> Matrix:
         # The loop adds the first words of all texts, then the second words, and so on. The order of additions
-        # within a text is fixed, so its vector does not depend on the batch.
-        order = np.argsort(
-            -texts.lengths, kind="stable"
-        )  # longest first: texts with more words stay a prefix
+        # within a text is fixed, so its vector does not depend on the batch. Longer texts stay a prefix.
+        order = np.argsort(-texts.lengths, kind="stable")
         lengths, ids, starts = texts.lengths[order], texts.ids, texts.starts[order]
         remaining = np.count_nonzero(lengths)
         join, vectors = REDUCTIONS[reduction], np.zeros((len(texts), self.width), np.float32)
@@ -207,9 +205,8 @@ def read_folder(folder: Path, name: str, options: ReadingOptions) -> StaticModel
     place, declared = (folder, StoredDeclaration()) if of_model2vec else read_modules(folder)
     unknown = next((step for step in declared.steps if step != "normalise"), None)
     if unknown is not None:
-        raise DataError(
-            f'sentkit cannot run the module "{unknown}" after a StaticEmbedding', source=str(folder)
-        )
+        problem = f'sentkit cannot run the module "{unknown}" after a StaticEmbedding'
+        raise DataError(problem, source=str(folder))
     prompt, sides = prompts_of(declared, options)
     pieces = WordPieces(place, prompt=prompt, keep_unknown=not of_model2vec)
     if of_model2vec:

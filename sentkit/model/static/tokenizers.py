@@ -6,7 +6,6 @@ import string
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,9 +155,8 @@ class CollectedWords(TextTokenizer):
             words = list(dict.fromkeys(words_of((self.prompt + text).lower())))
             ids = [self.indexes.setdefault(word, len(self.indexes)) for word in words[: self.max_length]]
             if len(self.indexes) > MAX_WORDS:
-                problem = (
-                    f"words:binary accepts at most {MAX_WORDS:,} different words, but the rows have more"
-                )
+                problem = f"words:binary accepts at most {MAX_WORDS:,} different words"
+                problem += ", but the rows have more"
                 raise UsageError(problem, advice="use fewer rows or another model")
             tokens.append(Tokens(ids, len(words)))
         return TokenBlock.of(tokens)
@@ -176,7 +174,14 @@ class WordPieces(KnownWords):
         self.source = str(path)
         self._rules = read_object(path)
         self.backend = backend_of(self._rules, self.source)
-        self.max_length = truncation_of(self._rules, self.source) if keep_unknown else None
+        self.max_length = None
+        truncation = self._rules.get("truncation") if keep_unknown else None
+        if isinstance(truncation, dict):
+            length = truncation.get("max_length")
+            if truncation.get("direction", "Right") != "Right" or type(length) is not int or length < 1:
+                problem = "the tokenizer truncates texts at their start, or to no number of tokens"
+                raise DataError(problem, source=self.source)
+            self.max_length = length
         self.prompt, self.keep_unknown = prompt, keep_unknown
         vocabulary = self.backend.get_vocab()
         if not vocabulary:
@@ -206,25 +211,13 @@ class WordPieces(KnownWords):
         return ids
 
     def locate(self, texts: Sequence[str]) -> list[LocatedTokens]:
+        whole = [self.prompt + text for text in texts]
         with library_errors(self.source):
-            encodings = self.backend.encode_batch(
-                [self.prompt + text for text in texts], add_special_tokens=False
-            )
+            encodings = self.backend.encode_batch(whole, add_special_tokens=False)
         return [
             located(each.ids, each.offsets, self.prompt, text, self.unknown)
             for each, text in zip(encodings, texts, strict=True)
         ]
-
-
-def truncation_of(rules: Mapping[str, Any], source: str) -> int | None:
-    truncation = rules.get("truncation")
-    if not isinstance(truncation, dict):
-        return None
-    length = truncation.get("max_length")
-    if truncation.get("direction", "Right") != "Right" or type(length) is not int or length < 1:
-        problem = "the tokenizer truncates texts at their start, or to no number of tokens"
-        raise DataError(problem, source=source)
-    return int(length)
 
 
 def words_hash(words: Iterable[str]) -> str:

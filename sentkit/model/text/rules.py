@@ -28,23 +28,14 @@ NORMALIZER: dict[str, tuple[str, bool | None]] = {
 }
 # Steps of a tokenizer that give equal tokens to the words before a space, whatever is behind it.
 LOCAL_NORMALIZERS = {
-    "BertNormalizer",
-    "Lowercase",
-    "NFC",
-    "NFD",
-    "NFKC",
-    "NFKD",
-    "StripAccents",
-    "Precompiled",
-    "Strip",
+    *("BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Precompiled", "Strip")
 }
 SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel"}
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that use tokenizer.json unchanged
 MOST_CHARACTERS = 1 << 20  # of the words that are kept: about 120,000 words in 20 MB
 TEXTS_AT_ONCE = 1024
-PARTS = re.compile(
-    r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+"
-)  # of a word: a mark of ASCII, or what is between marks
+# The parts of a word: a mark of ASCII, or what is between marks.
+PARTS = re.compile(r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+")
 
 
 @contextmanager
@@ -111,12 +102,9 @@ def splits_at_spaces(rules: Mapping[str, Any]) -> bool:
 
     normalizers = steps(rules.get("normalizer"), "normalizers")
     splitters = steps(rules.get("pre_tokenizer"), "pretokenizers")
-    added = rules.get("added_tokens") or ()
+    added, blanks = rules.get("added_tokens") or (), {"Regex": " {2,}"}
     return (
-        all(
-            each["type"] in LOCAL_NORMALIZERS or each.get("pattern") == {"Regex": " {2,}"}
-            for each in normalizers
-        )
+        all(each["type"] in LOCAL_NORMALIZERS or each.get("pattern") == blanks for each in normalizers)
         and all(each["type"] in SPLITTERS for each in splitters)
         and any(each.get("split", True) and each.get("use_regex", True) for each in splitters)
         and not any(" " in token["content"] for token in added)

@@ -76,9 +76,8 @@ class Tokenizer(LongTextTokenizer):
         self.counts_all = False  # whether `count` is exact for truncated texts too, which takes time
         self.head = CHARACTERS * max_length if splits_at_spaces(self._rules) else None
         if max_length <= sum(special):
-            raise UsageError(
-                f"a maximum length of {max_length} tokens is too small: the special tokens use all of it"
-            )
+            problem = f"a maximum length of {max_length} tokens is too small"
+            raise UsageError(f"{problem}: the special tokens use all of it")
 
     @cached_property
     def hash(self) -> str:
@@ -120,9 +119,8 @@ class Tokenizer(LongTextTokenizer):
             encoding = self.backend.encode(self._seen(""))
         self.skip = len(encoding.ids) - bool(self.after)
         if self.skip >= self.max_length - self.after:
-            raise UsageError(
-                f"a maximum length of {self.max_length} tokens is too small: the prompt uses all of it"
-            )
+            problem = f"a maximum length of {self.max_length} tokens is too small"
+            raise UsageError(f"{problem}: the prompt uses all of it")
 
     def set_template(self, name_or_text: str | None, full_stop: str | None) -> Template:
         """Insert texts into a template from now on; the template uses the mask token of the tokenizer."""

@@ -61,9 +61,7 @@ def masked_after(mask: Tensor | None, key: Tensor) -> Tensor:
     return mask.masked_fill(~before, -torch.inf) if mask.is_floating_point() else mask & before
 
 
-def with_bias(
-    mask: Tensor | None, bias: Tensor | None, longest: int, places: Tensor | None = None
-) -> Tensor | None:
+def with_bias(mask: Tensor | None, bias: Tensor | None, longest: int, places: Tensor | None) -> Tensor | None:
     """Return a mask (c, 1, 1, t) with the bias of relative positions, as numbers to add to scores.
 
     `places` (c,) are the positions of one query for each sentence; without them, each token is a query.
@@ -106,9 +104,8 @@ def turned(
     heads = chosen.unflatten(1, (-1, size))
     wide = heads.to(torch.promote_types(values.dtype, torch.float32))
     if not all(isinstance(norm, nn.Identity) for norm, _ in norms):
-        wide = torch.cat(
-            [norm(each) for (norm, _), each in zip(norms, wide.split(counts, 1), strict=True)], 1
-        )
+        parts = zip(norms, wide.split(counts, 1), strict=True)
+        wide = torch.cat([norm(each) for (norm, _), each in parts], 1)
     left, right = wide.chunk(2, -1)
     ends = left * cos - right * sin, right * cos + left * sin
     if torch.is_grad_enabled():

@@ -154,25 +154,17 @@ class Block(nn.Module):
         counts = self.key_heads, self.key_heads
         # The kernel would let the one query of a sentence attend to later tokens.
         if self.without_padding(pairs, packed) and not packed.causal:
-            own = (
-                *by_head(queries, self.size, self.heads),
-                *by_head(pairs[: packed.tokens], self.size, *counts),
-            )
+            rows = pairs[: packed.tokens]
+            own = [*by_head(queries, self.size, self.heads), *by_head(rows, self.size, *counts)]
             return packed_attention(own, packed, single=True, dropout=self.attention_dropout * self.training)
         groups = packed.groups
         places = groups.split((only - packed.starts)[:, None])  # (c, 1, 1), in their sentences
         parts = zip(groups.split(queries), groups.pad(pairs), groups.masks, places, strict=True)
-        return groups.join(
-            [
-                self.attention(
-                    mask,
-                    packed,
-                    [*by_head(query, self.size, self.heads), *by_head(pair, self.size, *counts)],
-                    place.flatten(),
-                )
-                for query, pair, mask, place in parts
-            ]
-        )
+        mixed = []
+        for one, others, mask, place in parts:
+            heads = [*by_head(one, self.size, self.heads), *by_head(others, self.size, *counts)]
+            mixed.append(self.attention(mask, packed, heads, place.flatten()))
+        return groups.join(mixed)
 
     def without_padding(self, values: Tensor, packed: Packed) -> bool:
         """Whether the kernel can be used: it has no bias of relative positions and no window to add."""

@@ -139,9 +139,7 @@ def padded_parts(batch: TokenBlock, device: torch.device) -> list[TokenBlock]:
     return parts
 
 
-def halve_to_fit_memory(
-    run: Callable[[TokenBlock], Output], batch: TokenBlock, *, advice: str
-) -> list[Output]:
+def halve_to_fit_memory(run: Callable[[TokenBlock], Output], batch: TokenBlock, advice: str) -> list[Output]:
     """Return the output of `run` for each part of the batch, in order: one part if it fits into memory."""
     try:
         return [run(batch)]

@@ -23,13 +23,7 @@ from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.files import read_object
 from sentkit.formats.vectors.fingerprint import INT8_LOSS, Spec
 from sentkit.model.encoding import BUDGETS, Arrays, Tally, TokenEncoder, encode_texts
-from sentkit.model.reading import (
-    Reading,
-    place_of_declaration,
-    spec_of_readout,
-    steps_of_checkpoint,
-    width_behind,
-)
+from sentkit.model.reading import Reading, spec_of_readout, steps_of_checkpoint, width_behind
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.bert import Bert, load_bert
@@ -53,11 +47,7 @@ from sentkit.model.transformer.products import (
     plain_is_faster,
 )
 from sentkit.model.transformer.readouts import Convolution, apply_readouts, check_layers, width_of_vectors
-from sentkit.model.transformer.transformers_model import (
-    ENCODER_HALVES,
-    TransformersModel,
-    load_transformers_model,
-)
+from sentkit.model.transformer.transformers_model import TransformersModel, load_transformers_model
 from sentkit.model.transformer.weights import canonical, fit, read_weights, weights_hash
 from sentkit.process import threads_of_command
 from sentkit.transforms.steps import Linear, Norm
@@ -166,7 +156,8 @@ class TransformerEncoder(TokenEncoder):
             self.body = body.to(self.device, self.dtype).eval()
             if self.device.type == "cuda":  # compile and check kernels while the hash is computed
                 Thread(target=lambda: self.network, daemon=True).start()
-            with declared_in(place_of_declaration(checkpoint), unless=reading.options.readout is not None):
+            place = str(checkpoint.folder / checkpoint.declared.source)
+            with declared_in(place, unless=reading.options.readout is not None):
                 check_layers(self.body, reading.readouts)
             before = width_of_vectors(self.body, reading.readouts)
             self.steps = steps_of_checkpoint(checkpoint, reading, before, read_layer)
@@ -349,16 +340,9 @@ class TransformerEncoder(TokenEncoder):
         at = np.zeros(len(batch) + len(spare), np.int64)
         if batch.at is not None:
             at[: len(batch)] = batch.at
-        ids = batch.ids.astype(np.int64)
-        packed = pack_ids(
-            np.concatenate([ids, np.full(sum(spare), ids[0])]),
-            [*lengths, *spare],
-            self.device,
-            at=at,
-            skip=skip,
-            second=second,
-            pooled=pooled,
-        )
+        ids = np.append(batch.ids, np.full(sum(spare), batch.ids[0])).astype(np.int64)
+        sizes = [*lengths, *spare]
+        packed = pack_ids(ids, sizes, self.device, at=at, skip=skip, second=second, pooled=pooled)
         with torch.inference_mode():
             vectors = apply_readouts(self.network, self.read_of(packed), self.reading.readouts)
         return to_host([each[: len(each) - len(spare)] for each in vectors])
@@ -366,19 +350,4 @@ class TransformerEncoder(TokenEncoder):
 
 def rules_of(body: Bert | TransformersModel) -> list[Any]:
     """Return the config values that change the vectors for equal tensors, such as the number of heads."""
-    if isinstance(body, Bert):
-        return body.architecture.rules
-    config = body.model.config
-    names = ["num_attention_heads", "hidden_act", "layer_norm_eps"]
-    if config.model_type in ENCODER_HALVES:
-        names += ["dense_act_fn", "is_gated_act", "layer_norm_epsilon", "relative_attention_max_distance"]
-    rules = [getattr(config, name, None) for name in names]
-    more = {name: value for name in DECODER_RULES if (value := getattr(config, name, None)) is not None}
-    return [*rules, more] if more else rules
-
-
-DECODER_RULES = (
-    *("hidden_activation", "rms_norm_eps", "norm_eps", "num_key_value_heads", "rope_parameters"),
-    *("rope_theta", "layer_types", "sliding_window", "use_bidirectional_attention", "is_causal"),
-    *("query_pre_attn_scalar", "attn_logit_softcapping"),
-)
+    return body.architecture.rules if isinstance(body, Bert) else body.rules

@@ -211,11 +211,8 @@ def add_norm_for(width: int, epsilon: float, device: torch.device) -> AddNorm | 
             bias = torch.zeros_like(norm.weight) if norm.bias is None else norm.bias
             tensors = [each.contiguous() for each in (change, rows, norm.weight.detach(), bias.detach())]
             with torch.cuda.device(device):
-                kernel(
-                    grid=(-(-count // ROWS), 1, 1),
-                    block=(LANES * ROWS, 1, 1),
-                    args=[*tensors, result, count],
-                )
+                grid, block = (-(-count // ROWS), 1, 1), (LANES * ROWS, 1, 1)
+                kernel(grid=grid, block=block, args=[*tensors, result, count])
             return result
 
         return add_norm if adds_right(add_norm, width, epsilon, device) else None

@@ -41,9 +41,7 @@ def padding_id_of(model: Any) -> int:
 
 
 class TransformersModel(nn.Module):
-    def __init__(
-        self, model: Any, *, has_pooler: bool, max_tokens: int, unused: Set[str] = frozenset()
-    ) -> None:
+    def __init__(self, model: Any, *, has_pooler: bool, max_tokens: int, unused: Set[str]) -> None:
         """`unused`: the names of the stored tensors that the model does not have, such as those of a head."""
         super().__init__()
         self.model, self.unused = model, unused
@@ -65,9 +63,8 @@ class TransformersModel(nn.Module):
     ) -> Iterator[Tensor]:
         """Yield X(0) .. X(deepest), each (n, d); `only` selects rows of the last state. All layers run."""
         if disturb is not None:
-            raise UsageError(
-                "a change of the first states is not supported for this encoder, because transformers runs it"
-            )
+            problem = "a change of the first states is not supported for this encoder"
+            raise UsageError(f"{problem}, because transformers runs it")
         assert packed.types is None, "only the packed encoder reads two segments"
         last = self.depth if deepest is None else deepest
         ids = packed.pad(packed.ids, fill=self.padding_id)  # (b, t)
@@ -85,6 +82,17 @@ class TransformersModel(nn.Module):
         if isinstance(self.model.pooler, nn.Linear):  # ALBERT has a separate activation
             return self.model.pooler_activation(self.model.pooler(first))
         return self.model.pooler(first[:, None])
+
+    @property
+    def rules(self) -> list[Any]:
+        """The config values that change the vectors for equal tensors."""
+        config = self.model.config
+        names = ["num_attention_heads", "hidden_act", "layer_norm_eps"]
+        if config.model_type in ENCODER_HALVES:
+            names += ["dense_act_fn", "is_gated_act", "layer_norm_epsilon", "relative_attention_max_distance"]
+        rules = [getattr(config, name, None) for name in names]
+        more = {name: value for name in DECODER_RULES if (value := getattr(config, name, None)) is not None}
+        return [*rules, more] if more else rules
 
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of the weights under their AutoModel names, without a head."""
@@ -117,9 +125,8 @@ def load_classifier(folder: Path) -> Any:
     model, report = load_model(folder, partial(auto.from_config, trust_remote_code=False))
     refuse_missing(sorted(report["missing_keys"]), source=str(folder))
     with transformers_errors(str(folder)), torch.inference_mode():
-        model.eval()(
-            input_ids=torch.zeros((1, 2), dtype=torch.long)
-        )  # some values are read by no constructor
+        # Some values are read by no constructor.
+        model.eval()(input_ids=torch.zeros((1, 2), dtype=torch.long))
     return model
 
 
@@ -178,6 +185,11 @@ ABSOLUTE_ONLY = ("albert", "bert", "camembert", "electra", "roberta", "xlm-rober
 
 # Encoder-decoders with a separate class for the encoder.
 ENCODER_HALVES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
+DECODER_RULES = (
+    *("hidden_activation", "rms_norm_eps", "norm_eps", "num_key_value_heads", "rope_parameters"),
+    *("rope_theta", "layer_types", "sliding_window", "use_bidirectional_attention", "is_causal"),
+    *("query_pre_attn_scalar", "attn_logit_softcapping"),
+)
 
 
 def refuse(config: Any, source: str) -> None:
@@ -190,14 +202,12 @@ def refuse(config: Any, source: str) -> None:
             advice="use an encoder, such as BERT, MPNet, DeBERTa or the encoder of T5",
         )
     if "AutoModel" in (getattr(config, "auto_map", None) or {}):
-        raise DataError(
-            "the model needs its own Python code; sentkit does not run code of models", source=source
-        )
+        problem = "the model needs its own Python code; sentkit does not run code of models"
+        raise DataError(problem, source=source)
     positions = getattr(config, "position_embedding_type", None) or "absolute"
     if kind in ABSOLUTE_ONLY and positions != "absolute":
-        raise DataError(
-            f'"{kind}" with positions "{positions}": transformers would use absolute positions', source=source
-        )
+        problem = f'"{kind}" with positions "{positions}": transformers would use absolute positions'
+        raise DataError(problem, source=source)
     if not isinstance(getattr(config, "num_hidden_layers", None), int):
         raise DataError(f'"{kind}" is not a text encoder', source=source)
     if config.num_hidden_layers < 1:

@@ -117,13 +117,7 @@ def test_the_files_of_the_tokenizer_are_copied(config, fresh, given):
     ("family", "key", "value", "error", "problem"),
     [
         ("bert", "is_decoder", True, UsageError, '"is_decoder" is set: not supported'),
-        (
-            "distilbert",
-            "sinusoidal_pos_embds",
-            True,
-            UsageError,
-            "--init does not support sinusoidal positions",
-        ),
+        ("distilbert", "sinusoidal_pos_embds", True, UsageError, "does not support sinusoidal positions"),
         *(
             ("bert", key, value, DataError, f'"{key}" cannot be')
             for key, value in (("hidden_size", "32"), ("pad_token_id", 97), ("initializer_range", -1))

@@ -123,7 +123,8 @@ def test_truncated_ids_agree_with_transformers_and_are_marked(both, text, length
 @pytest.mark.parametrize(
     ("kind", "lowercase"),
     [
-        *(("BertTokenizerFast", lowers) for lowers in (True, False)),
+        ("BertTokenizerFast", True),
+        ("BertTokenizerFast", False),
         ("PreTrainedTokenizerFast", True),
         (None, False),
     ],
@@ -362,17 +363,12 @@ def splitting(request, roberta, metaspace, tmp_path_factory):
     if request.param != "unigram":
         return {"nano": find_model("nano"), "roberta": roberta, "metaspace": metaspace}[request.param]
     folder = tmp_path_factory.mktemp("unigram")
-    letters = [
-        ("<unk>", 0.0),
-        *((word, -3.0) for word in ("▁a", "▁cat", "cat", "▁")),
-        ("c", -8.0),
-        ("é", -8.0),
-    ]
+    words = (("▁a", -3.0), ("▁cat", -3.0), ("cat", -3.0), ("▁", -3.0))
+    letters = [("<unk>", 0.0), *words, ("c", -8.0), ("é", -8.0)]
     backend = Backend(models.Unigram(letters, unk_id=0))
     backend.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
-    )
+    steps = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    backend.pre_tokenizer = pre_tokenizers.Sequence(steps)
     backend.save(str(folder / "tokenizer.json"))
     (folder / "config.json").write_text(json.dumps({"model_type": "xlm-roberta", "pad_token_id": 1}))
     return folder

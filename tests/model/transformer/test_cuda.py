@@ -72,9 +72,7 @@ def test_readouts_equal_those_of_padded_attention(bert, sentences, exact, readou
 
 @pytest.mark.parametrize("family", ["modernbert", "llama", "mistral", "qwen3"])
 @pytest.mark.parametrize("readout", ["cls", "mean", "last", "L2:cls"])
-def test_windows_and_rotary_positions_equal_those_of_padded_attention(
-    make, load, tmp_path, sentences, exact, family, readout
-):
+def test_windows_and_rotary_positions_equal_padding(make, load, tmp_path, sentences, exact, family, readout):
     """The last block is local or causal. For one query of a sentence, the kernel is not used."""
     make(family).save_pretrained(tmp_path)
     bert, packed, readouts = load(tmp_path).double(), pack(sentences(LENGTHS)), [parse_readout(readout)]
@@ -358,9 +356,7 @@ class TestOnAGpu:
         assert max(np.abs(ours[0] - theirs[0]).max() for ours, theirs in pairs) < 1e-3
 
     @pytest.mark.parametrize(("precision", "error"), [("fp32", 1e-3), ("bf16", 0.1)])
-    def test_states_of_each_family_are_those_of_a_cpu(
-        self, checkpoint, load, sentences, tmp_path, precision, error
-    ):
+    def test_states_of_each_family_equal_a_cpu(self, checkpoint, load, sentences, tmp_path, precision, error):
         """The checkpoints have all activations, embeddings and norms that the families differ in."""
         checkpoint.save_pretrained(tmp_path / "model")
         bert = load(tmp_path / "model")

@@ -24,10 +24,8 @@ from sentkit.model.transformer.transformers_model import load_transformers_model
 from support import declare_modules
 
 SHAPE = {"num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0}
-WINDOWS = {
-    "sliding_window": 6,
-    "layer_types": [f"{kind}_attention" for kind in ("sliding", "full", "sliding")],
-}
+KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
+WINDOWS = {"sliding_window": 6, "layer_types": KINDS}
 FAMILIES = {
     "qwen3": ("qwen3", {}),
     "mistral": ("mistral", {"sliding_window": 6}),
@@ -119,9 +117,7 @@ def encoder_of(load):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
-def test_the_last_state_equals_that_of_transformers_with_padding_on_both_sides(
-    family, make, sentences, encoder_of
-):
+def test_the_last_state_equals_that_of_transformers_with_any_padding(family, make, sentences, encoder_of):
     from transformers import AutoModel
 
     folder, batch = make(family), sentences([15, 1, 12, 5])
@@ -151,8 +147,7 @@ def test_a_token_attends_to_later_tokens_only_if_the_config_says_so(family, make
 @pytest.mark.parametrize(
     ("mode", "side"),
     [
-        ("lasttoken", "left"),
-        ("lasttoken", "right"),
+        *(("lasttoken", side) for side in ("left", "right")),
         ("weightedmean_tokens", "left"),
         ("mean_tokens", "right"),
     ],
@@ -222,9 +217,8 @@ def test_a_trained_decoder_uses_the_last_token(make, tmp_path, capsys):
     assert status([*command, "--batch", "4", "--epochs", "3", "--lr", "0.01", "--set", "max_length=32"]) == 0
     logits = before @ other.T / 0.05
     losses = [np.log(np.exp(row).sum()) - row[place] for place, row in enumerate(logits)]
-    steps = [
-        line for line in map(json.loads, (out / "steps.jsonl").read_text().splitlines()) if "loss" in line
-    ]
+    rows = map(json.loads, (out / "steps.jsonl").read_text().splitlines())
+    steps = [row for row in rows if "loss" in row]
     assert abs(steps[0]["loss"] - np.mean(losses)) < 1e-5
     assert steps[-1]["loss"] < steps[0]["loss"] - 0.1
     assert "it is a causal language model" in capsys.readouterr().err

@@ -23,7 +23,8 @@ def with_devices(monkeypatch, count):
     [
         (0, "cpu", "cpu"),
         (0, "auto", "cpu"),
-        *((1, n, "cuda") for n in ("auto", "cuda")),
+        (1, "auto", "cuda"),
+        (1, "cuda", "cuda"),
         (2, "cuda:1", "cuda:1"),
     ],
 )
@@ -109,7 +110,7 @@ def batch_of(count):
         (9, [[0, 1, 2, 3, 4]]),
         (3, [[0, 1], [2, 3, 4]]),
         (2, [[0, 1], [2], [3, 4]]),
-        (1, [[n] for n in range(5)]),
+        (1, [[0], [1], [2], [3], [4]]),
     ],
 )
 def test_a_batch_is_halved_until_each_part_fits(most, parts):

@@ -62,9 +62,7 @@ def test_a_filled_batch_gives_the_vectors_of_its_sentences(readout, monkeypatch)
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, [9, 9]], ids=str)
-def test_states_and_readouts_in_float64_equal_those_of_padded_attention(
-    lengths, saved, sentences, checkpoint
-):
+def test_states_and_readouts_in_float64_equal_padded_attention(lengths, saved, sentences, checkpoint):
     """`cls` and `last` compute one row per sentence in the last block."""
     plain, prepared = saved().double(), prepare_for_cpu(saved().double())
     packed = pack(sentences(lengths, checkpoint.config.vocab_size))

@@ -67,9 +67,8 @@ def test_factors_do_not_change_a_product(share):
 
     factors = factors_of(largest, weight, share)
 
-    torch.testing.assert_close(
-        (values * factors) @ (weight / factors).T, values @ weight.T, rtol=1e-12, atol=1e-12
-    )
+    found = (values * factors) @ (weight / factors).T
+    torch.testing.assert_close(found, values @ weight.T, rtol=1e-12, atol=1e-12)
     assert factors.isfinite().all()
     assert (factors > 0).all()
     assert (largest * factors).max().item() == pytest.approx(127)

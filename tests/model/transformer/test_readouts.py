@@ -70,14 +70,14 @@ def test_reductions_equal_plain_loops(name, lengths, dtype):
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    {
-        "mean-last2": 4,
-        "mean-first-last": 3.5,
-        "mean-emb-last": 3,
-        "mean": 6,
-        "L2:max": 2,
-        "L0:cls": 0,
-    }.items(),
+    [
+        ("mean-last2", 4),
+        ("mean-first-last", 3.5),
+        ("mean-emb-last", 3),
+        ("mean", 6),
+        ("L2:max", 2),
+        ("L0:cls", 0),
+    ],
 )
 def test_j8_names_select_layers(name, expected):
     """Constant layers 0, 1, 2, 6; mean-first-last uses layer 1, not the embeddings."""
