@@ -64,4 +64,4 @@ def merged(values: Sequence[Value]) -> Value:
         return values[0]
     numbers = np.array([each.value for each in values])
     mean, deviation = float(numbers.mean()), float(numbers.std(ddof=1))
-    return Value(values[0].row, mean, mean - deviation, mean + deviation)
+    return Value(values[0].row, mean, (mean - deviation, mean + deviation))

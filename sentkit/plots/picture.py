@@ -83,8 +83,7 @@ class Series:
     x: Float64
     y: Float64
     form: Literal["points", "line", "bars", "level"] = "points"  # level: a horizontal line at the first y
-    low: Float64 | None = None  # of an interval
-    high: Float64 | None = None
+    interval: Float64 | None = None  # (2, n): the lowest and the highest values
     marks: tuple[str, ...] = ()  # texts beside the points
     joined: int = 1  # so many consecutive points are joined by a line
     faint: bool = False  # in the background, in grey
@@ -136,9 +135,8 @@ class Picture:
                     if series.form != "level":
                         record[panel.x.name] = named(panel.x, x)
                     record[panel.y.name] = named(panel.y, y)
-                    if series.low is not None and series.high is not None:
-                        interval = [number(series.low[point]), number(series.high[point])]
-                        record[f"{panel.y.name}_interval"] = interval
+                    if series.interval is not None:
+                        record[f"{panel.y.name}_interval"] = [*map(number, series.interval[:, point])]
                     yield record
             if (grid := panel.grid) is not None:
                 for row, column in np.argwhere(np.isfinite(grid.values)):
@@ -263,8 +261,8 @@ def draw_series(axes: Any, series: Series, number: int, crowd: int) -> Any:
         return axes.axhline(series.y[0], color=colour, linestyle=DASHES[1 + number % 5], linewidth=0.9)
     marker = MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
     if series.form == "line":
-        if series.low is not None and series.high is not None:
-            axes.fill_between(series.x, series.low, series.high, color=colour, alpha=0.15, linewidth=0)
+        if series.interval is not None:
+            axes.fill_between(series.x, *series.interval, color=colour, alpha=0.15, linewidth=0)
         look: dict[str, Any] = {"linestyle": "-" if series.faint else DASHES[number % len(DASHES)]}
         look["marker"] = marker if np.isfinite(series.y).sum() <= 30 else ""
     else:
@@ -286,14 +284,11 @@ def draw_bars(axes: Any, series: Series, bars: list[Series], number: int, width:
     """Draw one bar of each group, with its interval, and with its value if the bars are wide enough."""
     thickness = 0.8 / len(bars)
     place = next(place for place, each in enumerate(bars) if each is series)
-    error = None
-    if series.low is not None and series.high is not None:
-        error = np.abs(np.array([series.y - series.low, series.high - series.y]))
     drawn = axes.bar(
         series.x + (place - (len(bars) - 1) / 2) * thickness,
         series.y,
         thickness * 0.92,
-        yerr=error,
+        yerr=None if series.interval is None else np.abs(series.interval - series.y),
         error_kw={"elinewidth": 0.7, "capsize": 1.5},
         facecolor=FILLS[number % len(FILLS)],
         edgecolor="#333333",

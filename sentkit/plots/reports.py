@@ -35,12 +35,11 @@ MEASURED = ("loss", "norm")  # fields of every step
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A number with its interval; NaN if it is undefined."""
+    """A number with its interval; NaN if they are undefined."""
 
     row: Row
     value: float
-    low: float
-    high: float
+    interval: tuple[float, float] = (np.nan, np.nan)
 
 
 def report_of(row: Row, name: str) -> tuple[str, Value] | None:
@@ -59,15 +58,15 @@ def value_of(row: Row, name: str) -> Value:
     missing = name in row.values and row.values[name] in MISSING
     value = None if missing else scored(row, name)
     if value is None:
-        return Value(row, np.nan, np.nan, np.nan)
+        return Value(row, np.nan)
     bounds: Any = row.values.get(f"{name}_ci95")
     two = isinstance(bounds, list) and len(bounds) == 2
     if two and all(isinstance(each, int | float) for each in bounds):
-        return Value(row, value, float(bounds[0]), float(bounds[1]))
+        return Value(row, value, (float(bounds[0]), float(bounds[1])))
     if row.values.get(f"{name}_sd") in MISSING:
-        return Value(row, value, np.nan, np.nan)
+        return Value(row, value)
     deviation = scored(row, f"{name}_sd") or 0.0
-    return Value(row, value, value - deviation, value + deviation)
+    return Value(row, value, (value - deviation, value + deviation))
 
 
 def means_of_sets(groups: Mapping[K, list[Value]], name: Callable[[K], str]) -> dict[K, Value]:
@@ -79,14 +78,14 @@ def means_of_sets(groups: Mapping[K, list[Value]], name: Callable[[K], str]) -> 
             raise own[-1].row.error(problem, advice="draw all of them with the same data sets")
     if count == 1:
         return {key: own[0] for key, own in groups.items()}
-    means = {key: float(np.mean([each.value for each in own])) for key, own in groups.items()}
-    return {key: Value(own[0].row, means[key], np.nan, np.nan) for key, own in groups.items()}
+    means = ((key, own[0].row, np.mean([each.value for each in own])) for key, own in groups.items())
+    return {key: Value(row, float(mean)) for key, row, mean in means}
 
 
 def intervals(values: list[Value]) -> dict[str, Any]:
-    """The columns `low` and `high` of a series; none if no value has an interval."""
-    low, high = np.array([each.low for each in values]), np.array([each.high for each in values])
-    return {"low": low, "high": high} if np.isfinite(low).any() else {}
+    """The field `interval` of a series; none if no value has an interval."""
+    found = np.array([each.interval for each in values]).T
+    return {"interval": found} if np.isfinite(found).any() else {}
 
 
 def by_name(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:

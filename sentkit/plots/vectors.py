@@ -295,6 +295,5 @@ def median_line(pairs: GoldPairs) -> Series:
     edges = np.linspace(pairs.gold.min(), pairs.gold.max(), BANDS + 1)
     bands = np.clip(np.searchsorted(edges, pairs.gold, side="right") - 1, 0, BANDS - 1)
     parts = [pairs.similarities[bands == band] for band in range(BANDS)]
-    quartiles = np.array([np.percentile(p, (25, 50, 75)) if len(p) else [np.nan] * 3 for p in parts])
-    low, middle, high = quartiles.T
-    return Series("median", (edges[1:] + edges[:-1]) / 2, middle, "line", low, high)
+    quartiles = np.array([np.percentile(p, (25, 50, 75)) if len(p) else [np.nan] * 3 for p in parts]).T
+    return Series("median", (edges[1:] + edges[:-1]) / 2, quartiles[1], "line", quartiles[::2])

@@ -184,12 +184,13 @@ def bare(path: Path) -> str:
 @dataclass(frozen=True, slots=True)
 class Suite:
     folder: str  # of --data; empty for --pairs
-    names: tuple[str, ...]  # files in the folder; empty: all of them
     find: Callable[[str, Path, Sequence[str]], Iterator[TestSet]]
-    check: Callable[[Row, Mapping[str, str]], object]  # raises an error for a row without a value
     value: str  # the field of a result
     unit: str
     evaluate: Callable[[Files, TestSet, Settings], Result]
+    names: tuple[str, ...] = ()  # files in the folder; empty: all of them
+    # Raises an error for a row without a value.
+    check: Callable[[Row, Mapping[str, str]], object] = lambda row, fields: None
     settings: Callable[[Settings], dict[str, Any]] = lambda settings: {}  # that change the result
     # Part -> the names of its prompt; the first that the checkpoint declares is used. Titles are read, too.
     prompts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -201,7 +202,6 @@ TRANSFER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
 SIDES = {"queries": ("query",), "rows": ("document", "passage", "corpus")}
 PAIRS = Suite(
     folder="",
-    names=(),
     find=partial(named_files, first="test"),
     check=lambda row, fields: scored(row, fields.get(GOLD, GOLD)),
     value="spearman",
@@ -230,7 +230,6 @@ SUITES = {
     ),
     "clustering": Suite(
         folder="clustering",
-        names=(),
         find=every_file,
         check=SENTEVAL.check,
         value="acc",
@@ -247,9 +246,7 @@ SUITES = {
     ),
     "retrieval": Suite(
         folder="retrieval",
-        names=(),
         find=folders_with_queries,
-        check=lambda row, fields: None,
         value="ndcg@10",
         unit="nDCG@10 x 100",
         evaluate=retrieval,

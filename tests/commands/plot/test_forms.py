@@ -122,7 +122,7 @@ def test_hardly_any_values(y, form):
 def test_series_of_one_name_share_a_colour_and_an_entry_of_the_legend():
     """Points have a marker, lines a band for their interval; grey series have no number."""
     x = np.arange(2.0)
-    first = panel(Series("a", x, x), Series("b", x, x + 1, "line", low=x, high=x + 2))
+    first = panel(Series("a", x, x), Series("b", x, x + 1, "line", np.array([x, x + 2])))
     second = panel(Series("grey", x, x, faint=True), Series("b", x, x, "line"))
     drawn = figure(first, second)
     (points, line), (grey, again) = (axes.lines for axes in drawn.axes)
@@ -145,8 +145,8 @@ def test_pairs_are_joined_and_marked():
 
 def test_bars_have_intervals_and_values_if_they_are_wide():
     """Twelve bars on 84 millimetres are too narrow for their values, but not on 174."""
-    low, high = np.full(3, 40.0), np.full(3, 62.5)
-    bars = [Series(name, np.arange(3.0), np.full(3, 50.5), "bars", low, high) for name in "abcd"]
+    interval = np.repeat([[40.0], [62.5]], 3, axis=1)
+    bars = [Series(name, np.arange(3.0), np.full(3, 50.5), "bars", interval) for name in "abcd"]
     own = panel(*bars, x=Axis("d", "", names=tuple("xyz")), y=Axis("t", "t"))
     narrow, wide = (figure(own, width=width).axes[0] for width in (84.0, 174.0))
 
