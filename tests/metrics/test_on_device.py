@@ -52,11 +52,6 @@ def similarities(queries, corpus, metric):
     return np.array([[SIMILARITIES[metric](q[None], r[None])[0] for r in corpus] for q in queries])
 
 
-def by_loop(queries, corpus, top, metric):
-    alike = similarities(queries, corpus, metric).tolist()
-    return [sorted(enumerate(each), key=lambda hit: (-hit[1], hit[0]))[:top] for each in alike]
-
-
 def nearest(searcher, queries, top):
     found = searcher.nearest(queries, top)
     both = zip(found.rows.tolist(), found.similarities.tolist(), strict=True)

@@ -24,6 +24,7 @@ from sentkit.metrics.statistics import (
     two_sided_p,
 )
 
+
 @given(st.lists(st.integers(0, 4), max_size=30))
 def test_ranks_are_those_of_scipy(values):
     assert ranks(values).tolist() == scipy.stats.rankdata(values).tolist()
@@ -67,9 +68,7 @@ def test_a_perfect_line_is_exactly_one(correlation):
     assert correlation(values, -values) == -1.0
 
 
-@pytest.mark.parametrize(
-    ("scale", "offset"), [(1e-310, 0), (1e-300, 0), (1e-12, 0), (1e300, 0), (1, 1e9)]
-)
+@pytest.mark.parametrize(("scale", "offset"), [(1e-310, 0), (1e-300, 0), (1e-12, 0), (1e300, 0), (1, 1e9)])
 def test_scale_and_offset_do_not_matter(scale, offset):
     """Nothing overflows or vanishes: this example has r = 5 / sqrt(28)."""
     left, right = np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 6.0])  # sums of products 5, 2 and 14
@@ -94,7 +93,6 @@ def drawn_rows(n, count, seed):
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12), st.integers(0, 2**32)
 )
 def test_resamples_equal_the_correlations_of_the_drawn_rows(drawn, seed):
-    """Each resample's value is what ranking the drawn rows from scratch gives, and NaN where that is NaN."""
     left, right = np.array(drawn, dtype=float).T
     rows = drawn_rows(len(left), 20, seed)
 
@@ -157,7 +155,6 @@ def test_two_pairs_are_defined_where_both_are_drawn():
 
 @pytest.mark.parametrize("statistic", ["spearman", "pearson"])
 def test_the_interval_is_that_of_scipy(statistic):
-    """The percentile interval agrees with scipy's paired bootstrap within the error of sampling."""
     left, right = tied_pairs(60)
     of_scipy = {"spearman": scipy.stats.spearmanr, "pearson": scipy.stats.pearsonr}[statistic]
     expected = scipy.stats.bootstrap(

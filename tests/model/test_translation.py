@@ -4,7 +4,6 @@ import json
 import shutil
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.rows import Rejects
 from sentkit.model.encoding import BUDGETS, tokenized_groups
 from sentkit.model.text.tokens import TokenBlock, Tokens
-from sentkit.model.translation import Translator, languages_of, load, set_languages
+from sentkit.model.translation import Translator, load, set_languages
 
 KINDS = ("marian", "t5", "nllb", "fsmt")
 START = {"marian": 0, "t5": 0, "nllb": 1, "fsmt": 1}  # the token that the decoder starts from
@@ -33,16 +32,16 @@ TEXTS = [
 
 
 @pytest.fixture
-def folder(request: pytest.FixtureRequest) -> Any:
+def folder(request):
     """A function that returns the folder of a model."""
     return request.getfixturevalue
 
 
 @pytest.fixture
-def plain(folder: Any, tmp_path: Path) -> Any:
+def plain(folder, tmp_path):
     """A copy that declares only its start, end and padding token."""
 
-    def copy(kind: str) -> Path:
+    def copy(kind):
         own = Path(shutil.copytree(folder(kind), tmp_path / f"plain-{kind}"))
         ends = {"decoder_start_token_id": START[kind], "eos_token_id": 1, "pad_token_id": 0}
         (own / "generation_config.json").write_text(json.dumps(ends))
@@ -51,24 +50,24 @@ def plain(folder: Any, tmp_path: Path) -> Any:
     return copy
 
 
-def opened(path: Path, kind: str, **options: Any) -> Translator:
+def opened(path, kind, **options):
     options = {**FOREIGN.get(kind, {}), **options}
     return Translator(read_checkpoint(str(path)), device="cpu", precision="fp32", **options)
 
 
-def translated(translator: Translator, texts: list[str], budget: int = 100) -> list[str | None]:
+def translated(translator, texts, budget=100):
     made = translator(translator.source(texts), budget)
     return [each and each.text for each in made]
 
 
-def of_transformers(path: Path, kind: str) -> tuple[Any, Any]:
+def of_transformers(path, kind):
     """The tokenizer and the model of transformers."""
     source = {"src_lang": "eng_Latn"} if kind == "nllb" else {}
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(path).eval()
     return transformers.AutoTokenizer.from_pretrained(path, **source), model
 
 
-def generated(path: Path, kind: str, texts: list[str], seed: int = 0, **how: Any) -> list[str]:
+def generated(path, kind, texts, seed=0, **how):
     """The output of `model.generate` for one text at a time."""
     tokenizer, model = of_transformers(path, kind)
     if kind == "nllb":
@@ -82,7 +81,7 @@ def generated(path: Path, kind: str, texts: list[str], seed: int = 0, **how: Any
 
 
 @pytest.mark.parametrize(("kind", "beams"), [*((kind, 4) for kind in KINDS), ("marian", 1)])
-def test_batches_of_mixed_lengths_equal_generate_for_one_text(folder: Any, kind: str, beams: int) -> None:
+def test_batches_of_mixed_lengths_equal_generate_for_one_text(folder, kind, beams):
     """Padding has no effect, with and without beams."""
     path = folder(kind)
     expected = generated(path, kind, TEXTS, num_beams=beams, do_sample=False, max_new_tokens=20)
@@ -92,7 +91,7 @@ def test_batches_of_mixed_lengths_equal_generate_for_one_text(folder: Any, kind:
     assert len(set(expected)) > 2
 
 
-def test_declared_settings_are_the_defaults(folder: Any) -> None:
+def test_declared_settings_are_the_defaults(folder):
     """This model declares three beams and 40 tokens, and `generate` without arguments uses both."""
     path = folder("marian")
     translator = opened(path, "marian")
@@ -109,7 +108,7 @@ def test_declared_settings_are_the_defaults(folder: Any) -> None:
         ("marian", {"seed": 1 << 70}),
     ],
 )
-def test_a_sample_is_that_of_generate_with_the_seed(folder: Any, kind: str, options: Any) -> None:
+def test_a_sample_is_that_of_generate_with_the_seed(folder, kind, options):
     """For one text. The probability of each token is that of the model: there is no top-k."""
     found = translated(opened(folder(kind), kind, sample=True, max_new_tokens=8, **options), TEXTS[1:2])
     how = {name: value for name, value in options.items() if name != "seed"}
@@ -119,20 +118,11 @@ def test_a_sample_is_that_of_generate_with_the_seed(folder: Any, kind: str, opti
     assert found == expected
 
 
-def test_samples_depend_on_the_seed(folder: Any) -> None:
-    first, again, other = (
-        translated(opened(folder("marian"), "marian", sample=True, seed=seed), TEXTS) for seed in (1, 1, 2)
-    )
-
-    assert first == again
-    assert all(one != two for one, two in zip(first, other, strict=True))
-
-
 # Empty, long and impossible texts
 
 
 @pytest.mark.parametrize("prefix", ["", "the sea: "])
-def test_the_prefix_precedes_every_text_and_empty_texts_are_not_translated(folder: Any, prefix: str) -> None:
+def test_the_prefix_precedes_every_text_and_empty_texts_are_not_translated(folder, prefix):
     translator = opened(folder("t5"), "t5", prefix=prefix)
 
     expected = translated(opened(folder("t5"), "t5"), [f"{prefix}{text}" for text in TEXTS])
@@ -142,7 +132,7 @@ def test_the_prefix_precedes_every_text_and_empty_texts_are_not_translated(folde
 
 
 @pytest.mark.parametrize(("kind", "before"), [("marian", 0), ("nllb", 1)])
-def test_truncated_texts_keep_their_final_special_tokens(folder: Any, kind: str, before: int) -> None:
+def test_truncated_texts_keep_their_final_special_tokens(folder, kind, before):
     """A text of NLLB starts with its language; both models end a text with </s>, token 1."""
     translator = opened(folder(kind), kind, max_length=6)
     (whole,) = opened(folder(kind), kind).source(["a cat sleeps and a dog runs"])
@@ -153,7 +143,7 @@ def test_truncated_texts_keep_their_final_special_tokens(folder: Any, kind: str,
     assert sum(each == 1 or each > 119 for each in tokens.ids) == before + 1
 
 
-def test_translations_that_reach_the_limit_are_marked(folder: Any, plain: Any) -> None:
+def test_translations_that_reach_the_limit_are_marked(folder, plain):
     """This Marian model forces an end token at the limit."""
     marian = opened(folder("marian"), "marian", beams=1, max_new_tokens=4)
     made = marian(marian.source(TEXTS), 1000)
@@ -167,22 +157,13 @@ def test_translations_that_reach_the_limit_are_marked(folder: Any, plain: Any) -
 
 
 @pytest.mark.parametrize("options", [{"max_length": 1}, {"max_length": 3, "prefix": "a dog"}])
-def test_impossible_lengths_are_errors(folder: Any, options: dict[str, Any]) -> None:
-    problem = (
-        f"length of {options['max_length']} tokens is too small: the special tokens and the prefix use all"
-    )
-    with pytest.raises(UsageError, match=f"a maximum {problem} of it"):
+def test_impossible_lengths_are_errors(folder, options):
+    problem = "tokens is too small: the special tokens and the prefix use all of it"
+    with pytest.raises(UsageError, match=f"a maximum length of {options['max_length']} {problem}"):
         opened(folder("marian"), "marian", **options)
 
 
-def test_input_and_output_can_use_all_positions(plain: Any) -> None:
-    translator = opened(plain("marian"), "marian", beams=1, max_length=48, max_new_tokens=48)
-    (made,) = translator(translator.source(["a cat and a dog " * 20]), 1000)
-
-    assert made.full
-
-
-def test_a_token_without_weights_is_an_error(folder: Any) -> None:
+def test_a_token_without_weights_is_an_error(folder):
     translator = opened(folder("marian"), "marian")
 
     problem = "the tokenizer and the model do not match: token id 5000, but the model has "
@@ -190,13 +171,13 @@ def test_a_token_without_weights_is_an_error(folder: Any) -> None:
         translator(TokenBlock.of([Tokens([5000, 1], 2)]), 1000)
 
 
-def test_a_batch_that_does_not_fit_is_halved(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_does_not_fit_is_halved(folder, monkeypatch):
     """The translations are the same. A single text that does not fit is an error."""
     translator = opened(folder("marian"), "marian")
     expected = translated(translator, TEXTS, budget=1000)
     generate, most = translator.model.generate, 2
 
-    def small(input_ids: torch.Tensor, **how: Any) -> Any:
+    def small(input_ids, **how):
         if len(input_ids) > most:
             raise torch.cuda.OutOfMemoryError
         return generate(input_ids=input_ids, **how)
@@ -215,12 +196,12 @@ def test_a_batch_that_does_not_fit_is_halved(folder: Any, monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def sizes(monkeypatch):
     """The numbers of texts that are translated together."""
-    found: list[int] = []
+    found = []
     generate = Translator._generate
 
-    def counted(self: Translator, batch: TokenBlock) -> list[list[int]]:
+    def counted(self, batch):
         found.append(len(batch))
         return generate(self, batch)
 
@@ -228,14 +209,14 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def through(texts: list[str], translator: Translator) -> list[Any]:
+def through(texts, translator):
     rows = block_of(Row(b"{}", {}, "a", n) for n in range(len(texts)))
     rows.texts = [(text,) for text in texts]
     groups = tokenized_groups([rows], translator.source, Rejects(), largest=40)
     return [each for _, made in translator.groups(groups) for each in made]
 
 
-def test_equal_texts_of_a_group_are_translated_once(folder: Any, sizes: list[int]) -> None:
+def test_equal_texts_of_a_group_are_translated_once(folder, sizes):
     translator = opened(folder("marian"), "marian")
     found = through([*TEXTS[:2], TEXTS[0], TEXTS[0], ""], translator)
 
@@ -245,9 +226,7 @@ def test_equal_texts_of_a_group_are_translated_once(folder: Any, sizes: list[int
 
 
 @pytest.mark.parametrize(("beams", "expected"), [(1, [4, 4, 2]), (2, [2] * 5), (9, [1] * 10)])
-def test_short_texts_count_as_16_tokens_for_each_beam(
-    folder: Any, sizes: list[int], beams: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_texts_count_as_16_tokens_for_each_beam(folder, sizes, beams, expected, monkeypatch):
     """A budget of 64 tokens: four texts, or two texts with two beams, and at least one text."""
     monkeypatch.setitem(BUDGETS, "cpu", 64)
     through(
@@ -258,7 +237,7 @@ def test_short_texts_count_as_16_tokens_for_each_beam(
     assert sizes == expected
 
 
-def test_translations_have_no_language_token(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_translations_have_no_language_token(folder, monkeypatch):
     """The tokenizer of M2M100 does not always list languages as special tokens."""
     translator = opened(folder("nllb"), "nllb")
     expected = translated(translator, TEXTS)
@@ -274,22 +253,20 @@ def test_translations_have_no_language_token(folder: Any, monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def languages() -> Any:
+def languages():
     """A tokenizer with 202 languages and without words."""
     return transformers.NllbTokenizer()
 
 
 @pytest.fixture
-def romance() -> Any:
+def romance():
     return transformers.MBartTokenizer()
 
 
-def test_nllb_forces_the_target_language_and_mbart_starts_from_it(languages: Any, romance: Any) -> None:
+def test_nllb_forces_the_target_language_and_mbart_starts_from_it(languages, romance):
     """Before the text, NLLB reads the source language; mBART reads it after the text."""
-    forced, start = (
-        set_languages(languages, "fra_Latn", "deu_Latn", None),
-        set_languages(romance, "en_XX", "ro_RO", None),
-    )
+    forced = set_languages(languages, "fra_Latn", "deu_Latn", None)
+    start = set_languages(romance, "en_XX", "ro_RO", None)
 
     assert forced == {"forced_bos_token_id": languages.convert_tokens_to_ids("deu_Latn")}
     assert start == {"decoder_start_token_id": romance.convert_tokens_to_ids("ro_RO")}
@@ -297,7 +274,7 @@ def test_nllb_forces_the_target_language_and_mbart_starts_from_it(languages: Any
     assert romance.convert_ids_to_tokens(romance("").input_ids) == ["</s>", "en_XX"]
 
 
-def test_a_declared_target_language_needs_no_flag(romance: Any, languages: Any) -> None:
+def test_a_declared_target_language_needs_no_flag(romance, languages):
     """mBART declares the start token of the decoder, NLLB the forced first token."""
     romanian = {"decoder_start_token_id": romance.convert_tokens_to_ids("ro_RO")}
     german = {"forced_bos_token_id": languages.convert_tokens_to_ids("deu_Latn")}
@@ -309,33 +286,25 @@ def test_a_declared_target_language_needs_no_flag(romance: Any, languages: Any) 
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "flags"),
+    ("source", "target", "problem"),
     [
-        (None, None, "--source-lang and --target-lang"),
-        *(("eng_Latn", None, "--target-lang"), (None, "eng_Latn", "--source-lang")),
+        (None, None, "^this model has 202 languages: give --source-lang and --target-lang$"),
+        ("eng_Latn", None, "^this model has 202 languages: give --target-lang$"),
+        (None, "eng_Latn", "^this model has 202 languages: give --source-lang$"),  # English is no default
+        ("eng_Latn", "deu", '--target-lang "deu": unknown language'),
+        ("<mask>", "deu_Latn", '--source-lang "<mask>": unknown language'),  # another special token
     ],
 )
-def test_missing_languages_are_errors(languages: Any, source: Any, target: Any, flags: str) -> None:
-    """English is not a default."""
-    count = len(languages_of(languages)[1])
-
-    with pytest.raises(UsageError, match=f"^this model has {count} languages: give {flags}$"):
+def test_missing_and_unknown_languages_are_errors(languages, source, target, problem):
+    with pytest.raises(UsageError, match=problem) as error:
         set_languages(languages, source, target, None)
 
-
-def test_the_error_for_an_unknown_language_lists_similar_names(languages: Any) -> None:
-    """Other special tokens are not languages."""
-    with pytest.raises(UsageError, match='--target-lang "deu": unknown language') as error:
-        set_languages(languages, "eng_Latn", "deu", None)
-    with pytest.raises(UsageError, match='--source-lang "<mask>": unknown language'):
-        set_languages(languages, "<mask>", "deu_Latn", None)
-
-    assert error.value.advice is not None
-    assert "deu_Latn" in error.value.advice
-    assert error.value.advice.endswith(" ...")
+    if target == "deu":
+        assert "deu_Latn" in error.value.advice
+        assert error.value.advice.endswith(" ...")
 
 
-def test_languages_for_a_model_without_languages_are_an_error() -> None:
+def test_languages_for_a_model_without_languages_are_an_error():
     t5 = transformers.T5Tokenizer()
 
     assert set_languages(t5, None, None, None) == {}
@@ -366,7 +335,7 @@ def test_languages_for_a_model_without_languages_are_an_error() -> None:
         ({"num_beams": 6}, 32, {"sample": True}, (32, 32, 1)),
     ],
 )
-def test_limits(plain: Any, declared: Any, length: float, options: Any, expected: Any) -> None:
+def test_limits(plain, declared, length, options, expected):
     """Of a model with 48 positions; `length` is that of the tokenizer."""
     path = plain("marian")
     for name, values in (("generation_config", declared), ("tokenizer_config", {"model_max_length": length})):
@@ -378,7 +347,7 @@ def test_limits(plain: Any, declared: Any, length: float, options: Any, expected
 
 
 @pytest.mark.parametrize(("length", "expected"), [(1e30, 512), (9999, 9999)])
-def test_relative_positions_have_no_bound(plain: Any, length: float, expected: int) -> None:
+def test_relative_positions_have_no_bound(plain, length, expected):
     path = plain("t5")
     file = path / "tokenizer_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"model_max_length": length}))
@@ -391,7 +360,7 @@ def test_relative_positions_have_no_bound(plain: Any, length: float, expected: i
 
 
 @pytest.fixture
-def damaged(marian: Path, tmp_path: Path) -> Path:
+def damaged(marian, tmp_path):
     """A copy of the Marian model that a test damages."""
     return Path(shutil.copytree(marian, tmp_path / "damaged"))
 
@@ -407,9 +376,7 @@ def damaged(marian: Path, tmp_path: Path) -> Path:
         *(({name: 10**9}, f'"{name}" cannot be {10**9}$') for name in ("decoder_layers", "vocab_size")),
     ],
 )
-def test_a_config_that_cannot_be_used_is_an_error_of_one_line(
-    damaged: Path, config: Any, problem: str
-) -> None:
+def test_a_config_that_cannot_be_used_is_an_error_of_one_line(damaged, config, problem):
     """With a huge size, the process would not finish."""
     path = damaged / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
@@ -420,7 +387,7 @@ def test_a_config_that_cannot_be_used_is_an_error_of_one_line(
 
 
 @pytest.mark.parametrize("nan", [False, True])
-def test_missing_weights_and_nan_are_errors(damaged: Path, nan: bool) -> None:
+def test_missing_weights_and_nan_are_errors(damaged, nan):
     """transformers would use random weights, and the search would not fail."""
     name = "model.decoder.layers.1.fc1.weight"
     tensors = load_file(damaged / "model.safetensors")
@@ -433,7 +400,7 @@ def test_missing_weights_and_nan_are_errors(damaged: Path, nan: bool) -> None:
         load(read_checkpoint(str(damaged)))
 
 
-def test_a_folder_without_a_tokenizer_is_an_error(t5: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_tokenizer_is_an_error(t5, tmp_path):
     """transformers would create a tokenizer without words."""
     own = shutil.copytree(t5, tmp_path / "own", ignore=shutil.ignore_patterns("tokenizer*"))
 
@@ -441,11 +408,11 @@ def test_a_folder_without_a_tokenizer_is_an_error(t5: Path, tmp_path: Path) -> N
         load(read_checkpoint(str(own)))
 
 
-def test_warnings_of_a_tokenizer_are_returned(damaged: Path, monkeypatch: Any, capfd: Any) -> None:
+def test_warnings_of_a_tokenizer_are_returned(damaged, monkeypatch, capfd):
     """Without sacremoses, the tokenizer of Marian does not normalize punctuation and warns."""
     real = transformers.AutoTokenizer.from_pretrained
 
-    def warning(*names: Any, **settings: Any) -> Any:
+    def warning(*names, **settings):
         warnings.warn("Recommended: pip install sacremoses.", stacklevel=2)
         warnings.warn("of no interest to anybody", FutureWarning, stacklevel=2)
         return real(*names, **settings)
@@ -458,7 +425,7 @@ def test_warnings_of_a_tokenizer_are_returned(damaged: Path, monkeypatch: Any, c
 
 
 @pytest.mark.parametrize("kind", ["marian", "t5", "nllb"])
-def test_loading_prints_nothing(kind: str, request: pytest.FixtureRequest, capfd: Any) -> None:
+def test_loading_prints_nothing(kind, request, capfd):
     folder = request.getfixturevalue(kind)
     capfd.readouterr()  # remove the output of its creation
     _, model, _ = load(read_checkpoint(str(folder)))

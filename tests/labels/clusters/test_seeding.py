@@ -44,4 +44,3 @@ def test_a_sample_without_enough_distinct_rows_is_not_used(rows, monkeypatch):
     many = np.concatenate([np.zeros((990, 6), np.float32), rows[:10]])
 
     assert len(spread_out(many, 11, np.random.RandomState(5))) == 11
-

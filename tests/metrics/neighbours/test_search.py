@@ -106,18 +106,6 @@ def test_random_rows(metric, top, share):
 
 
 @small_blocks
-@every_metric
-@pytest.mark.parametrize("top", [1, 7, 60])
-def test_ties_come_in_the_order_of_the_rows(metric, top):
-    """Across blocks, too."""
-    queries, corpus = normal_rows(4, 77, seed=1), np.tile(normal_rows(6, 77), (7, 1))
-    alike = table(queries, corpus, metric)
-
-    expect(queries, corpus, metric, top, alike[:, 2].tolist(), alike[0, 3])
-    expect_pairs(corpus, metric, top, alike[0, 3])
-
-
-@small_blocks
 @given(GRID, GRID, st.integers(1, 12), st.sampled_from(sorted(SIMILARITIES)), st.data())
 def test_limits_and_thresholds_are_exact(asked, held, top, metric, data):
     """Points of a small grid, zeros and duplicates among them, or no point. Each limit is a similarity."""

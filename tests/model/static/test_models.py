@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from sentkit.errors import DataError, UsageError
@@ -11,6 +12,7 @@ from sentkit.formats.vectors.tensors import read_array
 from sentkit.model import find_encoder
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
+from sentkit.model.static.models import arrays_hash
 from support import DATA, write_affine
 
 POTION = DATA.parent / "checkpoints/potion-base-4M-int8"
@@ -29,16 +31,21 @@ def encoder_of(name, **wishes):
     return find_encoder(str(name), ReadingOptions(**wishes)).encoder()
 
 
-def looped(folder, texts, *, most, normalize):
+def looped(folder, texts, *, most=512, normalize=False, reduce=np.mean):
     """As model2vec: no special tokens, no unknown tokens, truncation, mean, unit length."""
     backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    rows = read_array(folder / "model.safetensors", "embeddings").astype(np.float64)
+    arrays = load_file(folder / "model.safetensors")
+    rows = arrays["embeddings"].astype(np.float64)
+    if "mapping" in arrays:
+        rows = rows[arrays["mapping"]]
+    if "weights" in arrays:
+        rows = rows * arrays["weights"][:, None].astype(np.float64)
     unknown = backend.token_to_id("[UNK]")
     found = np.zeros((len(texts), rows.shape[1]))
     for text, vector in zip(texts, found, strict=True):
         ids = [i for i in backend.encode(text, add_special_tokens=False).ids if i != unknown][:most]
         if ids:
-            vector[:] = sum(rows[i] for i in ids) / len(ids)
+            vector[:] = reduce([rows[i] for i in ids], axis=0)
         length = sum(number**2 for number in vector) ** 0.5
         if normalize and length:
             vector /= length
@@ -59,6 +66,20 @@ def test_model2vec_folders_equal_a_plain_loop(model2vec, normalize, declared, fl
     expected = looped(folder, TEXTS, most=most, normalize=normalize)
 
     assert vectors_of(folder, TEXTS, max_length=flag) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("readout", ["mean", "max"])
+@pytest.mark.parametrize("names", [["mapping"], ["weights"], ["mapping", "weights"]], ids=str)
+def test_mapped_and_weighted_rows_equal_a_plain_loop(model2vec, names, readout):
+    """A text without words gets zeros, even for max, and even if no text of the batch has words."""
+    random = np.random.default_rng(0)
+    arrays = {"mapping": random.integers(0, 4, 13), "weights": np.linspace(0.5, 2, 13, dtype=np.float32)}
+    rows = {"embeddings": random.standard_normal((13, 6)).astype(np.float32)}
+    folder = model2vec(rows | {name: arrays[name] for name in names})
+    expected = looped(folder, TEXTS, reduce={"mean": np.mean, "max": np.max}[readout])
+
+    assert vectors_of(folder, TEXTS, readout=readout) == pytest.approx(expected, abs=1e-6)
+    assert not vectors_of(folder, ["", ""], readout=readout).any()
 
 
 def test_model2vec_folders_equal_sentence_transformers(model2vec):
@@ -106,6 +127,7 @@ def test_word_sets_have_the_cosine_of_sets(tmp_path):
 
     assert first @ second == pytest.approx(2 / 4)
     assert first @ third == pytest.approx(2 / (4 * 4) ** 0.5)  # a, man of {a, man, ",", !}
+    assert vectors_of("words:binary", [""]).tolist() == [[0]]
 
 
 def test_steps_are_truncation_unit_length_and_transform_in_this_order(words, tmp_path):
@@ -190,8 +212,7 @@ def test_a_token_with_the_text_none_has_a_vector(model2vec):
     path = folder / "tokenizer.json"
     rules = json.loads(path.read_text())
     letters = {letter: number for number, letter in enumerate(["None", *"NonexyzabcdS"])}
-    merges = []
-    rules["model"] = {"type": "BPE", "vocab": letters, "merges": merges, "unk_token": None}
+    rules["model"] = {"type": "BPE", "vocab": letters, "merges": [], "unk_token": None}
     rules["normalizer"] = rules["post_processor"] = rules["pre_tokenizer"] = None
     one = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
     rules["added_tokens"] = [{"id": 0, "content": "None", **one}]
@@ -199,3 +220,13 @@ def test_a_token_with_the_text_none_has_a_vector(model2vec):
     table = read_array(folder / "model.safetensors", "embeddings")
 
     assert vectors_of(folder, ["None"])[0] == pytest.approx(table[0])
+
+
+def test_the_hash_of_arrays_depends_on_names_shapes_and_values():
+    rows, places = np.random.default_rng(0).standard_normal((20, 6)), np.arange(30) % 20
+    same = arrays_hash({"b": places, "a": rows})
+
+    assert same == arrays_hash({"a": np.asfortranarray(rows), "b": places})
+    assert same != arrays_hash({"a": rows, "b": places[::-1]})
+    assert same != arrays_hash({"c": rows, "b": places})
+    assert same != arrays_hash({"a": rows.reshape(6, 20), "b": places})

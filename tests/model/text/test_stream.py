@@ -1,14 +1,13 @@
 """Rows in, rows with vectors out: in order, equal texts once, errors where they happened, full batches."""
 
 import threading
-from dataclasses import dataclass
+from collections import namedtuple
 from itertools import count, islice
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.block import Row, block_of
@@ -23,11 +22,7 @@ class Letters:
 
     unit, whole = "tokens", False
 
-    def __init__(self):
-        self.calls = []
-
     def __call__(self, texts):
-        self.calls.append(list(texts))
         return TokenBlock.of(
             [
                 Tokens([ord(letter) for letter in text[:10]], len(text), problem="it asks" * ("?" in text))
@@ -58,17 +53,11 @@ def expected_of(text):
     return [sum(ids), len(ids)], [ids[0]]
 
 
+One = namedtuple("One", "row tokens vectors")  # a row with its tokens, and its vectors of each readout
+
+
 def row(number):
     return Row(b"{}", {}, "a.jsonl", number)
-
-
-@dataclass
-class One:
-    """A row with its tokens, and its vectors of each readout."""
-
-    row: Row
-    tokens: list[Tokens]
-    vectors: list[NDArray[np.float32]]
 
 
 def rows(texts):
@@ -193,7 +182,7 @@ def test_an_error_of_the_reader_follows_earlier_groups(encode):
 
 def test_reading_ahead_is_limited():
     made = []
-    items = ahead((made.append(number) or number for number in count()), 2)  # type: ignore[func-returns-value]
+    items = ahead((made.append(number) or number for number in count()), 2)
 
     assert list(islice(items, 5)) == [0, 1, 2, 3, 4]
     items.close()
@@ -203,7 +192,7 @@ def test_reading_ahead_is_limited():
 
 @pytest.mark.parametrize("kind", [Sums, InThreads])
 def test_an_error_of_the_encoder_is_not_wrapped(kind):
-    class Failing(kind):  # type: ignore[misc, valid-type]
+    class Failing(kind):
         def sums(self, batch):
             raise ZeroDivisionError
 
@@ -232,20 +221,15 @@ def test_a_tally_counts_rows_texts_tokens_and_truncated_rows():
 def test_the_next_group_is_submitted_before_the_vectors_of_a_group_are_read():
     """So a GPU has work between two groups."""
 
-    class Waiting(Sums):
-        groups_at_once = 2
-
-        def __init__(self):
-            super().__init__()
-            self.calls = count()
-            self.submitted = threading.Event()  # of the second group
+    class Waiting(InThreads):
+        calls, second = count(), threading.Event()
 
         def encode(self, batches):
             submitted = list(batches)
             if next(self.calls) == 0:
-                assert self.submitted.wait(60)
+                assert self.second.wait(60)
             else:
-                self.submitted.set()
+                self.second.set()
             return map(self.sums, submitted)
 
     texts = [(f"text {number}",) for number in range(100)]
@@ -305,6 +289,6 @@ def test_long_texts_end_a_group_early(monkeypatch):
 def test_a_group_is_returned_before_the_next_row_is_read():
     read = []
 
-    next(grouped(read.append(number) or block(1) for number in count()))  # type: ignore[func-returns-value]
+    next(grouped(read.append(number) or block(1) for number in count()))
 
     assert len(read) == 32

@@ -24,10 +24,8 @@ from sentkit.model.transformer.transformers_model import load_transformers_model
 from support import declare_modules
 
 SHAPE = {"num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0}
-WINDOWS = {
-    "sliding_window": 6,
-    "layer_types": [f"{kind}_attention" for kind in ("sliding", "full", "sliding")],
-}
+LAYERS = [f"{kind}_attention" for kind in ("sliding", "full", "sliding")]
+WINDOWS = {"sliding_window": 6, "layer_types": LAYERS}
 FAMILIES = {
     "qwen3": ("qwen3", {}),
     "mistral": ("mistral", {"sliding_window": 6}),
@@ -148,15 +146,8 @@ def test_a_token_attends_to_later_tokens_only_if_the_config_says_so(family, make
     assert torch.allclose(before, after, atol=1e-6) == ("bidirectional" not in family and family[0] != "e")
 
 
-@pytest.mark.parametrize(
-    ("mode", "side"),
-    [
-        ("lasttoken", "left"),
-        ("lasttoken", "right"),
-        ("weightedmean_tokens", "left"),
-        ("mean_tokens", "right"),
-    ],
-)
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("mode", ["lasttoken", "weightedmean_tokens", "mean_tokens"])
 @pytest.mark.parametrize("family", ["qwen3", "gemma"])
 def test_declared_pooling_equals_sentence_transformers(make, mode, side, family):
     folder = with_modules(add_tokenizer(make(family), end=True), mode)

@@ -70,25 +70,21 @@ def check_one_changed(before, found, name, change):
 
 
 @pytest.mark.parametrize(
-    ("prefix", "rslora"),
-    [("base_model.model.", False), ("base_model.model.bert.", False), ("base_model.model.", True)],
+    ("head", "prefix", "rslora"),
+    [("Model", "", False), ("Model", "bert.", False), ("Model", "", True), ("ForMaskedLM", "", False)],
 )
-def test_only_the_adapted_weights_change(folder, prefix, rslora):
-    """The scale is alpha divided by the rank, or by the root of the rank (rsLoRA)."""
-    before = load_file(folder / "model.safetensors")
-    added = put_adapter(folder, BERT, prefix, use_rslora=rslora)
+def test_only_the_adapted_weights_change(make, tmp_path, head, prefix, rslora):
+    """The scale is alpha divided by the rank, or by the root of the rank (rsLoRA).
+
+    A file with a head has names with `bert.encoder`, and an adapter of the encoder has `encoder`.
+    """
+    make("bert", head).save_pretrained(tmp_path)
+    before = load_file(tmp_path / "model.safetensors")
+    added = put_adapter(tmp_path, BERT, f"base_model.model.{prefix}", use_rslora=rslora)
 
     change = 8 / (math.sqrt(RANK) if rslora else RANK) * added
-    check_one_changed(before, read_weights(folder, "model"), f"{BERT}.weight", change)
-
-
-def test_names_of_a_base_with_a_head(make, tmp_path):
-    """The file has names with `bert.encoder`, and an adapter of the encoder has `encoder`."""
-    make("bert", "ForMaskedLM").save_pretrained(tmp_path)
-    before = load_file(tmp_path / "model.safetensors")[f"bert.{BERT}.weight"]
-    added = put_adapter(tmp_path, BERT)
-
-    assert torch.allclose(read_weights(tmp_path, "m")[f"bert.{BERT}.weight"], before + 8 / RANK * added)
+    name = f"bert.{BERT}.weight" if head == "ForMaskedLM" else f"{BERT}.weight"
+    check_one_changed(before, read_weights(tmp_path, "model"), name, change)
 
 
 def test_adapters_work_for_models_of_transformers(other):

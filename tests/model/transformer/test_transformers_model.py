@@ -139,10 +139,7 @@ def test_the_encoder_of_t5_runs_without_the_decoder(t5_config, whole, tmp_path, 
             {"position_embedding_type": "relative_key"},
             'positions "relative_key"',
         ),  # transformers ignores them
-        (
-            {"auto_map": {"AutoModel": "own.Model"}},
-            "the model needs its own Python code; sentkit does not run code of models",
-        ),
+        ({"auto_map": {"AutoModel": "own.Model"}}, "own Python code; sentkit does not run code of models"),
     ],
 )
 def test_a_model_that_transformers_alone_cannot_run_is_an_error(tmp_path, config_of, settings, problem):
@@ -158,9 +155,8 @@ def test_a_model_that_transformers_alone_cannot_run_is_an_error(tmp_path, config
 def test_the_error_for_a_folder_that_transformers_cannot_load_is_one_line(tmp_path, config):
     (tmp_path / "config.json").write_text(config)
 
-    with pytest.raises(
-        DataError, match=r"^[^\n]*(cannot load the model|not JSON|expected a JSON object)[^\n]*$"
-    ):
+    problem = r"^[^\n]*(cannot load the model|not JSON|expected a JSON object)[^\n]*$"
+    with pytest.raises(DataError, match=problem):
         load_transformers_model(tmp_path)
 
 
