@@ -80,7 +80,6 @@ def test_an_undefined_group_is_never_skipped(extra, gold):
 @pytest.mark.parametrize("n", [0, 1, 2])
 @pytest.mark.parametrize("aggregate", AGGREGATES)
 def test_few_pairs_are_accepted(n, aggregate):
-    """The correlation of fewer than two pairs is undefined."""
     pairs = GoldPairs(np.arange(n) * 1.0, np.arange(n) * 2.0)
     found = report(pairs, ScoreOptions("score", aggregate=aggregate), count=20)
 

@@ -35,12 +35,6 @@ def names(reading):
     return [readout.name for readout in reading.readouts]
 
 
-def whole(reading, text):
-    """The text as the tokenizer sees it through its template."""
-    template = reading.tokenizer.template
-    return template.around(text)
-
-
 def test_the_declaration_is_used_and_else_the_mean(read):
     plain, reading = read(), read({"readout": "mean-last2", "steps": ["normalise", "2_Dense"]})
 
@@ -76,10 +70,8 @@ def test_steps_of_the_flags_are_kept(read, tmp_path):
         ({"readout": "cls", "max_length": 512}, None, None, 64),
         ({"readout": "cls", "max_length": 32}, None, 48, 48),
         (None, None, 64, 64),
-        *(
-            (None, {"model_type": "t5", "num_layers": 2}, *lengths)
-            for lengths in ((None, LONGEST), (2000, 2000))
-        ),
+        (None, {"model_type": "t5", "num_layers": 2}, None, LONGEST),
+        (None, {"model_type": "t5", "num_layers": 2}, 2000, 2000),
     ],
 )
 def test_the_length_is_that_of_the_flag_or_declared_within_the_positions(read, own, config, wish, length):
@@ -105,13 +97,10 @@ def test_the_number_of_positions_comes_from_the_config(config, most):
 
 def test_a_wrong_config_is_an_error_that_names_its_folder(read, tmp_path):
     incomplete = {name: value for name, value in BERT.items() if name != "hidden_size"}
-    with pytest.raises(DataError) as missing:
+    with pytest.raises(DataError, match=f'^{tmp_path}/config.json: "hidden_size" is missing$'):
         read(config=incomplete)
-    with pytest.raises(DataError) as wrong:
+    with pytest.raises(DataError, match=f'^{tmp_path}/config.json: "hidden_dropout_prob" cannot be 2$'):
         read(config=BERT | {"hidden_dropout_prob": 2})
-
-    assert str(missing.value) == f'{tmp_path}/config.json: "hidden_size" is missing'
-    assert str(wrong.value) == f'{tmp_path}/config.json: "hidden_dropout_prob" cannot be 2'
 
 
 @pytest.mark.parametrize(
@@ -134,15 +123,11 @@ def test_the_prompt_is_that_of_the_flag_or_the_declared_one(read):
 
     assert [read(own, **wish).tokenizer.prompt for wish in wishes] == ["a ", "b ", "", "query: ", ""]
     assert read(own | {"lowercase": True}).tokenizer.lowercase
+    unknown = 'the model declares no prompt with the name "q"'
     for declared, wish, problem, advice in (
         (own, {"prompt": ""}, "--prompt and --prompt-name cannot be used together", None),
-        (own, {}, 'the model declares no prompt with the name "q"', "available: query, document"),
-        (
-            {"readout": "cls"},
-            {},
-            'the model declares no prompt with the name "q"',
-            "give the text of a prompt",
-        ),
+        (own, {}, unknown, "available: query, document"),
+        ({"readout": "cls"}, {}, unknown, "give the text of a prompt"),
     ):
         with pytest.raises(UsageError) as error:
             read(declared, prompt_name="q", **wish)
@@ -170,16 +155,15 @@ PROMPT = {"readout": "prompt", "template": "[X] is [MASK]", "full_stop": "sncse"
 def test_a_declared_template_has_its_declared_full_stop(read):
     """Other readouts have no template."""
     assert read(PROMPT, readout="cls").tokenizer.template is None
-    assert whole(read(PROMPT), "a cat") == "a cat . is [MASK]"
-    assert whole(read(PROMPT, full_stop="none"), "a cat") == "a cat is [MASK]"
+    assert read(PROMPT).tokenizer.template.around("a cat") == "a cat . is [MASK]"
+    assert read(PROMPT, full_stop="none").tokenizer.template.around("a cat") == "a cat is [MASK]"
 
 
 def test_a_named_template_has_the_full_stop_of_its_paper(read):
     """On a checkpoint that declares nothing, and on one that declares another template."""
     for own in (None, PROMPT, {"readout": "mean", "full_stop": "none"}):
-        reading = read(own, readout="prompt", template="promptbert")
-
-        assert whole(reading, "a cat") == 'This sentence : "a cat." means [MASK] .'
+        template = read(own, readout="prompt", template="promptbert").tokenizer.template
+        assert template.around("a cat") == 'This sentence : "a cat." means [MASK] .'
 
 
 ONLY_PROMPT = "a template and its full stops can be used only with the readout prompt"

@@ -6,6 +6,7 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from sentkit.errors import DataError, UsageError
 from sentkit.model.checkpoint.heads import fresh_head, head_tensors
@@ -31,8 +32,6 @@ def config(config_of, tmp_path):
 @pytest.fixture
 def tokenizer(tmp_path):
     """A tokenizer.json of seven words without other files."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
     made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     (tmp_path / "words").mkdir()
@@ -114,24 +113,17 @@ def test_the_files_of_the_tokenizer_are_copied(config, fresh, given):
 
 
 @pytest.mark.parametrize(
-    ("family", "key", "value", "error", "problem"),
+    ("family", "change", "error", "problem"),
     [
-        ("bert", "is_decoder", True, UsageError, '"is_decoder" is set: not supported'),
-        (
-            "distilbert",
-            "sinusoidal_pos_embds",
-            True,
-            UsageError,
-            "--init does not support sinusoidal positions",
-        ),
-        *(
-            ("bert", key, value, DataError, f'"{key}" cannot be')
-            for key, value in (("hidden_size", "32"), ("pad_token_id", 97), ("initializer_range", -1))
-        ),
+        ("bert", {"is_decoder": True}, UsageError, '.*"is_decoder" is set: not supported'),
+        ("distilbert", {"sinusoidal_pos_embds": True}, UsageError, ".*--init does not support sinusoidal"),
+        ("bert", {"hidden_size": "32"}, DataError, '"hidden_size" cannot be'),
+        ("bert", {"pad_token_id": 97}, DataError, '"pad_token_id" cannot be'),
+        ("bert", {"initializer_range": -1}, DataError, '"initializer_range" cannot be'),
     ],
 )
-def test_other_architectures_and_wrong_values_are_errors(config, fresh, family, key, value, error, problem):
+def test_other_architectures_and_wrong_values_are_errors(config, fresh, family, change, error, problem):
     file = config(family)
-    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
-    with pytest.raises(error, match=f"config.json: {'' if error is DataError else '.*'}{problem}"):
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(error, match=f"config.json: {problem}"):
         fresh(file)

@@ -72,9 +72,7 @@ def rows(texts):
 def encoded(texts, *, budget=100, encode=None, rejects=None, **how):
     groups = tokenized_groups(rows(texts), Letters(), rejects or Rejects(), **how)
     return [
-        One(
-            row, [done.tokens[place] for place in done.index[number]], [each[number] for each in done.vectors]
-        )
+        One(row, [done.tokens[k] for k in done.index[number]], [each[number] for each in done.vectors])
         for done in encode_groups(groups, encode or Sums(), budget)
         for number, row in enumerate(done.rows)
     ]

@@ -155,9 +155,8 @@ def test_the_side_of_truncation_is_that_of_transformers(folder, config, directio
     place = folder({} if config is None else {"truncation_side": config})
     if direction is not None:
         path, cut = place / "tokenizer.json", {"max_length": 99, "strategy": "LongestFirst", "stride": 0}
-        path.write_text(
-            json.dumps(json.loads(path.read_text()) | {"truncation": {"direction": direction, **cut}})
-        )
+        rules = json.loads(path.read_text()) | {"truncation": {"direction": direction, **cut}}
+        path.write_text(json.dumps(rules))
     ours, text = tokenizer_of(place, 6, prompt="query: "), "a cat sat on the mat"
 
     expected = auto(place)("query: " + text, truncation=True, max_length=6)["input_ids"]
@@ -326,21 +325,14 @@ def test_truncation_inside_a_character_keeps_the_length(roberta):
         assert found.truncated
 
 
-@pytest.mark.parametrize(
-    ("length", "sentence", "problem"),
-    [
-        (9, "a cat", "the template alone has more than 9 tokens"),
-        *(
-            (99, sentence, "the text contains [MASK], which the template uses")
-            for sentence in ("a [MASK] cat", "[MASK]", "[MASK] [MASK]")
-        ),
-    ],
-)
-def test_a_sentence_that_the_template_cannot_hold_is_a_problem_of_the_row(length, sentence, problem):
-    tokenizer = tokenizer_of("nano", length)
+def test_a_sentence_that_the_template_cannot_hold_is_a_problem_of_the_row():
+    short, tokenizer = tokenizer_of("nano", 9), tokenizer_of("nano", 99)
+    short.set_template("defsent-plus", None)
     tokenizer.set_template("defsent-plus", None)
 
-    assert tokenizer([sentence])[0].problem == problem
+    assert short(["a cat"])[0].problem == "the template alone has more than 9 tokens"
+    for tokens in tokenizer(["a [MASK] cat", "[MASK]", "[MASK] [MASK]"]):
+        assert tokens.problem == "the text contains [MASK], which the template uses"
 
 
 def test_a_tokenizer_without_a_mask_has_no_template(tmp_path):
@@ -362,12 +354,8 @@ def splitting(request, roberta, metaspace, tmp_path_factory):
     if request.param != "unigram":
         return {"nano": find_model("nano"), "roberta": roberta, "metaspace": metaspace}[request.param]
     folder = tmp_path_factory.mktemp("unigram")
-    letters = [
-        ("<unk>", 0.0),
-        *((word, -3.0) for word in ("▁a", "▁cat", "cat", "▁")),
-        ("c", -8.0),
-        ("é", -8.0),
-    ]
+    letters = [("<unk>", 0.0), *((word, -3.0) for word in ("▁a", "▁cat", "cat", "▁"))]
+    letters += [("c", -8.0), ("é", -8.0)]
     backend = Backend(models.Unigram(letters, unk_id=0))
     backend.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
     backend.pre_tokenizer = pre_tokenizers.Sequence(
@@ -452,9 +440,6 @@ def test_pairs_and_sentences_are_those_of_transformers(max_length, side):
     [column] = tokenizer([(text,) for text, _ in PAIRS])
     alone = theirs([text for text, _ in PAIRS], truncation=True, max_length=max_length)["input_ids"]
     assert [each.ids for each in column] == alone
-
-
-def test_no_room_for_two_texts():
     with pytest.raises(UsageError, match="a maximum length of 4 tokens leaves no room for two texts"):
         SegmentTokenizer(read_checkpoint("nano"), 4)([("a", "b")])
 
