@@ -62,7 +62,7 @@ ODD = {
         "sliding_window": 9, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     },
 }  # fmt: skip
-DECODERS = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+DECODERS = ("llama", "mistral", "qwen2", "qwen3")
 SMALL = {
     "vocab_size": 97,
     "hidden_size": 32,
@@ -101,10 +101,8 @@ def make_model(family, head="Model", seed=0, **settings):
     """A model of transformers in evaluation mode, such as BertModel or DistilBertForMaskedLM."""
     import transformers
 
-    names = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
-    names |= {"distilbert": "DistilBert", "electra": "Electra", "mpnet": "MPNet", "modernbert": "ModernBert"}
-    names |= DECODERS
-    model = getattr(transformers, names[family] + head)(tiny_config(family, **settings))
+    kind = getattr(transformers, f"Auto{head}" if head == "Model" else f"AutoModel{head}")
+    model = kind.from_config(tiny_config(family, **settings))
     scatter_weights(model, seed)
     return model.eval()
 

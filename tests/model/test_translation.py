@@ -315,45 +315,37 @@ def test_languages_for_a_model_without_languages_are_an_error():
 # Limits come from the flags, else from the checkpoint, and never exceed its positions.
 
 
+SIX_BEAMS = {"max_length": 20, "num_beams": 6}
+
+
 @pytest.mark.parametrize(
-    ("declared", "length", "options", "expected"),
+    ("kind", "declared", "length", "options", "expected"),
     [
-        ({}, 1e30, {}, (48, 48, 4)),
-        ({}, 32, {}, (32, 32, 4)),
-        ({}, 9999, {}, (48, 48, 4)),
+        ("marian", {}, 1e30, {}, (48, 48, 4)),
+        ("marian", {}, 32, {}, (32, 32, 4)),
+        ("marian", {}, 9999, {}, (48, 48, 4)),
         # A length counts the token that the decoder starts from, a number of new tokens does not.
-        ({"max_length": 20, "num_beams": 6}, 48, {}, (48, 19, 6)),
-        ({"max_length": 20, "max_new_tokens": 7}, 48, {}, (48, 7, 4)),
-        ({"max_length": 9999}, 48, {}, (48, 48, 4)),
-        (
-            {"max_length": 20, "num_beams": 6},
-            48,
-            {"beams": 1, "max_length": 9, "max_new_tokens": 8},
-            (9, 8, 1),
-        ),
-        ({"num_beams": 6}, 32, {"max_length": 48}, (48, 48, 6)),
-        ({"num_beams": 6}, 32, {"sample": True}, (32, 32, 1)),
+        ("marian", SIX_BEAMS, 48, {}, (48, 19, 6)),
+        ("marian", {"max_length": 20, "max_new_tokens": 7}, 48, {}, (48, 7, 4)),
+        ("marian", {"max_length": 9999}, 48, {}, (48, 48, 4)),
+        ("marian", SIX_BEAMS, 48, {"beams": 1, "max_length": 9, "max_new_tokens": 8}, (9, 8, 1)),
+        ("marian", {"num_beams": 6}, 32, {"max_length": 48}, (48, 48, 6)),
+        ("marian", {"num_beams": 6}, 32, {"sample": True}, (32, 32, 1)),
+        # Relative positions have no bound.
+        ("t5", {}, 1e30, {}, (512, 512, 4)),
+        ("t5", {}, 9999, {}, (9999, 9999, 4)),
+        ("t5", {}, 9999, {"max_length": 9998, "max_new_tokens": 8888}, (9998, 8888, 4)),
     ],
 )
-def test_limits(plain, declared, length, options, expected):
-    """Of a model with 48 positions; `length` is that of the tokenizer."""
-    path = plain("marian")
+def test_limits(plain, kind, declared, length, options, expected):
+    """Marian has 48 positions here; `length` is that of the tokenizer."""
+    path = plain(kind)
     for name, values in (("generation_config", declared), ("tokenizer_config", {"model_max_length": length})):
         file = path / f"{name}.json"
         file.write_text(json.dumps(json.loads(file.read_text()) | values))
-    translator = opened(path, "marian", **options)
+    translator = opened(path, kind, **options)
 
     assert (translator.read, translator.written, translator.beams) == expected
-
-
-@pytest.mark.parametrize(("length", "expected"), [(1e30, 512), (9999, 9999)])
-def test_relative_positions_have_no_bound(plain, length, expected):
-    path = plain("t5")
-    file = path / "tokenizer_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"model_max_length": length}))
-
-    assert opened(path, "t5").read == expected
-    assert opened(path, "t5", max_length=9998, max_new_tokens=8888).written == 8888
 
 
 # Checkpoints that cannot be used are errors in one line; the library prints nothing.

@@ -33,15 +33,6 @@ def test_each_family_is_read(family, config_of, tmp_path):
     assert found.types == (2 if family in ("bert", *ROBERTA, "electra") else 0)
 
 
-def test_roberta_has_two_positions_less():
-    config = {"model_type": "roberta", "vocab_size": 50265, "hidden_size": 768, "num_hidden_layers": 12}
-    config |= {"num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 514}
-
-    found = read_architecture(config, "config.json")
-
-    assert (found.positions, found.position_offset, found.max_tokens) == (514, 2, 512)
-
-
 def test_a_config_with_only_sizes_gets_the_defaults_of_its_family():
     config = {"model_type": "bert", "vocab_size": 100, "hidden_size": 12, "num_hidden_layers": 1}
     config |= {"num_attention_heads": 2, "intermediate_size": 8, "max_position_embeddings": 16}

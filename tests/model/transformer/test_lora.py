@@ -42,17 +42,6 @@ def folder(make, tmp_path):
     return tmp_path / "model"
 
 
-@pytest.fixture
-def other(config_of, tmp_path):
-    """A model that runs through transformers."""
-    import transformers
-
-    torch.manual_seed(0)
-    config = config_of("mpnet", max_position_embeddings=34)
-    transformers.AutoModel.from_config(config).save_pretrained(tmp_path / "model")
-    return tmp_path / "model"
-
-
 def put_adapter(folder, module, prefix="base_model.model.", tensors=None, size=32, **config):
     """Write an adapter of one module; return the change before the scale."""
     random = torch.Generator().manual_seed(1)
@@ -87,11 +76,12 @@ def test_only_the_adapted_weights_change(make, tmp_path, head, prefix, rslora):
     check_one_changed(before, read_weights(tmp_path, "model"), name, change)
 
 
-def test_adapters_work_for_models_of_transformers(other):
-    before = load_transformers_model(other).tensors()
-    added = 8 / RANK * put_adapter(other, MPNET)
+def test_adapters_work_for_models_of_transformers(make, tmp_path):
+    make("mpnet").save_pretrained(tmp_path)
+    before = load_transformers_model(tmp_path).tensors()
+    added = 8 / RANK * put_adapter(tmp_path, MPNET)
 
-    check_one_changed(before, load_transformers_model(other).tensors(), f"{MPNET}.weight", added)
+    check_one_changed(before, load_transformers_model(tmp_path).tensors(), f"{MPNET}.weight", added)
 
 
 def test_the_weight_of_a_conv1d_is_transposed(tmp_path):
