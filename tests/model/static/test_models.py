@@ -1,6 +1,8 @@
-"""Static encoders: vectors compared with a plain loop and other libraries, spaces, and wrong options."""
+"""Static encoders: their words, vectors of a plain loop and of other libraries, spaces, and wrong options."""
 
 import json
+import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ from sentkit.formats.vectors.tensors import read_array
 from sentkit.model import find_encoder
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
-from sentkit.model.static.models import arrays_hash
+from sentkit.model.static import tokenizers
+from sentkit.model.static.models import arrays_hash, sif_weights, token_table, zipf_weights
+from sentkit.model.static.tokenizers import CollectedWords, WordLookup, words_of
 from support import DATA, write_affine
 
 POTION = DATA.parent / "checkpoints/potion-base-4M-int8"
@@ -233,3 +237,132 @@ def test_the_hash_of_arrays_depends_on_names_shapes_and_values():
     assert same != arrays_hash({"a": rows, "b": places[::-1]})
     assert same != arrays_hash({"c": rows, "b": places})
     assert same != arrays_hash({"a": rows.reshape(6, 20), "b": places})
+
+
+def test_the_rank_is_the_place_among_words():
+    """Special tokens, reserved tokens, single characters and numbers without a token have rank 1."""
+    tokens = ["[PAD]", "[unused0]", "<extra_id_0>", "<s>", "a", "##b", "Ġc", "▁"]
+    words = ["the", "##ing", "Ġof", "▁sea", "UNK", "cat"]
+    vocabulary = {token: number for number, token in enumerate(tokens + words)} | {"sea": 15}
+    backend = SimpleNamespace(get_vocab=lambda: vocabulary)
+    tokenizer = SimpleNamespace(backend=backend, wordless=frozenset([12]))
+
+    expected = [math.log(2)] * 9 + [math.log(n) for n in (3, 4, 5, 2, 6, 2, 7)]
+    assert zipf_weights(tokenizer) == pytest.approx(expected, abs=1e-12)
+
+
+def test_sif_weights_of_known_frequencies():
+    """Frequencies of 0.9, 0.1 and 0."""
+    expected = [1e-4 / 0.9001, 1e-4 / 0.1001, 1.0]
+
+    assert sif_weights(np.array([9, 1, 0])) == pytest.approx(expected, rel=1e-12)
+
+
+def test_all_components_keep_the_differences():
+    """A rotation: products of the centred vectors stay, and a weight multiplies a row."""
+    vectors = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
+    weights = np.arange(1.0, 21.0)
+    table, warnings = token_table(vectors, weights, 4)
+    centred = (vectors - vectors.mean(0)) * weights[:, None]
+
+    assert warnings == ()
+    np.testing.assert_allclose(table @ table.T, centred @ centred.T, rtol=0, atol=1e-3)
+
+
+def test_the_components_are_those_of_a_singular_value_decomposition():
+    vectors = np.random.default_rng(0).standard_normal((30, 6)).astype(np.float32)
+    table, _ = token_table(vectors, np.ones(30), 2)
+    left, values, _ = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
+
+    np.testing.assert_allclose(np.abs(table), np.abs(left * values)[:, :2], rtol=0, atol=1e-5)
+
+
+KNOWN = ["the", "Paris", "paris", ".", "U.S.", "...", "don't", "cat", ",", "café"]
+INDEXES = {word: index for index, word in enumerate(KNOWN)}
+
+
+def looked_up(text, most=None):
+    (found,) = WordLookup(INDEXES, max_length=most, prompt="")([text])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("A man is here.", ["A", "man", "is", "here", "."]),
+        ('"Well," he said...', ['"', "Well", ',"', "he", "said", "..."]),
+        ("don't re-do", ["don", "'", "t", "re", "-", "do"]),
+        ("مرحبا، كيف؟", ["مرحبا", "،", "كيف", "؟"]),
+        ("कृपया। cafe\u0301", ["कृपया", "।", "cafe\u0301"]),
+        ("“так”…", ["“", "так", "”…"]),
+        (" \t\n\u3000", []),
+        ("", []),
+    ],
+)
+def test_texts_are_split_into_words_and_runs_of_marks(text, words):
+    """Vowel signs and accents are parts of words."""
+    assert words_of(text) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "unknown"),
+    [
+        ("the cat", ["the", "cat"], 0),
+        ("The CAT", ["the", "cat"], 0),
+        ("Paris paris PARIS", ["Paris", "paris", "paris"], 0),
+        ("the U.S.", ["the", "U.S."], 0),
+        ("the U.S.!", ["the", "."], 2),
+        ("cat, cat...", ["cat", ",", "cat", "..."], 0),
+        ("don't", ["don't"], 0),
+        ("don't!", [], 2),
+        ("zebra cat", ["cat"], 1),
+        ("?! cat", ["cat"], 0),
+        ("CAFÉ", ["café"], 0),
+        ("", [], 0),
+    ],
+)
+def test_words_are_looked_up_as_written_then_in_lower_case(text, known, unknown):
+    """Strings between spaces come first. Marks without a vector do not count as unknown words."""
+    found = looked_up(text)
+
+    assert found.ids == [INDEXES[word] for word in known]
+    assert (found.unknown, found.count, found.truncated) == (unknown, len(known) + unknown, False)
+
+
+@pytest.mark.parametrize(("most", "known"), [(3, ["the", "cat", "cat"]), (2, ["the", "cat"])])
+def test_only_known_words_count_towards_the_limit(most, known):
+    """A prompt precedes every text."""
+    found = looked_up("the zebra cat cat", most=most)
+    [prompted] = WordLookup(INDEXES, max_length=most, prompt="the ")(["zebra cat cat"])
+
+    assert found.ids == [INDEXES[word] for word in known]
+    assert (found.unknown, found.count, found.truncated) == (1, 4, most == 2)
+    assert prompted == found
+
+
+def test_collected_words_are_unique_and_in_lower_case():
+    words = CollectedWords(max_length=None, prompt="")
+    first, second = words(["The cat. The dog.", "a DOG"])
+
+    assert words.indexes == {"the": 0, "cat": 1, ".": 2, "dog": 3, "a": 4}
+    assert (first.ids, first.count, second.ids) == ([0, 1, 2, 3], 4, [4, 3])
+
+
+def test_the_hash_of_a_vocabulary_ignores_its_order():
+    hashes = []
+    for texts in (["a b", "c"], ["c b", "a"], ["a b", "d"]):
+        words = CollectedWords(max_length=None, prompt="")
+        words(texts)
+        hashes.append(words.hash)
+
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_too_many_words_are_an_error_that_names_the_size_of_a_vector(monkeypatch):
+    monkeypatch.setattr(tokenizers, "MAX_WORDS", 3)
+    words = CollectedWords(max_length=None, prompt="")
+    words(["a b", "b c"])
+    with pytest.raises(UsageError, match="words:binary accepts at most 3 different words") as caught:
+        words(["d"])
+
+    assert caught.value.advice == "use fewer rows or another model"

@@ -195,7 +195,8 @@ def test_without_the_kernel_plain_blocks_run(make, load, tmp_path, kernel, monke
     kernel.refuses = reason != "float32"
     kernel.error = 0.2 if reason == "wrong result" else kernel.error
     if reason == "no operation":
-        monkeypatch.setattr(gpu_kernels, "packed_attention", lambda *values: torch.ops.aten.no_such_operation)
+        absent = lambda *values, **options: torch.ops.aten.no_such_operation  # noqa: E731
+        monkeypatch.setattr(gpu_kernels, "packed_attention", absent)
 
     assert {type(block) for block in prepared(bert).blocks} == {Block}
     assert kernel.calls == calls
