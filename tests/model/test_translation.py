@@ -91,15 +91,6 @@ def test_batches_of_mixed_lengths_equal_generate_for_one_text(folder, kind, beam
     assert len(set(expected)) > 2
 
 
-def test_declared_settings_are_the_defaults(folder):
-    """This model declares three beams and 40 tokens, and `generate` without arguments uses both."""
-    path = folder("marian")
-    translator = opened(path, "marian")
-
-    assert (translator.beams, translator.written) == (3, 39)
-    assert translated(translator, TEXTS) == generated(path, "marian", TEXTS)
-
-
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
