@@ -130,6 +130,11 @@ def hidden_states(model, batch):
     return [torch.cat([states[0] for states in layer]) for layer in layers]
 
 
+@torch.no_grad()
+def states_of(encoder, packed, **options):
+    return list(encoder.states(packed, **options))
+
+
 @pytest.fixture
 def bert(tmp_path):
     """Three blocks of width 32, with a pooler."""
@@ -143,6 +148,7 @@ config_of = pytest.fixture(lambda: tiny_config, name="config_of")
 load = pytest.fixture(lambda: load_folder, name="load")
 sentences = pytest.fixture(lambda: random_sentences, name="sentences")
 oracle = pytest.fixture(lambda: hidden_states, name="oracle")
+states = pytest.fixture(lambda: states_of, name="states")
 
 
 @pytest.fixture(

@@ -109,9 +109,6 @@ def test_a_sample_is_that_of_generate_with_the_seed(folder, kind, options):
     assert found == expected
 
 
-# Empty, long and impossible texts
-
-
 @pytest.mark.parametrize("prefix", ["", "the sea: "])
 def test_the_prefix_precedes_every_text_and_empty_texts_are_not_translated(folder, prefix):
     translator = opened(folder("t5"), "t5", prefix=prefix)
@@ -183,9 +180,6 @@ def test_a_batch_that_does_not_fit_is_halved(folder, monkeypatch):
     assert error.value.advice == "use --max-length, --set beams=N with a smaller N, or --device cpu"
 
 
-# Rows
-
-
 @pytest.fixture
 def sizes(monkeypatch):
     """The numbers of texts that are translated together."""
@@ -238,9 +232,6 @@ def test_translations_have_no_language_token(folder, monkeypatch):
 
     assert german in translator.language_tokens
     assert translated(translator, TEXTS) == expected
-
-
-# Languages: known ones are set; unknown and missing ones are errors that list languages.
 
 
 @pytest.fixture
@@ -303,9 +294,6 @@ def test_languages_for_a_model_without_languages_are_an_error():
         set_languages(t5, None, "de", None)
 
 
-# Limits come from the flags, else from the checkpoint, and never exceed its positions.
-
-
 SIX_BEAMS = {"max_length": 20, "num_beams": 6}
 
 
@@ -329,7 +317,7 @@ SIX_BEAMS = {"max_length": 20, "num_beams": 6}
     ],
 )
 def test_limits(plain, kind, declared, length, options, expected):
-    """Marian has 48 positions here; `length` is that of the tokenizer."""
+    """Of the flags, else of the checkpoint, within the 48 positions of Marian; `length` is of the tokenizer."""
     path = plain(kind)
     for name, values in (("generation_config", declared), ("tokenizer_config", {"model_max_length": length})):
         file = path / f"{name}.json"
@@ -337,9 +325,6 @@ def test_limits(plain, kind, declared, length, options, expected):
     translator = opened(path, kind, **options)
 
     assert (translator.read, translator.written, translator.beams) == expected
-
-
-# Checkpoints that cannot be used are errors in one line; the library prints nothing.
 
 
 @pytest.fixture

@@ -103,9 +103,6 @@ def test_equal_texts_of_a_group_are_computed_once():
     assert [done.vectors[1].tolist() for done in found] == [[[97], [98]], [[98], [97]], [[97], [97]]]
 
 
-# Rows that cannot be read
-
-
 def test_an_unreadable_text_is_an_error_with_its_line_or_its_row_is_skipped_and_counted():
     with pytest.raises(DataError, match=r"^a\.jsonl:2: it asks$"):
         encoded([("a",), ("why?",), ("b",)])
@@ -124,9 +121,6 @@ def test_a_truncated_text_can_be_an_error():
     assert len(encoded(texts)) == 2
     with pytest.raises(DataError, match=r"^a\.jsonl:2: text too long: 12 tokens, maximum 10$"):
         encoded(texts, on_truncate="error")
-
-
-# The thread that reads ahead
 
 
 class InThreads(Sums):
@@ -198,9 +192,6 @@ def test_an_error_of_the_encoder_is_not_wrapped(kind):
         encoded([("a",)], encode=Failing())
 
 
-# What went through
-
-
 def test_a_tally_counts_rows_texts_tokens_and_truncated_rows():
     tally = Tally()
     short, long = Tokens([1, 2], 2), Tokens([1, 2, 3], 9)
@@ -235,8 +226,6 @@ def test_the_next_group_is_submitted_before_the_vectors_of_a_group_are_read():
 
     assert [len(done.rows) for done in encode_groups(groups, Waiting(), 1000)] == [32, 68]
 
-
-# Groups and batches
 
 LENGTHS = st.lists(st.integers(0, 40), max_size=60)
 

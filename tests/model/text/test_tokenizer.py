@@ -104,9 +104,6 @@ def templated():
     return tokenizer
 
 
-# As transformers
-
-
 @given(texts=st.lists(UNICODE, max_size=4))
 @example(texts=TEXTS)
 def test_ids_agree_with_transformers(both, texts):
@@ -159,9 +156,6 @@ def test_a_vocabulary_alone_becomes_the_same_tokenizer(tmp_path):
         shutil.copyfile(find_model("nano") / name, tmp_path / name)
 
     assert ids_of(tokenizer_of(tmp_path), *TEXTS) == ids_of(tokenizer_of("nano"), *TEXTS)
-
-
-# The cut
 
 
 @pytest.mark.parametrize(
@@ -252,9 +246,6 @@ def test_an_invalid_tokenizer_file_is_bad_data(tmp_path, content):
         tokenizer_of(tmp_path)
 
 
-# Prefix and case
-
-
 def test_lowercasing_includes_the_prompt(folder):
     """As in sentence-transformers, whose normalizer sees prefix and text as one."""
     made = folder({"do_lower_case": False}, lowercase=False)
@@ -263,9 +254,6 @@ def test_lowercasing_includes_the_prompt(folder):
 
     assert ids_of(lowered, "A CAT") == ids_of(tokenizer_of(made), "query: a cat")
     assert ids_of(tokenizer_of(made), "A CAT") != ids_of(tokenizer_of(made), "a cat")
-
-
-# The hash
 
 
 def test_the_hash_depends_on_the_rules_without_truncation_and_key_order(folder, tmp_path):
@@ -279,9 +267,6 @@ def test_the_hash_depends_on_the_rules_without_truncation_and_key_order(folder, 
 
     assert after.hash == before.hash != cased.hash
     assert len(ids_of(tokenizer_of(tmp_path), "cat " * 50)[0]) == 52
-
-
-# Through a template
 
 
 def test_the_default_template_has_the_ids_of_the_released_code():
@@ -357,8 +342,6 @@ def test_a_tokenizer_without_a_mask_has_no_template(tmp_path):
     with pytest.raises(UsageError, match="this tokenizer has none"):
         tokenizer.set_template(None, None)
 
-
-# Long texts
 
 PIECES = st.sampled_from(
     [*ODD, "Straße", "ΟΔΟΣ", "e\u0301", "don't", "1.10e-5", "...", "\n", "İ", " ", "\t", "a-b"]
@@ -450,8 +433,6 @@ def test_forgotten_words_have_the_same_ids(monkeypatch):
     assert set(by_words.numbers) == {"a", "dog,", "dog", ",", "cat"}  # of the last text only
 
 
-# Pairs as two segments
-
 TERMS = ["the", "market", "fell", "again", "today", "and", "she", "reads", "a", "long", "book", "about"]
 PAIRS = [
     (" ".join(TERMS[:first]), " ".join(TERMS[:second])) for first in range(0, 12, 2) for second in range(12)
@@ -481,8 +462,6 @@ def test_pairs_and_sentences_are_those_of_transformers(max_length, side):
     with pytest.raises(UsageError, match="a maximum length of 4 tokens leaves no room for two texts"):
         SegmentTokenizer(read_checkpoint("nano"), 4)([("a", "b")])
 
-
-# Words of one token
 
 SINGLE = [
     *("cat", "Able", "able", "unable", "naïve", "Café", "中", "!", "don't", "ice cream", "cats and dogs"),

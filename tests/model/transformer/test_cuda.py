@@ -44,13 +44,8 @@ def prepared(bert):
     return prepare_for_cuda(deepcopy(bert))
 
 
-@torch.no_grad()
-def states(bert, packed):
-    return list(bert.states(packed))
-
-
 @pytest.mark.parametrize("lengths", [LENGTHS, [9, 9, 9], [1], [1, 1]], ids=str)
-def test_states_equal_those_of_padded_attention(bert, sentences, exact, lengths):
+def test_states_equal_those_of_padded_attention(bert, sentences, exact, lengths, states):
     packed = pack(sentences(lengths))
 
     found = states(prepared(bert.double()), packed)
@@ -83,7 +78,7 @@ def test_the_kernel_is_used_for_windows_and_not_for_a_bias(make, load, tmp_path,
     assert {type(block) for block in prepared(load(tmp_path).bfloat16()).blocks} == {kind}
 
 
-def test_a_kernel_of_sums_and_norms_replaces_both_of_each_block(bert, sentences, exact, monkeypatch):
+def test_a_kernel_of_sums_and_norms_replaces_both_of_each_block(bert, sentences, exact, monkeypatch, states):
     """The kernel is that of `gpu_kernels.py` on a GPU, and here the operations that it replaces."""
     widths = []
 
@@ -132,7 +127,7 @@ def test_the_kernel_of_sums_and_norms_on_a_gpu(width, rows):
     assert kernel(change, others, norm.bfloat16())[0].isnan().all()
 
 
-def test_bfloat16_is_as_near_to_float32_as_padded_attention(bert, sentences, kernel):
+def test_bfloat16_is_as_near_to_float32_as_padded_attention(bert, sentences, kernel, states):
     packed = pack(sentences(LENGTHS))
     exact, half = states(bert, packed)[-1], deepcopy(bert).bfloat16()
     ours, theirs = states(prepared(half), packed)[-1], states(half, packed)[-1]
@@ -313,7 +308,7 @@ class TestOnAGpu:
 
     @pytest.mark.parametrize(("precision", "error"), [("fp32", 1e-3), ("bf16", 0.1)])
     def test_states_of_each_family_are_those_of_a_cpu(
-        self, checkpoint, load, sentences, tmp_path, precision, error
+        self, checkpoint, load, sentences, tmp_path, precision, error, states
     ):
         """The checkpoints have all activations, embeddings and norms that the families differ in."""
         checkpoint.save_pretrained(tmp_path / "model")

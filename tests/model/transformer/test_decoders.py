@@ -107,9 +107,6 @@ def words_of(folder, *texts):
     return [[WORDS[number] for number in tokens.ids] for tokens in tokenizer(texts)]
 
 
-# Readouts
-
-
 @pytest.fixture
 def encoder_of(load):
     return lambda folder, family: (load if family in OWN else load_transformers_model)(folder)
@@ -185,9 +182,6 @@ def test_a_causal_language_model_without_a_declaration_uses_the_last_token(make,
     assert np.allclose(vectors_of(folder), theirs(folder, side="left"), atol=2e-6)
 
 
-# Training
-
-
 def test_a_trained_decoder_uses_the_last_token(make, tmp_path, capsys):
     """The first loss is that of the vectors of sentence-transformers. Both libraries read the result."""
     from sentkit.cli import status
@@ -239,9 +233,6 @@ def test_what_needs_a_head_is_refused(make, tmp_path, capsys, method, problem):
     assert not (tmp_path / "out").exists()
 
 
-# Spaces
-
-
 @pytest.mark.parametrize(
     ("family", "settings"),
     [
@@ -261,8 +252,6 @@ def test_the_space_depends_on_the_config(make, family, settings):
 
     assert before != space_of(folder, readout="last")
 
-
-# The end token
 
 LLAMA = {"tokenizer_class": "LlamaTokenizer", "add_eos_token": True}
 

@@ -108,11 +108,6 @@ def test_sums_that_do_not_fit_need_smaller_weights(monkeypatch):
 LENGTHS = [40, 33, 33, 20, 7, 7, 7, 2, 1]
 
 
-@torch.no_grad()
-def states(encoder, packed, **options):
-    return list(encoder.states(packed, **options))
-
-
 @pytest.fixture
 def prepared(checkpoint, tmp_path, load, sentences):
     """The checkpoint with blocks of integers, from as many tokens of others as the texts of the package."""
@@ -124,7 +119,7 @@ def prepared(checkpoint, tmp_path, load, sentences):
 
 
 @needs_integers
-def test_states_are_near_those_of_floating_point(prepared, checkpoint, sentences, oracle):
+def test_states_are_near_those_of_floating_point(prepared, checkpoint, sentences, oracle, states):
     batch = sentences(LENGTHS, checkpoint.config.vocab_size)
 
     found = states(prepared, pack(batch))[-1]
@@ -136,7 +131,7 @@ def test_states_are_near_those_of_floating_point(prepared, checkpoint, sentences
 
 
 @needs_integers
-def test_readouts_of_one_row_have_the_numbers_of_all_rows(prepared, checkpoint, sentences):
+def test_readouts_of_one_row_have_the_numbers_of_all_rows(prepared, checkpoint, sentences, states):
     """`cls` and `last` compute one row per sentence in the last block."""
     batch = pack(sentences(LENGTHS, checkpoint.config.vocab_size))
     layers = states(prepared, batch)
