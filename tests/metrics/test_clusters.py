@@ -173,11 +173,10 @@ def test_words_that_are_as_frequent_in_other_clusters_are_no_keywords():
     german = [(0, "der hund und die katze schlafen"), (1, "der markt und die bank fallen")]
     more = [(0, "und der vogel singt"), (1, "und der kurs steigt")]
 
-    for words, own in zip(
-        keywords(german + more, 2, 9), ("hund katze vogel", "markt bank kurs"), strict=True
-    ):
-        assert {*own.split()} < {*words}
-        assert not {"der", "und", "die"} & {*words}
+    first, second = map(set, keywords(german + more, 2, 9))
+    assert first > {"hund", "katze", "vogel"}
+    assert second > {"markt", "bank", "kurs"}
+    assert not {"der", "und", "die"} & (first | second)
     assert keywords([(0, "der hund"), (0, "der markt")], 1, 9) == [["hund", "markt", "der"]]
 
 

@@ -61,12 +61,8 @@ def test_a_mean_is_resampled_within_each_group():
 )
 def test_an_undefined_group_is_never_skipped(extra, gold):
     """An empty, single or constant group makes both means NaN; the value of all pairs is defined."""
-    pairs = GoldPairs(
-        np.array([*SCORES, *extra]),
-        np.array([*GOLD, *gold]),
-        np.array([0, 0, 0, 1, 1, 1] + [2] * len(gold)),
-        ("A", "B", "odd"),
-    )
+    groups = np.array([0, 0, 0, 1, 1, 1] + [2] * len(gold))
+    pairs = GoldPairs(np.array([*SCORES, *extra]), np.array([*GOLD, *gold]), groups, ("A", "B", "odd"))
 
     found = report(pairs, ScoreOptions("score", aggregate="mean"), count=20)
 

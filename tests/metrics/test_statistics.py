@@ -157,15 +157,9 @@ def test_two_pairs_are_defined_where_both_are_drawn():
 def test_the_interval_is_that_of_scipy(statistic):
     left, right = tied_pairs(60)
     of_scipy = {"spearman": scipy.stats.spearmanr, "pearson": scipy.stats.pearsonr}[statistic]
-    expected = scipy.stats.bootstrap(
-        (left, right),
-        lambda a, b: of_scipy(a, b).statistic,
-        paired=True,
-        vectorized=False,
-        n_resamples=1000,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
+    how = {"paired": True, "vectorized": False, "n_resamples": 1000, "method": "percentile"}
+    correlation, random = (lambda a, b: of_scipy(a, b).statistic), np.random.default_rng(0)
+    expected = scipy.stats.bootstrap((left, right), correlation, **how, rng=random).confidence_interval
 
     found = percentile_interval(resample(left, right, count=4000, seed=0)[statistics.KINDS.index(statistic)])
 
@@ -232,9 +226,7 @@ def test_a_difference_of_means_over_seeds_equals_plain_loops(rows, kind, correla
             total += correlation([column[i] for i in pairs], [gold[i] for i in pairs])[0]
         return 100 * total / len(columns)
 
-    one, other = (
-        resampled_mean(columns, gold, kind, count=COUNT, seed=(7, 2)) for columns in (first, second)
-    )
+    one, other = (resampled_mean(each, gold, kind, count=COUNT, seed=(7, 2)) for each in (first, second))
     interval = percentile_interval(one - other)
 
     rows_of = drawn_rows(N, COUNT, (7, 2))

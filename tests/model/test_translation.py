@@ -214,10 +214,8 @@ def test_equal_texts_of_a_group_are_translated_once(folder, sizes):
 def test_short_texts_count_as_16_tokens_for_each_beam(folder, sizes, beams, expected, monkeypatch):
     """A budget of 64 tokens: four texts, or two texts with two beams, and at least one text."""
     monkeypatch.setitem(BUDGETS, "cpu", 64)
-    through(
-        ["a", "cat", "dog", "man", "woman", "sea", "big", "old", "in", "on"],
-        opened(folder("marian"), "marian", beams=beams),
-    )
+    texts = ["a", "cat", "dog", "man", "woman", "sea", "big", "old", "in", "on"]
+    through(texts, opened(folder("marian"), "marian", beams=beams))
 
     assert sizes == expected
 
@@ -317,7 +315,7 @@ SIX_BEAMS = {"max_length": 20, "num_beams": 6}
     ],
 )
 def test_limits(plain, kind, declared, length, options, expected):
-    """Of the flags, else of the checkpoint, within the 48 positions of Marian; `length` is of the tokenizer."""
+    """Of the flags, else of the checkpoint, within the 48 positions of Marian; `length`: of the tokenizer."""
     path = plain(kind)
     for name, values in (("generation_config", declared), ("tokenizer_config", {"model_max_length": length})):
         file = path / f"{name}.json"

@@ -349,13 +349,12 @@ def test_collected_words_are_unique_and_in_lower_case():
 
 
 def test_the_hash_of_a_vocabulary_ignores_its_order():
-    hashes = []
-    for texts in (["a b", "c"], ["c b", "a"], ["a b", "d"]):
-        words = CollectedWords(max_length=None, prompt="")
-        words(texts)
-        hashes.append(words.hash)
+    first, second, other = (CollectedWords(max_length=None, prompt="") for _ in range(3))
+    first(["a b", "c"])
+    second(["c b", "a"])
+    other(["a b", "d"])
 
-    assert hashes[0] == hashes[1] != hashes[2]
+    assert first.hash == second.hash != other.hash
 
 
 def test_too_many_words_are_an_error_that_names_the_size_of_a_vector(monkeypatch):

@@ -1,5 +1,7 @@
 """The packed transformer equals transformers, for each family."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -113,12 +115,8 @@ def test_a_window_equals_attention_with_a_mask(window, lengths, causal, monkeypa
     """
     monkeypatch.setattr(attention, "BAND", 5)
     longest, generator = max(lengths), torch.Generator().manual_seed(0)
-    query, key, value = (
-        torch.randn(
-            (len(lengths), heads, longest, 4), generator=generator, dtype=torch.float64
-        ).requires_grad_()
-        for heads in (2, 1, 1)
-    )
+    random = partial(torch.randn, generator=generator, dtype=torch.float64, requires_grad=True)
+    query, key, value = (random(len(lengths), heads, longest, 4) for heads in (2, 1, 1))
     real = torch.arange(longest) < torch.tensor(lengths)[:, None]
     mask = None if len(set(lengths)) == 1 else real[:, None, None]
 
