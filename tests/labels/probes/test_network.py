@@ -1,10 +1,11 @@
-"""SentEval's network against finite differences, and against torch."""
+"""SentEval's network against finite differences and torch; its protocols against scikit-learn."""
 
 import copy
 
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from sentkit.labels.probes.classifiers import (
@@ -15,10 +16,12 @@ from sentkit.labels.probes.classifiers import (
     held_out,
     layers_of,
     learn,
+    logreg,
     sigmoid,
     start,
     write_gradient,
 )
+from sentkit.labels.probes.probing import Bench, best, sample
 
 both = pytest.mark.parametrize("widths", [(4, 3), (4, 5, 3)])
 
@@ -145,3 +148,77 @@ def test_distant_classes_are_learned(hidden):
 
     assert np.mean(found == data.codes[fit.test]) > 0.99
     assert Network(hidden, 1111)(data, fit).tolist() == found.tolist()
+
+
+PENALTIES = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
+
+
+@pytest.fixture
+def data():
+    """Ninety rows of three overlapping classes."""
+    random = np.random.default_rng(1)
+    codes = random.integers(0, 3, 90)
+    return Data(0.3 * (random.standard_normal((90, 4)) + np.eye(3, 4)[codes]), codes, 3)
+
+
+@pytest.fixture
+def bench(data):
+    return Bench(data, logreg, PENALTIES, 1111)
+
+
+def share(data, train, test, penalty):
+    model = LogisticRegression(C=penalty, max_iter=1000).fit(data.features[train], data.codes[train])
+    return model.score(data.features[test], data.codes[test])
+
+
+def test_few_shot_tests_on_the_other_rows(bench, data):
+    bench.penalties = [1.0]
+    seen = bench.few_shot(np.arange(90), None, 5, 3)
+
+    assert [np.bincount(data.codes[fit.train]).tolist() for fit in seen] == [[5, 5, 5]] * 3
+    assert all(sorted([*fit.train, *fit.test]) == list(range(90)) for fit in seen)
+    assert len({tuple(fit.train) for fit in seen}) == 3
+    assert bench.shares(seen) == [share(data, fit.train, fit.test, 1.0) for fit in seen]
+
+
+def test_few_shot_with_test_rows(bench, data):
+    bench.penalties = [1.0]
+    test = np.arange(60, 90)
+    drawn = sample(data.codes[:60], 4, np.random.default_rng([1111, 0]))
+
+    assert bench.shares(bench.few_shot(np.arange(60), test, 4, 1)) == [share(data, drawn, test, 1.0)]
+
+
+def test_the_first_of_equal_penalties_is_chosen():
+    """It is the strongest; a difference below 0.01 % counts as equal."""
+    assert best([[0.5, 0.7], [0.6, 0.6], [0.60004, 0.6]]) == 0
+    assert best([[0.5], [0.6], [0.5]]) == 1
+
+
+@pytest.mark.parametrize("head", [logreg, Network(3, 1111)], ids=["logreg", "senteval"])
+def test_the_number_of_jobs_does_not_change_results(data, head):
+    results = [Bench(data, head, [0.01, 1.0], 1111, jobs).nested(np.arange(90), 3) for jobs in (1, 3)]
+
+    assert results[0] == results[1]
+
+
+def test_fits_that_do_not_converge_are_counted(bench, monkeypatch):
+    monkeypatch.setattr("sentkit.labels.probes.classifiers.ITERATIONS", 1)
+    bench.choose(bench.grid(np.arange(60), 3))
+
+    assert bench.unfinished == 6 * 3
+
+
+def test_remaining_fits_are_cancelled(data):
+    """As after Ctrl-C: only fits that already run are completed."""
+    made = []
+
+    def work(data, fit):
+        made.append(fit)
+        return logreg(data, fit)
+
+    found = Bench(data, work, [1.0], 1111, 2).run([Fit(np.arange(60), np.arange(60, 90), 1.0)] * 500)
+    next(found)
+    found.close()
+
+    assert len(made) < 500
