@@ -30,7 +30,8 @@ def test_vectors_equal_those_of_the_command(encoder, tmp_path):
     texts = [f"{text} {number}" for number in range(4) for text in TEXTS]
     (tmp_path / "texts.txt").write_text("".join(text + "\n" for text in texts))
     output = tmp_path / "vectors.safetensors"
-    assert status(["encode", str(tmp_path / "texts.txt"), "--precision", "fp32", "-qo", str(output)]) == 0
+    command = ["encode", str(tmp_path / "texts.txt"), "--precision", "fp32", "-q", "-o", str(output)]
+    assert status(command) == 0
 
     vectors = encoder.encode(texts)
 
@@ -117,8 +118,8 @@ def test_threads_load_and_prepare_the_weights_once(encoder, monkeypatch):
 
 
 @pytest.mark.usefixtures("with_torch")
-@pytest.mark.parametrize(("threads", "texts"), [(2, TEXTS), (9, TEXTS)])  # 9: shared batches
-def test_threads_of_a_program_stay_and_change_no_vector(encoder, threads, texts, monkeypatch):
+@pytest.mark.parametrize("threads", [2, 9])  # 9: shared batches
+def test_threads_of_a_program_stay_and_change_no_vector(encoder, threads, monkeypatch):
     import torch
 
     from sentkit.model.encoding import BUDGETS
@@ -132,13 +133,13 @@ def test_threads_of_a_program_stay_and_change_no_vector(encoder, threads, texts,
     monkeypatch.setattr("sentkit.process._threads", None)  # other tests run commands in this process
     torch.set_num_threads(threads)
     program = sentkit.Encoder("nano", precision="fp32", device="cpu")
-    vectors = program.encode(texts)
+    vectors = program.encode(TEXTS)
 
     assert program.loaded.groups_at_once == 0  # so that Ctrl-C ends the batches too
     assert torch.get_num_threads() == threads
     assert set(used) == {1 if threads == 2 else 9}
     torch.set_num_threads(1)
-    assert np.array_equal(vectors, encoder.encode(texts))
+    assert np.array_equal(vectors, encoder.encode(TEXTS))
 
 
 @pytest.mark.usefixtures("with_torch")
@@ -156,9 +157,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"""
     subprocess.run([*python_of(forked_program), "-c", script], check=True, timeout=60)
 
 
-@pytest.mark.parametrize(
-    "kind", [list, np.array, partial(np.array, dtype=object)], ids=["list", "str", "object"]
-)
+@pytest.mark.parametrize("kind", [list, np.array, partial(np.array, dtype=object)])
 def test_a_batch_keeps_its_columns_and_gets_two_more(encoder, kind):
     batch = {"id": np.array([7, 8]), "text": kind(["a cat", "a dog"])}
     result = encoder(batch)

@@ -1,4 +1,4 @@
-"""Agreement and keywords of clusters, against worked examples and plain loops."""
+"""Agreement of clusterings and their keywords, against worked examples and plain loops."""
 
 import math
 from collections import Counter
@@ -28,6 +28,7 @@ def test_worked_examples(classes, clusters, acc, nmi, ari):
 
 
 def information(classes, clusters):
+    """The mutual information and the mean of both entropies."""
     n = len(classes)
     share = Counter(zip(classes, clusters, strict=True))
     sums = Counter(classes), Counter(clusters)
@@ -103,11 +104,18 @@ def random():
     return np.random.default_rng(1)
 
 
-@pytest.mark.parametrize(("clusters", "first"), [(2, 0), (5, 0), (40, 0), (2, 1e10)])
-def test_it_is_that_of_scikit_learn(rows, clusters, first):
-    """Among forty clusters some hold one row. A row far away leaves the others their distances."""
-    rows[0] += np.float32(first)
+@pytest.mark.parametrize("clusters", [2, 5, 40])
+def test_it_is_that_of_scikit_learn(rows, clusters):
+    """Among forty clusters some hold one row."""
     labels = (clusters * np.random.default_rng(2).random(300) ** 3).astype(int)
+    expected = silhouette_score(rows.astype(np.float64), labels)
+
+    assert Silhouette(rows, random()).of(labels) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_row_far_away_leaves_the_others_their_distances(rows):
+    rows[0] = 1e10
+    labels = (rows[:, 0] > 3).astype(int)
     expected = silhouette_score(rows.astype(np.float64), labels)
 
     assert Silhouette(rows, random()).of(labels) == pytest.approx(expected, abs=1e-6)
@@ -165,11 +173,10 @@ def test_words_that_are_as_frequent_in_other_clusters_are_no_keywords():
     german = [(0, "der hund und die katze schlafen"), (1, "der markt und die bank fallen")]
     more = [(0, "und der vogel singt"), (1, "und der kurs steigt")]
 
-    for words, own in zip(
-        keywords(german + more, 2, 9), ("hund katze vogel", "markt bank kurs"), strict=True
-    ):
-        assert {*own.split()} < {*words}
-        assert not {"der", "und", "die"} & {*words}
+    first, second = map(set, keywords(german + more, 2, 9))
+    assert first > {"hund", "katze", "vogel"}
+    assert second > {"markt", "bank", "kurs"}
+    assert not {"der", "und", "die"} & (first | second)
     assert keywords([(0, "der hund"), (0, "der markt")], 1, 9) == [["hund", "markt", "der"]]
 
 

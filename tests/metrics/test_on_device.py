@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sentkit.errors import UnavailableError
 from sentkit.formats.vectors.store import StoredVectors
 from sentkit.formats.vectors.tensors import Storage
+from sentkit.labels.clusters import clustering
 from sentkit.labels.clusters.clustering import ClusteringOptions, Nearest, kmeans
 from sentkit.metrics import device as module
 from sentkit.metrics.device import Corpus, Device, Points, exact_sums, largest
@@ -108,13 +109,10 @@ def test_the_bound_is_needed(device):
     assert errors[0] - 0.9 * lost < query @ row - found < errors[0]
 
 
-@given(
-    st.integers(1, 60),
-    st.sampled_from([1, 2, 4, 8]),
-    st.integers(1, 20),
-    st.integers(0, 3),
-    st.integers(0, 9),
-)
+SEEDS = st.integers(0, 9)
+
+
+@given(st.integers(1, 60), st.sampled_from([1, 2, 4, 8]), st.integers(1, 20), st.integers(0, 3), SEEDS)
 def test_the_largest_numbers_are_those_of_a_sort(groups, size, count, different, seed):
     """Also of numbers that are mostly equal, and of those that are minus infinity."""
     columns = groups * size
@@ -172,6 +170,20 @@ def test_few_rows_are_left_to_the_cpu(device, monkeypatch):
 
     assert len(undecided) < 30
     assert {*np.flatnonzero(labels != expected)} <= {*undecided.tolist()}
+
+
+@pytest.mark.parametrize("sample", [None, 100])
+def test_clusters_are_those_of_the_cpu(small, sample):
+    rows = np.repeat(normal_rows(9, 16), 60, axis=0) + normal_rows(540, 16, seed=1) * np.float32(0.7)
+    found, expected = (
+        kmeans(rows, ClusteringOptions(9, restarts=3, sample=sample, device=each), np.random.RandomState(4))
+        for each in (small, None)
+    )
+
+    assert found.labels.tolist() == expected.labels.tolist()
+    assert found.centres.tobytes() == expected.centres.tobytes()
+    assert (found.inertia, found.iterations) == (expected.inertia, expected.iterations)
+    assert clustering.of_centres(rows, found.centres, small).labels.tolist() == expected.labels.tolist()
 
 
 def test_the_room_of_blocks_is_used_again(small):

@@ -61,12 +61,8 @@ def test_a_mean_is_resampled_within_each_group():
 )
 def test_an_undefined_group_is_never_skipped(extra, gold):
     """An empty, single or constant group makes both means NaN; the value of all pairs is defined."""
-    pairs = GoldPairs(
-        np.array([*SCORES, *extra]),
-        np.array([*GOLD, *gold]),
-        np.array([0, 0, 0, 1, 1, 1] + [2] * len(gold)),
-        ("A", "B", "odd"),
-    )
+    groups = np.array([0, 0, 0, 1, 1, 1] + [2] * len(gold))
+    pairs = GoldPairs(np.array([*SCORES, *extra]), np.array([*GOLD, *gold]), groups, ("A", "B", "odd"))
 
     found = report(pairs, ScoreOptions("score", aggregate="mean"), count=20)
 
@@ -80,7 +76,6 @@ def test_an_undefined_group_is_never_skipped(extra, gold):
 @pytest.mark.parametrize("n", [0, 1, 2])
 @pytest.mark.parametrize("aggregate", AGGREGATES)
 def test_few_pairs_are_accepted(n, aggregate):
-    """The correlation of fewer than two pairs is undefined."""
     pairs = GoldPairs(np.arange(n) * 1.0, np.arange(n) * 2.0)
     found = report(pairs, ScoreOptions("score", aggregate=aggregate), count=20)
 

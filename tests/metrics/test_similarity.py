@@ -56,7 +56,6 @@ def test_blocks_agree_with_a_loop(metric, shape):
 
 @pytest.mark.parametrize("metric", SIMILARITIES)
 def test_a_row_is_the_same_anywhere(metric):
-    """A pair has the same similarity to the last bit alone and in the middle of many, and in either order."""
     left, right = normal_rows(300, 37), normal_rows(300, 37, seed=1)
     together = SIMILARITIES[metric](left, right)
 
@@ -94,9 +93,7 @@ def test_cosine_stays_within_its_bounds():
 
 
 def test_small_distances_between_long_rows_survive():
-    left = np.zeros((2, 3), np.float32)
-    left[:, 0] = 1000.0
-    left[1, 1] = 0.01
+    left = np.array([[1000.0, 0.0, 0.0], [1000.0, 0.01, 0.0]], np.float32)
 
     found = pairwise("euclidean", left, left)
 

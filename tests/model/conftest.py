@@ -62,11 +62,15 @@ ODD = {
         "sliding_window": 9, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     },
 }  # fmt: skip
-DECODERS = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+DECODERS = ("llama", "mistral", "qwen2", "qwen3")
 SMALL = {
-    "vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
-    "intermediate_size": 48, "max_position_embeddings": 64,
-}  # fmt: skip
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+}
 
 
 def tiny_config(family, **settings):
@@ -97,10 +101,8 @@ def make_model(family, head="Model", seed=0, **settings):
     """A model of transformers in evaluation mode, such as BertModel or DistilBertForMaskedLM."""
     import transformers
 
-    names = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
-    names |= {"distilbert": "DistilBert", "electra": "Electra", "mpnet": "MPNet", "modernbert": "ModernBert"}
-    names |= DECODERS
-    model = getattr(transformers, names[family] + head)(tiny_config(family, **settings))
+    kind = getattr(transformers, f"Auto{head}" if head == "Model" else f"AutoModel{head}")
+    model = kind.from_config(tiny_config(family, **settings))
     scatter_weights(model, seed)
     return model.eval()
 
@@ -128,6 +130,11 @@ def hidden_states(model, batch):
     return [torch.cat([states[0] for states in layer]) for layer in layers]
 
 
+@torch.no_grad()
+def states_of(encoder, packed, **options):
+    return list(encoder.states(packed, **options))
+
+
 @pytest.fixture
 def bert(tmp_path):
     """Three blocks of width 32, with a pooler."""
@@ -141,6 +148,7 @@ config_of = pytest.fixture(lambda: tiny_config, name="config_of")
 load = pytest.fixture(lambda: load_folder, name="load")
 sentences = pytest.fixture(lambda: random_sentences, name="sentences")
 oracle = pytest.fixture(lambda: hidden_states, name="oracle")
+states = pytest.fixture(lambda: states_of, name="states")
 
 
 @pytest.fixture(

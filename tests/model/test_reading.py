@@ -3,12 +3,13 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
 from sentkit.model.reading import LONGEST, ReadingOptions, depth_of, most_tokens, plan_reading
-from support import SMALL
+from support import SMALL, write_affine
 
 BERT = {"model_type": "bert"} | SMALL | {"num_hidden_layers": 4, "max_position_embeddings": 64}
 
@@ -34,12 +35,6 @@ def names(reading):
     return [readout.name for readout in reading.readouts]
 
 
-def whole(reading, text):
-    """The text as the tokenizer sees it through its template."""
-    template = reading.tokenizer.template
-    return template.around(text)
-
-
 def test_the_declaration_is_used_and_else_the_mean(read):
     plain, reading = read(), read({"readout": "mean-last2", "steps": ["normalise", "2_Dense"]})
 
@@ -57,6 +52,14 @@ def test_another_readout_drops_the_declared_steps(read):
     assert read(own, readout="cls").steps == ()
     assert read(own, readout="mean,cls").steps == ()
     assert read(own, readout="cls").declared
+
+
+def test_steps_of_the_flags_are_kept(read, tmp_path):
+    affine = tmp_path / "a.safetensors"
+    write_affine(affine, np.eye(3, dtype=np.float32), np.zeros(3, np.float32), {})
+    options = read(normalize=True, dim=3, transform=str(affine)).options
+
+    assert (options.normalize, options.dim, options.transform) == (True, 3, str(affine))
 
 
 @pytest.mark.parametrize(
@@ -94,13 +97,10 @@ def test_the_number_of_positions_comes_from_the_config(config, most):
 
 def test_a_wrong_config_is_an_error_that_names_its_folder(read, tmp_path):
     incomplete = {name: value for name, value in BERT.items() if name != "hidden_size"}
-    with pytest.raises(DataError) as missing:
+    with pytest.raises(DataError, match=f'^{tmp_path}/config.json: "hidden_size" is missing$'):
         read(config=incomplete)
-    with pytest.raises(DataError) as wrong:
+    with pytest.raises(DataError, match=f'^{tmp_path}/config.json: "hidden_dropout_prob" cannot be 2$'):
         read(config=BERT | {"hidden_dropout_prob": 2})
-
-    assert str(missing.value) == f'{tmp_path}/config.json: "hidden_size" is missing'
-    assert str(wrong.value) == f'{tmp_path}/config.json: "hidden_dropout_prob" cannot be 2'
 
 
 @pytest.mark.parametrize(
@@ -155,16 +155,15 @@ PROMPT = {"readout": "prompt", "template": "[X] is [MASK]", "full_stop": "sncse"
 def test_a_declared_template_has_its_declared_full_stop(read):
     """Other readouts have no template."""
     assert read(PROMPT, readout="cls").tokenizer.template is None
-    assert whole(read(PROMPT), "a cat") == "a cat . is [MASK]"
-    assert whole(read(PROMPT, full_stop="none"), "a cat") == "a cat is [MASK]"
+    assert read(PROMPT).tokenizer.template.around("a cat") == "a cat . is [MASK]"
+    assert read(PROMPT, full_stop="none").tokenizer.template.around("a cat") == "a cat is [MASK]"
 
 
 def test_a_named_template_has_the_full_stop_of_its_paper(read):
     """On a checkpoint that declares nothing, and on one that declares another template."""
     for own in (None, PROMPT, {"readout": "mean", "full_stop": "none"}):
-        reading = read(own, readout="prompt", template="promptbert")
-
-        assert whole(reading, "a cat") == 'This sentence : "a cat." means [MASK] .'
+        template = read(own, readout="prompt", template="promptbert").tokenizer.template
+        assert template.around("a cat") == 'This sentence : "a cat." means [MASK] .'
 
 
 ONLY_PROMPT = "a template and its full stops can be used only with the readout prompt"

@@ -23,7 +23,9 @@ def read(folder):
     return read_arrays(checkpoint, architecture), architecture
 
 
-def test_states_are_those_of_transformers_and_the_hash_that_of_torch(checkpoint, tmp_path, sentences, oracle):
+def test_states_are_those_of_transformers_and_the_hash_is_that_of_torch(
+    checkpoint, tmp_path, sentences, oracle
+):
     checkpoint.save_pretrained(tmp_path)
     batch = sentences(LENGTHS, vocabulary=97)
     arrays, architecture = read(tmp_path)
@@ -60,22 +62,16 @@ def test_other_files_are_left_to_torch(make, tmp_path, change):
     make("bert").save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
     tensors, name = read_tensors([path]), "encoder.layer.0.output.dense.bias"
-    match change:
-        case "missing":
-            del tensors[name]
-        case "shape":
-            tensors[name] = tensors[name][:-1]
-        case "integers":
-            tensors[name] = tensors[name].to(torch.int32)
-        case "pickle":
-            torch.save(tensors, tmp_path / "pytorch_model.bin")
-            path.unlink()
-        case "adapter":
-            (tmp_path / "adapter_config.json").write_text("{}")
-    if path.exists():
-        save_file(tensors, path)
-    if change == "incomplete":
+    bias = tensors.pop(name)
+    own = {"missing": {}, "shape": {name: bias[:-1]}, "integers": {name: bias.to(torch.int32)}}
+    save_file(tensors | own.get(change, {name: bias}), path)
+    if change == "pickle":
+        torch.save(tensors | {name: bias}, tmp_path / "pytorch_model.bin")
+        path.unlink()
+    elif change == "incomplete":
         path.write_bytes(path.read_bytes()[:-1])
+    elif change == "adapter":
+        (tmp_path / "adapter_config.json").write_text("{}")
 
     assert read(tmp_path)[0] is None
 

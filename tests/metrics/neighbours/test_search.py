@@ -1,4 +1,4 @@
-"""Searches of rows and pairs of rows: against plain loops, for any metric, ties, lengths and blocks.
+"""Tables of rows; searches of rows and pairs against plain loops, for any metric, ties, lengths and blocks.
 
 Also with candidates from a device, which is the CPU of torch.
 """
@@ -6,33 +6,58 @@ Also with candidates from a device, which is the CPU of torch.
 import math
 import tracemalloc
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import orjson
 import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
+from sentkit.errors import DataError
+from sentkit.formats.rows.block import Row, block_of
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import SelectedVectors, StoredVectors
-from sentkit.formats.vectors.tensors import STORES, Storage, scales_of
+from sentkit.formats.vectors.tensors import FLOATS, STORES, Storage, scales_of
+from sentkit.formats.vectors.vector_file import create_vector_file
+from sentkit.formats.vectors.vectors import VectorBlock
+from sentkit.metrics import device as of_device
+from sentkit.metrics import similarity as rounding
 from sentkit.metrics.device import Device
 from sentkit.metrics.neighbours import pairs as of_pairs
 from sentkit.metrics.neighbours import search
-from sentkit.metrics.neighbours.pairs import closest_pairs, connected, pairs_reaching
+from sentkit.metrics.neighbours.corpus import read_table
+from sentkit.metrics.neighbours.pairs import closest_pairs, connected, matrix, pairs_reaching
 from sentkit.metrics.neighbours.search import Best, Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 from support import normal_rows
 
 every_metric = pytest.mark.parametrize("metric", SIMILARITIES)
 few_and_many = pytest.mark.parametrize("few", [0, search.FEW_QUERIES])  # both kinds of products
-small_blocks = pytest.mark.usefixtures("small_blocks")
-Points = list[tuple[int, int]]
+small_blocks = pytest.mark.usefixtures("few_rows")
 GRID = st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), max_size=30)
 
 
+@pytest.fixture
+def few_rows(monkeypatch):
+    """A few dozen rows need many blocks, and their candidates exceed the limit."""
+    monkeypatch.setattr(rounding, "CANDIDATES", 4)
+    monkeypatch.setattr(search, "ROWS_PER_BLOCK", 5)
+    monkeypatch.setattr(search, "MAX_CANDIDATES", 20)
+    monkeypatch.setattr(of_pairs, "ROWS_PER_SEARCH", 7)
+    monkeypatch.setattr(of_pairs, "FIRST_ROWS", 3)
+    monkeypatch.setattr(of_pairs, "MAX_CANDIDATES", 4)
+    monkeypatch.setattr(of_pairs, "MATRIX_ELEMENTS", 50)
+    monkeypatch.setattr(of_device, "ROWS_PER_BLOCK", 16)
+    monkeypatch.setattr(of_device, "GROUP", 2)
+    monkeypatch.setattr(of_device, "SPARE", 2)
+
+
 def table(left, right, metric):
+    """All similarities, one pair of rows at a time."""
     similarity = SIMILARITIES[metric]
     found = [[similarity(a[None], b[None])[0] for b in right] for a in left]
     return np.array(found).reshape(len(left), len(right))
@@ -100,17 +125,6 @@ def test_random_rows(metric, top, share):
     limits = np.quantile(alike, share, axis=1) + 1e-9
     expect(queries, corpus, metric, top, limits.tolist(), float(np.quantile(alike, share)))
     expect_pairs(corpus, metric, top, float(np.quantile(alike, share)))
-
-
-@small_blocks
-@every_metric
-@pytest.mark.parametrize("top", [1, 7, 60])
-def test_ties_come_in_the_order_of_the_rows(metric, top):
-    queries, corpus = normal_rows(4, 77, seed=1), np.tile(normal_rows(6, 77), (7, 1))
-    alike = table(queries, corpus, metric)
-
-    expect(queries, corpus, metric, top, alike[:, 2].tolist(), alike[0, 3])
-    expect_pairs(corpus, metric, top, alike[0, 3])
 
 
 @small_blocks
@@ -219,6 +233,7 @@ def test_scikit_learn_finds_the_same(metric):
 
 
 def test_the_block_of_queries_shrinks_with_top():
+    """The candidates kept are bounded, at one query at least."""
     searcher = Searcher(normal_rows(5000, 2))
 
     assert searcher.at_once(1) == searcher.at_once(1000) == search.QUERIES_PER_BLOCK
@@ -262,6 +277,20 @@ def test_the_search_ends_when_nothing_can_enter(monkeypatch):
     assert seen == [1, 9]
 
 
+@small_blocks
+@every_metric
+@pytest.mark.parametrize("n", [1, 2, 31])
+def test_the_matrix_has_all_similarities_of_all_rows(metric, n):
+    vectors = normal_rows(n, 6)
+    rows = block_of(Row(b"{}", {}, "a", place) for place in range(n))
+    found = [*matrix([VectorBlock(rows, vectors[:, None], ())], metric=metric)]
+
+    assert [row.number for row, _ in found] == [*range(n)]
+    lines = np.stack([line for _, line in found])
+    np.testing.assert_allclose(lines, table(vectors, vectors, metric), atol=1e-5)
+    assert (lines.dtype, lines.shape) == (np.float32, (n, n))
+
+
 ROWS = 12
 EDGES = st.lists(
     st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(0, ROWS - 1)), min_size=1, max_size=4),
@@ -272,6 +301,7 @@ EDGES = st.lists(
 @given(EDGES)
 @example([[(row, row + 1)] for row in range(ROWS - 2, -1, -1)])
 def test_groups_are_the_connected_components(parts):
+    """Compared with a loop that spreads the smallest row until nothing changes."""
     first, found = list(range(ROWS)), np.arange(ROWS)
     for pairs in parts:
         found = connected(found, *np.array(pairs).T)
@@ -363,3 +393,74 @@ def test_a_dense_block_is_computed_in_full(bounded, monkeypatch):
     assert count == np.count_nonzero(np.triu(alike, 1) >= 0.9)
     assert all(bounded)
     assert sum(verified) == np.count_nonzero(alike >= 0.9)
+
+
+LINES = [orjson.dumps({"text": "é" * number, "id": number}) for number in range(5)]
+
+
+def write_store(path, vectors, lines, kind="float32"):
+    width = vectors.shape[1]
+    with create_vector_file(str(path), {}, ["embedding"], width=width, force=True, kind=kind) as writer:
+        for line, vector in zip(lines, vectors, strict=True):
+            writer.write([line], vector[None, None])
+    return str(path)
+
+
+def read(path):
+    return read_table(Inputs([path]))
+
+
+def test_a_vector_file_and_its_rows_are_the_same_table(tmp_path):
+    """Blank lines between rows count for the line number only."""
+    vectors = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    with (tmp_path / "a.jsonl").open("wb") as file:
+        for line, vector in zip(LINES, vectors.tolist(), strict=True):
+            file.write(b'%b,"embedding":%b}\n\n' % (line[:-1], orjson.dumps(vector)))
+    tables = [read(write_store(tmp_path / "a.safetensors", vectors, LINES)), read(str(tmp_path / "a.jsonl"))]
+
+    for table in tables:
+        np.testing.assert_array_equal(table.vectors, vectors[:, None])
+        assert [table.row(place).line for place in (4, 0, 2, 1, 3)] == [LINES[i] for i in (4, 0, 2, 1, 3)]
+    assert [[table.row(place).number for place in range(5)] for table in tables] == [
+        [1, 2, 3, 4, 5],
+        [1, 3, 5, 7, 9],
+    ]
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+def test_a_vector_with_nan_is_refused_with_its_row(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr("sentkit.metrics.neighbours.corpus.CHECKED", 2)
+    vectors = np.ones((5, 3), np.float32)
+    vectors[3, 1] = np.nan
+
+    with pytest.raises(DataError, match=r"a\.safetensors:4: a vector contains NaN or infinity"):
+        read(write_store(tmp_path / "a.safetensors", vectors, LINES, kind))
+
+
+@pytest.mark.parametrize("line", [b"[1]", b'{"text":', b'{"text":"a"}\n{"text":"b"}', b""])
+def test_a_damaged_row_is_an_error_when_it_is_read(tmp_path, line):
+    table = read(write_store(tmp_path / "a.safetensors", np.ones((2, 1), np.float32), [LINES[0], line]))
+
+    assert table.row(0).line == LINES[0]
+    with pytest.raises(DataError, match=r"a\.safetensors:2: "):
+        table.row(1)
+
+
+def test_offsets_that_do_not_agree_are_refused(tmp_path):
+    path = write_store(tmp_path / "a.safetensors", np.ones((5, 1), np.float32), LINES)
+    table = read(path)
+    content = bytearray(Path(path).read_bytes())
+    offsets = np.cumsum([0, *(len(line) + 1 for line in LINES)]).astype("<i8").tobytes()
+    assert content.count(offsets) == 1
+    start = content.index(offsets)
+    content[start + 16 : start + 24] = (1 << 40).to_bytes(8, "little")
+    Path(path).write_bytes(content)
+
+    assert table.row(4).line == LINES[4]
+    with pytest.raises(DataError, match=r"a\.safetensors:2: row_offsets and rows do not agree"):
+        read(path).row(1)
+
+
+def test_no_rows_are_an_error(tmp_path):
+    with pytest.raises(DataError, match=r"^no rows in .*a\.safetensors$"):
+        read(write_store(tmp_path / "a.safetensors", np.ones((0, 2), np.float32), []))

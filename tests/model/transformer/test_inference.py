@@ -30,11 +30,6 @@ def largest_difference(left, right):
     return max((a - b).abs().max().item() for a, b in zip(left, right, strict=True))
 
 
-@torch.no_grad()
-def states(encoder, packed, **options):
-    return list(encoder.states(packed, **options))
-
-
 @given(st.lists(st.integers(1, 512), min_size=1, max_size=400))
 def test_a_large_batch_is_filled_to_one_of_few_sizes(lengths):
     tokens = sum(lengths)
@@ -62,7 +57,9 @@ def test_a_filled_batch_gives_the_vectors_of_its_sentences(readout, monkeypatch)
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, [9, 9]], ids=str)
-def test_states_and_readouts_in_float64_equal_padded_attention(lengths, saved, sentences, checkpoint):
+def test_states_and_readouts_in_float64_equal_those_of_padded_attention(
+    lengths, saved, sentences, checkpoint, states
+):
     """`cls` and `last` compute one row per sentence in the last block."""
     plain, prepared = saved().double(), prepare_for_cpu(saved().double())
     packed = pack(sentences(lengths, checkpoint.config.vocab_size))
@@ -76,13 +73,13 @@ def test_states_and_readouts_in_float64_equal_padded_attention(lengths, saved, s
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12, msg=name)
 
 
-def test_states_in_float32_equal_those_of_transformers(saved, sentences, checkpoint, oracle):
+def test_states_in_float32_equal_those_of_transformers(saved, sentences, checkpoint, oracle, states):
     batch = sentences(LENGTHS, checkpoint.config.vocab_size)
 
     assert largest_difference(states(prepare_for_cpu(saved()), pack(batch)), oracle(checkpoint, batch)) < 1e-5
 
 
-def test_bfloat16_stays_as_near_to_float32_as_before(saved, sentences, checkpoint):
+def test_bfloat16_stays_as_near_to_float32_as_before(saved, sentences, checkpoint, states):
     packed = pack(sentences(LENGTHS, checkpoint.config.vocab_size))
     exact = states(saved(), packed)[-1]
     plain = states(saved().bfloat16(), packed)[-1].float()
@@ -91,7 +88,7 @@ def test_bfloat16_stays_as_near_to_float32_as_before(saved, sentences, checkpoin
     assert (prepared - exact).norm() < 1.5 * (plain - exact).norm()
 
 
-def test_without_the_private_operations_plain_products_run(saved, sentences, checkpoint, monkeypatch):
+def test_without_the_private_operations_plain_products_run(saved, sentences, checkpoint, monkeypatch, states):
     def absent(*arguments):
         raise AttributeError("_reorder_linear_weight")
 
@@ -164,7 +161,7 @@ def test_scores_that_overflow_or_vanish_use_softmax(size, sign):
 
 
 @pytest.mark.parametrize("family", ["bert", "mpnet"])
-def test_long_sentences_equal_padded_attention(family, make, tmp_path, load, sentences):
+def test_long_sentences_equal_padded_attention(family, make, tmp_path, load, sentences, states):
     model = make(family, max_position_embeddings=2 * LONGEST_RUN, hidden_size=16, num_hidden_layers=2)
     model.save_pretrained(tmp_path)
     packed = pack(sentences([LONGEST_RUN + 1, LONGEST_RUN + 1, LONGEST_RUN, 3]))

@@ -18,11 +18,20 @@ from sentkit.model.transformer.weights import read_weights
 
 RANK = 3
 CONFIG = {
-    "peft_type": "LORA", "r": RANK, "lora_alpha": 8, "lora_dropout": 0.1, "bias": "none",
-    "fan_in_fan_out": False, "init_lora_weights": True, "target_modules": ["query", "value"],
-    "task_type": "FEATURE_EXTRACTION", "base_model_name_or_path": "org/base",
-    "rank_pattern": {}, "modules_to_save": None, "use_dora": False,
-}  # fmt: skip
+    "peft_type": "LORA",
+    "r": RANK,
+    "lora_alpha": 8,
+    "lora_dropout": 0.1,
+    "bias": "none",
+    "fan_in_fan_out": False,
+    "init_lora_weights": True,
+    "target_modules": ["query", "value"],
+    "task_type": "FEATURE_EXTRACTION",
+    "base_model_name_or_path": "org/base",
+    "rank_pattern": {},
+    "modules_to_save": None,
+    "use_dora": False,
+}
 BERT = "encoder.layer.1.attention.self.query"
 MPNET = "encoder.layer.1.attention.attn.q"
 
@@ -30,17 +39,6 @@ MPNET = "encoder.layer.1.attention.attn.q"
 @pytest.fixture
 def folder(make, tmp_path):
     make("bert").save_pretrained(tmp_path / "model")
-    return tmp_path / "model"
-
-
-@pytest.fixture
-def other(config_of, tmp_path):
-    """A model that runs through transformers."""
-    import transformers
-
-    torch.manual_seed(0)
-    config = config_of("mpnet", max_position_embeddings=34)
-    transformers.AutoModel.from_config(config).save_pretrained(tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -61,32 +59,29 @@ def check_one_changed(before, found, name, change):
 
 
 @pytest.mark.parametrize(
-    ("prefix", "rslora"),
-    [("base_model.model.", False), ("base_model.model.bert.", False), ("base_model.model.", True)],
+    ("head", "prefix", "rslora"),
+    [("Model", "", False), ("Model", "bert.", False), ("Model", "", True), ("ForMaskedLM", "", False)],
 )
-def test_only_the_adapted_weights_change(folder, prefix, rslora):
-    """The scale is alpha divided by the rank, or by the root of the rank (rsLoRA)."""
-    before = load_file(folder / "model.safetensors")
-    added = put_adapter(folder, BERT, prefix, use_rslora=rslora)
+def test_only_the_adapted_weights_change(make, tmp_path, head, prefix, rslora):
+    """The scale is alpha divided by the rank, or by the root of the rank (rsLoRA).
+
+    A file with a head has names with `bert.encoder`, and an adapter of the encoder has `encoder`.
+    """
+    make("bert", head).save_pretrained(tmp_path)
+    before = load_file(tmp_path / "model.safetensors")
+    added = put_adapter(tmp_path, BERT, f"base_model.model.{prefix}", use_rslora=rslora)
 
     change = 8 / (math.sqrt(RANK) if rslora else RANK) * added
-    check_one_changed(before, read_weights(folder, "model"), f"{BERT}.weight", change)
+    name = f"bert.{BERT}.weight" if head == "ForMaskedLM" else f"{BERT}.weight"
+    check_one_changed(before, read_weights(tmp_path, "model"), name, change)
 
 
-def test_names_of_a_base_with_a_head(make, tmp_path):
-    """The file has names with `bert.encoder`, and an adapter of the encoder has `encoder`."""
-    make("bert", "ForMaskedLM").save_pretrained(tmp_path)
-    before = load_file(tmp_path / "model.safetensors")[f"bert.{BERT}.weight"]
-    added = put_adapter(tmp_path, BERT)
+def test_adapters_work_for_models_of_transformers(make, tmp_path):
+    make("mpnet").save_pretrained(tmp_path)
+    before = load_transformers_model(tmp_path).tensors()
+    added = 8 / RANK * put_adapter(tmp_path, MPNET)
 
-    assert torch.allclose(read_weights(tmp_path, "m")[f"bert.{BERT}.weight"], before + 8 / RANK * added)
-
-
-def test_adapters_work_for_models_of_transformers(other):
-    before = load_transformers_model(other).tensors()
-    added = 8 / RANK * put_adapter(other, MPNET)
-
-    check_one_changed(before, load_transformers_model(other).tensors(), f"{MPNET}.weight", added)
+    check_one_changed(before, load_transformers_model(tmp_path).tensors(), f"{MPNET}.weight", added)
 
 
 def test_the_weight_of_a_conv1d_is_transposed(tmp_path):
