@@ -4,12 +4,14 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.papers.defsent.plus import read_entries
+from sentkit.process import Stopped
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.corpus import map_corpus, write_corpus
 from sentkit.training.data.examples import ExampleParser
@@ -172,3 +174,14 @@ def changed_by(trainer):
     trainer.train()
     after = trainer.method.state_dict()
     return {name for name, value in before.items() if not torch.equal(value, after[name])}
+
+
+def stop_after(trainer, step):
+    """Train until this step. The state is in the folder of the trainer."""
+
+    def report(record):
+        trainer.stop.requested = record["step"] == step
+
+    trainer.reporter.step = report
+    with pytest.raises(Stopped):
+        trainer.train()
