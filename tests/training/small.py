@@ -132,10 +132,8 @@ def gradient_of(trainer, precision=None, **chunks):
     trainer.method.train()
     torch.manual_seed(5)
     wanted = precision_of(precision or trainer.recipe.precision, trainer.processes.device)
-    gradient = Gradient(
-        trainer.method, trainer.processes, **{"chunk": trainer.recipe.chunk, "precision": wanted} | chunks
-    )
-    terms = gradient.compute(trainer.batch(0))
+    given = {"chunk": trainer.recipe.chunk, "precision": wanted} | chunks
+    terms = Gradient(trainer.method, trainer.processes, **given).compute(trainer.batch(0))
     slopes = {name: each.grad.clone() for name, each in trained(trainer.method) if each.grad is not None}
     return {name: value.item() for name, value in terms.items()}, slopes
 

@@ -141,9 +141,8 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_steps, text
                 mine.copy_(0.9 * mine + 0.1 * own)
             new = torch.tanh(slow.first(batch.texts[0]) @ weight.T + bias)
         longer = [doubled(*each) for each in zip(batch.texts[0], batch.draws["repeated"], strict=True)]
-        one, other = (
-            torch.tanh(reference.first(each) @ weight.T + bias) for each in (batch.texts[0], longer)
-        )
+        vectors = [reference.first(each) for each in (batch.texts[0], longer)]
+        one, other = (torch.tanh(each @ weight.T + bias) for each in vectors)
         loss = mean(loop_in_batch(one, [*other, *queue], 0.05))
         queue[:] = [*queue, *new][-6:]
         places.extend(batch.draws["repeated"])
