@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from reference_steps import PlainAdamW, take_step
 from sentkit.model.checkpoint.heads import HEADS
@@ -43,8 +44,6 @@ class Reference:
 @pytest.fixture
 def reference(base, base_folder):
     """The session's base as transformers computes it."""
-    import transformers
-
     model = transformers.BertModel.from_pretrained(
         base_folder, dtype=torch.float64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     )
@@ -107,7 +106,6 @@ def drawn():
 @pytest.fixture
 def base_of(tmp_path):
     """A base of that family with a small tokenizer, saved from its MaskedLM or from another model."""
-    import transformers
 
     def make(family="bert", head="ForMaskedLM", name="base", *, pooler=False, **config):
         kind = HEADS[family].kind + head
