@@ -118,13 +118,9 @@ def losses_of():
     """Run a trainer and give the loss of every step."""
 
     def run(trainer):
-        losses = []
-
-        def add_loss(record):
-            losses.extend([record["loss"]] if "loss" in record else [])
-
-        trainer.reporter.step = add_loss
+        records = []
+        trainer.reporter.step = records.append
         trainer.train()
-        return losses
+        return [record["loss"] for record in records if "loss" in record]
 
     return run

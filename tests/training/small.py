@@ -4,12 +4,14 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 
 from sentkit.errors import DataError
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.papers.defsent.plus import read_entries
+from sentkit.process import Stopped
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.corpus import map_corpus, write_corpus
 from sentkit.training.data.examples import ExampleParser
@@ -130,10 +132,8 @@ def gradient_of(trainer, precision=None, **chunks):
     trainer.method.train()
     torch.manual_seed(5)
     wanted = precision_of(precision or trainer.recipe.precision, trainer.processes.device)
-    gradient = Gradient(
-        trainer.method, trainer.processes, **{"chunk": trainer.recipe.chunk, "precision": wanted} | chunks
-    )
-    terms = gradient.compute(trainer.batch(0))
+    given = {"chunk": trainer.recipe.chunk, "precision": wanted} | chunks
+    terms = Gradient(trainer.method, trainer.processes, **given).compute(trainer.batch(0))
     slopes = {name: each.grad.clone() for name, each in trained(trainer.method) if each.grad is not None}
     return {name: value.item() for name, value in terms.items()}, slopes
 
@@ -172,3 +172,14 @@ def changed_by(trainer):
     trainer.train()
     after = trainer.method.state_dict()
     return {name for name, value in before.items() if not torch.equal(value, after[name])}
+
+
+def stop_after(trainer, step):
+    """Train until this step. The state is in the folder of the trainer."""
+
+    def report(record):
+        trainer.stop.requested = record["step"] == step
+
+    trainer.reporter.step = report
+    with pytest.raises(Stopped):
+        trainer.train()

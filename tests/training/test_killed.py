@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support import in_jsonl
+from support import PAIRS, in_jsonl
 
 DEATHS = [
     *(["judge", 1, moment] for moment in ("before", "after")),
@@ -36,8 +36,6 @@ CASES = [
     (2, [LOST]),
     (2, [["gradient", 5, "TERM"]]),
 ]
-PAIRS = [("a man plays", "a man makes music", 4.0), ("a cat", "a dog", 2.0), ("rain", "the sea", 1.5)]
-PAIRS += [("she reads", "the market fell", 0.0), ("birds fly", "the birds are flying", 4.5)]
 SETTINGS = ["--batch=4", "--epochs=3", "--lr=0.003", "--save-every=2", "--set=eval_every=3", "-q"]
 SETTINGS += ["--threads=1"]
 KILLED, UNAVAILABLE, STOPPED = -signal.SIGKILL, 69, 75
@@ -47,8 +45,7 @@ KILLED, UNAVAILABLE, STOPPED = -signal.SIGKILL, 69, 75
 def folder(tmp_path_factory, texts):
     folder = tmp_path_factory.mktemp("killed")
     (folder / "texts.txt").write_text("".join(text + "\n" for text in texts))
-    rows = [dict(zip(("text_a", "text_b", "score"), pair, strict=True)) for pair in PAIRS]
-    (folder / "dev.jsonl").write_text(in_jsonl(*rows))
+    (folder / "dev.jsonl").write_text(in_jsonl(*PAIRS))
     return folder
 
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from sentkit.process import Stopped
 from sentkit.training.catalogue import METHODS
 from sentkit.training.method import changing
+from training.small import stop_after
 
 MORE = {
     "simcse-sup": {"mlm_weight": 0.1, "dims": "8,4"},
@@ -17,17 +17,6 @@ MORE = {
     "is-bert": {"lora": 2},
     "distill": {"relational": 1},
 }
-
-
-def stopped_after(trainer, steps):
-    """Stop after this number of steps. The state is in the folder of the trainer."""
-
-    def report(record):
-        trainer.stop.requested = record.get("step") == steps
-
-    trainer.reporter.step = report
-    with pytest.raises(Stopped):
-        trainer.train()
 
 
 @pytest.fixture
@@ -52,7 +41,7 @@ def test_a_stopped_and_resumed_run_equals_a_whole_run(name, chunked):
     torch.manual_seed(11)
     whole.train()
     torch.manual_seed(11)
-    stopped_after(cut, 3)
+    stop_after(cut, 3)
     torch.manual_seed(99)  # the random state of a new process does not matter
     rest.keeper = cut.keeper
     rest.resume_from(cut.keeper.load(rest.run.identity))

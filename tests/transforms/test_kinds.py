@@ -238,9 +238,8 @@ def test_it_is_that_of_scikit_learn_up_to_signs(mixed, seed, dim, tolerance):
         dim, whiten="unit-variance", whiten_solver="eigh", random_state=seed, max_iter=1000, tol=tolerance
     )
     theirs = stock.fit_transform(mixed.astype(np.float64))
-    kept, flipped = (
-        fit_ica(mixed, dim, seed=seed, tolerance=tolerance, keep_signs=keep) for keep in (True, False)
-    )
+    given = {"dim": dim, "seed": seed, "tolerance": tolerance}
+    kept, flipped = (fit_ica(mixed, **given, keep_signs=keep) for keep in (True, False))
     ours = applied(flipped, mixed)
 
     assert (flipped.record["iterations"], flipped.record["converged"]) == (stock.n_iter_, True)

@@ -38,11 +38,8 @@ def entries(sentkit, rows, tiny):
 def train(sentkit, tiny, rows, entries):
     """`sentkit train defsent-plus dict.jsonl --entries entries.safetensors -m TINY -o out` and more."""
 
-    def run(*flags, method="defsent-plus", rows=rows, model=tiny, output="out", entries=entries, **given):
-        own = () if entries is None else ("--entries", entries)
-        return sentkit("train", method, rows, "-m", model, "-o", output, *own, *QUICK, *flags, **given)
-
-    return run
+    command = ("train", "defsent-plus", rows, "-m", tiny, "--entries", entries, *QUICK)
+    return lambda *flags, output="out": sentkit(*command, "-o", output, *flags)
 
 
 def test_the_checkpoint_records_its_entries(train, sentkit, tiny):

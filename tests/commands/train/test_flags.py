@@ -2,10 +2,10 @@
 
 from itertools import chain, pairwise
 
+from sentkit.training.catalogue import METHODS
+
 
 def test_every_method_is_listed_with_its_settings(sentkit):
-    from sentkit.training.catalogue import METHODS
-
     listed = sentkit("train", "--list").out.decode()
     for name in METHODS:
         told = " ".join(sentkit("train", name, "--list").out.decode().split())
@@ -16,8 +16,6 @@ def test_every_method_is_listed_with_its_settings(sentkit):
 
 def test_the_methods_are_in_three_groups(on_terminal):
     """Each method is in one of them; the columns have equal places."""
-    from sentkit.training.catalogue import METHODS
-
     lines = on_terminal("train", "--list")
     starts = [0, *(place + 1 for place, line in enumerate(lines) if not line), len(lines) + 1]
     groups = {lines[a].partition("  ")[0]: lines[a + 1 : b - 1] for a, b in pairwise(starts)}

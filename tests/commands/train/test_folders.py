@@ -1,5 +1,6 @@
 """Existing files: `sentkit train` overwrites only with -f, and never files of others."""
 
+import fcntl
 import shutil
 
 from support import contents
@@ -28,8 +29,6 @@ def test_the_remains_of_a_replaced_checkpoint_are_removed(train, tmp_path):
 
 
 def test_two_runs_cannot_share_a_folder(train, tmp_path):
-    import fcntl
-
     (tmp_path / "out.part").mkdir()
     with (tmp_path / "out.part/rows.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -208,20 +208,15 @@ def test_pairs_without_scores_have_the_mrr_of_their_positives(train, sentkit, tm
 
 
 def test_triplets_have_the_share_of_closer_positives(train, sentkit, tmp_path):
-    negatives = POSITIVES[3:] + POSITIVES[:3]
-    rows = [
-        {"anchor": a, "positive": p, "negative": n}
-        for a, p, n in zip(ANCHORS, POSITIVES, negatives, strict=True)
-    ]
+    names, negatives = ("anchor", "positive", "negative"), POSITIVES[3:] + POSITIVES[:3]
+    rows = [dict(zip(names, row, strict=True)) for row in zip(ANCHORS, POSITIVES, negatives, strict=True)]
     (tmp_path / "dev.jsonl").write_text(in_jsonl(*rows))
     row = train("--dev", "dev.jsonl", "--lr", 0.01).rows[0]
     cosines = cosines_of(sentkit, [*ANCHORS, *POSITIVES, *negatives])
-    right = sum(cosines[n][10 + n] > cosines[n][20 + n] for n in range(10))
+    made, hits = record_of(), np.array([cosines[n][10 + n] > cosines[n][20 + n] for n in range(10)])
 
-    assert 0 < right < 10
-    assert row["dev"] == pytest.approx(10 * right)
-    made = record_of()
-    hits = np.array([cosines[n][10 + n] > cosines[n][20 + n] for n in range(10)])
+    assert 0 < hits.sum() < 10
+    assert row["dev"] == pytest.approx(10 * hits.sum())
     drawn = np.random.Generator(np.random.Philox(0)).integers(0, 10, size=(50, 10))
     assert made["metric"] == "accuracy of triplets"
     assert made["dev_ci95"] == pytest.approx(np.percentile(100 * hits[drawn].mean(axis=1), [2.5, 97.5]))

@@ -34,11 +34,6 @@ HEAD = "from dataclasses import dataclass; from sentkit.method import *; import 
 EXIT = "the method ends the program (SystemExit)"
 ENCODED = 'return {"one": self.vectors(self.pack(batch.texts[0]))}'
 TERMS = 'return {"size": mean_of(outputs["one"].square().sum(1))}'
-MORE = f"{TERMS}\n    "
-
-
-def of_settings(line):
-    return f"{TERMS}\n{SETTINGS.format(line)}"
 
 
 FAULTS = [  # a part of SHORT, its replacement, the line of the error, a part of the message
@@ -49,7 +44,7 @@ FAULTS = [  # a part of SHORT, its replacement, the line of the error, a part of
     (ENCODED, "unknown.name", 9, "NameError"),
     ("class Short", "sys.exit(0)\nclass Short", 3, EXIT),
     (ENCODED, "sys.exit(0)", 9, EXIT),
-    (TERMS, MORE + "def __init__(self, body, settings): sys.exit(0)", 13, EXIT),
+    (TERMS, TERMS + "\n    def __init__(self, body, settings): sys.exit(0)", 13, EXIT),
     ("return Reads((SENTENCE,))", "return (SENTENCE,)", 3, "AttributeError"),
     ("    @classmethod\n", "", 3, "TypeError"),
     (ENCODED, "return {'one': torch.ones(3, requires_grad=True)}", 3, "has 3 rows, expected 4"),
@@ -57,7 +52,7 @@ FAULTS = [  # a part of SHORT, its replacement, the line of the error, a part of
     (TERMS, "return {'size': mean_of(outputs['one'].detach())}", 3, "does not require grad"),
     (TERMS, "one = outputs['one'].exp(); total = one.sum(); r = one.square().sum(); one.add_(1)\n"
      "        return {'size': mean_of(r)}", 3, "modified by an inplace operation"),
-    (TERMS, of_settings("weight: float = 1.0"), 3, "the setting weight has no source"),
+    (TERMS, f"{TERMS}\n{SETTINGS.format('weight: float = 1.0')}", 3, "the setting weight has no source"),
     ("    @classmethod\n", "    presets = {'low': {'batch': 0}}\n    @classmethod\n", 3,
      "low: batch=0: expected 1 or more"),
 ]  # fmt: skip

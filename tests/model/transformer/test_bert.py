@@ -178,7 +178,6 @@ def test_ids_are_concatenated_and_positions_restart():
     assert packed.read_rows.tolist() == [2, 3, 5]
     assert packed.ids.dtype == packed.positions.dtype == torch.int64
     assert packed.padded.tolist() == [0, 1, 2, 3, 6, 7]
-    assert packed.key_mask.int().tolist() == [[1, 1, 1], [1, 0, 0], [1, 1, 0]]
     assert Packed(torch.arange(4), torch.tensor([2, 0, 1, 0]), (3, 1)).padded.tolist() == [0, 1, 2, 3]
 
 

@@ -8,14 +8,13 @@ import pytest
 import torch
 
 from sentkit.errors import DataError, UnavailableError
-from sentkit.process import Stopped
 from sentkit.training.data.corpus import chunks_of_tokens
 from sentkit.training.loop.gradient import Gradient, tokens_that_fit
 from sentkit.training.method import changing, trained
 from sentkit.training.methods.mlm import TSDAE
 from sentkit.training.methods.simcse import SimCSE
 from sentkit.training.settings import limits_of, text_of
-from training.small import equal, gradient_of, run_with_log
+from training.small import equal, gradient_of, run_with_log, stop_after
 
 
 @pytest.mark.parametrize("most", [1, 4, 7, 11, 100])
@@ -100,9 +99,8 @@ def test_a_resumed_run_has_the_chunks_of_the_state(trainer_of, texts):
     whole = limited(trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS), SHORT)
     _, (weights, _), _ = run_with_log(whole)
     cut = limited(trainer_of(SimCSE, texts, chunk_tokens="auto", save_every=3, **SETTINGS), SHORT)
-    cut.reporter.step = lambda record: setattr(cut.stop, "requested", record["step"] == 3)
-    with pytest.raises(Stopped):
-        run_with_log(cut)
+    torch.manual_seed(4)
+    stop_after(cut, 3)
     rest = trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS)
     rest.keeper = cut.keeper
     rest.resume_from(cut.keeper.load(rest.run.identity))

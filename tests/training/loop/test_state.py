@@ -10,13 +10,12 @@ import pytest
 import torch
 
 from sentkit.errors import DataError
-from sentkit.process import Stopped
 from sentkit.training.base import open_named
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.dev import Dev
 from sentkit.training.loop.state import Keeper, StepLog, read_sealed, write_sealed
 from sentkit.training.method import changing
-from training.small import equal, make_base
+from training.small import equal, make_base, stop_after
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +34,7 @@ def saved(trainer_of, texts, monkeypatch, one_layer):
         METHODS["simcse"].load(), texts, base=one_layer, batch=4, epochs=2, eval_every=1, **more
     )
 
-    def report(record):
-        trainer.stop.requested = record["step"] == 3 and "dev" in record
-
-    trainer.reporter.step = report
-    with pytest.raises(Stopped):
-        trainer.train()
+    stop_after(trainer, 3)
     assert {path.name for path in trainer.keeper.folder.iterdir()} == {
         f"{name}-{step}.pt" for name in ("state", "best") for step in (2, 3)
     }

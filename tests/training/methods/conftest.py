@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from reference_steps import PlainAdamW, take_step
 from sentkit.model.checkpoint.heads import HEADS
@@ -14,7 +15,7 @@ from sentkit.training.base import Base, open_named
 from sentkit.training.data.corpus import Batch, stream
 from sentkit.training.methods.mlm import MaskedLanguageModel
 from sentkit.training.settings import build
-from support import SMALL, padded
+from support import padded
 from training.small import make_base
 
 
@@ -43,8 +44,6 @@ class Reference:
 @pytest.fixture
 def reference(base, base_folder):
     """The session's base as transformers computes it."""
-    import transformers
-
     model = transformers.BertModel.from_pretrained(
         base_folder, dtype=torch.float64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     )
@@ -107,14 +106,13 @@ def drawn():
 @pytest.fixture
 def base_of(tmp_path):
     """A base of that family with a small tokenizer, saved from its MaskedLM or from another model."""
-    import transformers
 
     def make(family="bert", head="ForMaskedLM", name="base", *, pooler=False, **config):
         kind = HEADS[family].kind + head
         folder = make_base(tmp_path / name, 3, kind, num_hidden_layers=2, pad_token_id=0, **config)
         if pooler:
-            prefix = f"{getattr(transformers, kind).base_model_prefix}."
-            add_pooler(folder / "model.safetensors", prefix)
+            prefix = getattr(transformers, kind).base_model_prefix
+            add_pooler(folder / "model.safetensors", f"{prefix}.pooler.dense")
         return open_named(str(tmp_path / name), 32)
 
     return make
@@ -126,11 +124,9 @@ def scored(texts):
     return [{"text_a": texts[i], "text_b": texts[(i + 1) % 13], "score": i % 6} for i in range(13)]
 
 
-def add_pooler(path, prefix):
+def add_pooler(path, name):
     """Beside a language model head, where transformers has no class that saves both."""
     from safetensors.torch import load_file, save_file
 
-    width = SMALL["hidden_size"]
-    more = {"weight": torch.randn(width, width), "bias": torch.randn(width)}
-    named = {f"{prefix}pooler.dense.{name}": value for name, value in more.items()}
-    save_file(load_file(path) | named, path, {"format": "pt"})
+    more = {f"{name}.weight": torch.randn(16, 16), f"{name}.bias": torch.randn(16)}
+    save_file(load_file(path) | more, path, {"format": "pt"})

@@ -1,11 +1,26 @@
 """What the references of several methods share: cross entropy, masked batches, copies of parameters."""
 
+import pytest
 import torch
+import transformers
 
+from sentkit.model.checkpoint.heads import HEADS
 from support import padded
 
 RECIPE = {"batch": 4, "epochs": 2, "lr": 1e-3, "dropout": 0, "clip": 0, "warmup": 0, "weight_decay": 0}
 RECIPE["double"] = True
+
+
+every_family = pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
+
+
+def theirs(folder, family="bert"):
+    """The masked language model of transformers, without dropout."""
+    kind = getattr(transformers, f"{HEADS[family].kind}ForMaskedLM")
+    model, report = kind.from_pretrained(folder, dtype=torch.float64, output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    return model.eval()
 
 
 def cross_entropy(logits, labels):

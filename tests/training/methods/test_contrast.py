@@ -14,7 +14,7 @@ from sentkit.training import losses
 from sentkit.training.catalogue import METHODS
 from sentkit.training.method import terms_of
 from sentkit.training.methods.contrast import Contrast
-from sentkit.training.methods.pairs import SBERT, AnglE, CoSENT
+from sentkit.training.methods.pairs import SBERT, CoSENT
 from sentkit.training.methods.simcse import SupervisedSimCSE
 from sentkit.training.settings import Dims, build, widths_of
 from support import declare_modules
@@ -165,8 +165,6 @@ def test_the_gradient_of_the_cached_loss(form, same, trainer_of, base, base_fold
 WIDTH, WIDTHS = 8, (8, 5, 2)  # the full width and the setting
 TRIPLET = ("anchor", "positive", "negative")
 
-SCORED = [{"text_a": "a", "text_b": "b", "score": n} for n in (1.0, 4.0)]
-
 
 class Given(nn.Module):
     """An encoder of sentence-transformers whose vectors are given."""
@@ -224,11 +222,6 @@ def test_terms_without_vectors_occur_once(trainer_of, texts):
 
     assert list(records[0]["terms"]) == ["contrast", "mlm", "contrast_8", "contrast_4"]
     assert records[0]["loss"] == pytest.approx(sum(records[0]["terms"].values()))
-
-
-def test_an_odd_width_is_refused(trainer_of):
-    with pytest.raises(UsageError, match=r"^angle needs vectors of even width, not 3$"):
-        trainer_of(AnglE, SCORED, dims="4,3")
 
 
 def test_each_method_with_dims_names_its_vectors():

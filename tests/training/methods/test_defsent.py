@@ -6,23 +6,20 @@ import math
 import numpy as np
 import pytest
 import torch
-import transformers
 from torch.nn import functional as F
 
 from reference_steps import loss_of
 from sentkit.formats.rows.rows import Row
-from sentkit.model.checkpoint.heads import HEADS
 from sentkit.model.text.tokenizer import single_tokens
 from sentkit.papers.defsent.method import DefSent, number_of, share_of
 from sentkit.training.data.corpus import Batch
 from sentkit.training.method import changing, trained
 from support import padded
-from training.methods.loops import cross_entropy
+from training.methods.loops import cross_entropy, every_family, theirs
 from training.small import changed_by
 
 WORDS = ["cat", "dog", "rain", "sea", "house"]  # each one token
 every_pooling = pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
-every_family = pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
 
 
 @pytest.fixture
@@ -43,14 +40,6 @@ def pooled(states, mask, pooling):
         own = own[:length]
         found.append({"cls": own[0], "mean": own.sum(0) / length, "max": own.max(0).values}[pooling])
     return torch.stack(found)
-
-
-def theirs(folder, family="bert"):
-    kind = getattr(transformers, f"{HEADS[family].kind}ForMaskedLM")
-    names = {"dropout": 0.0, "attention_dropout": 0.0}
-    if family != "distilbert":
-        names = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    return kind.from_pretrained(folder, dtype=torch.float64, **names).train()
 
 
 def logits_of(model, family, batch, pooling):

@@ -1,6 +1,7 @@
 """LoRA: the steps of a padded reference, the merged checkpoint, and each method with it."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -68,10 +69,7 @@ def test_the_checkpoint_is_the_base_with_the_adapter(trainer_of, scored, base, b
     trainer.train()
     write_checkpoint(tmp_path / "made", trainer.method, base, {"parents": []}, "mean")
     config = {"peft_type": "LORA", "r": 3, "lora_alpha": 5, "bias": "none", "init_lora_weights": True}
-    peft = tmp_path / "peft"
-    peft.mkdir()
-    for path in base_folder.iterdir():
-        (peft / path.name).write_bytes(path.read_bytes())
+    peft = shutil.copytree(base_folder, tmp_path / "peft")
     (peft / "adapter_config.json").write_text(json.dumps(config))
     named = {
         f"base_model.model.{module}.lora_{half}.weight": value

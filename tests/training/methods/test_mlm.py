@@ -22,21 +22,11 @@ from sentkit.training.methods.mlm import CLEAR, TSDAE, MaskedLanguageModel, voca
 from sentkit.training.runs.run import write_checkpoint
 from support import padded
 from training.losses.formulas import loop_paired, mean
-from training.methods.loops import RECIPE, copies, masked
-
-every_family = pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
+from training.methods.loops import RECIPE, copies, every_family, masked, theirs
 
 
 def inputs_of(batch):
     return masked(batch.texts[0], batch.draws["chosen"], batch.draws["shown"])
-
-
-def theirs(folder, family="bert"):
-    model = getattr(transformers, f"{HEADS[family].kind}ForMaskedLM")
-    loaded, report = model.from_pretrained(folder, dtype=torch.float64, output_loading_info=True)
-    assert not report["missing_keys"]
-    assert not report["unexpected_keys"]
-    return loaded.eval()
 
 
 def mean_loss(method, batch):
@@ -263,10 +253,7 @@ def rows(texts):
 def test_five_steps_of_clear_are_those_of_a_reference(trainer_of, check_steps, rows, reference, base_folder):
     trainer = trainer_of(CLEAR, rows, mlm_weight=0.5, **RECIPE)
     a, c, b, d = copies(trainer.method.projection)
-    model = transformers.BertForMaskedLM.from_pretrained(
-        base_folder, dtype=torch.float64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-    ).train()
-
+    model = theirs(base_folder)
     own = replace(reference, model=model.bert)
 
     def loss_of(batch, rows):

@@ -11,6 +11,7 @@ from sentkit.training.settings import build
 from training.losses.formulas import (
     attraction,
     cosine,
+    double,
     loop_agreement,
     loop_entailment,
     loop_margin,
@@ -169,10 +170,7 @@ def test_six_steps_of_pairsupcon_are_those_of_a_padded_reference(trainer_of, che
 )
 def test_the_loss_of_an_example_worked_by_hand(settings, expected):
     """Only the entailment's sides are anchors, so the released mean is over two of the four."""
-    left, right = (
-        torch.tensor(rows, dtype=torch.float64)
-        for rows in ([[1.0, 0.0], [0.0, 1.0]], [[0.8, 0.6], [0.6, 0.8]])
-    )
+    left, right = double([[[1, 0], [0, 1]], [[0.8, 0.6], [0.6, 0.8]]])
     outputs = {"left": left, "right": right, "label": torch.tensor([1, 0])}
     found = without_encoder(PairSupCon, temperature=0.5, **settings).loss(outputs)["id"]
 
@@ -226,10 +224,7 @@ def test_the_heads_learn_a_hundred_times_as_fast(trainer_of, pairs, objective):
 def test_neutral_pairs_are_omitted(corpus_of, texts):
     words = ["neutral", "entailment", "neutral", "contradiction"]
     rows = [{"text_a": texts[i], "text_b": texts[i + 1], "label": word} for i, word in enumerate(words)]
-    corpus = corpus_of(PairSupCon, rows, PairSupCon.Settings())
+    corpus, alone = (corpus_of(PairSupCon, each, PairSupCon.Settings()) for each in (rows, rows[1:2]))
 
     assert corpus.targets.tolist() == [1.0, 0.0]
-    assert (
-        corpus.text(0, 0).tolist()
-        == corpus_of(PairSupCon, rows[1:2], PairSupCon.Settings()).text(0, 0).tolist()
-    )
+    assert corpus.text(0, 0).tolist() == alone.text(0, 0).tolist()

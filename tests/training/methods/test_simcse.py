@@ -1,7 +1,6 @@
 """SimCSE with and without labels, ESimCSE and RankEncoder: steps beside a reference, and their parts."""
 
 import copy
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -86,15 +85,11 @@ def test_six_steps_are_those_of_a_padded_reference(trainer_of, check_steps, trip
 
 
 @pytest.mark.parametrize("pooler", [False, True])
-def test_all_read_the_checkpoint_by_its_head(trainer_of, triplets, base_folder, texts, tmp_path, pooler):
+def test_all_read_the_checkpoint_by_its_head(trainer_of, triplets, base_of, texts, tmp_path, pooler):
     """By sentkit, by transformers and sentence-transformers; nobody reads the pooler that a base had."""
     from sentence_transformers import SentenceTransformer
 
-    folder = tmp_path / "base"
-    shutil.copytree(base_folder, folder)
-    if pooler:
-        transformers.BertModel.from_pretrained(base_folder).save_pretrained(folder)
-    base = open_named(str(folder), 32)
+    base = base_of(pooler=pooler)
     trainer = trainer_of(SupervisedSimCSE, triplets, base=base, batch=5, lr=1e-3)
     trainer.train()
     method, folder = trainer.method.eval(), tmp_path / "checkpoint"
@@ -146,9 +141,8 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_steps, text
                 mine.copy_(0.9 * mine + 0.1 * own)
             new = torch.tanh(slow.first(batch.texts[0]) @ weight.T + bias)
         longer = [doubled(*each) for each in zip(batch.texts[0], batch.draws["repeated"], strict=True)]
-        one, other = (
-            torch.tanh(reference.first(each) @ weight.T + bias) for each in (batch.texts[0], longer)
-        )
+        vectors = [reference.first(each) for each in (batch.texts[0], longer)]
+        one, other = (torch.tanh(each @ weight.T + bias) for each in vectors)
         loss = mean(loop_in_batch(one, [*other, *queue], 0.05))
         queue[:] = [*queue, *new][-6:]
         places.extend(batch.draws["repeated"])

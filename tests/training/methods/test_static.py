@@ -162,10 +162,8 @@ def test_a_folder_keeps_the_files_of_its_base(trainer_of, base_of, texts, tmp_pa
 
     assert (name, values.dtype, values.shape) == ("embeddings", np.float32, (len(table), 9))
     np.testing.assert_array_equal(values[:, :6] / values[0, 0], (table / table[0, 0]).astype(np.float32))
-    config = json.loads((made / "config.json").read_text())
-    assert (
-        config.items() >= {"hidden_dim": 9, "embedding_dtype": "float32", "tokenizer_name": "a name"}.items()
-    )
+    config = {"hidden_dim": 9, "embedding_dtype": "float32", "tokenizer_name": "a name"}
+    assert config.items() <= json.loads((made / "config.json").read_text()).items()
     for file in ("tokenizer.json", "modules.json"):
         assert (made / file).read_bytes() == (folder / file).read_bytes()
     record = json.loads((made / "sentkit.json").read_text())

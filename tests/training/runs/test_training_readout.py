@@ -125,6 +125,10 @@ def test_the_pooler_of_defsent_plus_reads_as_the_base_declares(base, declared, g
     assert settled("defsent-plus", own, "pooling=mean")[0].pooling == "mean"
 
 
+def packed_texts(base):
+    return pack([each.ids for each in base.training_tokenizer(["a cat sleeps", "rain"])])
+
+
 @pytest.mark.parametrize("readout", ["mean", "max", "mean-last2", "L1:cls"])
 @pytest.mark.parametrize("name", ["simcse", "sg-bert", "pairsupcon", "sbert", "consert"])
 def test_a_method_trains_the_vectors_that_are_read(name, base, readout):
@@ -132,9 +136,7 @@ def test_a_method_trains_the_vectors_that_are_read(name, base, readout):
     kind = METHODS[name].load()
     settings = build(kind.Settings, kind.presets, None, [f"readout={readout}", "dropout=0"])
     method = kind.build(base, settings).eval()
-    packed = pack(
-        [each.ids for each in base.training_tokenizer(["a cat sleeps", "rain"])], torch.device("cpu")
-    )
+    packed = packed_texts(base)
     trained = "mean" if (name, readout) == ("consert", "mean-last2") else readout
     [expected] = apply_readouts(method.body, packed, [parse_readout(trained)])
 
@@ -150,9 +152,7 @@ def test_a_head_that_the_base_declares_is_trained_further(tmp_path):
     transformers.BertModel.from_pretrained(folder).save_pretrained(folder)
     plain = open_named(str(folder), 32)
     kind, base = METHODS["simcse-sup"].load(), declaring(plain, "pooler")
-    packed = pack(
-        [each.ids for each in base.training_tokenizer(["a cat", "a dog runs"])], torch.device("cpu")
-    )
+    packed = packed_texts(base)
     [expected] = apply_readouts(base.body(None).eval(), packed, [parse_readout("pooler")])
     further, anew = (kind.build(each, kind.Settings(dropout=0)).eval() for each in (base, plain))
 
