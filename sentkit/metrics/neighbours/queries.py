@@ -221,6 +221,6 @@ def record_of(row: Row) -> dict[str, Any]:
         exact = [hit["similarity"] for hit in hits] == [*map(significant, record["similarities"])]
         if exact and {*map(type, numbers)} == {int} and record.keys() >= {*ALIKE}:
             return record
-    except (AttributeError, KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         pass
     raise row.error("not a row of sentkit search --shard", advice=AGAIN)

@@ -244,6 +244,7 @@ def test_wrong_parts_are_refused(sentkit, parts, encode, corpus, words):
     Path("turned.jsonl").write_text("".join(lines[::-1]))
     Path("old.jsonl").write_text("".join(re.sub('"corpus":"[^"]*",', "", line) for line in lines))
     Path("fewer.jsonl").write_text("".join(re.sub(r'(arities":\[)[^,]*,', r"\1", line) for line in lines))
+    Path("word.jsonl").write_text("".join(re.sub(r'(arities":)\[[^]]*\]', r'\1"x"', line) for line in lines))
     Path("many.jsonl").write_text("".join(lines).replace('"count":3', f'"count":{10**9}'))
 
     for third, problem in {
@@ -256,6 +257,7 @@ def test_wrong_parts_are_refused(sentkit, parts, encode, corpus, words):
         ("store.jsonl",): 'store.jsonl:1: "corpus" of this part is not that of',
         ("old.jsonl",): "old.jsonl:1: not a row of sentkit search --shard",
         ("fewer.jsonl",): "fewer.jsonl:1: not a row of sentkit search --shard",
+        ("word.jsonl",): "word.jsonl:1: not a row of sentkit search --shard",
         ("short.jsonl",): "short.jsonl: it has fewer rows than another part",
         ("turned.jsonl",): "another query than in line 1 of part1.jsonl",
         ("q.jsonl",): "q.jsonl:1: not a row of sentkit search --shard",

@@ -64,7 +64,7 @@ def test_a_star_selects_all_layers_and_the_embeddings_and_all_every_readout_of_a
 
 
 WK = "reads layers 4 and above, and needs 5 of them: the encoder has"
-LAYERS = "use L0+L1+L2+L3+L4+L5+L6+L7:wk, which also reads the layers below"
+LAYERS = "name 5 layers or more: L0+L1+...:"
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ LAYERS = "use L0+L1+L2+L3+L4+L5+L6+L7:wk, which also reads the layers below"
         ("L1+L4:mean", 3, "needs more layers than the encoder has (3)", None),
         ("mean-last2", 0, "needs more layers than the encoder has (0)", None),
         ("L1+L2+L3+L4+L5:wk", 4, "needs more layers than the encoder has (4)", None),
-        ("wk", 7, f"{WK} 7 layers", LAYERS),
-        ("wk-clip", 3, f"{WK} 3 layers", None),
+        ("wk", 7, f"{WK} 7 layers", f"{LAYERS}wk"),
+        ("wk-clip", 3, f"{WK} 3 layers", f"{LAYERS}wk-clip"),
         ("L1+L2+L3+L4+L4:wk", 12, "needs 5 different layers or more", None),
     ],
 )
