@@ -82,6 +82,26 @@ def test_names_select_layers():
         assert found.tolist() == [[expected] * 2] * 2, name
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    {
+        "mean-last2": 4,
+        "mean-first-last": 3.5,
+        "mean-emb-last": 3,
+        "mean": 6,
+        "L2:max": 2,
+        "L0:cls": 0,
+    }.items(),
+)
+def test_j8_names_select_layers(name, expected):
+    """Constant layers 0, 1, 2, 6; mean-first-last uses layer 1, not the embeddings."""
+    encoder = Layers([torch.full((3, 2), value) for value in (0.0, 1.0, 2.0, 6.0)])
+
+    (found,) = apply_readouts(encoder, pack([[1, 1], [1]]), [parse_readout(name)])
+
+    assert found.tolist() == [[expected] * 2] * 2
+
+
 def test_all_readouts_come_from_one_pass():
     random = torch.Generator().manual_seed(2)
     layers = [torch.randn(sum(MIXED), 4, generator=random) for _ in range(4)]
