@@ -171,12 +171,15 @@ def csv_records(source: str, blocks: Iterator[LineBlock], delimiter: str, longes
             try:
                 cells = next(reader) or [""]  # an empty line is one empty field
             except csv.Error as error:  # an unclosed quote, or text after a closing quote
-                problem = "a quote is not closed" if "end of data" in str(error) else error
+                problem = str(error).replace("unexpected end of data", "a quote is not closed")
                 cells = BadLine(f"not CSV: {problem} (sentkit cat --quoting none reads quotes as text)")
             numbers.append(taken[0][0])
             raws.append(b"".join([line for _, line in taken]))
-            text = cells_of(raws[-1], delimiter, longest)  # to know whether it is text
-            rows.append(text if isinstance(text, BadLine) else cells)
+            try:
+                decoded(raws[-1])
+            except BadLine as error:
+                cells = error
+            rows.append(cells)
         yield numbers, raws, rows
 
 
