@@ -143,12 +143,9 @@ def csv_records(source: str, blocks: Iterator[LineBlock], delimiter: str, longes
     def taken_texts() -> Iterator[str]:
         """The waiting lines, and those of the next blocks. Each is added to the lines that are taken."""
         size = 0
-        while True:
+        while waiting or (block := next(blocks, (0, list[bytes]())))[1]:
             if not waiting:
-                first, lines = next(blocks, (0, list[bytes]()))
-                waiting.extend(enumerate(lines, first))
-            if not waiting:
-                return
+                waiting.extend(enumerate(block[1], block[0]))
             number, line = waiting.popleft()
             size = len(line) + (size if taken else 0)
             taken.append((number, line))
