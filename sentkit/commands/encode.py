@@ -136,8 +136,8 @@ def write_folder(
 
     console, shard, name = progress.console, flags.parsed_shard(), path.rstrip("/") or "/"
     with open_outbox(name, shard.count) as outbox:
-        wanted, own = shard.has if flags.shard else None, {"update": update, "resume": flags.resume}
-        writer = BlockWriter(name, encoding, inputs, wanted, outbox, block_bytes=flags.size, **own)
+        wanted, how = shard.has if flags.shard else None, {"update": update, "resume": flags.resume}
+        writer = BlockWriter(name, encoding, inputs, wanted, outbox, block_bytes=flags.size, **how)
         if outbox is not None and outbox.is_new:
             console.report(f"{name} is a new private repository")
         progress.share = writer.share

@@ -172,9 +172,10 @@ def tokens_that_fit(gradient: Gradient, batch: Batch, *, of_whole_memory: bool) 
         part = batch.part(slice(0, rows))
         gradient.compute(part)  # the first pass of a shape needs more
         gradient.method.zero_grad()
-        *_, used, _ = memory_of(device)
+        _, _, used, _ = memory_of(device)
         gradient.compute(part)
-        needs.append((part.tokens, memory_of(device)[-1] - used))
+        _, _, _, peak = memory_of(device)
+        needs.append((part.tokens, peak - used))
         gradient.method.zero_grad()
     for encoder, graphs in encoders:
         encoder.graphs = graphs
