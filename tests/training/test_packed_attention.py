@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from flash_kernel import kernel_on_cpu
-from sentkit.model.transformer import bert, graphs
+from sentkit.model.transformer import bert, graphs, packed
 from sentkit.model.transformer.bert import Bert, Block, attend_packed
 from sentkit.training.loop.processes import precision_of
 from sentkit.training.method import trained
@@ -99,11 +99,15 @@ class StepByStep(graphs.Chain):
     """The graphs of a kind of passes, which a CPU does not have: blocks run instead, on the same tensors.
 
     What a block keeps for its backward pass is lost in a pass of another kind, which has the same memory.
+    A recording computes the first block.
     """
 
     def record(self):
         self.states += [torch.full_like(self.states[0], torch.nan) for _ in self.blocks]
         self.ends = {}
+        if self.kind.gradient:
+            with torch.autocast("cpu", torch.bfloat16, cache_enabled=False), torch.random.fork_rng():
+                self.gradient(0, *self.output(0))
         for number in range(len(self.blocks)):
             self.forward.append(SimpleNamespace(replay=partial(self.compute, number)))
             self.backward.append(SimpleNamespace(replay=partial(self.pull, number)))
@@ -129,6 +133,7 @@ def recorded(kernel, monkeypatch):
     monkeypatch.setattr(graphs, "Chain", StepByStep)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
+    monkeypatch.setattr(packed, "SENTENCES", 2)  # the chunks of a batch are of several kinds
 
 
 @pytest.mark.parametrize(("name", "settings"), [*METHODS, ("simcse", {"chunk": 3}), ("consert", {})], ids=str)

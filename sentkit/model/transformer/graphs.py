@@ -95,6 +95,8 @@ class Graphs:
         if kind not in self.chains:
             if gradient and not self.gradients:
                 self.gradients = [[torch.empty_like(weight) for weight in each] for each in self.weights]
+            if gradient:
+                self.keep(0)  # a recording computes the first block
             try:
                 self.chains[kind] = Chain(self, kind, states.detach(), packed.bounds)
             except RuntimeError:  # too little memory
@@ -106,6 +108,12 @@ class Graphs:
             return chain.replay
         self.last = ref(own_pass)
         return lambda number, inputs: Replay.apply(chain, number, own_pass, inputs, *self.weights[number])
+
+    def keep(self, number: int) -> None:
+        """Copy the gradients of a block from an earlier pass of this step: the next one overwrites them."""
+        for weight, gradient in zip(self.weights[number], self.gradients[number], strict=True):
+            if weight.grad is not None and weight.grad.data_ptr() == gradient.data_ptr():
+                weight.grad = weight.grad.clone()
 
 
 def copy_of(block: nn.Module) -> nn.Module:
@@ -209,13 +217,10 @@ class Replay(torch.autograd.Function):
     def backward(context: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         chain, number = context.chain, context.number
         copy_to(chain.slope(number + 1), slope)
-        gradients = chain.graphs.gradients[number]
-        for weight, gradient in zip(chain.graphs.weights[number], gradients, strict=True):
-            if weight.grad is not None and weight.grad.data_ptr() == gradient.data_ptr():
-                weight.grad = weight.grad.clone()  # of an earlier pass of this step; the replay overwrites it
+        chain.graphs.keep(number)
         chain.backward[number].replay()
         of_input = chain.slope(number).detach() if number else chain.slope(number).clone()
-        return None, None, None, of_input, *(each.detach() for each in gradients)
+        return None, None, None, of_input, *(each.detach() for each in chain.graphs.gradients[number])
 
 
 def copy_to(static: Tensor, values: Tensor) -> None:
