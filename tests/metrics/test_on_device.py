@@ -277,6 +277,7 @@ def test_clusters_are_those_of_the_cpu_on_a_gpu(gpu):
 
 @pytest.mark.gpu
 @no_cuda
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_the_host_does_not_wait_within_a_block(gpu, monkeypatch):
     """torch raises an error for an operation that waits, from the products of the first block to the last."""
     monkeypatch.setattr(module, "ROWS_PER_BLOCK", 1024)
