@@ -12,14 +12,7 @@ from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import read_object
-from sentkit.model.text.rules import (
-    WordIds,
-    backend_of,
-    library_errors,
-    reads_words_alone,
-    rules_hash,
-    unknown_ids,
-)
+from sentkit.model.text.rules import backend_of, library_errors, rules_hash, unknown_ids, word_ids
 from sentkit.model.text.tokens import (
     Ints,
     LocatedTokens,
@@ -189,7 +182,7 @@ class WordPieces(KnownWords):
         self.count = max(vocabulary.values()) + 1
         unknown = [] if keep_unknown else unknown_ids(self._rules["model"], self.backend)
         self.unknown = next(iter(unknown), UNKNOWN)
-        self.words = WordIds(self._ids, self._rules) if reads_words_alone(self._rules) else None
+        self.words = word_ids(self._ids, self._rules)
 
     @cached_property
     def hash(self) -> str:

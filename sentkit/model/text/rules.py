@@ -16,6 +16,7 @@ from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint, with_end_token
 from sentkit.formats.files import read_object, read_object_if_there
 from sentkit.model.text.tokens import Ints, flat, places_of_parts
+from sentkit.process import threads_of_command, usable_cpus
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -32,7 +33,8 @@ LOCAL_NORMALIZERS = {
 }
 SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel"}
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that use tokenizer.json unchanged
-MOST_CHARACTERS = 1 << 20  # of the words that are kept: about 120,000 words in 20 MB
+MOST_CHARACTERS = 1 << 22  # of the words that are kept: about 480,000 words in 80 MB
+MANY_CPUS = 8  # the library tokenizes whole texts on all CPUs, with twice the work of one CPU for words
 TEXTS_AT_ONCE = 1024
 # The parts of a word: a mark of ASCII, or what is between marks.
 PARTS = re.compile(r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+")
@@ -182,6 +184,12 @@ class WordIds:
         ends = np.cumsum(counts)
         totals = np.append(0, np.cumsum(lengths))
         return self.ids[places_of_parts(starts, lengths)], totals[ends] - totals[ends - counts]
+
+
+def word_ids(encode: Callable[[list[str]], list[list[int]]], rules: Mapping[str, Any]) -> WordIds | None:
+    """Return the ids of words, if they surely are those of a text, and if this is faster."""
+    cpus = threads_of_command() or usable_cpus()
+    return WordIds(encode, rules) if reads_words_alone(rules) and cpus < MANY_CPUS else None
 
 
 def reads_words_alone(rules: Mapping[str, Any]) -> bool:

@@ -15,15 +15,14 @@ from sentkit.formats.checkpoints.folders import Checkpoint
 from sentkit.formats.checkpoints.readout import Template, find_template
 from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.model.text.rules import (
-    WordIds,
     backend_of,
     library_errors,
     read_rules,
-    reads_words_alone,
     rules_hash,
     splits_at_spaces,
     truncates_start,
     unknown_ids,
+    word_ids,
 )
 from sentkit.model.text.tokens import (
     LocatedTokens,
@@ -65,13 +64,10 @@ class Tokenizer(LongTextTokenizer):
                 masks = (self.backend.encode(word).special_tokens_mask for word in self.backend.get_vocab())
                 special = next((mask for mask in masks if 0 in mask), special)
         self.before, self.after = (special.index(0), special[::-1].index(0)) if 0 in special else (0, 0)
-        self.words: WordIds | None = None
-        if reads_words_alone(self._rules):
-            with library_errors(self.source):
-                own = self.backend.encode("").ids  # special tokens
-            self.first, self.last = own[: self.before], own[self.before :]
-            if len(own) == self.before + self.after:
-                self.words = WordIds(self.alone, self._rules)
+        with library_errors(self.source):
+            own = self.backend.encode("").ids  # special tokens
+        self.first, self.last = own[: self.before], own[self.before :]
+        self.words = word_ids(self.alone, self._rules) if len(own) == self.before + self.after else None
         self.truncates_start = truncates_start(checkpoint, self._rules)
         self.counts_all = False  # whether `count` is exact for truncated texts too, which takes time
         self.head = CHARACTERS * max_length if splits_at_spaces(self._rules) else None

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
 
+import sentkit
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
 from sentkit.formats.rows.block import Row, block_of
@@ -422,7 +423,7 @@ def test_other_rules_need_the_whole_text(allows, change):
 
 
 def test_forgotten_words_have_the_same_ids(monkeypatch):
-    by_words = tokenizer_of("nano").words
+    by_words = rules.WordIds(tokenizer_of("nano").alone, rules_of_nano())
     before = by_words(["a cat", "a dog, a cat"])
     monkeypatch.setattr(rules, "MOST_CHARACTERS", 0)
     monkeypatch.setattr(rules, "TEXTS_AT_ONCE", 1)
@@ -431,6 +432,21 @@ def test_forgotten_words_have_the_same_ids(monkeypatch):
 
     assert [each.tolist() for each in after] == [each.tolist() for each in before]
     assert set(by_words.numbers) == {"a", "dog,", "dog", ",", "cat"}  # of the last text only
+
+
+@pytest.mark.parametrize("name", ["nano", "static"])
+def test_many_cpus_tokenize_whole_texts(monkeypatch, name):
+    """The library does this in parallel, with the same ids."""
+
+    def found(cpus):
+        monkeypatch.setattr(rules, "usable_cpus", lambda: cpus)
+        tokenizer = sentkit.Encoder(name, device="cpu").tokenizer
+        return tokenizer.words is None, [each.ids for each in tokenizer(TEXTS)]
+
+    few, many = found(2), found(16)
+
+    assert (few[0], many[0]) == (False, True)
+    assert few[1] == many[1]
 
 
 TERMS = ["the", "market", "fell", "again", "today", "and", "she", "reads", "a", "long", "book", "about"]
