@@ -41,7 +41,12 @@ settings.load_profile("sentkit")
 
 
 def pytest_configure(config):
-    """Start the process that forks `sentkit` for all workers of xdist, while they collect the tests."""
+    """Start the process that forks `sentkit` for all workers of xdist, while they collect the tests.
+
+    Only `-m gpu` shows a GPU: the numbers that other tests expect are those of a CPU.
+    """
+    if config.option.markexpr != "gpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         stack = ExitStack()
         config.add_cleanup(stack.close)
