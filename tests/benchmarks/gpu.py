@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 from encode import least_cosine
+from runtimes import write_families
 from timing import make_model, print_table, read_texts, rounds_of, sentence_transformers, write_texts
 from torch import nn
 from torch.nn import functional as F
@@ -172,6 +173,29 @@ def encode(machine, texts, length, batch, limit):
     profile(machine, "encode", lambda: list(half.loaded.encode(some_batches)))
 
 
+def families(machine, texts, length, batch):
+    """Encode with a model of each family, of random weights, beside sentence-transformers."""
+    import transformers
+
+    rows = []
+    for folder in write_families(transformers, machine.folder):
+        ours, exact = (
+            sentkit.Encoder(folder, device=machine.device, precision=kind, max_length=length)
+            for kind in ("bf16", "fp32")
+        )
+        theirs = sentence_transformers(folder, "bf16", machine.device, batch_size=batch)
+        ways = {"ours": partial(ours.encode, texts), "theirs": partial(theirs, texts)}
+        timed = {name: machine.timed(way) for name, way in ways.items()}
+        seconds = {what: min(found) for what, found in rounds_of(timed, machine.rounds).items()}
+        packed = any(isinstance(module, CudaBlock) for module in ours.loaded.network.modules())
+        cosine = least_cosine(*(each.encode(texts[:batch]) for each in (ours, exact)))
+        speeds = [f"{len(texts) / each:.0f}" for each in seconds.values()]
+        ratio = f"{seconds['theirs'] / seconds['ours']:.2f}"
+        rows.append([Path(folder).name, *speeds, ratio, "no" if packed else "yes", f"{cosine:.5f}"])
+    head = "model, bf16 | sentkit, texts/s | sentence-transformers, texts/s | ratio | padding"
+    print_table(f"{head} | lowest cosine with fp32", rows)
+
+
 def train(machine, texts, shapes, limit):
     rows = []
 
@@ -217,6 +241,7 @@ def main(arguments=None):
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--rounds", type=int, default=5, help="of encode; twice as many steps of training")
+    parser.add_argument("--families", action="store_true", help="compare only other families, in encode")
     wanted = parser.parse_args(arguments)
     on_gpu = wanted.device != "cpu"
     if on_gpu and not torch.cuda.is_available():
@@ -225,8 +250,11 @@ def main(arguments=None):
     print(f"{name}, torch {torch.__version__}, sentkit {sentkit.__version__}, model {wanted.size}")
     with TemporaryDirectory() as temporary:
         machine = Machine(Path(temporary), wanted.device, wanted.size, wanted.rounds)
-        make_model(machine.folder, *SIZES[wanted.size])
         texts = read_texts(wanted.texts, wanted.count)
+        if wanted.families:
+            families(machine, texts, wanted.length, wanted.batch)
+            return
+        make_model(machine.folder, *SIZES[wanted.size])
         encode(machine, texts, wanted.length, wanted.batch, wanted.limit)
         train(machine, texts, SHAPES if on_gpu else [(wanted.batch, wanted.length)], wanted.limit)
 
