@@ -24,6 +24,17 @@ COMMA = re.compile(rb"[\s,]*")
 SEPARATOR = re.compile(rb"\s*[:,}]\s*")
 
 
+class BadLine(Exception):
+    """A line that is not a valid row. The caller adds the file name and the line number."""
+
+    def __init__(self, problem: str, advice: str | None = None) -> None:
+        super().__init__(problem)
+        self.advice = advice
+
+    def at(self, source: str, number: int) -> DataError:
+        return DataError(str(self), source=source, line=number, advice=self.advice)
+
+
 class DuplicateName(Exception):
     """An object has a duplicate field name, so the value is ambiguous."""
 
@@ -324,7 +335,19 @@ def kept_line(values: object, **options: Any) -> bytes:
     return bytes(memoryview(orjson.dumps(values, **options)))
 
 
-def made_block(values: list[dict[str, Any]], source: str, numbers: list[int], raws: list[bytes]) -> RowBlock:
-    """Rows whose lines are made from their values."""
-    lines = list(map(kept_line, values))
-    return RowBlock(lines, values, [source] * len(lines), numbers, raws, made=True)
+def made_block(
+    found: Sequence[dict[str, Any] | BadLine],
+    source: str,
+    numbers: list[int],
+    raws: list[bytes],
+    lines: list[bytes] | None = None,
+) -> RowBlock:
+    """Rows with these values, or an error for a bad row. Without `lines`, these are made from the values."""
+    values, bad, made = list[Any](found), dict[int, DataError](), lines is None
+    for place, each in enumerate(found) if BadLine in map(type, found) else ():
+        if isinstance(each, BadLine):
+            bad[place], values[place] = each.at(source, numbers[place]), {}
+    lines = list(map(kept_line, values)) if lines is None else lines
+    for place in bad:
+        lines[place] = b"{}"
+    return RowBlock(lines, values, [source] * len(lines), numbers, raws, bad, made=made)
