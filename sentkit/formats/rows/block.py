@@ -262,12 +262,8 @@ class RowBlock:
 
     def extend(self, other: "RowBlock") -> None:
         self.bad |= {len(self) + place: error for place, error in other.bad.items()}
-        self.lines += other.lines
-        self.values += other.values
-        self.sources += other.sources
-        self.numbers += other.numbers
-        self.raws += other.raws
-        self.texts += other.texts
+        for name in ("lines", "values", "sources", "numbers", "raws", "texts"):
+            getattr(self, name).extend(getattr(other, name))
         self.made = self.made and other.made
 
     def without(self, names: Collection[str]) -> "RowBlock":
