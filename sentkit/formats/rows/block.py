@@ -17,7 +17,6 @@ from sentkit.errors import DataError
 QUOTE, END_OF_LIST = b'"]'
 STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 NAME = re.compile(STRING)
-BLANK = re.compile(rb"\s*")
 WORD = re.compile(rb"[^\s,\[\]{}\"]+")  # a number, true, false or null
 PIECE = re.compile(STRING + rb"|[\[\]{}]")
 COMMA = re.compile(rb"[\s,]*")
@@ -58,7 +57,7 @@ def is_plain(line: bytes, values: Mapping[str, Any]) -> bool:
 def spans_of(line: bytes) -> dict[str, Span]:
     """The position of each field of the top-level object in the line."""
     spans: dict[str, Span] = {}
-    start, last = _past(BLANK, line, line.index(b"{") + 1), line.rindex(b"}")
+    start, last = _past(COMMA, line, line.index(b"{") + 1), line.rindex(b"}")
     while start < last:
         name_end = end_of_string(line, start)
         value = _past(SEPARATOR, line, name_end)
@@ -98,7 +97,7 @@ def _end_of_value(line: bytes, start: int) -> int:
 
 def items_of(line: bytes, start: int) -> Iterator[bytes]:
     """The bytes of each item of the list that starts here in the line."""
-    place = _past(BLANK, line, start + 1)
+    place = _past(COMMA, line, start + 1)
     while line[place] != END_OF_LIST:
         end = _end_of_value(line, place)
         yield line[place:end]
