@@ -173,8 +173,9 @@ class Handler(BaseHTTPRequestHandler):
         kind = found[2] if found else "batch" if BATCH.fullmatch(path) else path.split("/")[1]
         watch = web.watch if kind != "paths-info" else lambda moment: None
         watch("before")
-        raw, trouble = self.body(), None
-        if raw is None:  # the client was killed
+        size, trouble = int(self.headers["Content-Length"]), None
+        raw = self.rfile.read(size)
+        if len(raw) < size:  # the client was killed
             return
         web.asked[path] += 1
         web.authorizations.append(self.headers["Authorization"])
@@ -192,18 +193,6 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(status, json.dumps(record).encode(), headers)
 
     do_PUT = do_POST  # noqa: N815
-
-    def body(self):
-        if self.headers["Transfer-Encoding"] != "chunked":
-            size = int(self.headers["Content-Length"])
-            raw = self.rfile.read(size)
-            return raw if len(raw) == size else None
-        parts = []
-        while size := int(self.rfile.readline(), 16):
-            parts.append(self.rfile.read(size))
-            self.rfile.readline()
-        self.rfile.readline()
-        return b"".join(parts)
 
     def do_GET(self):
         web, path = self.server.web, unquote(urlsplit(self.path).path)
