@@ -68,6 +68,7 @@ def rows_of(path, **how):
         (pa.array([DATE.time()], pa.time64("us")), ['"03:04:05.006000"']),
         (pa.array([b"\xff\x00", None, b""]), ['"/wA="', "null", '""']),
         (pa.array([b"abc"], pa.binary(3)), ['"YWJj"']),
+        (pa.array([bytes(16), None], pa.uuid()), ['"AAAAAAAAAAAAAAAAAAAAAA=="', "null"]),
         (pa.array([["a", None], [], None]), ['["a",null]', "[]", "null"]),
         (pa.array([[0.1], [], None, [0.5, 3]], pa.list_(pa.float32())), ["[0.1]", "[]", "null", "[0.5,3.0]"]),
         (pa.array([[0.1, None], [2.0]], pa.large_list(pa.float64())), ["[0.1,null]", "[2.0]"]),
