@@ -77,9 +77,11 @@ LATIN1 = "for Latin-1: iconv -f latin1 -t utf-8 FILE"
         (b"a\0b", "a NUL byte: this is not text"),
     ],
 )
-@pytest.mark.parametrize("name", ["a.txt", "a", "a.tsv", "a.csv"])
+@pytest.mark.parametrize("name", ["a.txt", "a", "a.tsv", "a.csv", "quoted.csv"])
 def test_bytes_that_are_not_text_are_reported_with_their_line(problem_of, name, line, problem):
-    assert problem_of(name, b"text\n" + line + b"\n") == f"{name}:2: {problem}"
+    first = b'"text"\n' if name == "quoted.csv" else b"text\n"
+
+    assert problem_of(name, first + line + b"\n") == f"{name}:2: {problem}"
 
 
 @pytest.mark.parametrize(
