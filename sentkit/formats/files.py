@@ -84,10 +84,7 @@ def check_input(path: str) -> None:
 
 
 def is_pipe(path: str) -> bool:
-    try:
-        return Path(path).is_fifo()
-    except OSError:  # the name is too long
-        return False
+    return exists(path) and Path(path).is_fifo()
 
 
 def open_file(path: str) -> BinaryIO:

@@ -32,7 +32,7 @@ LONGEST_WAIT = 300.0  # seconds that a server can demand
 TIMEOUT = 60.0
 BUSY = (408, 429, 500, 502, 503, 504)
 DOWNLOAD = "download it, and name the local file"
-SPAN = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+)")
+SPAN = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 _commits: dict[str, str] = {}  # of each revision of the hub that this command reads
 _at_commit: dict[str, str] = {}  # URL -> the same with the commit
@@ -261,30 +261,31 @@ def http_file(url: str) -> RemoteFile:
     """A file of a web server. If the server sends no parts of files, a temporary file gets the whole."""
     from urllib.error import HTTPError
 
-    def first_byte() -> tuple[int, str, int | None]:
-        try:
-            with answer(url, "bytes=0-0") as reply:
-                return reply.status, tag_of(reply), size_in(reply)[1]
-        except HTTPError as error:
-            if error.code == 416 and size_in(error) == (None, 0):  # an empty file
-                return 206, tag_of(error), 0
-            raise
+    def first_byte() -> tuple[str, re.Match[str] | None]:
+        with answer(url, "bytes=0-0") as reply:
+            return tag_of(reply), span_of(reply)
 
-    status, tag, size = repeated(first_byte)
-    if status == 206 and size is not None:
-        return RemoteFile(url, size, partial(http_part, url, size, tag))
+    try:
+        tag, span = repeated(first_byte)
+    except HTTPError as error:
+        if error.code != 416:  # of an empty file
+            raise
+        span = None
+    if span is not None:
+        return RemoteFile(url, int(span[2]), partial(http_part, url, span[2], tag))
     file = repeated(partial(copy_of, url))
     size = file.seek(0, os.SEEK_END)
     return RemoteFile(url, size, lambda start, end: os.pread(file.fileno(), end - start, start))
 
 
-def http_part(url: str, size: int, tag: str, start: int, end: int) -> bytes:
+def http_part(url: str, size: str, tag: str, start: int, end: int) -> bytes:
     content = bytearray()
 
     def rest() -> None:
         place = start + len(content)
         with answer(url, f"bytes={place}-{end - 1}") as reply:
-            if reply.status != 206 or size_in(reply) != (place, size) or tag_of(reply) != tag:
+            span = span_of(reply)
+            if span is None or (int(span[1]), span[2], tag_of(reply)) != (place, size, tag):
                 raise DataError("has changed while it was read", source=url)
             while part := reply.read(1 << 16):
                 content.extend(part)
@@ -368,12 +369,9 @@ def status_of(error: Exception) -> int | None:
     return status if isinstance(status, int) else None
 
 
-def size_in(reply: Any) -> tuple[int | None, int | None]:
-    """The place of the first byte, and the size of the file, from the headers of a part."""
-    found = SPAN.fullmatch(reply.headers.get("Content-Range", ""))
-    if found is None:
-        return None, None
-    return None if found[1] is None else int(found[1]), int(found[2])
+def span_of(reply: Any) -> re.Match[str] | None:
+    """The place of the first byte, and the size of the file, from the headers of a part; None for a whole."""
+    return SPAN.fullmatch(reply.headers.get("Content-Range", ""))
 
 
 def tag_of(reply: Any) -> str:

@@ -74,13 +74,12 @@ def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
         yield screen
         screen.flush()
         return
-    refuse_existing(path, force=force)
     waiting = _waiting.get()
     if waiting is None:
         with published_together(), open_output(path, force=force) as plain:
             yield plain
         return
-    draft = Upload(path, force=force) if is_url(path) else Draft(target_of(path), force=force, name=path)
+    draft = new_draft(path, force=force)
     waiting.append(draft)  # before writing, because outputs are published in the order of opening
     try:
         if is_parquet(path):
@@ -138,11 +137,15 @@ def refuse_existing(path: str, *, force: bool) -> None:
 
 def check_creatable(path: str, *, force: bool) -> None:
     """Raise an error if an output cannot be created. Commands call this before their work starts."""
-    refuse_existing(path, force=force)
     if path == "-":
         _standard_output()
-    elif not is_special(path) and not is_url(path):
-        Draft(target_of(path), force=force, name=path).discard()
+    elif not is_special(path):
+        new_draft(path, force=force).discard()
+
+
+def new_draft(path: str, *, force: bool) -> Draft:
+    refuse_existing(path, force=force)
+    return Upload(path, force=force) if is_url(path) else Draft(target_of(path), force=force, name=path)
 
 
 def descriptor_of(path: str) -> int | None:

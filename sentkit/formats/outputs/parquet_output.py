@@ -4,13 +4,14 @@ The rows of the first row group determine the columns and their types. A later r
 error. Vectors become lists of float32 of a fixed size; a field that a row does not have becomes null.
 """
 
+import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from decimal import Context, Decimal
 from itertools import chain
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
 import numpy as np
 import orjson
@@ -28,7 +29,7 @@ LONG = re.compile(rb"\d[\d.]{15}")  # may be a number with more digits than floa
 ADVICE = "the rows of a Parquet file have the same fields and types; JSONL allows any rows"
 
 
-class ParquetOutput:
+class ParquetOutput(io.RawIOBase):
     """A file for lines of JSON objects. The Parquet file is complete if the `with` block succeeds."""
 
     def __init__(self, path: str, file: BinaryIO) -> None:
@@ -39,7 +40,7 @@ class ParquetOutput:
         self.bytes, self.count = 0, 0
         self.writer: Any = None
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: Any) -> int:
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
             self.count += 1
@@ -53,16 +54,6 @@ class ParquetOutput:
             if len(self.rows) >= GROUP_ROWS or self.bytes >= GROUP_BYTES:
                 self._write_group()
         return len(data)
-
-    def writelines(self, lines: Iterable[bytes]) -> None:
-        for line in lines:
-            self.write(line)
-
-    def flush(self) -> None:
-        """Do nothing, because a Parquet file is readable only when it is complete."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, failure: object, *_: object) -> None:
         try:

@@ -17,11 +17,21 @@ from sentkit.errors import DataError
 QUOTE, END_OF_LIST = b'"]'
 STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 NAME = re.compile(STRING)
-BLANK = re.compile(rb"\s*")
 WORD = re.compile(rb"[^\s,\[\]{}\"]+")  # a number, true, false or null
 PIECE = re.compile(STRING + rb"|[\[\]{}]")
 COMMA = re.compile(rb"[\s,]*")
 SEPARATOR = re.compile(rb"\s*[:,}]\s*")
+
+
+class BadLine(Exception):
+    """A line that is not a valid row. The caller adds the file name and the line number."""
+
+    def __init__(self, problem: str, advice: str | None = None) -> None:
+        super().__init__(problem)
+        self.advice = advice
+
+    def at(self, source: str, number: int) -> DataError:
+        return DataError(str(self), source=source, line=number, advice=self.advice)
 
 
 class DuplicateName(Exception):
@@ -47,7 +57,7 @@ def is_plain(line: bytes, values: Mapping[str, Any]) -> bool:
 def spans_of(line: bytes) -> dict[str, Span]:
     """The position of each field of the top-level object in the line."""
     spans: dict[str, Span] = {}
-    start, last = _past(BLANK, line, line.index(b"{") + 1), line.rindex(b"}")
+    start, last = _past(COMMA, line, line.index(b"{") + 1), line.rindex(b"}")
     while start < last:
         name_end = end_of_string(line, start)
         value = _past(SEPARATOR, line, name_end)
@@ -87,7 +97,7 @@ def _end_of_value(line: bytes, start: int) -> int:
 
 def items_of(line: bytes, start: int) -> Iterator[bytes]:
     """The bytes of each item of the list that starts here in the line."""
-    place = _past(BLANK, line, start + 1)
+    place = _past(COMMA, line, start + 1)
     while line[place] != END_OF_LIST:
         end = _end_of_value(line, place)
         yield line[place:end]
@@ -251,12 +261,8 @@ class RowBlock:
 
     def extend(self, other: "RowBlock") -> None:
         self.bad |= {len(self) + place: error for place, error in other.bad.items()}
-        self.lines += other.lines
-        self.values += other.values
-        self.sources += other.sources
-        self.numbers += other.numbers
-        self.raws += other.raws
-        self.texts += other.texts
+        for name in ("lines", "values", "sources", "numbers", "raws", "texts"):
+            getattr(self, name).extend(getattr(other, name))
         self.made = self.made and other.made
 
     def without(self, names: Collection[str]) -> "RowBlock":
@@ -324,7 +330,19 @@ def kept_line(values: object, **options: Any) -> bytes:
     return bytes(memoryview(orjson.dumps(values, **options)))
 
 
-def made_block(values: list[dict[str, Any]], source: str, numbers: list[int], raws: list[bytes]) -> RowBlock:
-    """Rows whose lines are made from their values."""
-    lines = list(map(kept_line, values))
-    return RowBlock(lines, values, [source] * len(lines), numbers, raws, made=True)
+def made_block(
+    found: Sequence[dict[str, Any] | BadLine],
+    source: str,
+    numbers: list[int],
+    raws: list[bytes],
+    lines: list[bytes] | None = None,
+) -> RowBlock:
+    """Rows with these values, or an error for a bad row. Without `lines`, these are made from the values."""
+    values, bad, made = list[Any](found), dict[int, DataError](), lines is None
+    for place, each in enumerate(found) if BadLine in map(type, found) else ():
+        if isinstance(each, BadLine):
+            bad[place], values[place] = each.at(source, numbers[place]), {}
+    lines = list(map(kept_line, values)) if lines is None else lines
+    for place in bad:
+        lines[place] = b"{}"
+    return RowBlock(lines, values, [source] * len(lines), numbers, raws, bad, made=made)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.rows.block import Row, RowBlock, Texts, end_of_string, put_fields, spans_of
+from sentkit.formats.rows.block import Row, RowBlock, Texts, put_fields
 from sentkit.formats.rows.lines import json_type
 
 
@@ -326,15 +326,12 @@ class VariantRows:
 
     def line(self, sentence: Sentence, variant: str, run: Mapping[str, Any]) -> bytes:
         """The line with the variant and with this run at the end of its record. Includes the newline."""
-        line, spans = sentence.row.line, sentence.row.spans()
-        runs = b"["
+        row = sentence.row if self.replace else sentence.row.renamed({"text_a": self.name})
+        name, line, spans = self.name if self.replace else "text_a", row.line, row.spans()
+        text, runs = orjson.dumps(variant), b"["
+        if not self.replace:
+            text = line[spans[name].value : spans[name].end] + b',"text_b":' + text
         if RECORD in spans:
             runs = line[spans[RECORD].value : spans[RECORD].end - 1].rstrip() + b"," * bool(sentence.views)
         runs += orjson.dumps({"member": self.member, **run}) + b"]"
-        start, value, end = spans[self.name]
-        own, new = line[start:value], orjson.dumps(variant)
-        if not self.replace:
-            own = b'"text_a"%b,"text_b":' % line[end_of_string(line, start) : end]
-        line = line[:start] + own + new + line[end:]
-        places = spans_of(line) if RECORD in spans else {self.name: spans[self.name]}
-        return put_fields(line, [(RECORD.encode(), runs)], places) + b"\n"
+        return put_fields(line, [(name.encode(), text), (RECORD.encode(), runs)], spans) + b"\n"

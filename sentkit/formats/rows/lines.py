@@ -1,7 +1,8 @@
 """Turn lines of JSONL or plain text into blocks of rows, and detect the format."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from io import BytesIO
 from itertools import chain
@@ -9,8 +10,7 @@ from typing import Any
 
 import orjson
 
-from sentkit.errors import DataError
-from sentkit.formats.rows.block import Row, RowBlock, block_of, kept_line, made_block
+from sentkit.formats.rows.block import BadLine, RowBlock, made_block
 
 BOM = b"\xef\xbb\xbf"
 MAX_LINE = 1 << 26  # bytes
@@ -18,18 +18,6 @@ READ = 1 << 16  # bytes per read; a pipe gives the bytes that it has
 EXCERPT = 1 << 16  # bytes kept of a line over the limit
 
 LineBlock = tuple[int, list[bytes]]  # number of the first line, from 1, and the lines with their ends
-ParsedLine = tuple[bytes, dict[str, Any]]  # the object as bytes and as parsed values
-
-
-class BadLine(Exception):
-    """A line that is not a valid row. The caller adds the file name and the line number."""
-
-    def __init__(self, problem: str, advice: str | None = None) -> None:
-        super().__init__(problem)
-        self.advice = advice
-
-    def at(self, source: str, number: int) -> DataError:
-        return DataError(str(self), source=source, line=number, advice=self.advice)
 
 
 class LongLine(bytes):
@@ -40,14 +28,19 @@ def too_long(longest: int) -> BadLine:
     return BadLine(f"a row of more than {longest} bytes", "sentkit cat --max-line 256M reads longer rows")
 
 
-def line_blocks(file: Any, longest: int, *, is_start: bool = True) -> Iterator[LineBlock]:
-    """The lines of a file that has `read1`, as many as each read returns.
+def line_blocks(file: Any, longest: int) -> Iterator[LineBlock]:
+    """The lines of a file that has `read1`, as many as each read returns."""
+    return lines_of(iter(partial(file.read1, READ), b""), longest)
+
+
+def lines_of(chunks: Iterable[bytes], longest: int, *, is_start: bool = True) -> Iterator[LineBlock]:
+    """The lines of a file that is read in chunks, as many as end in each of them.
 
     Only newlines separate lines; U+2028 does not. A byte order mark is removed if this is the start of the
     file. Memory holds at most `longest` bytes of a line.
     """
     number, parts, size = 1, list[bytes](), 0  # parts of a line without its end so far
-    while chunk := file.read1(READ):
+    for chunk in chunks:
         end = chunk.find(b"\n") + 1
         if not end:
             size += len(chunk)
@@ -89,40 +82,21 @@ def numbered(file: Any, longest: int) -> Iterator[tuple[int, bytes]]:
         yield from enumerate(lines, start=first)
 
 
-def parsed_block(
-    source: str, numbered: Iterable[tuple[int, bytes]], to_object: Callable[[bytes], ParsedLine], longest: int
-) -> RowBlock:
-    """A block of these lines, parsed one by one. A line that is not valid is a bad row."""
-    rows, bad = list[Row](), dict[int, DataError]()
-    for number, raw in numbered:
-        line, values = b"{}", dict[str, Any]()
-        try:
-            if isinstance(raw, LongLine):
-                raise too_long(longest)
-            line, values = to_object(raw)
-        except BadLine as error:
-            bad[len(rows)] = error.at(source, number)
-        rows.append(Row(line, values, source, number, raw))
-    block = block_of(rows)
-    block.bad = bad
-    return block
-
-
 def jsonl_blocks(source: str, blocks: Iterable[LineBlock], longest: int) -> Iterator[RowBlock]:
     for first, lines in blocks:
+        numbers = [*range(first, first + len(lines))]
         try:
             values = list(map(orjson.loads, lines))
         except orjson.JSONDecodeError:
             values = []  # a blank line, or a bad one
-        count = len(lines)
-        if len(values) == count and {*map(type, values)} == {dict} and LongLine not in map(type, lines):
-            numbers = [*range(first, first + count)]
-            yield RowBlock([line.strip() for line in lines], values, [source] * count, numbers, lines)
+        if len(values) == len(lines) and {*map(type, values)} == {dict} and LongLine not in map(type, lines):
+            yield RowBlock([line.strip() for line in lines], values, [source] * len(lines), numbers, lines)
         else:
-            filled = (
-                item for item in enumerate(lines, first) if item[1].strip() or type(item[1]) is LongLine
-            )
-            yield parsed_block(source, filled, json_object, longest)
+            filled = [n for n, line in enumerate(lines) if line.strip() or type(line) is LongLine]
+            raws = [lines[place] for place in filled]
+            found = [object_of(line, longest) for line in raws]
+            numbers = [numbers[place] for place in filled]
+            yield made_block(found, source, numbers, raws, [line.strip() for line in raws])
 
 
 def text_blocks(
@@ -133,14 +107,12 @@ def text_blocks(
     If the format was `detected`, a JSON object is an error, not a sentence.
     """
     for first, lines in blocks:
-        braces = detected and any(line.lstrip()[:1] == b"{" for line in lines)
-        texts = None if braces else plain_texts(lines)
-        if texts is None:
-            to_object = detected_text if detected else text_object
-            yield parsed_block(source, enumerate(lines, first), to_object, longest)
-        else:
-            numbers = [*range(first, first + len(lines))]
-            yield made_block([{"text": text} for text in texts], source, numbers, lines)
+        values = with_names(texts_of(lines, longest))
+        for place, line in enumerate(lines) if detected else ():
+            if line.lstrip()[:1] == b"{" and isinstance(_parsed(line), dict):
+                problem = "a JSON object in a stream that began as plain text"
+                values[place] = BadLine(f"{problem} (sentkit cat --from text reads it as text)")
+        yield made_block(values, source, [*range(first, first + len(lines))], lines)
 
 
 BEGINS = re.compile(rb"\s*(#{1,6}\s|[-*+]\s|\d{1,2}[.)]\s|[>|])")  # a heading, an item, a quote or a table
@@ -171,21 +143,37 @@ def paragraph_blocks(source: str, blocks: Iterable[LineBlock], longest: int) -> 
             size += len(text) + 1
             parts.append(line if isinstance(line, LongLine) else text)
         if rows:
-            yield parsed_block(source, rows, text_object, longest)
+            numbers, raws = map(list, zip(*rows, strict=True))
+            texts = [text_of(raw, longest) for raw in raws]
+            yield made_block(with_names(texts), source, numbers, raws)
 
 
-def plain_texts(lines: list[bytes]) -> list[str] | None:
-    """The lines as text without their ends; None if one is not text, or too long."""
+def texts_of(lines: list[bytes], longest: int) -> Sequence[str | BadLine]:
+    """The lines as text without their ends; an error for a line that is not text, or too long."""
     together = b"".join(lines)
-    if b"\0" in together or LongLine in map(type, lines):
-        return None
+    if b"\0" not in together and LongLine not in map(type, lines):
+        with suppress(UnicodeDecodeError):
+            texts = together.decode().split("\n")
+            if len(texts) > len(lines):
+                texts.pop()  # after the last newline
+            return [text.removesuffix("\r") for text in texts] if b"\r" in together else texts
+    return [text_of(line, longest) for line in lines]
+
+
+def text_of(line: bytes, longest: int) -> str | BadLine:
+    if isinstance(line, LongLine):
+        return too_long(longest)
+    if b"\0" in line:
+        return BadLine("a NUL byte: this is not text")
     try:
-        texts = together.decode().split("\n")
-    except UnicodeDecodeError:
-        return None
-    if len(texts) > len(lines):
-        texts.pop()  # after the last newline
-    return [text.removesuffix("\r") for text in texts] if b"\r" in together else texts
+        return line.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        place = f"byte {error.start + 1} of the line"
+        return BadLine(f"not UTF-8 ({place}); for Latin-1: iconv -f latin1 -t utf-8 FILE")
+
+
+def with_names(texts: Iterable[str | BadLine]) -> list[dict[str, Any] | BadLine]:
+    return [text if isinstance(text, BadLine) else {"text": text} for text in texts]
 
 
 def sniffed_blocks(source: str, blocks: Iterator[LineBlock], longest: int) -> Iterator[RowBlock]:
@@ -215,41 +203,19 @@ def _parsed(line: bytes) -> object:
         return None
 
 
-def json_object(line: bytes) -> ParsedLine:
-    line = line.strip()
+def object_of(line: bytes, longest: int = MAX_LINE) -> dict[str, Any] | BadLine:
+    """The values of a line of JSONL, or why it is not a row."""
+    if isinstance(line, LongLine):
+        return too_long(longest)
     try:
-        values = orjson.loads(line)
+        values = orjson.loads(line.strip())
     except orjson.JSONDecodeError as error:
-        raise BadLine(f"not JSON: {error.msg} (column {error.colno})") from error
-    if not isinstance(values, dict):
-        raise BadLine(f"this row is {json_type(values)}, expected an object")
-    return line, values
-
-
-def text_object(line: bytes) -> ParsedLine:
-    values = {"text": decoded(line)}
-    return kept_line(values), values
-
-
-def detected_text(line: bytes) -> ParsedLine:
-    if line.lstrip().startswith(b"{") and isinstance(_parsed(line), dict):
-        raise BadLine(
-            "a JSON object in a stream that began as plain text (sentkit cat --from text reads it as text)"
-        )
-    return text_object(line)
-
-
-def decoded(line: bytes) -> str:
-    """The decoded line without its line ending."""
-    if b"\0" in line:
-        raise BadLine("a NUL byte: this is not text")
-    try:
-        return line.decode().removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        problem = (
-            f"not UTF-8 (byte {error.start + 1} of the line); for Latin-1: iconv -f latin1 -t utf-8 FILE"
-        )
-        raise BadLine(problem) from error
+        return BadLine(f"not JSON: {error.msg} (column {error.colno})")
+    return (
+        values
+        if isinstance(values, dict)
+        else BadLine(f"this row is {json_type(values)}, expected an object")
+    )
 
 
 def json_type(value: object) -> str:

@@ -5,7 +5,7 @@ number with all its digits. A float32 has the shortest digits that restore it. N
 range become null.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, BinaryIO
@@ -33,20 +33,12 @@ class ParquetFile:
         self.path, self.errors = path, (pyarrow.ArrowException, OSError, UnicodeDecodeError)
         try:
             self.file = parquet.ParquetFile(file, buffer_size=READ, pre_buffer=False)
-            schema = self.file.schema_arrow
+            self.names: list[str] = self.file.schema_arrow.names
         except self.errors as error:
             raise DataError(f"not a Parquet file: {first_line(error)}", source=path) from error
         self.count: int = self.file.metadata.num_rows
-        self.names: list[str] = schema.names
         if len(set(self.names)) < len(self.names):
             raise DataError("duplicate column name", source=path)
-        self.values = []
-        for field in schema:
-            try:
-                self.values.append(values_of(field.type))
-            except UnknownType as error:
-                problem = f'the column "{field.name}" has the type {error}, which has no JSON form'
-                raise DataError(problem, source=path, advice="convert it to text, or remove it") from error
 
     def blocks(
         self, start: int = 0, stop: int | None = None, *, longest: int = MAX_LINE
@@ -55,7 +47,7 @@ class ParquetFile:
         number = start + 1
         try:
             for batch in self._batches(start, self.count if stop is None else stop):
-                columns = [values(each) for values, each in zip(self.values, batch.columns, strict=True)]
+                columns = list(map(self._values, self.names, batch.columns))
                 lines = [
                     kept_line(dict(zip(self.names, record, strict=True)), option=orjson.OPT_SERIALIZE_NUMPY)
                     for record in zip(*columns, strict=True)
@@ -65,6 +57,13 @@ class ParquetFile:
                 number += len(lines)
         except self.errors as error:
             raise DataError(f"damaged Parquet file: {first_line(error)}", source=self.path) from error
+
+    def _values(self, name: str, array: Any) -> Sequence[Any]:
+        try:
+            return values_of(array)
+        except UnknownType as error:
+            problem = f'the column "{name}" has the type {error}, which has no JSON form'
+            raise DataError(problem, source=self.path, advice="convert it to text, or remove it") from error
 
     def _batches(self, start: int, stop: int) -> Iterator[Any]:
         """The records from `start` to `stop`. Row groups without one of them are not read."""
@@ -101,70 +100,46 @@ def first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
-Values = Callable[[Any], Sequence[Any]]  # from an array to a value for each item, None for null
-
-
 class UnknownType(Exception):
     """A type without a JSON form."""
 
 
-def values_of(type_: Any) -> Values:
-    """The function that converts arrays of this type. Raises UnknownType."""
-    types = import_pyarrow().types
+def values_of(array: Any) -> Sequence[Any]:
+    """A value for each item of an array, None for null. Raises UnknownType."""
+    types, type_ = import_pyarrow().types, array.type
     if hasattr(type_, "storage_type"):  # an extension, such as a UUID
-        stored = values_of(type_.storage_type)
-        return lambda array: stored(array.storage)
+        return values_of(array.storage)
     if types.is_dictionary(type_):
-        decoded = values_of(type_.value_type)
-        return lambda array: decoded(array.dictionary_decode())
+        return values_of(array.dictionary_decode())
     if types.is_struct(type_):
-        names, fields = [field.name for field in type_], [values_of(field.type) for field in type_]
+        names, columns = [field.name for field in type_], list(map(values_of, array.flatten()))
         if len(set(names)) < len(names):
             raise UnknownType(f'struct with two fields "{max(names, key=names.count)}"')
-        return lambda array: objects(array, names, fields)
-    if types.is_map(type_):
-        keys, items = values_of(type_.key_type), values_of(type_.item_type)
-        return lambda array: pairs(array, keys, items)
+        rows = zip(*columns, strict=True) if columns else [()] * len(array)
+        return with_nulls(array, [dict(zip(names, values, strict=True)) for values in rows])
+    if types.is_map(type_):  # a list of objects, because its keys can be of any type and can repeat
+        pairs = zip(values_of(array.keys), values_of(array.items), strict=True)
+        return sliced(array, [{"key": key, "value": value} for key, value in pairs])
     if types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_):
-        inner = values_of(type_.value_type)
-        return lambda array: sliced(array, inner(array.values))
-    return simple_values_of(type_)
+        return sliced(array, values_of(array.values))
+    return simple_values_of(array)
 
 
-def simple_values_of(type_: Any) -> Values:
-    types, name = import_pyarrow().types, str(type_).removeprefix("large_")
-    if types.is_null(type_) or types.is_boolean(type_) or types.is_integer(type_):
-        return list_of
-    if types.is_floating(type_):
-        return floats
-    if name in ("string", "string_view"):
-        return list_of
-    if name in ("binary", "binary_view") or types.is_fixed_size_binary(type_):
-        return binaries
+def simple_values_of(array: Any) -> Sequence[Any]:
+    types, type_, name = import_pyarrow().types, array.type, str(array.type).removeprefix("large_")
+    if types.is_floating(type_):  # of numpy: its numbers have the shortest digits in JSON, and NaN is null
+        floats: Any = array.to_numpy(zero_copy_only=False)
+        return floats.astype(np.float32) if floats.dtype == np.float16 else floats
     if types.is_decimal(type_):
-        return decimals
+        return [None if each is None else orjson.Fragment(each) for each in array.cast("string").to_pylist()]
     if types.is_temporal(type_) and not types.is_duration(type_) and not types.is_interval(type_):
-        return times
-    raise UnknownType(name)
-
-
-def list_of(array: Any) -> list[Any]:
+        return times(array)
     values: list[Any] = array.to_pylist()
-    return values
-
-
-def floats(array: Any) -> Any:
-    """An array of numpy with NaN for null. Its numbers have the shortest digits in JSON, and NaN is null."""
-    values = array.to_numpy(zero_copy_only=False)
-    return values.astype(np.float32) if values.dtype == np.float16 else values
-
-
-def binaries(array: Any) -> list[Any]:
-    return [None if each is None else pybase64.b64encode(each).decode() for each in list_of(array)]
-
-
-def decimals(array: Any) -> list[Any]:
-    return [None if each is None else orjson.Fragment(each) for each in list_of(array.cast("string"))]
+    if name in ("binary", "binary_view") or types.is_fixed_size_binary(type_):
+        return [None if each is None else pybase64.b64encode(each).decode() for each in values]
+    if name in ("string", "string_view", "null", "bool") or types.is_integer(type_):
+        return values
+    raise UnknownType(name)
 
 
 def times(array: Any) -> list[Any]:
@@ -172,20 +147,8 @@ def times(array: Any) -> list[Any]:
     pyarrow, end = import_pyarrow(), ""
     if getattr(array.type, "tz", None) is not None:
         end, array = "Z", array.view(pyarrow.timestamp(array.type.unit))
-    written = list_of(array.cast("string"))  # "<value out of range: N>", if it is one
+    written = array.cast("string").to_pylist()  # "<value out of range: N>", if it is one
     return [each.replace(" ", "T") + end if each and each[0] != "<" else None for each in written]
-
-
-def objects(array: Any, names: Sequence[str], fields: Sequence[Values]) -> list[Any]:
-    columns = [values(child) for values, child in zip(fields, array.flatten(), strict=True)]
-    rows = zip(*columns, strict=True) if columns else [()] * len(array)
-    return with_nulls(array, [dict(zip(names, values, strict=True)) for values in rows])
-
-
-def pairs(array: Any, keys: Values, items: Values) -> list[Any]:
-    """A map as a list of objects, because its keys can be of any type and can repeat."""
-    zipped = zip(keys(array.keys), items(array.items), strict=True)
-    return sliced(array, [{"key": key, "value": value} for key, value in zipped])
 
 
 def sliced(array: Any, items: Sequence[Any]) -> list[Any]:
@@ -201,4 +164,6 @@ def sliced(array: Any, items: Sequence[Any]) -> list[Any]:
 def with_nulls(array: Any, values: list[Any]) -> list[Any]:
     if array.null_count == 0:
         return values
-    return [value if valid else None for value, valid in zip(values, list_of(array.is_valid()), strict=True)]
+    return [
+        value if valid else None for value, valid in zip(values, array.is_valid().to_pylist(), strict=True)
+    ]

@@ -233,8 +233,7 @@ class Inputs:
             with open_input(path, self.meter.file) as file:
                 format, blocks = self.format_of(path), lines.line_blocks(file, self.longest)
                 if format in tables.DELIMITERS:
-                    of_tables = self.quoting, self.columns, self.longest, self.rejects.warn, self.rejects.note
-                    yield tables.table_blocks(path, blocks, format, *of_tables)
+                    yield tables.table_blocks(path, blocks, format, self)
                 else:
                     read = lines.paragraph_blocks if format == PARAGRAPHS else LINES[format]
                     yield read(path, blocks, self.longest)
@@ -276,28 +275,16 @@ def blocks(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield block
 
 
-class LinesInRange:
-    """A file that has only the lines whose first byte is in a range. The last can end after it."""
-
-    def __init__(self, file: BinaryIO, start: int, stop: int) -> None:
-        self.file, self.stop, self.position = file, stop, start
-        self.hashed = hashlib.sha256()
-        self.at_start = True  # of a line
-        if start:  # skip the rest of the line that contains the byte before the range
-            self.position = file.seek(start - 1)
-            rest = b""
-            while not rest.endswith(b"\n") and self.position < stop and (rest := file.readline(EXCERPT)):
-                self.position += len(rest)
-
-    def read1(self, size: int = -1) -> bytes:
-        if self.position < self.stop:
-            part = self.file.read(min(size, self.stop - self.position))
-        else:
-            part = b"" if self.at_start else self.file.readline(EXCERPT)
-        self.position += len(part)
-        self.at_start = part.endswith(b"\n")
-        self.hashed.update(part)
-        return part
+def bytes_in_range(file: BinaryIO, start: int, stop: int, hashed: Any) -> Iterator[bytes]:
+    """The lines that start in a range, from a position of the file that is the start of a line."""
+    part = b"\n"
+    while start < stop and (part := file.read(min(lines.READ, stop - start))):
+        start += len(part)
+        hashed.update(part)
+        yield part
+    while not part.endswith(b"\n") and (part := file.readline(EXCERPT)):
+        hashed.update(part)
+        yield part
 
 
 @dataclass(slots=True)
@@ -319,20 +306,23 @@ class Part:
     def blocks(self, inputs: Inputs) -> Iterator[RowBlock]:
         if self.rows is not None:
             yield self.rows.part(0, len(self.rows))  # a reader marks its bad rows
-        elif self.format in LINES:
+            return
+        hashed = hashlib.sha256()
+        if self.format in LINES:
             with open_file(self.path) as file:
-                own = LinesInRange(file, self.start, self.stop)
-                source = f"{self.path} (from byte {own.position + 1})" if self.start else self.path
-                lines_in_range = lines.line_blocks(own, inputs.longest, is_start=not self.start)
-                yield from LINES[self.format](source, lines_in_range, inputs.longest)
-            self.digest = own.hashed.hexdigest()
+                place, rest = file.seek(max(0, self.start - 1)), b"\n" if not self.start else b""
+                while not rest.endswith(b"\n") and place < self.stop and (rest := file.readline(EXCERPT)):
+                    place += len(rest)
+                source = f"{self.path} (from byte {place + 1})" if self.start else self.path
+                chunks = bytes_in_range(file, place, self.stop, hashed)
+                own = lines.lines_of(chunks, inputs.longest, is_start=not self.start)
+                yield from LINES[self.format](source, own, inputs.longest)
         else:
-            hashed = hashlib.sha256()
             with parquet.open_parquet(self.path) as table:
                 for block in table.blocks(self.start, self.stop, longest=inputs.longest):
                     hashed.update(b"".join([raw + b"\n" for raw in block.raws]))
                     yield block
-            self.digest = hashed.hexdigest()
+        self.digest = hashed.hexdigest()
 
 
 def row_ranges(inputs: Inputs, path: str, size: int, *, by_line: bool) -> Iterator[Part]:

@@ -10,10 +10,13 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from sentkit.formats.rows.block import Row, RowBlock, Span, made_block
-from sentkit.formats.rows.lines import BOM, BadLine, LineBlock, LongLine, decoded, plain_texts, too_long
+from sentkit.formats.rows.block import BadLine, Row, RowBlock, Span, made_block
+from sentkit.formats.rows.lines import BOM, LineBlock, LongLine, text_of, texts_of, too_long
+
+if TYPE_CHECKING:
+    from sentkit.formats.rows.rows import Inputs
 
 DELIMITERS = {"tsv": "\t", "csv": ",;\t|"}  # several: the first line of the file decides
 NAMES = {";": "semicolon", "\t": "tab", "|": "vertical bar"}
@@ -26,30 +29,23 @@ Records = tuple[Sequence[int], list[bytes], list[Cells]]  # numbers of the first
 
 
 def table_blocks(
-    source: str,
-    blocks: Iterator[LineBlock],
-    format: str,
-    quoting: str | None,
-    columns: Sequence[str],
-    longest: int,
-    warn: Callable[[str], None],
-    note: Callable[[str], None],
+    source: str, blocks: Iterator[LineBlock], format: str, inputs: "Inputs"
 ) -> Iterator[RowBlock]:
     """Yield the rows. Raise a DataError for the header, because without it no line can be read.
 
-    With `columns`, there is no header line. A blank line is a row only in a table of one column, where it is
-    an empty text. Without `quoting`, `warn` is called once for a TSV line with a quoted field.
-    `note` is called for a CSV file with another delimiter than a comma.
+    With columns of the inputs, there is no header line. A blank line is a row only in a table of one column,
+    where it is an empty text. Without `quoting`, a warning names the first TSV line with a quoted field.
     """
-    delimiter, blocks = detected(blocks, DELIMITERS[format], len(columns))
+    header = list(inputs.columns)
+    delimiter, blocks = detected(blocks, DELIMITERS[format], len(header))
     if delimiter != DELIMITERS[format][0]:
-        note(f"{source}: the delimiter is a {NAMES[delimiter]}")
-    header = list(columns)
-    named = "--columns" if columns else "the header"
-    if (quoting or QUOTING[format]) == "csv":
-        records = csv_records(source, blocks, delimiter, longest)
+        inputs.rejects.note(f"{source}: the delimiter is a {NAMES[delimiter]}")
+    named = "--columns" if header else "the header"
+    if (inputs.quoting or QUOTING[format]) == "csv":
+        records = csv_records(source, blocks, delimiter, inputs.longest)
     else:
-        records = plain_records(source, blocks, delimiter, longest, warn if quoting is None else None)
+        warn = inputs.rejects.warn if inputs.quoting is None else None
+        records = plain_records(source, blocks, delimiter, inputs.longest, warn)
     for numbers, raws, rows in records:
         if not header and rows:
             header = header_of(rows[0], source, numbers[0])
@@ -58,19 +54,15 @@ def table_blocks(
             filled = [place for place, raw in enumerate(raws) if raw.strip(b"\r\n")]
             numbers, raws = [numbers[place] for place in filled], [raws[place] for place in filled]
             rows = [rows[place] for place in filled]
-        bad = dict[int, BadLine]()
-        for place, cells in enumerate(rows):
-            if isinstance(cells, BadLine):
-                bad[place] = cells
-            elif len(cells) != len(header):
-                bad[place] = BadLine(f"{len(cells)} fields, {named} has {len(header)}")
         values = [
-            {} if place in bad else dict(zip(header, cells, strict=True))  # type: ignore[arg-type]
-            for place, cells in enumerate(rows)
+            cells
+            if isinstance(cells, BadLine)
+            else dict(zip(header, cells, strict=True))
+            if len(cells) == len(header)
+            else BadLine(f"{len(cells)} fields, {named} has {len(header)}")
+            for cells in rows
         ]
-        block = made_block(values, source, [*numbers], raws)
-        block.bad = {place: problem.at(source, numbers[place]) for place, problem in bad.items()}
-        yield block
+        yield made_block(values, source, [*numbers], raws)
 
 
 def detected(blocks: Iterator[LineBlock], delimiters: str, columns: int) -> tuple[str, Iterator[LineBlock]]:
@@ -91,11 +83,7 @@ def plain_records(
     """Each line is a record. `warn` is called for the first line with a quoted field."""
     for first, lines in blocks:
         numbers = range(first, first + len(lines))
-        texts = plain_texts(lines)
-        if texts is not None:
-            yield numbers, lines, [text.split(delimiter) for text in texts]
-        else:
-            yield numbers, lines, [cells_of(line, delimiter, longest) for line in lines]
+        yield numbers, lines, cells_of(texts_of(lines, longest), delimiter)
         for number, line in zip(numbers, lines, strict=True) if warn is not None else ():
             if b'"' in line and any(map(in_quotes, line.strip(b"\r\n").split(delimiter.encode()))):
                 ways = (
@@ -107,13 +95,8 @@ def plain_records(
                 break
 
 
-def cells_of(line: bytes, delimiter: str, longest: int) -> Cells:
-    if isinstance(line, LongLine):
-        return too_long(longest)
-    try:
-        return decoded(line).split(delimiter)
-    except BadLine as error:
-        return error
+def cells_of(texts: Sequence[str | BadLine], delimiter: str) -> list[Cells]:
+    return [text if isinstance(text, BadLine) else text.split(delimiter) for text in texts]
 
 
 def in_quotes(cell: bytes) -> bool:
@@ -156,9 +139,9 @@ def csv_records(source: str, blocks: Iterator[LineBlock], delimiter: str, longes
     reader = csv.reader(taken_texts(), strict=True, delimiter=delimiter)
     for first, lines in blocks:
         together = b"".join(lines)
-        texts = None if b'"' in together or b"\r" in together.replace(b"\r\n", b"") else plain_texts(lines)
-        if texts is not None:
-            yield range(first, first + len(lines)), lines, [text.split(delimiter) for text in texts]
+        quoted = b'"' in together or b"\r" in together.replace(b"\r\n", b"")
+        if not quoted and LongLine not in map(type, lines):
+            yield range(first, first + len(lines)), lines, cells_of(texts_of(lines, longest), delimiter)
             continue
         waiting.extend(enumerate(lines, first))
         numbers, raws, rows = list[int](), list[bytes](), list[Cells]()
@@ -172,11 +155,8 @@ def csv_records(source: str, blocks: Iterator[LineBlock], delimiter: str, longes
                 cells = BadLine(f"not CSV: {problem} (sentkit cat --quoting none reads quotes as text)")
             numbers.append(taken[0][0])
             raws.append(b"".join([line for _, line in taken]))
-            try:
-                decoded(raws[-1])
-            except BadLine as error:
-                cells = error
-            rows.append(cells)
+            text = text_of(raws[-1], longest)
+            rows.append(cells if isinstance(text, str) else text)
         yield numbers, raws, rows
 
 

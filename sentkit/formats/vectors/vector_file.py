@@ -24,9 +24,9 @@ from sentkit.errors import DataError
 from sentkit.formats.files import digest_of, open_file
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.outputs.temporary import open_side_file, sync
-from sentkit.formats.rows.block import Row, RowBlock
+from sentkit.formats.rows.block import BadLine, Row, RowBlock
 from sentkit.formats.rows.kinds import FIELDS, KINDS
-from sentkit.formats.rows.lines import BadLine, json_object
+from sentkit.formats.rows.lines import object_of
 from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.fingerprint import emb_problem, spec_of_signs, without_machine
 from sentkit.formats.vectors.tensors import (
@@ -199,14 +199,15 @@ class VectorFile:
             or any(each.get("_emb", emb) != emb for each in values)
         ):
             for number, line in enumerate(stripped, first + 1):
-                try:
-                    _, own = json_object(line)
-                    if b"\n" in line:  # between fields; in JSONL, this would be two rows
-                        raise BadLine("a row has more than one line")
-                    if own.get("_emb", emb) != emb:
-                        raise BadLine('"_emb" of this row differs from "_emb" in the metadata of the file')
-                except BadLine as error:
-                    raise error.at(self.path, number) from error
+                own = object_of(line)
+                if (
+                    isinstance(own, dict) and b"\n" in line
+                ):  # between fields; in JSONL, this would be two rows
+                    own = BadLine("a row has more than one line")
+                elif isinstance(own, dict) and own.get("_emb", emb) != emb:
+                    own = BadLine('"_emb" of this row differs from "_emb" in the metadata of the file')
+                if isinstance(own, BadLine):
+                    raise own.at(self.path, number)
         numbers = [*range(self.before + first + 1, self.before + first + len(lines) + 1)]
         return RowBlock(stripped, values, [self.source] * len(lines), numbers, stripped)
 

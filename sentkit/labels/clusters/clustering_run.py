@@ -18,7 +18,6 @@ from sentkit.formats.files import readable, together
 from sentkit.formats.outputs.outputs import open_output
 from sentkit.formats.rows.block import Row, RowBlock, block_of, made_block
 from sentkit.formats.rows.kinds import class_of
-from sentkit.formats.rows.lines import json_object
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, edition_advice, short_label, space_of
 from sentkit.formats.vectors.sinks import VectorOutput, as_jsonl, open_sinks, refuse_existing_fields
@@ -78,7 +77,7 @@ class Points:
     def kept_rows(self) -> Iterator[Row]:
         """The kept parts of the rows."""
         for line, source, number in zip(self.lines, self.sources, self.numbers, strict=True):
-            yield Row(*json_object(line), source, number)
+            yield Row(line, orjson.loads(line), source, number)
 
 
 def read_points(

@@ -16,7 +16,6 @@ from sentkit.digits import significant
 from sentkit.errors import NoRowsError, UsageError
 from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row, block_of
-from sentkit.formats.rows.lines import json_object
 from sentkit.formats.rows.rows import Inputs, Rejects
 from sentkit.formats.vectors.fingerprint import (
     UNNAMED,
@@ -149,8 +148,8 @@ def in_memory(
     starts = array("q", accumulate(sizes, initial=0))
 
     def row_at(place: int) -> Row:
-        line, values = json_object(bytes(lines[starts[place] : starts[place + 1]]))
-        return Row(line, values, files[place] if named else path, numbers[place])
+        line = bytes(lines[starts[place] : starts[place + 1]])
+        return Row(line, orjson.loads(line), files[place] if named else path, numbers[place])
 
     names, emb = space()
     flat = np.frombuffer(vectors, "<f4").reshape(len(sizes), len(names) or 1, width)

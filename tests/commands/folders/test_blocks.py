@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from sentkit import cli
 from sentkit.commands import check
-from sentkit.formats.rows.lines import line_blocks
-from sentkit.formats.rows.rows import LinesInRange
+from sentkit.formats.rows.rows import Inputs, Part
 from sentkit.formats.vectors.folders import VectorFolder
 from sentkit.formats.vectors.vector_file import VectorFile, VectorFileWriter
 from sentkit.model import blocks
@@ -91,14 +90,10 @@ def test_each_line_starts_in_one_range(tmp_path_factory, body, size):
     path.write_bytes(b"".join(body))
     lines, starts = [], []
     for start in range(0, len(path.read_bytes()), size):
-        with path.open("rb") as file:
-            part = LinesInRange(file, start, start + size)
-            place = part.position
-            for _, found in line_blocks(part, 100, is_start=False):
-                for line in found:
-                    lines.append(line)
-                    starts.append((start, place))
-                    place += len(line)
+        part = Part(str(path), start, start + size, False, "text")
+        for line in itertools.chain.from_iterable(block.raws for block in part.blocks(Inputs([str(path)]))):
+            starts.append((start, sum(map(len, lines))))
+            lines.append(line)
 
     assert lines == path.read_bytes().splitlines(keepends=True) or b"\r" in path.read_bytes()
     assert b"".join(lines) == path.read_bytes()
@@ -239,7 +234,7 @@ def test_a_full_disk_leaves_complete_blocks(shell, corpus, words, encode, folder
     text = "the cat " * 4000
     Path("in.jsonl").write_text(Path(corpus).read_text() + json.dumps({"text": text}) + "\n")
     command = "sentkit encode in.jsonl -m words.txt -q --block-bytes 200 -o a/"
-    done = shell(f"ulimit -f 16; {command}")
+    done = shell(f"ulimit -f 16; PYTHONDONTWRITEBYTECODE=1 {command}")
     complete = sorted(path.name for path in Path("a").iterdir())
 
     assert done.code == 74
