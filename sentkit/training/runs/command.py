@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import is_pipe, read_object, together
 from sentkit.formats.rows.rows import Inputs, Meter, Rejects
@@ -24,8 +23,7 @@ from sentkit.model.checkpoint.export import architecture_to_initialise, write_fr
 from sentkit.model.checkpoint.heads import fresh_head, head_tensors
 from sentkit.model.reading import default_readout
 from sentkit.model.transformer.device import pick_device
-from sentkit.process import Stop
-from sentkit.training.base import Base, StaticBase, open_base, open_named
+from sentkit.training.base import Base, StaticBase, open_named
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.corpus import (
     CORPUS,
@@ -38,10 +36,10 @@ from sentkit.training.data.corpus import (
 )
 from sentkit.training.data.dev import Dev, LabelledRows, read_dev, read_labelled
 from sentkit.training.data.examples import ExampleParser
-from sentkit.training.loop.processes import CPU, Processes, be_deterministic, open_processes, precision_name
-from sentkit.training.loop.state import Reporter, lock_folder
+from sentkit.training.loop.processes import CPU, be_deterministic, open_processes, precision_name
+from sentkit.training.loop.state import Run, lock_folder
 from sentkit.training.method import Method, first_readout
-from sentkit.training.options import Run, TrainOptions
+from sentkit.training.runs.results import refuse_existing
 from sentkit.training.runs.run import train
 from sentkit.training.settings import AS_BASE, Recipe, notes, usual_readout, with_readout_of_base
 
@@ -49,68 +47,66 @@ from sentkit.training.settings import AS_BASE, Recipe, notes, usual_readout, wit
 OF_STEPS = {*Recipe.__dataclass_fields__} - {"max_length", "prompt", "prompt_name", "dedup", "precision"}
 
 
-def perform(sweep: Sequence[TrainOptions], inputs: Inputs, stop: Stop, reporter: Reporter) -> bool:
-    """Train all runs of a command, with one or more combinations of settings.
-
-    Return true on the process that prints the results.
-    """
-    for options in sweep:
-        check_options(options)
-    groups = [[*group] for _, group in groupby(sweep, reading)]
+def perform(runs: Sequence[Run], inputs: Inputs) -> bool:
+    """Train all runs of a command. Return true on the process that prints the results."""
+    for run in runs:
+        check_run(run)
+    groups = [[*group] for _, group in groupby(runs, reading)]
     if len(groups) > 1:  # each group reads the rows
-        first, last = reading(sweep[0]), reading(sweep[-1])
-        names = " and ".join(name for name in sweep[0].folders.chosen if first.get(name) != last.get(name))
-        for path in filter(None, (*inputs.paths, sweep[0].dev, sweep[0].test)):
+        first, last = reading(runs[0]), reading(runs[-1])
+        names = " and ".join(name for name in runs[0].chosen if first.get(name) != last.get(name))
+        for path in filter(None, (*inputs.paths, runs[0].dev_file, runs[0].test_file)):
             if path == "-" or is_pipe(path):
                 source = "standard input" if path == "-" else path
                 problem = f"{source} cannot be read for each value of {names}"
                 raise UsageError(problem, advice="write the rows to a file")
-    if sweep[0].deterministic:
+    if runs[0].deterministic:
         be_deterministic()
-    with open_processes(pick_device(sweep[0].device)) as processes:
-        if len(sweep) > 1:  # before the first run
+    with open_processes(pick_device(runs[0].device)) as processes:
+        groups = [[replace(run, processes=processes) for run in group] for group in groups]
+        if runs[0].chosen:  # before the first run
             for group in groups:
-                with open_bases(group[0], processes) as base_of:
-                    settled(group, base_of(group[0].folders.seeds[0]), processes, Reporter())
+                with open_bases(group[0]) as base_of:
+                    settled(group, base_of(group[0].seed))
         for group in groups:
-            perform_group(group, inputs, processes, stop, reporter)
+            perform_group(group, inputs)
             policy = Rejects(skip=inputs.rejects.skip)  # the first group has reported the bad rows
             inputs = replace(inputs, rejects=policy, meter=Meter(()))
         return processes.first
 
 
-def reading(options: TrainOptions) -> dict[str, Any]:
+def reading(run: Run) -> dict[str, Any]:
     """Return the settings that can change the base or the rows."""
-    return {name: value for name, value in asdict(options.settings).items() if name not in OF_STEPS}
+    return {name: value for name, value in asdict(run.settings).items() if name not in OF_STEPS}
 
 
-def settled(
-    group: Sequence[TrainOptions], base: Base, processes: Processes, reporter: Reporter
-) -> list[TrainOptions]:
-    """Return options with the readout and the precision. Refuse what the base does not support."""
-    # A static model has no products of matrices. The record of the run has the choice of auto.
-    where, choices = CPU if isinstance(base, StaticBase) else processes.device, dict[str, None]()
-    found = []
-    for options in group:
-        settings, choice = settle(options.method, options.kind, options.settings, base)
+def settled(group: Sequence[Run], base: Base) -> tuple[list[Run], dict[str, None]]:
+    """Return runs with the readout and the precision, and the lines of `settle`.
+
+    Refuse what the base does not support.
+    """
+    found, choices = [], dict[str, None]()
+    for run in group:
+        settings, choice = settle(run.method.name, run.kind, run.settings, base)
+        # A static model has no products of matrices. The record of the run has the choice of auto.
+        where = CPU if isinstance(base, StaticBase) else run.processes.device
         settings = replace(settings, precision=precision_name(settings.precision, where))
         base.check_settings(settings)
-        options.kind.check(base, settings)
-        found.append(replace(options, settings=settings))
+        run.kind.check(base, settings)
+        found.append(replace(run, settings=settings))
         choices[choice] = None
-    for choice in choices:
-        reporter.say(choice)
-    return found
+    return found, choices
 
 
-def perform_group(
-    group: Sequence[TrainOptions], inputs: Inputs, processes: Processes, stop: Stop, reporter: Reporter
-) -> None:
+def perform_group(group: Sequence[Run], inputs: Inputs) -> None:
     """Train the runs that read the same base and rows."""
-    with open_bases(group[0], processes) as base_of:
-        base = base_of(group[0].folders.seeds[0])
-        group = settled(group, base, processes, reporter)
-        options = group[0]
+    with open_bases(group[0]) as base_of:
+        base = base_of(group[0].seed)
+        group, choices = settled(group, base)
+        run = group[0]
+        stop, reporter = run.stop, run.reporter
+        for choice in choices:
+            reporter.say(choice)
         if base.entries is not None:
             family = base.checkpoint.config.get("model_type")
             if mismatch := base.entries.mismatch(base.training_tokenizer.hash, family):
@@ -118,71 +114,68 @@ def perform_group(
         if base.dropped_steps:
             problem = "declares steps that are not copied to the new checkpoint"
             reporter.warn(f"{base.checkpoint.name} {problem}: {base.dropped_steps}")
-        reporter.note(f"{processes.device}, {options.settings.precision}")
-        dev: Dev | LabelledRows | None
-        test: LabelledRows | None
-        of_labels = options.kind.needs.labels
-        pairs = None
-        if options.dev is not None and not of_labels:
-            with stop.interruptible():
-                pairs = read_dev(inputs.other(options.dev), base, options.kind, options.settings)
-        corpus = read_corpus(options, inputs, base, pairs, processes, stop, reporter)
+        reporter.note(f"{run.processes.device}, {run.settings.precision}")
+        dev, test, of_labels = None, None, run.kind.needs.labels
         with stop.interruptible():
-            dev, test = read_labels(options, inputs, base, corpus, reporter) if of_labels else (pairs, None)
-        command = options.command.record() if processes.first else {}
+            if run.dev_file is not None and not of_labels:
+                dev = read_dev(inputs.other(run.dev_file), base, run.kind, run.settings)
+        corpus = read_corpus(run, inputs, base, dev)
+        with stop.interruptible():
+            if of_labels:
+                dev, test = read_labels(run, inputs, base, corpus)
+        recorded = run.command.record() if run.processes.first else {}
         for each in group:
-            for seed in each.folders.seeds:
-                if each.folders.sweep is not None:
-                    reporter.say(f"run {each.folders.of_seed(seed)}")
-                own_base = replace(base_of(seed), labels=corpus.labels)
-                train(Run(each, seed, own_base, corpus, dev, test, command), processes, stop, reporter)
+            if each.chosen:
+                reporter.say(f"run {each.output}")
+            own_base = replace(base_of(each.seed), labels=corpus.labels)
+            train(replace(each, base=own_base, corpus=corpus, dev=dev, test=test, recorded=recorded))
 
 
-def check_options(options: TrainOptions) -> None:
-    """Refuse invalid options before any file is read."""
-    if options.settings.batch == 1 and not options.kind.needs.row_wise:
+def check_run(run: Run) -> None:
+    """Refuse invalid flags before any file is read."""
+    name, needs = run.method.name, run.kind.needs
+    if run.settings.batch == 1 and not needs.row_wise:
         raise UsageError("batch=1: this method needs a batch of 2 or more")
-    if options.init is not None and options.settings.lora is not None:
+    if run.init is not None and run.settings.lora is not None:
         raise UsageError("lora does not train the random weights of --init", advice="remove --set lora")
-    if options.entries is not None and options.kind.needs.entries is None:
-        raise UsageError(f"{options.method} does not use --entries")
-    for name in ("prompt", "prompt_name"):
-        if options.kind.needs.labels and getattr(options.settings, name) is not None:
-            raise UsageError(f"{options.method} adds no prompt", advice=f"remove --set {name}")
-    if options.test is not None and not options.kind.needs.labels:
-        raise UsageError(f"{options.method} does not use --test", advice="only classify does")
-    options.folders.refuse_existing(resume=options.resume, force=options.force)
+    if run.entries_file is not None and needs.entries is None:
+        raise UsageError(f"{name} does not use --entries")
+    for each in ("prompt", "prompt_name"):
+        if needs.labels and getattr(run.settings, each) is not None:
+            raise UsageError(f"{name} adds no prompt", advice=f"remove --set {each}")
+    if run.test_file is not None and not needs.labels:
+        raise UsageError(f"{name} does not use --test", advice="only classify does")
+    refuse_existing(run)
 
 
 BaseOf = Callable[[int], Base]  # seed -> base
 
 
 @contextmanager
-def open_bases(options: TrainOptions, processes: Processes) -> Iterator[BaseOf]:
+def open_bases(run: Run) -> Iterator[BaseOf]:
     """Lock the folder of the rows, and yield a function from a seed to its base: of -m, or random of --init.
 
     The folder of a random base is replaced by that of the next seed. A resumed run writes its base again,
     with the same bytes.
     """
-    longest, folder = options.settings.max_length, options.folders.rows / "init"
+    folder, processes = run.rows / "init", run.processes
 
     @lru_cache(maxsize=1)
     def random_base(seed: int) -> Base:
-        assert options.init is not None, "see below"
+        assert run.init is not None, "see below"
         if processes.first:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            write_random(*options.init, folder, seed)
+            write_random(*run.init, folder, seed)
         processes.wait()
-        prompts = options.settings.prompt, options.settings.prompt_name
-        base = replace(open_base(read_checkpoint(str(folder)), longest, *prompts), parents=())
+        base = replace(open_named(str(folder), *reading_of(run.settings)), parents=())
         processes.wait()  # the first process removes this folder for the next seed
         return base
 
-    with lock_folder(options.folders.rows, "rows.lock", first=processes.first, temporary=CORPUS):
+    with lock_folder(run.rows, "rows.lock", first=processes.first, temporary=CORPUS):
         try:
-            if options.init is None:
-                base = open_given(options, longest)
+            if run.init is None:
+                base = open_given(run)
                 yield lambda seed: base
             else:
                 yield random_base
@@ -191,18 +184,22 @@ def open_bases(options: TrainOptions, processes: Processes) -> Iterator[BaseOf]:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def open_given(options: TrainOptions, longest: int) -> Base:
-    read = options.kind.needs.entries
-    entries = None if options.entries is None or read is None else read(options.entries)
-    prompts = options.settings.prompt, options.settings.prompt_name
-    base = replace(open_named(options.model, longest, *prompts), entries=entries)
-    if isinstance(base, StaticBase) and not options.kind.needs.static:
-        problem = f"{options.method} cannot train a static model, which has no layers and no dropout"
+def reading_of(settings: Recipe) -> tuple[int, str | None, str | None]:
+    return settings.max_length, settings.prompt, settings.prompt_name
+
+
+def open_given(run: Run) -> Base:
+    name, needs = run.method.name, run.kind.needs
+    base = open_named(run.model, *reading_of(run.settings))
+    if run.entries_file is not None and needs.entries is not None:
+        base = replace(base, entries=needs.entries(run.entries_file))
+    if isinstance(base, StaticBase) and not needs.static:
+        problem = f"{name} cannot train a static model, which has no layers and no dropout"
         others = ", ".join(name for name, each in METHODS.items() if each.load().needs.static)
         raise UsageError(problem, advice=f"use {others}")
-    needs, why = options.kind.needs, base.why_no_head
+    why = base.why_no_head
     if why and needs.packed and (base.architecture is None or needs.head):
-        raise UsageError(f"{options.method} needs {needs.packed}; this is not supported, because {why}")
+        raise UsageError(f"{name} needs {needs.packed}; this is not supported, because {why}")
     return base
 
 
@@ -259,44 +256,31 @@ def check_readout(kind: type[Method], settings: Any, base: Base) -> None:
             readout.resolved(base.architecture.depth)
 
 
-def read_labels(
-    options: TrainOptions, inputs: Inputs, base: Base, corpus: Corpus, reporter: Reporter
-) -> Iterator[LabelledRows | None]:
+def read_labels(run: Run, inputs: Inputs, base: Base, corpus: Corpus) -> Iterator[LabelledRows | None]:
     """Read --dev and --test, rows with labels or scores. Their labels must occur in the training rows."""
-    for flag, path in (("--dev", options.dev), ("--test", options.test)):
+    for flag, path in (("--dev", run.dev_file), ("--test", run.test_file)):
         if path is None:
             yield None
             continue
-        reads = options.kind.reads(base, options.settings)
-        rows = read_labelled(flag, inputs.other(path), reads, corpus, options.settings.metric_name)
+        reads = run.kind.reads(base, run.settings)
+        rows = read_labelled(flag, inputs.other(path), reads, corpus, run.settings.metric_name)
         if seen := rows.seen_in(corpus):
-            reporter.warn(f"{path}: the training rows contain {seen} of {len(rows)} rows")
+            run.reporter.warn(f"{path}: the training rows contain {seen} of {len(rows.rows)} rows")
         yield rows
 
 
-def read_corpus(
-    options: TrainOptions,
-    inputs: Inputs,
-    base: Base,
-    dev: Dev | None,
-    processes: Processes,
-    stop: Stop,
-    reporter: Reporter,
-) -> Corpus:
+def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus:
     """Tokenize the rows on one process and map the files on all processes."""
-    seen = None if dev is None else dev.texts
-    tallied, kind, settings, folder = Tallied(), options.kind, options.settings, options.folders.rows
+    tallied, kind, settings = Tallied(), run.kind, run.settings
     reads = kind.reads(base, settings)
-    if processes.first:
+    if run.processes.first:
         sides = base.sides, () if dev is None else dev.sides
-        parser = ExampleParser(options.method, reads, common_fields(inputs), *sides)
-        with stop.interruptible():
-            tallied = write_corpus(
-                folder, inputs, parser, base.training_tokenizer, dedup=settings.dedup, seen_pairs=seen
-            )
-    processes.wait()
-    corpus = map_corpus(folder)
-    source = together(inputs.paths)
+        parser = ExampleParser(run.method.name, reads, common_fields(inputs), *sides)
+        more: Any = {"dedup": settings.dedup, "seen_pairs": None if dev is None else dev.texts}
+        with run.stop.interruptible():
+            tallied = write_corpus(run.rows, inputs, parser, base.training_tokenizer, **more)
+    run.processes.wait()
+    corpus, source = map_corpus(run.rows), together(inputs.paths)
     least = 1 if kind.needs.row_wise else 2
     if len(corpus) < least:
         why = f"; {tallied.left_out} rows skipped: {tallied.why}" if tallied.left_out else ""
@@ -305,9 +289,8 @@ def read_corpus(
     if reads.varied and reads.target_field is not None:
         check_labels(corpus, source, reads.target_field)
     kind.check_rows(corpus, settings, source)
-    reporter.note(f"{len(corpus)} rows, {len(corpus.ids)} tokens")
-    for warning in tallied.warnings():
-        reporter.warn(warning)
-    if dev is not None and (leak := dev.leak()):
-        reporter.warn(leak)
+    run.reporter.note(f"{len(corpus)} rows, {len(corpus.ids)} tokens")
+    for warning in (*tallied.warnings(), dev and dev.leak()):
+        if warning:
+            run.reporter.warn(warning)
     return corpus

@@ -128,7 +128,7 @@ def test_a_row_that_does_not_fit_and_a_fixed_limit_end_the_run_with_advice(train
 
 def test_with_deterministic_the_limit_does_not_change(trainer_of, texts):
     trainer = limited(trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS), {0: 1000, 1: 20})
-    trainer.run = replace(trainer.run, options=replace(trainer.run.options, deterministic=True))
+    trainer.run = replace(trainer.run, deterministic=True)
     trainer.position.limits = [[0, 500]]  # as chosen at the start
     with pytest.raises(UnavailableError, match=r"^step 2 does not fit into the memory of the device$"):
         trainer.train()
