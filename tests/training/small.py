@@ -17,7 +17,7 @@ from sentkit.training.data.corpus import map_corpus, write_corpus
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.gradient import Gradient
 from sentkit.training.loop.processes import Processes, precision_of
-from sentkit.training.loop.state import Keeper, Run, StepLog
+from sentkit.training.loop.state import Keeper, Run
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.method import changing, trained
 from sentkit.training.settings import build
@@ -145,8 +145,7 @@ def run_with_log(trainer, behind=0):
     trainer.behind, told = behind, []
     trainer.reporter.warn = told.append
     torch.manual_seed(4)
-    with StepLog(trainer.keeper.folder) as log:
-        trainer.step_log = log
+    with trainer.keeper.logging():
         try:
             trainer.train()
         except DataError as error:

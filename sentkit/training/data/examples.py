@@ -1,6 +1,6 @@
 """Converts rows to training examples: texts and an optional label or score."""
 
-from collections.abc import Callable, Collection, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -184,14 +184,10 @@ class ExampleParser:
             if all(self._theirs(name) in row.values for name in kind.texts):
                 return kind
 
-        def quoted(name: str) -> str:
-            own = self._theirs(name)
-            return f'"{name}"' if own == name else f'"{name}" (here "{own}")'
-
-        wants = ", or ".join(listed([quoted(name) for name in kind.texts]) for kind in meant)
-        has = listed([f'"{name}"' for name in list(row.values)[:8]]) or "nothing"
+        wants = ", or ".join(quoted(map(self._theirs, kind.texts)) for kind in meant)
         missing = next(name for name in meant[0].texts if self._theirs(name) not in row.values)
         advice = f"name the field, for example --field {missing}=title, which applies to all files"
+        has = quoted([*row.values][:8]) or "nothing"
         raise row.error(f"{self.method} needs {wants}; this row has {has}", advice=advice)
 
     def _texts(self, row: Row, field: str, kind: Kind) -> list[str]:
@@ -204,5 +200,5 @@ class ExampleParser:
         return texts
 
 
-def listed(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+def quoted(names: Iterable[str]) -> str:
+    return " and ".join(f'"{name}"' for name in names)

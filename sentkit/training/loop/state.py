@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Self, cast
+from typing import IO, Any, BinaryIO, cast
 
 import orjson
 import torch
@@ -195,9 +195,6 @@ def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], source: s
     if ours["eval_every"] is None:
         ours = {**ours, "eval_every": theirs.get("eval_every")}
     changes = differences(ours, theirs)
-    if {"method_file"} <= ours.keys() & theirs.keys():
-        file = ours["method"].rpartition(":")[0]
-        changes = [f"{file} has changed" if each.startswith("method_file ") else each for each in changes]
     if changes:
         raise DataError(f"belongs to a different run: {', '.join(changes)}", source=source, advice=advice)
 
@@ -206,6 +203,26 @@ def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], source: s
 class Keeper:
     folder: Path
     kept: dict[int, int] = field(default_factory=dict)  # step of each kept state -> its best step
+    log: BinaryIO | None = None  # one JSON object per line, without times: all runs write the same bytes
+
+    @contextmanager
+    def logging(self, length: int = 0) -> Iterator[None]:
+        """Append to the log after its first `length` bytes: the lines of the saved state.
+
+        At the end, the log is removed if no state continues it.
+        """
+        try:
+            with (self.folder / LOG).open("ab") as self.log:
+                self.log.truncate(min(length, self.log.tell()))
+                yield
+        finally:
+            if not any(self.folder.glob("state-*.pt")):
+                (self.folder / LOG).unlink(missing_ok=True)
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        if self.log is not None:
+            self.log.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+            self.log.flush()
 
     def save(self, position: Position, tensors: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
         content = {"position": asdict(position), "identity": dict(identity), **tensors}
@@ -280,35 +297,6 @@ class Keeper:
     def _steps(self, name: re.Pattern[str]) -> list[int]:
         matches = (name.fullmatch(path.name) for path in self.folder.iterdir())
         return [int(match[1]) for match in matches if match]
-
-
-class StepLog:
-    """The log of a run: one JSON object per line, without times, because all runs write the same bytes."""
-
-    def __init__(self, folder: Path | None, length: int = 0) -> None:
-        """Append to the log in `folder`, after its first `length` bytes: the lines of the saved state."""
-        self.folder, self.file = folder, None if folder is None else (folder / LOG).open("ab")
-        if self.file is not None:
-            self.file.truncate(min(length, self.length))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the log, and remove it if no state continues it."""
-        if self.folder is not None and self.file is not None:
-            self.file.close()
-            if not any(self.folder.glob("state-*.pt")):
-                (self.folder / LOG).unlink(missing_ok=True)
-
-    def write(self, record: Mapping[str, Any]) -> None:
-        if self.file is not None:
-            self.file.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
-            self.file.flush()
-
-    @property
-    def length(self) -> int:
-        return self.file.tell() if self.file is not None else 0
 
 
 @contextmanager

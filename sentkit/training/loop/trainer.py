@@ -39,7 +39,7 @@ from sentkit.training.loop.processes import (
     precision_name,
     precision_of,
 )
-from sentkit.training.loop.state import Keeper, Position, Run, StepLog
+from sentkit.training.loop.state import Keeper, Position, Run
 from sentkit.training.method import Method, changing, restore, trained
 from sentkit.training.settings import AUTO, Recipe, limits_of
 
@@ -67,7 +67,7 @@ class Trainer:
     def __init__(self, run: Run, method: Method, keeper: Keeper) -> None:
         self.run, self.method, self.keeper = run, method, keeper
         self.processes, self.stop, self.reporter = run.processes, run.stop, run.reporter
-        self.step_log, self.position, self.saved_at = StepLog(None), Position(), time.monotonic()
+        self.position, self.saved_at = Position(), time.monotonic()
         recipe, device, rows = self.recipe, self.processes.device, len(run.corpus)
         method.prepare(run.corpus)
         least = 1 if method.needs.row_wise else 2
@@ -243,7 +243,7 @@ class Trainer:
     def _report(self, record: dict[str, Any], **shown: float | None) -> None:
         """Write a record to the log; the reporter also gets `shown`."""
         if self.processes.first:
-            self.step_log.write(record)
+            self.keeper.write(record)
             seed = {"seed": self.run.seed} if self.run.several else {}
             self.reporter.step({**seed, **record, **shown})
 
@@ -290,14 +290,15 @@ class Trainer:
 
     # Saving.
 
-    def save(self) -> None:
-        """Save the state. All processes must call this, because each has a separate random generator."""
-        self.save_with(self.processes.random_states())
+    def save(self, random_states: RandomStates | None = None) -> None:
+        """Write the state on the first process.
 
-    def save_with(self, random_states: RandomStates) -> None:
-        """Write the state on the first process. This does not wait for other processes."""
+        All processes must call this without `random_states`, because each has its own generators.
+        """
+        random_states = random_states or self.processes.random_states()
         if self.processes.first:
-            self.position.log_bytes = self.step_log.length or self.position.log_bytes
+            if self.keeper.log is not None:
+                self.position.log_bytes = self.keeper.log.tell()
             content = {
                 "method": changing(self.method),
                 "optimizer": self.optimizer.state_dict(),
@@ -309,7 +310,7 @@ class Trainer:
         self.saved_at = time.monotonic()
 
     def resume_from(self, state: Mapping[str, Any]) -> None:
-        """Continue from a checked state of `save_with`."""
+        """Continue from a checked state of `save`."""
         self.position = state["position"]
         restore(self.method, state["method"])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -6,7 +6,7 @@ OUT.part contains the state. The checkpoint is also written there, and renamed t
 import math
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from sentkit.training.base import Base, TokenTable
 from sentkit.training.data.corpus import stream
 from sentkit.training.data.dev import SPEARMAN, nan_lowest
 from sentkit.training.loop.processes import environment, use_threads
-from sentkit.training.loop.state import LOG, Keeper, Run, StepLog, check_identity, lock_folder
+from sentkit.training.loop.state import LOG, Keeper, Run, check_identity, lock_folder
 from sentkit.training.loop.trainer import EVALUATIONS, Trainer
 from sentkit.training.method import Finished, Method, first_readout, template_of, using
 from sentkit.training.settings import AUTO, differences, text_of
@@ -49,15 +49,14 @@ def train(run: Run) -> None:
                 shutil.rmtree(part / NEW_FOLDER, ignore_errors=True)  # the folder that -f replaced
             return
         trainer = begin(run, keeper)
-        log = StepLog(part if processes.first else None, trainer.position.log_bytes)
-        with log as trainer.step_log:
+        with keeper.logging(trainer.position.log_bytes) if processes.first else nullcontext():
             trainer.train()
             random_states = processes.random_states()  # collected while all processes are at the same step
             if processes.first:
                 try:
                     finish(trainer)
                 except BaseException:
-                    trainer.save_with(random_states)  # keep the result if the disk is full
+                    trainer.save(random_states)  # keep the result if the disk is full
                     raise
                 keeper.forget()
         processes.wait()
@@ -208,9 +207,8 @@ def dev_warnings(trainer: Trainer, chosen: Mapping[str, Any]) -> Iterator[str]:
         if not run.kind.needs.labels:
             of_first = f" (readout {readout if declared is None else declared.name})"
             of_last = f" (readout {readout})"
-        how = f"worse by {before - kept:.2f}" if before - kept >= 0.005 else "not better"
         scores = f"{before:.2f} before training{of_first}, {kept:.2f} after{of_last}"
-        yield f"the result is {how} on --dev: {scores}"
+        yield f"the result is not better on --dev: {scores}"
     between = range(1, position.step)
     if between and not any(map(trainer.evaluates, between)):
         more = f"--set eval_every={math.ceil(position.step / EVALUATIONS)} scores more"
