@@ -124,20 +124,15 @@ def train(
             **kind.other_checkpoints(built[0]),  # names of checkpoints are no settings with several values
             METHOD: loaded.file,
         }
-        bases = {} if init else {"-m": model}
-        flags_of_rows = words_of(row_flags, but=("files", "rejects"))
-        inputs_and_bases = inputs_of({"FILE": row_flags.paths, **bases, **reads})
+        if init:
+            refuse_random_start(kind, model_given=is_given(context, "model"))
+        paths = {"FILE": row_flags.paths, **({} if init else {"-m": model}), **reads}
         bar = StepProgress(console)
         one = Run(
             method=loaded,
             settings=built[0],
             root=Path(output.path),
             several=len(seeds) > 1 or bool(grid[0]),
-            model=model,
-            entries_file=entries,
-            init=random_start(kind, init, tokenizer, model_given=is_given(context, "model")),
-            dev_file=dev,
-            test_file=test,
             device=device,
             threads=threads,
             deterministic=deterministic,
@@ -145,7 +140,9 @@ def train(
             save_every=save_every,
             save_seconds=save_seconds,
             force=output.force,
-            command=Command(("train", method), inputs_and_bases, flags_of_rows),
+            command=Command(
+                ("train", method), inputs_of(paths), words_of(row_flags, but=("files", "rejects"))
+            ),
             stop=stop,
             reporter=Reporter(console.report, console.note, console.warn, bar.take),
         )
@@ -190,21 +187,16 @@ def given_settings(
     return given
 
 
-def random_start(
-    kind: "type[Method]", init: str | None, tokenizer: str | None, *, model_given: bool
-) -> tuple[Path, Path] | None:
-    """The files to start from with random weights instead of a checkpoint."""
+def refuse_random_start(kind: "type[Method]", *, model_given: bool) -> None:
+    """Raise a UsageError if a run cannot start with random weights instead of a checkpoint."""
     from sentkit.training.catalogue import METHODS
 
-    if init is None or tokenizer is None:
-        return None
     if model_given:
         advice = "--init starts with random weights, -m with a checkpoint"
         raise UsageError("--init and -m cannot be used together", advice=advice)
     if not kind.needs.random_start:
         able = ", ".join(name for name, each in METHODS.items() if each.load().needs.random_start)
         raise UsageError("this method cannot be used with --init", advice=f"these methods can: {able}")
-    return Path(init), Path(tokenizer)
 
 
 def print_results(runs: "Sequence[Run]", kind: type) -> None:

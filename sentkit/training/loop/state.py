@@ -56,11 +56,7 @@ class Run:
     root: Path  # OUT
     several: bool = False  # runs in OUT
     chosen: Mapping[str, str] = field(default_factory=dict)  # in a sweep, the settings with several values
-    model: str = "nano"
-    init: tuple[Path, Path] | None = None  # replaces the model: config.json, and tokenizer.json or its folder
-    dev_file: str | None = None
-    test_file: str | None = None
-    entries_file: str | None = None
+    command: Command = field(default_factory=Command)
     device: str = "auto"
     threads: int | None = None  # None: the number in the resumed state, else all
     deterministic: bool = False
@@ -68,7 +64,6 @@ class Run:
     save_seconds: float = 300.0
     resume: bool = False
     force: bool = False
-    command: Command = field(default_factory=Command)  # without its output
     stop: Stop = field(default_factory=Stop)
     reporter: Reporter = field(default_factory=Reporter)
     # Set when the command has connected the processes and read the inputs.
@@ -82,6 +77,10 @@ class Run:
     @property
     def kind(self) -> type[Method]:
         return self.method.kind
+
+    def given(self, flag: str) -> str | None:
+        """Return the path that this flag of the command gives."""
+        return next((each.path for each in self.command.inputs if each.flag == flag), None)
 
     @property
     def output(self) -> Path:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from sentkit.errors import CannotCreateError, DataError, UsageError
+from sentkit.formats.checkpoints.export import MODEL
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.files import is_pipe, read_object, readable, together
 from sentkit.formats.rows.rows import Inputs, Meter, Rejects
@@ -56,7 +57,7 @@ def perform(runs: Sequence[Run], inputs: Inputs) -> bool:
     if len(groups) > 1:  # each group reads the rows
         first, last = reading(runs[0]), reading(runs[-1])
         names = " and ".join(name for name in runs[0].chosen if first.get(name) != last.get(name))
-        for path in filter(None, (*inputs.paths, runs[0].dev_file, runs[0].test_file)):
+        for path in filter(None, (*inputs.paths, runs[0].given("--dev"), runs[0].given("--test"))):
             if path == "-" or is_pipe(path):
                 source = "standard input" if path == "-" else path
                 problem = f"{source} cannot be read for each value of {names}"
@@ -118,8 +119,8 @@ def perform_group(group: Sequence[Run], inputs: Inputs) -> None:
         reporter.note(f"{run.processes.device}, {run.settings.precision}")
         dev, test, of_labels = None, None, run.kind.needs.labels
         with stop.interruptible():
-            if run.dev_file is not None and not of_labels:
-                dev = read_dev(inputs.other(run.dev_file), base, run.kind, run.settings)
+            if (path := run.given("--dev")) and not of_labels:
+                dev = read_dev(inputs.other(path), base, run.kind, run.settings)
         corpus = read_corpus(run, inputs, base, dev)
         with stop.interruptible():
             if of_labels:
@@ -137,14 +138,14 @@ def check_run(run: Run) -> None:
     name, needs = run.method.name, run.kind.needs
     if run.settings.batch == 1 and not needs.row_wise:
         raise UsageError("batch=1: this method needs a batch of 2 or more")
-    if run.init is not None and run.settings.lora is not None:
+    if run.given("--init") and run.settings.lora is not None:
         raise UsageError("lora does not train the random weights of --init", advice="remove --set lora")
-    if run.entries_file is not None and needs.entries is None:
+    if run.given("--entries") and needs.entries is None:
         raise UsageError(f"{name} does not use --entries")
     for each in ("prompt", "prompt_name"):
         if needs.labels and getattr(run.settings, each) is not None:
             raise UsageError(f"{name} adds no prompt", advice=f"remove --set {each}")
-    if run.test_file is not None and not needs.labels:
+    if run.given("--test") and not needs.labels:
         raise UsageError(f"{name} does not use --test", advice="only classify does")
     refuse_existing(run)
 
@@ -179,14 +180,16 @@ def open_bases(run: Run) -> Iterator[BaseOf]:
     with the same bytes.
     """
     folder, processes = run.rows / "init", run.processes
+    config, tokenizer, model = map(run.given, ("--init", "--tokenizer", MODEL))
 
     @lru_cache(maxsize=1)
     def random_base(seed: int) -> Base:
-        assert run.init is not None, "see below"
+        assert config is not None, "see below"
+        assert tokenizer is not None, "--init needs it"
         if processes.first:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            write_random(*run.init, folder, seed)
+            write_random(Path(config), Path(tokenizer), folder, seed)
         processes.wait()
         base = replace(open_named(str(folder), *reading_of(run.settings)), parents=())
         processes.wait()  # the first process removes this folder for the next seed
@@ -194,8 +197,8 @@ def open_bases(run: Run) -> Iterator[BaseOf]:
 
     with lock_folder(run.rows, "rows.lock", first=processes.first, temporary=CORPUS):
         try:
-            if run.init is None:
-                base = open_given(run)
+            if model is not None:
+                base = open_given(run, model)
                 yield lambda seed: base
             else:
                 yield random_base
@@ -208,11 +211,11 @@ def reading_of(settings: Recipe) -> tuple[int, str | None, str | None]:
     return settings.max_length, settings.prompt, settings.prompt_name
 
 
-def open_given(run: Run) -> Base:
-    name, needs = run.method.name, run.kind.needs
-    base = open_named(run.model, *reading_of(run.settings))
-    if run.entries_file is not None and needs.entries is not None:
-        base = replace(base, entries=needs.entries(run.entries_file))
+def open_given(run: Run, model: str) -> Base:
+    name, needs, entries = run.method.name, run.kind.needs, run.given("--entries")
+    base = open_named(model, *reading_of(run.settings))
+    if entries is not None and needs.entries is not None:
+        base = replace(base, entries=needs.entries(entries))
     if isinstance(base, StaticBase) and not needs.static:
         problem = f"{name} cannot train a static model, which has no layers and no dropout"
         others = ", ".join(name for name, each in METHODS.items() if each.load().needs.static)
@@ -278,8 +281,8 @@ def check_readout(kind: type[Method], settings: Any, base: Base) -> None:
 
 def read_labels(run: Run, inputs: Inputs, base: Base, corpus: Corpus) -> Iterator[LabelledRows | None]:
     """Read --dev and --test, rows with labels or scores. Their labels must occur in the training rows."""
-    for flag, path in (("--dev", run.dev_file), ("--test", run.test_file)):
-        if path is None:
+    for flag in ("--dev", "--test"):
+        if (path := run.given(flag)) is None:
             yield None
             continue
         reads = run.kind.reads(base, run.settings)
