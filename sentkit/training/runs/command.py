@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -55,12 +55,9 @@ def perform(runs: Sequence[Run], inputs: Inputs) -> bool:
         check_run(run)
     groups = [[*group] for _, group in groupby(runs, reading)]
     if len(groups) > 1:  # each group reads the rows
-        first, last = reading(runs[0]), reading(runs[-1])
-        names = " and ".join(name for name in runs[0].chosen if first.get(name) != last.get(name))
         for path in filter(None, (*inputs.paths, runs[0].given("--dev"), runs[0].given("--test"))):
             if path == "-" or is_pipe(path):
-                source = "standard input" if path == "-" else path
-                problem = f"{source} cannot be read for each value of {names}"
+                problem = f"{path}: a pipe cannot be read again, as these values of settings need it"
                 raise UsageError(problem, advice="write the rows to a file")
     if runs[0].deterministic:
         be_deterministic()
@@ -169,42 +166,36 @@ def refuse_existing(run: Run) -> None:
         raise CannotCreateError(f"{run.part}: contains an unfinished run", advice=advice)
 
 
-BaseOf = Callable[[int], Base]  # seed -> base
-
-
 @contextmanager
-def open_bases(run: Run) -> Iterator[BaseOf]:
-    """Lock the folder of the rows, and yield a function from a seed to its base: of -m, or random of --init.
-
-    The folder of a random base is replaced by that of the next seed. A resumed run writes its base again,
-    with the same bytes.
-    """
-    folder, processes = run.rows / "init", run.processes
-    config, tokenizer, model = map(run.given, ("--init", "--tokenizer", MODEL))
-
-    @lru_cache(maxsize=1)
-    def random_base(seed: int) -> Base:
-        assert config is not None, "see below"
-        assert tokenizer is not None, "--init needs it"
-        if processes.first:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            write_random(Path(config), Path(tokenizer), folder, seed)
-        processes.wait()
-        base = replace(open_named(str(folder), *reading_of(run.settings)), parents=())
-        processes.wait()  # the first process removes this folder for the next seed
-        return base
-
-    with lock_folder(run.rows, "rows.lock", first=processes.first, temporary=CORPUS):
+def open_bases(run: Run) -> Iterator[Callable[[int], Base]]:
+    """Lock the folder of the rows, and yield a function from a seed to its base: -m, or random with --init."""
+    first = run.processes.first
+    with lock_folder(run.rows, "rows.lock", first=first, temporary=CORPUS):
+        if (model := run.given(MODEL)) is not None:
+            base = open_given(run, model)
+            yield lambda seed: base
+            return
         try:
-            if model is not None:
-                base = open_given(run, model)
-                yield lambda seed: base
-            else:
-                yield random_base
+            yield lru_cache(maxsize=1)(partial(random_base, run))
         finally:
-            if processes.first:
-                shutil.rmtree(folder, ignore_errors=True)
+            if first:
+                shutil.rmtree(run.rows / "init", ignore_errors=True)
+
+
+def random_base(run: Run, seed: int) -> Base:
+    """Write and read the base of a seed. That of the next seed replaces its folder.
+
+    A resumed run writes its base again, with the same bytes.
+    """
+    folder = run.rows / "init"
+    if run.processes.first:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        write_random(Path(str(run.given("--init"))), Path(str(run.given("--tokenizer"))), folder, seed)
+    run.processes.wait()
+    base = replace(open_named(str(folder), *reading_of(run.settings)), parents=())
+    run.processes.wait()  # the first process removes this folder for the next seed
+    return base
 
 
 def reading_of(settings: Recipe) -> tuple[int, str | None, str | None]:
