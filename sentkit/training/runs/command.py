@@ -168,7 +168,7 @@ def refuse_existing(run: Run) -> None:
 
 @contextmanager
 def open_bases(run: Run) -> Iterator[Callable[[int], Base]]:
-    """Lock the folder of the rows, and yield a function from a seed to its base: -m, or random with --init."""
+    """Lock the folder of the rows, and yield a function from a seed to its base, of -m or --init."""
     first = run.processes.first
     with lock_folder(run.rows, "rows.lock", first=first, temporary=CORPUS):
         if (model := run.given(MODEL)) is not None:
