@@ -49,14 +49,9 @@ class Classes:
     why: str = ""  # no row is omitted
 
     def __call__(self, row: Row, name: str) -> float | None:
-        if name not in row.values and "score" in row.values and not self.fixed:
-            advice = 'for the field "score": --set objective=regression'
-            raise row.error(f'"{name}" is missing', advice=advice)
         label = class_of(row, name)
         if self.fixed and label not in self.numbers:
-            known = ", ".join(f'"{word}"' for word in list(self.numbers)[:8])
-            problem = f'"{name}" is "{label[:40]}", which no training row has'
-            raise row.error(problem, advice=f"the training rows have: {known}")
+            raise row.error(f'"{name}" is "{label[:40]}", which no training row has')
         return float(self.numbers.setdefault(label, len(self.numbers)))
 
     def sort(self, targets: MutableSequence[float]) -> tuple[str, ...]:

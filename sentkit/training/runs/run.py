@@ -26,7 +26,7 @@ from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import WITH_POOLER
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.transformers_model import TransformersModel
-from sentkit.process import RESUME, Interrupted, Stopped, usable_cpus
+from sentkit.process import RESUME, Interrupted, Stopped
 from sentkit.training.base import Base, TokenTable
 from sentkit.training.data.corpus import stream
 from sentkit.training.data.dev import SPEARMAN, nan_lowest
@@ -92,10 +92,6 @@ def begin(run: Run, keeper: Keeper) -> Trainer:
     saved = None if state is None else state["identity"]["environment"]
     use_threads(run.threads, saved)
     if state is not None:
-        threads, cpus = torch.get_num_threads(), usable_cpus()
-        if run.threads is None and threads > cpus:
-            few = f"the run has {threads} threads, and this process may use {cpus} CPUs"
-            warn(f"{few}; --threads {cpus} is faster, and the result may differ slightly")
         changes = differences(environment(processes, run.settings.precision), saved or {})
         if changes:
             changed = f"the environment changed: {', '.join(changes)}"
