@@ -109,11 +109,8 @@ class Dev:
         """Return the score of the untrained encoder with the readout that the base declares."""
         return replace(self, templated=self.declared).score_as(declared.name, method, poll)
 
-    def intervals(
-        self, method: Method, readout: str | None, poll: Callable[[], None]
-    ) -> dict[str, list[float]]:
+    def intervals(self, values: NDArray) -> dict[str, list[float]]:
         """Return the 95 % interval of each measure."""
-        values = self.values(method, readout, poll)
         return bootstrap(lambda rows: self.measures(values, rows), len(self.rows))
 
     def values(self, method: Method, readout: str | None, poll: Callable[[], None]) -> NDArray:

@@ -132,7 +132,7 @@ def finish(trainer: Trainer) -> None:
             }
             readout = chosen.get("readout")
             if run.dev is not None:
-                found = run.dev.intervals(trainer.method, readout, trainer.stop.poll)
+                found = run.dev.intervals(run.dev.values(trainer.method, readout, trainer.stop.poll))
                 lineage["dev_ci95"] = [defined(each) for each in found[run.dev.metric]]
             publish(trainer, lineage, readout)
     except Interrupted as error:
@@ -150,7 +150,7 @@ def class_lineage(trainer: Trainer) -> dict[str, Any]:
         values = test.values(trainer.method, None, trainer.stop.poll)
         measures = test.measures(values, slice(None))
         lineage["test"] = {"rows": len(test.rows), **{n: defined(each) for n, each in measures.items()}}
-        found = test.intervals(trainer.method, None, trainer.stop.poll)
+        found = test.intervals(values)
         lineage["test_ci95"] = {name: [defined(each) for each in limits] for name, limits in found.items()}
     return lineage
 
