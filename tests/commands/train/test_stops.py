@@ -54,18 +54,10 @@ def test_a_stopped_run_that_replaces_a_checkpoint_can_be_resumed(train, tmp_path
     resumed = train(*flags, "-f", "--resume")
     again = train(*flags, "-f", "--resume")
 
-    assert refused.code == 65
-    assert refused.told == [
-        "sentkit train: out: belongs to a different run: lr (0.01, was 3e-05)",
-        "  use the same settings and rows, or add -f to replace it",
-    ]
-    assert (other.code, other.told) == (
-        65,
-        [
-            "sentkit train: out.part: belongs to a different run: lr (0.02, was 0.01)",
-            "  use the same settings and rows, or start over with -f and without --resume",
-        ],
-    )
+    assert (refused.code, other.code) == (65, 65)
+    assert "out: belongs to a different run: lr (0.01, was 3e-05)" in refused.err
+    assert "out.part: belongs to a different run: lr (0.02, was 0.01)" in other.err
+    assert "start over with -f and without --resume" in other.err
     assert kept == old
     assert (resumed.code, again.code, again.err) == (0, 0, "")
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
