@@ -99,7 +99,7 @@ def test_a_limit_of_steps_ends_the_run_and_its_schedule(train, tmp_path, dev, st
 
 
 def test_dev_before_uses_the_readout_of_the_base(sentkit, tiny, copy_of, texts, dev, tmp_path):
-    """Which `encode` and `score` read; the choice is stated, and each score and a loss are reported."""
+    """Which `encode` and `score` read; the choice is stated, and each score is reported."""
     base = copy_of(tiny, "base")
     (base / "sentkit.json").write_text('{"readout":"mean"}')
     command = ("train", "simcse", texts, "-m", base, "--dev", dev, "--batch", 3, "--threads", 1)
@@ -119,8 +119,6 @@ def test_dev_before_uses_the_readout_of_the_base(sentkit, tiny, copy_of, texts, 
         row = done.rows[0]
         assert row["readout"] == readout
         assert [row["dev_before"], row["dev"]] == pytest.approx([scores["base"], scores[name]], rel=1e-6)
-        warning = "warning: the result is not better on --dev: " in done.err
-        assert warning == (row["dev"] <= row["dev_before"])
 
 
 @pytest.mark.parametrize(
