@@ -31,7 +31,7 @@ from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Corpus, Ids
-from sentkit.training.data.examples import SAID_OF_PAIRS, Classes, Example, ExampleParser, Reads, Scores
+from sentkit.training.data.examples import SAID_OF_PAIRS, Example, ExampleParser, Labels, Reads, Scores
 from sentkit.training.method import Method, dev_vectors, evaluating, template_of, using
 from sentkit.training.settings import Recipe
 
@@ -259,7 +259,7 @@ class LabelledRows(Dev):
 def read_labelled(flag: str, inputs: Inputs, reads: Reads, corpus: Corpus, metric: str) -> LabelledRows:
     """Read the rows of one file, of the kind of the training rows and with their labels."""
     numbers = {label: number for number, label in enumerate(corpus.labels)}
-    target = Classes(numbers, fixed=True) if numbers else reads.target
+    target = Labels(numbers) if numbers else reads.target
     kinds = (PAIR if corpus.columns == 2 else SENTENCE,)
     parser = ExampleParser(flag, replace(reads, kinds=kinds, target=target), common_fields(inputs))
     path, examples, gold = read_examples(inputs, parser)

@@ -26,17 +26,17 @@ from sentkit.model.text.tokens import TextTokenizer, Tokens
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The field "label", a string. A row is omitted if its label maps to None."""
+    """The field "label", a string or a whole number. A row is omitted if its label maps to None."""
 
     numbers: Mapping[str, int | None]
     why: str = "the method does not use their label"
 
     def __call__(self, row: Row, name: str) -> float | None:
-        value = string_in(row, name)
-        if value not in self.numbers:
-            known = ", ".join(f'"{word}"' for word in self.numbers)
-            raise row.error(f'"{name}" is "{value[:40]}"', advice=f"available: {known}")
-        number = self.numbers[value]
+        label = class_of(row, name)
+        if label not in self.numbers:
+            known = ", ".join(f'"{word}"' for word in [*self.numbers][:8])
+            raise row.error(f'"{name}" is "{label[:40]}"', advice=f"available: {known}")
+        number = self.numbers[label]
         return None if number is None else float(number)
 
 
@@ -45,14 +45,10 @@ class Classes:
     """The field "label", a string or a whole number. The rows determine the set of labels."""
 
     numbers: dict[str, int] = field(default_factory=dict)
-    fixed: bool = False  # other labels are errors
     why: str = ""  # no row is omitted
 
     def __call__(self, row: Row, name: str) -> float | None:
-        label = class_of(row, name)
-        if self.fixed and label not in self.numbers:
-            raise row.error(f'"{name}" is "{label[:40]}", which no training row has')
-        return float(self.numbers.setdefault(label, len(self.numbers)))
+        return float(self.numbers.setdefault(class_of(row, name), len(self.numbers)))
 
     def sort(self, targets: MutableSequence[float]) -> tuple[str, ...]:
         """Return the labels of these targets in order, and renumber the targets in that order."""
