@@ -81,24 +81,23 @@ def begin(run: Run, keeper: Keeper) -> Trainer:
     if processes.first and not run.resume:
         keeper.forget()
     processes.wait()
-    use_threads(run.threads, None)
+    keeps_best = run.settings.final == "best"
+    state = keeper.load(run.identity, warn, keeps_best=keeps_best) if run.resume else None
+    saved = {} if state is None else state["identity"]
+    use_threads(run.threads, saved.get("environment"))
+    if saved:
+        changes = differences(environment(processes, run.settings.precision), saved["environment"])
+        if changes:
+            changed = f"the environment changed: {', '.join(changes)}"
+            warn(f"{changed}; the result may differ slightly from a run without interruption")
+        # Earlier versions have other defaults.
+        run = replace(run, settings=replace(run.settings, eval_every=saved["run"]["eval_every"]))
     torch.manual_seed(run.seed)  # before the build, because new heads have random weights
     method = run.kind.build(run.base, run.settings).to(processes.device)
     # Each process has separate dropout, which is independent of the random weights of the heads.
     torch.manual_seed(int(stream(run.seed, processes.rank, "dropout").integers(1 << 62)))
     trainer = Trainer(run, method, keeper)
-    keeps_best = run.settings.final == "best"
-    state = keeper.load(run.identity, warn, keeps_best=keeps_best) if run.resume else None
-    saved = None if state is None else state["identity"]["environment"]
-    use_threads(run.threads, saved)
     if state is not None:
-        changes = differences(environment(processes, run.settings.precision), saved or {})
-        if changes:
-            changed = f"the environment changed: {', '.join(changes)}"
-            warn(f"{changed}; the result may differ slightly from a run without interruption")
-        # Earlier versions have other defaults.
-        recorded = replace(run.settings, eval_every=state["identity"]["run"]["eval_every"])
-        trainer.run = replace(run, settings=recorded)
         trainer.resume_from(state)
     return trainer
 
