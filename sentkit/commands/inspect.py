@@ -44,14 +44,14 @@ def inspect(
     if replay:  # a shell script; if it cannot run as it is, the exit code is 1
         from sentkit.training.runs import replay as runs
 
-        commands, output = runs.replay(path), options.OutputFlags()
+        (lines, problems), output = runs.replay(path), options.OutputFlags()
         if output.on_terminal:
-            print_text(commands.lines)
+            print_text(lines)
         else:
             with output.open() as out:
-                out.writelines(os.fsencode(line) + b"\n" for line in commands.lines)
-        if commands.problems:
-            raise AnswerIsNo(commands.problems[0])  # the script has a comment for each
+                out.writelines(os.fsencode(line) + b"\n" for line in lines)
+        if problems:
+            raise AnswerIsNo(problems[0])  # the script has a comment for each
         return
     record = describe(path, field_flags, gold, above, geometry=not no_geometry)
     if "vectors_per_row" not in record and (gold is not None or no_geometry):

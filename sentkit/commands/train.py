@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,8 +18,8 @@ from sentkit.flags.rows import RowFlags
 from sentkit.process import check_threads, is_first_process
 
 if TYPE_CHECKING:
+    from sentkit.training.loop.state import Run
     from sentkit.training.method import Method
-    from sentkit.training.options import RunFolders
 
 
 @dataclass(frozen=True)
@@ -108,17 +109,12 @@ def train(
         if list_ and not output.path:
             print_described(described(kind.Settings, kind.presets))
             return
-        from sentkit.training.loop.state import Reporter
-        from sentkit.training.options import TrainOptions, folders_of
+        from sentkit.training.loop.state import Reporter, Run
         from sentkit.training.runs.command import perform
 
         given = given_settings(set_ or [], {"epochs": epochs, "batch": batch, "lr": lr}, dev, console)
-        grid = combinations(kind.Settings, given)
-        sweep = folders_of(Path(output.path), numbers("--seed", seed), grid)
+        grid, seeds = combinations(kind.Settings, given), numbers("--seed", seed)
         built = [build(kind.Settings, kind.presets, preset, words_for(given | each)) for each in grid]
-        if list_:
-            print_text(command_lines(context, given, sweep))
-            return
         reads = {
             "--dev": dev,
             "--test": test,
@@ -128,20 +124,15 @@ def train(
             **kind.other_checkpoints(built[0]),  # names of checkpoints are no settings with several values
             METHOD: loaded.file,
         }
-        bases = {} if init else {"-m": model}
-        flags_of_rows = words_of(row_flags, but=("files", "rejects"))
-        train_options = TrainOptions(
-            method=loaded.name,
-            method_digest=loaded.digest,
-            method_code=loaded.code,
-            kind=kind,
+        if init:
+            refuse_random_start(kind, model_given=is_given(context, "model"))
+        paths = {"FILE": row_flags.paths, **({} if init else {"-m": model}), **reads}
+        bar = StepProgress(console)
+        one = Run(
+            method=loaded,
             settings=built[0],
-            folders=sweep[0],
-            model=model,
-            entries=entries,
-            init=random_start(kind, init, tokenizer, model_given=is_given(context, "model")),
-            dev=dev,
-            test=test,
+            root=Path(output.path),
+            several=len(seeds) > 1 or bool(grid[0]),
             device=device,
             threads=threads,
             deterministic=deterministic,
@@ -150,27 +141,30 @@ def train(
             save_seconds=save_seconds,
             force=output.force,
             command=Command(
-                ("train", method), inputs_of({"FILE": row_flags.paths, **bases, **reads}), flags_of_rows
+                ("train", method), inputs_of(paths), words_of(row_flags, but=("files", "rejects"))
             ),
+            stop=stop,
+            reporter=Reporter(console.report, console.note, console.warn, bar.take),
         )
-        every = [replace(train_options, settings=a, folders=b) for a, b in zip(built, sweep, strict=True)]
-        bar = StepProgress(console)
+        sweep = list(zip(built, grid, strict=True))
+        runs = [replace(one, settings=a, chosen=b, seed=each) for a, b in sweep for each in seeds]
+        if list_:
+            print_text(command_lines(context, given, runs))
+            return
+        folders = [str(each) for run in runs for each in (run.output, run.part, run.rows)]
         others = row_flags.rejects and "/dev/null"  # of the other processes, which read the same rows
         opened = (row_flags if first else replace(row_flags, rejects=others)).open(
             console,
             output,
             known=(*LEARNED, "embedding"),
             reads={"-m": None if init else options.model_paths(model), **reads},
-            writes={
-                "-o": [*dict.fromkeys(path for each in sweep for path in each.all_folders)],
-                "stdout": "-",
-            },
+            writes={"-o": [*dict.fromkeys(folders)], "stdout": "-"},
         )
         with opened as inputs:
             watch_rows(console, inputs)
-            if perform(every, inputs, stop, Reporter(console.report, console.note, console.warn, bar.take)):
+            if perform(runs, inputs):
                 bar.done()
-                print_results(sweep, kind.Settings)
+                print_results(runs, kind.Settings)
 
 
 def given_settings(
@@ -193,34 +187,30 @@ def given_settings(
     return given
 
 
-def random_start(
-    kind: "type[Method]", init: str | None, tokenizer: str | None, *, model_given: bool
-) -> tuple[Path, Path] | None:
-    """The files to start from with random weights instead of a checkpoint."""
+def refuse_random_start(kind: "type[Method]", *, model_given: bool) -> None:
+    """Raise a UsageError if a run cannot start with random weights instead of a checkpoint."""
     from sentkit.training.catalogue import METHODS
 
-    if init is None or tokenizer is None:
-        return None
     if model_given:
         advice = "--init starts with random weights, -m with a checkpoint"
         raise UsageError("--init and -m cannot be used together", advice=advice)
     if not kind.needs.random_start:
         able = ", ".join(name for name, each in METHODS.items() if each.load().needs.random_start)
         raise UsageError("this method cannot be used with --init", advice=f"these methods can: {able}")
-    return Path(init), Path(tokenizer)
 
 
-def print_results(sweep: "Sequence[RunFolders]", kind: type) -> None:
+def print_results(runs: "Sequence[Run]", kind: type) -> None:
     """Print the result of each run, or of a sweep the result of each combination of settings."""
-    from sentkit.training.options import best_of, compared, result_line, sweep_line
+    from sentkit.training.runs.command import best_of, compared, result_line, results_of, sweep_line
     from sentkit.training.settings import parsed
 
     with (table := options.OutputFlags()).open() as out:
-        if sweep[0].sweep is None:
-            show(sweep[0].results(), result_line, out, as_table=table.on_terminal, texts=["checkpoint"])
+        if not runs[0].chosen:
+            show(results_of(runs), result_line, out, as_table=table.on_terminal, texts=["checkpoint"])
             return
-        results = compared(sweep, [parsed(kind, words_for(each.chosen)) for each in sweep])
-        chosen = iter([each.chosen for each in sweep])
+        grid = [chosen for chosen, _ in groupby(run.chosen for run in runs)]
+        results = compared(runs, [parsed(kind, words_for(chosen)) for chosen in grid])
+        chosen = iter(grid)
         layout: Any = {"as_table": table.on_terminal, "optional": ["step"]}
         show(results, lambda record: sweep_line(record, next(chosen)), out, **layout)
         if table.on_terminal:
@@ -235,9 +225,7 @@ def is_given(context: typer.Context, name: str) -> bool:
     return getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
 
 
-def command_lines(
-    context: typer.Context, given: Mapping[str, str], sweep: "Sequence[RunFolders]"
-) -> Iterator[str]:
+def command_lines(context: typer.Context, given: Mapping[str, str], runs: "Sequence[Run]") -> Iterator[str]:
     """The command of each run, which all have the flags of this command."""
     from sentkit.training.runs.replay import operand, option
 
@@ -252,11 +240,9 @@ def command_lines(
                 words.append(operand(one))
             else:
                 words += [each.opts[-1]] if one is True else option(each.opts[-1], str(one))
-    for folders in sweep:
-        settings = [word for each in words_for({**given, **folders.chosen}) for word in ("--set", each)]
-        for seed in folders.seeds:
-            output = option("-o", str(folders.of_seed(seed)))
-            yield shlex.join([*words, *settings, "--seed", str(seed), *output])
+    for run in runs:
+        settings = [word for each in words_for({**given, **run.chosen}) for word in ("--set", each)]
+        yield shlex.join([*words, *settings, "--seed", str(run.seed), *option("-o", str(run.output))])
 
 
 def print_methods() -> None:

@@ -9,7 +9,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, make_dataclass
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -139,7 +139,6 @@ class LoadedMethod:
     name: str  # for a method of a user: the file without its folder, and the class
     file: str | None = None  # of a user
     digest: str | None = None  # of this file
-    line: int | None = None  # of the class
     code: bytes | None = None  # this file, unless it is part of a package
 
 
@@ -158,7 +157,7 @@ def load(name: str) -> LoadedMethod:
 def open_method(name: str) -> Iterator[LoadedMethod]:
     """Load a method. In the context, the errors of a method of a user have the line of its file."""
     loaded = load(name)
-    with errors_in(loaded.file, loaded.line):
+    with nullcontext() if loaded.file is None else errors_in(loaded.file):
         yield loaded
 
 
@@ -182,7 +181,7 @@ def load_user_method(name: str) -> LoadedMethod:
     advice = "give a file, such as ./mine.py:MyMethod, or install the package"
     if not path and not all(part.isidentifier() for part in place.split(".")):
         raise UsageError(f'{name}: "{place}" is neither a file *.py nor a module', advice=advice)
-    with errors_in(path):
+    with errors_in(place):
         try:
             module = module_of(path) if path else import_module(place)
         except ModuleNotFoundError as error:
@@ -196,12 +195,12 @@ def load_user_method(name: str) -> LoadedMethod:
     for each in ("encode", "loss"):
         if getattr(getattr(kind, each), "__isabstractmethod__", False):
             raise UsageError(f"{name}: the class does not define {each}", advice=MANUAL)
-    file, line = path or str(module.__file__), inspect.getsourcelines(kind)[1]
+    file = path or str(module.__file__)
     code = Path(file).read_bytes()
     digest = hashlib.sha256(code).hexdigest()[:16]
-    with errors_in(file, line):
+    with errors_in(file):
         complete(kind)
-    return LoadedMethod(kind, f"{Path(file).name}:{kind_name}", file, digest, line, code if path else None)
+    return LoadedMethod(kind, f"{Path(file).name}:{kind_name}", file, digest, code if path else None)
 
 
 def module_of(path: str) -> ModuleType:
@@ -215,40 +214,28 @@ def module_of(path: str) -> ModuleType:
 
 
 @contextmanager
-def errors_in(path: str | None, line: int | None = None) -> Iterator[None]:
-    """Turn an error that passes through this file into a message with its line; also `sys.exit`.
+def errors_in(path: str) -> Iterator[None]:
+    """Turn an error into a message with the line of this file that it passes through; also `sys.exit`.
 
-    Without a path, errors pass unchanged. With an empty path, the file is the last one outside of sentkit.
-    With a line, other errors have it, because a fault of a method can show later, such as in a gradient.
+    An error that does not pass through it, such as one in a gradient, has the place that raises it.
     """
     try:
         yield
     except (SentkitError, Interrupted, KeyboardInterrupt, GeneratorExit, MemoryError):
         raise
     except BaseException as error:
-        if path is None or (isinstance(error, SystemExit) and raised_signal() is not None):
+        frames = [(each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)]
+        if isinstance(error, SyntaxError) and error.filename:
+            frames.append((error.filename, error.lineno))
+        lines = [line for name, line in frames if Path(name).resolve() == Path(path).resolve()]
+        of_signal = isinstance(error, SystemExit) and raised_signal() is not None
+        if of_signal or (not lines and isinstance(error, OSError)):
             raise
-        places, advice = places_in(path, error), None
-        if not places:
-            if not path or isinstance(error, OSError):
-                raise
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            places, advice = [(path, line)], f"raised in {last.filename}:{last.lineno}"
         problem = f"{type(error).__name__}: {error}".partition("\n")[0]
         if isinstance(error, SystemExit):
             problem = "the method ends the program (SystemExit); raise another error instead"
-        raise DataError(problem, source=places[-1][0], line=places[-1][1], advice=advice) from error
-
-
-def places_in(path: str, error: BaseException) -> list[tuple[str, int | None]]:
-    """Return the places in the file that the error passes through; those of a syntax error are last."""
-    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    if isinstance(error, SyntaxError) and error.filename:
-        frames.append((error.filename, error.lineno))
-    if path:
-        return [(path, line) for name, line in frames if Path(name).resolve() == Path(path).resolve()]
-    own = Path(__file__).parents[1]
-    return [each for each in frames if not (each[0].startswith("<") or Path(each[0]).is_relative_to(own))]
+        raised = None if lines else f"raised in {frames[-1][0]}:{frames[-1][1]}"
+        raise DataError(problem, source=path, line=lines[-1] if lines else None, advice=raised) from error
 
 
 def complete(kind: "type[Method]") -> None:

@@ -38,17 +38,25 @@ class Note:
     choices: tuple[str, ...] = ()
     needs: str = ""  # a setting; if that is 0, off or none, this one has no effect and must not be changed
 
+    @property
+    def limits(self) -> str:
+        words = [
+            ", ".join(self.choices),
+            "" if self.least is None else f"{self.least:g} or more",
+            "" if self.above is None else f"over {self.above:g}",
+            "" if self.most is None else f"at most {self.most:g}",
+        ]
+        return ", ".join(filter(None, words))
+
     def refusal(self, value: Any) -> str | None:
-        """Return the reason why a value is out of range, or None."""
-        if self.choices and value not in self.choices:
-            return f"available: {', '.join(self.choices)}"
-        if self.least is not None and not value >= self.least:
-            return f"expected {self.least:g} or more"
-        if self.above is not None and not value > self.above:
-            return f"expected more than {self.above:g}"
-        if self.most is not None and not value <= self.most:
-            return f"expected {self.most:g} or less"
-        return None
+        """Return the limits if a value is outside of them, or None."""
+        valid = (
+            (not self.choices or value in self.choices)
+            and (self.least is None or value >= self.least)
+            and (self.above is None or value > self.above)
+            and (self.most is None or value <= self.most)
+        )
+        return None if valid else f"expected {self.limits}"
 
 
 def declare(source: str, default: Any, meaning: str = "", **limits: Any) -> Any:
@@ -180,16 +188,6 @@ def refuse_idle(settings: Any, names: Collection[str], because: str) -> None:
             raise UsageError(f"{each.name} has no effect with {because}", advice=advice)
 
 
-def limits(note: Note) -> str:
-    words = [
-        ", ".join(note.choices),
-        "" if note.least is None else f"{note.least:g} or more",
-        "" if note.above is None else f"over {note.above:g}",
-        "" if note.most is None else f"at most {note.most:g}",
-    ]
-    return ", ".join(filter(None, words))
-
-
 def format_value(value: Any) -> str:
     """Format a value in the syntax of `--set`."""
     if isinstance(value, bool):
@@ -211,7 +209,7 @@ def described(kind: type, presets: Mapping[str, Mapping[str, Any]]) -> list[tupl
     """Return each setting with default, meaning, limits and source, and then the presets."""
     rules, lines = notes(kind), []
     for each in fields(kind):
-        words = "; ".join(filter(None, (rules[each.name].meaning, limits(rules[each.name]))))
+        words = "; ".join(filter(None, (rules[each.name].meaning, rules[each.name].limits)))
         lines.append((f"{each.name}={format_value(each.default)}", f"{words} [{rules[each.name].source}]"))
     for name, preset in presets.items():
         changes = " ".join(f"{one}={format_value(value)}" for one, value in changes_of(kind, preset).items())

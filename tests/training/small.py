@@ -12,15 +12,14 @@ from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.vector_file import create_vector_file
 from sentkit.papers.defsent.plus import read_entries
 from sentkit.process import Stopped
-from sentkit.training.catalogue import METHODS
+from sentkit.training.catalogue import METHODS, LoadedMethod
 from sentkit.training.data.corpus import map_corpus, write_corpus
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.gradient import Gradient
 from sentkit.training.loop.processes import Processes, precision_of
-from sentkit.training.loop.state import Keeper, StepLog
+from sentkit.training.loop.state import Keeper, Run
 from sentkit.training.loop.trainer import Trainer
 from sentkit.training.method import changing, trained
-from sentkit.training.options import Run, RunFolders, TrainOptions
 from sentkit.training.settings import build
 from support import SMALL, in_jsonl, write_small_tokenizer
 
@@ -109,15 +108,18 @@ def make_trainer(
     corpus = corpus_in(folder / "rows", kind, rows, wanted, base)
     base = replace(base, labels=corpus.labels)
     method = kind.build(base, wanted).to(processes.device)
-    options = TrainOptions(
-        method=kind.__name__,
-        kind=kind,
+    run = Run(
+        method=LoadedMethod(kind, kind.__name__),
         settings=wanted,
-        folders=RunFolders(folder / "out", [seed]),
+        seed=seed,
+        root=folder / "out",
         save_every=save_every,
+        processes=processes,
+        base=base,
+        corpus=corpus,
+        dev=dev,
     )
-    run = Run(options, seed, base, corpus, dev)
-    return Trainer(run, method.double() if double else method, Keeper(folder / "state"), processes)
+    return Trainer(run, method.double() if double else method, Keeper(folder / "state"))
 
 
 def small_trainer(folder, name, base, *, count=12, **given):
@@ -143,8 +145,7 @@ def run_with_log(trainer, behind=0):
     trainer.behind, told = behind, []
     trainer.reporter.warn = told.append
     torch.manual_seed(4)
-    with StepLog(trainer.keeper.folder) as log:
-        trainer.step_log = log
+    with trainer.keeper.logging():
         try:
             trainer.train()
         except DataError as error:

@@ -13,7 +13,6 @@ import math
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -205,8 +204,7 @@ def write_corpus(
     reader, has_vectors = VectorReader(inputs), parser.reads.vectors
     blocks = reader.blocks(parser.with_vectors) if has_vectors else without_vectors(inputs, parser)
     used = used_rows(blocks, tallied, seen_pairs, dedup=dedup)
-    vector_file = create(folder / VECTORS) if has_vectors else nullcontext(None)
-    with create(folder / IDS) as file, vector_file as vectors:
+    with create(folder / IDS) as file, create(folder / VECTORS) as vectors:
         for block in resized(used, joined, WINDOW):
             examples = [example for (example,) in block.rows.texts]
             for places, texts, owners in tokenised(block.rows, examples, parser, tokenizer, inputs.rejects):
@@ -219,8 +217,7 @@ def write_corpus(
                 tallied.truncated += len(np.unique(owners[texts.truncated]))
                 chosen = examples[places] if isinstance(places, slice) else [examples[n] for n in places]
                 targets.extend(each.target for each in chosen if each.target is not None)
-                if vectors is not None:
-                    vectors.write(block.vectors[places].astype("<f4", copy=False).tobytes())
+                vectors.write(block.vectors[places].astype("<f4", copy=False).tobytes())
     tallied.unread = parser.unread
     tallied.why = parser.reads.target.why if parser.reads.target else ""
     own = np.array(counts, np.int64)[:, None]  # the texts of each row
@@ -228,9 +225,8 @@ def write_corpus(
     labels = parser.reads.target.sort(targets) if isinstance(parser.reads.target, Classes) else ()
     with create(folder / ENDS) as file:
         np.save(file, np.array(ends, np.int64)[of_texts])  # a row with fewer texts ends with empty texts
-    if targets:
-        with create(folder / TARGETS) as file:
-            np.save(file, np.array(targets))
+    with create(folder / TARGETS) as file:
+        np.save(file, np.array(targets))
     with create(folder / ROWS) as file:
         file.write(orjson.dumps({"labels": labels, "teacher": reader.emb or ""}))
     return tallied
@@ -318,13 +314,15 @@ def columns_of(
 
 
 def map_corpus(folder: Path) -> Corpus:
-    ends, vectors = np.load(folder / ENDS, mmap_mode="r").view(np.ndarray), None
-    if len(ends) and (folder / VECTORS).is_file():
-        vectors = mapped(folder / VECTORS, np.float32).reshape(len(ends), -1)
-    targets = np.load(folder / TARGETS) if (folder / TARGETS).is_file() else None
-    rows = orjson.loads((folder / ROWS).read_bytes())
+    ends, targets = np.load(folder / ENDS, mmap_mode="r").view(np.ndarray), np.load(folder / TARGETS)
+    vectors, rows = mapped(folder / VECTORS, np.float32), orjson.loads((folder / ROWS).read_bytes())
     return Corpus(
-        mapped(folder / IDS, np.int32), ends, targets, tuple(rows["labels"]), vectors, rows["teacher"]
+        mapped(folder / IDS, np.int32),
+        ends,
+        targets if len(targets) else None,
+        tuple(rows["labels"]),
+        vectors.reshape(len(ends), -1) if len(vectors) else None,
+        rows["teacher"],
     )
 
 

@@ -7,11 +7,13 @@ of labelled rows.
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sentkit.errors import DataError
 from sentkit.formats.checkpoints.readout import Readout, parse_readout
@@ -29,15 +31,40 @@ from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Corpus, Ids
-from sentkit.training.data.examples import SAID_OF_PAIRS, Classes, Example, ExampleParser, Reads, Scores
+from sentkit.training.data.examples import SAID_OF_PAIRS, Example, ExampleParser, Labels, Reads, Scores
 from sentkit.training.method import Method, dev_vectors, evaluating, template_of, using
 from sentkit.training.settings import Recipe
 
 SPEARMAN, MRR, ACCURACY = "Spearman", "MRR@10", "accuracy of triplets"
 
 
+def digest_of(gold: NDArray[np.float64], texts: Iterable[NDArray], metric: str = "") -> str:
+    hash = hashlib.blake2b(gold.tobytes() + metric.encode(), digest_size=16)
+    for ids in texts:
+        hash.update(len(ids).to_bytes(4, "little") + ids.tobytes())
+    return hash.hexdigest()
+
+
+def computed(
+    method: Method,
+    lengths: Sequence[int],
+    compute: Callable[[NDArray[np.intp]], Tensor],
+    poll: Callable[[], None],
+) -> NDArray[np.float32]:
+    """Return the values of all texts, which have these lengths, computed in batches in evaluation mode."""
+    parts, order = [], list[int]()
+    with evaluating(method):
+        for places in batches(np.array(lengths), BUDGETS[method.device.type]):
+            poll()
+            parts.append(compute(places).float().cpu().numpy())
+            order += places.tolist()
+    return np.concatenate(parts)[np.argsort(order)]
+
+
 @dataclass(frozen=True, slots=True)
 class Dev:
+    """Rows that are compared by the vectors of their texts."""
+
     tokens: Sequence[Tokens]  # all first texts of the rows, then all second texts, then the third ones
     gold: NDArray[np.float64]  # empty for rows without scores
     templated: Sequence[Tokens] = ()  # with the template of the readout `prompt`
@@ -49,12 +76,9 @@ class Dev:
 
     @property
     def digest(self) -> str:
-        hash = hashlib.blake2b(self.gold.tobytes(), digest_size=16)
-        if self.metric != SPEARMAN:
-            hash.update(self.metric.encode())
-        for each in (*self.tokens, *self.templated, *self.declared):
-            hash.update(len(each.ids).to_bytes(4, "little") + np.array(each.ids, np.int64).tobytes())
-        return hash.hexdigest()
+        tokens = (*self.tokens, *self.templated, *self.declared)
+        texts = (np.array(each.ids, np.int64) for each in tokens)
+        return digest_of(self.gold, texts, "" if self.metric == SPEARMAN else self.metric)
 
     def leak(self) -> str | None:
         """Return a warning if pairs occur in the training rows, as a pair or as two texts."""
@@ -75,42 +99,33 @@ class Dev:
         result = []
         for body in method.encoders():
             with using(method, body):
-                result.append(self._statistic(self._values(method, None, poll), slice(None)))
+                result.append(self.score_as(None, method, poll))
         return result
 
-    def score_as(self, readout: str, method: Method, poll: Callable[[], None]) -> float:
-        return self._statistic(self._values(method, parse_readout(readout), poll), slice(None))
+    def score_as(self, readout: str | None, method: Method, poll: Callable[[], None]) -> float:
+        return self.measures(self.values(method, readout, poll), slice(None))[self.metric]
 
     def score_base(self, declared: Readout, method: Method, poll: Callable[[], None]) -> float:
         """Return the score of the untrained encoder with the readout that the base declares."""
-        of_base = replace(self, templated=self.declared)
-        return of_base._statistic(of_base._values(method, declared, poll), slice(None))
+        return replace(self, templated=self.declared).score_as(declared.name, method, poll)
 
-    def interval(self, method: Method, readout: str | None, poll: Callable[[], None]) -> list[float]:
-        """Return the 95 % interval of the score with the readout for --dev, or with another readout."""
-        values = self._values(method, parse_readout(readout) if readout else None, poll)
-        found = bootstrap(lambda rows: {"": self._statistic(values, rows)}, len(values))
-        return found[""]
+    def intervals(self, values: NDArray) -> dict[str, list[float]]:
+        """Return the 95 % interval of each measure."""
+        return bootstrap(lambda rows: self.measures(values, rows), len(self.rows))
 
-    def _values(
-        self, method: Method, readout: Readout | None, poll: Callable[[], None]
-    ) -> NDArray[np.float64]:
-        """Return the similarity or the score of each row, (n,). None: the readout for --dev."""
-        reduction = (readout or parse_readout(method.dev_readout(method.settings))).reduction
-        tokens = self.templated if reduction == "token" else self.tokens
-        vectors = np.empty((0, 0), np.float32)
-        with evaluating(method):
-            for batch in batches(np.array([len(each.ids) for each in tokens]), BUDGETS[method.device.type]):
-                poll()
-                ids = [np.array(tokens[place].ids, np.int64) for place in batch]
-                packed = pack(ids, method.device, at=[tokens[place].at for place in batch])
-                if readout is None:
-                    found = dev_vectors(method, packed)
-                else:
-                    [found] = apply_readouts(method.body, packed, [readout])
-                if not len(vectors):
-                    vectors = np.empty((len(tokens), found.shape[1]), np.float32)
-                vectors[batch] = found.float().cpu().numpy()
+    def values(self, method: Method, readout: str | None, poll: Callable[[], None]) -> NDArray:
+        """Return the similarity or the score of each row, (n,). None: with the readout for --dev."""
+        chosen = parse_readout(readout or method.dev_readout(method.settings))
+        tokens = self.templated if chosen.reduction == "token" else self.tokens
+
+        def compute(places: NDArray[np.intp]) -> Tensor:
+            ids = [np.array(tokens[place].ids, np.int64) for place in places]
+            packed = pack(ids, method.device, at=[tokens[place].at for place in places])
+            if readout is None:
+                return dev_vectors(method, packed)
+            return apply_readouts(method.body, packed, [chosen])[0]
+
+        vectors = computed(method, [len(each.ids) for each in tokens], compute, poll)
         if not np.isfinite(vectors).all():
             return np.full(len(self.rows), np.nan)
         if self.metric == ACCURACY:
@@ -120,10 +135,11 @@ class Dev:
             return mrr_of_pairs(left, right, *np.array(self.texts.pairs).T)
         return SIMILARITIES["cosine"](left, right)
 
-    def _statistic(self, values: NDArray[np.float64], rows: NDArray[np.intp] | slice) -> float:
+    def measures(self, values: NDArray, rows: NDArray[np.intp] | slice) -> dict[str, float]:
+        """Return each measure of these rows, x 100."""
         if self.metric == SPEARMAN:
-            return 100.0 * spearman(values[rows], self.gold[rows])
-        return float(values[rows].mean())
+            return {SPEARMAN: 100.0 * spearman(values[rows], self.gold[rows])}
+        return {self.metric: float(values[rows].mean())}
 
 
 def nan_lowest(score: float) -> float:
@@ -131,23 +147,33 @@ def nan_lowest(score: float) -> float:
     return -math.inf if math.isnan(score) else score
 
 
+def read_examples(inputs: Inputs, parser: ExampleParser) -> tuple[str, list[Example], NDArray[np.float64]]:
+    """Return the path of one file, its rows and their targets."""
+    (path,) = inputs.paths
+    examples = [each for block in inputs.blocks(parser.rows) for (each,) in block.texts if each is not None]
+    targets = [example.target for example in examples if example.target is not None]
+    return path, examples, np.array(targets, np.float64)
+
+
+def check_varied(gold: NDArray[np.float64], path: str) -> None:
+    """Raise a DataError if the scores allow no correlation."""
+    if gold.min() == gold.max():
+        problem = f'"score" is the same in all {len(gold)} rows: the correlation is undefined'
+        raise DataError(problem, source=path)
+
+
 def read_dev(inputs: Inputs, base: Base, kind: type[Method], settings: Recipe) -> Dev:
     """Read the rows of one file, with the tokenizers of all readouts that can be evaluated.
 
     Raise a DataError if their scores allow no correlation.
     """
-    (path,) = inputs.paths
-    parser = DevParser(
-        "--dev", Reads((PAIR, TRIPLET, POSITIVE)), common_fields(inputs), base.sides, base.sides
-    )
-    examples = [each for block in inputs.blocks(parser.rows) for (each,) in block.texts if each is not None]
-    gold = np.array([example.target for example in examples if example.target is not None], np.float64)
-    if parser.metric == SPEARMAN and len(gold) < 2:
-        raise DataError(f"{len(gold)} scored pairs: a correlation needs at least 2", source=path)
-    if parser.metric == SPEARMAN and gold.min() == gold.max():
-        raise DataError(
-            f'"score" is the same in all {len(gold)} rows: the correlation is undefined', source=path
-        )
+    kinds = Reads((PAIR, TRIPLET, POSITIVE))
+    parser = DevParser("--dev", kinds, common_fields(inputs), base.sides, base.sides)
+    path, examples, gold = read_examples(inputs, parser)
+    if parser.metric == SPEARMAN:
+        if len(gold) < 2:
+            raise DataError(f"{len(gold)} scored pairs: a correlation needs at least 2", source=path)
+        check_varied(gold, path)
     if parser.metric == MRR and len({example.texts[:2] for example in examples}) < 2:
         raise DataError("MRR needs at least 2 different pairs", source=path)
     texts = SeenPairs()
@@ -195,85 +221,57 @@ def tokens_of(examples: Sequence[Example], tokenizer: TextTokenizer, prompts: Se
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledRows:
-    """Rows with labels or scores. `Dev` has the same interface for pairs with scores."""
+class LabelledRows(Dev):
+    """Rows with labels or scores that the method predicts."""
 
-    texts: tuple[Sequence[Ids], ...]
-    gold: NDArray[np.float64]
-    metric: str
-
-    def __len__(self) -> int:
-        return len(self.gold)
+    columns: tuple[Sequence[Ids], ...] = ()
 
     @property
     def digest(self) -> str:
-        hash = hashlib.blake2b(self.gold.tobytes(), digest_size=16)
-        for text in (text for column in self.texts for text in column):
-            hash.update(len(text).to_bytes(4, "little") + text.tobytes())
-        return hash.hexdigest()
+        return digest_of(self.gold, chain(*self.columns))
 
     def seen_in(self, corpus: Corpus) -> int:
         """Return the number of rows with the same tokens as a training row. Labels are not compared."""
-        own = Counter(tuple(text.tobytes() for text in row) for row in zip(*self.texts, strict=True))
-        columns = range(corpus.columns)
-        trained = (
-            tuple(corpus.text(row, column).tobytes() for column in columns) for row in range(len(corpus))
+        own = Counter(tuple(text.tobytes() for text in row) for row in zip(*self.columns, strict=True))
+        return sum(
+            own.pop(tuple(corpus.text(row, column).tobytes() for column in range(corpus.columns)), 0)
+            for row in range(len(corpus))
         )
-        return sum(own.pop(row, 0) for row in trained)
 
-    def score(self, method: Method, poll: Callable[[], None]) -> float:
-        """Return the chosen metric. NaN if undefined."""
-        return self.measures(method, poll)[self.metric]
+    def values(self, method: Method, readout: str | None, poll: Callable[[], None]) -> NDArray:
+        """Return the outputs of the method, (n, k)."""
 
-    def measures(self, method: Method, poll: Callable[[], None]) -> dict[str, float]:
-        return self.measures_of(self.logits(method, poll), slice(None))
+        def compute(places: NDArray[np.intp]) -> Tensor:
+            batch = Batch(tuple([column[place] for place in places] for column in self.columns))
+            return method.encode(batch)["logits"]
 
-    def intervals(self, method: Method, poll: Callable[[], None]) -> dict[str, list[float]]:
-        logits = self.logits(method, poll)
-        return bootstrap(lambda rows: self.measures_of(logits, rows), len(self))
+        return computed(method, Batch(self.columns).row_tokens, compute, poll)
 
-    def interval(self, method: Method, readout: str | None, poll: Callable[[], None]) -> list[float]:
-        return self.intervals(method, poll)[self.metric]
-
-    def measures_of(self, logits: NDArray[np.float32], rows: NDArray[np.intp] | slice) -> dict[str, float]:
-        if logits.shape[1] == 1:
-            scores = number_scores(logits[rows, 0], self.gold[rows])
+    def measures(self, values: NDArray, rows: NDArray[np.intp] | slice) -> dict[str, float]:
+        if values.shape[1] == 1:
+            scores = number_scores(values[rows, 0], self.gold[rows])
         else:
             truth = self.gold[rows].astype(np.intp)
-            scores = class_scores(logits[rows].argmax(1), truth, logits.shape[1])
+            scores = class_scores(values[rows].argmax(1), truth, values.shape[1])
         return {name: 100.0 * value for name, value in scores.items()}
-
-    def logits(self, method: Method, poll: Callable[[], None]) -> NDArray[np.float32]:
-        """Return the outputs of the method in evaluation mode, (n, k)."""
-        parts, order = [], list[int]()
-        lengths = np.array([sum(map(len, own)) for own in zip(*self.texts, strict=True)])
-        with evaluating(method):
-            for places in batches(lengths, BUDGETS[method.device.type]):
-                poll()
-                batch = Batch(tuple([column[place] for place in places] for column in self.texts))
-                parts.append(method.encode(batch)["logits"].float().cpu().numpy())
-                order += places.tolist()
-        return np.concatenate(parts)[np.argsort(order)]
 
 
 def read_labelled(flag: str, inputs: Inputs, reads: Reads, corpus: Corpus, metric: str) -> LabelledRows:
     """Read the rows of one file, of the kind of the training rows and with their labels."""
-    (path,) = inputs.paths
     numbers = {label: number for number, label in enumerate(corpus.labels)}
-    target = Classes(numbers, fixed=True) if numbers else reads.target
+    target = Labels(numbers) if numbers else reads.target
     kinds = (PAIR if corpus.columns == 2 else SENTENCE,)
     parser = ExampleParser(flag, replace(reads, kinds=kinds, target=target), common_fields(inputs))
-    examples = [each for block in inputs.blocks(parser.rows) for (each,) in block.texts if each is not None]
+    path, examples, gold = read_examples(inputs, parser)
     if not examples:
         raise DataError("no rows to evaluate", source=path)
-    gold = np.array([example.target for example in examples], np.float64)
-    if not numbers and len(set(gold)) < 2:
-        problem = f'"score" is the same in all {len(gold)} rows: the correlation is undefined'
-        raise DataError(problem, source=path)
+    if not numbers:
+        check_varied(gold, path)
     assert reads.tokenize is not None, "a method that classifies tokenizes its rows"
     columns = reads.tokenize([example.texts for example in examples])
     for example, *own in zip(examples, *columns, strict=True):
         if wrong := next((each.problem for each in own if each.problem), None):
             raise example.row.error(wrong)
     texts = tuple([np.array(each.ids, np.int32) for each in column] for column in columns)
-    return LabelledRows(texts, gold, metric)
+    rows = [example.row for example in examples]
+    return LabelledRows((), gold, rows=rows, metric=metric, columns=texts)

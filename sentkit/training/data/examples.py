@@ -1,6 +1,6 @@
 """Converts rows to training examples: texts and an optional label or score."""
 
-from collections.abc import Callable, Collection, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -26,17 +26,17 @@ from sentkit.model.text.tokens import TextTokenizer, Tokens
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The field "label", a string. A row is omitted if its label maps to None."""
+    """The field "label", a string or a whole number. A row is omitted if its label maps to None."""
 
     numbers: Mapping[str, int | None]
     why: str = "the method does not use their label"
 
     def __call__(self, row: Row, name: str) -> float | None:
-        value = string_in(row, name)
-        if value not in self.numbers:
-            known = ", ".join(f'"{word}"' for word in self.numbers)
-            raise row.error(f'"{name}" is "{value[:40]}"', advice=f"available: {known}")
-        number = self.numbers[value]
+        label = class_of(row, name)
+        if label not in self.numbers:
+            known = ", ".join(f'"{word}"' for word in [*self.numbers][:8])
+            raise row.error(f'"{name}" is "{label[:40]}"', advice=f"available: {known}")
+        number = self.numbers[label]
         return None if number is None else float(number)
 
 
@@ -45,19 +45,10 @@ class Classes:
     """The field "label", a string or a whole number. The rows determine the set of labels."""
 
     numbers: dict[str, int] = field(default_factory=dict)
-    fixed: bool = False  # other labels are errors
     why: str = ""  # no row is omitted
 
     def __call__(self, row: Row, name: str) -> float | None:
-        if name not in row.values and "score" in row.values and not self.fixed:
-            advice = 'for the field "score": --set objective=regression'
-            raise row.error(f'"{name}" is missing', advice=advice)
-        label = class_of(row, name)
-        if self.fixed and label not in self.numbers:
-            known = ", ".join(f'"{word}"' for word in list(self.numbers)[:8])
-            problem = f'"{name}" is "{label[:40]}", which no training row has'
-            raise row.error(problem, advice=f"the training rows have: {known}")
-        return float(self.numbers.setdefault(label, len(self.numbers)))
+        return float(self.numbers.setdefault(class_of(row, name), len(self.numbers)))
 
     def sort(self, targets: MutableSequence[float]) -> tuple[str, ...]:
         """Return the labels of these targets in order, and renumber the targets in that order."""
@@ -184,14 +175,10 @@ class ExampleParser:
             if all(self._theirs(name) in row.values for name in kind.texts):
                 return kind
 
-        def quoted(name: str) -> str:
-            own = self._theirs(name)
-            return f'"{name}"' if own == name else f'"{name}" (here "{own}")'
-
-        wants = ", or ".join(listed([quoted(name) for name in kind.texts]) for kind in meant)
-        has = listed([f'"{name}"' for name in list(row.values)[:8]]) or "nothing"
+        wants = ", or ".join(quoted(map(self._theirs, kind.texts)) for kind in meant)
         missing = next(name for name in meant[0].texts if self._theirs(name) not in row.values)
         advice = f"name the field, for example --field {missing}=title, which applies to all files"
+        has = quoted([*row.values][:8]) or "nothing"
         raise row.error(f"{self.method} needs {wants}; this row has {has}", advice=advice)
 
     def _texts(self, row: Row, field: str, kind: Kind) -> list[str]:
@@ -204,5 +191,5 @@ class ExampleParser:
         return texts
 
 
-def listed(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+def quoted(names: Iterable[str]) -> str:
+    return " and ".join(f'"{name}"' for name in names)

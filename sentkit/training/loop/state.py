@@ -1,4 +1,4 @@
-"""The files of a run: its lock, its last two states and best weights, with digests, and its log."""
+"""A run and its files: its lock, its last two states and best weights, with digests, and its log."""
 
 import fcntl
 import hashlib
@@ -7,21 +7,112 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Self, cast
+from typing import IO, Any, BinaryIO, cast
 
 import orjson
 import torch
 from torch import Tensor
 
 from sentkit.errors import CannotCreateError, DataError
+from sentkit.formats.checkpoints.export import Command
 from sentkit.formats.outputs.temporary import MARK, replacing
+from sentkit.process import Stop
+from sentkit.training.base import Base
+from sentkit.training.catalogue import LoadedMethod
+from sentkit.training.data.corpus import Corpus
+from sentkit.training.data.dev import Dev, LabelledRows
+from sentkit.training.loop.processes import Processes
+from sentkit.training.method import Method
 from sentkit.training.settings import differences
 
 LOG = "steps.jsonl"  # in OUT.part, and then in OUT
 MAGIC = b"sentkit state 3 "  # increase the number if the fields of a state change: no reader checks them
 DIGEST = 32  # bytes
 HEADER = len(MAGIC) + 2 * DIGEST + 1
+
+
+@dataclass(slots=True)
+class Reporter:
+    """Receives the messages of a command and the records of its steps."""
+
+    say: Callable[[str], None] = lambda message: None  # automatic choices and their reasons
+    note: Callable[[str], None] = lambda message: None  # details, for verbose output
+    warn: Callable[[str], None] = lambda message: None
+    step: Callable[[Mapping[str, Any]], None] = lambda record: None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run of a command: a method with its settings and a seed, and what the command gives and reads.
+
+    Its folder is OUT, or OUT/seed-1 with several seeds; in a sweep OUT/NAME=VALUE,NAME=VALUE/seed-1.
+    """
+
+    method: LoadedMethod
+    settings: Any
+    seed: int = 0
+    root: Path  # OUT
+    several: bool = False  # runs in OUT
+    chosen: Mapping[str, str] = field(default_factory=dict)  # in a sweep, the settings with several values
+    command: Command = field(default_factory=Command)
+    device: str = "auto"
+    threads: int | None = None  # None: the number in the resumed state, else all
+    deterministic: bool = False
+    save_every: int = 0  # steps; 0: save the state by time only. Signals also save it.
+    save_seconds: float = 300.0
+    resume: bool = False
+    force: bool = False
+    stop: Stop = field(default_factory=Stop)
+    reporter: Reporter = field(default_factory=Reporter)
+    # Set when the command has connected the processes and read the inputs.
+    processes: Processes = field(default_factory=Processes)
+    base: Base = field(default=None)  # type: ignore[assignment]
+    corpus: Corpus = field(default=None)  # type: ignore[assignment]
+    dev: Dev | None = None
+    test: LabelledRows | None = None
+    recorded: Mapping[str, Any] = field(default_factory=dict)  # of the command, for the checkpoint
+
+    @property
+    def kind(self) -> type[Method]:
+        return self.method.kind
+
+    def given(self, flag: str) -> str | None:
+        """Return the path that this flag of the command gives."""
+        return next((each.path for each in self.command.inputs if each.flag == flag), None)
+
+    @property
+    def output(self) -> Path:
+        folder = self.root / ",".join(map("=".join, self.chosen.items()))
+        return folder / f"seed-{self.seed}" if self.several else folder
+
+    @property
+    def part(self) -> Path:
+        """The folder for the state of an unfinished run."""
+        path = self.output if self.output.name not in ("", "..") else self.output.resolve()
+        return path.with_name(path.name + ".part")
+
+    @property
+    def rows(self) -> Path:
+        """The folder of the token files during the runs."""
+        return self.root / "rows.part" if self.several else self.part
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """The fields that must be equal to resume a run."""
+        return {
+            "method": self.method.name,
+            "seed": self.seed,
+            "base": self.base.hash,
+            "data": self.corpus.digest,
+            "dev": None if self.dev is None else self.dev.digest,
+            **({} if self.method.digest is None else {"method_file": self.method.digest}),
+            **({} if self.test is None else {"test": self.test.digest}),
+            **({} if self.base.entries is None else {"entries": self.base.entries.hash}),
+            **self.kind.identity(self.base, self.settings),
+            **asdict(self.settings),
+        }
 
 
 class BadFile(Exception):
@@ -103,9 +194,6 @@ def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], source: s
     if ours["eval_every"] is None:
         ours = {**ours, "eval_every": theirs.get("eval_every")}
     changes = differences(ours, theirs)
-    if {"method_file"} <= ours.keys() & theirs.keys():
-        file = ours["method"].rpartition(":")[0]
-        changes = [f"{file} has changed" if each.startswith("method_file ") else each for each in changes]
     if changes:
         raise DataError(f"belongs to a different run: {', '.join(changes)}", source=source, advice=advice)
 
@@ -114,6 +202,26 @@ def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], source: s
 class Keeper:
     folder: Path
     kept: dict[int, int] = field(default_factory=dict)  # step of each kept state -> its best step
+    log: BinaryIO | None = None  # one JSON object per line, without times: all runs write the same bytes
+
+    @contextmanager
+    def logging(self, length: int = 0) -> Iterator[None]:
+        """Append to the log after its first `length` bytes: the lines of the saved state.
+
+        At the end, the log is removed if no state continues it.
+        """
+        try:
+            with (self.folder / LOG).open("ab") as self.log:
+                self.log.truncate(min(length, self.log.tell()))
+                yield
+        finally:
+            if not any(self.folder.glob("state-*.pt")):
+                (self.folder / LOG).unlink(missing_ok=True)
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        if self.log is not None:
+            self.log.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+            self.log.flush()
 
     def save(self, position: Position, tensors: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
         content = {"position": asdict(position), "identity": dict(identity), **tensors}
@@ -188,45 +296,6 @@ class Keeper:
     def _steps(self, name: re.Pattern[str]) -> list[int]:
         matches = (name.fullmatch(path.name) for path in self.folder.iterdir())
         return [int(match[1]) for match in matches if match]
-
-
-@dataclass(slots=True)
-class Reporter:
-    """Receives the messages of a command and the records of its steps."""
-
-    say: Callable[[str], None] = lambda message: None  # automatic choices and their reasons
-    note: Callable[[str], None] = lambda message: None  # details, for verbose output
-    warn: Callable[[str], None] = lambda message: None
-    step: Callable[[Mapping[str, Any]], None] = lambda record: None
-
-
-class StepLog:
-    """The log of a run: one JSON object per line, without times, because all runs write the same bytes."""
-
-    def __init__(self, folder: Path | None, length: int = 0) -> None:
-        """Append to the log in `folder`, after its first `length` bytes: the lines of the saved state."""
-        self.folder, self.file = folder, None if folder is None else (folder / LOG).open("ab")
-        if self.file is not None:
-            self.file.truncate(min(length, self.length))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the log, and remove it if no state continues it."""
-        if self.folder is not None and self.file is not None:
-            self.file.close()
-            if not any(self.folder.glob("state-*.pt")):
-                (self.folder / LOG).unlink(missing_ok=True)
-
-    def write(self, record: Mapping[str, Any]) -> None:
-        if self.file is not None:
-            self.file.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
-            self.file.flush()
-
-    @property
-    def length(self) -> int:
-        return self.file.tell() if self.file is not None else 0
 
 
 @contextmanager

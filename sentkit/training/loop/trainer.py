@@ -20,9 +20,9 @@ from sentkit.errors import DataError, UnavailableError, UsageError
 from sentkit.model.encoding import Arrays
 from sentkit.model.transformer.bert import attend_packed, stop_graphs
 from sentkit.model.transformer.device import to_host
-from sentkit.process import RESUME, Interrupted, Stop, Stopped
+from sentkit.process import RESUME, Interrupted, Stopped
 from sentkit.training.data.corpus import Batch, Order, stream
-from sentkit.training.data.dev import Dev, LabelledRows
+from sentkit.training.data.dev import Dev
 from sentkit.training.loop.gradient import (
     Gradient,
     clip_gradient,
@@ -34,15 +34,13 @@ from sentkit.training.loop.optimizers import make_optimizer, schedule_factor, wa
 from sentkit.training.loop.processes import (
     MAX,
     SUM,
-    Processes,
     RandomStates,
     environment,
     precision_name,
     precision_of,
 )
-from sentkit.training.loop.state import Keeper, Position, Reporter, StepLog
+from sentkit.training.loop.state import Keeper, Position, Run
 from sentkit.training.method import Method, changing, restore, trained
-from sentkit.training.options import Run
 from sentkit.training.settings import AUTO, Recipe, limits_of
 
 NORM = "the gradient's norm"
@@ -66,19 +64,10 @@ class Unread:
 
 
 class Trainer:
-    def __init__(
-        self,
-        run: Run,
-        method: Method,
-        keeper: Keeper,
-        processes: Processes | None = None,
-        stop: Stop | None = None,
-        reporter: Reporter | None = None,
-    ) -> None:
+    def __init__(self, run: Run, method: Method, keeper: Keeper) -> None:
         self.run, self.method, self.keeper = run, method, keeper
-        self.processes, self.stop = processes or Processes(), stop or Stop()
-        self.reporter = reporter or Reporter()
-        self.step_log, self.position, self.saved_at = StepLog(None), Position(), time.monotonic()
+        self.processes, self.stop, self.reporter = run.processes, run.stop, run.reporter
+        self.position, self.saved_at = Position(), time.monotonic()
         recipe, device, rows = self.recipe, self.processes.device, len(run.corpus)
         method.prepare(run.corpus)
         least = 1 if method.needs.row_wise else 2
@@ -99,7 +88,7 @@ class Trainer:
 
     @property
     def recipe(self) -> Recipe:
-        return self.method.settings
+        return self.run.settings
 
     def train(self) -> None:
         """Run all remaining steps and leave the final weights in the method."""
@@ -121,9 +110,9 @@ class Trainer:
         if self.position.evaluated < self.position.step and self.evaluates(self.position.step):
             self._read()
             self._evaluate()
-        step, options = self.position.step, self.run.options
-        due = time.monotonic() - self.saved_at >= options.save_seconds
-        due = step > 0 and (due or bool(options.save_every and step % options.save_every == 0))
+        step, run = self.position.step, self.run
+        due = time.monotonic() - self.saved_at >= run.save_seconds
+        due = step > 0 and (due or bool(run.save_every and step % run.save_every == 0))
         stop, save = self.processes.any([self.stop.requested, due])
         if stop or save:
             self._read()
@@ -171,11 +160,12 @@ class Trainer:
 
     def _gradient(self, batch: Batch, rewind: Callable[[], None]) -> dict[str, Tensor]:
         """Compute the gradient in chunks that fit into the memory of the device."""
-        limits, step, options = self.position.limits, self.position.step, self.run.options
+        limits, step = self.position.limits, self.position.step
+        deterministic = self.run.deterministic
         auto = self.recipe.chunk_tokens == AUTO
-        fixed = not auto or options.deterministic or self.processes.world > 1
+        fixed = not auto or deterministic or self.processes.world > 1
         if auto and not limits and self.processes.device.type == "cuda":
-            fit = tokens_that_fit(self.gradient, batch, of_whole_memory=options.deterministic)
+            fit = tokens_that_fit(self.gradient, batch, of_whole_memory=deterministic)
             limits.append([0, -int(self.processes.on_host([-float(fit)], MAX)[0])])  # the smallest
             self.reporter.note(f"chunks of {limits[0][1]} tokens")
         while True:
@@ -253,15 +243,15 @@ class Trainer:
     def _report(self, record: dict[str, Any], **shown: float | None) -> None:
         """Write a record to the log; the reporter also gets `shown`."""
         if self.processes.first:
-            self.step_log.write(record)
-            seed = {"seed": self.run.seed} if self.run.options.folders.several else {}
+            self.keeper.write(record)
+            seed = {"seed": self.run.seed} if self.run.several else {}
             self.reporter.step({**seed, **record, **shown})
 
     # Evaluation.
 
     def evaluates(self, step: int) -> bool:
         """Return true if --dev is scored after this step."""
-        every, steps = self.run.settings.eval_every, self.order.steps
+        every, steps = self.recipe.eval_every, self.order.steps
         if self.run.dev is None:
             return False
         if every is None:
@@ -292,22 +282,23 @@ class Trainer:
         record = {"step": self.position.step, "dev": None if missing else score, "best": best}
         self._report(record, before=self.position.first_score)
 
-    def _score(self, dev: Dev | LabelledRows) -> float:
+    def _score(self, dev: Dev) -> float:
         declared = self.run.base.declared
-        if self.position.step == 0 and declared is not None and isinstance(dev, Dev):
+        if self.position.step == 0 and declared is not None and not self.run.kind.needs.labels:
             return dev.score_base(declared, self.method, self.stop.poll)
         return dev.score(self.method, self.stop.poll)
 
     # Saving.
 
-    def save(self) -> None:
-        """Save the state. All processes must call this, because each has a separate random generator."""
-        self.save_with(self.processes.random_states())
+    def save(self, random_states: RandomStates | None = None) -> None:
+        """Write the state on the first process.
 
-    def save_with(self, random_states: RandomStates) -> None:
-        """Write the state on the first process. This does not wait for other processes."""
+        All processes must call this without `random_states`, because each has its own generators.
+        """
+        random_states = random_states or self.processes.random_states()
         if self.processes.first:
-            self.position.log_bytes = self.step_log.length or self.position.log_bytes
+            if self.keeper.log is not None:
+                self.position.log_bytes = self.keeper.log.tell()
             content = {
                 "method": changing(self.method),
                 "optimizer": self.optimizer.state_dict(),
@@ -319,7 +310,7 @@ class Trainer:
         self.saved_at = time.monotonic()
 
     def resume_from(self, state: Mapping[str, Any]) -> None:
-        """Continue from a checked state of `save_with`."""
+        """Continue from a checked state of `save`."""
         self.position = state["position"]
         restore(self.method, state["method"])
         self.optimizer.load_state_dict(state["optimizer"])

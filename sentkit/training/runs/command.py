@@ -4,28 +4,28 @@ A sweep has such runs for each combination of settings, and reads the rows again
 """
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from sentkit.errors import DataError, UsageError
-from sentkit.formats.checkpoints.folders import read_checkpoint
+from sentkit.errors import CannotCreateError, DataError, UsageError
+from sentkit.formats.checkpoints.export import MODEL
 from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.formats.files import is_pipe, read_object, together
+from sentkit.formats.files import is_pipe, read_object, readable, together
 from sentkit.formats.rows.rows import Inputs, Meter, Rejects
 from sentkit.formats.vectors.store import common_fields
 from sentkit.model.checkpoint.export import architecture_to_initialise, write_fresh
 from sentkit.model.checkpoint.heads import fresh_head, head_tensors
 from sentkit.model.reading import default_readout
 from sentkit.model.transformer.device import pick_device
-from sentkit.process import Stop
-from sentkit.training.base import Base, StaticBase, open_base, open_named
+from sentkit.training.base import Base, StaticBase, open_named
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.corpus import (
     CORPUS,
@@ -38,79 +38,74 @@ from sentkit.training.data.corpus import (
 )
 from sentkit.training.data.dev import Dev, LabelledRows, read_dev, read_labelled
 from sentkit.training.data.examples import ExampleParser
-from sentkit.training.loop.processes import CPU, Processes, be_deterministic, open_processes, precision_name
-from sentkit.training.loop.state import Reporter, lock_folder
+from sentkit.training.loop.processes import CPU, be_deterministic, open_processes, precision_name
+from sentkit.training.loop.state import Run, lock_folder
 from sentkit.training.method import Method, first_readout
-from sentkit.training.options import Run, TrainOptions
 from sentkit.training.runs.run import train
 from sentkit.training.settings import AS_BASE, Recipe, notes, usual_readout, with_readout_of_base
 
+RESULTS = ("method", "readout", "step", "dev_before", "dev")
 # Settings that change neither the base nor the rows, so that runs with different ones can share them.
 OF_STEPS = {*Recipe.__dataclass_fields__} - {"max_length", "prompt", "prompt_name", "dedup", "precision"}
 
 
-def perform(sweep: Sequence[TrainOptions], inputs: Inputs, stop: Stop, reporter: Reporter) -> bool:
-    """Train all runs of a command, with one or more combinations of settings.
-
-    Return true on the process that prints the results.
-    """
-    for options in sweep:
-        check_options(options)
-    groups = [[*group] for _, group in groupby(sweep, reading)]
+def perform(runs: Sequence[Run], inputs: Inputs) -> bool:
+    """Train all runs of a command. Return true on the process that prints the results."""
+    for run in runs:
+        check_run(run)
+    groups = [[*group] for _, group in groupby(runs, reading)]
     if len(groups) > 1:  # each group reads the rows
-        first, last = reading(sweep[0]), reading(sweep[-1])
-        names = " and ".join(name for name in sweep[0].folders.chosen if first.get(name) != last.get(name))
-        for path in filter(None, (*inputs.paths, sweep[0].dev, sweep[0].test)):
+        for path in filter(None, (*inputs.paths, runs[0].given("--dev"), runs[0].given("--test"))):
             if path == "-" or is_pipe(path):
-                source = "standard input" if path == "-" else path
-                problem = f"{source} cannot be read for each value of {names}"
+                problem = f"{path}: a pipe cannot be read again, as these values of settings need it"
                 raise UsageError(problem, advice="write the rows to a file")
-    if sweep[0].deterministic:
+    if runs[0].deterministic:
         be_deterministic()
-    with open_processes(pick_device(sweep[0].device)) as processes:
-        if len(sweep) > 1:  # before the first run
+    with open_processes(pick_device(runs[0].device)) as processes:
+        groups = [[replace(run, processes=processes) for run in group] for group in groups]
+        if runs[0].chosen:  # before the first run
             for group in groups:
-                with open_bases(group[0], processes) as base_of:
-                    settled(group, base_of(group[0].folders.seeds[0]), processes, Reporter())
+                with open_bases(group[0]) as base_of:
+                    settled(group, base_of(group[0].seed))
         for group in groups:
-            perform_group(group, inputs, processes, stop, reporter)
+            perform_group(group, inputs)
             policy = Rejects(skip=inputs.rejects.skip)  # the first group has reported the bad rows
             inputs = replace(inputs, rejects=policy, meter=Meter(()))
         return processes.first
 
 
-def reading(options: TrainOptions) -> dict[str, Any]:
+def reading(run: Run) -> dict[str, Any]:
     """Return the settings that can change the base or the rows."""
-    return {name: value for name, value in asdict(options.settings).items() if name not in OF_STEPS}
+    return {name: value for name, value in asdict(run.settings).items() if name not in OF_STEPS}
 
 
-def settled(
-    group: Sequence[TrainOptions], base: Base, processes: Processes, reporter: Reporter
-) -> list[TrainOptions]:
-    """Return options with the readout and the precision. Refuse what the base does not support."""
-    # A static model has no products of matrices. The record of the run has the choice of auto.
-    where, choices = CPU if isinstance(base, StaticBase) else processes.device, dict[str, None]()
-    found = []
-    for options in group:
-        settings, choice = settle(options.method, options.kind, options.settings, base)
+def settled(group: Sequence[Run], base: Base) -> tuple[list[Run], dict[str, None]]:
+    """Return runs with the readout and the precision, and the lines of `settle`.
+
+    Refuse what the base does not support.
+    """
+    found, choices = [], dict[str, None]()
+    for run in group:
+        settings, choice = settle(run.method.name, run.kind, run.settings, base)
+        # A static model has no products of matrices. The record of the run has the choice of auto.
+        where = CPU if isinstance(base, StaticBase) else run.processes.device
         settings = replace(settings, precision=precision_name(settings.precision, where))
         base.check_settings(settings)
-        options.kind.check(base, settings)
-        found.append(replace(options, settings=settings))
+        run.kind.check(base, settings)
+        found.append(replace(run, settings=settings))
         choices[choice] = None
-    for choice in choices:
-        reporter.say(choice)
-    return found
+    return found, choices
 
 
-def perform_group(
-    group: Sequence[TrainOptions], inputs: Inputs, processes: Processes, stop: Stop, reporter: Reporter
-) -> None:
+def perform_group(group: Sequence[Run], inputs: Inputs) -> None:
     """Train the runs that read the same base and rows."""
-    with open_bases(group[0], processes) as base_of:
-        base = base_of(group[0].folders.seeds[0])
-        group = settled(group, base, processes, reporter)
-        options = group[0]
+    with open_bases(group[0]) as base_of:
+        base = base_of(group[0].seed)
+        group, choices = settled(group, base)
+        run = group[0]
+        stop, reporter = run.stop, run.reporter
+        for choice in choices:
+            reporter.say(choice)
         if base.entries is not None:
             family = base.checkpoint.config.get("model_type")
             if mismatch := base.entries.mismatch(base.training_tokenizer.hash, family):
@@ -118,91 +113,107 @@ def perform_group(
         if base.dropped_steps:
             problem = "declares steps that are not copied to the new checkpoint"
             reporter.warn(f"{base.checkpoint.name} {problem}: {base.dropped_steps}")
-        reporter.note(f"{processes.device}, {options.settings.precision}")
-        dev: Dev | LabelledRows | None
-        test: LabelledRows | None
-        of_labels = options.kind.needs.labels
-        pairs = None
-        if options.dev is not None and not of_labels:
-            with stop.interruptible():
-                pairs = read_dev(inputs.other(options.dev), base, options.kind, options.settings)
-        corpus = read_corpus(options, inputs, base, pairs, processes, stop, reporter)
+        reporter.note(f"{run.processes.device}, {run.settings.precision}")
+        dev, test, of_labels = None, None, run.kind.needs.labels
         with stop.interruptible():
-            dev, test = read_labels(options, inputs, base, corpus, reporter) if of_labels else (pairs, None)
-        command = options.command.record() if processes.first else {}
+            if (path := run.given("--dev")) and not of_labels:
+                dev = read_dev(inputs.other(path), base, run.kind, run.settings)
+        corpus = read_corpus(run, inputs, base, dev)
+        with stop.interruptible():
+            if of_labels:
+                dev, test = read_labels(run, inputs, base, corpus)
+        recorded = run.command.record() if run.processes.first else {}
         for each in group:
-            for seed in each.folders.seeds:
-                if each.folders.sweep is not None:
-                    reporter.say(f"run {each.folders.of_seed(seed)}")
-                own_base = replace(base_of(seed), labels=corpus.labels)
-                train(Run(each, seed, own_base, corpus, dev, test, command), processes, stop, reporter)
+            if each.chosen:
+                reporter.say(f"run {each.output}")
+            own_base = replace(base_of(each.seed), labels=corpus.labels)
+            train(replace(each, base=own_base, corpus=corpus, dev=dev, test=test, recorded=recorded))
 
 
-def check_options(options: TrainOptions) -> None:
-    """Refuse invalid options before any file is read."""
-    if options.settings.batch == 1 and not options.kind.needs.row_wise:
+def check_run(run: Run) -> None:
+    """Refuse invalid flags before any file is read."""
+    name, needs = run.method.name, run.kind.needs
+    if run.settings.batch == 1 and not needs.row_wise:
         raise UsageError("batch=1: this method needs a batch of 2 or more")
-    if options.init is not None and options.settings.lora is not None:
+    if run.given("--init") and run.settings.lora is not None:
         raise UsageError("lora does not train the random weights of --init", advice="remove --set lora")
-    if options.entries is not None and options.kind.needs.entries is None:
-        raise UsageError(f"{options.method} does not use --entries")
-    for name in ("prompt", "prompt_name"):
-        if options.kind.needs.labels and getattr(options.settings, name) is not None:
-            raise UsageError(f"{options.method} adds no prompt", advice=f"remove --set {name}")
-    if options.test is not None and not options.kind.needs.labels:
-        raise UsageError(f"{options.method} does not use --test", advice="only classify does")
-    options.folders.refuse_existing(resume=options.resume, force=options.force)
+    if run.given("--entries") and needs.entries is None:
+        raise UsageError(f"{name} does not use --entries")
+    for each in ("prompt", "prompt_name"):
+        if needs.labels and getattr(run.settings, each) is not None:
+            raise UsageError(f"{name} adds no prompt", advice=f"remove --set {each}")
+    if run.given("--test") and not needs.labels:
+        raise UsageError(f"{name} does not use --test", advice="only classify does")
+    refuse_existing(run)
 
 
-BaseOf = Callable[[int], Base]  # seed -> base
+def refuse_existing(run: Run) -> None:
+    """Raise an error if an existing checkpoint or an unfinished run would be overwritten."""
+    output, replaces = run.output, run.resume or run.force
+    for folder in (run.root, output.parent) if run.several else ():
+        if folder.is_file() or (folder / "config.json").exists():
+            raise CannotCreateError(f"{folder}: is a file or a checkpoint, not a folder of runs")
+    if output.is_symlink():
+        raise CannotCreateError(f"{output}: is a symbolic link; give the path of the folder")
+    if output.exists() and not (output / "sentkit.json").is_file():
+        raise CannotCreateError(f"{output}: already exists and is not a checkpoint of sentkit")
+    if output.exists() and not run.several and not replaces:
+        raise CannotCreateError(f"{output}: already exists", advice="use -f to replace it")
+    if output.exists() and run.force and Path.cwd().is_relative_to(output.resolve()):
+        raise CannotCreateError(f"{output}: is the current folder, which cannot be replaced")
+    if any(run.part.glob("state-*.pt")) and not replaces:
+        advice = "use --resume to continue this run, or -f to start a new run"
+        raise CannotCreateError(f"{run.part}: contains an unfinished run", advice=advice)
 
 
 @contextmanager
-def open_bases(options: TrainOptions, processes: Processes) -> Iterator[BaseOf]:
-    """Lock the folder of the rows, and yield a function from a seed to its base: of -m, or random of --init.
-
-    The folder of a random base is replaced by that of the next seed. A resumed run writes its base again,
-    with the same bytes.
-    """
-    longest, folder = options.settings.max_length, options.folders.rows / "init"
-
-    @lru_cache(maxsize=1)
-    def random_base(seed: int) -> Base:
-        assert options.init is not None, "see below"
-        if processes.first:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            write_random(*options.init, folder, seed)
-        processes.wait()
-        prompts = options.settings.prompt, options.settings.prompt_name
-        base = replace(open_base(read_checkpoint(str(folder)), longest, *prompts), parents=())
-        processes.wait()  # the first process removes this folder for the next seed
-        return base
-
-    with lock_folder(options.folders.rows, "rows.lock", first=processes.first, temporary=CORPUS):
+def open_bases(run: Run) -> Iterator[Callable[[int], Base]]:
+    """Lock the folder of the rows, and yield a function from a seed to its base, of -m or --init."""
+    first = run.processes.first
+    with lock_folder(run.rows, "rows.lock", first=first, temporary=CORPUS):
+        if (model := run.given(MODEL)) is not None:
+            base = open_given(run, model)
+            yield lambda seed: base
+            return
         try:
-            if options.init is None:
-                base = open_given(options, longest)
-                yield lambda seed: base
-            else:
-                yield random_base
+            yield lru_cache(maxsize=1)(partial(random_base, run))
         finally:
-            if processes.first:
-                shutil.rmtree(folder, ignore_errors=True)
+            if first:
+                shutil.rmtree(run.rows / "init", ignore_errors=True)
 
 
-def open_given(options: TrainOptions, longest: int) -> Base:
-    read = options.kind.needs.entries
-    entries = None if options.entries is None or read is None else read(options.entries)
-    prompts = options.settings.prompt, options.settings.prompt_name
-    base = replace(open_named(options.model, longest, *prompts), entries=entries)
-    if isinstance(base, StaticBase) and not options.kind.needs.static:
-        problem = f"{options.method} cannot train a static model, which has no layers and no dropout"
+def random_base(run: Run, seed: int) -> Base:
+    """Write and read the base of a seed. That of the next seed replaces its folder.
+
+    A resumed run writes its base again, with the same bytes.
+    """
+    folder = run.rows / "init"
+    if run.processes.first:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        write_random(Path(str(run.given("--init"))), Path(str(run.given("--tokenizer"))), folder, seed)
+    run.processes.wait()
+    base = replace(open_named(str(folder), *reading_of(run.settings)), parents=())
+    run.processes.wait()  # the first process removes this folder for the next seed
+    return base
+
+
+def reading_of(settings: Recipe) -> tuple[int, str | None, str | None]:
+    return settings.max_length, settings.prompt, settings.prompt_name
+
+
+def open_given(run: Run, model: str) -> Base:
+    name, needs, entries = run.method.name, run.kind.needs, run.given("--entries")
+    base = open_named(model, *reading_of(run.settings))
+    if entries is not None and needs.entries is not None:
+        base = replace(base, entries=needs.entries(entries))
+    if isinstance(base, StaticBase) and not needs.static:
+        problem = f"{name} cannot train a static model, which has no layers and no dropout"
         others = ", ".join(name for name, each in METHODS.items() if each.load().needs.static)
         raise UsageError(problem, advice=f"use {others}")
-    needs, why = options.kind.needs, base.why_no_head
+    why = base.why_no_head
     if why and needs.packed and (base.architecture is None or needs.head):
-        raise UsageError(f"{options.method} needs {needs.packed}; this is not supported, because {why}")
+        raise UsageError(f"{name} needs {needs.packed}; this is not supported, because {why}")
     return base
 
 
@@ -259,44 +270,31 @@ def check_readout(kind: type[Method], settings: Any, base: Base) -> None:
             readout.resolved(base.architecture.depth)
 
 
-def read_labels(
-    options: TrainOptions, inputs: Inputs, base: Base, corpus: Corpus, reporter: Reporter
-) -> Iterator[LabelledRows | None]:
+def read_labels(run: Run, inputs: Inputs, base: Base, corpus: Corpus) -> Iterator[LabelledRows | None]:
     """Read --dev and --test, rows with labels or scores. Their labels must occur in the training rows."""
-    for flag, path in (("--dev", options.dev), ("--test", options.test)):
-        if path is None:
+    for flag in ("--dev", "--test"):
+        if (path := run.given(flag)) is None:
             yield None
             continue
-        reads = options.kind.reads(base, options.settings)
-        rows = read_labelled(flag, inputs.other(path), reads, corpus, options.settings.metric_name)
+        reads = run.kind.reads(base, run.settings)
+        rows = read_labelled(flag, inputs.other(path), reads, corpus, run.settings.metric_name)
         if seen := rows.seen_in(corpus):
-            reporter.warn(f"{path}: the training rows contain {seen} of {len(rows)} rows")
+            run.reporter.warn(f"{path}: the training rows contain {seen} of {len(rows.rows)} rows")
         yield rows
 
 
-def read_corpus(
-    options: TrainOptions,
-    inputs: Inputs,
-    base: Base,
-    dev: Dev | None,
-    processes: Processes,
-    stop: Stop,
-    reporter: Reporter,
-) -> Corpus:
+def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus:
     """Tokenize the rows on one process and map the files on all processes."""
-    seen = None if dev is None else dev.texts
-    tallied, kind, settings, folder = Tallied(), options.kind, options.settings, options.folders.rows
+    tallied, kind, settings = Tallied(), run.kind, run.settings
     reads = kind.reads(base, settings)
-    if processes.first:
+    if run.processes.first:
         sides = base.sides, () if dev is None else dev.sides
-        parser = ExampleParser(options.method, reads, common_fields(inputs), *sides)
-        with stop.interruptible():
-            tallied = write_corpus(
-                folder, inputs, parser, base.training_tokenizer, dedup=settings.dedup, seen_pairs=seen
-            )
-    processes.wait()
-    corpus = map_corpus(folder)
-    source = together(inputs.paths)
+        parser = ExampleParser(run.method.name, reads, common_fields(inputs), *sides)
+        more: Any = {"dedup": settings.dedup, "seen_pairs": None if dev is None else dev.texts}
+        with run.stop.interruptible():
+            tallied = write_corpus(run.rows, inputs, parser, base.training_tokenizer, **more)
+    run.processes.wait()
+    corpus, source = map_corpus(run.rows), together(inputs.paths)
     least = 1 if kind.needs.row_wise else 2
     if len(corpus) < least:
         why = f"; {tallied.left_out} rows skipped: {tallied.why}" if tallied.left_out else ""
@@ -305,9 +303,96 @@ def read_corpus(
     if reads.varied and reads.target_field is not None:
         check_labels(corpus, source, reads.target_field)
     kind.check_rows(corpus, settings, source)
-    reporter.note(f"{len(corpus)} rows, {len(corpus.ids)} tokens")
-    for warning in tallied.warnings():
-        reporter.warn(warning)
-    if dev is not None and (leak := dev.leak()):
-        reporter.warn(leak)
+    run.reporter.note(f"{len(corpus)} rows, {len(corpus.ids)} tokens")
+    for warning in (*tallied.warnings(), dev and dev.leak()):
+        if warning:
+            run.reporter.warn(warning)
     return corpus
+
+
+# Results.
+
+
+def results_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return the result of each run and, for several seeds, the mean and sample standard deviation."""
+    results: list[dict[str, Any]] = []
+    for run in runs:
+        declaration = read_object(run.output / "sentkit.json")
+        of_run = {name: declaration.get(name) for name in RESULTS}
+        test = {"test": declaration["test"]} if "test" in declaration else {}
+        results.append({"checkpoint": readable(str(run.output)), "seed": run.seed, **of_run, **test})
+    spread = {name: value for name, value in spread_of(results).items() if value is not None}
+    if spread and len(results) > 1:
+        seeds = [run.seed for run in runs]
+        results.append({"checkpoint": readable(str(runs[0].output.parent)), "seeds": seeds, **spread})
+    return results
+
+
+def spread_of(results: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Return the mean and the sample standard deviation of each score; None if one score is undefined."""
+    scores = {"dev": [each["dev"] for each in results]}
+    tests = [each["test"] for each in results if "test" in each]
+    for name in dict.fromkeys(name for test in tests for name in test if name != "rows"):
+        scores[f"test_{name}"] = [test[name] for test in tests]
+    spread = dict[str, float | None]()
+    for name, values in scores.items():
+        known = values if None not in values else []
+        spread[f"{name}_mean"] = statistics.fmean(known) if known else None
+        spread[f"{name}_sd"] = statistics.stdev(known) if len(known) > 1 else None
+    return spread
+
+
+def compared(runs: Sequence[Run], chosen: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the result of each combination of settings, which has these values; one is the best on --dev."""
+    results: list[dict[str, Any]] = []
+    groups = [[*group] for _, group in groupby(runs, lambda run: run.chosen)]
+    for group, values in zip(groups, chosen, strict=True):
+        of_runs = [record for record in results_of(group) if "seed" in record]
+        record = {"checkpoint": readable(str(group[0].output.parent)), **values}
+        record |= {"method": of_runs[0]["method"], "seeds": [each["seed"] for each in of_runs]}
+        before = [each["dev_before"] for each in of_runs]
+        record["step"] = [each["step"] for each in of_runs]
+        record["dev_before"] = None if None in before else statistics.fmean(before)
+        record |= {name.removesuffix("_mean"): score for name, score in spread_of(of_runs).items()}
+        results.append({**record, "dev_by_seed": [each["dev"] for each in of_runs]})
+    scores = [record["dev"] for record in results if record["dev"] is not None]
+    best = next((record for record in results if scores and record["dev"] == max(scores)), None)
+    return [{**record, "best": record is best} for record in results]
+
+
+def result_line(record: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The table row of one seed, or of the mean over seeds with the standard deviation."""
+    line = {"checkpoint": record["checkpoint"]}
+    if "seeds" in record:
+        means = [name.removesuffix("_mean") for name in record if name.endswith("_mean")]
+        scores = {name: f"{record[f'{name}_mean']:.2f} ± {record[f'{name}_sd']:.2f}" for name in means}
+        line |= {"seed": f"{len(record['seeds'])} seeds", "step": "", "dev before": ""}
+        line["dev"] = scores.pop("dev", "")
+        return [line | {name.replace("_", " "): score for name, score in scores.items()}]
+    line |= {"seed": str(record["seed"]), "step": str(record["step"])}
+    line |= {name.replace("_", " "): two_decimals(record[name]) for name in ("dev_before", "dev")}
+    test = {name: score for name, score in record.get("test", {}).items() if name != "rows"}
+    return [line | {f"test {name}": two_decimals(score) for name, score in test.items()}]
+
+
+def sweep_line(record: Mapping[str, Any], chosen: Mapping[str, str]) -> list[dict[str, str]]:
+    """The table row of a combination of settings: their texts, and each mean with the standard deviation."""
+    line = {**chosen, "seeds": str(len(record["seeds"])), "step": ",".join(map(str, record["step"]))}
+    for name in (name.removesuffix("_sd") for name in record if name.endswith("_sd")):
+        line[name.replace("_", " ")] = mean_with_sd(record, name)
+    return [line]
+
+
+def best_of(results: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for record in (record for record in results if record["best"]):
+        before = two_decimals(record["dev_before"])
+        yield f"best on dev: {record['checkpoint']}, {mean_with_sd(record, 'dev')}, before {before}"
+
+
+def mean_with_sd(record: Mapping[str, Any], name: str) -> str:
+    sd = record[f"{name}_sd"]
+    return two_decimals(record[name]) + ("" if sd is None else f" ({sd:.2f})")
+
+
+def two_decimals(score: float | None) -> str:
+    return "-" if score is None else f"{score:.2f}"

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,44 +17,6 @@ from sentkit.training.settings import OF_DEV, Recipe, format_value, limits_of
 
 TRAINED_WITH: dict[str, type] = {"threads": int, "device": str, "deterministic": bool, "ranks": int}
 VERSIONS = ("sentkit", "torch", "cpu")
-
-
-@dataclass(slots=True)
-class Replay:
-    """The lines of a shell script. `problems` are the inputs that are missing or changed."""
-
-    lines: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    added: set[Path] = field(default_factory=set)  # folders
-
-    def note(self, text: str) -> None:
-        self.lines.append("# " + text.replace("\n", " ").replace("\r", " "))
-
-    def add(self, name: str, folder: Path, record: "Record") -> None:
-        """Add the command of a checkpoint after those of its inputs."""
-        folder = folder.resolve()
-        if folder in self.added:
-            return
-        self.added.add(folder)
-        for each in (each for each in record.command.inputs if each.is_model):
-            if each.sha256 is None:
-                self.note(f"{each.path}: not a local folder, so it is not checked")
-                continue
-            try:
-                theirs = find_model(each.path, download=False)
-            except SentkitError:
-                continue  # `problem_of` reports it
-            if (of_model := read_record(theirs)) is None:
-                self.note(f"{each.path}: has no record of its command; the commands start with it")
-            else:
-                self.add(each.path, theirs, of_model)
-        problems = [*filter(None, map(problem_of, record.command.inputs))]
-        self.problems += problems
-        for note in (*problems, *record.notes()):
-            self.note(note)
-        if record.code:
-            self.note(f"{record.code}: only the command imports it; so --set gives all recorded settings")
-        self.lines.append(shlex.join(record.words(name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +91,44 @@ class Record:
             yield f"here: {versions}; the result can have other bytes"
 
 
-def replay(name: str) -> Replay:
-    """The commands that made a checkpoint, with all checkpoints that they need."""
-    result, folder = Replay(), find_model(name)
+def replay(name: str) -> tuple[list[str], list[str]]:
+    """Return the commands that made a checkpoint and all that it needs, and why an input is not as it was."""
+    folder, problems = find_model(name), list[str]()
     record = read_record(folder)
     if record is None:
         old = "run" in read_object_if_there(folder / "sentkit.json")
         advice = "an older version of sentkit made it" if old else "train and export record their command"
         raise UsageError(f"--replay needs a record of the command, but {name} has none", advice=advice)
-    result.add(name, folder, record)
-    return result
+    return [*script(name, folder, record, problems, set())], problems
+
+
+def script(name: str, folder: Path, record: Record, problems: list[str], added: set[Path]) -> Iterator[str]:
+    """Yield the command of a checkpoint, with comments, after those of its inputs."""
+    if folder.resolve() in added:
+        return
+    added.add(folder.resolve())
+    for each in (each for each in record.command.inputs if each.is_model):
+        if each.sha256 is None:
+            yield comment(f"{each.path}: not a local folder, so it is not checked")
+            continue
+        try:
+            theirs = find_model(each.path, download=False)
+        except SentkitError:
+            continue  # `problem_of` reports it
+        if (of_model := read_record(theirs)) is None:
+            yield comment(f"{each.path}: has no record of its command; the commands start with it")
+        else:
+            yield from script(each.path, theirs, of_model, problems, added)
+    found = [*filter(None, map(problem_of, record.command.inputs))]
+    problems += found
+    yield from map(comment, (*found, *record.notes()))
+    if record.code:
+        yield comment(f"{record.code}: only the command imports it; so --set gives all recorded settings")
+    yield shlex.join(record.words(name))
+
+
+def comment(text: str) -> str:
+    return "# " + text.replace("\n", " ").replace("\r", " ")
 
 
 def read_record(folder: Path) -> Record | None:

@@ -6,7 +6,7 @@ OUT.part contains the state. The checkpoint is also written there, and renamed t
 import math
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,22 +26,21 @@ from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.architecture import WITH_POOLER
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.transformers_model import TransformersModel
-from sentkit.process import RESUME, Interrupted, Stop, Stopped, usable_cpus
+from sentkit.process import RESUME, Interrupted, Stopped
 from sentkit.training.base import Base, TokenTable
 from sentkit.training.data.corpus import stream
-from sentkit.training.data.dev import SPEARMAN, Dev, nan_lowest
-from sentkit.training.loop.processes import Processes, environment, use_threads
-from sentkit.training.loop.state import LOG, Keeper, Reporter, StepLog, check_identity, lock_folder
+from sentkit.training.data.dev import SPEARMAN, nan_lowest
+from sentkit.training.loop.processes import environment, use_threads
+from sentkit.training.loop.state import LOG, Keeper, Run, check_identity, lock_folder
 from sentkit.training.loop.trainer import EVALUATIONS, Trainer
 from sentkit.training.method import Finished, Method, first_readout, template_of, using
-from sentkit.training.options import Run, part_of
 from sentkit.training.settings import AUTO, differences, text_of
 
 NEW_FOLDER = "checkpoint"  # name of the new checkpoint in the folder of the state
 
 
-def train(run: Run, processes: Processes, stop: Stop, reporter: Reporter) -> None:
-    part = part_of(run.output)
+def train(run: Run) -> None:
+    part, processes = run.part, run.processes
     with lock_folder(part, "run.lock", first=processes.first):
         keeper = Keeper(part)
         if is_finished(run):
@@ -49,16 +48,15 @@ def train(run: Run, processes: Processes, stop: Stop, reporter: Reporter) -> Non
                 keeper.forget()  # of a run that was killed after it wrote the checkpoint
                 shutil.rmtree(part / NEW_FOLDER, ignore_errors=True)  # the folder that -f replaced
             return
-        trainer = begin(run, keeper, processes, stop, reporter)
-        log = StepLog(part if processes.first else None, trainer.position.log_bytes)
-        with log as trainer.step_log:
+        trainer = begin(run, keeper)
+        with keeper.logging(trainer.position.log_bytes) if processes.first else nullcontext():
             trainer.train()
             random_states = processes.random_states()  # collected while all processes are at the same step
             if processes.first:
                 try:
                     finish(trainer)
                 except BaseException:
-                    trainer.save_with(random_states)  # keep the result if the disk is full
+                    trainer.save(random_states)  # keep the result if the disk is full
                     raise
                 keeper.forget()
         processes.wait()
@@ -66,11 +64,10 @@ def train(run: Run, processes: Processes, stop: Stop, reporter: Reporter) -> Non
 
 def is_finished(run: Run) -> bool:
     """Return true if the output is the checkpoint of this run. Refuse other folders, except with -f."""
-    options = run.options
-    if not run.output.exists() or (options.force and not options.resume):
+    if not run.output.exists() or (run.force and not run.resume):
         return False
     saved = read_object_if_there(run.output / "sentkit.json").get("run")
-    if options.force:
+    if run.force:
         return bool(saved == run.identity)
     if not isinstance(saved, dict):
         raise CannotCreateError(f"{run.output}: already exists and is not a run of sentkit train")
@@ -79,33 +76,28 @@ def is_finished(run: Run) -> bool:
     return True
 
 
-def begin(run: Run, keeper: Keeper, processes: Processes, stop: Stop, reporter: Reporter) -> Trainer:
-    options = run.options
-    if processes.first and not options.resume:
+def begin(run: Run, keeper: Keeper) -> Trainer:
+    processes, warn = run.processes, run.reporter.warn
+    if processes.first and not run.resume:
         keeper.forget()
     processes.wait()
-    use_threads(options.threads, None)
-    torch.manual_seed(run.seed)  # before the build, because new heads have random weights
-    method = options.kind.build(run.base, run.settings).to(processes.device)
-    # Each process has separate dropout, which is independent of the random weights of the heads.
-    torch.manual_seed(int(stream(run.seed, processes.rank, "dropout").integers(1 << 62)))
-    trainer = Trainer(run, method, keeper, processes, stop, reporter)
     keeps_best = run.settings.final == "best"
-    state = keeper.load(run.identity, reporter.warn, keeps_best=keeps_best) if options.resume else None
-    saved = None if state is None else state["identity"]["environment"]
-    use_threads(options.threads, saved)
-    if state is not None:
-        threads, cpus = torch.get_num_threads(), usable_cpus()
-        if options.threads is None and threads > cpus:
-            few = f"the run has {threads} threads, and this process may use {cpus} CPUs"
-            reporter.warn(f"{few}; --threads {cpus} is faster, and the result may differ slightly")
-        changes = differences(environment(processes, run.settings.precision), saved or {})
+    state = keeper.load(run.identity, warn, keeps_best=keeps_best) if run.resume else None
+    saved = {} if state is None else state["identity"]
+    use_threads(run.threads, saved.get("environment"))
+    if saved:
+        changes = differences(environment(processes, run.settings.precision), saved["environment"])
         if changes:
             changed = f"the environment changed: {', '.join(changes)}"
-            reporter.warn(f"{changed}; the result may differ slightly from a run without interruption")
+            warn(f"{changed}; the result may differ slightly from a run without interruption")
         # Earlier versions have other defaults.
-        recorded = replace(run.settings, eval_every=state["identity"]["run"]["eval_every"])
-        trainer.run = replace(run, options=replace(options, settings=recorded))
+        run = replace(run, settings=replace(run.settings, eval_every=saved["run"]["eval_every"]))
+    torch.manual_seed(run.seed)  # before the build, because new heads have random weights
+    method = run.kind.build(run.base, run.settings).to(processes.device)
+    # Each process has separate dropout, which is independent of the random weights of the heads.
+    torch.manual_seed(int(stream(run.seed, processes.rank, "dropout").integers(1 << 62)))
+    trainer = Trainer(run, method, keeper)
+    if state is not None:
         trainer.resume_from(state)
     return trainer
 
@@ -122,7 +114,7 @@ def finish(trainer: Trainer) -> None:
                 trainer.reporter.warn(warning)
             kept_best = run.settings.final == "best" and position.best_step >= 0
             lineage = {
-                "method": run.options.method,
+                "method": run.method.name,
                 "step": position.best_step if kept_best else position.step,
                 "dev": position.best_score if kept_best else position.last_score,
                 "dev_before": position.first_score,
@@ -132,15 +124,15 @@ def finish(trainer: Trainer) -> None:
                 **({"teacher": run.corpus.teacher} if run.corpus.teacher else {}),
                 **({} if run.base.entries is None else {"entries": run.base.entries.lineage}),
                 **class_lineage(trainer),
-                "command": run.command,
+                "command": run.recorded,
                 "made_with": made_with,
                 **chosen,
                 **encoder,
             }
             readout = chosen.get("readout")
             if run.dev is not None:
-                limits = run.dev.interval(trainer.method, readout, trainer.stop.poll)
-                lineage["dev_ci95"] = [defined(each) for each in limits]
+                found = run.dev.intervals(run.dev.values(trainer.method, readout, trainer.stop.poll))
+                lineage["dev_ci95"] = [defined(each) for each in found[run.dev.metric]]
             publish(trainer, lineage, readout)
     except Interrupted as error:
         raise Stopped("stopped and saved after the last step", advice=RESUME) from error
@@ -149,15 +141,15 @@ def finish(trainer: Trainer) -> None:
 def class_lineage(trainer: Trainer) -> dict[str, Any]:
     """Return the metric of --dev if it is not Spearman's; for classify also labels and scores on --test."""
     run, test = trainer.run, trainer.run.test
-    if not run.options.kind.needs.labels:
+    if not run.kind.needs.labels:
         metric = run.dev.metric if run.dev is not None else SPEARMAN
         return {} if metric == SPEARMAN else {"metric": metric}
     lineage: dict[str, Any] = {"labels": run.base.labels, "metric": run.settings.metric_name}
     if test is not None:
-        measures = test.measures(trainer.method, trainer.stop.poll)
-        scores = {name: defined(score) for name, score in measures.items()}
-        found = test.intervals(trainer.method, trainer.stop.poll)
-        lineage["test"] = {"rows": len(test), **scores}
+        values = test.values(trainer.method, None, trainer.stop.poll)
+        measures = test.measures(values, slice(None))
+        lineage["test"] = {"rows": len(test.rows), **{n: defined(each) for n, each in measures.items()}}
+        found = test.intervals(values)
         lineage["test_ci95"] = {name: [defined(each) for each in limits] for name, limits in found.items()}
     return lineage
 
@@ -167,7 +159,7 @@ def best_encoder(trainer: Trainer) -> Iterator[dict[str, Any]]:
     """Use the encoder with the best score on --dev in the context. Yield its number and all scores."""
     run, method = trainer.run, trainer.method
     encoders = method.encoders()
-    if not isinstance(run.dev, Dev) or len(encoders) == 1:
+    if run.dev is None or len(encoders) == 1:
         yield {}
         return
     scores = run.dev.scores(method, trainer.stop.poll)
@@ -183,11 +175,11 @@ def choose_readout(trainer: Trainer) -> dict[str, Any]:
     """
     run, method, poll = trainer.run, trainer.method, trainer.stop.poll
     names = method.readouts(run.settings)
-    if not isinstance(run.dev, Dev) or names == (method.dev_readout(run.settings),):
+    if run.dev is None or run.kind.needs.labels or names == (method.dev_readout(run.settings),):
         return {}
     scores = {name: run.dev.score_as(name, method, poll) for name in names}
     best = max(names, key=lambda name: nan_lowest(scores[name]))  # of equal scores, the first readout
-    untrained = run.options.kind.build(run.base, run.settings).to(method.device)
+    untrained = run.kind.build(run.base, run.settings).to(method.device)
     if run.base.declared is None:
         before = run.dev.score_as(best, untrained, poll)
     else:
@@ -200,19 +192,18 @@ def choose_readout(trainer: Trainer) -> dict[str, Any]:
 def dev_warnings(trainer: Trainer, chosen: Mapping[str, Any]) -> Iterator[str]:
     run, position = trainer.run, trainer.position
     kept = position.best_score if run.settings.final == "best" else position.last_score
-    before, readout = position.first_score, run.options.kind.dev_readout(run.settings)
+    before, readout = position.first_score, run.kind.dev_readout(run.settings)
     if chosen:
         kept, before, readout = chosen["dev"], chosen["dev_before"], chosen["readout"]
     if kept is None or math.isnan(kept):
         yield "all --dev scores are undefined; the weights of the last step are used"
     elif before is not None and before >= kept:
         declared, of_first, of_last = run.base.declared, "", ""
-        if not run.options.kind.needs.labels:
+        if not run.kind.needs.labels:
             of_first = f" (readout {readout if declared is None else declared.name})"
             of_last = f" (readout {readout})"
-        how = f"worse by {before - kept:.2f}" if before - kept >= 0.005 else "not better"
         scores = f"{before:.2f} before training{of_first}, {kept:.2f} after{of_last}"
-        yield f"the result is {how} on --dev: {scores}"
+        yield f"the result is not better on --dev: {scores}"
     between = range(1, position.step)
     if between and not any(map(trainer.evaluates, between)):
         more = f"--set eval_every={math.ceil(position.step / EVALUATIONS)} scores more"
@@ -222,14 +213,14 @@ def dev_warnings(trainer: Trainer, chosen: Mapping[str, Any]) -> Iterator[str]:
 def publish(trainer: Trainer, lineage: Mapping[str, Any], readout: str | None) -> None:
     """Write the checkpoint into the folder of the state, and rename it to OUT."""
     run, part = trainer.run, trainer.keeper.folder
-    folder, code, output = part / NEW_FOLDER, run.options.method_code, str(run.output)
+    folder, code, output = part / NEW_FOLDER, run.method.code, str(run.output)
     try:
         write_checkpoint(folder, trainer.method, run.base, lineage, readout)
         if code is not None:  # the file of a user
-            (folder / run.options.method.rpartition(":")[0]).write_bytes(code)
+            (folder / run.method.name.rpartition(":")[0]).write_bytes(code)
         if (part / LOG).is_file():
             shutil.copyfile(part / LOG, folder / LOG)
-        publish_folder(folder, run.output, force=run.options.force, name=output)
+        publish_folder(folder, run.output, force=run.force, name=output)
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), output) from error
     finally:

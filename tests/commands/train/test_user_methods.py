@@ -36,7 +36,7 @@ ENCODED = 'return {"one": self.vectors(self.pack(batch.texts[0]))}'
 TERMS = 'return {"size": mean_of(outputs["one"].square().sum(1))}'
 
 
-FAULTS = [  # a part of SHORT, its replacement, the line of the error, a part of the message
+FAULTS = [  # a part of SHORT, its replacement, the line of the error or None, a part of the message
     (SHORT, "x = (", 1, "SyntaxError"),
     (SHORT, "import sentkit\n\nunknown.name", 3, "NameError"),
     (SHORT, "from sentkit.method import missing", 1, "ImportError"),
@@ -45,15 +45,12 @@ FAULTS = [  # a part of SHORT, its replacement, the line of the error, a part of
     ("class Short", "sys.exit(0)\nclass Short", 3, EXIT),
     (ENCODED, "sys.exit(0)", 9, EXIT),
     (TERMS, TERMS + "\n    def __init__(self, body, settings): sys.exit(0)", 13, EXIT),
-    ("return Reads((SENTENCE,))", "return (SENTENCE,)", 3, "AttributeError"),
-    ("    @classmethod\n", "", 3, "TypeError"),
-    (ENCODED, "return {'one': torch.ones(3, requires_grad=True)}", 3, "has 3 rows, expected 4"),
-    (TERMS, "pass", 3, "NoneType"),
-    (TERMS, "return {'size': mean_of(outputs['one'].detach())}", 3, "does not require grad"),
+    ("return Reads((SENTENCE,))", "return (SENTENCE,)", None, "AttributeError"),
+    (ENCODED, "return {'one': torch.ones(3, requires_grad=True)}", None, "has 3 rows, expected 4"),
     (TERMS, "one = outputs['one'].exp(); total = one.sum(); r = one.square().sum(); one.add_(1)\n"
-     "        return {'size': mean_of(r)}", 3, "modified by an inplace operation"),
-    (TERMS, f"{TERMS}\n{SETTINGS.format('weight: float = 1.0')}", 3, "the setting weight has no source"),
-    ("    @classmethod\n", "    presets = {'low': {'batch': 0}}\n    @classmethod\n", 3,
+     "        return {'size': mean_of(r)}", None, "modified by an inplace operation"),
+    (TERMS, f"{TERMS}\n{SETTINGS.format('weight: float = 1.0')}", None, "the setting weight has no source"),
+    ("    @classmethod\n", "    presets = {'low': {'batch': 0}}\n    @classmethod\n", None,
      "low: batch=0: expected 1 or more"),
 ]  # fmt: skip
 
@@ -93,7 +90,7 @@ def test_the_example_of_the_manual_is_short_and_trains_until_it_changes(run, min
     mine.write_text(mine.read_text() + "# changed\n")
     changed = run("--epochs", "2", "--resume")
     assert (same.code, changed.code) == (0, 65)
-    assert "belongs to a different run: mine.py has changed\n" in changed.err
+    assert "belongs to a different run: method_file (" in changed.err
 
 
 @pytest.mark.parametrize("changed", [False, True])
@@ -170,6 +167,6 @@ def test_a_faulty_file_or_hook_has_its_line(run, mine, old, new, line, problem):
     done = run(kind="Short")
 
     assert (done.code, done.out) == (65, b""), done.err
-    assert f"sentkit train: {mine}:{line}: " in done.err
+    assert f"sentkit train: {mine}:{'' if line is None else f'{line}:'} " in done.err
     assert problem in done.err
     assert not mine.with_name("out").exists()

@@ -38,13 +38,16 @@ def test_they_have_the_gradient_of_the_batch(trainer_of, texts, kind, parts):
     torch.testing.assert_close(gradient_of(trainer, **parts), gradient_of(trainer), rtol=1e-9, atol=1e-10)
 
 
-def limited(trainer, most, calls=None):
-    """The memory has room for an encoding of so many tokens, and of fewer later: most is step -> tokens."""
+def limited(trainer, most, alone=1):
+    """The memory has room for an encoding of so many tokens, and of fewer later: most is step -> tokens.
+
+    So many rows alone always fit.
+    """
     encode = trainer.method.encode
 
     def short(batch):
         room = [tokens for step, tokens in most.items() if step <= trainer.position.step][-1]
-        if batch.tokens > room and len(batch) > 1:
+        if batch.tokens > room and len(batch) > alone:
             raise torch.cuda.OutOfMemoryError
         return encode(batch)
 
@@ -111,28 +114,27 @@ def test_a_resumed_run_has_the_chunks_of_the_state(trainer_of, texts):
     assert equal(changing(rest.method), weights)
 
 
-def test_a_row_that_does_not_fit_and_a_fixed_limit_end_the_run_with_advice(trainer_of, texts):
-    trainer = trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS)
-    trainer.method.encode = lambda batch: exec("raise torch.cuda.OutOfMemoryError", {"torch": torch})
-    with pytest.raises(
-        UnavailableError, match=r"^step 1 does not fit into the memory of the device$"
-    ) as alone:
+@pytest.mark.parametrize(
+    ("settings", "limits", "room", "step", "advice"),
+    [
+        ({"chunk_tokens": "auto"}, [], ({0: 0}, 0), 1, "a smaller max_length"),  # a row does not fit
+        ({}, [], ({0: 5},), 1, "chunk_tokens=auto"),
+        ({"chunk_tokens": 70}, [[0, 70]], ({0: 5},), 1, "smaller chunk_tokens than 70"),
+        ({"chunk_tokens": "auto"}, [[0, 500]], ({0: 1000, 1: 20},), 2, "smaller chunk_tokens than 500"),
+    ],
+)
+def test_memory_that_stays_short_ends_the_run_with_advice(
+    trainer_of, texts, settings, limits, room, step, advice
+):
+    """In the last case --deterministic keeps the limit that was chosen at the start."""
+    trainer = limited(trainer_of(SimCSE, texts, **settings, **SETTINGS), *room)
+    trainer.run = replace(trainer.run, deterministic=step == 2)
+    trainer.position.limits = [*limits]
+    with pytest.raises(UnavailableError, match=f"^step {step} does not fit into the memory") as caught:
         trainer.train()
-    assert "a smaller max_length" in alone.value.advice
-    for given, words in (({}, "chunk_tokens=auto"), ({"chunk_tokens": 70}, "smaller chunk_tokens than 70")):
-        fixed = limited(trainer_of(SimCSE, texts, **given, **SETTINGS), {0: 5})
-        with pytest.raises(UnavailableError) as error:
-            fixed.train()
-        assert words in error.value.advice
 
-
-def test_with_deterministic_the_limit_does_not_change(trainer_of, texts):
-    trainer = limited(trainer_of(SimCSE, texts, chunk_tokens="auto", **SETTINGS), {0: 1000, 1: 20})
-    trainer.run = replace(trainer.run, options=replace(trainer.run.options, deterministic=True))
-    trainer.position.limits = [[0, 500]]  # as chosen at the start
-    with pytest.raises(UnavailableError, match=r"^step 2 does not fit into the memory of the device$"):
-        trainer.train()
-    assert trainer.position.limits == [[0, 500]]
+    assert advice in caught.value.advice
+    assert step == 1 or trainer.position.limits == limits
 
 
 def test_the_limit_is_measured(trainer_of, texts, monkeypatch):

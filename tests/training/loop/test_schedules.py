@@ -45,9 +45,21 @@ def test_ct_lowers_the_rate_four_times():
     assert factors == pytest.approx([1, 1, 0.8, 0.6, 0.4, 0.2, 0.2], rel=1e-12)
 
 
-def test_a_long_run_is_scored_every_thousand_steps(small):
-    trainer = small("contrast")
+@pytest.mark.parametrize(
+    ("settings", "rows", "steps"),
+    [
+        ({}, 22, [0, 4, 8, 11, 12, 16, 20, 22, 24, 28, 32, 33]),
+        ({"eval_every": 0}, 22, [0, 11, 22, 33]),
+        ({"patience": 9}, 22, [0, 11, 22, 33]),  # counts epochs, as in earlier versions
+        ({"eval_every": 30}, 22, [0, 11, 22, 30, 33]),
+        ({}, 9000, sorted({*range(0, 13_501, 1000), 4500, 13_500})),
+        ({"steps": 5}, 22, [*range(6)]),
+    ],
+)
+def test_a_run_is_scored_at_the_ends_of_epochs_and_about_ten_times(small, settings, rows, steps):
+    """At least every thousand steps. An epoch of 22 rows has 11 steps."""
+    trainer = small("contrast", epochs=3, **settings)
     trainer.run = replace(trainer.run, dev=object())
-    trainer.order = Order(rows=25_000, batch=2, epochs=1, seed=0)
+    trainer.order = Order(rows, 2, 3, seed=0, most=trainer.recipe.steps)
 
-    assert [n for n in range(12_501) if trainer.evaluates(n)] == [*range(0, 12_001, 1000), 12_500]
+    assert [n for n in range(trainer.order.steps + 1) if trainer.evaluates(n)] == steps

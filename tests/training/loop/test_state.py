@@ -13,7 +13,7 @@ from sentkit.errors import DataError
 from sentkit.training.base import open_named
 from sentkit.training.catalogue import METHODS
 from sentkit.training.data.dev import Dev
-from sentkit.training.loop.state import Keeper, StepLog, read_sealed, write_sealed
+from sentkit.training.loop.state import Keeper, read_sealed, write_sealed
 from sentkit.training.method import changing
 from training.small import equal, make_base, stop_after
 
@@ -117,14 +117,15 @@ def test_a_full_disk_is_the_error_of_a_save(room):
 @pytest.mark.parametrize("removed", [False, True])
 def test_a_resumed_run_removes_later_lines(tmp_path, removed):
     (tmp_path / "state-1.pt").touch()  # without a state, the log of a run that ends is removed
-    with StepLog(tmp_path) as log:
-        log.write({"step": 1})
-        length = log.length
-        log.write({"step": 2})
+    keeper = Keeper(tmp_path)
+    with keeper.logging():
+        keeper.write({"step": 1})
+        length = keeper.log.tell()
+        keeper.write({"step": 2})
     if removed:
         (tmp_path / "steps.jsonl").unlink()
-    with StepLog(tmp_path, length) as log:
-        log.write({"step": 3})
+    with keeper.logging(length):
+        keeper.write({"step": 3})
 
     steps = [json.loads(line)["step"] for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
     assert steps == ([3] if removed else [1, 3])
