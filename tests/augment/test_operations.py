@@ -1,8 +1,7 @@
 """The operations on words: how many words change, which, and where the mark is."""
 
-from collections import Counter
 from decimal import ROUND_FLOOR, Decimal
-from itertools import chain, pairwise
+from itertools import chain
 
 import pytest
 
@@ -21,6 +20,7 @@ from sentkit.augment.operations import (
     swap,
     synonym,
 )
+from support import redone
 
 SYNONYMS = {"big": ("large",), "dog": ("domestic dog", "hound"), "don't": ("never",)}
 ALL, HALF = parse_share("1"), parse_share("0.5")
@@ -71,85 +71,36 @@ def test_spans_that_do_not_fit_are_omitted_or_shortened(spans, n, room, each, ex
     assert parse_spans(spans).fit(n, room, each=each) == expected
 
 
-@pytest.mark.parametrize("mark", [None, "#"])
-@pytest.mark.parametrize("rate", SHARES)
-def test_deleted_words(rate, mark):
-    """Rounded down, but one word is kept; the others keep their order, and each run leaves one mark."""
-    share = parse_share(rate)
-    for n in range(60):
-        left, note = delete(words(n), draw(n), share, mark)
-        expected = []
-        for place in range(n):
-            if place not in note["at"]:
-                expected.append(f"w{place}")
-            elif mark and place - 1 not in note["at"]:
-                expected.append(mark)
-
-        assert list(left) == expected
-        assert note["at"] == sorted(set(note["at"]))
-        assert len(note["at"]) == max(0, min(share.of(n), n - 1))
+CHANGES = {  # the number of places that an operation draws in n words, and the length of a span
+    delete: (SHARES, lambda share, n: (max(0, min(share.of(n), n - 1)), 1)),
+    repeat: (SHARES, lambda share, n: (share.of(n), 1)),
+    swap: ((None, *SHARES), lambda share, n: (min(1 if share is None else share.of(n), n // 2), 2)),
+    span_delete: (SPANS, lambda spans, n: spans.fit(n, max(0, n - 1))),
+    reorder: (SPANS, lambda spans, n: spans.fit(n, n, each=2)),
+}
 
 
 @pytest.mark.parametrize("mark", [None, "#"])
-@pytest.mark.parametrize("written", SPANS)
-def test_deleted_spans(written, mark):
-    """Adjacent spans leave two marks."""
-    spans = parse_spans(written)
+@pytest.mark.parametrize(
+    ("operation", "written"), [(each, value) for each, (values, _) in CHANGES.items() for value in values]
+)
+def test_the_places_that_change(operation, written, mark):
+    """As many as fit, disjoint and in order. The result is that of plain loops over the record."""
+    parse = parse_share if operation in (delete, repeat, swap) else parse_spans
+    value, count = None if written is None else parse(written), CHANGES[operation][1]
+    marks = {"mark": mark} if operation in (delete, span_delete) else {}
     for n in range(60):
-        left, note = span_delete(words(n), draw(n), spans, mark)
-        count, length = spans.fit(n, max(0, n - 1))
-        gone = [start + place for start in note["at"] for place in range(length)]
-        expected = [[f"w{place}"] if place not in gone else [] for place in range(n)]
-        for start in note["at"]:
-            expected[start] = [mark] if mark else []
+        made, note = operation(words(n), draw(n), value, **marks)
+        shown = {"op": operation.__name__.replace("_", "-"), **note, **({"mark": mark} if mark else {})}
+        number, length = count(value, n)
+        starts = [*chain.from_iterable(note["at"])] if operation is reorder else note["at"]
+        covered = {start + place for start in starts for place in range(length)}
 
-        assert (len(note["at"]), note["length"], len(set(gone))) == (count, length, count * length)
-        assert list(left) == [*chain.from_iterable(expected)]
-
-
-@pytest.mark.parametrize("written", SPANS)
-def test_exchanged_spans(written):
-    spans = parse_spans(written)
-    for n in range(60):
-        moved, note = reorder(words(n), draw(n), spans)
-        pairs, length = spans.fit(n, n, each=2)
-        expected = words(n)
-        for a, b in note["at"]:
-            for place in range(length):
-                expected[a + place], expected[b + place] = f"w{b + place}", f"w{a + place}"
-
-        assert (len(note["at"]), note["length"]) == (pairs, length)
-        assert list(moved) == expected
-        assert sum(a != b for a, b in zip(moved, words(n), strict=True)) == 2 * pairs * length
-        assert Counter(moved) == Counter(words(n))
-
-
-@pytest.mark.parametrize("rate", [None, *SHARES])
-def test_swapped_neighbours(rate):
-    """Disjoint pairs, according to the share, as far as they fit; without a share one pair."""
-    share = None if rate is None else parse_share(rate)
-    for n in range(60):
-        moved, note = swap(words(n), draw(n), share)
-        expected = words(n)
-        for place in note["at"]:
-            expected[place], expected[place + 1] = f"w{place + 1}", f"w{place}"
-
-        assert list(moved) == expected
-        assert len(note["at"]) == min(1 if share is None else share.of(n), n // 2)
-        assert all(b - a >= 2 for a, b in pairwise(note["at"]))
-
-
-@pytest.mark.parametrize("rate", SHARES)
-def test_repeated_words(rate):
-    share = parse_share(rate)
-    for n in range(60):
-        said, note = repeat(words(n), draw(n), share)
-        expected = []
-        for place in range(n):
-            expected += [f"w{place}"] * (2 if place in note["at"] else 1)
-
-        assert list(said) == expected
-        assert len(said) == n + share.of(n)
+        assert " ".join(made) == redone(" ".join(words(n)), shown)
+        assert (len(note["at"]), note.get("length", length)) == (number, length)
+        assert len(covered) == len(starts) * length
+        assert starts == sorted(starts) or operation is reorder
+        assert covered <= {*range(n)}
 
 
 @pytest.mark.parametrize(
