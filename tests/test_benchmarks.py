@@ -29,8 +29,9 @@ def test_only_the_lines_of_one_script_are_replaced():
 
 
 def test_searches_on_a_device_run_on_a_cpu(execute, tmp_path):
-    small = ["--device", "cpu", "--rows", "3000", "--width", "16", "--queries", "30"]
-    lines = execute(["python3", FOLDER / "search.py", *small], tmp_path).stdout.splitlines()
+    lines = execute(
+        ["python3", FOLDER / "search.py", "cpu", "3000", "16", "30"], tmp_path
+    ).stdout.splitlines()
 
     assert sum(line.startswith("| ") for line in lines) == 4
     assert lines[-1] == "rows in the same place as in float64: 100.00%; equal in all searches: True"

@@ -20,8 +20,15 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from encode import least_cosine
-from timing import make_model, print_table, read_texts, rounds_of, sentence_transformers, write_texts
+from timing import (
+    least_cosine,
+    make_model,
+    print_table,
+    read_texts,
+    rounds_of,
+    sentence_transformers,
+    write_texts,
+)
 from torch import nn
 from torch.nn import functional as F
 

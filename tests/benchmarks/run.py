@@ -3,8 +3,8 @@
 python tests/benchmarks/run.py TEXTS.txt[.gz] [TEST.jsonl DEV.jsonl FOLDER STATIC]
 
 With the other arguments, also the tables of other runtimes, static models and whole processes; see
-runtimes.py, static.py and processes.py. STATIC is a folder of model2vec. The output of each script replaces
-the lines between <!-- NAME --> and <!-- end -->. The run takes twenty minutes of CPU time.
+runtimes.py, one_process.py and processes.py. STATIC is a folder of model2vec. The output of each script
+replaces the lines between <!-- NAME --> and <!-- end -->. The run takes twenty minutes of CPU time.
 """
 
 import os
@@ -44,9 +44,9 @@ def scripts(texts, *others):
     """Functions that measure, by the names of their lines in README.md."""
     found = {
         "machine": machine,
-        "start": lambda: output_of("processes"),
-        "encode": lambda: output_of("encode", texts),
-        "pairs": lambda: output_of("pairs"),
+        "start": lambda: output_of("processes", "start"),
+        "encode": lambda: output_of("one_process", "encode", texts),
+        "pairs": lambda: output_of("one_process", "pairs"),
     }
     if others:
         test, dev, folder, static = others
@@ -55,10 +55,10 @@ def scripts(texts, *others):
         found |= {
             "runtimes": lambda: output_of("runtimes", test, dev, folder),
             "without-amx": lambda: output_of("runtimes", test, **limit),
-            "processes": lambda: output_of("processes", texts, python, static, folder),
-            "static": lambda: output_of("static", static, texts, python=python),
+            "processes": lambda: output_of("processes", "lines", texts, python, static, folder),
+            "static": lambda: output_of("one_process", "static", static, texts, python=python),
         }
-    return found | {"memory": lambda: output_of("memory")}
+    return found | {"memory": lambda: output_of("processes", "memory")}
 
 
 def main():

