@@ -225,4 +225,6 @@ def test_each_operation_receives_the_previous_result_and_draws_independently():
     assert len(variant.split()) == 5
     assert [len(note["at"]) for note in notes] == [5, 5, 5]
     assert first["at"] != second["at"]
+    later = Chain(parse_operations(["swap=0.3"]), 0, None, {}).vary(text, before=1)
+    assert later[1][0]["at"] == second["at"]
     assert "[DEL] [DEL]" in marked
