@@ -23,17 +23,6 @@ def test_places_are_different_and_in_range(key, n, data):
     assert sorted(Draw(key).some(n, n)) == list(range(n))
 
 
-@given(st.binary(max_size=8), st.integers(1, 6), st.integers(1, 6), st.integers(0, 20))
-def test_spans_do_not_overlap(key, k, length, more):
-    n = k * length + more
-    starts = Draw(key).spans(n, k, length)
-    covered = [start + i for start in starts for i in range(length)]
-
-    assert len(starts) == k
-    assert len(set(covered)) == len(covered) == k * length
-    assert 0 <= min(covered) <= max(covered) < n
-
-
 @pytest.mark.parametrize(
     ("drawn", "choices"),
     [
