@@ -310,3 +310,40 @@ def read_alike(sentkit, name, *paths):
         outputs.append(done.out.replace(path.encode(), b"PATH"))
     # The header of a transform has another length, because it names the input.
     return [output[-128:] for output in outputs] if name == "fit" else outputs
+
+
+def deleted(words, note):
+    gone = {start + place for start in note["at"] for place in range(note.get("length", 1))}
+    left = []
+    for place, word in enumerate(words):
+        if place not in gone:
+            left.append(word)
+        elif "mark" in note and (place in note["at"] if "length" in note else place - 1 not in gone):
+            left.append(note["mark"])
+    return left
+
+
+def replaced(words, note):
+    for place, new in zip(note["at"], note["words"], strict=True):
+        words[place] = new + words[place][len(words[place].rstrip(",.")) :]
+    return words
+
+
+def moved(words, note):
+    pairs = note["at"] if note["op"] == "reorder" else [(place, place + 1) for place in note["at"]]
+    for a, b in pairs:
+        for place in range(note.get("length", 1)):
+            words[a + place], words[b + place] = words[b + place], words[a + place]
+    return words
+
+
+def doubled(words, note):
+    return [f"{word} {word}" if place in note["at"] else word for place, word in enumerate(words)]
+
+
+REDONE = {"span-delete": deleted, "delete": deleted, "repeat": doubled, "synonym": replaced}
+
+
+def redone(text, note):
+    """Apply the recorded draws of an operation of augment with plain loops."""
+    return " ".join(REDONE.get(note["op"], moved)(text.split(), note)) if note["at"] else text

@@ -355,32 +355,25 @@ def test_a_definition_of_two_entries_is_not_held_out(example, furnished, tmp_pat
     assert [json.loads(line)["n"] for line in lines] == [1, 1]
 
 
-def sampled(rows, *flags):
-    """The rows that sample_dictionary.py prints, and its report."""
-    command = [sys.executable, EXAMPLES / "sample_dictionary.py", *flags]
-    done = subprocess.run(command, input=rows, capture_output=True, text=True, check=False)
-    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
-
-
 def test_a_sample_holds_all_definitions_of_an_entry(tmp_path):
+    """It depends on the seed and not on the order of the rows."""
     rows = [{"entry": f"e{n % 40}", "definition": f"d{n}", "more": n} for n in range(100)]
     (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(in_jsonl(*rows).encode()))
+
+    def sampled(text, *flags):
+        command = [sys.executable, EXAMPLES / "sample_dictionary.py", *flags]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+    def drawn(*flags, rows=rows):
+        return {row["entry"] for row in sampled(in_jsonl(*rows), *flags)[0]}
+
     made, said = sampled(in_jsonl(*rows), "--entries", "10")
     entries = {row["entry"] for row in made}
-
     assert len(entries) == 10
     assert made == [row for row in rows if row["entry"] in entries]
     assert said == f"sample_dictionary.py: 10 of 40 entries, {len(made)} of 100 rows\n"
     assert sampled("", "--entries", "10", tmp_path / "d.jsonl.gz") == (made, said)
-
-
-def test_a_sample_depends_on_the_seed_and_not_on_the_order():
-    rows = [{"entry": f"e{n % 40}", "definition": f"d{n}"} for n in range(100)]
-
-    def drawn(rows, *flags):
-        return {row["entry"] for row in sampled(in_jsonl(*rows), *flags)[0]}
-
-    assert drawn(rows, "--entries", "9") == drawn(rows[::-1], "--entries", "9")
-    assert drawn(rows, "--entries", "9") < drawn(rows, "--entries", "12")
-    assert drawn(rows, "--entries", "9") != drawn(rows, "--entries", "9", "--seed", "1")
-    assert drawn(rows) == drawn(rows, "--entries", "1000") == {f"e{n}" for n in range(40)}
+    assert entries == drawn("--entries", "10", rows=rows[::-1]) < drawn("--entries", "12")
+    assert entries != drawn("--entries", "10", "--seed", "1")
+    assert drawn() == drawn("--entries", "1000") == {f"e{n}" for n in range(40)}

@@ -13,14 +13,13 @@ from sentkit.flag_values import suggestion
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    work: Callable[..., Changed] | None  # gets words, a draw, and a share or spans; None: another text
+    work: Callable[..., Changed] | None  # gets words, a draw, and an amount; None: another text
     parse: Callable[[str], Any] | None = None  # raises ValueError; None: no value allowed
     default: str | None = None
     marks: bool = False  # inserts --mark
     takes_all: bool = False  # needs all rows, and a value
 
 
-VALUES: Mapping[Any, str] = {parse_share: "share", parse_spans: "spans"}  # parser -> parameter of `work`
 # The default shares are those of the papers: CLEAR (arXiv:2012.15466), and ESimCSE (arXiv:2109.04380) for
 # repeat.
 OPERATIONS: Mapping[str, Kind] = {
@@ -67,13 +66,11 @@ class RequestedOperation:
         note: Note = {} if self.value is None else self.value.note
         if self.kind.work is None:
             return None, note
-        more: dict[str, Any] = {"mark": mark} if self.kind.marks else {}
-        if more and mark is not None:
-            note = {**note, "mark": mark}
+        more: dict[str, Any] = {} if self.value is None else {"amount": self.value}
         if self.name == "synonym":
             more["synonyms"] = synonyms
-        if self.kind.parse in VALUES:
-            more[VALUES[self.kind.parse]] = self.value
+        if self.kind.marks and mark is not None:
+            more["mark"] = note["mark"] = mark
         return partial(self.kind.work, **more), note
 
 

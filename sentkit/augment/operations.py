@@ -69,55 +69,44 @@ SPANS = re.compile(r"(\d{1,9})x(.*)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """A share of the words, as an exact fraction: 0.29 of 100 words is 29, which a float misses."""
+class Amount:
+    """A share of the words, or a number of spans that have this share each."""
 
-    part: int
-    whole: int
+    share: Fraction  # exact: 0.29 of 100 words is 29, which a float misses
+    spans: int | None = None
 
     def of(self, n: int) -> int:
         """The number of words, rounded down; at least one if there are two words or more."""
-        count = self.part * n // self.whole
-        return 1 if not count and self.part and n > 1 else count
-
-    @property
-    def note(self) -> dict[str, Any]:
-        return {"rate": self.part / self.whole}
-
-
-@dataclass(frozen=True, slots=True)
-class Spans:
-    """A number of spans, each of this share of the words."""
-
-    count: int
-    share: Share
+        count = self.share.numerator * n // self.share.denominator
+        return 1 if not count and self.share and n > 1 else count
 
     def fit(self, n: int, room: int, *, each: int = 1) -> tuple[int, int]:
         """The number and the length of the spans that fit in `room` words, in groups of `each`."""
-        length = min(self.share.of(n), room // each)
-        return (min(self.count, room // (each * length)), length) if length else (0, 0)
+        length = min(self.of(n), room // each)
+        return (min(self.spans or 0, room // (each * length)), length) if length else (0, 0)
 
     @property
-    def note(self) -> dict[str, Any]:
-        return {"count": self.count, **self.share.note}
+    def note(self) -> Note:
+        rate = {"rate": float(self.share)}
+        return rate if self.spans is None else {"count": self.spans, **rate}
 
 
-def parse_share(text: str) -> Share:
+def parse_share(text: str) -> Amount:
     """Parse "0.3" as 3/10; raise ValueError unless the text is a number from 0 to 1."""
     share = Fraction(text) if SHARE.fullmatch(text) else None
     if share is None or share > 1:
         raise ValueError("expected a share from 0 to 1")
-    return Share(share.numerator, share.denominator)
+    return Amount(share)
 
 
-def parse_spans(text: str) -> Spans:
+def parse_spans(text: str) -> Amount:
     """Parse "5x0.05" as five spans, each of one word in twenty."""
     match = SPANS.fullmatch(text)
     if match is None:
         raise ValueError("expected COUNTxSHARE")
     if int(match[1]) == 0:
         raise ValueError("expected a count of 1 or more")
-    return Spans(int(match[1]), parse_share(match[2]))
+    return Amount(parse_share(match[2]).share, int(match[1]))
 
 
 CURLY = chr(0x2019)  # the typographic apostrophe
@@ -165,22 +154,17 @@ def lower(words: Sequence[str], draw: Draw) -> Changed:
     return [word.lower() for word in words], {}
 
 
-def delete(words: Sequence[str], draw: Draw, share: Share, mark: str | None = None) -> Changed:
+def delete(words: Sequence[str], draw: Draw, amount: Amount, mark: str | None = None) -> Changed:
     """Delete this share of the words; replace each run of deleted words by one mark."""
-    count = min(share.of(len(words)), len(words) - 1)
-    if count < 1:
-        return words, {"at": []}
-    at = draw.sorted(len(words), count)
+    at = draw.sorted(len(words), max(min(amount.of(len(words)), len(words) - 1), 0))
     gone = set(at)
     runs = {place for place in at if place - 1 not in gone}
     return without(words, gone, runs, mark), {"at": at}
 
 
-def span_delete(words: Sequence[str], draw: Draw, spans: Spans, mark: str | None = None) -> Changed:
+def span_delete(words: Sequence[str], draw: Draw, amount: Amount, mark: str | None = None) -> Changed:
     """Delete disjoint spans, as many as leave at least one word; replace each by one mark."""
-    count, length = spans.fit(len(words), max(len(words) - 1, 0))
-    if not count:
-        return words, {"length": length, "at": []}
+    count, length = amount.fit(len(words), max(len(words) - 1, 0))
     at = draw.spans(len(words), count, length)
     gone = {start + place for start in at for place in range(length)}
     return without(words, gone, set(at), mark), {"length": length, "at": at}
@@ -197,11 +181,9 @@ def without(words: Sequence[str], gone: set[int], marked: set[int], mark: str | 
     return left
 
 
-def reorder(words: Sequence[str], draw: Draw, spans: Spans) -> Changed:
+def reorder(words: Sequence[str], draw: Draw, amount: Amount) -> Changed:
     """Swap pairs of disjoint spans; the order within a span is kept."""
-    pairs, length = spans.fit(len(words), len(words), each=2)
-    if not pairs:
-        return words, {"length": length, "at": []}
+    pairs, length = amount.fit(len(words), len(words), each=2)
     starts = draw.spans(len(words), 2 * pairs, length)
     drawn = draw.some(2 * pairs, 2 * pairs)
     at = [sorted((starts[i], starts[j])) for i, j in zip(drawn[::2], drawn[1::2], strict=True)]
@@ -211,11 +193,9 @@ def reorder(words: Sequence[str], draw: Draw, spans: Spans) -> Changed:
     return moved, {"length": length, "at": at}
 
 
-def swap(words: Sequence[str], draw: Draw, share: Share | None) -> Changed:
+def swap(words: Sequence[str], draw: Draw, amount: Amount | None = None) -> Changed:
     """Swap neighbours: once, or for this share of the words as far as disjoint pairs fit."""
-    count = min(1 if share is None else share.of(len(words)), len(words) // 2)
-    if not count:
-        return words, {"at": []}
+    count = min(1 if amount is None else amount.of(len(words)), len(words) // 2)
     at = draw.spans(len(words), count, 2)
     moved = list(words)
     for place in at:
@@ -223,12 +203,9 @@ def swap(words: Sequence[str], draw: Draw, share: Share | None) -> Changed:
     return moved, {"at": at}
 
 
-def repeat(words: Sequence[str], draw: Draw, share: Share) -> Changed:
+def repeat(words: Sequence[str], draw: Draw, amount: Amount) -> Changed:
     """Duplicate this share of the words, each next to itself."""
-    count = share.of(len(words))
-    if not count:
-        return words, {"at": []}
-    at = draw.sorted(len(words), count)
+    at = draw.sorted(len(words), amount.of(len(words)))
     doubled = set(at)
     said = [word for place, word in enumerate(words) for _ in range(1 + (place in doubled))]
     return said, {"at": at}
@@ -237,15 +214,12 @@ def repeat(words: Sequence[str], draw: Draw, share: Share) -> Changed:
 Synonyms = Mapping[str, Sequence[str]]  # keys: words in lower case, with plain apostrophes
 
 
-def synonym(words: Sequence[str], draw: Draw, share: Share, synonyms: Synonyms) -> Changed:
+def synonym(words: Sequence[str], draw: Draw, amount: Amount, synonyms: Synonyms) -> Changed:
     """Replace this share of the words, or all that have a synonym if there are fewer."""
     # A word that contains punctuation, such as U.S., is looked up whole first.
     parts = [("", word, "") if plain(word) in synonyms else bare(word) for word in words]
     able = [place for place, (_, core, _) in enumerate(parts) if plain(core) in synonyms]
-    count = min(share.of(len(words)), len(able))
-    if not count:
-        return words, {"at": [], "words": []}
-    at = [able[i] for i in draw.sorted(len(able), count)]
+    at = [able[i] for i in draw.sorted(len(able), min(amount.of(len(words)), len(able)))]
     changed, chosen = list(words), []
     for place in at:
         before, core, after = parts[place]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -82,10 +82,11 @@ def means_of_sets(groups: Mapping[K, list[Value]], name: Callable[[K], str]) -> 
     return {key: Value(row, float(mean)) for key, row, mean in means}
 
 
-def intervals(values: list[Value]) -> dict[str, Any]:
-    """The field `interval` of a series; none if no value has an interval."""
-    found = np.array([each.interval for each in values]).T
-    return {"interval": found} if np.isfinite(found).any() else {}
+def series_of(name: str, values: Mapping[float, Value], form: Literal["line", "bars"] = "line") -> Series:
+    """Values by x, with their intervals if a value has one."""
+    x, y = np.array([*values], np.float64), np.array([each.value for each in values.values()])
+    interval = np.array([each.interval for each in values.values()]).T
+    return Series(name, x, y, form, interval if np.isfinite(interval).any() else None)
 
 
 def by_name(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
@@ -123,10 +124,8 @@ def sweep(inputs: Inputs, name: str) -> Picture:
         means = means_of_sets(groups, called)
         for readout in dict.fromkeys(readout for readout, _ in groups):
             layers = {at: value for (each, at), value in means.items() if each == readout and at is not None}
-            values = [layers[layer] for layer in sorted(layers)]
-            if values:
-                x, y = np.array(sorted(layers), np.float64), np.array([each.value for each in values])
-                series.append(Series(readout, x, y, "line", **intervals(values)))
+            if layers:
+                series.append(series_of(readout, {at: layers[at] for at in sorted(layers)}))
             if (readout, None) in means:
                 level = means[readout, None].value
                 title = f"{readout} (last layer)" if readout in layered else readout

@@ -32,8 +32,8 @@ ROW = re.compile(r"(?:([^/=]+)=)?(.+?)(?:#([^#@]+)(?:@(.+))?)?")
 BLOCK = 1 << 20  # bytes
 FORMAT = 2  # of a kept result; others are not read
 FindModel = Callable[[str | None], Model]  # by the name of a prompt, or None
-Models = dict[tuple[str, int], FindModel]  # by label of the row, and place of the checkpoint
-Results = dict[tuple[str, int, str, str], Result]  # by these, suite, and name of the test set
+Models = list[tuple[str, FindModel]]  # of the checkpoints of all rows, with the label of the row
+Results = dict[tuple[str, str, str], list[Result]]  # by label, suite, and name of the test set
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +106,15 @@ def find_baseline(rows: Sequence[Row], name: str) -> Row:
 
 def find_models(rows: Sequence[Row], **machine: str) -> Models:
     """Functions that find the models of all checkpoints, which are found once as a check."""
-    models: Models = {}
+    models: Models = []
     for row in rows:
-        for place, (name, transform) in enumerate(zip(row.models, row.transforms, strict=True)):
+        for name, transform in zip(row.models, row.transforms, strict=True):
             own = ReadingOptions(readout=row.readout, transform=transform)
 
             def find(prompt: str | None, name: str = name, own: ReadingOptions = own) -> Model:
                 return find_encoder(name, replace(own, prompt_name=prompt), **machine)  # type: ignore[arg-type]
 
-            models[row.label, place] = find
+            models.append((row.label, find))
             if (count := len(find(None).readouts)) > 1:
                 raise UsageError(f'row "{row.label}": expected one readout, found {count}')
     return models
@@ -144,18 +144,18 @@ class Evaluator:
     ) -> tuple[Results, int]:
         """The results of all checkpoints, and the number of evaluations that failed, each with a message."""
         found: Results = {}
-        for (label, place), find in models.items():
+        for label, find in models:
             model = find(None)
             whole = model.tokenizer.whole  # the space depends on the texts
             encoder = None if whole else model.encoder()
             for test in tests:
                 try:
                     result = self.evaluate(encoder, find(None) if whole else model, test, find)
-                    found[label, place, test.suite, test.name] = result
+                    found.setdefault((label, test.suite, test.name), []).append(result)
                 except SentkitError as error:
                     failed(f'row "{label}", {test.suite}: {error}', error.advice)
                 done()
-        return found, len(models) * len(tests) - len(found)
+        return found, len(models) * len(tests) - sum(map(len, found.values()))
 
     def evaluate(self, encoder: TokenEncoder | None, model: Model, test: TestSet, find: FindModel) -> Result:
         """The result, from the folder or kept there, unless the space depends on the texts (no `encoder`)."""

@@ -143,10 +143,9 @@ def measured_suite(
     names, kind = task_names()[suite], SUITES[suite].value
     present, draws = list[Measured](), list[tuple[int, Callable[..., Float64]]]()  # of the papers' tasks
     for test in (test for test in tests if test.suite == suite):
-        keys = [(row.label, place, suite, test.name) for place in range(len(row.models))]
-        if not all(key in results for key in keys):
+        own = results.get((row.label, suite, test.name), [])
+        if len(own) < len(row.models):
             continue
-        own = [results[key] for key in keys]
         values, gold = tuple(result.value for result in own), own[0].gold
         readout = " ".join(dict.fromkeys(result.encoder.partition("/")[2] for result in own))
         name, deviations = names.get(test.task, test.name), deviations_of(values, own)
@@ -190,7 +189,7 @@ def with_training(
         changed = [test for _, near, test in found if near]
         without, _ = evaluator.evaluate_all(models, changed, failed, lambda: None)
     names = {(test.suite, test.name) for test in changed}
-    others = {key: result for key, result in results.items() if key[2:] not in names}
+    others = {key: result for key, result in results.items() if key[1:] not in names}
     rows = list(dict.fromkeys(each.row for each in measured))
     counts = {task_of(test): (seen, near) for seen, near, test in found}
     values = {(each.row, each.task): each.value for each in measure(rows, tests, others | without)}

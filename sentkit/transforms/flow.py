@@ -37,27 +37,26 @@ def shapes(width: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def levels_of(width: int) -> list[int]:
-    return [width >> level for level in range(LEVELS)]
+def widths_of(width: int) -> list[int]:
+    """The widths of the steps."""
+    return [width >> level for level in range(LEVELS) for _ in range(DEPTH)]
 
 
 def parameter_count(width: int) -> int:
-    return DEPTH * sum(math.prod(shape) for each in levels_of(width) for shape in shapes(each).values())
+    return sum(math.prod(shape) for each in widths_of(width) for shape in shapes(each).values())
 
 
-def blocks_of(parameters: Any, width: int) -> list[list[Block]]:
-    """The parameters of each step of each level."""
-    levels, place = list[list[Block]](), 0
-    for each in levels_of(width):
-        levels.append([])
-        for _ in range(DEPTH):
-            block = {}
-            for name, shape in shapes(each).items():
-                size = math.prod(shape)
-                block[name] = parameters[place : place + size].reshape(shape)
-                place += size
-            levels[-1].append(block)
-    return levels
+def blocks_of(parameters: Any, width: int) -> list[Block]:
+    """The parameters of each step."""
+    blocks, place = list[Block](), 0
+    for each in widths_of(width):
+        block = {}
+        for name, shape in shapes(each).items():
+            size = math.prod(shape)
+            block[name] = parameters[place : place + size].reshape(shape)
+            place += size
+        blocks.append(block)
+    return blocks
 
 
 class Pass:
@@ -101,14 +100,14 @@ class Pass:
 def run(parameters: Any, x: Any) -> tuple[list[Pass], Any]:
     """Apply the flow to (n, d) vectors. Return its steps, and the result (n, d)."""
     passes, left = list[Pass](), list[Any]()
-    for blocks in blocks_of(parameters, x.shape[1]):
-        for block in blocks:
-            passes.append(Pass(block, x))
-            x = passes[-1].result
-        half = x.shape[1] // 2 if len(left) < LEVELS - 1 else 0
-        left.append(x[:, half:])
-        x = x[:, :half]
-    return passes, np.concatenate(left, axis=1)
+    for number, block in enumerate(blocks_of(parameters, x.shape[1])):
+        if number and number % DEPTH == 0:
+            half = x.shape[1] // 2
+            left.append(x[:, half:])
+            x = x[:, :half]
+        passes.append(Pass(block, x))
+        x = passes[-1].result
+    return passes, np.concatenate([*left, x], axis=1)
 
 
 @dataclass(frozen=True)
@@ -195,16 +194,15 @@ def diverged(source: str) -> DataError:
 def initialise(parameters: Float64, x: Float64, random: np.random.Generator) -> None:
     """Draw the weights. Each ActNorm gives the numbers of the first batch mean 0 and variance 1."""
     least = ROUNDING * x.std(axis=0).max()  # of the vectors; all later numbers vary by about 1
-    for blocks in blocks_of(parameters, x.shape[1]):
-        half = x.shape[1] // 2
-        for block in blocks:
-            x = settled(block, "", x, least)[:, ::-1]
-            hidden, least = x[:, :half], ROUNDING
-            for layer in "12":
-                weight = block[f"weight{layer}"]
-                weight[:] = random.normal(scale=INITIAL, size=weight.shape)
-                hidden = np.maximum(settled(block, layer, hidden @ weight, least), 0)
-        x = x[:, :half]  # the third layer adds 0
+    for number, block in enumerate(blocks_of(parameters, x.shape[1])):
+        x = x[:, : x.shape[1] // 2] if number and number % DEPTH == 0 else x
+        x = settled(block, "", x, least)[:, ::-1]
+        hidden, least = x[:, : x.shape[1] // 2], ROUNDING
+        for layer in "12":
+            weight = block[f"weight{layer}"]
+            weight[:] = random.normal(scale=INITIAL, size=weight.shape)
+            hidden = np.maximum(settled(block, layer, hidden @ weight, least), 0)
+        # The third layer adds 0.
 
 
 def settled(block: Block, layer: str, x: Float64, least: float) -> Float64:
@@ -229,10 +227,10 @@ def loss(parameters: Float64, x: Float64, gradient: Float64 | None = None) -> fl
     square = float(np.square(z).sum()) / count
     if gradient is not None:
         back = np.empty((count, 0))  # of the first half of a level, from the level after it
-        for blocks in reversed(blocks_of(gradient, width)):
-            left = passes[-1].result[:, back.shape[1] :]
-            back = np.concatenate([back, left * (bit / count)], axis=1)
-            for block in reversed(blocks):
-                back = passes.pop().backward(back, block)
-                block["scale"][:] -= bit * SCALE
+        for step, block in zip(passes[::-1], blocks_of(gradient, width)[::-1], strict=True):
+            if step.result.shape[1] > back.shape[1]:  # the end of a level
+                left = step.result[:, back.shape[1] :]
+                back = np.concatenate([back, left * (bit / count)], axis=1)
+            back = step.backward(back, block)
+            block["scale"][:] -= bit * SCALE
     return float(bit * (0.5 * square + 0.5 * width * np.log(2 * np.pi) - log_determinant))

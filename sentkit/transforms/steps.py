@@ -160,20 +160,16 @@ class Norm:
 
 
 def read_transform(path: str) -> Linear | Flow:
+    """A flow, or an affine transform as a dense layer."""
     note = read_fit_note(path)
-    return read_flow(path, note.get("width")) if note.get("kind") == "flow" else read_affine(path)[0]
-
-
-def read_affine(path: str) -> tuple[Linear, str | None]:
-    """The transform as a dense layer, and the `_emb` of the fitted vectors if the file records it."""
+    kind = note.get("kind")
+    if kind == "flow":
+        return read_flow(path, note.get("width"))
     kernel, bias = (read_array(path, name).astype(np.float64) for name in ("kernel", "bias"))
     if kernel.ndim != 2 or bias.size != kernel.shape[0] or 0 in kernel.shape:
         raise DataError("the shapes of kernel and bias do not match", source=path)
-    note = read_fit_note(path)
-    kind = note.get("kind")
     valid = isinstance(kind, str) and kind.isascii() and kind.isidentifier()  # in a label
-    name = str(kind) if valid else "affine"
-    return dense_layer(kernel, bias.ravel(), kind=name, source=path), note.get("_emb")
+    return dense_layer(kernel, bias.ravel(), kind=str(kind) if valid else "affine", source=path)
 
 
 def read_fit_note(path: str) -> dict[str, Any]:

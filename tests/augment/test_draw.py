@@ -1,37 +1,15 @@
-"""Draws: what they promise of themselves, against the definitions and by counting."""
+"""Draws, by their definitions and by counting; tests/commands/test_augment.py computes some from digests."""
 
 from collections import Counter
-from hashlib import blake2b
-from itertools import combinations, islice
+from itertools import combinations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentkit.augment.operations import Draw, numbers
+from sentkit.augment.operations import Draw
 
 SIZES = [(5, 2), (5, 3), (4, 1)]
-
-
-def test_numbers_come_from_digests():
-    """The digest of the key has sixteen numbers of 32 bits, its own digest the next sixteen."""
-    first = blake2b(b"key").digest()
-    both = first + blake2b(first).digest()
-    expected = [int.from_bytes(both[i : i + 4], "little") for i in range(0, 128, 4)]
-
-    assert list(islice(numbers(b"key"), 32)) == expected
-
-
-def test_a_shuffle_equals_fisher_yates():
-    """Each number selects a remaining place, and the last remaining place moves there."""
-    drawn, left = [], list(range(7))
-    for number in islice(numbers(b"x"), 4):
-        place = number * len(left) // 2**32
-        drawn.append(left[place])
-        left[place] = left[-1]
-        left.pop()
-
-    assert Draw(b"x").some(7, 4) == drawn
 
 
 @given(st.binary(max_size=8), st.integers(0, 60), st.data())
@@ -43,17 +21,6 @@ def test_places_are_different_and_in_range(key, n, data):
     assert len(drawn) == k
     assert all(0 <= place < n for place in drawn)
     assert sorted(Draw(key).some(n, n)) == list(range(n))
-
-
-@given(st.binary(max_size=8), st.integers(1, 6), st.integers(1, 6), st.integers(0, 20))
-def test_spans_do_not_overlap(key, k, length, more):
-    n = k * length + more
-    starts = Draw(key).spans(n, k, length)
-    covered = [start + i for start in starts for i in range(length)]
-
-    assert len(starts) == k
-    assert len(set(covered)) == len(covered) == k * length
-    assert 0 <= min(covered) <= max(covered) < n
 
 
 @pytest.mark.parametrize(

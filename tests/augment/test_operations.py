@@ -1,14 +1,13 @@
-"""The operations on words: how many words change, which, and where the mark is."""
+"""The operations on words: how many words change, which, and where the mark is; and one after another."""
 
-from collections import Counter
 from decimal import ROUND_FLOOR, Decimal
-from itertools import chain, pairwise
+from itertools import chain
 
 import pytest
 
+from sentkit.augment.catalogue import Chain, parse_operation, parse_operations
 from sentkit.augment.operations import (
     Draw,
-    bare,
     delete,
     lower,
     negate,
@@ -21,6 +20,7 @@ from sentkit.augment.operations import (
     swap,
     synonym,
 )
+from support import redone
 
 SYNONYMS = {"big": ("large",), "dog": ("domestic dog", "hound"), "don't": ("never",)}
 ALL, HALF = parse_share("1"), parse_share("0.5")
@@ -71,110 +71,44 @@ def test_spans_that_do_not_fit_are_omitted_or_shortened(spans, n, room, each, ex
     assert parse_spans(spans).fit(n, room, each=each) == expected
 
 
-@pytest.mark.parametrize("mark", [None, "#"])
-@pytest.mark.parametrize("rate", SHARES)
-def test_deleted_words(rate, mark):
-    """Rounded down, but one word is kept; the others keep their order, and each run leaves one mark."""
-    share = parse_share(rate)
-    for n in range(60):
-        left, note = delete(words(n), draw(n), share, mark)
-        expected = []
-        for place in range(n):
-            if place not in note["at"]:
-                expected.append(f"w{place}")
-            elif mark and place - 1 not in note["at"]:
-                expected.append(mark)
-
-        assert list(left) == expected
-        assert note["at"] == sorted(set(note["at"]))
-        assert len(note["at"]) == max(0, min(share.of(n), n - 1))
+CHANGES = {  # the number of places that an operation draws in n words, and the length of a span
+    delete: (SHARES, lambda share, n: (max(0, min(share.of(n), n - 1)), 1)),
+    repeat: (SHARES, lambda share, n: (share.of(n), 1)),
+    swap: ((None, *SHARES), lambda share, n: (min(1 if share is None else share.of(n), n // 2), 2)),
+    span_delete: (SPANS, lambda spans, n: spans.fit(n, max(0, n - 1))),
+    reorder: (SPANS, lambda spans, n: spans.fit(n, n, each=2)),
+}
 
 
 @pytest.mark.parametrize("mark", [None, "#"])
-@pytest.mark.parametrize("written", SPANS)
-def test_deleted_spans(written, mark):
-    """Adjacent spans leave two marks."""
-    spans = parse_spans(written)
-    for n in range(60):
-        left, note = span_delete(words(n), draw(n), spans, mark)
-        count, length = spans.fit(n, max(0, n - 1))
-        gone = [start + place for start in note["at"] for place in range(length)]
-        expected = [[f"w{place}"] if place not in gone else [] for place in range(n)]
-        for start in note["at"]:
-            expected[start] = [mark] if mark else []
-
-        assert (len(note["at"]), note["length"], len(set(gone))) == (count, length, count * length)
-        assert list(left) == [*chain.from_iterable(expected)]
-
-
-@pytest.mark.parametrize("written", SPANS)
-def test_exchanged_spans(written):
-    spans = parse_spans(written)
-    for n in range(60):
-        moved, note = reorder(words(n), draw(n), spans)
-        pairs, length = spans.fit(n, n, each=2)
-        expected = words(n)
-        for a, b in note["at"]:
-            for place in range(length):
-                expected[a + place], expected[b + place] = f"w{b + place}", f"w{a + place}"
-
-        assert (len(note["at"]), note["length"]) == (pairs, length)
-        assert list(moved) == expected
-        assert sum(a != b for a, b in zip(moved, words(n), strict=True)) == 2 * pairs * length
-        assert Counter(moved) == Counter(words(n))
-
-
-@pytest.mark.parametrize("rate", [None, *SHARES])
-def test_swapped_neighbours(rate):
-    """Disjoint pairs, according to the share, as far as they fit; without a share one pair."""
-    share = None if rate is None else parse_share(rate)
-    for n in range(60):
-        moved, note = swap(words(n), draw(n), share)
-        expected = words(n)
-        for place in note["at"]:
-            expected[place], expected[place + 1] = f"w{place + 1}", f"w{place}"
-
-        assert list(moved) == expected
-        assert len(note["at"]) == min(1 if share is None else share.of(n), n // 2)
-        assert all(b - a >= 2 for a, b in pairwise(note["at"]))
-
-
-@pytest.mark.parametrize("rate", SHARES)
-def test_repeated_words(rate):
-    share = parse_share(rate)
-    for n in range(60):
-        said, note = repeat(words(n), draw(n), share)
-        expected = []
-        for place in range(n):
-            expected += [f"w{place}"] * (2 if place in note["at"] else 1)
-
-        assert list(said) == expected
-        assert len(said) == n + share.of(n)
-
-
 @pytest.mark.parametrize(
-    ("word", "parts"),
-    [
-        ("dog", ("", "dog", "")),
-        ('("dog"),', ('("', "dog", '"),')),
-        ("don't.", ("", "don't", ".")),
-        ("well-known", ("", "well-known", "")),
-        ("«Straße»", ("«", "Straße", "»")),
-        ("50%", ("", "50%", "")),
-        ("...", ("...", "", "")),
-        ("$5,", ("", "$5", ",")),
-    ],
+    ("operation", "written"), [(each, value) for each, (values, _) in CHANGES.items() for value in values]
 )
-def test_punctuation_around_a_word(word, parts):
-    assert bare(word) == parts
+def test_the_places_that_change(operation, written, mark):
+    """As many as fit, disjoint and in order. The result is that of plain loops over the record."""
+    parse = parse_share if operation in (delete, repeat, swap) else parse_spans
+    value, count = None if written is None else parse(written), CHANGES[operation][1]
+    marks = {"mark": mark} if operation in (delete, span_delete) else {}
+    for n in range(60):
+        made, note = operation(words(n), draw(n), value, **marks)
+        shown = {"op": operation.__name__.replace("_", "-"), **note, **({"mark": mark} if mark else {})}
+        number, length = count(value, n)
+        starts = [*chain.from_iterable(note["at"])] if operation is reorder else note["at"]
+        covered = {start + place for start in starts for place in range(length)}
+
+        assert " ".join(made) == redone(" ".join(words(n)), shown)
+        assert (len(note["at"]), note.get("length", length)) == (number, length)
+        assert len(covered) == len(starts) * length
+        assert starts == sorted(starts) or operation is reorder
+        assert covered <= {*range(n)}
 
 
 def test_case_and_punctuation():
     """Punctuation goes around words and alone; a text of punctuation only is unchanged."""
-    texts = ["Well , he said: “don't!”", "A 3.5 % rise - (big).", "... !", ""]
+    texts = ["Well , he said: “don't!”", "A 3.5 % rise - (big).", '«Straße» 50% ("a-b"), $5,', "... !", ""]
     found = [" ".join(no_punctuation(text.split(), draw())[0]) for text in texts]
 
-    assert found == ["Well he said don't", "A 3.5 % rise big", "... !", ""]
+    assert found == ["Well he said don't", "A 3.5 % rise big", "Straße 50% a-b $5", "... !", ""]
     assert lower(["A", "ÉTÉ", "x"], draw())[0] == ["a", "été", "x"]
 
 
@@ -267,9 +201,30 @@ def test_the_first_rule_that_applies(rule, pairs):
         assert words == text.split()
 
 
-@pytest.mark.parametrize("text", ["The cat is asleep.", "You can go.", "It's raining."])
-def test_negation_of_a_negation_restores_the_text(text):
-    """The inserted "not" is removed first."""
-    once, _ = negate(text.split(), draw())
+def test_default_values_are_those_of_the_papers():
+    """CLEAR: 70 % of the words, five spans of 5 %, 30 % of the words; ESimCSE: 0.32."""
+    notes = {
+        "delete": {"rate": 0.7},
+        "span-delete": {"count": 5, "rate": 0.05},
+        "reorder": {"count": 5, "rate": 0.05},
+        "synonym": {"rate": 0.3},
+        "repeat": {"rate": 0.32},
+        **{name: {} for name in ("swap", "negate", "lower")},
+    }
 
-    assert " ".join(negate(once, draw())[0]) == text
+    assert {name: parse_operation(name).bind(None, {})[1] for name in notes} == notes
+
+
+def test_each_operation_receives_the_previous_result_and_draws_independently():
+    """A mark is a word of the previous result."""
+    text, half = " ".join(words(10)), ("delete=0.5", "repeat=1", "delete=0.5")
+    chains = ((half, None), (("swap=0.3", "swap=0.3"), None), (half, "[DEL]"))
+    made = [Chain(parse_operations(written), 0, mark, {}).vary(text) for written, mark in chains]
+    (variant, notes), (_, (first, second)), (marked, _) = made
+
+    assert len(variant.split()) == 5
+    assert [len(note["at"]) for note in notes] == [5, 5, 5]
+    assert first["at"] != second["at"]
+    later = Chain(parse_operations(["swap=0.3"]), 0, None, {}).vary(text, before=1)
+    assert later[1][0]["at"] == second["at"]
+    assert "[DEL] [DEL]" in marked

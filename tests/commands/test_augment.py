@@ -2,8 +2,11 @@
 
 import random
 from functools import reduce
+from hashlib import blake2b
 
 import pytest
+
+from support import redone
 
 TEXTS = [
     "The quick brown fox does not jump over the lazy dog today.",
@@ -40,43 +43,6 @@ def thesaurus(tmp_path):
     (tmp_path / "thesaurus.jsonl").write_text(THESAURUS)
 
 
-def deleted(words, note):
-    gone = {start + place for start in note["at"] for place in range(note.get("length", 1))}
-    left = []
-    for place, word in enumerate(words):
-        if place not in gone:
-            left.append(word)
-        elif "mark" in note and (place in note["at"] if "length" in note else place - 1 not in gone):
-            left.append(note["mark"])
-    return left
-
-
-def replaced(words, note):
-    for place, new in zip(note["at"], note["words"], strict=True):
-        words[place] = new + words[place][len(words[place].rstrip(",.")) :]
-    return words
-
-
-def moved(words, note):
-    pairs = note["at"] if note["op"] == "reorder" else [(place, place + 1) for place in note["at"]]
-    for a, b in pairs:
-        for place in range(note.get("length", 1)):
-            words[a + place], words[b + place] = words[b + place], words[a + place]
-    return words
-
-
-def doubled(words, note):
-    return [f"{word} {word}" if place in note["at"] else word for place, word in enumerate(words)]
-
-
-PLAIN = {"span-delete": deleted, "delete": deleted, "repeat": doubled, "synonym": replaced}
-
-
-def redone(text, note):
-    """Apply the recorded draws with plain loops."""
-    return " ".join(PLAIN.get(note["op"], moved)(text.split(), note)) if note["at"] else text
-
-
 @every
 def test_the_record_reproduces_the_variant(sentkit, lines, operation):
     """By plain loops. The same for the same seed; other variants for another seed."""
@@ -107,14 +73,12 @@ def test_variants_do_not_depend_on_shard_and_order(sentkit, lines, operation):
 
 
 def test_draws_never_change_between_versions(sentkit):
-    """Four of thirteen places, computed by a loop over the digests (Fisher-Yates)."""
-    from hashlib import blake2b
-
-    text = "a b c d e f g h i j k l m"
+    """Eighteen of sixty places by Fisher-Yates, from the digest of the key and then from its own digest."""
+    text = " ".join(f"w{place}" for place in range(60))
     digest = blake2b(b"5/1/0:" + text.encode()).digest()
-    left, drawn = list(range(13)), []
-    for i in range(3):
-        place = int.from_bytes(digest[4 * i : 4 * i + 4], "little") * len(left) >> 32
+    numbers, left, drawn = digest + blake2b(digest).digest(), list(range(60)), []
+    for i in range(18):
+        place = int.from_bytes(numbers[4 * i : 4 * i + 4], "little") * len(left) >> 32
         drawn.append(left[place])
         left[place] = left[-1]
         left.pop()

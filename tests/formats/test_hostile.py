@@ -22,7 +22,7 @@ from sentkit.formats.vectors.tensors import read_array, read_header
 from sentkit.formats.vectors.vectors import VectorReader
 from sentkit.metrics.geometry import describe_transform
 from sentkit.transforms.fitting import merge_transforms
-from sentkit.transforms.steps import check_fitted, read_affine
+from sentkit.transforms.steps import check_fitted, read_transform
 from support import stored_rows
 
 FORMATS = (None, "jsonl", "text", "tsv", "csv")
@@ -89,7 +89,7 @@ def test_files_of_every_suffix(write, name, content):
     survives(lambda: read_header(path))
     survives(lambda: stored_rows(path) + list(Store(path).blocks()))
     survives(lambda: [read_array(path, name) for name in read_header(path).entries])
-    survives(lambda: read_affine(path))
+    survives(lambda: read_transform(path))
 
 
 @some
@@ -124,7 +124,7 @@ def test_headers_of_any_json(write, header):
 
     survives(lambda: [read_array(path, name) for name in read_header(path).entries])
     survives(lambda: stored_rows(path))
-    survives(lambda: read_affine(path))
+    survives(lambda: read_transform(path))
 
 
 # Transforms
@@ -146,7 +146,7 @@ def test_notes_of_transforms_with_any_value(write, data):
     transform = write("w.safetensors", affine_file(replaced(NOTE, path, data.draw(ODD))))
     other = write("v.safetensors", affine_file(NOTE))
 
-    is_read_or_bad_data(lambda: read_affine(transform))
+    is_read_or_bad_data(lambda: read_transform(transform))
     is_read_or_bad_data(lambda: check_fitted(transform, "m:a1b2c3d4e5f6"))
     is_read_or_bad_data(lambda: merge_transforms([transform, other]))
     is_read_or_bad_data(lambda: merge_transforms([other, transform]))

@@ -11,11 +11,11 @@ from sentkit.transforms.flow import (
     blocks_of,
     fit_parameters,
     initialise,
-    levels_of,
     loss,
     parameter_count,
     run,
     shapes,
+    widths_of,
 )
 from sentkit.transforms.kinds import FitOptions
 
@@ -40,17 +40,16 @@ def drawn(random, width):
 def through_torch(parameters, x):
     """The results of the flow with torch, which finds the gradient."""
     width, left = x.shape[1], []
-    for number, blocks in enumerate(blocks_of(parameters, width)):
+    for number, block in enumerate(blocks_of(parameters, width), 1):
         half = x.shape[1] // 2
-        for block in blocks:
-            y = ((x + block["shift"]) * (3 * block["scale"]).exp()).flip(1)
-            hidden = y[:, :half]
-            for layer in "123":
-                output = hidden @ block[f"weight{layer}"] + block[f"shift{layer}"]
-                output = output * (3 * block[f"scale{layer}"]).exp()
-                hidden = output.relu()
-            x = torch.cat([y[:, :half], y[:, half:] + output], dim=1)
-        if number < 2:
+        y = ((x + block["shift"]) * (3 * block["scale"]).exp()).flip(1)
+        hidden = y[:, :half]
+        for layer in "123":
+            output = hidden @ block[f"weight{layer}"] + block[f"shift{layer}"]
+            output = output * (3 * block[f"scale{layer}"]).exp()
+            hidden = output.relu()
+        x = torch.cat([y[:, :half], y[:, half:] + output], dim=1)
+        if number in (3, 6):
             left.append(x[:, half:])
             x = x[:, :half]
     return torch.cat([*left, x], dim=1)
@@ -85,11 +84,11 @@ def test_the_loss_of_no_flow_worked_by_hand():
 def test_the_network_has_the_size_of_the_paper():
     """Three steps of 25,600, 13,312 and 7,168 weights for vectors of 768 numbers."""
     weights = [
-        sum(math.prod(shape) for name, shape in shapes(w).items() if "weight" in name) for w in levels_of(768)
+        sum(math.prod(shape) for name, shape in shapes(w).items() if "weight" in name) for w in widths_of(768)
     ]
 
-    assert levels_of(768) == [768, 384, 192]
-    assert weights == [25_600, 13_312, 7_168]
+    assert widths_of(768) == [768] * 3 + [384] * 3 + [192] * 3
+    assert weights[::3] == [25_600, 13_312, 7_168]
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 8])
@@ -150,14 +149,6 @@ def test_numbers_that_vary_by_rounding_are_not_scaled(skewed):
 
     assert np.abs(flow(vectors)).max() < 100
     assert np.abs(flow(other) - flow(vectors)).max() < 1
-
-
-def test_a_seed_is_one_result(skewed):
-    fits = (fit_parameters(skewed, FitOptions(seed=seed), "x") for seed in (1, 1, 2))
-    first, again, other = (each.parameters for each in fits)
-
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
 
 
 def test_more_epochs_come_nearer_to_a_normal_distribution(skewed):

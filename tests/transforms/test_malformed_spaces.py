@@ -17,7 +17,7 @@ from sentkit.metrics.geometry import describe_transform, describe_vectors
 from sentkit.metrics.neighbours.corpus import read_search_corpus
 from sentkit.papers.defsent.plus import read_entries
 from sentkit.transforms.fitting import read_part
-from sentkit.transforms.steps import check_fitted, read_affine
+from sentkit.transforms.steps import check_fitted, read_transform
 from support import write_affine
 
 GOOD = "m/cls:0123456789ab"
@@ -62,7 +62,7 @@ READERS = {
     "inspect, of rows": (jsonl, lambda path: describe_vectors(Inputs([path]))),
     "inspect, of a vector file": (vector_file, lambda path: describe_vectors(Inputs([path]))),
     "inspect, of a transform": (transform, describe_transform),
-    "a transform": (transform, read_affine),
+    "a transform": (transform, read_transform),
     "the check of a transform": (transform, lambda path: check_fitted(path, GOOD)),
     "a transform to merge": (transform, read_part),
 }

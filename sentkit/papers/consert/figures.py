@@ -32,9 +32,9 @@ from sentkit.plots.reports import (
     MISSING,
     Value,
     by_name,
-    intervals,
     means_of_sets,
     report_of,
+    series_of,
     value_of,
 )
 
@@ -224,9 +224,8 @@ def masking(paths: Sequence[str], *, value: str = "spearman") -> Picture:
     means = means_of_sets(by_name(scores), lambda key: f"{key[0]} without {key[1]} tokens")
     series = []
     for encoder in dict.fromkeys(encoder for encoder, _ in means):
-        own = sorted((count, each) for (name, count), each in means.items() if name == encoder)
-        x, y = np.array([float(count) for count, _ in own]), np.array([each.value for _, each in own])
-        series.append(Series(encoder, x, y, "line", **intervals([each for _, each in own])))
+        own = {count: each for (name, count), each in means.items() if name == encoder}
+        series.append(series_of(encoder, {count: own[count] for count in sorted(own)}))
     axes = Axis("left_out", "tokens left out", whole=True), Axis(value, LABELS.get(value, value))
     return Picture((Panel(*axes, tuple(series)),), height=0.7)
 
@@ -254,9 +253,7 @@ def scale(paths: Sequence[str], *, x: str, value: str, name: str = "", log: bool
     series = []
     for line, own in by_name(points).items():
         groups = by_name(sorted(own, key=lambda each: each[0]))
-        values = [merged(each) for each in groups.values()]
-        y = np.array([each.value for each in values])
-        series.append(Series(line, np.array(list(groups)), y, "line", **intervals(values)))
+        series.append(series_of(line, {number: merged(each) for number, each in groups.items()}))
     numbers = sorted({number for _, (number, _) in points})
     x_axis = Axis(x, x, log=log, ticks=tuple(numbers) if log and len(numbers) <= FEW else ())
     return Picture((Panel(x_axis, Axis(value, LABELS.get(value, value)), tuple(series)),), height=0.7)

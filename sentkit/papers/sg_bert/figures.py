@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from sentkit.formats.rows.block import Row
 from sentkit.formats.rows.kinds import class_of
 from sentkit.papers.figure_command import main, merged, rows_of
-from sentkit.plots.picture import Axis, Panel, Picture, Series
-from sentkit.plots.reports import LABELS, Value, by_name, intervals, value_of
+from sentkit.plots.picture import Axis, Panel, Picture
+from sentkit.plots.reports import LABELS, Value, by_name, series_of, value_of
 
 
 def domains(paths: Sequence[str], *, name: str, domain: str, value: str = "spearman") -> Picture:
@@ -22,13 +20,11 @@ def domains(paths: Sequence[str], *, name: str, domain: str, value: str = "spear
         return class_of(row, name), (class_of(row, domain), value_of(row, value))
 
     scores = list(rows_of(paths).read(score))
-    places = {each: place for place, each in enumerate(dict.fromkeys(own for _, (own, _) in scores))}
+    places = {each: float(place) for place, each in enumerate(dict.fromkeys(own for _, (own, _) in scores))}
     series = []
     for encoder, own in by_name(scores).items():
-        groups = by_name(own)
-        values = [merged(each) for each in groups.values()]
-        x, y = np.array([float(places[each]) for each in groups]), np.array([v.value for v in values])
-        series.append(Series(encoder, x, y, "bars", **intervals(values)))
+        values = {places[each]: merged(group) for each, group in by_name(own).items()}
+        series.append(series_of(encoder, values, "bars"))
     axes = Axis("domain", "", names=tuple(places)), Axis(value, LABELS.get(value, value))
     return Picture((Panel(*axes, tuple(series)),), height=0.7)
 

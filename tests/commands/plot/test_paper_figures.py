@@ -72,33 +72,28 @@ def test_norms_and_distances_of_words_equal_a_plain_loop(file, tiny):
     from transformers import AutoTokenizer
 
     found = records(consert.words([file("t.txt", TEXTS)], model=str(tiny)))
-    found = [record for record in found if "series" not in record]
     tokenizer = AutoTokenizer.from_pretrained(tiny)
     counts = Counter(token for text in TEXTS.splitlines() for token in tokenizer(text).tokens())
+    parts = {name: [row for row in found if name in row and "series" not in row] for name in consert.AXES}
+    tokens = [row["token"] for row in parts["norm"]]
     table = load_file(tiny / "model.safetensors")["embeddings.word_embeddings.weight"].astype(np.float64)
-    vectors = {token: table[tokenizer.convert_tokens_to_ids(token)] for token in counts}
-    measures = {"distance": lambda a, b: np.linalg.norm(a - b), "dot product": np.dot}
-    measures["norm"] = lambda a, b: np.linalg.norm(a)
-    norms, distances, dots = (found[place * len(counts) :][: len(counts)] for place in range(3))
-    for name, values in consert.word_statistics([file("t.txt", TEXTS)], model=str(tiny)).items():
-        kind, _, count = name.partition(", k = ")
-        found_means = []
-        for token, own in vectors.items():
-            others = sorted(measures[kind](own, vectors[t]) for t in vectors if t != token)
-            nearest = others[::-1] if kind == "dot product" else others
-            found_means.append(np.mean(nearest[: int(count or 1)]))
-        assert values == pytest.approx([np.mean(found_means)], rel=1e-5)
+    vectors = [table[tokenizer.convert_tokens_to_ids(token)] for token in tokens]
+    expected = {"norm": [np.linalg.norm(own) for own in vectors]}
+    for count in (3, 5, 7):
+        for own in vectors:
+            others = [each for each in vectors if each is not own]
+            apart, dots = sorted(np.linalg.norm(own - each) for each in others), sorted(others @ own)
+            expected.setdefault(f"distance, k = {count}", []).append(np.mean(apart[:count]))
+            expected.setdefault(f"dot product, k = {count}", []).append(np.mean(dots[-count:]))
+    statistics = consert.word_statistics([file("t.txt", TEXTS)], model=str(tiny))
 
-    assert {record["token"]: record["count"] for record in norms} == counts
-    assert [record["count"] for record in norms] == sorted(counts.values(), reverse=True)
-    for rank, (norm, distance, dot) in enumerate(zip(norms, distances, dots, strict=True), start=1):
-        own = vectors[norm["token"]]
-        others = sorted(np.linalg.norm(own - vectors[t]) for t in vectors if t != norm["token"])
-        assert norm["rank"] == rank
-        assert norm["norm"] == pytest.approx(np.linalg.norm(own), rel=1e-5)
-        assert distance["distance"] == pytest.approx(np.mean(others[:3]), rel=1e-5)
-        products = sorted(own @ vectors[t] for t in vectors if t != norm["token"])
-        assert dot["dot product"] == pytest.approx(np.mean(products[-3:]), rel=1e-5)
+    assert dict(zip(tokens, (row["count"] for row in parts["norm"]), strict=True)) == counts
+    assert [row["count"] for row in parts["norm"]] == sorted(counts.values(), reverse=True)
+    assert statistics == {name: pytest.approx([np.mean(own)], rel=1e-5) for name, own in expected.items()}
+    for name, rows in parts.items():
+        values = expected[name if name == "norm" else f"{name}, k = 3"]
+        assert [row[name] for row in rows] == pytest.approx(values, rel=1e-5)
+        assert [(row["token"], row["rank"]) for row in rows] == [*zip(tokens, range(1, 99), strict=False)]
 
 
 def test_lines_of_words_are_means_of_bins():
@@ -177,23 +172,18 @@ def test_figures_that_cannot_be_drawn(file, capsys, words, given, code, problem)
     assert problem in capsys.readouterr().err
 
 
-def test_the_command_line_writes_the_numbers(file, tmp_path):
+def test_the_command_line_writes_the_numbers(file, tmp_path, capsys):
+    """And never over its input."""
     table, out = file("table.tsv", TABLE), tmp_path / "out.jsonl"
     arguments = ["scale", table, "--x", "batch", "--value", "test", "-o", str(out)]
     figure_command.main(consert.scale, arguments=arguments)
 
     assert [json.loads(line)["test"] for line in out.read_text().splitlines()] == [47.5, 50]
-
-
-def test_a_picture_does_not_overwrite_its_input(file, capsys):
-    table = file("table.jsonl", '{"batch":16,"test":48}\n')
-    arguments = ["scale", table, "--x", "batch", "--value", "test", "-o", table]
+    rows = file("table.jsonl", '{"batch":16,"test":48}\n')
     with pytest.raises(SystemExit) as ended:
-        figure_command.main(consert.scale, arguments=arguments)
-
-    assert ended.value.code == 2
-    assert f"would overwrite the input {table}" in capsys.readouterr().err
-    assert Path(table).read_text() == '{"batch":16,"test":48}\n'
+        figure_command.main(consert.scale, arguments=["scale", rows, *arguments[2:-1], rows])
+    assert (ended.value.code, Path(rows).read_text()) == (2, '{"batch":16,"test":48}\n')
+    assert f"would overwrite the input {rows}" in capsys.readouterr().err
 
 
 def test_the_scores_of_pairs_of_views_are_a_map(file):
