@@ -25,6 +25,7 @@ from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, Tokens, p
 from sentkit.transforms.steps import Step, applied
 
 if TYPE_CHECKING:
+    from sentkit.model.reading import Reading
     from sentkit.model.reuse import OldVectors
 
 REFUSING = ("error", "late")  # values of --on-truncate with which a text above the maximum length is an error
@@ -221,6 +222,7 @@ class TokenEncoder:
     specs: list[Spec]  # one for each readout: the origin of its vectors
     width: int
     notes: list[str]  # messages to print after the weights are loaded
+    reading: "Reading"
     steps: Sequence[Step]  # the operations after the readout
     device: Any = "cpu"
     precision: str = "fp32"
@@ -237,7 +239,7 @@ class TokenEncoder:
 
     def remarks(self, tally: Tally) -> list[str]:
         """Return the messages to print after the last row."""
-        raise NotImplementedError
+        return tally.truncation(self.reading.tokenizer.max_length, "tokens") + tally.without_tokens()
 
 
 def encode_groups(

@@ -154,7 +154,8 @@ class Tokenizer(LongTextTokenizer):
             return self._truncated(*self._ids(whole))
         heads = [start_of(text, self.head) for text in whole]
         tokens = self._truncated(*self._ids(heads))
-        short = [k for k in np.flatnonzero(tokens.counts <= self.max_length) if len(heads[k]) < len(whole[k])]
+        places = np.flatnonzero(tokens.counts <= self.max_length).tolist()
+        short = [k for k in places if len(heads[k]) < len(whole[k])]
         if not short:
             return tokens
         found = list(tokens)

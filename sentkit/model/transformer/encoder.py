@@ -261,7 +261,7 @@ class TransformerEncoder(TokenEncoder):
         return packed
 
     def remarks(self, tally: Tally) -> list[str]:
-        messages = tally.truncation(self.reading.tokenizer.max_length, "tokens") + tally.without_tokens()
+        messages = super().remarks(tally)
         if self.halved:
             halved = f"batches were split in two {self.halved} times because of the memory of the device"
             messages.append(f"{halved}; to avoid this, use a smaller --batch-tokens")
