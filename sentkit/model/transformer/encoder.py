@@ -41,10 +41,9 @@ from sentkit.model.transformer.packed import TILE, Packed, filler, pack_ids, spa
 from sentkit.model.transformer.products import (
     FASTER_INT8,
     LARGEST_WEIGHTS,
+    faster_products,
     gain_of_int8,
-    gain_of_plain_products,
     largest_weight,
-    plain_is_faster,
 )
 from sentkit.model.transformer.readouts import Convolution, apply_readouts, check_layers, width_of_vectors
 from sentkit.model.transformer.transformers_model import TransformersModel, load_transformers_model
@@ -133,8 +132,6 @@ class TransformerEncoder(TokenEncoder):
         if self.integers and self.device.type != "cpu":
             raise UsageError(f"--precision {INT8} needs --device cpu", advice="use bf16 on a GPU")
         self.dtype = pick_precision("fp32" if self.integers else precision, self.device)
-        if precision == "auto" and self.device.type == "cpu":
-            self.choices.append(f"products of bf16 are {gain_of_bf16():.2f} x as fast as those of fp32")
         self.preparing, self.prepared = Lock(), False  # see `network`
         self.halved = 0  # number of times that a batch was halved to fit into memory
         self.threads = 0  # that compute a batch each
@@ -216,8 +213,7 @@ class TransformerEncoder(TokenEncoder):
         if self.integers or self.device.type != "cpu" or not isinstance(body, Bert):
             return None
         if products is None:
-            gain = gain_of_plain_products(body.to(self.dtype))
-            products = "plain" if plain_is_faster(gain) else "fused"
+            products, gain = faster_products(body.to(self.dtype))
             self.choices.append(f"{products} products: plain ones are {gain:.2f} x as fast as fused ones")
         return products
 
