@@ -227,15 +227,14 @@ LEVELS = 255  # the largest unsigned integer
 
 
 class Recorder:
-    """A product in floating point that records the range of each of its inputs."""
+    """A product in floating point that records the range of each of its inputs, and 0."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: str = "none") -> None:
         self.weight, self.bias, self.activation = weight, bias, activation
         self.product = plain_product(weight, bias, activation)
-        self.least, self.most = torch.zeros(weight.shape[1]), torch.zeros(weight.shape[1])
 
     def __call__(self, values: Tensor, residual: Tensor | None) -> Tensor:
-        self.least, self.most = self.least.minimum(values.amin(0)), self.most.maximum(values.amax(0))
+        self.least, self.most = values.amin(0).clamp_max(0), values.amax(0).clamp_min(0)
         return self.product(values, residual)
 
     @property

@@ -39,12 +39,6 @@ def named(raw, architecture):
     return canonical(raw, architecture)
 
 
-def test_tensors_of_the_head_are_read_too(raw, named):
-    """Later saves keep them."""
-    assert "cls.predictions.transform.dense.weight" in raw
-    assert not any(name.startswith("cls.") for name in named)
-
-
 @pytest.mark.parametrize(
     ("family", "fused"), [("bert", True), ("bert", False), ("electra", True), ("albert", True)]
 )
