@@ -330,28 +330,26 @@ def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Ar
     counts[[*tokens.windows]] = [max(1, len(each.pooled)) for each in windows]
     starts, count = np.cumsum(counts) - counts, int(counts.sum())
     plan, arrays, unfinished = [*first, *(len(tokens) + each for each in second)], list[Any](), list[Any]()
+    weights = {place: np.array(each.weights) for place, each in tokens.windows.items() if each.weights}
     for batch, read in zip(plan, encoder.encode(map(parts.take, plan)), strict=True):
         rows = places_of_parts(starts[batch], counts[batch])
         put(arrays, rows, finish(read, encoder.steps), count)
-        put(unfinished, rows, read, count)
+        if weights:
+            put(unfinished, rows, read, count)
     of_others = np.repeat([*tokens.windows], [len(each.others) for each in windows])
     owners = np.repeat(np.append(np.arange(len(tokens)), of_others), counts)
     order = np.argsort(owners, kind="stable")  # all vectors of a text, one after the other
     ends, kept = np.cumsum(np.bincount(owners)), np.ones(count, bool)
-    averaged = [
-        (slice(ends[place] - len(each.weights), ends[place]), np.array(each.weights))
-        for place, each in tokens.windows.items()
-        if each.weights
-    ]
-    if averaged:
-        means = [  # in float64; zeros if all weights are 0
-            np.stack([weights @ values[order[own]] / (weights.sum() or 1.0) for own, weights in averaged])
+    means = {place: slice(ends[place] - len(each), ends[place]) for place, each in weights.items()}
+    for own in means.values():
+        kept[own.start + 1 : own.stop] = False
+    if weights:
+        averaged = [  # in float64; zeros if all weights are 0
+            [each @ values[order[means[place]]] / (each.sum() or 1.0) for place, each in weights.items()]
             for values in unfinished
         ]
-        means = [each.astype(np.float32) for each in means]
-        put(arrays, order[[own.start for own, _ in averaged]], finish(means, encoder.steps), count)
-    for own, _ in averaged:
-        kept[own.start + 1 : own.stop] = False
+        finished = finish([np.array(each, np.float32) for each in averaged], encoder.steps)
+        put(arrays, order[[own.start for own in means.values()]], finished, count)
     return [values[order[kept]] for values in arrays]
 
 
