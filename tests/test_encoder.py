@@ -41,9 +41,8 @@ def test_vectors_equal_those_of_the_command(encoder, tmp_path):
 
 @pytest.mark.parametrize("rows", [3, 40])
 def test_by_default_any_number_of_rows_has_the_vectors_of_the_command(monkeypatch, capfdbinary, rows):
-    """On a CPU with fast products of bf16 too. The errors of some 60 sums of 256 or 1,024 terms add up."""
+    """The errors of some 60 sums of 256 or 1,024 terms add up."""
     monkeypatch.delenv("SENTKIT_PRECISION", raising=False)
-    monkeypatch.setattr("sentkit.model.transformer.device.gain_of_bf16", lambda: 3.0)
     texts = [f"{text} {number}" for number in range(9) for text in TEXTS][:rows]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(texts).encode())))
     assert status(["encode", "-q", "--device", "cpu"]) == 0

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from itertools import accumulate, chain, islice, pairwise
+from itertools import chain, islice
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from sentkit.formats.rows.block import RowBlock, empty_block
 from sentkit.formats.rows.rows import Rejects
 from sentkit.formats.vectors.fingerprint import Spec
-from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, Tokens, places_of_parts, tokenized
+from sentkit.model.text.tokens import Ints, TextTokenizer, TokenBlock, places_of_parts, tokenized
 from sentkit.transforms.steps import Step, applied
 
 if TYPE_CHECKING:
+    from sentkit.model.reading import Reading
     from sentkit.model.reuse import OldVectors
 
 REFUSING = ("error", "late")  # values of --on-truncate with which a text above the maximum length is an error
@@ -161,19 +162,19 @@ class Tally:
     def add(self, group: RowGroup) -> int:
         """Add the rows of a group to the counts; return their number of tokens."""
         tokens, index = group.tokens, group.index
-        none = np.zeros(len(tokens), np.int64)
-
-        def of_texts(of_text: Callable[[Tokens], int], plain: Ints) -> Ints:
-            """(n, k), a number of each text of a row."""
-            return tokens.column(of_text, plain)[index]
-
-        total = tokens.sizes[index]
-        windows = of_texts(lambda each: len(each.windows.places) if each.windows else 0, none)
+        none, vectors = np.zeros(len(tokens), np.int64), tokens.vectors
+        total = tokens.sizes[index]  # (n, k), of each text of a row
+        windows = tokens.column(none, lambda each: len(each.places))[index]
         unknown = none if tokens.unknown is None else tokens.unknown
+        unknown = tokens.column(unknown, lambda each: sum(part.unknown for part in each.others))
+        empty = tokens.column(
+            (tokens.lengths == 0).astype(np.int64), lambda each: sum(not part.ids for part in each.others)
+        )
+        empty = np.where(vectors == 1, tokens.sizes == 0, empty)  # a mean is empty if all windows are
         is_new = ~np.isin(index, list(group.old))
         added = int(total.sum())
         self.rows += len(group.rows)
-        self.texts += int(tokens.vectors[index].sum())
+        self.texts += int(vectors[index].sum())
         self.tokens += added
         self.encoded += int(total[is_new].sum())
         self.reused += int((~is_new).all(axis=1).sum())
@@ -184,8 +185,8 @@ class Tally:
             self.first = self.first or f"{first.source}:{first.number}"
         self.split += int((windows > 1).any(axis=1).sum())
         self.windows += int(windows[windows > 1].sum())
-        self.unknown += int(of_texts(lambda each: sum(part.unknown for part in each.parts), unknown).sum())
-        self.empty += int(of_texts(lambda each: each.empty, (tokens.lengths == 0).astype(np.int64)).sum())
+        self.unknown += int(unknown[index].sum())
+        self.empty += int(empty[index].sum())
         self.seconds += group.seconds
         return added
 
@@ -221,6 +222,7 @@ class TokenEncoder:
     specs: list[Spec]  # one for each readout: the origin of its vectors
     width: int
     notes: list[str]  # messages to print after the weights are loaded
+    reading: "Reading"
     steps: Sequence[Step]  # the operations after the readout
     device: Any = "cpu"
     precision: str = "fp32"
@@ -237,7 +239,7 @@ class TokenEncoder:
 
     def remarks(self, tally: Tally) -> list[str]:
         """Return the messages to print after the last row."""
-        raise NotImplementedError
+        return tally.truncation(self.reading.tokenizer.max_length, "tokens") + tally.without_tokens()
 
 
 def encode_groups(
@@ -305,7 +307,7 @@ def encode_texts(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arra
             array[np.repeat(tokens.sizes > 0, tokens.vectors)] = values
         return zeros
     if tokens.windows:
-        return encode_windows(list(tokens), encoder, budget)
+        return encode_windows(tokens, encoder, budget)
     plan = plan_batches(tokens, budget)
     arrays: Arrays = []
     for batch, states in zip(plan, encoder.encode(map(tokens.take, plan)), strict=True):
@@ -313,42 +315,42 @@ def encode_texts(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arra
     return arrays
 
 
-def encode_windows(tokens: Sequence[Tokens], encoder: TokenEncoder, budget: int) -> Arrays:
+def encode_windows(tokens: TokenBlock, encoder: TokenEncoder, budget: int) -> Arrays:
     """Do the same for texts of which some have windows.
 
     The first windows are in the batches that the truncated texts would have. So, if the windows have the
     maximum length, long texts do not change the vectors of other texts, not even by rounding. The operations
     after the readout apply to the mean of windows, so that it has unit length if the space requires it.
     """
-    others = [*chain.from_iterable(each.parts[1:] for each in tokens)]
+    windows = tokens.windows.values()
+    others = [*chain.from_iterable(each.others for each in windows)]
     parts = TokenBlock.of([*tokens, *others])
-    first, second = (plan_batches(TokenBlock.of(each), budget) for each in (tokens, others))
-    plan = [*first, *(len(tokens) + batch for batch in second)]
-    ends = [0, *accumulate(part.results for part in (*tokens, *others))]
-    rows = [range(start, end) for start, end in pairwise(ends)]  # of the vectors of each part
-    has_means = any(each.windows is not None and each.windows.weights for each in tokens)
-    arrays: Arrays = []
-    unfinished: Arrays = []
+    first, second = (plan_batches(each, budget) for each in (tokens, TokenBlock.of(others)))
+    counts = np.ones(len(parts), np.int64)  # of the vectors of each part
+    counts[[*tokens.windows]] = [max(1, len(each.pooled)) for each in windows]
+    starts, count = np.cumsum(counts) - counts, int(counts.sum())
+    plan, arrays, unfinished = [*first, *(len(tokens) + each for each in second)], list[Any](), list[Any]()
+    weights = {place: np.array(each.weights) for place, each in tokens.windows.items() if each.weights}
     for batch, read in zip(plan, encoder.encode(map(parts.take, plan)), strict=True):
-        chosen = np.array([*chain.from_iterable(rows[place] for place in batch.tolist())])
-        put(arrays, chosen, finish(read, encoder.steps), ends[-1])
-        if has_means:
-            put(unfinished, chosen, read, ends[-1])
-    rest, order, averaged = iter(rows[len(tokens) :]), list[int](), list[tuple[list[int], Any]]()
-    for each, own in zip(tokens, rows, strict=False):
-        places = [*own, *chain.from_iterable(islice(rest, len(each.parts) - 1))]
-        if each.windows is not None and each.windows.weights:
-            averaged.append((places, np.array(each.windows.weights)))
-            places = places[:1]
-        order += places
-    if has_means:
-        means = [  # in float64; zeros if all weights are 0
-            np.stack([weights @ values[own] / (weights.sum() or 1.0) for own, weights in averaged])
+        rows = places_of_parts(starts[batch], counts[batch])
+        put(arrays, rows, finish(read, encoder.steps), count)
+        if weights:
+            put(unfinished, rows, read, count)
+    of_others = np.repeat([*tokens.windows], [len(each.others) for each in windows])
+    owners = np.repeat(np.append(np.arange(len(tokens)), of_others), counts)
+    order = np.argsort(owners, kind="stable")  # all vectors of a text, one after the other
+    ends, kept = np.cumsum(np.bincount(owners)), np.ones(count, bool)
+    means = {place: slice(ends[place] - len(each), ends[place]) for place, each in weights.items()}
+    for own in means.values():
+        kept[own.start + 1 : own.stop] = False
+    if weights:
+        averaged = [  # in float64; zeros if all weights are 0
+            [each @ values[order[means[place]]] / (each.sum() or 1.0) for place, each in weights.items()]
             for values in unfinished
         ]
-        means = [each.astype(np.float32) for each in means]
-        put(arrays, np.array([own[0] for own, _ in averaged]), finish(means, encoder.steps), ends[-1])
-    return [values[order] for values in arrays]
+        finished = finish([np.array(each, np.float32) for each in averaged], encoder.steps)
+        put(arrays, order[[own.start for own in means.values()]], finished, count)
+    return [values[order[kept]] for values in arrays]
 
 
 def put(arrays: Arrays, rows: Ints, vectors: Arrays, count: int) -> None:

@@ -45,7 +45,7 @@ def counted(
         tokens = group.tokens
         report(len(group.rows), plan.add(group))
         read = tokens.take(np.flatnonzero(tokens.sizes))
-        others = TokenBlock.of([part for place in read.windows for part in read[place].parts[1:]])
+        others = TokenBlock.of([part for each in read.windows.values() for part in each.others])
         plan.batches += sum(len(plan_batches(each, encoding.budget)) for each in (read, others))
         sizes = np.array([len(line) + 1 for line in group.rows.lines])
         plan.line_bytes += int(tokens.vectors[group.index[:, 0]] @ sizes)

@@ -17,9 +17,9 @@ from sentkit.errors import DataError
 from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
 from sentkit.formats.checkpoints.readout import POOLED, Readout
 from sentkit.formats.vectors.tensors import NUMPY, Entry, read_header
-from sentkit.model.encoding import Arrays, Tally, TokenEncoder
+from sentkit.model.encoding import Arrays, TokenEncoder
 from sentkit.model.reading import Reading, hash_of_weights, spec_of_readout, steps_of_checkpoint, width_behind
-from sentkit.model.text.tokens import TokenBlock, Tokens, check_ids
+from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import (
     BUCKETS,
     POOLER,
@@ -116,17 +116,16 @@ class SmallBert:
         for ours, (theirs, _) in stored_tensors(architecture, pooler=self.has_pooler).items():
             self.layers.setdefault(ours.rpartition(".")[0], []).append(arrays[theirs])
 
-    def states(self, sequences: Sequence[Sequence[int]]) -> Iterator[Float32]:
+    def states(self, batch: TokenBlock) -> Iterator[Float32]:
         """Yield X(0), X(1) .. of the concatenated sentences, each (n, d)."""
-        architecture, lengths = self.architecture, [len(ids) for ids in sequences]
-        ends = np.cumsum(lengths)
-        sentences = [slice(end - length, end) for end, length in zip(ends, lengths, strict=True)]
-        places = np.concatenate([np.arange(length) for length in lengths]) + architecture.position_offset
+        architecture, lengths = self.architecture, batch.lengths
+        sentences = [*map(slice, batch.starts, batch.starts + lengths)]
+        places = np.arange(len(batch.ids)) - np.repeat(batch.starts, lengths) + architecture.position_offset
         bias = None
         if "relative" in self.layers:
-            rows = buckets_of(max(lengths))
+            rows = buckets_of(int(lengths.max()))
             bias = self.layers["relative"][0][rows].transpose(2, 0, 1)  # (h, t, t)
-        states = self.layers["words"][0][np.concatenate(sequences)]
+        states = self.layers["words"][0][batch.ids]
         if "positions" in self.layers:
             states = states + self.layers["positions"][0][places]
         if architecture.types:
@@ -308,31 +307,28 @@ class SmallEncoder(TokenEncoder):
     def vectors(self, batch: TokenBlock) -> Arrays:
         check_ids(batch, self.body.architecture.vocabulary, self.checkpoint.name)
         with np.errstate(all="ignore"):  # as torch does; infinite vectors are refused later
-            layers = list(self.body.states([tokens.ids for tokens in batch]))
-            owns = [
-                [states[start : start + length] for states in layers]
-                for start, length in zip(batch.starts, batch.lengths, strict=True)
-            ]
+            layers = list(self.body.states(batch))
             return [
-                np.stack([self.vector(*each, readout) for each in zip(owns, batch, strict=True)])
+                np.stack([self.vector(layers, batch, place, readout) for place in range(len(batch))])
                 for readout in self.reading.readouts
             ]
 
-    def vector(self, layers: Sequence[Float32], tokens: Tokens, readout: Readout) -> Float32:
-        """Reduce the states (t, d) of each layer of a text to the vector of the readout."""
+    def vector(self, layers: Sequence[Float32], batch: TokenBlock, place: int, readout: Readout) -> Float32:
+        """Reduce the states (n, d) of each layer to the vector of one text."""
+        skip = 0 if batch.skip is None else int(batch.skip[place])
+        at = 0 if batch.at is None else int(batch.at[place])
+        start, end = batch.starts[place], batch.starts[place] + batch.lengths[place]
+
+        def reduced(layer: int, reduction: str) -> Float32:
+            if reduction == "token":
+                return layers[layer][start + at]
+            own = layers[layer][start + skip : end]
+            vector = REDUCTIONS[POOLED.get(reduction, reduction)](own, skip)
+            return self.body.pooled(vector.astype(np.float32)) if reduction in POOLED else vector
+
         depth = self.body.architecture.depth
         joined = [
-            np.mean([self.reduced(layers[k], tokens, part.reduction) for k in part.resolved(depth)], 0)
+            np.mean([reduced(layer, part.reduction) for layer in part.resolved(depth)], 0)
             for part in readout.parts
         ]
         return np.concatenate(joined).astype(np.float32)
-
-    def reduced(self, states: Float32, tokens: Tokens, reduction: str) -> Float32:
-        if reduction == "token":
-            return states[tokens.at]
-        first = tokens.skip
-        vector = REDUCTIONS[POOLED.get(reduction, reduction)](states[first:], first)
-        return self.body.pooled(vector.astype(np.float32)) if reduction in POOLED else vector
-
-    def remarks(self, tally: Tally) -> list[str]:
-        return tally.truncation(self.reading.tokenizer.max_length, "tokens") + tally.without_tokens()

@@ -23,7 +23,7 @@ import pytest
 
 from sentkit import cli, console
 from sentkit.formats.vectors.tensors import write_arrays
-from sentkit.model.transformer.architecture import encoder_shapes, pooler_shapes, read_architecture
+from sentkit.model.transformer.architecture import read_architecture, tensor_shapes
 from support import DATA, NANO, SMALL, copy_tokenizer, in_jsonl, make_classifier
 from web import web_server
 
@@ -192,7 +192,7 @@ def make_checkpoint(folder, seed, *, scale=0.5):
     architecture = read_architecture(CONFIG, "config.json")
     random = np.random.default_rng(seed)
     arrays = {}
-    for name, shape in (encoder_shapes(architecture) | pooler_shapes(architecture)).items():
+    for name, shape in tensor_shapes(architecture, pooler=True).items():
         centre = 1.0 if name.endswith("LayerNorm.weight") else 0.0
         arrays[name] = (centre + scale * random.standard_normal(shape)).astype(np.float32)
     write_arrays(folder / "model.safetensors", arrays, {"format": "pt"})

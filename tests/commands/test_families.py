@@ -1,7 +1,6 @@
 """MPNet, ModernBERT and decoders through the commands, as other packed families: readouts, training."""
 
 import json
-import shutil
 import subprocess
 import sys
 
@@ -130,33 +129,6 @@ def test_methods_with_a_head_a_decoder_or_other_views_learn(sentkit, family, fol
     assert np.isfinite(losses).all()
     assert np.mean(losses[-5:]) < losses[0]
     assert np.isfinite(expected("out")).all()
-
-
-def test_an_adapter_is_added(sentkit, folder, family, tmp_path):
-    from safetensors.torch import load_file, save_file
-
-    names = {"mpnet": "encoder.layer.1.attention.attn.q", "modernbert": "layers.1.attn.Wqkv"}
-    name = names.get(family, "layers.1.mlp.gate_proj")
-    shutil.copytree(folder, "adapted")
-    weights = load_file(folder / "model.safetensors")
-    random = torch.Generator().manual_seed(0)
-    outputs, inputs = weights[f"{name}.weight"].shape
-    pair = {"A": torch.randn(2, inputs, generator=random), "B": torch.randn(outputs, 2, generator=random)}
-    prefix = f"base_model.model.{name}.lora_"
-    save_file(
-        {f"{prefix}{half}.weight": each for half, each in pair.items()}, "adapted/adapter_model.safetensors"
-    )
-    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": [name.rpartition(".")[2]]}
-    (tmp_path / "adapted/adapter_config.json").write_text(json.dumps(config))
-    save_file(
-        weights | {f"{name}.weight": weights[f"{name}.weight"] + 2 * pair["B"] @ pair["A"]}, "sum.safetensors"
-    )
-    shutil.copytree(folder, "summed")
-    shutil.copy("sum.safetensors", "summed/model.safetensors")
-
-    found = sentkit("encode", "-m", "adapted", "--device", "cpu", "--precision", "fp32", "-q", stdin=stdin())
-
-    np.testing.assert_allclose(found.vectors(), expected("summed"), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(

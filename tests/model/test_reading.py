@@ -3,13 +3,12 @@
 import json
 import shutil
 
-import numpy as np
 import pytest
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import find_model, read_checkpoint
 from sentkit.model.reading import LONGEST, ReadingOptions, depth_of, most_tokens, plan_reading
-from support import SMALL, write_affine
+from support import SMALL
 
 BERT = {"model_type": "bert"} | SMALL | {"num_hidden_layers": 4, "max_position_embeddings": 64}
 
@@ -52,14 +51,6 @@ def test_another_readout_drops_the_declared_steps(read):
     assert read(own, readout="cls").steps == ()
     assert read(own, readout="mean,cls").steps == ()
     assert read(own, readout="cls").declared
-
-
-def test_steps_of_the_flags_are_kept(read, tmp_path):
-    affine = tmp_path / "a.safetensors"
-    write_affine(affine, np.eye(3, dtype=np.float32), np.zeros(3, np.float32), {})
-    options = read(normalize=True, dim=3, transform=str(affine)).options
-
-    assert (options.normalize, options.dim, options.transform) == (True, 3, str(affine))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from sentkit.formats.checkpoints.folders import checkpoint_in
 from sentkit.model.reading import hash_of_weights
 from sentkit.model.small_encoder import ACTIVATIONS, SmallBert, read_arrays
+from sentkit.model.text.tokens import TokenBlock, flat
 from sentkit.model.transformer import bert
 from sentkit.model.transformer.architecture import architecture_of
 from sentkit.model.transformer.weights import canonical, read_tensors, weights_hash
@@ -34,7 +35,7 @@ def test_states_are_those_of_transformers_and_the_hash_is_that_of_torch(
     for with_pooler in (False, True):
         found = hash_of_weights(arrays, np.asarray, with_pooler=with_pooler, threads=1)
         assert found == weights_hash(tensors, with_pooler=with_pooler)
-    layers = list(SmallBert(arrays, architecture).states(batch))
+    layers = list(SmallBert(arrays, architecture).states(TokenBlock(*flat(batch), None)))
     for found, expected in zip(layers, oracle(checkpoint, batch), strict=True):
         assert found.dtype == np.float32
         assert found == pytest.approx(expected.numpy(), abs=2e-6 * float(expected.abs().max()))

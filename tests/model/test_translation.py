@@ -60,16 +60,11 @@ def translated(translator, texts, budget=100):
     return [each and each.text for each in made]
 
 
-def of_transformers(path, kind):
-    """The tokenizer and the model of transformers."""
-    source = {"src_lang": "eng_Latn"} if kind == "nllb" else {}
-    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(path).eval()
-    return transformers.AutoTokenizer.from_pretrained(path, **source), model
-
-
 def generated(path, kind, texts, seed=0, **how):
     """The output of `model.generate` for one text at a time."""
-    tokenizer, model = of_transformers(path, kind)
+    source = {"src_lang": "eng_Latn"} if kind == "nllb" else {}
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(path).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path, **source)
     if kind == "nllb":
         how["forced_bos_token_id"] = tokenizer.convert_tokens_to_ids("deu_Latn")
     found = []
@@ -391,10 +386,10 @@ def test_warnings_of_a_tokenizer_are_returned(damaged, monkeypatch, capfd):
 
 
 @pytest.mark.parametrize("kind", ["marian", "t5", "nllb"])
-def test_loading_prints_nothing(kind, request, capfd):
-    folder = request.getfixturevalue(kind)
+def test_loading_prints_nothing(kind, folder, capfd):
+    path = str(folder(kind))
     capfd.readouterr()  # remove the output of its creation
-    _, model, _ = load(read_checkpoint(str(folder)))
+    _, model, _ = load(read_checkpoint(path))
 
     assert capfd.readouterr() == ("", "")
     assert not model.training

@@ -36,12 +36,11 @@ from sentkit.model.transformer.architecture import (
     Architecture,
     UnsupportedArchitecture,
     canonical_names,
-    encoder_shapes,
     invalid_value,
     modern,
-    pooler_shapes,
     read_architecture,
     read_fraction,
+    tensor_shapes,
     words_name,
 )
 from sentkit.model.transformer.bert import Bert
@@ -289,7 +288,7 @@ def merged(
     old = next((prefix for prefix in PREFIXES if prefix + words in stored), "")
     head = HEADS[architecture.family]
     prefix = old if old in ("", head.encoder) else head.encoder  # transformers knows no wrapper prefixes
-    encoder = encoder_shapes(architecture) | pooler_shapes(architecture)
+    encoder = tensor_shapes(architecture, pooler=True)
     tensors = {
         prefix + modern(name.removeprefix(old)) if name.startswith(old) else modern(name): tensor
         for name, tensor in stored.items()
@@ -382,7 +381,7 @@ def write_fresh(
     set_tokenizer(folder, architecture, source=str(tokenizer))
     tensors, random = dict(head or {}), np.random.default_rng(seed)
     prefix = HEADS[architecture.family].encoder
-    for name, shape in encoder_shapes(architecture).items():
+    for name, shape in tensor_shapes(architecture).items():
         if len(shape) > 1:  # matrices and tables follow N(0, spread^2), as in transformers
             drawn = random.standard_normal(shape, dtype=np.float32) * np.float32(spread)
             tensors[prefix + name] = torch.from_numpy(drawn)

@@ -30,7 +30,7 @@ from sentkit.model.transformer.architecture import (
 from sentkit.model.transformer.bert import ACTIVATIONS, Bert, make_norm
 from sentkit.model.transformer.device import halve_to_fit_memory, padded_parts, pick_device, pick_precision
 from sentkit.model.transformer.encoder import INT8, TransformerEncoder
-from sentkit.model.transformer.packed import pack_ids
+from sentkit.model.transformer.packed import pack_block
 from sentkit.model.transformer.transformers_model import load_classifier, padding_id_of
 from sentkit.model.transformer.weights import check_tensors, read_tensors
 from sentkit.process import threads_of_command
@@ -320,8 +320,7 @@ class TransformersClassifier(TokenEncoder):
             yield [np.concatenate(outputs)]
 
     def outputs(self, batch: TokenBlock) -> np.ndarray:
-        second = None if batch.second is None else np.where(batch.second > 0, batch.second, batch.lengths)
-        packed = pack_ids(batch.ids.astype(np.int64), batch.lengths.tolist(), self.device, second=second)
+        packed = pack_block(batch, self.device)
         given = {
             "input_ids": packed.pad(packed.ids, fill=padding_id_of(self.model)),
             "attention_mask": packed.pad(torch.ones_like(packed.ids)),

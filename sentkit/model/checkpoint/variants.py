@@ -28,7 +28,7 @@ from sentkit.model.text.tokens import TokenBlock
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.device import one_thread_each
 from sentkit.model.transformer.encoder import TransformerEncoder
-from sentkit.model.transformer.packed import pack_ids
+from sentkit.model.transformer.packed import pack_block
 from sentkit.model.transformer.readouts import apply_readouts, width_of_vectors
 from sentkit.model.transformer.transformers_model import TransformersModel
 from sentkit.transforms.steps import Linear, Norm, Normalize, Step, Truncate, applied
@@ -309,8 +309,7 @@ class VariantEncoder:
         self, body: Network, tokens: TokenBlock, readouts: Sequence[Readout], settings: Settings
     ) -> list[Tensor]:
         """The readouts (b, d) of a batch."""
-        skip = 0 if tokens.skip is None else int(tokens.skip[0])
-        packed = pack_ids(tokens.ids.astype(np.int64), tokens.lengths.tolist(), at=tokens.at, skip=skip)
+        packed = pack_block(tokens, torch.device("cpu"))
         if settings.shift:
             assert isinstance(body, Bert), "others have no such variant"
             assert body.positions is not None, "rotary positions have no such variant"
@@ -318,7 +317,7 @@ class VariantEncoder:
             packed = replace(packed, positions=(packed.positions + settings.shift).clamp(max=last))
         if settings.special == "unread":
             before, after = self.reading.tokenizer.before, self.reading.tokenizer.after
-            packed = replace(packed, read=own_tokens(tokens.lengths, max(before, skip), after))
+            packed = replace(packed, read=own_tokens(tokens.lengths, max(before, packed.skip), after))
         return apply_readouts(body, packed, readouts)
 
     def rounded_body(self, weights: str) -> Network:

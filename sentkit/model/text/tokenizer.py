@@ -5,10 +5,10 @@ Tokenizers that read each word by itself get the ids of a text from those of its
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint
@@ -25,6 +25,7 @@ from sentkit.model.text.rules import (
     word_ids,
 )
 from sentkit.model.text.tokens import (
+    Ints,
     LocatedTokens,
     LongTextTokenizer,
     Range,
@@ -32,6 +33,7 @@ from sentkit.model.text.tokens import (
     Tokens,
     flat,
     places_in,
+    places_of_parts,
     truncate,
 )
 
@@ -149,23 +151,32 @@ class Tokenizer(LongTextTokenizer):
             return TokenBlock.of([self._truncate_sentence(template, *each) for each in both])
         longest = max(map(len, whole), default=0)
         if self.head is None or self.counts_all or self.truncates_start or longest <= 2 * self.head:
-            return self._truncated(self._ids(whole))
+            return self._truncated(*self._ids(whole))
         heads = [start_of(text, self.head) for text in whole]
-        ids = self._ids(heads)
-        short = [
-            k for k, head in enumerate(heads) if len(head) < len(whole[k]) and len(ids[k]) <= self.max_length
-        ]
-        for k, all_ids in zip(short, self._ids([whole[k] for k in short]), strict=True):
-            ids[k] = all_ids
-        return self._truncated(ids)
+        tokens = self._truncated(*self._ids(heads))
+        places = np.flatnonzero(tokens.counts <= self.max_length).tolist()
+        short = [k for k in places if len(heads[k]) < len(whole[k])]
+        if not short:
+            return tokens
+        found = list(tokens)
+        for k, each in zip(short, self._truncated(*self._ids([whole[k] for k in short])), strict=True):
+            found[k] = each
+        return TokenBlock.of(found)
 
-    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+    def _ids(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], Ints]:
+        """The ids of all texts in one array, with special tokens, and their numbers."""
         if self.words is None:
             with library_errors(self.source):
-                return [encoding.ids for encoding in self.backend.encode_batch_fast(texts)]
-        ids, counts = self.words(texts)
-        own, ends = ids.tolist(), np.cumsum(counts).tolist()
-        return [[*self.first, *own[start:end], *self.last] for start, end in pairwise([0, *ends])]
+                return flat([encoding.ids for encoding in self.backend.encode_batch_fast(texts)])
+        own, counts = self.words(texts)
+        lengths = counts + self.before + self.after
+        starts, ids = np.cumsum(lengths) - lengths, np.empty(lengths.sum(), np.int32)
+        ids[places_of_parts(starts + self.before, counts)] = own
+        for place, number in enumerate(self.first):
+            ids[starts + place] = number
+        for place, number in enumerate(self.last):
+            ids[starts + self.before + counts + place] = number
+        return ids, lengths
 
     def tokens_of(self, ids: list[int]) -> Tokens:
         at = 0 if self.template is None else ids.index(self.mask_id)
@@ -198,19 +209,19 @@ class Tokenizer(LongTextTokenizer):
         whole = self.prompt + text
         return whole.lower() if self.lowercase else whole
 
-    def _truncated(self, ids: list[list[int]]) -> TokenBlock:
-        counts = np.fromiter(map(len, ids), np.int64, len(ids))
-        without, empty, long = (
-            np.flatnonzero(own).tolist()
-            for own in (counts <= self.skip, counts == 0, counts > self.max_length)
+    def _truncated(self, ids: NDArray[np.int32], counts: Ints) -> TokenBlock:
+        """The texts with these ids, which are truncated at the end or the start of the text."""
+        excess = np.maximum(counts - self.max_length, 0)
+        if excess.any():
+            starts = np.cumsum(counts) - counts
+            starts += self.before if self.truncates_start else counts - self.after - excess
+            ids = np.delete(ids, places_of_parts(starts, excess))
+        problems = dict.fromkeys(
+            np.flatnonzero(counts <= self.skip).tolist(), "the text has no tokens after the prompt"
         )
-        problems = dict.fromkeys(without, "the text has no tokens after the prompt")
-        problems |= dict.fromkeys(empty, "the text has no tokens")
-        for k in long:
-            own = self.before, len(ids[k]) - self.after
-            ids[k] = truncate(ids[k], self.max_length, own, at_start=self.truncates_start).ids
-        skip = np.full(len(ids), self.skip) if self.skip else None
-        return TokenBlock(*flat(ids), counts, skip=skip, problems=problems)
+        problems |= dict.fromkeys(np.flatnonzero(counts == 0).tolist(), "the text has no tokens")
+        skip = np.full(len(counts), self.skip) if self.skip else None
+        return TokenBlock(ids, counts - excess, counts, skip=skip, problems=problems)
 
     def _truncate_sentence(self, template: Template, whole: str, encoding: "Encoding") -> Tokens:
         """Truncate only the sentence, so that the template stays complete."""

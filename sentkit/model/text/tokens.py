@@ -36,25 +36,6 @@ class Tokens:
     def truncated(self) -> bool:
         return self.windows is None and self.count > len(self.ids) + self.unknown
 
-    @property
-    def parts(self) -> "list[Tokens]":
-        """The sequences that the model reads: one for each window, or one for the text."""
-        return [self] if self.windows is None else [self, *self.windows.others]
-
-    @property
-    def results(self) -> int:
-        return 1 if self.windows is None else max(1, len(self.windows.pooled))
-
-    @property
-    def vectors(self) -> int:
-        """The number of vectors of the text: 1, or one for each window."""
-        return 1 if self.windows is None or self.windows.weights else len(self.windows.places)
-
-    @property
-    def empty(self) -> int:
-        without = [not part.ids for part in self.parts]
-        return sum(without) if self.vectors > 1 else int(all(without))
-
 
 @dataclass(frozen=True, eq=False)
 class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
@@ -140,12 +121,12 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
     @cached_property
     def vectors(self) -> Ints:
         """(n,), the number of vectors of a text: 1, or one for each window."""
-        return self.column(lambda each: each.vectors, np.ones(len(self), np.int64))
+        return self.column(np.ones(len(self), np.int64), lambda each: each.vectors - 1)
 
     @cached_property
     def sizes(self) -> Ints:
         """(n,), the number of ids that a model reads, of all windows; without ids, the vector is zero."""
-        return self.column(lambda each: sum(len(part.ids) for part in each.parts), self.lengths)
+        return self.column(self.lengths, lambda each: sum(len(part.ids) for part in each.others))
 
     @cached_property
     def truncated(self) -> NDArray[np.bool_]:
@@ -155,13 +136,13 @@ class TokenBlock(Sequence[Tokens]):  # no slots: cached_property needs __dict__
         cut[list(self.windows)] = False
         return cut
 
-    def column(self, of_text: Callable[[Tokens], int], plain: Ints) -> Ints:
-        """(n,), a number of each text: `plain` without windows, `of_text` with windows."""
+    def column(self, plain: Ints, more: "Callable[[Windows], int]") -> Ints:
+        """(n,), a number of each text, and `more` of the windows of a text."""
         if not self.windows:
             return plain
         values = plain.copy()
-        for place in self.windows:
-            values[place] = of_text(self[place])
+        for place, windows in self.windows.items():
+            values[place] += more(windows)
         return values
 
 
@@ -184,6 +165,11 @@ class Windows:
     others: tuple[Tokens, ...] = ()  # the windows after the first
     pooled: tuple[Range, ...] = ()  # the model reads the whole text; each window is a range of its ids
     weights: tuple[float, ...] = ()  # of the windows in the mean; (): each window keeps its vector
+
+    @property
+    def vectors(self) -> int:
+        """The number of vectors of the text."""
+        return 1 if self.weights else len(self.places)
 
 
 @dataclass(frozen=True, slots=True)

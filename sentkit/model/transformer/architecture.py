@@ -461,27 +461,20 @@ def words_name(architecture: Architecture) -> str:
     return architecture.kind.tables["words"] + ".weight"
 
 
-def encoder_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all required encoder tensors by name."""
-    return dict(stored_tensors(architecture).values())
-
-
-def pooler_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the optional pooler tensors by name; empty for a family without a pooler."""
-    width, there = architecture.width, architecture.kind.has_pooler
-    return {f"{POOLER}.weight": (width, width), f"{POOLER}.bias": (width,)} if there else {}
+def tensor_shapes(architecture: Architecture, *, pooler: bool = False) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the encoder's tensors by name, and of its pooler, if the family has one."""
+    return dict(stored_tensors(architecture, pooler=pooler and architecture.kind.has_pooler).values())
 
 
 def wanted_shapes(architecture: Architecture, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """Return the shapes by name of the encoder, and of its pooler if the names contain one."""
-    pooler = pooler_shapes(architecture)
-    return encoder_shapes(architecture) | ({} if pooler.keys().isdisjoint(names) else pooler)
+    return tensor_shapes(architecture, pooler=any(name.startswith(POOLER) for name in names))
 
 
 def canonical_names(stored: Iterable[str], architecture: Architecture) -> dict[str, str]:
     """Return the names in a file of the encoder's tensors, by their plain names of the family."""
     names = list(stored)
-    wanted = encoder_shapes(architecture) | pooler_shapes(architecture)
+    wanted = tensor_shapes(architecture, pooler=True)
     words = words_name(architecture)
     prefix = next((prefix for prefix in PREFIXES if prefix + words in names), "")
     plain = {modern(name.removeprefix(prefix)): name for name in names if name.startswith(prefix)}

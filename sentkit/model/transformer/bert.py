@@ -106,15 +106,22 @@ class Block(nn.Module):
         `between` changes the states after the attention, as the cross-attention of a decoder does. `states`
         can have more than n rows: the result has them too, and their values have no meaning.
         """
-        inputs = self.input_norm(states)
-        attended = self.attend(inputs, packed) if only is None else self.attend_only(inputs, packed, only)
+        attended = self.attend(self.input_norm(states), packed, only)
         if only is not None:
             states = states[only]  # (b, d)
-        states = self.mix_norm(self.added(self.mix(attended), states, self.mix_dropout))
+        states = self.mix_norm(self.add_mixed(attended, states))
         if between is not None:
             states = between(states)
-        inner = self.inner_dropout(self.activation(self.up(self.inner_norm(states))))
-        return self.norm(self.added(self.down(inner), states, self.dropout))
+        result: Tensor = self.norm(self.add_inner(self.inner_norm(states), states))
+        return result
+
+    def add_mixed(self, attended: Tensor, states: Tensor) -> Tensor:
+        return self.added(self.mix(attended), states, self.mix_dropout)
+
+    def add_inner(self, inputs: Tensor, states: Tensor) -> Tensor:
+        """Return `states` plus the result of the two dense layers for the inputs."""
+        inner = self.inner_dropout(self.activation(self.up(inputs)))
+        return self.added(self.down(inner), states, self.dropout)
 
     def added(self, change: Tensor, states: Tensor, dropout: nn.Module) -> Tensor:
         """Return `states` plus the change after dropout, with the dtype of `states`.
@@ -127,7 +134,10 @@ class Block(nn.Module):
         result: Tensor = dropout(change.to(states.dtype)).add_(states)
         return result
 
-    def attend(self, states: Tensor, packed: Packed) -> Tensor:
+    def attend(self, states: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
+        """Return the attention output (n, h e); or (b, h e) if `only` selects one row of each sentence."""
+        if only is not None:
+            return self.attend_only(states, packed, only)
         values = F.linear(states, self.qkv.weight, self.qkv.bias)  # (n, (h + 2 g) e)
         norms = (self.query_norm, self.heads), (self.key_norm, self.key_heads)
         values = turned(values, packed, self.base, self.size, norms)
@@ -146,7 +156,6 @@ class Block(nn.Module):
         return with_rows(groups.unpad(parts), len(states))
 
     def attend_only(self, states: Tensor, packed: Packed, only: Tensor) -> Tensor:
-        """Return the attention output of the rows `only`, one for each sentence, (b, d)."""
         query, pair = ends_of(self.qkv.weight, self.qkv.bias, self.heads * self.size)
         queries, pairs = F.linear(states[only], *query), F.linear(states, *pair)  # (b, h e), (n, 2 g e)
         queries = turned(queries, packed, self.base, self.size, [(self.query_norm, self.heads)], only)

@@ -6,6 +6,7 @@ Dense and LayerNorm layers after a readout, and convolutions before it, are thos
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise, zip_longest
 from pathlib import Path
@@ -23,7 +24,13 @@ from sentkit.formats.checkpoints.readout import Readout
 from sentkit.formats.files import read_object
 from sentkit.formats.vectors.fingerprint import INT8_LOSS, Spec
 from sentkit.model.encoding import BUDGETS, Arrays, Tally, TokenEncoder, encode_texts
-from sentkit.model.reading import Reading, spec_of_readout, steps_of_checkpoint, width_behind
+from sentkit.model.reading import (
+    Reading,
+    place_of_declaration,
+    spec_of_readout,
+    steps_of_checkpoint,
+    width_behind,
+)
 from sentkit.model.text.tokens import TokenBlock, check_ids
 from sentkit.model.transformer.architecture import UnsupportedArchitecture, architecture_of
 from sentkit.model.transformer.bert import Bert, load_bert
@@ -37,14 +44,13 @@ from sentkit.model.transformer.device import (
     to_host,
 )
 from sentkit.model.transformer.inference import prepare_for_cpu, prepare_for_cuda, use_int8
-from sentkit.model.transformer.packed import TILE, Packed, filler, pack_ids, spare_tokens
+from sentkit.model.transformer.packed import TILE, Packed, filler, pack_block, spare_tokens
 from sentkit.model.transformer.products import (
     FASTER_INT8,
     LARGEST_WEIGHTS,
+    faster_products,
     gain_of_int8,
-    gain_of_plain_products,
     largest_weight,
-    plain_is_faster,
 )
 from sentkit.model.transformer.readouts import Convolution, apply_readouts, check_layers, width_of_vectors
 from sentkit.model.transformer.transformers_model import TransformersModel, load_transformers_model
@@ -133,8 +139,6 @@ class TransformerEncoder(TokenEncoder):
         if self.integers and self.device.type != "cpu":
             raise UsageError(f"--precision {INT8} needs --device cpu", advice="use bf16 on a GPU")
         self.dtype = pick_precision("fp32" if self.integers else precision, self.device)
-        if precision == "auto" and self.device.type == "cpu":
-            self.choices.append(f"products of bf16 are {gain_of_bf16():.2f} x as fast as those of fp32")
         self.preparing, self.prepared = Lock(), False  # see `network`
         self.halved = 0  # number of times that a batch was halved to fit into memory
         self.threads = 0  # that compute a batch each
@@ -156,8 +160,7 @@ class TransformerEncoder(TokenEncoder):
             self.body = body.to(self.device, self.dtype).eval()
             if self.device.type == "cuda":  # compile and check kernels while the hash is computed
                 Thread(target=lambda: self.network, daemon=True).start()
-            place = str(checkpoint.folder / checkpoint.declared.source)
-            with declared_in(place, unless=reading.options.readout is not None):
+            with declared_in(place_of_declaration(checkpoint), unless=reading.options.readout is not None):
                 check_layers(self.body, reading.readouts)
             before = width_of_vectors(self.body, reading.readouts)
             self.steps = steps_of_checkpoint(checkpoint, reading, before, read_layer)
@@ -216,8 +219,7 @@ class TransformerEncoder(TokenEncoder):
         if self.integers or self.device.type != "cpu" or not isinstance(body, Bert):
             return None
         if products is None:
-            gain = gain_of_plain_products(body.to(self.dtype))
-            products = "plain" if plain_is_faster(gain) else "fused"
+            products, gain = faster_products(body.to(self.dtype))
             self.choices.append(f"{products} products: plain ones are {gain:.2f} x as fast as fused ones")
         return products
 
@@ -261,7 +263,7 @@ class TransformerEncoder(TokenEncoder):
         return packed
 
     def remarks(self, tally: Tally) -> list[str]:
-        messages = tally.truncation(self.reading.tokenizer.max_length, "tokens") + tally.without_tokens()
+        messages = super().remarks(tally)
         if self.halved:
             halved = f"batches were split in two {self.halved} times because of the memory of the device"
             messages.append(f"{halved}; to avoid this, use a smaller --batch-tokens")
@@ -319,30 +321,18 @@ class TransformerEncoder(TokenEncoder):
             done = halve_to_fit_memory(self._start_part, part, advice="use --max-length, or --device cpu")
             self.halved += len(done) - 1
             parts += done
-        return (
-            parts[0]
-            if len(parts) == 1
-            else lambda: [np.concatenate(each) for each in zip(*(wait() for wait in parts), strict=True)]
-        )
+        return lambda: [np.concatenate(each) for each in zip(*(wait() for wait in parts), strict=True)]
 
     def _start_part(self, batch: TokenBlock) -> Callable[[], Arrays]:
-        skip = 0 if batch.skip is None else int(batch.skip[0])  # see plan_batches
-        lengths = batch.lengths.tolist()
-        pooled = [each.pooled if each else () for each in map(batch.windows.get, range(len(batch)))]
-        spare = []
-        if isinstance(self.network, Bert) and not skip and not any(pooled):
+        lengths, spare = batch.lengths.tolist(), list[int]()
+        late = any(each.pooled for each in batch.windows.values())
+        skips = batch.skip is not None and batch.skip[0]  # that of all texts, see plan_batches
+        if isinstance(self.network, Bert) and not (late or skips):
             tokens, on_cpu = len(batch.ids), self.device.type == "cpu"
             # The vectors of these sentences are dropped.
             spare = filler(lengths, spare_tokens(tokens) if on_cpu else -tokens % TILE)
-        second = None
-        if batch.second is not None:
-            second = [*np.where(batch.second > 0, batch.second, batch.lengths).tolist(), *spare]
-        at = np.zeros(len(batch) + len(spare), np.int64)
-        if batch.at is not None:
-            at[: len(batch)] = batch.at
-        ids = np.append(batch.ids, np.full(sum(spare), batch.ids[0])).astype(np.int64)
-        sizes = [*lengths, *spare]
-        packed = pack_ids(ids, sizes, self.device, at=at, skip=skip, second=second, pooled=pooled)
+        at = np.zeros(len(batch), np.int64) if batch.at is None else batch.at
+        packed = pack_block(replace(batch, at=at), self.device, spare)
         with torch.inference_mode():
             vectors = apply_readouts(self.network, self.read_of(packed), self.reading.readouts)
         return to_host([each[: len(each) - len(spare)] for each in vectors])

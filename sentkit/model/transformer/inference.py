@@ -17,10 +17,9 @@ Axes: n tokens, c sentences of t tokens in a run, h heads, d the width, e = d / 
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -66,14 +65,20 @@ LONGEST_RUN = 256  # tokens; longer sentences use the blockwise attention of tor
 SMALLEST_SUM, LARGEST_SUM = 1e-30, 1e30
 
 
+NORMS = ("input_norm", "query_norm", "key_norm", "mix_norm", "inner_norm", "norm")
+
+
+def replace_blocks(bert: Bert, make: Callable[..., Block]) -> Bert:
+    for number, block in enumerate(bert.blocks):
+        bert.blocks[number] = make(block)
+    return bert
+
+
 def prepare_for_cpu(bert: Bert, products: str | None = None) -> Bert:
     """Replace the blocks of an encoder that is only read, on a CPU. This releases the blocks' weights."""
     usable = products != "plain" and fused_products_work(bert.words.weight.dtype)
     make = fused_product if usable else plain_product
-    for number, block in enumerate(bert.blocks):
-        assert isinstance(block, Block), "blocks are replaced once"
-        bert.blocks[number] = InferenceBlock(block, bert.architecture.activation, make)
-    return bert
+    return replace_blocks(bert, lambda block: InferenceBlock(block, bert.architecture.activation, make))
 
 
 def prepare_for_cuda(bert: Bert) -> Bert:
@@ -82,62 +87,48 @@ def prepare_for_cuda(bert: Bert) -> Bert:
     if bert.words.weight.dtype not in HALF or shape.buckets:
         return bert
     heads, window = (shape.heads, shape.key_heads, shape.head_size), max(shape.windows, default=0)
-    if works(heads, device, window, [shape.causal], trains=False):
-        add_norm = add_norm_for(shape.width, shape.norm_epsilon, device)
-        for number, block in enumerate(bert.blocks):
-            assert isinstance(block, Block), "blocks are replaced once"
-            bert.blocks[number] = CudaBlock(block, bert.architecture.activation, add_norm)
-    return bert
+    if not works(heads, device, window, [shape.causal], trains=False):
+        return bert
+    add_norm = add_norm_for(shape.width, shape.norm_epsilon, device)
+    return replace_blocks(bert, lambda block: CudaBlock(block, shape.activation, add_norm))
 
 
-class InferenceBlock(nn.Module):
+class InferenceBlock(Block):
     def __init__(self, block: Block, activation: str, make: Callable[..., Product]) -> None:
-        super().__init__()
+        self.take(block)
         ends = ends_of(*detached(block.qkv), block.mix.in_features)
         self.query, self.key_value = (make(*each) for each in ends)
-        self.mix = make(*detached(block.mix))
-        up, gates = ends_of(*detached(block.up), block.down.in_features)
-        self.up, self.gates = make(*up, activation), [make(*gates)] if len(gates[0]) else []
-        self.down = make(*detached(block.down))
-        self.take(block)
+        self.mixed = make(*detached(block.mix))
+        inner, gates = ends_of(*detached(block.up), block.down.in_features)
+        self.inner, self.gates = make(*inner, activation), [make(*gates)] if len(gates[0]) else []
+        self.outer = make(*detached(block.down))
 
-    def take(self, block: "Block | InferenceBlock") -> None:
-        """Use the other parts of a block as they are."""
-        self.heads: int = block.heads
-        self.key_heads: int = block.key_heads
-        self.size: int = block.size
-        self.window: int = block.window
-        self.base: float = block.base
-        self.input_norm: nn.Module = block.input_norm
-        self.query_norm: nn.Module = block.query_norm
-        self.key_norm: nn.Module = block.key_norm
-        self.mix_norm: nn.Module = block.mix_norm
-        self.inner_norm: nn.Module = block.inner_norm
-        self.norm: nn.Module = block.norm
+    def take(self, block: Block) -> None:
+        """Use the sizes and the norms of a block as they are, and none of its weights."""
+        nn.Module.__init__(self)
+        for name in ("heads", "key_heads", "size", "window", "base", *NORMS):
+            setattr(self, name, getattr(block, name))
 
-    def forward(self, states: Tensor, packed: Packed, only: Tensor | None = None) -> Tensor:
-        """Return X(k) from X(k - 1), (n, d); or (b, d) if `only` selects one row of each sentence."""
-        rows, inputs = states if only is None else states[only], self.input_norm(states)
-        queries, pairs = self.project(inputs, inputs if only is None else inputs[only], only)
+    def attend(self, states: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
+        queries, pairs = self.project(states, states if only is None else states[only], only)
         queries = turned(queries, packed, self.base, self.size, [(self.query_norm, self.heads)], only)
         pairs = turned(pairs, packed, self.base, self.size, [(self.key_norm, self.key_heads)])
-        attended = self.attend(queries, pairs, packed, only)
-        rows = self.mix_norm(self.mix(attended, rows))
-        result: Tensor = self.norm(self.add_inner(self.inner_norm(rows), rows))
-        return result
+        return self.attend_pairs(queries, pairs, packed, only)
 
     def project(self, states: Tensor, rows: Tensor, only: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the queries of `rows`, which are `states[only]`, and the keys and values of all states."""
         return self.query(rows, None), self.key_value(states, None)
 
-    def add_inner(self, inputs: Tensor, rows: Tensor) -> Tensor:
-        """Return `rows` plus the result of the two dense layers for the inputs."""
-        inner = self.up(inputs, None)
+    def add_mixed(self, attended: Tensor, states: Tensor) -> Tensor:
+        return self.mixed(attended, states)
+
+    def add_inner(self, inputs: Tensor, states: Tensor) -> Tensor:
+        inner = self.inner(inputs, None)
         for gate in self.gates:
             inner = inner.mul_(gate(inputs, None))
-        return self.down(inner, rows)
+        return self.outer(inner, states)
 
-    def attend(self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
+    def attend_pairs(self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
         """Attention (n, h e), (n, 2 g e) -> (n, h e), in runs of sentences of equal length.
 
         `only` (b,) is the row of one query of each sentence.
@@ -166,27 +157,27 @@ class CudaBlock(InferenceBlock):
 
     def __init__(self, block: Block, activation: str, add_norm: AddNorm | None) -> None:
         super().__init__(block, activation, plain_product)
-        self.qkv = plain_product(*detached(block.qkv))
+        self.joined = plain_product(*detached(block.qkv))
         if add_norm is not None and isinstance(block.mix_norm, nn.LayerNorm):
-            self.mix, self.mix_norm = with_norm(self.mix, block.mix_norm, add_norm), nn.Identity()
+            self.mixed, self.mix_norm = with_norm(self.mixed, block.mix_norm, add_norm), nn.Identity()
         if add_norm is not None and isinstance(block.norm, nn.LayerNorm):
-            self.down, self.norm = with_norm(self.down, block.norm, add_norm), nn.Identity()
+            self.outer, self.norm = with_norm(self.outer, block.norm, add_norm), nn.Identity()
 
-    def forward(self, states: Tensor, packed: Packed, only: Tensor | None = None) -> Tensor:
+    def attend(self, states: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
         if only is None or not packed.causal:
-            return super().forward(states, packed, only)
-        return super().forward(states, packed)[only]  # the kernel lets one query attend to all keys
+            return super().attend(states, packed, only)
+        return super().attend(states, packed, None)[only]  # the kernel lets one query attend to all keys
 
     def project(self, states: Tensor, rows: Tensor, only: Tensor | None) -> tuple[Tensor, Tensor]:
         if only is not None:
             return super().project(states, rows, only)
         counts = self.heads, 2 * self.key_heads
-        queries, pairs = self.qkv(states, None).split([count * self.size for count in counts], 1)
+        queries, pairs = self.joined(states, None).split([count * self.size for count in counts], 1)
         return queries, pairs
 
-    def attend(self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
+    def attend_pairs(self, queries: Tensor, pairs: Tensor, packed: Packed, only: Tensor | None) -> Tensor:
         if only is not None and self.window:  # the kernel counts the window from the last query
-            return super().attend(queries, pairs, packed, only)
+            return super().attend_pairs(queries, pairs, packed, only)
         pair = by_head(pairs, self.size, self.key_heads, self.key_heads)
         parts = *by_head(queries, self.size, self.heads), *pair
         return packed_attention(parts, packed, single=only is not None, window=self.window)
@@ -236,15 +227,14 @@ LEVELS = 255  # the largest unsigned integer
 
 
 class Recorder:
-    """A product in floating point that records the range of each of its inputs."""
+    """A product in floating point that records the range of each of its inputs, and 0."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: str = "none") -> None:
         self.weight, self.bias, self.activation = weight, bias, activation
         self.product = plain_product(weight, bias, activation)
-        self.least, self.most = torch.zeros(weight.shape[1]), torch.zeros(weight.shape[1])
 
     def __call__(self, values: Tensor, residual: Tensor | None) -> Tensor:
-        self.least, self.most = self.least.minimum(values.amin(0)), self.most.maximum(values.amax(0))
+        self.least, self.most = values.amin(0).clamp_max(0), values.amax(0).clamp_min(0)
         return self.product(values, residual)
 
     @property
@@ -253,20 +243,14 @@ class Recorder:
 
 
 class Int8Block(InferenceBlock):
-    def __init__(self, recorded: InferenceBlock, make: Callable[[Tensor, Tensor | None], Product]) -> None:
-        nn.Module.__init__(self)  # that of `InferenceBlock` would order all weights in floating point
-        query, pairs, mix, up, down = (
-            cast(Recorder, each)
-            for each in (recorded.query, recorded.key_value, recorded.mix, recorded.up, recorded.down)
-        )
-        self.take(recorded)
-        weight = torch.cat([query.weight, pairs.weight])
-        self.factors = factors_of(pairs.largest, weight, STATES)
-        self.queries = Int8Product(query.weight / self.factors, query.bias)
-        self.pairs = Int8Product(pairs.weight / self.factors, pairs.bias)
-        mix_factors = factors_of(mix.largest, mix.weight, MIXED)
-        mixed = Int8Product(mix.weight / mix_factors, mix.bias)
-        self.mix = lambda values, rows: mixed.to_float(centered(values, mix_factors), values.dtype, rows)
+    def __init__(self, block: InferenceBlock, make: Callable[[Tensor, Tensor | None], Product]) -> None:
+        """The products of `block` are Recorders; `make` makes one in floating point."""
+        self.take(block)
+        products: Any = block.query, block.key_value, block.mixed, block.inner, block.outer, *block.gates
+        query, pairs, mix, up, down, *gates = products
+        factors = factors_of(pairs.largest, torch.cat([query.weight, pairs.weight]), STATES)
+        self.query, self.key_value = (integer_product(each, factors) for each in (query, pairs))
+        self.mixed = integer_product(mix, factors_of(mix.largest, mix.weight, MIXED))
         self.up_factors = factors_of(up.largest, up.weight, STATES)
         inner = len(up.weight)
         count = min(APART * math.ceil(inner / 1536), inner // 2)  # of the columns in floating point
@@ -274,40 +258,40 @@ class Int8Block(InferenceBlock):
         large, rest = order[:count].sort().values, order[count:].sort().values
         self.parts = [  # the inner values and their gates, each as those of few large columns and the rest
             [
-                Int8Product(each.weight[c] / self.up_factors, taken(each.bias, c), each.activation)
+                Int8Product(
+                    each.weight[c] / self.up_factors,
+                    None if each.bias is None else each.bias[c],
+                    each.activation,
+                )
                 for c in (rest, large)
             ]
-            for each in (up, *cast(list[Recorder], recorded.gates))
+            for each in (up, *gates)
         ]
         self.down_large = make(down.weight[:, large], down.bias)
-        if recorded.gates:  # integers only for the products of values and gates, which are floating point
+        if gates:  # integers only for the products of values and gates, which are floating point
             self.down_factors = factors_of(down.largest[rest], down.weight[:, rest], MIXED)
             self.down_rest = Int8Product(down.weight[:, rest] / self.down_factors, None)
         else:
             self.scale, self.zero = unsigned_scale(down.least[rest], down.most[rest])
             self.down_rest = Int8Product(down.weight[:, rest], None)
 
-    def project(self, states: Tensor, rows: Tensor, only: Tensor | None) -> tuple[Tensor, Tensor]:
-        inputs = centered(states, self.factors)
-        chosen = inputs if only is None else replace(inputs, values=inputs.values[only])
-        return self.queries.to_float(chosen, states.dtype), self.pairs.to_float(inputs, states.dtype)
-
-    def add_inner(self, inputs: Tensor, rows: Tensor) -> Tensor:
-        integers = centered(inputs, self.up_factors)
+    def add_inner(self, inputs: Tensor, states: Tensor) -> Tensor:
+        integers, dtype = centered(inputs, self.up_factors), states.dtype
         [(up_rest, up_large), *gates] = self.parts
-        large = up_large.to_float(integers, rows.dtype)
+        large = up_large.to_float(integers, dtype)
         if gates:
             [(gate_rest, gate_large)] = gates
-            large.mul_(gate_large.to_float(integers, rows.dtype))
-            values = up_rest.to_float(integers, rows.dtype).mul_(gate_rest.to_float(integers, rows.dtype))
+            large.mul_(gate_large.to_float(integers, dtype))
+            values = up_rest.to_float(integers, dtype).mul_(gate_rest.to_float(integers, dtype))
             rest = centered(values, self.down_factors)
         else:
             rest = up_rest.to_integers(integers, self.scale, self.zero)
-        return self.down_rest.to_float(rest, rows.dtype, self.down_large(large, rows))
+        return self.down_rest.to_float(rest, dtype, self.down_large(large, states))
 
 
-def taken(bias: Tensor | None, rows: Tensor) -> Tensor | None:
-    return None if bias is None else bias[rows]
+def integer_product(layer: Recorder, factors: Tensor) -> Product:
+    product = Int8Product(layer.weight / factors, layer.bias)
+    return lambda values, residual: product.to_float(centered(values, factors), values.dtype, residual)
 
 
 def factors_of(largest: Tensor, weight: Tensor, share: float) -> Tensor:
@@ -360,14 +344,12 @@ def use_int8(
 
 def use_integers(bert: Bert, packed: Packed, name: str) -> None:
     """Replace the blocks by those with the ranges of this batch; all other operations are in float32."""
-    for number, block in enumerate(bert.blocks):
-        bert.blocks[number] = InferenceBlock(cast(Block, block), bert.architecture.activation, Recorder)
+    replace_blocks(bert, lambda block: InferenceBlock(block, bert.architecture.activation, Recorder))
     with torch.inference_mode():
         *_, last = bert.states(packed)
         check_finite([last], name)
     make = fused_product if fused_products_work(torch.float32) else plain_product
-    for number, block in enumerate(bert.blocks):
-        bert.blocks[number] = Int8Block(cast(InferenceBlock, block), make)
+    replace_blocks(bert, lambda block: Int8Block(block, make))
 
 
 def check_finite(values: Sequence[Tensor], name: str) -> None:

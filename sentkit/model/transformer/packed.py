@@ -6,13 +6,13 @@ Axes: b sentences, n tokens, t tokens in the longest; c sentences of a group, of
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sentkit.model.text.tokens import TokenBlock
 from sentkit.model.transformer.device import to_device
 
 SMALLEST_FILLED = 64  # tokens
@@ -210,47 +210,47 @@ def sizes_of_groups(lengths: Sequence[int]) -> list[int]:
 
 
 def pack(
-    sequences: Sequence[Sequence[int] | np.ndarray], device: torch.device | str = "cpu", **more: Any
-) -> Packed:
-    """Return the batch of these token ids. Sentences are never empty, because they contain special tokens."""
-    ids = np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences])
-    return pack_ids(ids, [*map(len, sequences)], device, **more)
-
-
-def pack_ids(
-    ids: np.ndarray,
-    sizes: Sequence[int],
+    sequences: Sequence[Sequence[int] | np.ndarray],
     device: torch.device | str = "cpu",
     *,
-    at: Sequence[int] | np.ndarray | None = None,
+    at: Sequence[int] | None = None,
     skip: int = 0,
-    second: Sequence[int] | np.ndarray | None = None,
-    pooled: Sequence[Sequence[tuple[int, int]]] = (),
+    second: Sequence[int] | None = None,
 ) -> Packed:
-    """Return the batch of the ids of all sequences in one array; `sizes` are their numbers.
+    """Return the batch of these token ids. The others are columns of `TokenBlock`."""
+    lengths = np.array([*map(len, sequences)])
+    ids = np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences])
+    own_at, own_second = (None if each is None else np.array(each) for each in (at, second))
+    own_skip = np.full(len(lengths), skip) if skip else None
+    block = TokenBlock(ids, lengths, lengths, own_at, second=own_second, skip=own_skip)
+    return pack_block(block, torch.device(device))
 
-    `second` is the index of the first token of the second segment in each sequence. `pooled` has the ranges
-    of each sequence that readouts reduce, one after the other; a sequence without ranges is one range.
+
+def pack_block(batch: TokenBlock, device: torch.device, spare: Sequence[int] = ()) -> Packed:
+    """Return the batch of these texts, and after them sentences of the lengths `spare`.
+
+    Sentences are never empty, because they contain special tokens. All have the same `skip`.
     """
-    device, lengths = torch.device(device), tuple(sizes)
+    more, lengths = np.array(spare, np.int64), (*batch.lengths.tolist(), *spare)
+    skip = 0 if batch.skip is None else int(batch.skip[0])
     assert lengths, "an empty batch"
     assert min(lengths) > skip, "a sentence without tokens to read"
     firsts = first_tokens(lengths)
+    ids = np.append(batch.ids, np.full(sum(spare), batch.ids[0])).astype(np.int64)
     positions = np.arange(len(ids)) - np.repeat(firsts, lengths)
+    pooled = {place: each.pooled for place, each in batch.windows.items() if each.pooled}
     ranges = list[tuple[int, int]]()  # of rows of the batch
-    for first, length, own in zip(firsts.tolist(), lengths, pooled, strict=True) if any(pooled) else ():
-        ranges += [(first + start, first + end) for start, end in own or [(skip, length)]]
-    return Packed(
-        ids=to_device(ids, device),
-        positions=to_device(positions, device),
-        lengths=lengths,
-        at=None if at is None else to_device(np.asarray(at, dtype=np.int64), device),
-        skip=skip,
-        pooled=tuple(ranges),
-        types=None
-        if second is None
-        else to_device((positions >= np.repeat(second, lengths)).astype(np.int64), device),
-    )
+    for place, first in enumerate(firsts.tolist() if pooled else ()):
+        parts = pooled.get(place, ((skip, lengths[place]),))
+        ranges += [(first + start, first + end) for start, end in parts]
+    at = types = None
+    if batch.at is not None:
+        at = to_device(np.append(batch.at, np.zeros(len(more), np.int64)), device)
+    if batch.second is not None:
+        second = np.append(np.where(batch.second > 0, batch.second, batch.lengths), more)
+        types = to_device((positions >= np.repeat(second, lengths)).astype(np.int64), device)
+    own = to_device(ids, device), to_device(positions, device), lengths
+    return Packed(*own, at=at, skip=skip, pooled=tuple(ranges), types=types)
 
 
 def spare_tokens(tokens: int) -> int:

@@ -11,7 +11,7 @@ Axes: n tokens, k inputs of a product, m outputs.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -88,32 +88,28 @@ MEASURED = 1 << 16  # weights; products of fewer weights are too short to be mea
 ROWS = 96  # of a measured product
 
 
-def gain_of_plain_products(bert: Bert) -> float:
-    """Return how many times as fast plain products are as fused ones; 0: too small; infinite: none work."""
-    dtype, block = bert.words.weight.dtype, bert.blocks[0]
-    assert isinstance(block, Block), "the blocks are not replaced yet"
-    if not fused_products_work(dtype):
-        return float("inf")
-    if block.up.weight.numel() < MEASURED:
-        return 0.0
-    values = torch.ones(ROWS, bert.width, dtype=dtype)
+def faster_products(bert: Bert) -> tuple[str, float]:
+    """Return "plain" or "fused", and how many times as fast plain products are; 0: too small to be measured.
+
+    The last bits of vectors depend on the choice, so noise must not change it. Measured are gains of 0.7 to
+    0.95 with AVX512, 0.93 to 1.25 with AVX2 only, and 2.5 with SSE only, so only a clear result overrides the
+    instruction set.
+    """
+    dtype, block = bert.words.weight.dtype, cast(Block, bert.blocks[0])
 
     def both(make: Callable[..., Product]) -> Callable[[], Tensor]:
         inner, _ = ends_of(*detached(block.up), block.down.in_features)
         up, down = make(*inner, bert.architecture.activation), make(*detached(block.down))
+        values = torch.ones(ROWS, bert.width, dtype=dtype)
         return lambda: down(up(values, None), values)
 
-    return speed_ratio(both(plain_product), both(fused_product))
-
-
-def plain_is_faster(gain: float) -> bool:
-    """Choose plain products if they are `gain` times as fast as fused ones; noise does not change the choice.
-
-    The last bits of vectors depend on the choice. Measured are gains of 0.7 to 0.95 with AVX512, 0.93 to 1.25
-    with AVX2 only, and 2.5 with SSE only, so only a clear result overrides the instruction set.
-    """
+    gain = 0.0
+    if not fused_products_work(dtype):
+        gain = float("inf")
+    elif block.up.weight.numel() >= MEASURED:
+        gain = speed_ratio(both(plain_product), both(fused_product))
     fused_are_usual = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    return gain > (CLEAR if fused_are_usual else 1 / CLEAR)
+    return "plain" if gain > (CLEAR if fused_are_usual else 1 / CLEAR) else "fused", gain
 
 
 LARGEST = 127  # of centered inputs, so that both signs have the same range

@@ -5,6 +5,7 @@ Axes: b sentences, n tokens, d the width.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Protocol
 
 import torch
@@ -181,25 +182,23 @@ def apply_readouts(
     encoder: TokenModel, packed: Packed, readouts: Sequence[Readout], *, disturb: Disturb | None = None
 ) -> list[Tensor]:
     """Return one (b, d) for each readout, from one pass to the deepest layer. `disturb` changes X(0)."""
-    if any(len(readout.parts) > 1 for readout in readouts):
-        every = [part for readout in readouts for part in readout.parts]
-        separate = iter(apply_readouts(encoder, packed, every, disturb=disturb))
-        return [torch.cat([next(separate) for _ in readout.parts], 1) for readout in readouts]
-    layers = [readout.resolved(encoder.depth) for readout in readouts]
-    wanted: dict[int, dict[str, None]] = {}  # layer -> ordered set of reductions
     check_layers(encoder, readouts)
-    for readout, own in zip(readouts, layers, strict=True):
+    parts = [part for readout in readouts for part in readout.parts]
+    layers = [part.resolved(encoder.depth) for part in parts]
+    wanted: dict[int, dict[str, None]] = {}  # layer -> ordered set of reductions
+    for part, own in zip(parts, layers, strict=True):
         for layer in own:
-            wanted.setdefault(layer, {})[readout.reduction] = None
+            wanted.setdefault(layer, {})[part.reduction] = None
     vectors = reduce_layers(encoder, packed, wanted, disturb=disturb)
-    results = []
-    for readout, own in zip(readouts, layers, strict=True):
-        parts = [vectors[layer, readout.reduction] for layer in own]
-        if readout.reduction in WK:
-            results.append(wk(parts, packed.read_part, clip=readout.reduction == "wk-clip"))
+    results = list[Tensor]()
+    for part, own in zip(parts, layers, strict=True):
+        found = [vectors[layer, part.reduction] for layer in own]
+        if part.reduction in WK:
+            results.append(wk(found, packed.read_part, clip=part.reduction == "wk-clip"))
         else:
-            results.append(torch.stack(parts).mean(0))
-    return results
+            results.append(torch.stack(found).mean(0))
+    separate = iter(results)
+    return [torch.cat([*islice(separate, len(readout.parts))], 1) for readout in readouts]
 
 
 def width_of_vectors(encoder: TokenModel, readouts: Sequence[Readout]) -> int:

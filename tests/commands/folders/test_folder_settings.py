@@ -173,7 +173,8 @@ def test_other_processes_use_the_measurements_of_the_first_one(sentkit, corpus, 
     command = ["encode", corpus, "-m", tiny, "-q", "--block-bytes", "200", "-o"]
 
     def measure(gain, kind):
-        monkeypatch.setattr(encoder, "gain_of_plain_products", lambda body: gain)
+        faster = "plain" if gain > 1 else "fused"
+        monkeypatch.setattr(encoder, "faster_products", lambda body: (faster, gain))
         monkeypatch.setattr(device, "has_fast_bf16", lambda device: kind == torch.bfloat16)
 
     monkeypatch.delenv("SENTKIT_PRECISION", raising=False)

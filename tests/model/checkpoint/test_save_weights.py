@@ -15,7 +15,7 @@ from sentkit.model.checkpoint.export import Declaration, declare_encoder, merged
 from sentkit.model.checkpoint.heads import fresh_head, head_tensors
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions, plan_reading
-from sentkit.model.transformer.architecture import pooler_shapes, read_architecture
+from sentkit.model.transformer.architecture import read_architecture, tensor_shapes
 from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.model.transformer.weights import canonical, read_tensors
 from support import FAMILIES, TOKENIZER_FILES, copy_tokenizer
@@ -48,8 +48,8 @@ class Base:
         }
 
     def pooler(self):
-        shapes = pooler_shapes(self.architecture)
-        return self.perturbed({name: torch.zeros(shape) for name, shape in shapes.items()})
+        shapes = tensor_shapes(self.architecture, pooler=True).items()
+        return self.perturbed({name: torch.zeros(shape) for name, shape in shapes if "pooler" in name})
 
     def write(self, folder, **more):
         """A folder of transformers: the weights and the base's config in float32."""

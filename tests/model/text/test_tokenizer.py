@@ -437,6 +437,7 @@ def test_forgotten_words_have_the_same_ids(monkeypatch):
 @pytest.mark.parametrize("name", ["nano", "static"])
 def test_many_cpus_tokenize_whole_texts(monkeypatch, name):
     """The library does this in parallel, with the same ids."""
+    monkeypatch.setattr("sentkit.process._threads", None)  # other tests run commands in this process
 
     def found(cpus):
         monkeypatch.setattr(rules, "usable_cpus", lambda: cpus)

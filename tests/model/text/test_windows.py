@@ -115,7 +115,7 @@ def test_the_first_window_is_the_truncated_text(make, how):
     assert not tokens.truncated
     [located] = tokenizer.locate([text])
     first, last = located.own
-    for part in tokens.parts:
+    for part in (tokens, *tokens.windows.others):
         own = len(part.ids) - located.around
         assert part.ids[:first] == located.ids[:first]
         assert part.ids[first + own :] == located.ids[last:]
@@ -145,7 +145,7 @@ def test_windows_cover_the_text_and_contain_their_tokens(make, text, sizes, how,
             assert number == 0 or begin == own.start
             assert number == len(places) - 1 or stop == own.stop
         else:
-            ids = tokens.parts[number].ids
+            ids = (tokens, *tokens.windows.others)[number].ids
             assert ids[first : len(ids) - (len(whole.ids) - last)] == [whole.ids[i] for i in own]
         for i in own:
             low_character, high_character = located.places[i - first]
@@ -190,6 +190,7 @@ def test_a_chunk_of_words_has_the_words_of_its_characters(words, size):
     inside = {place for start, end in tokens.windows.places for place in range(start, end)}
     outside = {character for place, character in enumerate(text) if place not in inside}
     assert outside <= set("\u2003:-)"), "only blanks, and marks without a vector"
-    for part, (start, end) in zip(tokens.parts, tokens.windows.places, strict=True):
+    parts = tokens, *tokens.windows.others
+    for part, (start, end) in zip(parts, tokens.windows.places, strict=True):
         [alone] = lookup([text[start:end]])
         assert (alone.ids, alone.unknown) == (part.ids, part.unknown)

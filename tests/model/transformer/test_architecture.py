@@ -6,12 +6,7 @@ import pytest
 
 from sentkit.errors import DataError
 from sentkit.model.small_encoder import buckets_of
-from sentkit.model.transformer.architecture import (
-    FAMILIES,
-    ROBERTA,
-    UnsupportedArchitecture,
-    read_architecture,
-)
+from sentkit.model.transformer.architecture import UnsupportedArchitecture, read_architecture
 
 
 def saved_config(config_of, tmp_path, family, **settings):
@@ -22,15 +17,6 @@ def saved_config(config_of, tmp_path, family, **settings):
 @pytest.fixture
 def plain(config_of, tmp_path):
     return saved_config(config_of, tmp_path, "bert")
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_each_family_is_read(family, config_of, tmp_path):
-    found = read_architecture(saved_config(config_of, tmp_path, family), "config.json")
-
-    assert (found.family, found.width, found.depth, found.heads, found.inner) == (family, 32, 3, 4, 48)
-    assert (found.vocabulary, found.max_tokens) == (97, 64)
-    assert found.types == (2 if family in ("bert", *ROBERTA, "electra") else 0)
 
 
 def test_a_config_with_only_sizes_gets_the_defaults_of_its_family():

@@ -256,34 +256,40 @@ def test_the_space_depends_on_the_config(make, family, settings):
 LLAMA = {"tokenizer_class": "LlamaTokenizer", "add_eos_token": True}
 
 
-def test_the_end_token_of_tokenizer_json_is_added_once_and_survives_truncation(make):
-    """As Qwen3-Embedding declares it. Its own `add_eos_token` changes nothing."""
-    folder = add_tokenizer(make("qwen3"), end=True, **LLAMA)
+@pytest.mark.parametrize(
+    ("given", "config", "ends"),
+    [
+        ({"end": True}, {}, True),  # as Qwen3-Embedding: `add_eos_token` changes nothing
+        *(
+            ({"start": start}, {"eos_token": token}, True)
+            for start in (False, True)
+            for token in ("</s>", {"content": "</s>", "lstrip": False}, None)
+        ),
+        ({"start": True}, {"add_eos_token": False}, False),
+        ({"start": True}, {"tokenizer_class": "PreTrainedTokenizerFast"}, False),
+    ],
+)
+def test_a_declared_end_token_is_added_once_and_survives_truncation(make, given, config, ends):
+    """As e5-mistral declares it: tokenizer.json adds only <s>, or has no post-processor.
 
-    expected = [["a", "cat", "</s>"], ["a", "cat", "sat", ".", "</s>"]]
-    assert words_of(folder, "a cat", "a cat sat . a dog") == expected
-
-
-@pytest.mark.parametrize("start", [False, True])
-@pytest.mark.parametrize("named", ["text", "object", "special_tokens_map.json"])
-def test_the_end_token_of_tokenizer_config_is_added(make, start, named):
-    """As e5-mistral declares it: tokenizer.json adds only <s>, or has no post-processor."""
-    token = {"text": "</s>", "object": {"content": "</s>", "lstrip": False}}.get(named)
-    folder = add_tokenizer(make("mistral"), start=start, **LLAMA, eos_token=token)
-    if token is None:
+    transformers 4 uses add_eos_token only for the classes of Llama and Gemma. None is for a token of
+    special_tokens_map.json.
+    """
+    folder = add_tokenizer(make("mistral"), **given, **(LLAMA | config))
+    if config.get("eos_token", "") is None:
         write_json(folder / "special_tokens_map.json", {"eos_token": "</s>"})
-        config = json.loads((folder / "tokenizer_config.json").read_text())
-        del config["eos_token"]
-        write_json(folder / "tokenizer_config.json", config)
+        declared = json.loads((folder / "tokenizer_config.json").read_text())
+        del declared["eos_token"]
+        write_json(folder / "tokenizer_config.json", declared)
 
-    before = ["<s>"] * start
+    before, end = ["<s>"] * given.get("start", False), ["</s>"] * ends
+    cut = ["a", "cat", "sat", ".", "a"][: 5 - len(before) - len(end)]
     assert words_of(folder, "a cat", "a cat sat . a dog") == [
-        [*before, "a", "cat", "</s>"],
-        [*before, *["a", "cat", "sat", "."][: 4 - start], "</s>"],
+        [*before, "a", "cat", *end],
+        [*before, *cut, *end],
     ]
     backend = Tokenizer(read_checkpoint(str(folder)), max_length=9).backend
-    pair = [*before, "a", "</s>", *before, "dog", "</s>"]
-    assert backend.encode("a", "dog").tokens == (pair if start else ["a", "</s>", "dog", "</s>"])
+    assert backend.encode("a", "dog").tokens == [*before, "a", *end, *before, "dog", *end]
 
 
 def test_the_end_token_is_added_after_other_post_processors(make):
@@ -295,17 +301,6 @@ def test_the_end_token_is_added_after_other_post_processors(make):
         write_json(folder / "tokenizer.json", rules | {"post_processor": processor})
 
         assert words_of(folder, "a cat") == [["a", "cat", "</s>"]]
-
-
-@pytest.mark.parametrize(
-    "config",
-    [{"add_eos_token": False}, {"tokenizer_class": "PreTrainedTokenizerFast", "add_eos_token": True}],
-)
-def test_other_declarations_do_not_add_an_end_token(make, config):
-    """transformers 4 uses add_eos_token only for the classes of Llama and Gemma."""
-    folder = add_tokenizer(make("mistral"), start=True, **(LLAMA | config))
-
-    assert words_of(folder, "a cat") == [["<s>", "a", "cat"]]
 
 
 def test_an_end_token_that_the_tokenizer_does_not_have_is_refused(make):

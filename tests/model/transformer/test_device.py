@@ -61,9 +61,8 @@ def test_precisions_by_name():
 
 
 def test_auto_on_a_cpu_is_fp32_unless_the_variable_selects_bf16(monkeypatch):
-    """Also where bf16 is faster: small inputs are encoded in fp32, and more rows must not change vectors."""
+    """Small inputs are encoded in fp32, and more rows must not change vectors."""
     monkeypatch.delenv("SENTKIT_PRECISION", raising=False)
-    monkeypatch.setattr(device, "gain_of_bf16", lambda: 3.0)
 
     assert pick_precision("auto", CPU) == torch.float32
     for name, chosen in (("fp32", torch.float32), ("bf16", torch.bfloat16)):

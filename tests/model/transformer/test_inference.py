@@ -13,7 +13,7 @@ from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer import products
 from sentkit.model.transformer.inference import LONGEST_RUN, prepare_for_cpu, short_attention
 from sentkit.model.transformer.packed import SMALLEST_FILLED, filler, pack, spare_tokens
-from sentkit.model.transformer.products import fused_products_work, gain_of_plain_products
+from sentkit.model.transformer.products import faster_products, fused_products_work
 from sentkit.model.transformer.readouts import apply_readouts
 
 LENGTHS = [64, 33, 33, 20, 7, 7, 7, 2, 1, 1]  # sorted, as in a batch, with runs of several lengths
@@ -96,31 +96,35 @@ def test_without_the_private_operations_plain_products_run(saved, sentences, che
     expected = states(saved(), pack(batch))
     monkeypatch.setattr(products, "fused_product", absent)
 
-    assert gain_of_plain_products(saved()) == math.inf
+    assert faster_products(saved()) == ("plain", math.inf)
     assert largest_difference(states(prepare_for_cpu(saved()), pack(batch)), expected) < 1e-5
 
 
 def test_small_blocks_are_not_measured(saved, monkeypatch):
-    assert gain_of_plain_products(saved()) == 0
+    assert faster_products(saved()) == ("fused", 0)
     monkeypatch.setattr(products, "MEASURED", 1)
-    monkeypatch.setattr(products, "speed_ratio", lambda new, old: [new(), old()])
 
-    plain, fused = gain_of_plain_products(saved())
+    def ratio(new, old):
+        torch.testing.assert_close(new(), old())
+        return 100.0
 
-    torch.testing.assert_close(plain, fused)
+    monkeypatch.setattr(products, "speed_ratio", ratio)
+    assert faster_products(saved()) == ("plain", 100.0)
 
 
 @pytest.mark.parametrize(
-    ("capability", "gain", "plain"),
+    ("capability", "gain", "kind"),
     [
-        *(("AVX512", gain, plain) for gain, plain in ((1.2, False), (2.5, True))),
-        *(("AVX2", gain, plain) for gain, plain in ((0.93, True), (0.5, False), (0, False))),
+        *(("AVX512", gain, kind) for gain, kind in ((1.2, "fused"), (2.5, "plain"))),
+        *(("AVX2", gain, kind) for gain, kind in ((0.93, "plain"), (0.5, "fused"), (0, "fused"))),
     ],
 )
-def test_noise_does_not_change_the_kind_of_products(monkeypatch, capability, gain, plain):
+def test_noise_does_not_change_the_kind_of_products(bert, monkeypatch, capability, gain, kind):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(products, "MEASURED", 1)
+    monkeypatch.setattr(products, "speed_ratio", lambda new, old: gain)
 
-    assert products.plain_is_faster(gain) == plain
+    assert faster_products(bert) == (kind, gain)
 
 
 def test_fused_products_with_other_results_are_not_used(monkeypatch):

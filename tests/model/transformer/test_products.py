@@ -5,13 +5,12 @@ import torch
 
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.model.transformer import products
-from sentkit.model.transformer.inference import Int8Block, Recorder, factors_of, unsigned_scale, use_integers
+from sentkit.model.transformer.inference import Int8Block, factors_of, unsigned_scale, use_integers
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.products import (
     LARGEST_WEIGHTS,
     Int8Product,
     Integers,
-    centered,
     largest_weight,
     products_are_exact,
 )
@@ -56,15 +55,6 @@ def test_integers_of_a_product_are_rounded_and_clipped_after_the_activation():
     assert (found.values.int() - torch.tensor(expected)).abs().max() <= 1  # ties and last bits
     assert found.values.max() == 255
     assert found.values.min() == 20  # relu gives 0
-
-
-def test_inputs_are_multiplied_rounded_and_clipped():
-    values = torch.tensor([[1.0, -1.0, 100.0], [0.26, -0.24, -100.0]])
-
-    found = centered(values, torch.tensor([2.0, 10.0, 5.0]))
-
-    assert found.values.tolist() == [[130, 118, 255], [129, 126, 1]]
-    assert (found.scale, found.zero) == (1.0, 128)
 
 
 @pytest.mark.parametrize("fault", ["absent", "wrong"])
@@ -172,16 +162,6 @@ def test_factors_make_the_ranges_of_inputs_or_of_weights_equal():
 
     assert (largest * inputs).tolist() == pytest.approx([127, 127])
     assert (weight.abs().amax(0) / weights).unique().numel() == 1
-
-
-def test_a_recorder_has_the_range_of_all_batches():
-    recorder = Recorder(torch.eye(3), torch.zeros(3))
-    recorder(torch.tensor([[1.0, -5.0, 0.5], [2.0, 1.0, 0.25]]), None)
-    recorder(torch.tensor([[-3.0, 1.0, 0.75]]), None)
-
-    assert recorder.least.tolist() == [-3, -5, 0]
-    assert recorder.most.tolist() == [2, 1, 0.75]
-    assert recorder.largest.tolist() == [3, 5, 0.75]
 
 
 def test_unsigned_integers_contain_zero_and_more_than_the_range():

@@ -71,17 +71,6 @@ def test_reductions_equal_plain_loops(name, lengths, dtype):
     assert (found - torch.stack(expected)).abs().max() < (1e-15 if dtype == torch.float64 else 1e-6)
 
 
-def test_names_select_layers():
-    """Constant layers 0, 1, 2, 6; mean-first-last uses layer 1, not the embeddings."""
-    encoder = Layers([torch.full((3, 2), value) for value in (0.0, 1.0, 2.0, 6.0)])
-    values = {"mean-last2": 4, "mean-first-last": 3.5, "mean-emb-last": 3, "mean": 6}
-    values |= {"L2:max": 2, "L0:cls": 0}
-
-    for name, expected in values.items():
-        (found,) = apply_readouts(encoder, pack([[1, 1], [1]]), [parse_readout(name)])
-        assert found.tolist() == [[expected] * 2] * 2, name
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
     {
