@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sentkit.errors import DataError
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import POOLED, Readout, parse_readout
 from sentkit.formats.rows.kinds import PAIR, SENTENCE, TRIPLET
@@ -50,7 +50,7 @@ from sentkit.training.method import (
 )
 from sentkit.training.methods import recipes
 from sentkit.training.methods.contrast import guide_of, guides_of
-from sentkit.training.methods.mlm import TokenPrediction
+from sentkit.training.methods.mlm import TokenPrediction, check_prediction
 
 
 class SimCSE(Method):
@@ -63,14 +63,17 @@ class SimCSE(Method):
 
     @classmethod
     def check(cls, base: Base, settings: recipes.SimCSE) -> None:
-        if settings.mlm_weight:
-            TokenPrediction.check(base, "mlm_weight")
+        if not settings.mlm_weight:
+            return
+        if why := base.why_no_head:
+            raise UsageError(f"mlm_weight needs a language model head; this is not supported, because {why}")
+        check_prediction(base, "own", "sentkit train mlm --set head=fresh trains one")
 
     @classmethod
     def build(cls, base: Base, settings: Any) -> Self:
         method = cls(base.body(settings), settings)
         if settings.mlm_weight:
-            method.tokens = TokenPrediction.build(base, settings.mlm_rate)
+            method.tokens = TokenPrediction(base, settings.mlm_rate)
         return method
 
     @classmethod
