@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from sentkit.errors import DataError, NoInputError, UnavailableError
+from sentkit.formats.checkpoints.modules import is_model2vec, read_modules
 from sentkit.formats.lexicons import word_vectors
-from sentkit.formats.lexicons.model2vec import is_model2vec, read_model2vec
+from sentkit.formats.lexicons.model2vec import open_table
 from sentkit.formats.lexicons.word_vectors import holds_word_vectors, read_word_array, read_word_vectors
 
 PLAIN = b"the 0.25 -1 3e-2\ncat 1 2.5 -0.125\n"
@@ -264,7 +265,7 @@ EACH = r"of F32, expected a number for each token \(13\)"
 
 @pytest.mark.parametrize("kind", [np.int8, np.float16, np.float32, np.float64])
 def test_stored_numbers_are_read_unscaled(model2vec, kind):
-    table = read_model2vec(model2vec({"embeddings": STORED.astype(kind)}), TOKENS).read()
+    table = open_table(model2vec({"embeddings": STORED.astype(kind)}), TOKENS).read()
 
     assert table.rows.dtype == np.float32
     assert np.array_equal(table.rows, STORED)
@@ -275,7 +276,7 @@ def test_stored_numbers_are_read_unscaled(model2vec, kind):
 def test_tokens_can_share_rows_and_have_weights(model2vec, kind):
     mapping, weights = np.arange(TOKENS).astype(kind) % 3, np.linspace(0, 1, TOKENS)
     arrays = {"embeddings": STORED[:3].astype(np.float32), "mapping": mapping, "weights": weights}
-    table = read_model2vec(model2vec(arrays), TOKENS).read()
+    table = open_table(model2vec(arrays), TOKENS).read()
 
     assert table.places is not None
     assert table.weights is not None
@@ -293,9 +294,9 @@ def test_tokens_can_share_rows_and_have_weights(model2vec, kind):
 )
 def test_the_config_contains_length_and_normalization(model2vec, config, normalize, length):
     """As in model2vec: 512 tokens by default; `seq_length` is ignored."""
-    found = read_model2vec(model2vec(**config), TOKENS)
+    _, found = read_modules(model2vec(**config))
 
-    assert (found.normalize, found.max_length, found.width) == (normalize, length, 5)
+    assert (found.steps, found.max_length) == (("normalise",) * normalize, length)
 
 
 @pytest.mark.parametrize(
@@ -314,21 +315,20 @@ def test_the_config_contains_length_and_normalization(model2vec, config, normali
 def test_tensors_of_a_wrong_shape_are_refused(model2vec, arrays, problem):
     folder = model2vec({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     with pytest.raises(DataError, match=f"model.safetensors: {problem}"):
-        read_model2vec(folder, TOKENS).read()
+        open_table(folder, TOKENS).read()
 
 
 def test_a_folder_without_tensors_is_refused(model2vec):
     folder = model2vec()
     (folder / "model.safetensors").unlink()
     with pytest.raises(NoInputError, match=r"has no model\.safetensors"):
-        read_model2vec(folder, TOKENS)
+        open_table(folder, TOKENS)
 
 
 @pytest.mark.parametrize("length", [0, "512", 2.5, True])
 def test_a_wrong_length_is_refused(model2vec, length):
-    folder = model2vec(max_length=length)
     with pytest.raises(DataError, match='"max_length" is '):
-        read_model2vec(folder, TOKENS)
+        read_modules(model2vec(max_length=length))
 
 
 def test_a_folder_is_recognized_by_its_config(model2vec, tmp_path):
