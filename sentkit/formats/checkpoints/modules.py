@@ -279,14 +279,13 @@ def read_sentkit_json(
 
 def _pooler(values: object, path: Path) -> Pooler:
     names = Pooler.__dataclass_fields__
-    if not isinstance(values, dict) or not all(isinstance(values.get(name, ""), str) for name in names):
-        raise DataError(f'"pooler" is {values!r:.40}, expected an object of strings', source=str(path))
-    pooler = Pooler(**{name: values[name] for name in names if name in values})
-    if pooler.readout and (pooler.readout not in NAMED or not NAMED[pooler.readout].pooled):
-        raise DataError(f'a pooler with the readout "{pooler.readout:.40}"', source=str(path))
-    if pooler.lands_in and not (pooler.readout and re.fullmatch(HASH, pooler.lands_in)):
-        raise DataError(f'a pooler with the target space "{pooler.lands_in:.40}"', source=str(path))
-    return pooler
+    if isinstance(values, dict) and all(isinstance(values.get(name, ""), str) for name in names):
+        pooler = Pooler(**{name: values[name] for name in names if name in values})
+        known = not pooler.readout or (pooler.readout in NAMED and NAMED[pooler.readout].pooled)
+        lands = not pooler.lands_in or (pooler.readout and re.fullmatch(HASH, pooler.lands_in))
+        if known and lands:
+            return pooler
+    raise DataError(f'"pooler" is {values!r:.80}, expected activation, readout and space', source=str(path))
 
 
 def inexpressible(readout: Readout) -> str | None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.kinds import NEGATIVES, PAIR, POSITIVE, TRIPLET
 from sentkit.model.reading import most_tokens
 from sentkit.model.transformer.device import to_device
@@ -69,10 +69,7 @@ class Contrast(Method):
 
     @classmethod
     def identity(cls, base: Base, settings: recipes.Contrast) -> dict[str, Any]:
-        guide = guide_of(settings)
-        if guide is None:
-            return {}
-        return {"guide_hash": guide.hash, "guide_readout": (guide.declared or MEAN).name}
+        return identity_of(guide_of(settings), MEAN)
 
     @classmethod
     def reads(cls, base: Base, settings: recipes.Contrast) -> Reads:
@@ -150,6 +147,14 @@ def guide_of(settings: Any) -> Base | None:
     """Return the checkpoint that is the guide, if there is one."""
     name = guides_of(settings)["guide"]
     return None if name is None else open_guide(name, settings.max_length)
+
+
+def identity_of(guide: Base | None, usual: Readout | None) -> dict[str, Any]:
+    """Return what makes a run with another guide another run."""
+    if guide is None:
+        return {}
+    readout = guide.declared or usual
+    return {"guide_hash": guide.hash, "guide_readout": readout.name if readout else None}
 
 
 def number_of(text: Ids) -> int:

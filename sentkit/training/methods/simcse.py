@@ -49,7 +49,7 @@ from sentkit.training.method import (
     share,
 )
 from sentkit.training.methods import recipes
-from sentkit.training.methods.contrast import guide_of, guides_of
+from sentkit.training.methods.contrast import guide_of, guides_of, identity_of
 from sentkit.training.methods.mlm import TokenPrediction, check_prediction
 
 
@@ -287,10 +287,7 @@ class RankEncoder(SimCSE):
 
     @classmethod
     def identity(cls, base: Base, settings: recipes.RankEncoder) -> dict[str, Any]:
-        guide = guide_of(settings)
-        if guide is None:
-            return {}
-        return {"guide_hash": guide.hash, "guide_readout": guide.declared.name if guide.declared else None}
+        return identity_of(guide_of(settings), None)
 
     @classmethod
     def check_rows(cls, corpus: Corpus, settings: Any, source: str) -> None:

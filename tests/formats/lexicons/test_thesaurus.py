@@ -8,7 +8,7 @@ from sentkit.errors import DataError
 from sentkit.formats.lexicons.thesaurus import read_paraphrases, read_synonyms
 from support import in_jsonl
 
-EXPECTED = "expected a string or a whole number"
+EXPECTED, SYNSET = "expected a string or a whole number", "00000001 29 v"
 WORDNET = """\
   1 This software and database is being provided to you, the LICENSEE
   2 and so on
@@ -101,18 +101,15 @@ def paraphrases(paths):
 @pytest.mark.parametrize(
     ("read", "rows", "problem"),
     [
-        (
-            read_synonyms,
-            ["hello\n"],
-            ':1: expected "word" and "synonyms", or "entry" and "synset", or a line',
+        *(
+            (read_synonyms, [line], ':1: expected "word" and "synonyms", or "entry" and "synset", or a line')
+            for line in ("hello\n", f"{SYNSET} 03 a 0 b 0\n", f"{SYNSET} 02 (p) 0 thing 0 000 | x\n")
         ),
         (read_synonyms, [{"text": "00000001 29 v 02 a 0 b 0 000"}, {"x": 1}], ':2: expected "word" and'),
         (read_synonyms, [{"word": 7, "synonyms": []}], ':1: "word" is a number, expected a string'),
         (read_synonyms, [{"word": "a", "synonyms": [7]}], ':1: "synonyms" is not a list of strings'),
         (read_synonyms, [{"entry": "a", "synset": None}], f':1: "synset" is null, {EXPECTED}'),
         (read_synonyms, [{"entry": " ", "synset": 1}], ':1: "entry" is empty'),
-        (read_synonyms, ["00000001 29 v 03 a 0 b 0\n"], ":1: this synset declares 3 words"),
-        (read_synonyms, ["00001740 03 n 02 (p) 0 thing 0 000 | x\n"], ":1: a word of this synset is empty"),
         (read_synonyms, [{"word": "a", "synonyms": ["A"]}], ": contains no synonyms"),
         (paraphrases, [{"paraphrase": "a"}], ':1: "id" is missing'),
         (paraphrases, [{"id": 1.5, "paraphrase": "a"}], f':1: "id" is a number, {EXPECTED}'),
