@@ -30,23 +30,15 @@ def find_model(name: str, *, download: bool = True) -> Path:
     if name in INCLUDED:  # also if the current folder contains "nano": its name is ./nano
         return Path(__file__).parent.parent.parent / name
     if is_folder(Path(name)):
-        return _with_config(Path(name), name)
+        return Path(name)
     if name.startswith("pkg:"):
         return _in_package(name.removeprefix("pkg:"))
     if exists(Path(name)):
         raise NoInputError(f"{name}: is a file, expected a checkpoint folder")
     match = HUB_NAME.fullmatch(name)
     if match is not None:
-        return _with_config(_from_hub(match[1], match[2], download=download), name)
+        return _from_hub(match[1], match[2], download=download)
     raise NoInputError(f"{name}: no such checkpoint folder")
-
-
-def _with_config(folder: Path, name: str) -> Path:
-    """Check that a folder is a checkpoint. Its transformer can be in a subfolder, or absent."""
-    configs = ("config.json", "modules.json", "0_Transformer/config.json")
-    if not any(is_there(folder / file) for file in configs):
-        raise incomplete(folder, name, NO_CONFIG)
-    return folder
 
 
 NO_CONFIG = "is not a checkpoint: it has no config.json"

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.errors import DataError, NoInputError
-from sentkit.formats.files import is_there, write_json
+from sentkit.errors import DataError
+from sentkit.formats.files import write_json
 from sentkit.formats.vectors.tensors import Entry, read_array, read_header, write_arrays
 
 NUMBERS = {"I8", "F16", "F32", "F64"}
@@ -104,16 +104,12 @@ def stored_name(entries: Collection[str]) -> str:
 def open_table(folder: Path, tokens: int) -> StoredTable:
     """Read the header of a table for this number of tokens."""
     path = folder / "model.safetensors"
-    if not is_there(path):
-        raise NoInputError(f"{folder}: has no model.safetensors")
     source, held = str(path), read_header(path).entries
     stored = stored_name(held)
     names = {"embeddings": stored, "mapping": "mapping", "weights": "weights"}
     entries = {name: held[own] for name, own in names.items() if own in held}
     table = entries.get("embeddings")
-    if table is None:
-        raise DataError('no tensor "embeddings"', source=source)
-    if len(table.shape) != AXES or 0 in table.shape or table.dtype not in NUMBERS:
+    if table is None or len(table.shape) != AXES or 0 in table.shape or table.dtype not in NUMBERS:
         problem = f'"embeddings" is {form(table)}, expected a row of numbers for each token'
         raise DataError(problem, source=source)
     if stored != "embeddings":
@@ -129,5 +125,7 @@ def open_table(folder: Path, tokens: int) -> StoredTable:
     return StoredTable(path, entries, stored)
 
 
-def form(entry: Entry) -> str:
+def form(entry: Entry | None) -> str:
+    if entry is None:
+        return "missing"
     return f"{' x '.join(map(str, entry.shape)) or 'one number'} of {entry.dtype}"

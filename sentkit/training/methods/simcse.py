@@ -110,15 +110,13 @@ class SimCSE(Method):
     def finished(self) -> Finished:
         """Return the head as pooler for cls and mean, as in the released checkpoints; no other exists."""
         readout = readout_of(self)
-        return self.finished_as(f"pooler:{readout}" if readout in ("cls", "mean") else None)
-
-    def finished_as(self, pooler: str | None) -> Finished:
-        """Return the heads. With the name of a pooler, the head is also the pooler of the checkpoint."""
+        readout = POOLED.get(parse_readout(readout).reduction, readout)
         heads = own_tensors(self, "head.")
         tensors = {} if self.tokens is None else head_tensors(self.tokens.head, self.packed.architecture)
-        if pooler is None:
+        if readout not in ("cls", "mean") or not heads:
             return Finished(heads=heads, tensors=tensors)
-        return Finished(heads=heads, tensors=tensors, pooler=self.head, pooler_note=Pooler(readout=pooler))
+        note = Pooler(readout=f"pooler:{readout}")
+        return Finished(heads=heads, tensors=tensors, pooler=self.head, pooler_note=note)
 
     @property
     def packed(self) -> Bert:
@@ -168,9 +166,6 @@ class SupervisedSimCSE(SimCSE):
         if readout is not None or not self.parsed.pooled:
             return super().vectors(packed, readout, **more)
         return torch.tanh(self.head(super().vectors(packed, POOLED[self.parsed.reduction], **more)))
-
-    def finished(self) -> Finished:
-        return self.finished_as(f"pooler:{POOLED[self.parsed.reduction]}" if self.parsed.pooled else None)
 
     def contrast(self, outputs: Outputs) -> Tensor:
         anchors, positives, negatives = (outputs[name] for name in TRIPLET.texts)
