@@ -49,7 +49,7 @@ from sentkit.training.method import (
     share,
 )
 from sentkit.training.methods import recipes
-from sentkit.training.methods.contrast import guide_of, guides_of, identity_of
+from sentkit.training.methods.contrast import Guided, guide_of
 from sentkit.training.methods.mlm import TokenPrediction, check_prediction
 
 
@@ -255,19 +255,16 @@ def repeated(ids: NDArray[np.int32], places: NDArray[np.int64]) -> NDArray[np.in
 AT_ONCE = 64  # sentences of the corpus encoded together
 
 
-class RankEncoder(SimCSE):
+class RankEncoder(Guided, SimCSE):
     Settings: ClassVar = recipes.RankEncoder
     needs: ClassVar = Needs(constant=("guide.",))
     rows: Corpus
-    guide: Body
-    guide_readout: Readout
 
     @classmethod
     def build(cls, base: Base, settings: Any) -> Self:
-        method, guide = super().build(base, settings), guide_of(settings)
-        method.guide = (deepcopy(method.body) if guide is None else guide.body(None)).requires_grad_(False)
-        declared = None if guide is None else guide.declared
-        method.guide_readout = declared or parse_readout(readout_of(method))
+        method = super().build(base, settings)
+        if method.guide is None:
+            method.guide = deepcopy(method.body).requires_grad_(False)
         return method
 
     @classmethod
@@ -275,14 +272,6 @@ class RankEncoder(SimCSE):
         """With a checkpoint as guide, each row also has the tokens of its tokenizer."""
         guide = guide_of(settings)
         return Reads((SENTENCE,), second=None if guide is None else guide.training_tokenizer)
-
-    @classmethod
-    def other_checkpoints(cls, settings: recipes.RankEncoder) -> dict[str, str | None]:
-        return guides_of(settings)
-
-    @classmethod
-    def identity(cls, base: Base, settings: recipes.RankEncoder) -> dict[str, Any]:
-        return identity_of(guide_of(settings), None)
 
     @classmethod
     def check_rows(cls, corpus: Corpus, settings: Any, source: str) -> None:
@@ -302,14 +291,10 @@ class RankEncoder(SimCSE):
         rows = stream(0, 0, "rank corpus").permutation(len(self.rows))[: self.settings.rank_corpus]
         parts = [self.rows.batch(rows[part]) for part in chunks(len(rows), AT_ONCE)]
         with torch.autocast(self.device.type, enabled=False):
-            return unit(torch.cat([self.guide_vectors(batch) for batch in parts]))
-
-    @torch.no_grad()
-    def guide_vectors(self, batch: Batch) -> Tensor:
-        return apply_readouts(self.guide, self.pack(batch.texts[-1]), [self.guide_readout])[0]
+            return unit(torch.cat([self.guide_vectors(self.pack(batch.texts[-1])) for batch in parts]))
 
     def views(self, batch: Batch) -> Outputs:
-        ranks = rank_vectors(cosines(self.guide_vectors(batch), self.corpus))  # (b, n)
+        ranks = rank_vectors(cosines(self.guide_vectors(self.pack(batch.texts[-1])), self.corpus))  # (b, n)
         return super().views(replace(batch, texts=batch.texts[:1])) | {"ranks": ranks}
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:

@@ -144,17 +144,6 @@ def test_the_mask_of_the_tokenizer_replaces_the_placeholder(text, full_stop, sen
     assert find_template(text, full_stop, "<mask>").around(sentence) == expected
 
 
-@pytest.mark.parametrize("sentence", ["", "a", "a [X] b", "This sentence"])
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_the_place_of_a_sentence_is_its_position(name, sentence):
-    template = TEMPLATES[name]
-    whole = template.around(sentence)
-
-    start, end = template.place(whole)
-
-    assert whole[start:end] == FULL_STOPS[template.full_stop](sentence)
-
-
 def test_a_template_has_one_sentence_and_one_mask_and_a_known_full_stop():
     for text in ("", "[X]", "[MASK]", "[X] [X] [MASK]", "[X] [MASK] [MASK]", "X MASK", "bertprompt"):
         with pytest.raises(UsageError, match=r'template ".*" needs \[X\] once and \[MASK\] once$') as caught:
