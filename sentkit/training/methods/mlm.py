@@ -13,7 +13,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -53,20 +53,18 @@ class MaskedLanguageModel(PackedMethod):
         random_start=True,
     )
 
-    def __init__(
-        self, body: Bert, settings: recipes.MaskedLanguageModel, head: LanguageHead, vocabulary: "Vocabulary"
-    ) -> None:
-        super().__init__(body, settings)
-        self.head = head
-        self.vocabulary = vocabulary
+    head: LanguageHead
+    vocabulary: "Vocabulary"
 
     @classmethod
     def check(cls, base: Base, settings: recipes.MaskedLanguageModel) -> None:
         check_prediction(base, settings.head)
 
     @classmethod
-    def build(cls, base: Base, settings: recipes.MaskedLanguageModel) -> "MaskedLanguageModel":
-        return cls(cls.bert(base, settings), settings, head_of(base, settings.head), vocabulary_of(base))
+    def build(cls, base: Base, settings: recipes.MaskedLanguageModel) -> Self:
+        method = super().build(base, settings)
+        method.head, method.vocabulary = head_of(base, settings.head), vocabulary_of(base)
+        return method
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
         settings = self.settings
@@ -214,20 +212,19 @@ class CLEAR(PackedMethod):
     Settings: ClassVar = recipes.CLEAR
     needs: ClassVar = Needs(packed="a language model's head", head=True, random_start=True)
 
-    def __init__(self, body: Bert, settings: recipes.CLEAR, tokens: TokenPrediction) -> None:
-        super().__init__(body, settings)
-        self.tokens = tokens
-        width = body.width
-        self.projection = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+    tokens: TokenPrediction
+    projection: nn.Sequential
 
     @classmethod
     def check(cls, base: Base, settings: recipes.CLEAR) -> None:
         check_prediction(base, settings.head)
 
     @classmethod
-    def build(cls, base: Base, settings: recipes.CLEAR) -> "CLEAR":
-        body = cls.bert(base, settings)
-        return cls(body, settings, TokenPrediction(base, settings.mlm_rate, settings.head))
+    def build(cls, base: Base, settings: recipes.CLEAR) -> Self:
+        method = super().build(base, settings)
+        method.tokens, width = TokenPrediction(base, settings.mlm_rate, settings.head), method.body.width
+        method.projection = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+        return method
 
     @classmethod
     def reads(cls, base: Base, settings: recipes.CLEAR) -> Reads:
@@ -261,20 +258,18 @@ class TSDAE(PackedMethod):
     Settings: ClassVar = recipes.TSDAE
     needs: ClassVar = Needs(packed="a decoder with its weights", head=True, row_wise=True)
 
-    def __init__(
-        self, body: Bert, settings: recipes.TSDAE, head: LanguageHead, starts: NDArray[np.bool_]
-    ) -> None:
-        super().__init__(body, settings)
-        self.head = head
-        self.starts = starts
-        self.cross = nn.ModuleList(CrossAttention(body.architecture) for _ in body.blocks)
+    head: LanguageHead
+    starts: NDArray[np.bool_]
+    cross: nn.ModuleList
 
     @classmethod
-    def build(cls, base: Base, settings: recipes.TSDAE) -> "TSDAE":
-        body = cls.bert(base, settings)
+    def build(cls, base: Base, settings: recipes.TSDAE) -> Self:
+        method = super().build(base, settings)
         has_head = read_head(base.stored, base.packed, source=base.checkpoint.name) is not None
-        head = head_of(base, "own" if has_head and settings.head == "auto" else "fresh")
-        return cls(body, settings, head, word_starts(base.transformer_tokenizer, base.packed.vocabulary))
+        method.head = head_of(base, "own" if has_head and settings.head == "auto" else "fresh")
+        method.starts = word_starts(base.transformer_tokenizer, base.packed.vocabulary)
+        method.cross = nn.ModuleList(CrossAttention(method.body.architecture) for _ in method.body.blocks)
+        return method
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Ids]]:
         dice = random("deletion")

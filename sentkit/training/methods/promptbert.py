@@ -26,7 +26,7 @@ from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import widened
-from sentkit.training.base import Base, Body
+from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Ids
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import in_batch_contrast, triplet_contrast, unit
@@ -53,11 +53,7 @@ class Prompted(Method):
 
     needs: ClassVar = Needs(reductions=("token",))
     head: nn.Module
-
-    def __init__(self, body: Body, settings: Any, mask: int) -> None:
-        super().__init__(body, settings)
-        self.head = nn.Linear(body.width, body.width)
-        self.mask = mask
+    mask: int
 
     @classmethod
     def check(cls, base: Base, settings: Any) -> None:
@@ -69,8 +65,10 @@ class Prompted(Method):
 
     @classmethod
     def build(cls, base: Base, settings: Any) -> Self:
-        mask = base.training_tokenizer_with(settings.template).mask_id
-        return cls(base.body(settings), settings, mask)
+        method = super().build(base, settings)
+        method.head = nn.Linear(method.body.width, method.body.width)
+        method.mask = base.training_tokenizer_with(settings.template).mask_id
+        return method
 
     @classmethod
     def readouts(cls, settings: Any) -> tuple[str, ...]:
