@@ -80,7 +80,7 @@ def export_static(
     if store is None or words_of(reading):
         problem = f"{checkpoint.name} is a static model, for which export has only --store"
         raise UsageError(problem, advice="sentkit export -m MODEL --store float16 -o DIR")
-    model = read_folder(checkpoint.folder, checkpoint.name, ReadingOptions())
+    model = read_folder(checkpoint, ReadingOptions())
     if store == "int8" and not any(isinstance(step, Normalize) for step in model.steps):
         problem = f"--store int8: the vectors of {checkpoint.name} do not have unit length"
         raise UsageError(problem, advice="use --store float16")

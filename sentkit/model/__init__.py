@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
 from sentkit.errors import NoInputError, UsageError
-from sentkit.formats.checkpoints.folders import INCLUDED, WORD_SETS, checkpoint_in, find_model, is_static
+from sentkit.formats.checkpoints.folders import INCLUDED, WORD_SETS, checkpoint_in, find_model
 from sentkit.formats.files import exists, is_folder
 from sentkit.model.reading import ReadingOptions
 
@@ -40,9 +40,9 @@ def find_encoder(
     file = name not in INCLUDED and exists(Path(name)) and not is_folder(Path(name))
     if not file and Path(name).suffix in WORD_FILES:
         raise NoInputError(f"{name}: no such file")
-    folder = None if file or name == WORD_SETS else find_model(name, download=download)
-    if folder is not None and not is_static(folder):
-        found = checkpoint_in(folder, name)
+    named = not file and name != WORD_SETS
+    found = checkpoint_in(find_model(name, download=download), name) if named else None
+    if found is not None and not found.declared.static:
         return CheckpointModel(
             found, options, device=device, precision=recorded or precision, products=products
         )
@@ -50,6 +50,6 @@ def find_encoder(
         raise UsageError(f"--device {device}: a static model runs on the CPU")
     if precision not in ("auto", "fp32"):
         raise UsageError(f"--precision {precision}: a static model computes in fp32")
-    if folder is not None:
-        return models.read_folder(folder, name, options)
+    if found is not None:
+        return models.read_folder(found, options)
     return models.read_vectors(name, options) if file else models.read_sets(options)

@@ -18,7 +18,6 @@ from sentkit.formats.checkpoints.folders import (
     checkpoint_in,
     find_model,
     is_adapter,
-    is_static,
     read_lora_config,
     read_size,
 )
@@ -339,13 +338,13 @@ def classifier_in(name: str) -> Checkpoint:
     """Read a checkpoint with a classification head; raise a DataError for other models."""
     folder = find_model(name)
     advice = "use one of `sentkit train classify`, a CrossEncoder, or a classifier of `sentkit probe -o`"
-    if folder is not None and is_cross_encoder(folder):
+    if is_cross_encoder(folder):
         config = read_object(folder / "config.json")
         checkpoint = Checkpoint(name, folder, folder, config, StoredDeclaration(), {})
-    elif folder is None or is_static(folder):
-        raise DataError("a static model has no classification head", source=name, advice=advice)
     else:
         checkpoint = checkpoint_in(folder, name)
+    if checkpoint.declared.static:
+        raise DataError("a static model has no classification head", source=name, advice=advice)
     kinds = checkpoint.config.get("architectures")
     first = str(kinds[0]) if isinstance(kinds, list) and kinds else "no architecture"
     if not first.endswith("ForSequenceClassification"):

@@ -16,10 +16,7 @@ from torch import Tensor, nn
 
 from sentkit.errors import UsageError
 from sentkit.formats.checkpoints.folders import (
-    WORD_SETS,
     Checkpoint,
-    find_model,
-    is_static,
     read_checkpoint,
 )
 from sentkit.formats.checkpoints.readout import Readout
@@ -350,10 +347,11 @@ class StaticBase(Base):
 
 def open_named(name: str, max_length: int, *prompts: str | None) -> Base:
     """Read a transformer with these prompts, or a static model. `max_length` is that of texts in training."""
-    if name == WORD_SETS or not is_static(folder := find_model(name)):
-        return open_base(read_checkpoint(name), max_length, *prompts)
+    checkpoint = read_checkpoint(name, static=True)
+    if not checkpoint.declared.static:
+        return open_base(checkpoint, max_length, *prompts)
     training, finished = (
-        read_folder(folder, name, ReadingOptions(max_length=length)) for length in (max_length, None)
+        read_folder(checkpoint, ReadingOptions(max_length=length)) for length in (max_length, None)
     )
     vectors = finished.open_vectors()
     assert isinstance(vectors, WordTable), "a folder has a table"
@@ -362,7 +360,6 @@ def open_named(name: str, max_length: int, *prompts: str | None) -> Base:
     if any(isinstance(step, Truncate) for step in finished.steps):
         raise UsageError(f"{name}: training does not support a static model that declares truncate_dim")
     normalize = any(isinstance(step, Normalize) for step in finished.steps)
-    checkpoint = read_checkpoint(name, static=True)
     return StaticBase(
         checkpoint=checkpoint,
         why_not_packed="a static model",

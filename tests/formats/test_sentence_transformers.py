@@ -380,7 +380,7 @@ def test_a_dense_layer_uses_tanh_by_default_and_an_unknown_activation_is_refused
 
 
 def test_steps_and_their_export_give_the_same_vectors(saved, tmp_path):
-    """Every activation, a layer norm and a pooling that only modules declare."""
+    """Every activation, a layer norm, a dropout and a pooling that only modules declare."""
     import torch
 
     torch.manual_seed(0)
@@ -393,7 +393,8 @@ def test_steps_and_their_export_give_the_same_vectors(saved, tmp_path):
         norm = modules().LayerNorm(8)
         for parameter in norm.parameters():
             torch.nn.init.normal_(parameter)
-        return [modules().Pooling(8, "weightedmean"), *layers, norm, modules().Normalize()]
+        pooling, dropout = modules().Pooling(8, "weightedmean"), modules().Dropout(0.5)
+        return [pooling, dropout, *layers, norm, modules().Normalize()]
 
     folder = saved(build)
     out, expected = exported(folder, tmp_path / "out"), theirs(folder)

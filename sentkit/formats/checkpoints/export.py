@@ -6,7 +6,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -49,12 +49,19 @@ def new_folder(folder: Path, *, force: bool) -> Iterator[Path]:
         publish_folder(part, folder, force=force, name=str(name))
 
 
+def copy_files(source: Path, folder: Path, patterns: Iterable[str], but: Set[str]) -> None:
+    """Copy the files that match the patterns to the same places in another folder."""
+    for pattern in patterns:
+        for file in source.glob(pattern):
+            if file.is_file() and file.name not in but:
+                copy = folder / file.relative_to(source)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, copy)
+
+
 def carry(checkpoint: Checkpoint, folder: Path, patterns: Sequence[str], but: Set[str] = REWRITTEN) -> None:
     """Copy the files of the transformer that match the patterns."""
-    for pattern in patterns:
-        for file in checkpoint.transformer.glob(pattern):
-            if file.is_file() and file.name not in but:
-                shutil.copyfile(file, folder / file.name)
+    copy_files(checkpoint.transformer, folder, patterns, but)
     if (folder / "tokenizer.json").is_file():
         rules = read_object(folder / "tokenizer.json")
         changed = with_end_token(rules, checkpoint.transformer)
@@ -66,12 +73,8 @@ def write_static_folder(
     folder: Path, checkpoint: Checkpoint, table: Table, lineage: Mapping[str, Any]
 ) -> None:
     """Fill an empty folder with a static model: a new table in its type, and the other files of its base."""
-    for pattern in BESIDE_WEIGHTS:
-        for file in checkpoint.folder.rglob(pattern):
-            if file.is_file() and file.name not in ("sentkit.json", *INDEXES):
-                copy = folder / file.relative_to(checkpoint.folder)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, copy)
+    patterns = (f"**/{pattern}" for pattern in BESIDE_WEIGHTS)
+    copy_files(checkpoint.folder, folder, patterns, but={"sentkit.json", *INDEXES})
     place = folder / checkpoint.transformer.relative_to(checkpoint.folder)
     write_table(place, checkpoint.transformer, table)
     if (place / "config.json").is_file():

@@ -16,9 +16,7 @@ from typing import Any
 
 from sentkit.errors import DataError, NoInputError, UnavailableError, UsageError
 from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules, read_sentkit_json
-from sentkit.formats.checkpoints.readout import NAMED
 from sentkit.formats.files import exists, is_folder, is_there, read_object, read_object_if_there
-from sentkit.formats.lexicons.model2vec import is_model2vec
 
 NANO, STATIC = INCLUDED = ("nano", "static")  # the models of this package; nano is the default
 # A hub name, with an optional revision after "@": a branch, a tag or a commit.
@@ -32,23 +30,15 @@ def find_model(name: str, *, download: bool = True) -> Path:
     if name in INCLUDED:  # also if the current folder contains "nano": its name is ./nano
         return Path(__file__).parent.parent.parent / name
     if is_folder(Path(name)):
-        return _with_config(Path(name), name)
+        return Path(name)
     if name.startswith("pkg:"):
         return _in_package(name.removeprefix("pkg:"))
     if exists(Path(name)):
         raise NoInputError(f"{name}: is a file, expected a checkpoint folder")
     match = HUB_NAME.fullmatch(name)
     if match is not None:
-        return _with_config(_from_hub(match[1], match[2], download=download), name)
+        return _from_hub(match[1], match[2], download=download)
     raise NoInputError(f"{name}: no such checkpoint folder")
-
-
-def _with_config(folder: Path, name: str) -> Path:
-    """Check that a folder is a checkpoint. Its transformer can be in a subfolder, or absent."""
-    configs = ("config.json", "modules.json", "0_Transformer/config.json")
-    if not any(is_there(folder / file) for file in configs):
-        raise incomplete(folder, name, NO_CONFIG)
-    return folder
 
 
 NO_CONFIG = "is not a checkpoint: it has no config.json"
@@ -174,35 +164,26 @@ def shards(index: Path) -> list[Path]:
 
 
 def read_checkpoint(name: str, *, static: bool = False) -> Checkpoint:
-    """Read a transformer checkpoint; a static model is a UsageError, but with `static` its folder is read."""
-    folder = None if name == WORD_SETS else find_model(name)
-    if folder is not None and not is_static(folder):
-        return checkpoint_in(folder, name)
-    if folder is not None and static:
-        place, declared = (folder, StoredDeclaration()) if is_model2vec(folder) else read_modules(folder)
-        declared = replace(declared, static=True, readout=NAMED["mean"])
-        own = read_object_if_there(folder / "sentkit.json")
-        return Checkpoint(name, folder, place, read_object_if_there(place / "config.json"), declared, own)
-    others = "" if folder is None else ", and train -m"
+    """Read a checkpoint. Without `static`, a static model is a UsageError."""
+    found = None if name == WORD_SETS else checkpoint_in(find_model(name), name)
+    if found is not None and (static or not found.declared.static):
+        return found
+    others = "" if found is None else ", and train -m"
     raise UsageError(
         f"{name}: is a static model, which only encode, search, report and inspect support{others}"
     )
 
 
-def is_static(folder: Path) -> bool:
-    return is_model2vec(folder) or read_modules(folder)[1].static
-
-
 def checkpoint_in(folder: Path, name: str) -> Checkpoint:
-    transformer, declared = read_modules(folder)
+    place, declared = read_modules(folder)
     if name.partition("@")[0] in INSTRUCTORS:
         declared = replace(declared, prompt_is_read=False)
     own = read_object_if_there(folder / "sentkit.json")
-    if "readout" in own:
+    if "readout" in own and not declared.static:
         declared = read_sentkit_json(own, folder / "sentkit.json", declared)
-    if not is_there(transformer / "config.json"):
-        raise incomplete(transformer, name, NO_CONFIG)
-    return Checkpoint(name, folder, transformer, read_object(transformer / "config.json"), declared, own)
+    if not declared.static and not is_there(place / "config.json"):
+        raise incomplete(place, name, NO_CONFIG)
+    return Checkpoint(name, folder, place, read_object_if_there(place / "config.json"), declared, own)
 
 
 ADAPTER = "adapter_config.json"

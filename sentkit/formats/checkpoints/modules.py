@@ -32,6 +32,7 @@ DENSE_ACTIVATIONS = {
 NAMED_AFTER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 PROMPTS = "config_sentence_transformers.json"
 USUAL_TYPE = "SentenceTransformer"
+TABLE_LENGTH = 512  # maximum tokens of a text in model2vec, if the config has no value
 MOST_STEPS = 64  # modules of a checkpoint, or steps after its readout
 
 
@@ -65,12 +66,10 @@ class StoredDeclaration:
 
 
 def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
-    """Returns the folder of the transformer and the declaration in modules.json and its related files."""
-    listing = folder / "modules.json"
-    config = read_object_if_there(folder / PROMPTS)
-    model_type = config.get("model_type", USUAL_TYPE)
-    if model_type != USUAL_TYPE:
-        raise refusal(f"a {model_type}", str(folder))
+    """Returns the folder of the transformer or table and the declaration: modules.json and related files."""
+    if is_model2vec(folder):
+        return folder, _model2vec(folder / "config.json")
+    listing, config = folder / "modules.json", _read_config(folder)
     if not listing.is_file():
         return folder, _transformer(folder, StoredDeclaration())
     modules = _read_listing(listing)
@@ -101,6 +100,26 @@ def read_modules(folder: Path) -> tuple[Path, StoredDeclaration]:
                 settings = " with these settings" if known else ""
                 raise DataError(f"module {kind}{settings} is not supported", source=str(place))
     return transformer, _with_prompts(declared, config, str(folder / PROMPTS))
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    config = read_object_if_there(folder / PROMPTS)
+    if config.get("model_type", USUAL_TYPE) != USUAL_TYPE:
+        raise refusal(f"a {config['model_type']}", str(folder))
+    return config
+
+
+def is_model2vec(folder: Path) -> bool:
+    return read_object_if_there(folder / "config.json").get("model_type") == "model2vec"
+
+
+def _model2vec(path: Path) -> StoredDeclaration:
+    config = read_object(path)
+    length = config.get("max_length", TABLE_LENGTH)
+    if length is not None and (type(length) is not int or length < 1):
+        raise DataError(f'"max_length" is {length!r:.40}, expected a positive integer', source=str(path))
+    steps = ("normalise",) if config.get("normalize") is True else ()
+    return StoredDeclaration(readout=NAMED["mean"], steps=steps, max_length=length, static=True)
 
 
 def _read_listing(listing: Path) -> list[dict[str, str]]:
@@ -260,14 +279,13 @@ def read_sentkit_json(
 
 def _pooler(values: object, path: Path) -> Pooler:
     names = Pooler.__dataclass_fields__
-    if not isinstance(values, dict) or not all(isinstance(values.get(name, ""), str) for name in names):
-        raise DataError(f'"pooler" is {values!r:.40}, expected an object of strings', source=str(path))
-    pooler = Pooler(**{name: values[name] for name in names if name in values})
-    if pooler.readout and (pooler.readout not in NAMED or not NAMED[pooler.readout].pooled):
-        raise DataError(f'a pooler with the readout "{pooler.readout:.40}"', source=str(path))
-    if pooler.lands_in and not (pooler.readout and re.fullmatch(HASH, pooler.lands_in)):
-        raise DataError(f'a pooler with the target space "{pooler.lands_in:.40}"', source=str(path))
-    return pooler
+    if isinstance(values, dict) and all(isinstance(values.get(name, ""), str) for name in names):
+        pooler = Pooler(**{name: values[name] for name in names if name in values})
+        known = not pooler.readout or (pooler.readout in NAMED and NAMED[pooler.readout].pooled)
+        lands = not pooler.lands_in or (pooler.readout and re.fullmatch(HASH, pooler.lands_in))
+        if known and lands:
+            return pooler
+    raise DataError(f'"pooler" is {values!r:.80}, expected activation, readout and space', source=str(path))
 
 
 def inexpressible(readout: Readout) -> str | None:

@@ -59,12 +59,9 @@ class Readout:
         layers = tuple(depth + 1 + layer if layer < 0 else layer for layer in self.layers)
         if self.reduction in WK:
             layers = layers or tuple(range(WK_FIRST, depth + 1))
-            if len(layers) < WK_LAYERS and self.layers:
-                raise UsageError(f'readout "{self.name}" needs {WK_LAYERS} different layers or more')
             if len(layers) < WK_LAYERS:
-                problem = f"reads layers {WK_FIRST} and above, and needs {WK_LAYERS} of them"
-                problem = f'readout "{self.name}" {problem}: the encoder has {depth} layers'
-                raise UsageError(problem, advice=f"name {WK_LAYERS} layers or more: L0+L1+...:{self.name}")
+                problem = f'readout "{self.name}" needs {WK_LAYERS} different layers or more'
+                raise UsageError(problem, advice=f"name the layers, such as L0+L1+...:{self.reduction}")
         if min(layers) < 0 or max(layers) > depth:
             raise UsageError(f'readout "{self.name}" needs more layers than the encoder has ({depth})')
         return layers

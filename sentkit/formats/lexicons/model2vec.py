@@ -1,6 +1,6 @@
-"""Read static models (one vector per token) of model2vec or sentence-transformers, and write them."""
+"""Read tables of static models (a vector per token) of model2vec or sentence-transformers, and write them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sentkit.errors import DataError, NoInputError
-from sentkit.formats.files import is_there, read_object, read_object_if_there, write_json
+from sentkit.errors import DataError
+from sentkit.formats.files import write_json
 from sentkit.formats.vectors.tensors import Entry, read_array, read_header, write_arrays
 
-LENGTH = 512  # maximum tokens of a text in model2vec, if the config has no value
 NUMBERS = {"I8", "F16", "F32", "F64"}
 WHOLE_NUMBERS = {"I32", "I64"}
 AXES = 2  # number of axes of a table
@@ -34,36 +33,26 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Model2Vec:
-    folder: Path
-    entries: Mapping[str, Entry]
-    normalize: bool
-    max_length: int | None  # tokens
-    stored: str = "embeddings"  # the tensor name of the table
-
-    @property
-    def width(self) -> int:
-        return self.entries["embeddings"].shape[1]
-
-    @property
-    def tensors(self) -> Path:
-        return self.folder / "model.safetensors"
+class StoredTable:
+    path: Path
+    entries: Mapping[str, Entry]  # by the names of `Table.arrays`
+    stored: str  # the tensor name of the table
 
     def read(self) -> Table:
         """Read the stored numbers as float32. A quantised table is not scaled."""
         names = {name: self.stored if name == "embeddings" else name for name in self.entries}
-        arrays = {name: read_array(self.tensors, stored) for name, stored in names.items()}
+        arrays = {name: read_array(self.path, stored) for name, stored in names.items()}
         rows, places, weights = (arrays.get(name) for name in ("embeddings", "mapping", "weights"))
         assert rows is not None
         with np.errstate(over="ignore"):
             rows = rows.astype(np.float32, copy=False)
         if not np.isfinite(rows).all():
             problem = '"embeddings" contains NaN or a number too large for float32'
-            raise DataError(problem, source=str(self.tensors))
+            raise DataError(problem, source=str(self.path))
         if places is not None:
             if places.min() < 0 or places.max() >= len(rows):
                 problem = '"mapping" contains row numbers that do not exist in "embeddings"'
-                raise DataError(problem, source=str(self.tensors))
+                raise DataError(problem, source=str(self.path))
             places = places.astype(np.int64)
         return Table(rows, places, None if weights is None else weights.astype(np.float32))
 
@@ -75,20 +64,6 @@ def stored_as(table: Table, store: str) -> Table:
         return replace(table, rows=np.rint(table.rows * np.float32(127 / largest)).astype(np.int8))
     with np.errstate(over="ignore"):
         return replace(table, rows=table.rows.astype(store))
-
-
-def is_model2vec(folder: Path) -> bool:
-    return read_object_if_there(folder / "config.json").get("model_type") == "model2vec"
-
-
-def read_model2vec(folder: Path, tokens: int) -> Model2Vec:
-    """Read the configuration of a model2vec folder. `tokens` is the vocabulary size of its tokenizer."""
-    config, entries = read_object(folder / "config.json"), read_entries(folder, tokens, "embeddings")
-    length = config.get("max_length", LENGTH)
-    if length is not None and (type(length) is not int or length < 1):
-        problem = f'"max_length" is {length!r:.40}, expected a positive integer'
-        raise DataError(problem, source=str(folder / "config.json"))
-    return Model2Vec(folder, entries, config.get("normalize") is True, length)
 
 
 def write_model2vec(
@@ -116,40 +91,25 @@ def write_model2vec(
 
 def write_table(folder: Path, base: Path, table: Table) -> None:
     """Write a table in its type, with the tensor names of the static model in `base`."""
-    stored = "embeddings" if is_model2vec(base) else stored_name(base)
+    stored = stored_name(read_header(base / "model.safetensors").entries)
     arrays = {stored if name == "embeddings" else name: array for name, array in table.arrays.items()}
     write_arrays(folder / "model.safetensors", arrays)
 
 
-def read_embedding(folder: Path, tokens: int, max_length: int | None, *, normalize: bool) -> Model2Vec:
-    """Read a StaticEmbedding of sentence-transformers. Its table can have the tensor name of model2vec."""
-    stored = stored_name(folder)
-    return Model2Vec(folder, read_entries(folder, tokens, stored), normalize, max_length, stored)
-
-
-def stored_name(folder: Path) -> str:
-    """Return the tensor name of the table."""
-    entries = read_header(weights_of(folder)).entries
+def stored_name(entries: Collection[str]) -> str:
+    """The tensor name of the table: that of sentence-transformers, or that of model2vec."""
     return "embedding.weight" if "embedding.weight" in entries else "embeddings"
 
 
-def weights_of(folder: Path) -> Path:
+def open_table(folder: Path, tokens: int) -> StoredTable:
+    """Read the header of a table for this number of tokens."""
     path = folder / "model.safetensors"
-    if not is_there(path):
-        raise NoInputError(f"{folder}: has no model.safetensors")
-    return path
-
-
-def read_entries(folder: Path, tokens: int, stored: str) -> dict[str, Entry]:
-    """The tensor entries of a static model; `stored` is the tensor name of the table."""
-    source = str(weights_of(folder))
-    held = read_header(source).entries
+    source, held = str(path), read_header(path).entries
+    stored = stored_name(held)
     names = {"embeddings": stored, "mapping": "mapping", "weights": "weights"}
     entries = {name: held[own] for name, own in names.items() if own in held}
     table = entries.get("embeddings")
-    if table is None:
-        raise DataError('no tensor "embeddings"', source=source)
-    if len(table.shape) != AXES or 0 in table.shape or table.dtype not in NUMBERS:
+    if table is None or len(table.shape) != AXES or 0 in table.shape or table.dtype not in NUMBERS:
         problem = f'"embeddings" is {form(table)}, expected a row of numbers for each token'
         raise DataError(problem, source=source)
     if stored != "embeddings":
@@ -162,8 +122,10 @@ def read_entries(folder: Path, tokens: int, stored: str) -> dict[str, Entry]:
         if each is not None and (each.shape != (tokens,) or each.dtype not in kinds):
             problem = f'"{name}" is {form(each)}, expected a number for each token ({tokens})'
             raise DataError(problem, source=source)
-    return entries
+    return StoredTable(path, entries, stored)
 
 
-def form(entry: Entry) -> str:
+def form(entry: Entry | None) -> str:
+    if entry is None:
+        return "missing"
     return f"{' x '.join(map(str, entry.shape)) or 'one number'} of {entry.dtype}"

@@ -87,14 +87,10 @@ def wordnet_entries(row: Row, line: str) -> list[str]:
     if line.startswith(HEADER) or not line.strip():
         return []
     match = SYNSET.match(line)
-    if match is None:
-        raise row.error(EXPECTED)
-    count, fields = int(match[1], 16), match[2].split(" ")
-    if len(fields) < 2 * count:
-        raise row.error(f"this synset declares {count} words, but the line has fewer words")
+    count, fields = (int(match[1], 16), match[2].split(" ")) if match else (0, [])
     words = [MARKER.sub("", word).replace("_", " ").strip() for word in fields[: 2 * count : 2]]
-    if not all(words):
-        raise row.error("a word of this synset is empty")
+    if match is None or len(fields) < 2 * count or not all(words):
+        raise row.error(EXPECTED)
     return words
 
 

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sentkit.arrays import Float32
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, weight_files
 from sentkit.model.encoding import BUDGETS, Arrays, Tally, TokenEncoder
@@ -123,23 +124,14 @@ def read_head(
     if head.bias not in stored and f"{LAYOUTS[architecture.family].out}.weight" in stored:
         return None  # a classifier, whose layers can have the same names
     check_tensors(stored, dict(layout.values()), source=source, what="weights of the language model head")
-    refuse_untied(stored, alias, head.bias, source=source)
     words = words_name(architecture)
     table = next((prefix + words for prefix in PREFIXES if prefix + words in stored), words)
-    refuse_untied(stored, f"{head.decoder}.weight", table, source=source)
+    for own, tied in ((alias, head.bias), (f"{head.decoder}.weight", table)):
+        if own in stored and not (tied in stored and torch.equal(stored[own].float(), stored[tied].float())):
+            problem = f'not tied to the word embeddings: "{own}" differs from "{tied}"'
+            advice = "sentkit can only use a head that shares the word table of the encoder"
+            raise DataError(f"the language model head is {problem}", source=source, advice=advice)
     return load_head({ours: stored[theirs].float() for ours, (theirs, _) in layout.items()}, architecture)
-
-
-def refuse_untied(stored: Mapping[str, Tensor], copy: str, original: str, *, source: str) -> None:
-    """Raise a DataError if the copy exists and differs from the original."""
-    if copy not in stored:
-        return
-    if original not in stored or not torch.equal(stored[copy].float(), stored[original].float()):
-        raise DataError(
-            f'the language model head is not tied to the word embeddings: "{copy}" differs from "{original}"',
-            source=source,
-            advice="sentkit can only use a head that shares the word table of the encoder",
-        )
 
 
 def load_head(state: Mapping[str, Tensor], architecture: Architecture) -> LanguageHead:
@@ -275,22 +267,23 @@ class PackedClassifier(TransformerEncoder):
     def __init__(self, checkpoint: Checkpoint, reading: Reading, *, device: str, precision: str) -> None:
         super().__init__(checkpoint, reading, device=device, precision=precision)
         architecture = read_architecture(checkpoint.config, checkpoint.config_file)
-        layout, width = LAYOUTS[architecture.family], architecture.width
+        layout = LAYOUTS[architecture.family]
         tensors = read_tensors(weight_files(checkpoint.transformer, checkpoint.name))
         out = tensors.get(f"{layout.out}.weight")
         self.width = len(out) if out is not None and out.ndim else 1
-        shapes: dict[str, tuple[int, ...]] = {f"{layout.dense}.weight": (width, width)}
-        shapes |= {f"{layout.dense}.bias": (width,)} if architecture.head_bias else {}
-        shapes |= {f"{layout.norm}.weight": (width,)} if layout.norm else {}
-        shapes |= {f"{layout.out}.weight": (self.width, width), f"{layout.out}.bias": (self.width,)}
+        with torch.device("meta"):
+            head = ClassifierHead(architecture, self.width, dropout=0.0, scale=0.0)
+        shapes = {name: tuple(weight.shape) for name, weight in head.weights().items()}
         check_tensors(tensors, shapes, source=checkpoint.name, what="weights of the classification head")
         arrays = {name: tensors[name].float().numpy() for name in shapes}
-        zeros = np.zeros(width, np.float32)
-        bias = arrays.get(f"{layout.dense}.bias", zeros)
-        self.steps = [Linear(arrays[f"{layout.dense}.weight"], bias, layout.activation)]
-        if layout.norm:
-            self.steps.append(Norm(arrays[f"{layout.norm}.weight"], zeros, architecture.norm_epsilon))
-        self.steps.append(Linear(arrays[f"{layout.out}.weight"], arrays[f"{layout.out}.bias"]))
+        zeros = np.zeros(architecture.width, np.float32)
+
+        def parts(name: str) -> tuple[Float32, Float32]:
+            return arrays[f"{name}.weight"], arrays.get(f"{name}.bias", zeros)
+
+        norms = [Norm(*parts(layout.norm), architecture.norm_epsilon)] if layout.norm else []
+        dense, out_layer = Linear(*parts(layout.dense), layout.activation), Linear(*parts(layout.out))
+        self.steps = [dense, *norms, out_layer]
 
 
 class TransformersClassifier(TokenEncoder):

@@ -9,17 +9,16 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
-from sentkit.formats.checkpoints.folders import WORD_SETS
-from sentkit.formats.checkpoints.modules import StoredDeclaration, read_modules
+from sentkit.formats.checkpoints.folders import WORD_SETS, Checkpoint
+from sentkit.formats.checkpoints.modules import StoredDeclaration, is_model2vec
 from sentkit.formats.files import readable
-from sentkit.formats.lexicons.model2vec import Table, is_model2vec, read_embedding, read_model2vec
+from sentkit.formats.lexicons.model2vec import Table, open_table
 from sentkit.formats.lexicons.word_vectors import ARRAY, read_word_array, read_word_vectors
 from sentkit.formats.vectors.fingerprint import Spec, digest, name_for_label
 from sentkit.model.encoding import Tally, TokenEncoder
@@ -199,42 +198,38 @@ def read_vectors(path: str, options: ReadingOptions) -> StaticModel:
     return StaticModel(path, words, sides, readouts, steps, options.transform, vectors, table, notes)
 
 
-def read_folder(folder: Path, name: str, options: ReadingOptions) -> StaticModel:
+def read_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
     """Read a folder of model2vec, or of sentence-transformers that starts with a StaticEmbedding module."""
-    of_model2vec = is_model2vec(folder)
-    place, declared = (folder, StoredDeclaration()) if of_model2vec else read_modules(folder)
+    place, declared = checkpoint.transformer, checkpoint.declared
     unknown = next((step for step in declared.steps if step != "normalise"), None)
     if unknown is not None:
         problem = f'sentkit cannot run the module "{unknown}" after a StaticEmbedding'
-        raise DataError(problem, source=str(folder))
+        raise DataError(problem, source=str(checkpoint.folder))
     prompt, sides = prompts_of(declared, options)
+    of_model2vec = is_model2vec(place)
     pieces = WordPieces(place, prompt=prompt, keep_unknown=not of_model2vec)
-    if of_model2vec:
-        found = read_model2vec(folder, pieces.count)
-        pieces.max_length = options.max_length or found.max_length
-    else:
-        pieces.max_length = options.max_length or pieces.max_length
-        found = read_embedding(place, pieces.count, pieces.max_length, normalize=bool(declared.steps))
-    readouts, stored = readouts_of(options.readout), found.entries["embeddings"]
-    steps: list[Step] = [Normalize()] if found.normalize else []
+    pieces.max_length = options.max_length or pieces.max_length or declared.max_length
+    stored, readouts = open_table(place, pieces.count), readouts_of(options.readout)
+    rows, width = stored.entries["embeddings"].shape
+    steps: list[Step] = [Normalize()] if declared.steps else []
     if declared.dim is not None and options.dim is None:
         steps.append(Truncate(declared.dim))
-    steps = steps_of(options, steps, found.width)
+    steps = steps_of(options, steps, width)
     table = {
         "kind": "model2vec" if of_model2vec else "StaticEmbedding of sentence-transformers",
-        "folder": readable(str(found.folder)),
+        "folder": readable(str(place)),
         "tokens": pieces.count,
-        "width": found.width,
-        "rows": stored.shape[0],
-        "stored_as": stored.dtype,
-        "tensors": list(found.entries),
+        "width": width,
+        "rows": rows,
+        "stored_as": stored.entries["embeddings"].dtype,
+        "tensors": list(stored.entries),
         **({} if of_model2vec else {"prompts": declared.prompts}),
     }
 
     def vectors() -> WordTable:
-        return WordTable(found.read(), readouts)
+        return WordTable(stored.read(), readouts)
 
-    return StaticModel(name, pieces, sides, readouts, steps, options.transform, vectors, table)
+    return StaticModel(checkpoint.name, pieces, sides, readouts, steps, options.transform, vectors, table)
 
 
 def readouts_of(names: str | None) -> list[str]:

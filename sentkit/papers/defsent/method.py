@@ -59,11 +59,11 @@ class DefSent(PackedMethod):
 
     @classmethod
     def build(cls, base: Base, settings: paper.Settings) -> "DefSent":
-        return cls(cls.bert(base, settings), settings, own_head(base, base.packed, TRAIN_ONE))
+        return cls(cls.bert(base, settings), settings, own_head(base, TRAIN_ONE))
 
     @classmethod
     def check(cls, base: Base, settings: paper.Settings) -> None:
-        own_head(base, base.packed, TRAIN_ONE)
+        own_head(base, TRAIN_ONE)
 
     @classmethod
     def reads(cls, base: Base, settings: paper.Settings) -> Reads:

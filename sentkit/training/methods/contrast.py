@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.checkpoints.readout import parse_readout
+from sentkit.formats.checkpoints.readout import Readout, parse_readout
 from sentkit.formats.rows.kinds import NEGATIVES, PAIR, POSITIVE, TRIPLET
 from sentkit.model.reading import most_tokens
 from sentkit.model.transformer.device import to_device
@@ -21,7 +21,7 @@ from sentkit.training.base import Base, Body, open_base
 from sentkit.training.data.corpus import Batch, Ids
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import Filter, Texts, candidate_contrast
-from sentkit.training.method import Method, Needs, Outputs, Term, mean_of
+from sentkit.training.method import Method, Needs, Outputs, Term, mean_of, readout_of
 from sentkit.training.methods import recipes
 
 KEEP_ALL, ITSELF = recipes.KEEP_ALL, "self"
@@ -31,55 +31,63 @@ MEAN = parse_readout("mean")
 STEPS_OF_COSINE = ("normalise",)  # declared steps that do not change cosines
 
 
-class Contrast(Method):
-    Settings: ClassVar = recipes.Contrast
-    needs: ClassVar = Needs(static=True, vectors=ROLES, constant=("guide.",))
+class Guided(Method):
+    """A method with a frozen encoder, its guide, if the setting `guide` is the name of a checkpoint."""
 
-    def __init__(self, body: Body, settings: recipes.Contrast, guide: Body | None = None) -> None:
-        super().__init__(body, settings)
-        self.guide = guide
-        self.guide_readout = MEAN
+    usual: ClassVar[Readout | None] = None  # the readout of a guide that declares none; None: the method's
+    guide: Body | None
+    guide_readout: Readout
 
     @classmethod
-    def build(cls, base: Base, settings: recipes.Contrast) -> "Contrast":
-        guide = guide_of(settings)
-        if guide is None:
-            return cls(base.body(settings), settings)
-        method = cls(base.body(settings), settings, guide.body(None).requires_grad_(False))
-        method.guide_readout = guide.declared or MEAN
+    def build(cls, base: Base, settings: Any) -> Self:
+        method, guide = super().build(base, settings), guide_of(settings)
+        declared = None if guide is None else guide.declared
+        method.guide_readout = declared or cls.usual or parse_readout(readout_of(method))
+        method.guide = None if guide is None else guide.body(None).requires_grad_(False)
         return method
 
     @classmethod
-    def check(cls, base: Base, settings: recipes.Contrast) -> None:
+    def check(cls, base: Base, settings: Any) -> None:
+        super().check(base, settings)
         guide = guide_of(settings)
         if guide is None:
             return
         dropped = [step for step in guide.checkpoint.declared.steps if step not in STEPS_OF_COSINE]
         if dropped:
-            raise UsageError(
-                f"guide={settings.guide}: has the step {dropped[0]}, which training does not support"
-            )
+            problem = f"has the step {dropped[0]}, which training does not support"
+            raise UsageError(f"guide={settings.guide}: {problem}")
         for name, values in guide.body(None).state_dict().items():
             if not bool(values.isfinite().all()):
                 raise DataError(f'"{name}" contains NaN or infinity', source=settings.guide)
 
     @classmethod
-    def other_checkpoints(cls, settings: recipes.Contrast) -> dict[str, str | None]:
-        return guides_of(settings)
+    def other_checkpoints(cls, settings: Any) -> dict[str, str | None]:
+        return {"guide": name_of_guide(settings)}
 
     @classmethod
-    def identity(cls, base: Base, settings: recipes.Contrast) -> dict[str, Any]:
+    def identity(cls, base: Base, settings: Any) -> dict[str, Any]:
         guide = guide_of(settings)
         if guide is None:
             return {}
-        return {"guide_hash": guide.hash, "guide_readout": (guide.declared or MEAN).name}
+        readout = guide.declared or cls.usual
+        return {"guide_hash": guide.hash, "guide_readout": readout.name if readout else None}
+
+    @torch.no_grad()
+    def guide_vectors(self, packed: Packed) -> Tensor:
+        assert self.guide is not None, "only called with a guide"
+        return apply_readouts(self.guide, packed, [self.guide_readout])[0]
+
+
+class Contrast(Guided):
+    Settings: ClassVar = recipes.Contrast
+    needs: ClassVar = Needs(static=True, vectors=ROLES, constant=("guide.",))
+    usual: ClassVar = MEAN
 
     @classmethod
     def reads(cls, base: Base, settings: recipes.Contrast) -> Reads:
         guide = guide_of(settings)
-        return Reads(
-            (TRIPLET, NEGATIVES, POSITIVE, PAIR), second=None if guide is None else guide.training_tokenizer
-        )
+        second = None if guide is None else guide.training_tokenizer
+        return Reads((TRIPLET, NEGATIVES, POSITIVE, PAIR), second=second)
 
     def encode(self, batch: Batch) -> Outputs:
         """Return anchors and positives (b, d), negatives (b, k, d) and the ids of all texts (b, 2 + k)."""
@@ -88,8 +96,7 @@ class Contrast(Method):
         ids = np.array([[number_of(text) for text in column] for column in texts]).T  # (b, 2 + k)
         outputs["ids"] = torch.from_numpy(ids)  # on the host, as `role` counts negatives
         if self.guide is not None:
-            with torch.no_grad():
-                outputs |= self.by_role("guide_", batch.texts[1::2], self.guide_vectors)
+            outputs |= self.by_role("guide_", batch.texts[1::2], self.guide_vectors)
         return outputs
 
     def by_role(
@@ -106,10 +113,6 @@ class Contrast(Method):
         if negatives:
             outputs[f"{prefix}negatives"] = torch.stack(negatives, 1)
         return outputs
-
-    def guide_vectors(self, packed: Packed) -> Tensor:
-        assert self.guide is not None, "only called with a guide"
-        return apply_readouts(self.guide, packed, [self.guide_readout])[0]
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         settings = self.settings
@@ -141,14 +144,13 @@ def open_guide(name: str, max_length: int) -> Base:
     return open_base(checkpoint, min(max_length, most))
 
 
-def guides_of(settings: Any) -> dict[str, str | None]:
-    """Return the setting `guide` if it is the name of a checkpoint, else None."""
-    return {"guide": None if settings.guide in (KEEP_ALL, ITSELF, recipes.COPY) else settings.guide}
+def name_of_guide(settings: Any) -> str | None:
+    return None if settings.guide in (KEEP_ALL, ITSELF, recipes.COPY) else settings.guide
 
 
 def guide_of(settings: Any) -> Base | None:
     """Return the checkpoint that is the guide, if there is one."""
-    name = guides_of(settings)["guide"]
+    name = name_of_guide(settings)
     return None if name is None else open_guide(name, settings.max_length)
 
 

@@ -13,7 +13,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from sentkit.model.text.tokenizer import MASKS, Tokenizer
 from sentkit.model.transformer.architecture import Architecture
 from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.device import Dropout
-from sentkit.model.transformer.packed import first_tokens, pack
+from sentkit.model.transformer.packed import Packed, first_tokens, pack
 from sentkit.model.transformer.readouts import widened
 from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Ids
@@ -53,37 +53,26 @@ class MaskedLanguageModel(PackedMethod):
         random_start=True,
     )
 
-    def __init__(
-        self, body: Bert, settings: recipes.MaskedLanguageModel, head: LanguageHead, vocabulary: "Vocabulary"
-    ) -> None:
-        super().__init__(body, settings)
-        self.head = head
-        self.vocabulary = vocabulary
+    head: LanguageHead
+    vocabulary: "Vocabulary"
 
     @classmethod
     def check(cls, base: Base, settings: recipes.MaskedLanguageModel) -> None:
-        vocabulary_of(base.transformer_tokenizer, base.packed)
-        if settings.head == "own":
-            own_head(base, base.packed)
+        check_prediction(base, settings.head)
 
     @classmethod
-    def build(cls, base: Base, settings: recipes.MaskedLanguageModel) -> "MaskedLanguageModel":
-        body = cls.bert(base, settings)
-        vocabulary = vocabulary_of(base.transformer_tokenizer, body.architecture)
-        return cls(body, settings, head_of(base, body.architecture, settings.head), vocabulary)
+    def build(cls, base: Base, settings: recipes.MaskedLanguageModel) -> Self:
+        method = super().build(base, settings)
+        method.head, method.vocabulary = head_of(base, settings.head), vocabulary_of(base)
+        return method
 
-    def draw(self, batch: Batch, random: Draw) -> dict[str, list[NDArray[np.int64]]]:
-        """Draw for each row the positions to predict and the tokens to show there."""
+    def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
         settings = self.settings
         shares = settings.mask_rate, settings.mask_share, settings.random_share
-        chosen, shown = self.vocabulary.drawn(batch.texts[0], random, *shares)
-        return {"chosen": chosen, "shown": shown}
+        return self.vocabulary.draw(batch, random, *shares)
 
     def encode(self, batch: Batch) -> Outputs:
-        """Return for each row the sum of cross entropies of the chosen tokens. Only these have logits."""
-        texts, chosen, shown = batch.texts[0], batch.draws["chosen"], batch.draws["shown"]
-        nll, masked = predicted(self.body, self.head, texts, chosen, shown, self.device)
-        return {"nll": nll, "masked": masked}
+        return predicted(self.body, self.head, batch, self.device)
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         return {"mlm": Term(outputs["nll"].sum(), float(outputs["masked"].sum()))}
@@ -98,82 +87,69 @@ def with_language_head(head: LanguageHead, architecture: Architecture, heads: di
     return Finished(heads=heads, tensors=head_tensors(head, architecture), config=config)
 
 
-def predicted(
-    body: Bert,
-    head: LanguageHead,
-    texts: Sequence[Ids],
-    chosen: Sequence[NDArray[np.int64]],
-    shown: Sequence[NDArray[np.int64]],
-    device: torch.device,
-) -> tuple[Tensor, Tensor]:
-    """Return for each text the sum of cross entropies and the number of its chosen tokens, (b,) and (b,).
+def predicted(body: Bert, head: LanguageHead, batch: Batch, device: torch.device) -> Outputs:
+    """Return for each row the sum of cross entropies and the number of its chosen tokens, (b,) and (b,).
 
-    The numbers stay on the host, so that a loss reads them without waiting for the device.
+    Only these tokens have logits. The numbers stay on the host, so that a loss reads them without waiting.
     """
+    chosen, shown = ([each for row in batch.draws[name] for each in row] for name in ("chosen", "shown"))
+    texts = [text for row in zip(*batch.texts, strict=True) for text in row]
+    changed = [np.array(ids) for ids in texts]
+    for ids, places, tokens in zip(changed, chosen, shown, strict=True):
+        ids[places] = tokens
     counts = [len(places) for places in chosen]
-    packed = pack([changed(*each) for each in zip(texts, chosen, shown, strict=True)], device)
+    packed = pack(changed, device)
     rows = np.concatenate(chosen) + np.repeat(first_tokens(packed.lengths), counts)  # (m,)
-    truth = np.concatenate([ids[places] for ids, places in zip(texts, chosen, strict=True)])
     *_, states = body.states(packed)
     logits = head(states[packed.to_device(rows)], body.words.weight)  # (m, v)
-    target = packed.to_device(truth.astype(np.int64))
+    truth = [ids[places] for ids, places in zip(texts, chosen, strict=True)]
+    nll = summed_cross_entropy(logits, truth, packed)
+    return {
+        "nll": nll.view(len(batch), -1).sum(1),
+        "masked": torch.tensor(counts).view(len(batch), -1).sum(1),
+    }
+
+
+def summed_cross_entropy(logits: Tensor, truth: Sequence[NDArray[Any]], packed: Packed) -> Tensor:
+    """Return the sum of the cross entropies of the tokens of each text: (m, v) -> (texts,)."""
+    target = packed.to_device(np.concatenate(truth).astype(np.int64))
     values = F.cross_entropy(widened(logits), target, reduction="none")
-    by_text = pad_sequence(list(values.split(counts)), batch_first=True)  # (b, most in a text)
-    return by_text.sum(1), torch.tensor(counts)
+    return pad_sequence(list(values.split([len(each) for each in truth])), batch_first=True).sum(1)
 
 
 class TokenPrediction(nn.Module):
-    """A masked language model as an additional term of another method, with the head of the base."""
+    """A masked language model as an additional term of another method."""
 
-    def __init__(self, head: LanguageHead, vocabulary: "Vocabulary", rate: float) -> None:
+    def __init__(self, base: Base, rate: float, kind: str = "own") -> None:
         super().__init__()
-        self.head = head
-        self.vocabulary = vocabulary
+        self.head = head_of(base, kind)
+        self.vocabulary = vocabulary_of(base)
         self.rate = rate
 
-    @classmethod
-    def check(cls, base: Base, setting: str, kind: str = "own") -> None:
-        if why := base.why_no_head:
-            raise UsageError(f"{setting} needs a language model head; this is not supported, because {why}")
-        vocabulary_of(base.transformer_tokenizer, base.packed)
-        if kind == "own":
-            own_head(base, base.packed, "sentkit train mlm --set head=fresh trains one")
-
-    @classmethod
-    def build(cls, base: Base, rate: float, kind: str = "own") -> "TokenPrediction":
-        head = head_of(base, base.packed, kind)
-        return cls(head, vocabulary_of(base.transformer_tokenizer, base.packed), rate)
-
-    def draw(self, batch: Batch, random: Draw) -> dict[str, list[list[NDArray[np.int64]]]]:
-        """Draw for each row and each of its texts the positions to predict and the tokens to show there."""
-        chosen, shown = self.vocabulary.drawn(by_row(batch), random, self.rate)
-        size = len(batch.texts)
-        return {
-            name: [values[start : start + size] for start in range(0, len(values), size)]
-            for name, values in (("chosen", chosen), ("shown", shown))
-        }
+    def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:
+        return self.vocabulary.draw(batch, random, self.rate)
 
     def outputs(self, body: Bert, batch: Batch, device: torch.device) -> Outputs:
-        chosen, shown = ([each for row in batch.draws[name] for each in row] for name in ("chosen", "shown"))
-        nll, masked = predicted(body, self.head, by_row(batch), chosen, shown, device)
-        return {"nll": nll.view(len(batch), -1).sum(1), "masked": masked.view(len(batch), -1).sum(1)}
+        return predicted(body, self.head, batch, device)
 
 
-def by_row(batch: Batch) -> list[Ids]:
-    return [text for row in zip(*batch.texts, strict=True) for text in row]
+def check_prediction(base: Base, kind: str, advice: str = FRESH) -> None:
+    vocabulary_of(base)
+    if kind == "own":
+        own_head(base, advice)
 
 
-def head_of(base: Base, architecture: Architecture, kind: str) -> LanguageHead:
+def head_of(base: Base, kind: str) -> LanguageHead:
     """Return a copy of the base's head, or a head with random weights."""
     if kind == "fresh":
-        return fresh_head(architecture, torch.default_generator)
+        return fresh_head(base.packed, torch.default_generator)
     # The head may share tensors with the base, which other seeds also use.
-    return copy.deepcopy(own_head(base, architecture))
+    return copy.deepcopy(own_head(base))
 
 
-def own_head(base: Base, architecture: Architecture, advice: str = FRESH) -> LanguageHead:
+def own_head(base: Base, advice: str = FRESH) -> LanguageHead:
     """Return the base's head. Raise a UsageError if it has none."""
-    head = read_head(base.stored, architecture, source=base.checkpoint.name)
+    head = read_head(base.stored, base.packed, source=base.checkpoint.name)
     if head is None:
         raise UsageError(f"{base.checkpoint.name} has no language model head", advice=advice)
     return head
@@ -196,25 +172,28 @@ class Vocabulary:
         count = min(len(places), max(1, round(rate * len(places))))
         return np.sort(random.choice(places, count, replace=False, shuffle=False))
 
-    def drawn(
-        self, texts: Sequence[Ids], random: Draw, rate: float, mask: float = 0.8, other: float = 0.1
-    ) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
-        """Draw for each text the positions to predict, and the mask or a random token to show there."""
+    def draw(
+        self, batch: Batch, random: Draw, rate: float, mask: float = 0.8, other: float = 0.1
+    ) -> dict[str, list[list[NDArray[np.int64]]]]:
+        """Draw for each text of each row the positions to predict, and the tokens to show there."""
         places, dice, words = random("places"), random("dice"), random("words")
-        chosen = [self.chosen(ids, rate, places) for ids in texts]
-        shown = []
-        for ids, each in zip(texts, chosen, strict=True):
-            values = dice.random(len(each))
-            drawn = words.choice(self.words, len(each))
-            replaced = np.where(values < mask + other, drawn, ids[each])
-            shown.append(np.where(values < mask, self.mask, replaced))
-        return chosen, shown
+        drawn = dict[str, list[list[NDArray[np.int64]]]](chosen=[], shown=[])
+        for row in zip(*batch.texts, strict=True):
+            chosen = [self.chosen(ids, rate, places) for ids in row]
+            shown = []
+            for ids, each in zip(row, chosen, strict=True):
+                values = dice.random(len(each))
+                replaced = np.where(values < mask + other, words.choice(self.words, len(each)), ids[each])
+                shown.append(np.where(values < mask, self.mask, replaced))
+            drawn["chosen"].append(chosen)
+            drawn["shown"].append(shown)
+        return drawn
 
 
-def vocabulary_of(tokenizer: Tokenizer, architecture: Architecture) -> Vocabulary:
-    backend = tokenizer.backend
+def vocabulary_of(base: Base) -> Vocabulary:
+    backend, size = base.transformer_tokenizer.backend, base.packed.vocabulary
     # Some tokenizers have more tokens than the embedding table has rows.
-    known = {word: number for word, number in backend.get_vocab().items() if number < architecture.vocabulary}
+    known = {word: number for word, number in backend.get_vocab().items() if number < size}
     mask = next((known[word] for word in MASKS if word in known), None)
     if mask is None:
         raise UsageError(f"mlm needs a mask token, but this tokenizer has none of {', '.join(MASKS)}")
@@ -224,36 +203,28 @@ def vocabulary_of(tokenizer: Tokenizer, architecture: Architecture) -> Vocabular
     words = np.array(sorted(number for word, number in known.items() if word not in special), np.int64)
     if not len(words):
         raise UsageError("this tokenizer has only special tokens; mlm needs other tokens")
-    ordinary = np.zeros(architecture.vocabulary, np.bool_)
+    ordinary = np.zeros(size, np.bool_)
     ordinary[words] = True
     return Vocabulary(mask, ordinary, words)
-
-
-def changed(ids: Ids, places: NDArray[np.int64], shown: NDArray[np.int64]) -> Ids:
-    result = np.array(ids)
-    result[places] = shown
-    return result
 
 
 class CLEAR(PackedMethod):
     Settings: ClassVar = recipes.CLEAR
     needs: ClassVar = Needs(packed="a language model's head", head=True, random_start=True)
 
-    def __init__(self, body: Bert, settings: recipes.CLEAR, tokens: TokenPrediction) -> None:
-        super().__init__(body, settings)
-        self.tokens = tokens
-        width = body.width
-        self.projection = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+    tokens: TokenPrediction
+    projection: nn.Sequential
 
     @classmethod
     def check(cls, base: Base, settings: recipes.CLEAR) -> None:
-        TokenPrediction.check(base, "clear", settings.head)
+        check_prediction(base, settings.head)
 
     @classmethod
-    def build(cls, base: Base, settings: recipes.CLEAR) -> "CLEAR":
-        return cls(
-            cls.bert(base, settings), settings, TokenPrediction.build(base, settings.mlm_rate, settings.head)
-        )
+    def build(cls, base: Base, settings: recipes.CLEAR) -> Self:
+        method = super().build(base, settings)
+        method.tokens, width = TokenPrediction(base, settings.mlm_rate, settings.head), method.body.width
+        method.projection = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+        return method
 
     @classmethod
     def reads(cls, base: Base, settings: recipes.CLEAR) -> Reads:
@@ -287,21 +258,18 @@ class TSDAE(PackedMethod):
     Settings: ClassVar = recipes.TSDAE
     needs: ClassVar = Needs(packed="a decoder with its weights", head=True, row_wise=True)
 
-    def __init__(
-        self, body: Bert, settings: recipes.TSDAE, head: LanguageHead, starts: NDArray[np.bool_]
-    ) -> None:
-        super().__init__(body, settings)
-        self.head = head
-        self.starts = starts
-        self.cross = nn.ModuleList(CrossAttention(body.architecture) for _ in body.blocks)
+    head: LanguageHead
+    starts: NDArray[np.bool_]
+    cross: nn.ModuleList
 
     @classmethod
-    def build(cls, base: Base, settings: recipes.TSDAE) -> "TSDAE":
-        body = cls.bert(base, settings)
-        architecture = body.architecture
-        has_head = read_head(base.stored, architecture, source=base.checkpoint.name) is not None
-        head = head_of(base, architecture, "own" if has_head and settings.head == "auto" else "fresh")
-        return cls(body, settings, head, word_starts(base.transformer_tokenizer, architecture.vocabulary))
+    def build(cls, base: Base, settings: recipes.TSDAE) -> Self:
+        method = super().build(base, settings)
+        has_head = read_head(base.stored, base.packed, source=base.checkpoint.name) is not None
+        method.head = head_of(base, "own" if has_head and settings.head == "auto" else "fresh")
+        method.starts = word_starts(base.transformer_tokenizer, base.packed.vocabulary)
+        method.cross = nn.ModuleList(CrossAttention(method.body.architecture) for _ in method.body.blocks)
+        return method
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Ids]]:
         dice = random("deletion")
@@ -329,10 +297,8 @@ class TSDAE(PackedMethod):
         for block, cross in zip(self.body.blocks, self.cross, strict=True):
             states = block(states, packed, between=partial(cross, vectors=vectors, rows=rows))
         logits = self.head(states, self.body.words.weight)  # (n, v)
-        target = packed.to_device(np.concatenate([text[1:] for text in texts]).astype(np.int64))
-        values = F.cross_entropy(widened(logits), target, reduction="none")
-        by_row = pad_sequence(list(values.split(packed.lengths)), batch_first=True)  # (b, most in a row)
-        return {"nll": by_row.sum(1), "tokens": torch.tensor(packed.lengths)}
+        nll = summed_cross_entropy(logits, [text[1:] for text in texts], packed)
+        return {"nll": nll, "tokens": torch.tensor(packed.lengths)}
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         return {"restore": Term(outputs["nll"].sum(), float(outputs["tokens"].sum()))}

@@ -10,8 +10,8 @@ sentence, by at least `margin` and at most `margin_high`. The negation is not a 
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import pack
 from sentkit.model.transformer.readouts import widened
-from sentkit.training.base import Base, Body
+from sentkit.training.base import Base
 from sentkit.training.data.corpus import Batch, Ids
 from sentkit.training.data.examples import Reads
 from sentkit.training.losses import in_batch_contrast, triplet_contrast, unit
@@ -48,38 +48,12 @@ class Transform(nn.Module):
         return self.norm(self.activation(self.dense(states)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Frame:
-    """The token ids of a template before and after the sentence, including special tokens."""
-
-    before: Ids
-    after: Ids
-
-    @staticmethod
-    def of(tokenizer: Tokenizer) -> "Frame":
-        before, after = (np.array(ids, np.int32) for ids in tokenizer.around_text())
-        return Frame(before, after)
-
-    def room(self, text: Ids) -> int:
-        # A tokenizer may join a character of the sentence with one of the template.
-        return max(len(text) - len(self.before) - len(self.after), 0)
-
-    def positions(self, room: int) -> np.ndarray:
-        """Return the positions of the template around an empty sentence of this length."""
-        after = np.arange(len(self.after)) + len(self.before) + room
-        return np.concatenate([np.arange(len(self.before)), after])
-
-
 class Prompted(Method):
     """A method that trains the [MASK] state in the template `template`; a second view has `template_b`."""
 
     needs: ClassVar = Needs(reductions=("token",))
     head: nn.Module
-
-    def __init__(self, body: Body, settings: Any, mask: int) -> None:
-        super().__init__(body, settings)
-        self.head = nn.Linear(body.width, body.width)
-        self.mask = mask
+    mask: int
 
     @classmethod
     def check(cls, base: Base, settings: Any) -> None:
@@ -90,9 +64,11 @@ class Prompted(Method):
             base.training_tokenizer_with(getattr(settings, name))
 
     @classmethod
-    def build(cls, base: Base, settings: Any) -> "Prompted":
-        mask = base.training_tokenizer_with(settings.template).mask_id
-        return cls(base.body(settings), settings, mask)
+    def build(cls, base: Base, settings: Any) -> Self:
+        method = super().build(base, settings)
+        method.head = nn.Linear(method.body.width, method.body.width)
+        method.mask = base.training_tokenizer_with(settings.template).mask_id
+        return method
 
     @classmethod
     def readouts(cls, settings: Any) -> tuple[str, ...]:
@@ -106,12 +82,13 @@ class Prompted(Method):
         return self.vectors(packed, PROMPT)
 
     def projected(self, states: Tensor) -> Tensor:
-        return torch.tanh(self.head(states))
+        vectors: Tensor = self.head(states)
+        return vectors if isinstance(self.head, Transform) else torch.tanh(vectors)
 
 
 class PromptBERT(Prompted):
     Settings: ClassVar = recipes.PromptBERT
-    frames: tuple[Frame, ...]
+    frames: list[tuple[list[int], list[int]]]  # of each column: the template before and after the sentence
 
     @classmethod
     def check(cls, base: Base, settings: recipes.PromptBERT) -> None:
@@ -120,15 +97,14 @@ class PromptBERT(Prompted):
             return
         if why := base.why_no_head:
             raise UsageError(f"head=own: not supported, because {why}", advice="use --set head=fresh")
-        own_head(base, base.packed)
+        own_head(base)
 
     @classmethod
-    def build(cls, base: Base, settings: recipes.PromptBERT) -> "PromptBERT":
+    def build(cls, base: Base, settings: recipes.PromptBERT) -> Self:
         method = super().build(base, settings)
-        assert isinstance(method, cls), "super calls the class"
         if settings.head == "own":
-            method.head = Transform(head_of(base, base.packed, "own"))
-        method.frames = tuple(Frame.of(tokenizer) for _, tokenizer in cls.reads(base, settings).columns)
+            method.head = Transform(head_of(base, "own"))
+        method.frames = [tokenizer.around_text() for _, tokenizer in cls.reads(base, settings).columns]
         return method
 
     @classmethod
@@ -152,16 +128,18 @@ class PromptBERT(Prompted):
 
     def biases(self, batch: Batch) -> Tensor:
         """Return for each text the state of its template around an empty sentence of the same length."""
-        columns = zip(self.frames, batch.texts, strict=True)
-        wanted = [(frame, frame.room(text)) for frame, texts in columns for text in texts]
+        wanted = []  # the column of each text, and the length of its sentence
+        for column, ((before, after), texts) in enumerate(zip(self.frames, batch.texts, strict=True)):
+            # A tokenizer may join a character of the sentence with one of the template.
+            wanted += [(column, max(len(text) - len(before) - len(after), 0)) for text in texts]
         rows = {each: row for row, each in enumerate(dict.fromkeys(wanted))}
-        texts = [np.concatenate([frame.before, frame.after]) for frame, _ in rows]
-        states = self.mask_states(texts, [frame.positions(room) for frame, room in rows])
+        frames, positions = [], []
+        for column, room in rows:
+            before, after = self.frames[column]
+            frames.append(np.array([*before, *after], np.int32))
+            positions.append(np.arange(len(frames[-1])) + room * (np.arange(len(frames[-1])) >= len(before)))
+        states = self.mask_states(frames, positions)
         return states[to_device(np.array([rows[each] for each in wanted]), self.device)]
-
-    def projected(self, states: Tensor) -> Tensor:
-        vectors: Tensor = self.head(states)
-        return vectors if self.settings.head == "own" else torch.tanh(vectors)
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         one, other, temperature = outputs["one"], outputs["other"], self.settings.temperature

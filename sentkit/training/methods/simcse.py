@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sentkit.errors import DataError
+from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import POOLED, Readout, parse_readout
 from sentkit.formats.rows.kinds import PAIR, SENTENCE, TRIPLET
@@ -49,8 +49,8 @@ from sentkit.training.method import (
     share,
 )
 from sentkit.training.methods import recipes
-from sentkit.training.methods.contrast import guide_of, guides_of
-from sentkit.training.methods.mlm import TokenPrediction
+from sentkit.training.methods.contrast import Guided, guide_of
+from sentkit.training.methods.mlm import TokenPrediction, check_prediction
 
 
 class SimCSE(Method):
@@ -63,14 +63,17 @@ class SimCSE(Method):
 
     @classmethod
     def check(cls, base: Base, settings: recipes.SimCSE) -> None:
-        if settings.mlm_weight:
-            TokenPrediction.check(base, "mlm_weight")
+        if not settings.mlm_weight:
+            return
+        if why := base.why_no_head:
+            raise UsageError(f"mlm_weight needs a language model head; this is not supported, because {why}")
+        check_prediction(base, "own", "sentkit train mlm --set head=fresh trains one")
 
     @classmethod
     def build(cls, base: Base, settings: Any) -> Self:
         method = cls(base.body(settings), settings)
         if settings.mlm_weight:
-            method.tokens = TokenPrediction.build(base, settings.mlm_rate)
+            method.tokens = TokenPrediction(base, settings.mlm_rate)
         return method
 
     @classmethod
@@ -107,15 +110,13 @@ class SimCSE(Method):
     def finished(self) -> Finished:
         """Return the head as pooler for cls and mean, as in the released checkpoints; no other exists."""
         readout = readout_of(self)
-        return self.finished_as(f"pooler:{readout}" if readout in ("cls", "mean") else None)
-
-    def finished_as(self, pooler: str | None) -> Finished:
-        """Return the heads. With the name of a pooler, the head is also the pooler of the checkpoint."""
+        readout = POOLED.get(parse_readout(readout).reduction, readout)
         heads = own_tensors(self, "head.")
         tensors = {} if self.tokens is None else head_tensors(self.tokens.head, self.packed.architecture)
-        if pooler is None:
+        if readout not in ("cls", "mean") or not heads:
             return Finished(heads=heads, tensors=tensors)
-        return Finished(heads=heads, tensors=tensors, pooler=self.head, pooler_note=Pooler(readout=pooler))
+        note = Pooler(readout=f"pooler:{readout}")
+        return Finished(heads=heads, tensors=tensors, pooler=self.head, pooler_note=note)
 
     @property
     def packed(self) -> Bert:
@@ -165,9 +166,6 @@ class SupervisedSimCSE(SimCSE):
         if readout is not None or not self.parsed.pooled:
             return super().vectors(packed, readout, **more)
         return torch.tanh(self.head(super().vectors(packed, POOLED[self.parsed.reduction], **more)))
-
-    def finished(self) -> Finished:
-        return self.finished_as(f"pooler:{POOLED[self.parsed.reduction]}" if self.parsed.pooled else None)
 
     def contrast(self, outputs: Outputs) -> Tensor:
         anchors, positives, negatives = (outputs[name] for name in TRIPLET.texts)
@@ -257,19 +255,16 @@ def repeated(ids: NDArray[np.int32], places: NDArray[np.int64]) -> NDArray[np.in
 AT_ONCE = 64  # sentences of the corpus encoded together
 
 
-class RankEncoder(SimCSE):
+class RankEncoder(Guided, SimCSE):
     Settings: ClassVar = recipes.RankEncoder
     needs: ClassVar = Needs(constant=("guide.",))
     rows: Corpus
-    guide: Body
-    guide_readout: Readout
 
     @classmethod
     def build(cls, base: Base, settings: Any) -> Self:
-        method, guide = super().build(base, settings), guide_of(settings)
-        method.guide = (deepcopy(method.body) if guide is None else guide.body(None)).requires_grad_(False)
-        declared = None if guide is None else guide.declared
-        method.guide_readout = declared or parse_readout(readout_of(method))
+        method = super().build(base, settings)
+        if method.guide is None:
+            method.guide = deepcopy(method.body).requires_grad_(False)
         return method
 
     @classmethod
@@ -277,17 +272,6 @@ class RankEncoder(SimCSE):
         """With a checkpoint as guide, each row also has the tokens of its tokenizer."""
         guide = guide_of(settings)
         return Reads((SENTENCE,), second=None if guide is None else guide.training_tokenizer)
-
-    @classmethod
-    def other_checkpoints(cls, settings: recipes.RankEncoder) -> dict[str, str | None]:
-        return guides_of(settings)
-
-    @classmethod
-    def identity(cls, base: Base, settings: recipes.RankEncoder) -> dict[str, Any]:
-        guide = guide_of(settings)
-        if guide is None:
-            return {}
-        return {"guide_hash": guide.hash, "guide_readout": guide.declared.name if guide.declared else None}
 
     @classmethod
     def check_rows(cls, corpus: Corpus, settings: Any, source: str) -> None:
@@ -307,14 +291,10 @@ class RankEncoder(SimCSE):
         rows = stream(0, 0, "rank corpus").permutation(len(self.rows))[: self.settings.rank_corpus]
         parts = [self.rows.batch(rows[part]) for part in chunks(len(rows), AT_ONCE)]
         with torch.autocast(self.device.type, enabled=False):
-            return unit(torch.cat([self.guide_vectors(batch) for batch in parts]))
-
-    @torch.no_grad()
-    def guide_vectors(self, batch: Batch) -> Tensor:
-        return apply_readouts(self.guide, self.pack(batch.texts[-1]), [self.guide_readout])[0]
+            return unit(torch.cat([self.guide_vectors(self.pack(batch.texts[-1])) for batch in parts]))
 
     def views(self, batch: Batch) -> Outputs:
-        ranks = rank_vectors(cosines(self.guide_vectors(batch), self.corpus))  # (b, n)
+        ranks = rank_vectors(cosines(self.guide_vectors(self.pack(batch.texts[-1])), self.corpus))  # (b, n)
         return super().views(replace(batch, texts=batch.texts[:1])) | {"ranks": ranks}
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Sequence[Any]]:

@@ -9,7 +9,7 @@ Distill trains an encoder to give the vectors that a teacher gave to the same te
 vectors, so the model of the teacher is not needed in training.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from torch.nn import functional as F
 from sentkit.formats.rows.kinds import PAIR, SENTENCE
 from sentkit.model.checkpoint.heads import ClassifierHead, classifier_config, classifier_tensors, move_to_head
 from sentkit.model.checkpoint_model import SegmentTokenizer
-from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.device import to_device
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import widened
@@ -38,21 +37,17 @@ class Classify(PackedMethod):
         packed="a classification head of a known family", head=True, row_wise=True, labels=True
     )
 
-    def __init__(
-        self, body: Bert, settings: recipes.Classify, head: ClassifierHead, labels: tuple[str, ...]
-    ) -> None:
-        super().__init__(body, settings)
-        self.head = head
-        self.labels = labels
-        self.second_type = 0  # token type of the second segment
+    head: ClassifierHead
+    labels: tuple[str, ...]
+    second_type = 0  # token type of the second segment
 
     @classmethod
-    def build(cls, base: Base, settings: recipes.Classify) -> "Classify":
-        body = cls.bert(base, settings)
+    def build(cls, base: Base, settings: recipes.Classify) -> Self:
+        method = super().build(base, settings)
         outputs = len(base.labels) if settings.objective == "classification" else 1
-        head = move_to_head(body, outputs, base.checkpoint, base.stored, settings.dropout)
-        method = cls(body, settings, head, base.labels)
-        if body.architecture.types > 1:
+        method.head = move_to_head(method.body, outputs, base.checkpoint, base.stored, settings.dropout)
+        method.labels = base.labels
+        if base.packed.types > 1:
             method.second_type = SegmentTokenizer(base.checkpoint, settings.max_length).second_type
         return method
 

@@ -24,18 +24,17 @@ def place(tmp_path, monkeypatch):
 
 def problem_of(name):
     with pytest.raises(NoInputError) as caught:
-        find_model(name)
+        read_checkpoint(name)
     return str(caught.value)
 
 
 def test_a_folder_with_a_config_is_a_model(place):
-    """Also if it is in the old subfolder, and if the name of the folder contains an at sign."""
-    for name in ("new/config.json", "old/0_Transformer/config.json", "tiny@v1/config.json"):
-        (place / name).parent.mkdir(parents=True)
-        (place / name).write_text("{}")
+    """Also if its name contains an at sign."""
+    for name in ("new", "tiny@v1"):
+        (place / name).mkdir()
+        (place / name / "config.json").write_text("{}")
 
-    for folder in (place / "new", place / "old", Path("tiny@v1")):
-        assert find_model(str(folder)) == folder
+        assert read_checkpoint(name).folder == Path(name)
 
 
 def test_nano_is_the_bundled_model():

@@ -52,20 +52,6 @@ def problem_of(folder):
     return str(caught.value).removeprefix(f"{folder}/")
 
 
-def test_a_saved_folder_is_read_completely(saved):
-    def build():
-        cls, dense = modules().Pooling(8, "cls"), modules().Dense(8, 4)
-        return [cls, modules().Dropout(0.5), dense, modules().Normalize()]
-
-    prompts = {"query": "query : ", "passage": "a "}
-
-    found = declared(saved(build, prompts=prompts, default_prompt_name="query"))
-
-    assert found.steps == ("3_Dense", "normalise")
-    assert (found.prompt, found.max_length, found.lowercase) == ("query : ", 20, False)
-    assert found.prompt_is_read
-
-
 def test_a_default_prompt_without_text_is_empty(saved):
     assert declared(saved(lambda: [modules().Pooling(8)], prompts={"query": "query : "})).prompt == ""
 
@@ -106,7 +92,6 @@ DEFAULT = '"default_prompt_name" is {!r}, which is not in "prompts"'
         ),
         *(([{"type": "x.Dense", "path": path}], {}, OUTSIDE.format(path)) for path in ("../b", "a/../b")),
         *((listing, {}, NO_LISTING) for listing in ({}, [{"type": "Pooling"}])),
-        ([{"type": "x.Router", "path": "r"}], {}, "r: module Router is not supported"),
     ],
 )
 def test_an_invalid_declaration_is_refused(tmp_path, listing, files, problem):

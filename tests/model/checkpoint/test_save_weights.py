@@ -1,7 +1,6 @@
 """A trained checkpoint loads everywhere with the trained weights and keeps the other tensors of its base."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from sentkit.formats.checkpoints.folders import read_checkpoint
-from sentkit.formats.checkpoints.readout import parse_readout
-from sentkit.model.checkpoint.export import Declaration, declare_encoder, merged, write_folder, write_weights
+from sentkit.model.checkpoint.export import declare_encoder, merged, write_folder, write_weights
 from sentkit.model.checkpoint.heads import fresh_head, head_tensors
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions, plan_reading
@@ -300,15 +298,3 @@ def test_the_old_key_torch_dtype_is_removed(base_folder, tmp_path):
     assert config["torch_dtype"] == "float16"
     assert "torch_dtype" not in written
     assert model.dtype == torch.float32
-
-
-def test_a_pooler_without_tensors_gives_no_modules_json(base_folder, tmp_path):
-    encoder = open_reading(base_folder)
-    without = Declaration(encoder.body, parse_readout("pooler"), encoder.reading.tokenizer)
-    given = replace(without, pooler=torch.nn.Linear(32, 32))
-    (tmp_path / "new").mkdir()
-    write_folder(tmp_path / "new", encoder.checkpoint, without, {}, {})
-
-    assert without.inexpressible == "the readout uses a pooler that transformers runs"
-    assert given.inexpressible is None
-    assert not (tmp_path / "new/modules.json").exists()

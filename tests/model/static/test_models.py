@@ -348,15 +348,6 @@ def test_collected_words_are_unique_and_in_lower_case():
     assert (first.ids, first.count, second.ids) == ([0, 1, 2, 3], 4, [4, 3])
 
 
-def test_the_hash_of_a_vocabulary_ignores_its_order():
-    first, second, other = (CollectedWords(max_length=None, prompt="") for _ in range(3))
-    first(["a b", "c"])
-    second(["c b", "a"])
-    other(["a b", "d"])
-
-    assert first.hash == second.hash != other.hash
-
-
 def test_too_many_words_are_an_error_that_names_the_size_of_a_vector(monkeypatch):
     monkeypatch.setattr(tokenizers, "MAX_WORDS", 3)
     words = CollectedWords(max_length=None, prompt="")

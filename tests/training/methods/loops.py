@@ -27,11 +27,16 @@ def cross_entropy(logits, labels):
     return torch.nn.functional.cross_entropy(logits, torch.tensor(labels).long())
 
 
-def masked(texts, chosen, shown):
+def draws_of(batch):
+    """The chosen positions and the shown tokens of all texts, by row."""
+    return [[each for row in batch.draws[name] for each in row] for name in ("chosen", "shown")]
+
+
+def masked(batch):
     """The input of transformers: the shown tokens, their mask, and labels, which are -100 elsewhere."""
-    ids, mask = padded(texts)
+    ids, mask = padded([text for row in zip(*batch.texts, strict=True) for text in row])
     labels = torch.full_like(ids, -100)
-    for row, (places, tokens) in enumerate(zip(chosen, shown, strict=True)):
+    for row, (places, tokens) in enumerate(zip(*draws_of(batch), strict=True)):
         labels[row, places] = ids[row, places]
         ids[row, places] = torch.tensor(tokens).long()
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}

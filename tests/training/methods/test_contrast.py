@@ -15,7 +15,7 @@ from sentkit.training.catalogue import METHODS
 from sentkit.training.method import terms_of
 from sentkit.training.methods.contrast import Contrast
 from sentkit.training.methods.pairs import SBERT, CoSENT
-from sentkit.training.methods.simcse import SupervisedSimCSE
+from sentkit.training.methods.simcse import RankEncoder, SupervisedSimCSE
 from sentkit.training.settings import Dims, build, widths_of
 from support import declare_modules
 from training.losses.formulas import attraction, without
@@ -111,7 +111,8 @@ def test_another_guide_is_another_run_and_the_output_cannot_replace_it(tmp_path,
     assert Contrast.other_checkpoints(settings_of()) == {"guide": None}
 
 
-def test_a_guide_with_nan_or_with_steps_that_change_cosines_is_refused(tmp_path, base):
+@pytest.mark.parametrize("kind", [Contrast, RankEncoder])
+def test_a_guide_with_nan_or_with_steps_that_change_cosines_is_refused(tmp_path, base, kind):
     from safetensors.torch import load_file, save_file
 
     broken = make_base(tmp_path / "broken")
@@ -124,9 +125,9 @@ def test_a_guide_with_nan_or_with_steps_that_change_cosines_is_refused(tmp_path,
     declare_modules(folder, "mean_tokens", 32, "2_Dense", **{"2_Dense/config": dense})
 
     with pytest.raises(DataError, match="contains NaN or infinity"):
-        Contrast.check(base, settings_of(f"guide={broken}"))
+        kind.check(base, kind.Settings(guide=str(broken)))
     with pytest.raises(UsageError, match="has the step 2_Dense, which training does not support"):
-        Contrast.check(base, settings_of(f"guide={folder}"))
+        kind.check(base, kind.Settings(guide=str(folder)))
 
 
 BOTH = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}

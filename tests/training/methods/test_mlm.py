@@ -10,7 +10,6 @@ import pytest
 import tokenizers
 import torch
 import transformers
-from safetensors.torch import load_file
 
 from reference_steps import adamw
 from sentkit.errors import UsageError
@@ -22,11 +21,7 @@ from sentkit.training.methods.mlm import CLEAR, TSDAE, MaskedLanguageModel, voca
 from sentkit.training.runs.run import write_checkpoint
 from support import padded
 from training.losses.formulas import loop_paired, mean
-from training.methods.loops import RECIPE, copies, every_family, masked, theirs
-
-
-def inputs_of(batch):
-    return masked(batch.texts[0], batch.draws["chosen"], batch.draws["shown"])
+from training.methods.loops import RECIPE, copies, draws_of, every_family, masked, theirs
 
 
 def mean_loss(method, batch):
@@ -41,7 +36,7 @@ def test_the_loss_is_that_of_transformers(base_of, mlm_of, tmp_path, family, dra
     ours = mean_loss(method, batch)
     ours.backward()
     model = theirs(tmp_path / "base", family)
-    loss = model(**inputs_of(batch)).loss
+    loss = model(**masked(batch)).loss
     loss.backward()
     gradients = dict(model.named_parameters())
     words = model.get_input_embeddings().weight
@@ -62,7 +57,7 @@ def test_ten_steps_are_those_of_a_padded_reference(trainer_of, check_steps, text
     optimizer = adamw(dict(model.named_parameters()), 0.01)
 
     def loss_of(batch, rows):
-        return model(**inputs_of(batch)).loss
+        return model(**masked(batch)).loss
 
     check_steps(trainer, [], loss_of, count=10, optimizer=optimizer, warmup=2)
 
@@ -104,8 +99,12 @@ def test_a_fresh_head_replaces_the_base_s_own_and_depends_on_the_seed(base, mlm_
 @pytest.mark.parametrize("head", ["ForMaskedLM", "Model"])
 @every_family
 def test_transformers_loads_the_checkpoint_with_its_head(base_of, mlm_of, tmp_path, family, head, drawn):
-    """Nothing is missing, the logits are the same, and the config names the class; no file of heads."""
+    """Nothing is missing, the logits are the same, and the config names the class; no file of heads.
+
+    The config ties the head; transformers would else draw a decoder at random.
+    """
     base = base_of(family, head)
+    base.checkpoint.config["tie_word_embeddings"] = False
     method = mlm_of(base, dropout=0, head="own" if head == "ForMaskedLM" else "fresh").eval()
     with torch.no_grad():
         for weight in method.parameters():
@@ -116,7 +115,7 @@ def test_transformers_loads_the_checkpoint_with_its_head(base_of, mlm_of, tmp_pa
     )
     batch = drawn(method, 12, 30, 7)
     with torch.no_grad():
-        loss = loaded.eval()(**inputs_of(batch)).loss
+        loss = loaded.eval()(**masked(batch)).loss
         ours = mean_loss(method, batch)
 
     assert not report["missing_keys"]
@@ -125,16 +124,6 @@ def test_transformers_loads_the_checkpoint_with_its_head(base_of, mlm_of, tmp_pa
     assert abs(ours.item() - loss.item()) < 1e-5
     assert not (tmp_path / "new/heads.safetensors").exists()
     assert read_checkpoint(str(tmp_path / "new")).declared.readout.name == "mean"
-
-
-def test_the_config_of_the_checkpoint_ties_the_head(base_of, mlm_of, tmp_path):
-    """transformers would else draw a decoder at random."""
-    base = base_of()
-    base.checkpoint.config["tie_word_embeddings"] = False
-    write_checkpoint(tmp_path / "new", mlm_of(base), base, {})
-
-    theirs(tmp_path / "new")
-    assert "cls.predictions.decoder.weight" not in load_file(tmp_path / "new/model.safetensors")
 
 
 def test_the_checkpoint_keeps_the_pooler_of_its_base(base_of, mlm_of, texts, tmp_path):
@@ -162,15 +151,16 @@ def test_fifteen_percent_of_the_tokens_are_chosen_and_at_least_one(mlm_of, drawn
     for step in range(20):
         batch = drawn(mlm_of(), *wanted, step=step)
 
-        assert [len(places) for places in batch.draws["chosen"]] == list(wanted.values())
-        assert all(len(set(places.tolist())) == len(places) for places in batch.draws["chosen"])
+        chosen, _ = draws_of(batch)
+        assert [len(places) for places in chosen] == list(wanted.values())
+        assert all(len(set(places.tolist())) == len(places) for places in chosen)
 
 
 def test_of_ten_tokens_eight_are_masked_one_replaced_and_one_kept(mlm_of, base, drawn):
     """20,000 tokens: the shares have standard deviations of 0.003 and 0.002."""
     method, kinds, replacing, at = mlm_of(), Counter(), [], Counter()
     batch = drawn(method, *[100] * 1334)
-    rows = zip(batch.texts[0], batch.draws["chosen"], batch.draws["shown"], strict=True)
+    rows = zip(batch.texts[0], *draws_of(batch), strict=True)
     for tokens, places, shown in rows:
         at.update(places.tolist())
         for place, token in zip(places.tolist(), shown.tolist(), strict=True):
@@ -195,17 +185,17 @@ def test_of_ten_tokens_eight_are_masked_one_replaced_and_one_kept(mlm_of, base, 
 def test_the_shares_are_settings(mlm_of, drawn):
     """Special tokens are never chosen: those inside of a text no more than those around it."""
     every = drawn(mlm_of(mask_rate=1), [2, 200, 4, 300, 1, 0, 400, 3, 2, 3])
-    assert every.draws["chosen"][0].tolist() == [1, 3, 6]
-    masked = drawn(mlm_of(mask_share=1, random_share=0), 10, 20)
+    assert draws_of(every)[0][0].tolist() == [1, 3, 6]
+    all_masked = drawn(mlm_of(mask_share=1, random_share=0), 10, 20)
     kept = drawn(mlm_of(mask_share=0, random_share=0, mask_rate=0.5), 10, 20)
     other = drawn(mlm_of(mask_share=0, random_share=1, mask_rate=0.5), 10, 20)
 
-    assert [set(shown.tolist()) for shown in masked.draws["shown"]] == [{MASK}, {MASK}]
-    assert [len(places) for places in kept.draws["chosen"]] == [5, 10]
-    for tokens, places, shown in zip(kept.texts[0], *kept.draws.values(), strict=True):
+    assert [set(shown.tolist()) for shown in draws_of(all_masked)[1]] == [{MASK}, {MASK}]
+    assert [len(places) for places in draws_of(kept)[0]] == [5, 10]
+    for tokens, places, shown in zip(kept.texts[0], *draws_of(kept), strict=True):
         assert tokens[places].tolist() == shown.tolist()
-    assert not set(np.concatenate(other.draws["shown"]).tolist()) & set(SPECIALS)
-    for tokens, places, shown in zip(other.texts[0], *other.draws.values(), strict=True):
+    assert not set(np.concatenate(draws_of(other)[1]).tolist()) & set(SPECIALS)
+    for tokens, places, shown in zip(other.texts[0], *draws_of(other), strict=True):
         assert (tokens[places] != shown).all()
 
 
@@ -221,7 +211,8 @@ def word_level(*words, special=()):
 def test_special_tokens_are_found_by_their_names_and_by_their_mark(base):
     """Marked in the file, or of a usual name; here are also more tokens than words in the table."""
     words = ["<unk>", "<s>", "</s>", "<mask>", "a", "[X1]", "cat", "<pad>", "dog"]
-    found = vocabulary_of(word_level(*words, special=["[X1]"]), SimpleNamespace(vocabulary=8))
+    tokenizer, size = word_level(*words, special=["[X1]"]), SimpleNamespace(vocabulary=8)
+    found = vocabulary_of(SimpleNamespace(transformer_tokenizer=tokenizer, packed=size))
 
     assert found.mask == 3
     assert found.words.tolist() == [4, 6]
@@ -258,9 +249,7 @@ def test_five_steps_of_clear_are_those_of_a_reference(trainer_of, check_steps, r
 
     def loss_of(batch, rows):
         projected = [torch.relu(own.mean(texts) @ a.T + c) @ b.T + d for texts in batch.texts]
-        texts = [text for row in zip(*batch.texts, strict=True) for text in row]
-        draws = ([each for row in batch.draws[name] for each in row] for name in ("chosen", "shown"))
-        return mean(loop_paired(*projected, 0.1)) + 0.5 * model(**masked(texts, *draws)).loss
+        return mean(loop_paired(*projected, 0.1)) + 0.5 * model(**masked(batch)).loss
 
     check_steps(trainer, [*model.parameters(), a, b, c, d], loss_of)
 
