@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from sentkit.errors import DataError, NoRowsError, UsageError
-from sentkit.formats.files import TEXTS, bare_suffix, json_line, open_file, open_input, readable
+from sentkit.formats.files import TEXTS, bare_suffix, json_line, open_input, readable
 from sentkit.formats.rows import lines, parquet, tables
-from sentkit.formats.rows.block import Row, RowBlock, Texts, empty_block
+from sentkit.formats.rows.block import Row, RowBlock, Texts
 from sentkit.formats.rows.lines import EXCERPT
 from sentkit.formats.urls import is_folder_at, is_url, remote_file
 
@@ -298,67 +298,3 @@ class LinesInRange:
         self.at_start = part.endswith(b"\n")
         self.hashed.update(part)
         return part
-
-
-@dataclass(slots=True)
-class Part:
-    """Consecutive rows of an input: the lines that start in a byte range, records of Parquet, or rows.
-
-    A part reads the same rows and the same bytes in every process, so its digest detects a changed input.
-    Errors count lines from the start of a byte range.
-    """
-
-    path: str
-    start: int
-    stop: int
-    last: bool  # whether this is the last part of its input
-    format: str = "parquet"  # or a key of LINES, for a byte range
-    rows: RowBlock | None = None  # of a stream, which has no positions
-    digest: str = ""  # of what was read, after the last row
-
-    def blocks(self, inputs: Inputs) -> Iterator[RowBlock]:
-        if self.rows is not None:
-            yield self.rows.part(0, len(self.rows))  # a reader marks its bad rows
-        elif self.format in LINES:
-            with open_file(self.path) as file:
-                own = LinesInRange(file, self.start, self.stop)
-                source = f"{self.path} (from byte {own.position + 1})" if self.start else self.path
-                lines_in_range = lines.line_blocks(own, inputs.longest, is_start=not self.start)
-                yield from LINES[self.format](source, lines_in_range, inputs.longest)
-            self.digest = own.hashed.hexdigest()
-        else:
-            hashed = hashlib.sha256()
-            with parquet.open_parquet(self.path) as table:
-                for block in table.blocks(self.start, self.stop, longest=inputs.longest):
-                    hashed.update(b"".join([raw + b"\n" for raw in block.raws]))
-                    yield block
-            self.digest = hashed.hexdigest()
-
-
-def row_ranges(inputs: Inputs, path: str, size: int, *, by_line: bool) -> Iterator[Part]:
-    """Split an input into ranges of `size` rows. An empty input has one empty range.
-
-    The digest is that of the rows as JSON: a header or the first line of the input changes them. `by_line`:
-    that of the lines of the input, as in older folders.
-    """
-    with inputs.raw_blocks(path) as blocks:
-        start, held = 0, empty_block()
-        for block in chain(blocks, [None]):
-            held.extend(block or empty_block())
-            while block is None or len(held) > size:  # more than one range, so this is not the last
-                own, held = held.part(0, size), held.part(size, len(held))
-                read = [*own.raws] if by_line else [*own.lines]
-                for place in own.bad:
-                    read[place] = own.raws[place]
-                digest = hashlib.sha256(b"".join([line + b"\n" for line in read])).hexdigest()
-                yield Part(path, start, start + len(own), block is None, rows=own, digest=digest)
-                start += size
-                if block is None:
-                    return
-
-
-def digest_of_part(part: Part, inputs: Inputs) -> str:
-    """The digest of the bytes or rows of a part. Bad rows are not reported."""
-    for _ in () if part.digest else part.blocks(inputs):
-        pass
-    return part.digest

@@ -116,7 +116,7 @@ def folder_files(path: str) -> list[VectorFile]:
         raise DataError("no block is complete", source=path, advice=f"see: sentkit check {quote(path)}")
     files = [VectorFile(folder.file(name)) for name in names]
     for name, file in zip(names, files, strict=True):
-        folder.record(name, file.header)
+        file.record = folder.record(name, file.header)
     return files
 
 
@@ -132,7 +132,7 @@ def take_snapshot(path: str, *, partial: bool = False) -> None:
         problem = f"an incomplete vector folder, missing blocks: {count}"
         advice = f"sentkit check {quote(path)} shows which; sentkit cat --partial reads the complete ones"
         raise DataError(problem, source=path, advice=advice)
-    _snapshots[path] = folder, status.done
+    _snapshots[path] = folder, [*status.done]
 
 
 def rows_in(path: str) -> tuple[Iterator[RowBlock], int] | None:

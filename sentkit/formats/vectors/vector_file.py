@@ -55,6 +55,7 @@ class VectorFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self.source, self.before = path, 0  # of its rows: the folder, and the rows before them
+        self.record: Mapping[str, Any] = {}  # of a block
         self.header: Header = read_header(path)
         self.spec = self._spec()
         self.emb: str | None = self.spec.get("_emb")
@@ -354,7 +355,7 @@ def copy_block(file: VectorFile, path: str, record: Mapping[str, Any]) -> None:
     header = file.header
     if damage := file.damage():
         raise damaged(file, damage)
-    if orjson.loads(header.metadata["block"]) == record:
+    if file.record == record:
         with suppress(OSError):
             os.link(file.path, path)
             sync(Path(path).parent)
