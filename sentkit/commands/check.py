@@ -83,7 +83,7 @@ def check_file(path: str, output: options.ReportFlags) -> None:
     record = {"file": readable(path), "rows": file.count, "problems": [] if damage is None else [damage]}
     output.write(record, [(name, shown(value)) for name, value in record.items()])
     if damage is not None:
-        advice = None if file.has_digest else "sentkit cat FILE -o NEW.safetensors adds a digest"
+        advice = None if "digest" in file.header.metadata else "sentkit cat FILE -o NEW.safetensors adds a digest"
         raise AnswerIsNo(f"{path}: {damage}", advice=advice)
 
 

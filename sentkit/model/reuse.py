@@ -19,7 +19,7 @@ from sentkit.formats.rows.kinds import KINDS, prompts_of_sides, string_in
 from sentkit.formats.vectors.fingerprint import space_of, spec_of_signs, without_machine
 from sentkit.formats.vectors.folders import VectorFolder, shown
 from sentkit.formats.vectors.store import Store, is_store
-from sentkit.formats.vectors.vector_file import VectorFile, damaged
+from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.model.encoding import RowGroup
 
 RECORDED = ("_emb", "prompt", "max_length", "precision")  # a record must have these
@@ -144,8 +144,7 @@ class OldVectors:
         for number in np.unique(owners).tolist():
             file, storage = self.files[number], self.files[number].storage
             if number not in self.verified:
-                if file.has_digest and (damage := file.damage()):
-                    raise damaged(file, damage)
+                file.verify()
                 self.verified.add(number)
             dtype = np.dtype(storage.dtype)
             size = dtype.itemsize * storage.columns

@@ -16,7 +16,6 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import accumulate, chain
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import orjson
@@ -31,7 +30,7 @@ from sentkit.formats.rows.rows import LINES, SUFFIXES, Inputs, LinesInRange, Tex
 from sentkit.formats.urls import asked, is_url
 from sentkit.formats.vectors.fingerprint import emb_problem, spec_of_signs, without_machine
 from sentkit.formats.vectors.tensors import STORES, Header, read_header
-from sentkit.formats.vectors.vector_file import VectorFile
+from sentkit.formats.vectors.vector_file import VectorFile, again
 
 RUN_NAME, FORMAT, VERSION = "run.json", "sentkit vector folder", 3
 SUFFIX = ".safetensors"
@@ -41,12 +40,6 @@ ROW_BYTES = 64  # an input without byte positions has blocks of `block_bytes` / 
 WINDOWED = ("window", "late")  # values of on_truncate
 
 Settings = Mapping[str, Any]
-
-
-def again(path: str) -> str:
-    """How to repair a folder with damaged blocks."""
-    command = f"sentkit check {quote(path)} --deep --remove"
-    return f"{command} removes damaged blocks; encode --resume writes them again"
 
 
 @dataclass(slots=True)
@@ -286,12 +279,16 @@ class VectorFolder(Grid):
         encoder = without_machine(self.settings["encoder"])
         return {**(spec_of_signs(encoder) if self.store == "binary" else encoder), "store": self.store}
 
+    def opened(self, name: str) -> VectorFile:
+        """A block for reading."""
+        file = VectorFile(self.file(name))
+        file.source, file.record = self.path, self.record(name, file.header)
+        return file
+
     def verified(self, name: str, first: VectorFile | None = None) -> VectorFile:
         """Read a block; raise a DataError if it is damaged, or does not fit to the block `first`."""
-        file = VectorFile(self.file(name))
-        self.record(name, file.header)
-        if damage := file.damage():
-            raise DataError(f"damaged: {damage}", source=file.path, advice=again(self.path))
+        file = self.opened(name)
+        file.verify()
         file.refuse_difference(first or file)
         return first if first is not None and first.count else file
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
+from shlex import quote
 from struct import unpack
 from tempfile import gettempdir
 from typing import Any, BinaryIO
@@ -47,6 +48,12 @@ BLOCK, BLOCK_BYTES = 4096, 1 << 23  # rows and bytes of rows per read
 RECORDED_FIELDS = (*FIELDS, "entry", "definition")  # fields with a name that a vector file records
 
 NO_DIGEST = "0" * 64
+
+
+def again(path: str) -> str:
+    """How to repair a folder with damaged blocks."""
+    command = f"sentkit check {quote(path)} --deep --remove"
+    return f"{command} removes damaged blocks; encode --resume writes them again"
 
 
 class VectorFile:
@@ -85,10 +92,6 @@ class VectorFile:
     def _other(self, problem: str) -> DataError:
         return DataError(f"not a vector file: {problem}", source=self.path)
 
-    @property
-    def has_digest(self) -> bool:
-        return "digest" in self.header.metadata
-
     def damage(self) -> str | None:
         """The reason why these are not the bytes that were written; None for a file with the right digest.
 
@@ -101,6 +104,12 @@ class VectorFile:
             head = file.read(self.header.end)
             actual = digest_of(file, head.replace(digest.encode(), NO_DIGEST.encode(), 1))
         return None if actual == digest else "its digest is wrong"
+
+    def verify(self) -> None:
+        """Raise a DataError for a damaged file. A file of another program can have no digest, a block cannot."""
+        if (self.record or "digest" in self.header.metadata) and (damage := self.damage()):
+            advice = None if self.source == self.path else again(self.source)
+            raise DataError(f"damaged: {damage}", source=self.path, advice=advice)
 
     def refuse_difference(self, first: "VectorFile") -> None:
         """Raise a DataError if these vectors do not fit to those of another block of the same folder."""
@@ -353,8 +362,7 @@ def create_vector_file(
 def copy_block(file: VectorFile, path: str, record: Mapping[str, Any]) -> None:
     """Copy a block of another vector folder. `record` replaces its record; the data stay equal."""
     header = file.header
-    if damage := file.damage():
-        raise damaged(file, damage)
+    file.verify()
     if file.record == record:
         with suppress(OSError):
             os.link(file.path, path)
@@ -374,10 +382,3 @@ def copy_block(file: VectorFile, path: str, record: Mapping[str, Any]) -> None:
         hashed.update(header_bytes(entries, metadata, base))
         out.seek(0)
         out.write(header_bytes(entries, {**metadata, "digest": hashed.hexdigest()}, base))
-
-
-def damaged(file: VectorFile, damage: str) -> DataError:
-    advice = (
-        "remove this file, and its rows are encoded again; in a vector folder: sentkit check --deep --remove"
-    )
-    return DataError(f"damaged: {damage}", source=file.path, advice=advice)
