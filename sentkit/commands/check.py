@@ -83,7 +83,8 @@ def check_file(path: str, output: options.ReportFlags) -> None:
     record = {"file": readable(path), "rows": file.count, "problems": [] if damage is None else [damage]}
     output.write(record, [(name, shown(value)) for name, value in record.items()])
     if damage is not None:
-        advice = None if "digest" in file.header.metadata else "sentkit cat FILE -o NEW.safetensors adds a digest"
+        has_none = "digest" not in file.header.metadata
+        advice = "sentkit cat FILE -o NEW.safetensors adds a digest" if has_none else None
         raise AnswerIsNo(f"{path}: {damage}", advice=advice)
 
 

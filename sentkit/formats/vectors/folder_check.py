@@ -275,13 +275,14 @@ OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 def compare(folder: VectorFolder, settings: Settings) -> None:
     """Refuse a setting that differs from run.json."""
-    for name, value in settings.items():
-        if name not in ("inputs", "encoder") and value is not None and folder.settings.get(name) != value:
-            raise different(folder, name, folder.settings.get(name), value)
-    encoder, own = without_machine(folder.settings.get("encoder", {})), without_machine(settings["encoder"])
-    for name in dict.fromkeys([*own, *encoder]):
-        if encoder.get(name) != own.get(name):
-            raise different(folder, name, encoder.get(name), own.get(name))
+    given = {name for name, value in settings.items() if value is not None} - {"inputs", "encoder"}
+    before, now = without_machine(folder.settings["encoder"]), without_machine(settings["encoder"])
+    before |= {name: folder.settings.get(name) for name in given}
+    now |= {name: settings[name] for name in given}
+    for name in {**settings, **now, **before}:
+        if before.get(name) != now.get(name):
+            problem = f'"{name}" is {shown(before.get(name))}, this command has {shown(now.get(name))}'
+            raise DataError(problem, source=folder.source, advice=AGAIN)
     if (change := input_change(folder, settings["inputs"])) is not None:
         raise change
 
@@ -297,16 +298,9 @@ def input_change(folder: VectorFolder, inputs: Sequence[Mapping[str, Any]]) -> D
             problem = f"other inputs: input {place} of {len(folder.inputs)} is {old}, "
             problem += f"in this command of {len(inputs)} inputs {new}"
             return DataError(problem, source=folder.source, advice=advice)
-        if changed[:1] == ["format"]:
-            return different(folder, f"{now['name']}: format", before["format"], now["format"])
         commits = commit_in(before["path"]), commit_in(now["path"])
         if changed or (None not in commits and commits[0] != commits[1]):
             part = changed[0] if changed else "commit"
             problem = f"{now['name']} has changed since the first block (its {part})"
             return DataError(problem, source=folder.source, advice=advice)
     return None
-
-
-def different(folder: VectorFolder, name: str, before: object, now: object) -> DataError:
-    problem = f'"{name}" is {shown(before)}, this command has {shown(now)}'
-    return DataError(problem, source=folder.source, advice=AGAIN)

@@ -39,6 +39,7 @@ from sentkit.formats.vectors.tensors import (
     Storage,
     header_bytes,
     laid_out,
+    note_in,
     read_array,
     read_header,
     scales_of,
@@ -64,24 +65,25 @@ class VectorFile:
         self.source, self.before = path, 0  # of its rows: the folder, and the rows before them
         self.record: Mapping[str, Any] = {}  # of a block
         self.header: Header = read_header(path)
-        self.spec = self._spec()
+        self.spec = note_in(self.header, path)
         self.emb: str | None = self.spec.get("_emb")
+        if problem := emb_problem(self.emb):
+            raise DataError(problem, source=path)
         kind = self.spec.pop("store", "float32")  # a file of an older version or another program has no entry
         if kind not in STORES:
             shown = orjson.dumps(kind).decode()
             raise self._other(f'"store" is {shown:.40}, expected {", ".join(STORES)}')
-        shape = self._shape("embeddings", DTYPES[kind])
-        if len(shape) not in (2, 3) or self._shape("row_offsets", "I64") != (shape[0] + 1,):
-            raise self._other("embeddings and row_offsets do not agree")
+        shape, ends = self._shape("embeddings", DTYPES[kind]), self._shape("row_offsets", "I64")
         self._shape("rows", "U8")
+        names = self.spec.get("vectors", ["embedding"])
+        fitting = [list(kind.vectors) for kind in KINDS if len(kind.vectors) == math.prod(shape[1:-1])]
+        if len(shape) not in (2, 3) or ends != (shape[0] + 1,) or names not in fitting:
+            raise self._other("its tensors and the names of its vectors do not agree")
+        self.names: tuple[str, ...] = tuple(names)
         self.storage = self._storage(kind, shape[-1])
         self.count, self.width = shape[0], self.storage.width
         if self.count and not self.width:
             raise self._other("its vectors are empty")
-        names = self.spec.get("vectors", ["embedding"])
-        if names not in [list(kind.vectors) for kind in KINDS] or len(names) != math.prod(shape[1:-1]):
-            raise self._other("its vector names do not match their shape")
-        self.names: tuple[str, ...] = tuple(names)
         self.fields: dict[str, str] = self.spec.get("fields", {})
         if not isinstance(self.fields, dict) or not all(
             ours in RECORDED_FIELDS and isinstance(theirs, str) and theirs
@@ -106,7 +108,7 @@ class VectorFile:
         return None if actual == digest else "its digest is wrong"
 
     def verify(self) -> None:
-        """Raise a DataError for a damaged file. A file of another program can have no digest, a block cannot."""
+        """Raise a DataError for a damaged file. Only a block of a folder must have a digest."""
         if (self.record or "digest" in self.header.metadata) and (damage := self.damage()):
             advice = None if self.source == self.path else again(self.source)
             raise DataError(f"damaged: {damage}", source=self.path, advice=advice)
@@ -133,17 +135,6 @@ class VectorFile:
         if not (np.isfinite(scales) & (scales > 0)).all():
             raise DataError("damaged: a scale is not a positive number", source=self.path)
         return Storage(kind, columns, scales)
-
-    def _spec(self) -> dict[str, Any]:
-        try:
-            spec = orjson.loads(self.header.metadata.get("sentkit", "{}"))
-        except orjson.JSONDecodeError:
-            spec = None
-        if not isinstance(spec, dict):
-            raise self._other("its spec is not JSON")
-        if problem := emb_problem(spec.get("_emb")):
-            raise DataError(problem, source=self.path)
-        return spec
 
     def _shape(self, name: str, dtype: str) -> tuple[int, ...]:
         entry = self.header.entries.get(name)
