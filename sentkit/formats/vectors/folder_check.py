@@ -119,7 +119,7 @@ def problems(folder: VectorFolder, status: Status) -> Iterator[tuple[str, str | 
     sources: dict[str, str] = {}
     for number, record in enumerate(folder.inputs):
         path = record["path"] or ""
-        if not path or "\ufffd" in path or path.endswith("?..."):
+        if not path or "\ufffd" in path or "\0" in path or path.endswith("?..."):
             continue  # run.json cannot name it
         path = os.fsdecode(path.encode())
         try:

@@ -131,11 +131,16 @@ def test_streams_tables_and_vector_files_have_blocks_of_rows(encode, sentkit, co
         assert encode(source, "-o", f"{name}/", "--reuse", name).told == []
 
 
-def test_a_stream_that_differs_from_its_blocks_is_refused(encode):
-    rows = [b'{"text":"the"}\n', b'{"text":"cat"}\n'] * 4
+@pytest.mark.parametrize("other", [
+    b'{"text":"cat"}\n{"text":"the"}\n' * 3,
+    b'the\n{"text":"cat"}\n{"text":"the"}\n{"text":"cat"}\n',  # in text, a line of JSON is a bad row
+])  # fmt: skip
+def test_a_stream_that_differs_from_its_blocks_is_refused(encode, other):
+    """The first line of a stream changes the digests of all blocks."""
+    flags = "-o", "a/", "--rejects", "/dev/null"
 
-    assert encode("-", "-o", "a/", stdin=b"".join(rows)).code == 0
-    done = encode("-", "-o", "a/", "--resume", stdin=b"".join(rows[1:]))
+    assert encode("-", *flags, stdin=b'{"text":"the"}\n{"text":"cat"}\n' * 3).code == 0
+    done = encode("-", *flags, "--resume", stdin=other)
 
     assert done.code == 65
     assert "are not those of the block 00000-000000000000.safetensors" in done.err

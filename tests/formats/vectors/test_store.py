@@ -386,17 +386,3 @@ def test_selected_rows_are_those_of_all_rows(tmp_path, data):
     assert (len(stored), stored.shape) == (len(vectors), vectors.shape)
     assert np.array_equal(stored[start:stop], vectors[start:stop])
     assert np.array_equal(stored[chosen], vectors[chosen])
-
-
-@given(st.data())
-def test_a_changed_byte_gives_rows_or_a_data_error(write, data):
-    raw = bytearray(vector_file(data.draw(st.sampled_from(STORES))))
-    for _ in range(data.draw(st.integers(1, 3))):
-        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-
-    try:
-        rows = stored_rows(write("a.safetensors", bytes(raw)))
-    except DataError:
-        return
-
-    assert len(rows) == 2
