@@ -31,7 +31,6 @@ class NewBlock:
     texts: TextParser  # with the kind of rows that is known when the block begins
     old: VectorFile | None  # of --reuse, to copy
     rejects: Rejects
-    rejected: BytesIO
 
 
 class BlockWriter:
@@ -96,10 +95,8 @@ class BlockWriter:
     @cached_property
     def count(self) -> int | None:
         """The number of blocks of this shard; None if the length of an input is unknown."""
-        numbers = range(len(self.folder.inputs))
-        if any(self.folder.length(number) is None for number in numbers):
-            return None
-        return sum(self.wanted(block.index) for number in numbers for block in self.folder.blocks(number))
+        lengths = list(map(self.folder.length, range(len(self.folder.inputs))))
+        return None if None in lengths else sum(map(self.wanted, range(self.folder.offsets[-1])))
 
     def share(self, rows: int) -> float | None:
         """The share of the blocks that are complete, for the progress."""
@@ -156,9 +153,8 @@ class BlockWriter:
         for block in self.blocks():
             check_stop()
             if block.name not in self.existing:
-                rejected = BytesIO()
-                rejects = Rejects(self.inputs.rejects.skip, rejected)
-                new = NewBlock(block, copy(self.texts), self.old_block(block), rejects, rejected)
+                rejects = Rejects(self.inputs.rejects.skip, BytesIO())
+                new = NewBlock(block, copy(self.texts), self.old_block(block), rejects)
                 if new.old is None:
                     rows = block.parsed(replace(self.inputs, rejects=rejects), self.texts)
                     yield from ((new, group) for group in self.encoding.groups(rows, rejects))
@@ -247,5 +243,5 @@ class BlockWriter:
                 "source": block.source,
             }
         self.tally.join(tally)
-        self.inputs.rejects.join(new.rejects, new.rejected.getvalue())
+        self.inputs.rejects.join(new.rejects)
         self.written += 1

@@ -6,7 +6,7 @@ counts of a large input are estimated from a sample of its rows.
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count, islice
 from pathlib import Path
@@ -21,7 +21,7 @@ from sentkit.formats.files import COMPRESSED, is_parquet
 from sentkit.formats.rows.block import NewFields, RowBlock, empty_block
 from sentkit.formats.rows.kinds import EMBEDDED, TextParser
 from sentkit.formats.rows.rows import Rejects
-from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
+from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks, refuse_existing_fields
 from sentkit.formats.vectors.store import is_store, recorded_fields
 from sentkit.formats.vectors.tensors import Storage
 from sentkit.formats.vectors.vectors import ENCODINGS
@@ -113,12 +113,12 @@ class Encoding:
         """Write a group to all sinks, and count the rows that were written. All sinks get the same rows."""
         rows = self.without_old(group.rows, names)
         extra = self.extra(group)
-        lines = rows if group.owners is None else rows.take(group.owners.tolist())
-        lines.bad = dict(rows.bad) if group.owners is None else {}
+        owners = range(len(rows)) if group.owners is None else group.owners.tolist()
+        lines = rows if group.owners is None else replace(rows.take(owners), bad={})
         for sink, vectors in zip(sinks, group.vectors, strict=True):
             sink.check(lines, vectors, [name.decode() for name, _ in extra[0]] if extra else ())
         for place, error in lines.bad.items():
-            rows.bad.setdefault(place if group.owners is None else int(group.owners[place]), error)
+            rows.bad.setdefault(owners[place], error)
         for places in rejects.good_places(rows):
             own = group.take(places)
             kept = own.rows if own.owners is None else own.rows.take(own.owners.tolist())
@@ -135,20 +135,18 @@ class Encoding:
         stored = not self.encoded.isdisjoint(rows.sources)
         if not stored and all(map(EMBEDDED.isdisjoint, rows.values)):
             return rows
+        refuse_existing_fields(rows, sorted(others), replace=self.form.replace)
         for place, row in enumerate(rows):
-            try:
-                gone = set[str]()
-                if not others.isdisjoint(row.values):
-                    row.check_absent(sorted(others), replace=self.form.replace)
-                    gone |= others
-                if "_emb" in row.values or row.source in self.encoded:
-                    # The fields that `encode` added describe the old vectors.
-                    gone |= {*MARKS, *(CHUNK if row.values.keys() >= set(CHUNK) else ())}
-                if not gone.isdisjoint(row.values):
+            gone = set(others)
+            if "_emb" in row.values or row.source in self.encoded:
+                # The fields that `encode` added describe the old vectors.
+                gone |= {*MARKS, *(CHUNK if row.values.keys() >= set(CHUNK) else ())}
+            if not gone.isdisjoint(row.values):
+                try:
                     left = row.without(gone)
                     rows.lines[place], rows.values[place] = left.line, left.values
-            except DataError as error:
-                rows.bad[place] = error
+                except DataError as error:
+                    rows.bad[place] = error
         return rows
 
     def extra(self, group: RowGroup) -> list[NewFields]:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -141,11 +142,11 @@ class Rejects:
                 record["row"] = raw.rstrip(b"\r\n").decode(errors="replace")
             self.file.write(json_line(record))
 
-    def join(self, part: "Rejects", written: bytes) -> None:
-        """Add the rejects of a part of the input, with the bytes of its file."""
+    def join(self, part: "Rejects") -> None:
+        """Add the rejects of a part of the input, which has its file in memory."""
         self.count, self.first = self.count + part.count, self.first or part.first
-        if self.file is not None and written:
-            self.file.write(written)
+        if self.file is not None and isinstance(part.file, BytesIO):
+            self.file.write(part.file.getvalue())
 
 
 TextsOfRow = Callable[[Row], tuple[Row, Texts]]  # finds the texts of a row, or raises a DataError

@@ -122,15 +122,6 @@ def test_a_bad_vector_in_a_block_is_named_or_skipped(stored):
     assert blocks_of(path, skip=True) == [[[[1, 2]], [[3, 4]]], [[[5, 6]], [[9, 10]]]]
 
 
-def test_a_file_of_another_space_or_width_is_an_error(stored):
-    first = stored("a", [[1, 2]], _emb="m/mean:0123456789ab")
-
-    with pytest.raises(DataError, match=r"b\.safetensors:1: the vectors of this row are m/cls"):
-        blocks_of(first, stored("b", [[1, 2]], _emb="m/cls:ab0123456789"))
-    with pytest.raises(DataError, match=r"c\.safetensors:1: this vector has 3 numbers"):
-        blocks_of(first, stored("c", [[1, 2, 3]], _emb="m/mean:0123456789ab"))
-
-
 # Written: spliced into JSONL, or beside their rows in a vector file
 
 
