@@ -18,56 +18,6 @@ from sentkit.model.transformer import device, encoder
 from support import contents
 
 
-@pytest.fixture
-def again(sentkit, corpus, folder):
-    """Repeat the command that made the folder, with other flags."""
-
-    def run(*flags, model="words.txt", files=(corpus,)):
-        return sentkit("encode", *files, "-m", model, "-q", "-o", "whole/", "--resume", *flags)
-
-    return run
-
-
-def test_another_model_and_changed_inputs_are_refused(again, corpus):
-    original = Path(corpus).read_bytes()
-    assert (again().code, again("--block-bytes", "200").code) == (0, 0)
-    Path("second.jsonl").write_bytes(original)
-    Path("other.txt").write_text("the 1 2 3\n")
-
-    assert 'whole/run.json: "_emb" is "words.txt/mean' in again(model="other.txt").err
-    first = 'other inputs: input 1 of 1 is "corpus.jsonl", in this command of 1 inputs "second.jsonl"'
-    assert first in again(files=["second.jsonl"]).err
-    second = 'other inputs: input 2 of 1 is missing, in this command of 2 inputs "second.jsonl"'
-    assert second in again(files=[corpus, "second.jsonl"]).err
-    Path(corpus).write_bytes(original + b'{"text":"the"}\n')
-    done = again()
-    assert "corpus.jsonl has changed since the first block (its size)" in done.err
-    assert done.told[1] == "  restore the input, or update the folder with --reuse whole"
-    Path(corpus).write_bytes(original.replace(b"dog", b"cat"))
-    assert "corpus.jsonl has changed since the first block (its head)" in again().err
-
-
-def test_another_version_and_other_files_are_refused(again, sentkit, corpus):
-    run = Path("whole/run.json")
-    settings = json.loads(run.read_text())
-    run.write_text(json.dumps({**settings, "version": 1}))
-    assert 'whole/run.json: "version" is 1, this sentkit reads 2 and 3' in again().err
-    run.write_text(json.dumps({"steps": 5}))
-    done = sentkit("encode", corpus, "-m", "words.txt", "-o", "whole/")
-    assert (done.code, "not the run.json of a vector folder" in done.err) == (65, True)
-
-
-def test_an_existing_folder_needs_resume(sentkit, encode, corpus, folder):
-    second = sorted(path.name for path in folder.glob("0*"))[1]
-    for flags, path, advice in (
-        ([], "whole/", "continues it"),
-        (["--shard", "1/2"], f"whole/{second}", "keeps complete blocks"),
-    ):
-        done = encode(corpus, "-o", "whole/", *flags)
-        assert done.code == 73
-        assert done.told == [f"sentkit encode: {path}: already exists", f"  --resume {advice}"]
-
-
 def test_a_command_that_fails_at_its_first_rows_leaves_no_settings(encode, corpus):
     """The corrected command has other settings. A folder that has blocks, or other processes, keeps them."""
     renamed = Path(corpus).read_text().replace('"text"', '"title"')
