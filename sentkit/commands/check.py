@@ -30,7 +30,7 @@ def check(
     from sentkit.formats.files import is_input_file, readable
     from sentkit.formats.outputs.uploads import place_at
     from sentkit.formats.urls import is_url
-    from sentkit.formats.vectors.folder_check import counts_of, problems, without
+    from sentkit.formats.vectors.folder_check import counts_of, problems
     from sentkit.formats.vectors.folders import VectorFolder
 
     console, output = run.console("check"), options.ReportFlags(json=json)
@@ -54,7 +54,7 @@ def check(
         place_at(path.rstrip("/")).remove(damaged)
     for name in damaged if remove and not is_url(path) else ():
         Path(folder.file(name)).unlink(missing_ok=True)
-    status = without(folder, status, bad.keys() - {""})
+    status.missing += [status.done.pop(name) for name in bad if name]
     counts = counts_of(folder, status, shards)
     defects = [text for texts in bad.values() for text in texts]
     record: dict[str, Any] = {"folder": readable(path), **counts}
@@ -83,7 +83,8 @@ def check_file(path: str, output: options.ReportFlags) -> None:
     record = {"file": readable(path), "rows": file.count, "problems": [] if damage is None else [damage]}
     output.write(record, [(name, shown(value)) for name, value in record.items()])
     if damage is not None:
-        advice = None if file.has_digest else "sentkit cat FILE -o NEW.safetensors adds a digest"
+        has_none = "digest" not in file.header.metadata
+        advice = "sentkit cat FILE -o NEW.safetensors adds a digest" if has_none else None
         raise AnswerIsNo(f"{path}: {damage}", advice=advice)
 
 

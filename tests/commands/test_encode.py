@@ -196,8 +196,8 @@ def test_a_dry_run_of_a_vector_folder_predicts_blocks_and_bytes(encode, tmp_path
 
 def test_a_dry_run_of_many_rows_tokenizes_a_sample(encode, monkeypatch):
     """Each row has four tokens. Of 300 rows, the first 100 and each tenth of the others are tokenized."""
-    monkeypatch.setattr("sentkit.model.encoding_plan.EXACT", 100)
-    monkeypatch.setattr("sentkit.model.encoding_plan.EVERY", 10)
+    monkeypatch.setattr("sentkit.model.writing.EXACT", 100)
+    monkeypatch.setattr("sentkit.model.writing.EVERY", 10)
     [plan] = encode("-n", stdin="a cat\n" * 300).rows
 
     assert {"rows": 300, "texts": 300, "tokens": 1200, "sampled_rows": 120}.items() <= plan.items()

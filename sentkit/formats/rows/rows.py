@@ -11,14 +11,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from sentkit.errors import DataError, NoRowsError, UsageError
-from sentkit.formats.files import TEXTS, bare_suffix, json_line, open_file, open_input, readable
+from sentkit.formats.files import TEXTS, bare_suffix, json_line, open_input, readable
 from sentkit.formats.rows import lines, parquet, tables
-from sentkit.formats.rows.block import Row, RowBlock, Texts, empty_block
+from sentkit.formats.rows.block import Row, RowBlock, Texts
 from sentkit.formats.rows.lines import EXCERPT
 from sentkit.formats.urls import is_folder_at, is_url, remote_file
 
@@ -141,11 +142,11 @@ class Rejects:
                 record["row"] = raw.rstrip(b"\r\n").decode(errors="replace")
             self.file.write(json_line(record))
 
-    def join(self, part: "Rejects", written: bytes) -> None:
-        """Add the rejects of a part of the input, with the bytes of its file."""
+    def join(self, part: "Rejects") -> None:
+        """Add the rejects of a part of the input, which has its file in memory."""
         self.count, self.first = self.count + part.count, self.first or part.first
-        if self.file is not None and written:
-            self.file.write(written)
+        if self.file is not None and isinstance(part.file, BytesIO):
+            self.file.write(part.file.getvalue())
 
 
 TextsOfRow = Callable[[Row], tuple[Row, Texts]]  # finds the texts of a row, or raises a DataError
@@ -273,82 +274,3 @@ def blocks(items: Iterable[T], size: int) -> Iterator[list[T]]:
     rest = iter(items)
     while block := list(islice(rest, size)):
         yield block
-
-
-def bytes_in_range(file: BinaryIO, start: int, stop: int, hashed: Any) -> Iterator[bytes]:
-    """The lines that start in a range, from a position of the file that is the start of a line."""
-    part = b"\n"
-    while start < stop and (part := file.read(min(lines.READ, stop - start))):
-        start += len(part)
-        hashed.update(part)
-        yield part
-    while not part.endswith(b"\n") and (part := file.readline(EXCERPT)):
-        hashed.update(part)
-        yield part
-
-
-@dataclass(slots=True)
-class Part:
-    """Consecutive rows of an input: the lines that start in a byte range, records of Parquet, or rows.
-
-    A part reads the same rows and the same bytes in every process, so its digest detects a changed input.
-    Errors count lines from the start of a byte range.
-    """
-
-    path: str
-    start: int
-    stop: int
-    last: bool  # whether this is the last part of its input
-    format: str = "parquet"  # or a key of LINES, for a byte range
-    rows: RowBlock | None = None  # of a stream, which has no positions
-    digest: str = ""  # of what was read, after the last row
-
-    def blocks(self, inputs: Inputs) -> Iterator[RowBlock]:
-        if self.rows is not None:
-            yield self.rows.part(0, len(self.rows))  # a reader marks its bad rows
-            return
-        hashed = hashlib.sha256()
-        if self.format in LINES:
-            with open_file(self.path) as file:
-                place, rest = file.seek(max(0, self.start - 1)), b"\n" if not self.start else b""
-                while not rest.endswith(b"\n") and place < self.stop and (rest := file.readline(EXCERPT)):
-                    place += len(rest)
-                source = f"{self.path} (from byte {place + 1})" if self.start else self.path
-                chunks = bytes_in_range(file, place, self.stop, hashed)
-                own = lines.lines_of(chunks, inputs.longest, is_start=not self.start)
-                yield from LINES[self.format](source, own, inputs.longest)
-        else:
-            with parquet.open_parquet(self.path) as table:
-                for block in table.blocks(self.start, self.stop, longest=inputs.longest):
-                    hashed.update(b"".join([raw + b"\n" for raw in block.raws]))
-                    yield block
-        self.digest = hashed.hexdigest()
-
-
-def row_ranges(inputs: Inputs, path: str, size: int, *, by_line: bool) -> Iterator[Part]:
-    """Split an input into ranges of `size` rows. An empty input has one empty range.
-
-    The digest is that of the rows as JSON: a header or the first line of the input changes them. `by_line`:
-    that of the lines of the input, as in older folders.
-    """
-    with inputs.raw_blocks(path) as blocks:
-        start, held = 0, empty_block()
-        for block in chain(blocks, [None]):
-            held.extend(block or empty_block())
-            while block is None or len(held) > size:  # more than one range, so this is not the last
-                own, held = held.part(0, size), held.part(size, len(held))
-                read = [*own.raws] if by_line else [*own.lines]
-                for place in own.bad:
-                    read[place] = own.raws[place]
-                digest = hashlib.sha256(b"".join([line + b"\n" for line in read])).hexdigest()
-                yield Part(path, start, start + len(own), block is None, rows=own, digest=digest)
-                start += size
-                if block is None:
-                    return
-
-
-def digest_of_part(part: Part, inputs: Inputs) -> str:
-    """The digest of the bytes or rows of a part. Bad rows are not reported."""
-    for _ in () if part.digest else part.blocks(inputs):
-        pass
-    return part.digest

@@ -7,10 +7,9 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from itertools import groupby, zip_longest
 from pathlib import Path
 from shlex import join, quote
@@ -37,7 +36,7 @@ from sentkit.formats.outputs.temporary import not_writable, publish_folder
 from sentkit.formats.outputs.uploads import is_written, newest
 from sentkit.formats.rows.lines import looks_like_json, numbered
 from sentkit.formats.rows.parquet import open_parquet
-from sentkit.formats.rows.rows import LINES, Inputs, Meter, Rejects, digest_of_part
+from sentkit.formats.rows.rows import LINES, Inputs, Meter, Rejects
 from sentkit.formats.urls import commit_in, is_at, is_url, open_url
 from sentkit.formats.vectors.fingerprint import without_machine
 from sentkit.formats.vectors.folders import (
@@ -49,7 +48,6 @@ from sentkit.formats.vectors.folders import (
     VectorFolder,
     as_now,
     is_vector_folder,
-    place_of,
     shown,
 )
 from sentkit.formats.vectors.store import rows_in
@@ -66,8 +64,8 @@ def counts_of(folder: VectorFolder, status: Status, shards: int | None) -> dict[
         records = list(pool.map(folder.record, status.done))
     numbers = list[int]()
     if shards is not None:  # all of them if the length of an input is unknown
-        own = ((block.index - 1) % shards + 1 for block in status.missing)
-        numbers = [*range(1, shards + 1)] if status.unknown else sorted({*own})
+        own = {(block.index - 1) % shards + 1 for block in status.missing}
+        numbers = [*range(1, shards + 1)] if status.unknown else sorted(own)
     runs = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
     spans = ([number for _, number in run] for _, run in runs)
     indices = ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
@@ -114,48 +112,41 @@ def write_card(path: str, command: Sequence[str]) -> bool:
 
 
 def problems(folder: VectorFolder, status: Status) -> Iterator[tuple[str, str | None]]:
-    """Read each block and its input; yield the name and the problem of each block, None if it is intact."""
-    changed = [input_problem(folder, number) for number in range(len(folder.inputs))]
-    yield from (("", problem) for problem in changed if problem is not None)
-    kept = zip(map(path_of, folder.inputs), changed, strict=True)
-    sources = source_digests(folder, [path if reason is None else None for path, reason in kept])
+    """Read each block and its input; yield the name and the problem of each block, None if it is intact.
+
+    The problem of an input has no name of a block.
+    """
+    sources: dict[str, str] = {}
+    for number, record in enumerate(folder.inputs):
+        path = record["path"] or ""
+        if not path or "\ufffd" in path or "\0" in path or path.endswith("?..."):
+            continue  # run.json cannot name it
+        path = os.fsdecode(path.encode())
+        try:
+            now = describe_input(inputs_of(folder, number, path), path)
+            differs = [name for name in ("size", "head", "tail") if now[name] != record[name]]
+            if differs:
+                yield "", f"{path}: has changed: its {differs[0]} differs from run.json"
+            else:
+                sources |= source_digests(folder, number, path)
+        except SentkitError as error:
+            yield "", str(error)
     first: VectorFile | None = None
     for name in status.done:
+        problem: str | None = None
         try:
             first = folder.verified(name, first)
+            if sources.get(name, folder.record(name)["source"]) != folder.record(name)["source"]:
+                problem = f"{folder.file(name)}: made from other rows than its input has now"
         except DataError as error:
-            yield name, f"{folder.file(name)}: damaged: {error.problem.removeprefix('damaged: ')}"
-            continue
-        if name in sources and folder.record(name)["source"] != sources[name]:
-            yield name, f"{folder.file(name)}: made from other rows than its input has now"
-        else:
-            yield name, None
+            problem = f"{folder.file(name)}: damaged: {error.problem.removeprefix('damaged: ')}"
+        yield name, problem
 
 
-def without(folder: VectorFolder, status: Status, damaged: Collection[str]) -> Status:
-    """The status with the damaged blocks as missing."""
-    done = [name for name in status.done if name not in damaged]
-    missing = [*status.missing, *(folder.block(*place_of(name)) for name in damaged)]
-    return replace(status, done=done, missing=missing)
-
-
-def input_problem(folder: VectorFolder, number: int) -> str | None:
-    """The reason why an input is not the recorded one."""
-    record, path = folder.inputs[number], path_of(folder.inputs[number])
-    if path is None:
-        return None
-    try:
-        now = describe_input(inputs_of(folder, number, path), path)
-    except SentkitError as error:
-        return str(error)
-    name = next((name for name in ("size", "head", "tail") if now[name] != record[name]), None)
-    return None if name is None else f"{path}: has changed: its {name} differs from run.json"
-
-
-def path_of(record: Mapping[str, Any]) -> str | None:
-    """The path of an input in the encoding of this system; None if run.json cannot name it."""
-    path = record["path"]
-    return None if path is None or "\ufffd" in path or path.endswith("?...") else os.fsdecode(path.encode())
+def source_digests(folder: VectorFolder, number: int, path: str) -> dict[str, str]:
+    """The digests of the blocks of an input at `path`."""
+    inputs = inputs_of(folder, number, path)
+    return {block.name: block.digest(inputs) for block in folder.read(inputs, number, path)}
 
 
 def inputs_of(folder: VectorFolder, number: int, path: str) -> Inputs:
@@ -173,18 +164,6 @@ def inputs_of(folder: VectorFolder, number: int, path: str) -> Inputs:
     )
 
 
-def source_digests(folder: VectorFolder, paths: Sequence[str | None]) -> dict[str, str]:
-    """The digest of the input of each block; `paths` has None for an input that is not read."""
-    digests: dict[str, str] = {}
-    for number, path in enumerate(paths):
-        if path is None:
-            continue
-        inputs = inputs_of(folder, number, path)
-        for block, part in folder.parts(inputs, number, path):
-            digests[block.name] = digest_of_part(part, inputs)
-    return digests
-
-
 UPDATE = ".part"  # the end of the name of the new folder
 
 
@@ -194,7 +173,9 @@ def place_of_update(path: str, settings: Settings) -> str:
     compare(folder, {**settings, "inputs": folder.inputs})
     inputs = settings["inputs"]
     if input_change(folder, inputs) is None and all(each["size"] is not None for each in inputs):
-        digests = source_digests(folder, [each["path"] for each in inputs])
+        digests: dict[str, str] = {}
+        for number, each in enumerate(inputs):
+            digests |= source_digests(folder, number, each["path"])
         if all(folder.record(name)["source"] == digests.get(name) for name in folder.existing()[0]):
             return path
     target = Path(os.path.realpath(path))
@@ -294,13 +275,14 @@ OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 def compare(folder: VectorFolder, settings: Settings) -> None:
     """Refuse a setting that differs from run.json."""
-    for name, value in settings.items():
-        if name not in ("inputs", "encoder") and value is not None and folder.settings.get(name) != value:
-            raise different(folder, name, folder.settings.get(name), value)
-    encoder, own = without_machine(folder.settings.get("encoder", {})), without_machine(settings["encoder"])
-    for name in dict.fromkeys([*own, *encoder]):
-        if encoder.get(name) != own.get(name):
-            raise different(folder, name, encoder.get(name), own.get(name))
+    given = {name for name, value in settings.items() if value is not None} - {"inputs", "encoder"}
+    before, now = without_machine(folder.settings["encoder"]), without_machine(settings["encoder"])
+    before |= {name: folder.settings.get(name) for name in given}
+    now |= {name: settings[name] for name in given}
+    for name in {**settings, **now, **before}:
+        if before.get(name) != now.get(name):
+            problem = f'"{name}" is {shown(before.get(name))}, this command has {shown(now.get(name))}'
+            raise DataError(problem, source=folder.source, advice=AGAIN)
     if (change := input_change(folder, settings["inputs"])) is not None:
         raise change
 
@@ -316,16 +298,9 @@ def input_change(folder: VectorFolder, inputs: Sequence[Mapping[str, Any]]) -> D
             problem = f"other inputs: input {place} of {len(folder.inputs)} is {old}, "
             problem += f"in this command of {len(inputs)} inputs {new}"
             return DataError(problem, source=folder.source, advice=advice)
-        if changed[:1] == ["format"]:
-            return different(folder, f"{now['name']}: format", before["format"], now["format"])
         commits = commit_in(before["path"]), commit_in(now["path"])
         if changed or (None not in commits and commits[0] != commits[1]):
             part = changed[0] if changed else "commit"
             problem = f"{now['name']} has changed since the first block (its {part})"
             return DataError(problem, source=folder.source, advice=advice)
     return None
-
-
-def different(folder: VectorFolder, name: str, before: object, now: object) -> DataError:
-    problem = f'"{name}" is {shown(before)}, this command has {shown(now)}'
-    return DataError(problem, source=folder.source, advice=AGAIN)

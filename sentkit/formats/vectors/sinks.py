@@ -266,24 +266,22 @@ def convert(
         form.check(output)
     reader = VectorReader(inputs, optional=True)
     reader.verifies = head is None  # the first rows alone are read without a look at the whole file
+    table: TableWriter | None = None
 
     def ours(block: VectorBlock) -> VectorBlock:
         refuse_kind(block.rows, block.vectors, form.store)
-        return renamed(inputs.fields, name_field, block)
+        block = renamed(inputs.fields, name_field, block)
+        if table is not None:
+            block.rows.without({*block.names, "_emb"} if block.names else ()).checked(table.write)
+        return block
 
+    blocks = reader.blocks(ours, head)
     if is_store(output):
-        return write_vectors(reader, reader.blocks(ours, head), output, form)
+        return write_vectors(reader, blocks, output, form)
     count = vectors = 0
     with open_output(output, force=form.force) as out:
         table = TableWriter(out, suffix) if suffix in TABLES else None
-
-        def in_table(block: VectorBlock) -> VectorBlock:
-            block = ours(block)
-            if table is not None:
-                block.rows.without({*block.names, "_emb"} if block.names else ()).checked(table.write)
-            return block
-
-        for block in reader.blocks(in_table, head):
+        for block in blocks:
             if table is None:
                 out.write(b"\n".join([*as_jsonl(block, reader.emb, encoding), b""]))
             count, vectors = count + len(block), vectors + len(block) * bool(block.names)

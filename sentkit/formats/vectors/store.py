@@ -19,8 +19,8 @@ from sentkit.formats.rows.block import Row, RowBlock
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.urls import is_url
 from sentkit.formats.vectors.fingerprint import digest
-from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, again, is_vector_folder
-from sentkit.formats.vectors.tensors import ONE
+from sentkit.formats.vectors.folders import SUFFIX, VectorFolder, is_vector_folder
+from sentkit.formats.vectors.tensors import ONE, Storage
 from sentkit.formats.vectors.vector_file import RECORDED_FIELDS, VectorFile
 
 
@@ -46,7 +46,7 @@ class Store:
         self.row_reader = lru_cache(OPEN_MAPS)(lambda number: self.files[number].row_reader())
         for file, start in zip(self.files, self.starts, strict=False):
             file.refuse_difference(first)
-            file.source, file.before = path, start
+            file.before = start
 
     def keep_part(self, number: int, count: int) -> None:
         """Keep only consecutive blocks, part `number` of `count`. The rows keep their numbers."""
@@ -95,9 +95,8 @@ class Store:
     def row_blocks_with_vectors(self, *, verify: bool) -> Iterator[tuple[RowBlock, NDArray[np.float32]]]:
         """The rows with their vectors (n, k, d). With `verify`, the digest of each file is checked before."""
         for file in self.files:
-            if verify and file.has_digest and (damage := file.damage()):
-                advice = again(self.path) if self.is_folder else None
-                raise DataError(f"damaged: {damage}", source=file.path, advice=advice)
+            if verify:
+                file.verify()
             with open_file(file.path) as vectors:
                 vectors.seek(file.header.entries["embeddings"].start)
                 for block in file.row_blocks():
@@ -114,10 +113,7 @@ def folder_files(path: str) -> list[VectorFile]:
     folder, names = _snapshots[path]
     if not names:
         raise DataError("no block is complete", source=path, advice=f"see: sentkit check {quote(path)}")
-    files = [VectorFile(folder.file(name)) for name in names]
-    for name, file in zip(names, files, strict=True):
-        folder.record(name, file.header)
-    return files
+    return list(map(folder.opened, names))
 
 
 def take_snapshot(path: str, *, partial: bool = False) -> None:
@@ -132,7 +128,7 @@ def take_snapshot(path: str, *, partial: bool = False) -> None:
         problem = f"an incomplete vector folder, missing blocks: {count}"
         advice = f"sentkit check {quote(path)} shows which; sentkit cat --partial reads the complete ones"
         raise DataError(problem, source=path, advice=advice)
-    _snapshots[path] = folder, status.done
+    _snapshots[path] = folder, [*status.done]
 
 
 def rows_in(path: str) -> tuple[Iterator[RowBlock], int] | None:
@@ -195,7 +191,7 @@ class StoredVectors:
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[np.float32]:
         if isinstance(rows, slice):
-            return self._joined(rows, lambda number, codes: self.parts[number].storage.decode(codes))
+            return joined(storage.decode(codes) for codes, storage in self.pieces(rows))
         vectors = np.empty((len(rows), *self.shape[1:]), np.float32)
         owner = np.searchsorted(self.starts, rows, side="right") - 1
         for number in np.unique(owner).tolist():
@@ -206,7 +202,7 @@ class StoredVectors:
 
     def codes(self, rows: slice) -> NDArray[Any]:
         """The codes of a span of rows, (n', ..., columns)."""
-        return self._joined(rows, lambda number, codes: codes)
+        return joined(codes for codes, _ in self.pieces(rows))
 
     def unscaled(self, rows: slice) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Numbers and factors as in `Storage.unscaled`; several files of int8 have several factors."""
@@ -214,26 +210,21 @@ class StoredVectors:
             return self[rows], ONE
         return self.parts[0].storage.unscaled(self.codes(rows))
 
-    def pieces(self, rows: slice) -> Iterator[tuple[NDArray[Any], NDArray[np.float32] | None]]:
-        """The codes of a span of rows, and the scales of int8, from one file after the other."""
-        return ((codes, self.parts[number].storage.scales) for number, codes in self._codes(rows))
-
-    def _codes(self, rows: slice) -> Iterator[tuple[int, NDArray[Any]]]:
-        """The numbers of the parts of a span, and their codes."""
+    def pieces(self, rows: slice) -> Iterator[tuple[NDArray[Any], Storage]]:
+        """The codes of a span of rows, and how they are stored, from one file after the other."""
         start, stop, _ = rows.indices(len(self))
         first = min(int(np.searchsorted(self.starts, start, side="right")), len(self.parts)) - 1
         last = max(int(np.searchsorted(self.starts, stop, side="left")), first + 1)
         for number in range(first, last):
             begin = int(self.starts[number])
-            yield number, self.codes_of(number)[max(0, start - begin) : max(0, stop - begin)]
+            codes = self.codes_of(number)[max(0, start - begin) : max(0, stop - begin)]
+            yield codes, self.parts[number].storage
 
-    def _joined(self, rows: slice, read: Callable[[int, NDArray[Any]], NDArray[Any]]) -> NDArray[Any]:
-        """The joined results of `read`, which gets the number of a part and its codes of the span."""
-        parts = self._codes(rows)
-        first = read(*next(parts))
-        # Each part is copied before the next one is mapped.
-        others = [read(*part).copy() for part in parts]
-        return np.concatenate([first, *others]) if others else first
+
+def joined(parts: Iterator[NDArray[Any]]) -> NDArray[Any]:
+    """One array. Each part is copied before the next one is mapped."""
+    first, *others = (part if not number else part.copy() for number, part in enumerate(parts))
+    return np.concatenate([first, *others]) if others else first
 
 
 Vectors = NDArray[np.float32] | StoredVectors

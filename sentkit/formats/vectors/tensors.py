@@ -147,11 +147,15 @@ def put_arrays(file: BinaryIO, arrays: Mapping[str, NDArray[Any]], metadata: Map
 
 
 def read_note(path: str | Path) -> dict[str, Any]:
+    return note_in(read_header(path), str(path))
+
+
+def note_in(header: Header, source: str) -> dict[str, Any]:
     """The JSON object in the metadata key `sentkit`; empty for files of other programs."""
     try:
-        note = orjson.loads(read_header(path).metadata.get("sentkit", "{}"))
+        note = orjson.loads(header.metadata.get("sentkit", "{}"))
     except orjson.JSONDecodeError as error:
-        raise DataError('"sentkit" in the metadata is not JSON', source=str(path)) from error
+        raise DataError('"sentkit" in the metadata is not JSON', source=source) from error
     return note if isinstance(note, dict) else {}
 
 

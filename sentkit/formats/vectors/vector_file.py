@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
+from shlex import quote
 from struct import unpack
 from tempfile import gettempdir
 from typing import Any, BinaryIO
@@ -38,6 +39,7 @@ from sentkit.formats.vectors.tensors import (
     Storage,
     header_bytes,
     laid_out,
+    note_in,
     read_array,
     read_header,
     scales_of,
@@ -49,44 +51,45 @@ RECORDED_FIELDS = (*FIELDS, "entry", "definition")  # fields with a name that a 
 NO_DIGEST = "0" * 64
 
 
+def again(path: str) -> str:
+    """How to repair a folder with damaged blocks."""
+    command = f"sentkit check {quote(path)} --deep --remove"
+    return f"{command} removes damaged blocks; encode --resume writes them again"
+
+
 class VectorFile:
     """A vector file for reading. The constructor reads the spec; iteration reads the rows."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.source, self.before = path, 0  # of its rows: the folder, and the rows before them
+        self.record: Mapping[str, Any] = {}  # of a block
         self.header: Header = read_header(path)
-        self.spec = self._spec()
+        self.spec = note_in(self.header, path)
         self.emb: str | None = self.spec.get("_emb")
+        if problem := emb_problem(self.emb):
+            raise DataError(problem, source=path)
         kind = self.spec.pop("store", "float32")  # a file of an older version or another program has no entry
         if kind not in STORES:
             shown = orjson.dumps(kind).decode()
             raise self._other(f'"store" is {shown:.40}, expected {", ".join(STORES)}')
-        shape = self._shape("embeddings", DTYPES[kind])
-        if len(shape) not in (2, 3) or self._shape("row_offsets", "I64") != (shape[0] + 1,):
-            raise self._other("embeddings and row_offsets do not agree")
+        shape, ends = self._shape("embeddings", DTYPES[kind]), self._shape("row_offsets", "I64")
         self._shape("rows", "U8")
+        names = self.spec.get("vectors", ["embedding"])
+        fitting = [list(kind.vectors) for kind in KINDS if len(kind.vectors) == math.prod(shape[1:-1])]
+        if len(shape) not in (2, 3) or ends != (shape[0] + 1,) or names not in fitting:
+            raise self._other("its tensors and the names of its vectors do not agree")
+        self.names: tuple[str, ...] = tuple(names)
         self.storage = self._storage(kind, shape[-1])
         self.count, self.width = shape[0], self.storage.width
         if self.count and not self.width:
             raise self._other("its vectors are empty")
-        names = self.spec.get("vectors", ["embedding"])
-        if names not in [list(kind.vectors) for kind in KINDS] or len(names) != math.prod(shape[1:-1]):
-            raise self._other("its vector names do not match their shape")
-        self.names: tuple[str, ...] = tuple(names)
         self.fields: dict[str, str] = self.spec.get("fields", {})
-        if not isinstance(self.fields, dict) or not all(
-            ours in RECORDED_FIELDS and isinstance(theirs, str) and theirs
-            for ours, theirs in self.fields.items()
-        ):
+        if not isinstance(self.fields, dict) or {*map(type, self.fields.values())} - {str}:
             raise self._other("its field mapping is invalid")
 
     def _other(self, problem: str) -> DataError:
         return DataError(f"not a vector file: {problem}", source=self.path)
-
-    @property
-    def has_digest(self) -> bool:
-        return "digest" in self.header.metadata
 
     def damage(self) -> str | None:
         """The reason why these are not the bytes that were written; None for a file with the right digest.
@@ -100,6 +103,12 @@ class VectorFile:
             head = file.read(self.header.end)
             actual = digest_of(file, head.replace(digest.encode(), NO_DIGEST.encode(), 1))
         return None if actual == digest else "its digest is wrong"
+
+    def verify(self) -> None:
+        """Raise a DataError for a damaged file. Only a block of a folder must have a digest."""
+        if (self.record or "digest" in self.header.metadata) and (damage := self.damage()):
+            advice = None if self.source == self.path else again(self.source)
+            raise DataError(f"damaged: {damage}", source=self.path, advice=advice)
 
     def refuse_difference(self, first: "VectorFile") -> None:
         """Raise a DataError if these vectors do not fit to those of another block of the same folder."""
@@ -123,17 +132,6 @@ class VectorFile:
         if not (np.isfinite(scales) & (scales > 0)).all():
             raise DataError("damaged: a scale is not a positive number", source=self.path)
         return Storage(kind, columns, scales)
-
-    def _spec(self) -> dict[str, Any]:
-        try:
-            spec = orjson.loads(self.header.metadata.get("sentkit", "{}"))
-        except orjson.JSONDecodeError:
-            spec = None
-        if not isinstance(spec, dict):
-            raise self._other("its spec is not JSON")
-        if problem := emb_problem(spec.get("_emb")):
-            raise DataError(problem, source=self.path)
-        return spec
 
     def _shape(self, name: str, dtype: str) -> tuple[int, ...]:
         entry = self.header.entries.get(name)
@@ -353,9 +351,8 @@ def create_vector_file(
 def copy_block(file: VectorFile, path: str, record: Mapping[str, Any]) -> None:
     """Copy a block of another vector folder. `record` replaces its record; the data stay equal."""
     header = file.header
-    if damage := file.damage():
-        raise damaged(file, damage)
-    if orjson.loads(header.metadata["block"]) == record:
+    file.verify()
+    if file.record == record:
         with suppress(OSError):
             os.link(file.path, path)
             sync(Path(path).parent)
@@ -374,10 +371,3 @@ def copy_block(file: VectorFile, path: str, record: Mapping[str, Any]) -> None:
         hashed.update(header_bytes(entries, metadata, base))
         out.seek(0)
         out.write(header_bytes(entries, {**metadata, "digest": hashed.hexdigest()}, base))
-
-
-def damaged(file: VectorFile, damage: str) -> DataError:
-    advice = (
-        "remove this file, and its rows are encoded again; in a vector folder: sentkit check --deep --remove"
-    )
-    return DataError(f"damaged: {damage}", source=file.path, advice=advice)

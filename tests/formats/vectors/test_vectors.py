@@ -122,15 +122,6 @@ def test_a_bad_vector_in_a_block_is_named_or_skipped(stored):
     assert blocks_of(path, skip=True) == [[[[1, 2]], [[3, 4]]], [[[5, 6]], [[9, 10]]]]
 
 
-def test_a_file_of_another_space_or_width_is_an_error(stored):
-    first = stored("a", [[1, 2]], _emb="m/mean:0123456789ab")
-
-    with pytest.raises(DataError, match=r"b\.safetensors:1: the vectors of this row are m/cls"):
-        blocks_of(first, stored("b", [[1, 2]], _emb="m/cls:ab0123456789"))
-    with pytest.raises(DataError, match=r"c\.safetensors:1: this vector has 3 numbers"):
-        blocks_of(first, stored("c", [[1, 2, 3]], _emb="m/mean:0123456789ab"))
-
-
 # Written: spliced into JSONL, or beside their rows in a vector file
 
 
@@ -183,40 +174,31 @@ def test_a_vector_file_keeps_rows_without_their_old_vectors(tmp_path):
     assert vectors.tolist() == ONE.tolist()
 
 
-@pytest.mark.parametrize(
-    ("name", "format"),
-    [
-        *((f"a{end}", end) for end in (".csv", ".txt.gz", ".arrow", ".JSONLL", ".safetensor")),
-        *(("a.safetensors.gz", ".safetensors.gz"), ("a.b.parquet.zst", ".parquet.zst")),
-        *(("a.jsonl.bz2", ".bz2"), ("tmp.Ab3", ".Ab3")),
-    ],
-)
-def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path, name, format):
-    with pytest.raises(UsageError, match=rf"{name}: unknown output format {re.escape(format)}$") as caught:
+@pytest.mark.parametrize("name", [
+    *("a", "a.jsonl", "a.JSONL", "a.ndjson", "a.json", "a.gz", "a.jsonl.zst"),
+    *(".a", "a.003", "a.v2", "tmp.Ab3dEf9hIj", "null.arrow"),
+])  # fmt: skip
+def test_jsonl_is_the_format_of_all_other_names(tmp_path, name):
+    """A pipe or a device may have any name."""
+    (tmp_path / "null.arrow").symlink_to("/dev/null")
+    written(tmp_path / name, [(row("{}"), ONE)])
+
+    if name != "null.arrow":
+        [found] = Inputs([str(tmp_path / name)], "jsonl").read(lambda each: each.values["embedding"])
+        assert found == ONE[0].tolist()
+
+
+@pytest.mark.parametrize("name", [
+    *("a.csv", "a.txt.gz", "a.arrow", "a.JSONLL", "a.safetensor", "a.safetensors.gz", "b.parquet.zst"),
+    *("jsonl.bz2", "tmp.Ab3"),
+])  # fmt: skip
+def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path, name):
+    format = re.escape(name[name.index(".") :])
+    with pytest.raises(UsageError, match=rf"{name}: unknown output format {format}$") as caught:
         written(tmp_path / name, [])
 
     assert caught.value.advice == "use a name with .jsonl, .jsonl.gz, .jsonl.zst, .parquet or .safetensors"
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("a", "a.jsonl", "a.JSONL", "a.ndjson", "a.json", "a.gz", "a.jsonl.zst"),
-        *(".a", "a.003", "a.v2", "tmp.Ab3dEf9hIj"),
-    ],
-)
-def test_jsonl_is_the_format_of_all_other_names(tmp_path, name):
-    written(tmp_path / name, [(row("{}"), ONE)])
-
-    ((found),) = Inputs([str(tmp_path / name)], "jsonl").read(lambda each: each.values["embedding"])
-    assert found == ONE[0].tolist()
-
-
-def test_a_pipe_or_a_device_may_have_any_name(tmp_path):
-    (tmp_path / "null.arrow").symlink_to("/dev/null")
-
-    written(tmp_path / "null.arrow", [(row("{}"), ONE)])
 
 
 def test_each_of_several_readouts_has_a_file_sorted_by_layer(tmp_path):
