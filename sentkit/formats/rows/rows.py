@@ -4,7 +4,6 @@ A parser (`kinds.py`, `vectors.py`) checks the fields of rows. `Inputs` calls it
 handled in the same way.
 """
 
-import hashlib
 import os
 import stat
 import sys
@@ -20,7 +19,6 @@ from sentkit.errors import DataError, NoRowsError, UsageError
 from sentkit.formats.files import TEXTS, bare_suffix, json_line, open_input, readable
 from sentkit.formats.rows import lines, parquet, tables
 from sentkit.formats.rows.block import Row, RowBlock, Texts
-from sentkit.formats.rows.lines import EXCERPT
 from sentkit.formats.urls import is_folder_at, is_url, remote_file
 
 T = TypeVar("T")
