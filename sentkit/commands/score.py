@@ -142,8 +142,7 @@ def report(
 ) -> str | None:
     """Print the reports of all files; returns a message if one is below --fail-under."""
     from sentkit.metrics import reports
-    from sentkit.metrics.gold_pairs import ScoreOptions
-    from sentkit.metrics.seen import SeenPairs
+    from sentkit.metrics.gold_pairs import ScoreOptions, SeenPairs
 
     lines: Callable[[Record], Iterable[dict[str, str]]]
     layout: dict[str, Any] = {"texts": ["file"]}
