@@ -4,6 +4,7 @@ Also which of their texts occur in training rows: a pair, two texts, or one of t
 """
 
 import unicodedata
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -143,7 +144,7 @@ class GoldPairs:
     file: str = ""
     encoder: str | None = None
     skipped: int = 0  # rows with a null gold score
-    identities: NDArray[np.int64] | None = None  # hashes of all but the vectors, for a comparison
+    identities: Sequence[int] = ()  # hashes of all but the vectors, for a comparison
     dim: int = 0  # numbers of a vector
     cut: tuple["GoldPairs", ...] = ()  # the same pairs with the first numbers only, as the options want
 
@@ -167,7 +168,7 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
     """Compute the similarities of a file. `paired`: its pairs will be compared with those of another file."""
     reader, fields, similarity = VectorReader(inputs), fields_of(inputs, path), SIMILARITIES[options.metric]
     texts = [fields.get(name, name) for name in ("text_a", "text_b")]
-    gold, identities, rows, width = list[Float64](), list[int](), 0, 0
+    gold, identities, rows, width = list[Float64](), array("q"), 0, 0
     columns: list[list[Float64]] = [[] for _ in (None, *options.dims)]  # similarities, of each width
     groups: list[str] = []
     names: dict[str, None] = {}  # of all groups
@@ -190,9 +191,9 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
         for place in scored.tolist() if paired else ():
             known = (str(block.rows.values[place].get(text)) for text in texts)
             identities.append(hash((*found[place], *known)))
-        for place in scored.tolist() if options.seen is not None else ():
-            assert options.seen is not None
-            options.seen.add(*map(block.rows.values[place].__getitem__, texts))
+        if options.seen is not None:
+            for place in scored.tolist():
+                options.seen.add(*map(block.rows.values[place].__getitem__, texts))
     values = np.concatenate([np.empty(0), *gold])
     if len(values) < 2 or values.min() == values.max():  # equal similarities: [CLS] at layer 0 has them
         problem = f'"{options.gold}" has no two different values in {len(values)} rows that have it'
@@ -208,7 +209,7 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
         file=path,
         encoder=reader.emb,
         skipped=rows - len(values),
-        identities=np.array(identities, np.int64) if paired else None,
+        identities=identities,
         dim=width,
     )
     cut = [replace(pairs, similarities=each, dim=dim) for each, dim in zip(others, options.dims, strict=True)]
@@ -264,8 +265,6 @@ def expect_pair(row: Row, vectors: int) -> None:
 
 def check_same_pairs(pairs: GoldPairs, baseline: GoldPairs) -> None:
     """Refuse a paired comparison unless both files have the same pairs in the same order."""
-    assert pairs.identities is not None
-    assert baseline.identities is not None
-    if not np.array_equal(pairs.identities, baseline.identities):
+    if pairs.identities != baseline.identities:
         problem = f"not the same scored pairs as in {baseline.file}"
         raise DataError(problem, source=pairs.file, advice="use the same rows in the same order")
