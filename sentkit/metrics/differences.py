@@ -78,42 +78,36 @@ class Lowest:
 
 
 class RowByRow:
-    """The differences of vectors of one width; in memory are the distances."""
+    """The differences of vectors of one width; in memory are a cosine and a ratio of lengths for each."""
 
     def __init__(self, worst: int) -> None:
         """`worst` is the number of the rows that differ most, which are kept."""
-        self.count = self.equal = 0
-        self.lowest, self.sum, self.distances = math.inf, 0.0, list[Float32]()
-        self.largest = 0.0
-        self.ratios = [math.inf, 0.0, 0.0]  # lowest, sum, highest
-        self.worst = Lowest(worst)
+        self.worst, self.equal, self.largest = Lowest(worst), 0, 0.0
+        self.cosines, self.ratios = list[Float64](), list[Float64]()
 
     def add(self, matches: Matches) -> None:
         left, right = matches.left, matches.right
         same = (left.view(np.uint32) == right.view(np.uint32)).all(axis=1)
         cosines = np.where(same, 1.0, SIMILARITIES["cosine"](left, right))  # that of two zeros is 0
-        self.count += len(matches)
-        self.equal += int(same.sum())
-        self.lowest, self.sum = min(self.lowest, float(cosines.min())), self.sum + float(cosines.sum())
-        self.distances.append((1.0 - cosines).astype(np.float32))
-        self.largest = max(self.largest, float(np.abs(left.astype(np.float64) - right).max()))
         norms = [np.maximum(lengths(side), SMALLEST_NORM) for side in (left, right)]
-        ratios = norms[1] / norms[0]
-        lowest, total, highest = self.ratios
-        self.ratios = [min(lowest, ratios.min()), total + ratios.sum(), max(highest, ratios.max())]
         different = np.flatnonzero(~same)
+        self.cosines.append(cosines)
+        self.ratios.append(norms[1] / norms[0])
+        self.equal += int(same.sum())
+        self.largest = max(self.largest, float(np.abs(left.astype(np.float64) - right).max()))
         self.worst.add(cosines[different], matches[different])
 
     def record(self) -> Record:
-        distances = np.concatenate(self.distances)
-        place = self.count - max(1, math.ceil(LOWEST_SHARE * self.count))
+        cosines, ratios = np.concatenate(self.cosines), np.concatenate(self.ratios)
+        distances = (1.0 - cosines).astype(np.float32)
+        place = len(distances) - max(1, math.ceil(LOWEST_SHARE * len(distances)))
         percentile = 1.0 - float(np.partition(distances, place)[place])
-        lowest, total, highest = map(float, self.ratios)
+        lowest, mean, highest = (float(each(ratios)) for each in (np.min, np.mean, np.max))
         return {
             "equal": self.equal,
-            "cosine": {"lowest": self.lowest, "p1": percentile, "mean": self.sum / self.count},
+            "cosine": {"lowest": float(cosines.min()), "p1": percentile, "mean": float(cosines.mean())},
             "largest_difference": self.largest,
-            "norm_ratio": {"lowest": lowest, "mean": total / self.count, "highest": highest},
+            "norm_ratio": {"lowest": lowest, "mean": mean, "highest": highest},
         }
 
 
