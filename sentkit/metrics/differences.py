@@ -176,7 +176,7 @@ class Sides:
             raise UsageError("--key needs rows with fields; .npy has only numbers")
         table = read_table(self.inputs[1])
         places: dict[str, int] = {}
-        for place, row in enumerate(map(table.row, range(len(table)))):
+        for place, row in enumerate(table.every_row()):
             if places.setdefault(class_of(row, key), place) != place:
                 raise duplicate_key(row, key)
         seen = np.zeros(len(table), bool)

@@ -13,7 +13,7 @@ from sentkit.arrays import Float32, Float64, Indices
 from sentkit.digits import decimals, significant
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import readable, together
-from sentkit.formats.rows.block import Row, RowBlock, block_of, made_block
+from sentkit.formats.rows.block import RowBlock, block_of, made_block
 from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, edition_advice, short_label, space_of
@@ -26,7 +26,7 @@ from sentkit.formats.vectors.store import (
     places_of_texts,
     with_fields,
 )
-from sentkit.formats.vectors.vectors import VectorBlock, one_vector
+from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, one_vector
 from sentkit.labels import UNWATCHED, Watch
 from sentkit.labels.clusters.clustering import (
     ALGORITHMS,
@@ -38,7 +38,7 @@ from sentkit.labels.clusters.clustering import (
     spans,
 )
 from sentkit.metrics.clusters import MEASURES, Silhouette, agreeing, agreement, keywords, measures
-from sentkit.metrics.neighbours.corpus import Lines, VectorTable, left_out, read_table
+from sentkit.metrics.neighbours.corpus import Lines, VectorTable, in_memory, left_out, read_table
 from sentkit.transforms.steps import Step
 
 MAX_MAGNITUDE = 1e15  # maximum; the squared distance of larger vectors may exceed float32
@@ -61,18 +61,16 @@ class Points:
         """The rows without zero vectors, which have the label -1."""
         return self.rows if self.kept is None else self.rows[self.kept]
 
-    def every_row(self) -> Iterator[Row]:
-        """The rows without their vectors."""
-        return map(self.table.row, range(len(self)))
-
 
 def read_points(
     inputs: Inputs,
     check: Callable[[RowBlock], None] = lambda rows: None,
     step: Step | None = None,
     lines: Lines | None = None,
+    *,
+    apart: bool = True,
 ) -> Points:
-    """Read all rows. The vectors of a single vector file are memory-mapped."""
+    """Read all rows. `apart`: a single vector file keeps its rows, and its vectors are memory-mapped."""
 
     def checked(block: VectorBlock) -> VectorBlock:
         largest = np.abs(one_vector(block).vectors).max(axis=(1, 2))
@@ -81,7 +79,10 @@ def read_points(
         check(block.rows)
         return block
 
-    table = read_table(inputs, checked, lines=lines)
+    if apart:
+        table = read_table(inputs, checked, lines=lines)
+    else:
+        table = in_memory(inputs, VectorReader(inputs), checked, lines, named=True)
     stored = table.vectors if isinstance(table.vectors, np.ndarray) else Store(inputs.paths[0]).mapped()
     vectors, space = stored[:, 0], table.emb
     rows = vectors if step is None else np.empty(vectors.shape, np.float32)
@@ -99,7 +100,7 @@ def read_points(
 def read_centroids(path: str) -> Points:
     """Read centroids. They are numbered from 0 in row order; a field "cluster" must agree with it."""
     points = read_points(Inputs([path]))
-    for number, row in enumerate(points.every_row()):
+    for number, row in enumerate(points.table.every_row()):
         if row.values.get("cluster", number) != number:
             problem = f'"cluster" is {orjson.dumps(row.values["cluster"]).decode()}, expected {number}'
             raise row.error(problem)
@@ -128,10 +129,14 @@ class ClusteringRun:
         return together(self.inputs.paths)
 
     def points(
-        self, check: Callable[[RowBlock], None] = lambda rows: None, lines: Lines | None = None
+        self,
+        check: Callable[[RowBlock], None] = lambda rows: None,
+        lines: Lines | None = None,
+        *,
+        apart: bool = True,
     ) -> Points:
         """Read the rows. Refuse a number of rows that the algorithm or the cluster number does not allow."""
-        points = read_points(self.inputs, check, self.step, lines)
+        points = read_points(self.inputs, check, self.step, lines, apart=apart)
         count, source = len(points.clustered), self.source
         for message in left_out(source, len(points) - count, len(points)):
             self.warn(message)
@@ -204,13 +209,14 @@ def write_rows(
     if stability is not None:
         columns.append((b"stability", repr(significant(each)).encode()) for each in stability.tolist())
     fields = zip(*columns, strict=True)  # the new fields of each row
+    kept = points.table.every_row()
     spec, names, form = dict[str, Any](), tuple[str, ...](), VectorOutput(force=force, replace=True)
     if is_store(output):
         emb = {"_emb": points.table.emb} if points.table.emb else {}
         spec, names = with_fields({**common_spec(inputs), **emb}, inputs), ("embedding",)
     with open_sinks([output], [spec], names, points.vectors.shape[1], form) as [sink]:
         for span in spans(len(points)):
-            rows = block_of(map(points.table.row, range(span.start, span.stop)))
+            rows = block_of(islice(kept, span.stop - span.start))
             vectors = points.vectors[span, None] if names else np.empty((len(rows), 0, 0), np.float32)
             own = list(islice(fields, len(rows)))
             refuse_existing_fields(rows, [name.decode() for name, _ in own[0]], replace=replace)
@@ -235,7 +241,7 @@ def descriptions(
 
     def texts() -> Iterator[tuple[int, str]]:
         labels = clustering.labels.tolist()
-        for place, (row, label) in enumerate(zip(points.every_row(), labels, strict=True)):
+        for place, (row, label) in enumerate(zip(points.table.every_row(), labels, strict=True)):
             fields = (row.values.get(name) for name in names)
             text = next((value for value in fields if isinstance(value, str)), None)
             if place in needed:
@@ -270,7 +276,8 @@ def write_clusters(
         refuse_existing_fields(rows, new, replace=replace)
 
     as_read = keep and not is_store(output)
-    points = run.points(check, (lambda block: as_jsonl(block, block.emb, None)) if as_read else None)
+    lines = (lambda block: as_jsonl(block, block.emb, None)) if as_read else None
+    points = run.points(check, lines, apart=not as_read)
     clusterings = list(run.clusterings(points, run.counts[0]))
     best = best_of(clusterings)
     described: list[Record] = []
@@ -292,8 +299,11 @@ def write_clusters(
 def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
     """A record for each seed, and one of their mean. Values x 100; noise counts as one additional cluster."""
 
-    points = run.points(lambda rows: rows.parse(lambda row: class_of(row, truth)))
-    names = [class_of(row, truth) for row in points.every_row()]
+    def classes_of(block: VectorBlock) -> list[bytes]:
+        return [orjson.dumps({truth: name}) for (name,) in block.rows.texts]
+
+    points = run.points(lambda rows: rows.parse(lambda row: class_of(row, truth)), classes_of)
+    names = [class_of(row, truth) for row in points.table.every_row()]
     known, classes = np.unique(np.array(names, dtype=object), return_inverse=True)
     if len(known) == 1:
         problem = f'"{truth}" is the same in all {len(points)} rows, expected 2 classes or more'
@@ -326,7 +336,7 @@ def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
 
 def count_records(run: ClusteringRun) -> Iterator[Record]:
     """A record for each number of clusters. Silhouette and inertia are means over the seeds."""
-    points = run.points()
+    points = run.points(lines=lambda block: [b"{}"] * len(block))
     seeds, inside = list(run.seeds), slice(None) if points.kept is None else points.kept
     silhouette = Silhouette(points.clustered, np.random.default_rng(seeds[0]))
     for count in run.counts:

@@ -1,10 +1,10 @@
 """A corpus: rows with vectors that can be read in any order, their space, and the fields that hits show."""
 
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ from sentkit.arrays import Indices
 from sentkit.digits import significant
 from sentkit.errors import NoRowsError, UsageError
 from sentkit.formats.files import readable
-from sentkit.formats.rows.block import Row, block_of
+from sentkit.formats.rows.block import Row, RowBlock, block_of
 from sentkit.formats.rows.lines import json_object
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import (
@@ -77,9 +77,14 @@ class VectorTable:
     numbers: Sequence[int]  # of the rows in the file, from 1
     files: Sequence[str] = ()  # of the rows, if they are encoded from several files
     digest: str = ""  # of the whole folder, if these are the vectors of a part
+    blocks: Callable[[], Iterable[RowBlock]] | None = None  # the rows of a vector file
 
     def __len__(self) -> int:
         return len(self.vectors)
+
+    def every_row(self) -> Iterator[Row]:
+        """All rows in order; in a vector file, this is faster than one by one."""
+        return map(self.row, range(len(self))) if self.blocks is None else chain.from_iterable(self.blocks())
 
     def refuse_others(self, block: VectorBlock, emb: str | None, what: str, *, fits: bool = False) -> None:
         """Mark rows of another space, unless it matches this one, or the caller accepts it (`fits`)."""
@@ -104,14 +109,14 @@ def read_table(
     """Read the files. `check` gets the rows that must be parsed: all, but of one vector file only the first.
 
     If bad rows are rejected, all rows of a vector file are parsed, too. `part` is the number of a part of a
-    vector folder, and the number of parts. `lines` returns what is kept of the rows.
+    vector folder, and the number of parts. `lines` returns what is kept of rows that stay in no file.
     """
     path = inputs.paths[0]
     if part is not None and not is_vector_folder(path):
         problem = f"a part of {path}: it is not a vector folder"
         raise UsageError(problem, advice="use encode -o DIR/, which makes one")
     several = len(inputs.paths) > 1
-    if part is None and (several or lines or inputs.rejects.skip or not is_store(path)):
+    if part is None and (several or inputs.rejects.skip or not is_store(path)):
         return in_memory(inputs, VectorReader(inputs), check, lines, named=several)
     refuse_renamed_vectors(inputs, path)
     store = Store(path)
@@ -125,7 +130,8 @@ def read_table(
         raise first.rows.bad[0]
     check_numbers(store, vectors)
     fields = fields_of(inputs, path)
-    return VectorTable(path, vectors, store.names, fields, store.emb, store.row, numbers, digest=store.digest)
+    table = VectorTable(path, vectors, store.names, fields, store.emb, store.row, numbers)
+    return replace(table, digest=store.digest, blocks=store.row_blocks)
 
 
 def check_numbers(store: Store, vectors: Vectors) -> None:

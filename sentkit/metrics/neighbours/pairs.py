@@ -217,8 +217,8 @@ class Duplicates:
     def grouped(self, *, replace: bool) -> Iterator[bytes]:
         """Each row with the number of the first row of its group."""
         table = self.corpus.table
-        for place, first in enumerate(self.groups().tolist()):
-            yield table.row(place).add([(b"group", b"%d" % table.numbers[first])], replace=replace)
+        for row, first in zip(table.every_row(), self.groups().tolist(), strict=True):
+            yield row.add([(b"group", b"%d" % table.numbers[first])], replace=replace)
 
     def _first_rows(self) -> Iterator[VectorBlock]:
         table, firsts = self.corpus.table, np.unique(self.groups())
