@@ -11,7 +11,7 @@ from sentkit.flags import Excludes, Named, Needs, excludes, options
 from sentkit.flags.rows import StreamFlags
 
 if TYPE_CHECKING:
-    from sentkit.metrics.neighbours.pairs import Comparison, Duplicates
+    from sentkit.metrics.neighbours.pairs import Duplicates
 
 OWN = ("row", "similarity")  # names that every pair has, with _a and _b or without
 
@@ -64,7 +64,7 @@ def duplicates(
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
     from sentkit.metrics.neighbours.corpus import NAMING, columns_of_pair, json_of
-    from sentkit.metrics.neighbours.pairs import LEVELS, Comparison, Duplicates, fields_of_pairs, write_unique
+    from sentkit.metrics.neighbours.pairs import LEVELS, Duplicates, fields_of_pairs, write_unique
 
     console = run.console("duplicates")
     options.check_threshold(threshold, metric)
@@ -89,11 +89,7 @@ def duplicates(
     with rows.open(console, output, known=(*VECTOR_FIELDS, "entry"), reads=reads) as inputs:
         others = [inputs.other(path) for path in against or []]
         with reading(console, *(others or [inputs])):
-            found: Comparison | Duplicates
-            if others:
-                found = Comparison(inputs, others, floor, metric, device, shown)
-            else:
-                found = Duplicates(inputs, floor, metric, device, shown, new)
+            found = Duplicates(inputs, floor, metric, device, shown, others, new)
         console.warn(*(message for corpus in found.corpora for message in corpus.left_out))
         found.compared = RowProgress(console, inputs=inputs if others else None).add
         if unique:
@@ -102,7 +98,7 @@ def duplicates(
             with output.open() as out:
                 if threshold is None:
                     show_levels(found, shown or NAMING, output, out)
-                elif groups and isinstance(found, Duplicates):
+                elif groups:
                     out.writelines(line + b"\n" for line in found.grouped(replace=replace))
                 elif output.as_table:
                     show(fields_of_pairs(found), lines, out, as_table=True, texts=("a", "b"))
@@ -118,7 +114,7 @@ def check_form(shown: list[str], form: str | None, *, json: bool) -> None:
 
 
 def show_levels(
-    found: "Duplicates | Comparison", shown: Sequence[str], output: options.ReportFlags, out: BinaryIO
+    found: "Duplicates", shown: Sequence[str], output: options.ReportFlags, out: BinaryIO
 ) -> None:
     """Print the number of pairs at each level, and the pair that is nearest to it."""
     from sentkit.metrics.neighbours.corpus import columns_of_pair

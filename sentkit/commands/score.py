@@ -142,11 +142,9 @@ def report(
 ) -> str | None:
     """Print the reports of all files; returns a message if one is below --fail-under."""
     from sentkit.metrics import reports
-    from sentkit.metrics.gold_pairs import ScoreOptions
-    from sentkit.metrics.seen import SeenPairs
+    from sentkit.metrics.gold_pairs import ScoreOptions, SeenPairs
 
     lines: Callable[[Record], Iterable[dict[str, str]]]
-    warnings: Iterable[str] = ()
     layout: dict[str, Any] = {"texts": ["file"]}
     group, aggregate = flags.grouping
     scored = ScoreOptions(
@@ -166,14 +164,14 @@ def report(
         measure = "ndcg@10", "nDCG@10"
     elif flags.label is not None:
         records = list(reports.label_records(inputs, scored, flags.baseline, flags.precision_at))
-        lines, warnings = reports.label_lines, reports.label_warnings(records)
-        measure, layout["optional"] = ("average_precision", "average precision"), ["interval", "threshold"]
+        lines, measure = reports.label_lines, ("average_precision", "average precision")
+        layout["optional"] = ["interval", "threshold"]
     else:
         records = list(reports.reports(inputs, scored, flags.baseline))
         records += reports.average_records(records)
-        lines, warnings = reports.table_lines, reports.warnings(records)
-        measure, layout = ("spearman", "spearman"), {"texts": ["file", "encoder"], "optional": ["encoder"]}
-    console.warn(*warnings)
+        lines, measure = reports.table_lines, ("spearman", "spearman")
+        layout = {"texts": ["file", "encoder"], "optional": ["encoder"]}
+    console.warn(*reports.warnings(records))
     show(records, lines, out, as_table=as_table, **layout)
     return reports.below(records, *measure, flags.fail_under)
 

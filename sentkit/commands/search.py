@@ -214,7 +214,7 @@ def encoded_corpus(
     encoder = find_encoder(model or STATIC, ReadingOptions(), **machine, compares=True)
     progress = RowProgress(console, inputs=inputs)
     rows = encoded_files(inputs, encoder, progress.add)
-    table = in_memory(inputs, rows.blocks(), lambda: (rows.names, rows.emb), named=True)
+    table = in_memory(inputs, rows, named=True)
     console.warn(*encoder.notes, *rows.remarks)
     return SearchCorpus(table, with_id=True), rows.record
 

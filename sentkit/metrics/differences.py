@@ -6,9 +6,11 @@ Letters in shapes: b rows of a block, d and e dimensions of both sides, s sample
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sentkit.arrays import Float32, Float64, Indices
 from sentkit.errors import DataError, UsageError
@@ -24,7 +26,6 @@ from sentkit.metrics.neighbours.search import Searcher
 from sentkit.metrics.similarity import SIMILARITIES, SMALLEST_NORM, exact, lengths
 from sentkit.metrics.statistics import spearman
 
-SIDES = "left", "right"
 VECTORS_PER_BLOCK, ENCODED_ROWS = 1024, 8192
 PAIRS = 100_000  # sampled pairs of sampled rows
 LOWEST_SHARE = 0.01  # of the percentile
@@ -38,88 +39,76 @@ Record = dict[str, Any]
 class Matches:
     """Vectors of A, and the vectors of the same rows of B."""
 
-    labels: list[Record]  # for each: the row of A, its key and its text
+    labels: NDArray[np.object_]  # (m,): records with the row of A, its key and its text
     left: Float32  # (m, d)
     right: Float32  # (m, e)
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, part: slice) -> "Matches":
-        return Matches(self.labels[part], self.left[part], self.right[part])
-
-    def take(self, places: Indices) -> "Matches":
-        return Matches([self.labels[each] for each in places.tolist()], self.left[places], self.right[places])
+    def __getitem__(self, places: slice | Indices) -> "Matches":
+        return Matches(self.labels[places], self.left[places], self.right[places])
 
 
 def joined(parts: Sequence[Matches]) -> Matches:
-    labels = [label for part in parts for label in part.labels]
-    return Matches(labels, *(np.concatenate([getattr(part, side) for part in parts]) for side in SIDES))
+    columns = zip(*((part.labels, part.left, part.right) for part in parts), strict=True)
+    return Matches(*map(np.concatenate, columns))
+
+
+class Lowest:
+    """The rows of a stream with the lowest keys; of equal keys, the first rows."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.limit = size, math.inf  # of the keys
+        self.parts = list[tuple[Float64, Matches]]()
+
+    def add(self, keys: Float64, matches: Matches) -> None:
+        places = np.flatnonzero(keys < self.limit)
+        self.parts.append((keys[places], matches[places]))
+        if sum(len(keys) for keys, _ in self.parts) > 2 * self.size:
+            self.parts = [self.kept()]
+            self.limit = self.parts[0][0].max(initial=-math.inf)
+
+    def kept(self) -> tuple[Float64, Matches]:
+        """The keys and the rows, in the order of the stream."""
+        every, parts = zip(*self.parts, strict=True)
+        keys, matches = np.concatenate(every), joined(parts)
+        places = np.sort(np.argsort(keys, kind="stable")[: self.size])
+        return keys[places], matches[places]
 
 
 class RowByRow:
-    """The differences of vectors of one width; in memory are the distances."""
+    """The differences of vectors of one width; in memory are a cosine and a ratio of lengths for each."""
 
     def __init__(self, worst: int) -> None:
-        self.count = self.equal = 0
-        self.lowest, self.sum, self.distances = math.inf, 0.0, list[Float32]()
-        self.largest = 0.0
-        self.ratios = [math.inf, 0.0, 0.0]  # lowest, sum, highest
-        self.most, self.worst = worst, list[tuple[float, Matches]]()  # the rows that differ most
+        """`worst` is the number of the rows that differ most, which are kept."""
+        self.worst, self.equal, self.largest = Lowest(worst), 0, 0.0
+        self.cosines, self.ratios = list[Float64](), list[Float64]()
 
     def add(self, matches: Matches) -> None:
         left, right = matches.left, matches.right
         same = (left.view(np.uint32) == right.view(np.uint32)).all(axis=1)
         cosines = np.where(same, 1.0, SIMILARITIES["cosine"](left, right))  # that of two zeros is 0
-        self.count += len(matches)
-        self.equal += int(same.sum())
-        self.lowest, self.sum = min(self.lowest, float(cosines.min())), self.sum + float(cosines.sum())
-        self.distances.append((1.0 - cosines).astype(np.float32))
-        self.largest = max(self.largest, float(np.abs(left.astype(np.float64) - right).max()))
         norms = [np.maximum(lengths(side), SMALLEST_NORM) for side in (left, right)]
-        ratios = norms[1] / norms[0]
-        lowest, total, highest = self.ratios
-        self.ratios = [min(lowest, ratios.min()), total + ratios.sum(), max(highest, ratios.max())]
         different = np.flatnonzero(~same)
-        chosen = different[np.argsort(cosines[different], kind="stable")[: self.most]]
-        self.worst += [(float(cosines[place]), matches.take(np.array([place]))) for place in chosen]
-        self.worst = sorted(self.worst, key=lambda each: each[0])[: self.most]  # stable
+        self.cosines.append(cosines)
+        self.ratios.append(norms[1] / norms[0])
+        self.equal += int(same.sum())
+        self.largest = max(self.largest, float(np.abs(left.astype(np.float64) - right).max()))
+        self.worst.add(cosines[different], matches[different])
 
     def record(self) -> Record:
-        distances = np.concatenate(self.distances)
-        place = self.count - max(1, math.ceil(LOWEST_SHARE * self.count))
+        cosines, ratios = np.concatenate(self.cosines), np.concatenate(self.ratios)
+        distances = (1.0 - cosines).astype(np.float32)
+        place = len(distances) - max(1, math.ceil(LOWEST_SHARE * len(distances)))
         percentile = 1.0 - float(np.partition(distances, place)[place])
-        lowest, total, highest = map(float, self.ratios)
+        lowest, mean, highest = (float(each(ratios)) for each in (np.min, np.mean, np.max))
         return {
             "equal": self.equal,
-            "cosine": {"lowest": self.lowest, "p1": percentile, "mean": self.sum / self.count},
+            "cosine": {"lowest": float(cosines.min()), "p1": percentile, "mean": float(cosines.mean())},
             "largest_difference": self.largest,
-            "norm_ratio": {"lowest": lowest, "mean": total / self.count, "highest": highest},
+            "norm_ratio": {"lowest": lowest, "mean": mean, "highest": highest},
         }
-
-
-class Sample:
-    """A random sample of a stream of unknown length: the rows with the smallest of random keys."""
-
-    def __init__(self, size: int) -> None:
-        self.size, self.limit = size, 1.0  # of the keys
-        self.parts = list[tuple[Float64, Matches]]()
-        self.generator = np.random.Generator(np.random.Philox(0))
-
-    def add(self, matches: Matches) -> None:
-        keys = self.generator.random(len(matches))
-        places = np.flatnonzero(keys < self.limit)
-        self.parts.append((keys[places], matches.take(places)))
-        if sum(len(keys) for keys, _ in self.parts) > 2 * self.size:
-            self.parts = [self.smallest()]
-            self.limit = self.parts[0][0].max()
-
-    def smallest(self) -> tuple[Float64, Matches]:
-        """The keys and the rows, in the order of the stream."""
-        keys, parts = zip(*self.parts, strict=True)
-        every, matches = np.concatenate(keys), joined(parts)
-        places = np.sort(np.argsort(every, kind="stable")[: self.size])
-        return every[places], matches.take(places)
 
 
 def neighbours(vectors: Float32, top: int) -> tuple[Indices, Float64]:
@@ -168,21 +157,18 @@ class Sides:
         if key is not None:
             yield from self.by_key(key)
             return
-        streams = [reader.blocks() for reader in self.readers]
-        held: list[VectorBlock | None] = [None, None]
+        streams = [resized(reader.blocks(), joined_rows, VECTORS_PER_BLOCK) for reader in self.readers]
         rows = 0
-        while True:
-            left, right = (block or next(stream, None) for block, stream in zip(held, streams, strict=True))
-            if left is None or right is None:
-                break
+        for left, right in zip_longest(*streams, fillvalue=()):
             size = min(len(left), len(right))
-            yield self.match(left[:size], right[:size])
-            held = [left[size:], right[size:]]
             rows += size
-        if left is not right:
-            place = self.paths[left is not None]
-            problem = f"{rows} rows, but {self.paths[left is None]} has more"
-            raise DataError(problem, source=place, advice="--key FIELD matches rows by a field")
+            if size:
+                yield self.match(left[:size], right[:size])
+            if len(left) != len(right):
+                longer = int(len(right) > size)
+                problem = f"{rows} rows, but {self.paths[longer]} has more"
+                advice = "--key FIELD matches rows by a field"
+                raise DataError(problem, source=self.paths[1 - longer], advice=advice)
 
     def by_key(self, key: str) -> Iterator[Matches]:
         """Read A as a stream. The vectors of B are in memory, unless B is a vector file."""
@@ -190,7 +176,7 @@ class Sides:
             raise UsageError("--key needs rows with fields; .npy has only numbers")
         table = read_table(self.inputs[1])
         places: dict[str, int] = {}
-        for place, row in enumerate(map(table.row, range(len(table)))):
+        for place, row in enumerate(table.every_row()):
             if places.setdefault(class_of(row, key), place) != place:
                 raise duplicate_key(row, key)
         seen = np.zeros(len(table), bool)
@@ -242,7 +228,8 @@ class Sides:
                 own, entry = texts[TEXT_OF[name]][place], texts["entry"][place]
                 text = entry if own is None else own
                 labels.append(names if text is None else {**names, "text": text})
-        return Matches(labels, *(side.reshape(-1, side.shape[2]) for side in (left.vectors, right.vectors)))
+        vectors = (side.reshape(-1, side.shape[2]) for side in (left.vectors, right.vectors))
+        return Matches(np.array(labels, object), *vectors)
 
 
 class SidesOfModel(Sides):
@@ -284,32 +271,32 @@ def difference(
 
     "worst" in the report has the rows with the lowest cosine, or else with the lowest overlap.
     """
-    taken, count = Sample(sample), 0
+    taken, count, random = Lowest(sample), 0, np.random.Generator(np.random.Philox(0))
     rows: RowByRow | None = None
     for block in resized(sides.matches(key), joined, VECTORS_PER_BLOCK):
         if block.left.shape == block.right.shape:
             rows = rows or RowByRow(max(worst, kept // 2))
             rows.add(block)
-        taken.add(block)
+        taken.add(random.random(len(block)), block)
         count += len(block)
     if not count:
         raise DataError("all texts are blank", source=sides.paths[0])
-    _, sampled = taken.smallest()
+    _, sampled = taken.kept()
     shares, of_sample = sample_record(sampled, top)
+    near = np.flatnonzero(shares < 1.0)
+    keys, listed, name = shares[near], sampled[near], "neighbours"
     if rows is not None:
-        lowest = [{**match.labels[0], "cosine": cosine} for cosine, match in rows.worst[:worst]]
-    else:
-        order = [place for place in np.argsort(shares, kind="stable")[:worst] if shares[place] < 1.0]
-        lowest = [{**sampled.labels[place], "neighbours": float(shares[place])} for place in order]
+        (keys, listed), name = rows.worst.kept(), "cosine"
+    order = np.argsort(keys, kind="stable")
+    lowest = [{**listed.labels[place], name: float(keys[place])} for place in order[:worst]]
     names = [
         {"file": readable(path), "encoder": reader.emb, "width": reader.width}
         for path, reader in zip(sides.paths, sides.readers, strict=True)
     ]
-    chosen = [match for _, match in rows.worst[: kept // 2]] if rows else []
-    known = [match.labels[0] for match in chosen]
+    chosen = listed[order[: kept // 2 if rows else 0]]
+    known, left = [*chosen.labels], kept - len(chosen)
     others = [place for place, label in enumerate(sampled.labels) if kept and label not in known]
-    step = max(1, len(others) // max(1, kept - len(known)))
-    chosen += [sampled[place : place + 1] for place in others[::step][: kept - len(known)]]
+    others = others[:: max(1, len(others) // max(1, left))][:left]
     return {
         **dict(zip("ab", names, strict=True)),
         "vectors": count,
@@ -317,7 +304,7 @@ def difference(
         **({} if rows is None else rows.record()),
         **of_sample,
         **({"worst": lowest} if worst else {}),
-    }, joined(chosen or [sampled[:0]])
+    }, joined([chosen, sampled[np.array(others, np.intp)]])
 
 
 def sample_record(matches: Matches, top: int) -> tuple[Float64, Record]:

@@ -27,6 +27,7 @@ from sentkit.formats.vectors.store import Store, is_store
 from sentkit.formats.vectors.tensors import Header, read_header
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, resized
 from sentkit.metrics.gold_pairs import expect_pair
+from sentkit.metrics.similarity import lengths
 from sentkit.transforms.flow import PARAMETERS
 from sentkit.transforms.kinds import FLOOR, MAX_SCATTER_WIDTH, MOMENTS, Moments, moments_of
 from sentkit.transforms.steps import read_fit_note
@@ -279,9 +280,8 @@ class VectorCounter:
     """Counts over blocks of vectors. Duplicates are found by a hash of eight bytes for each."""
 
     def __init__(self) -> None:
-        self.count = self.broken = self.zero = self.width = 0
-        self.total, self.least, self.most = 0.0, math.inf, 0.0
-        self.hashes: list[Indices] = []
+        self.count = self.broken = self.width = 0
+        self.hashes, self.norms = list[Indices](), list[Float64]()  # those of finite vectors
 
     def add(self, vectors: Float32) -> Float32:
         """Add vectors (n, d) and return the finite ones."""
@@ -291,21 +291,18 @@ class VectorCounter:
         whole = np.isfinite(vectors).all(axis=1)
         self.broken += int((~whole).sum())
         finite = vectors[whole]
-        norms = np.sqrt(np.einsum("nd,nd->n", finite, finite, dtype=np.float64))
-        if norms.size:
-            self.zero += int((norms == 0).sum())
-            self.total += float(norms.sum())
-            self.least, self.most = min(self.least, float(norms.min())), max(self.most, float(norms.max()))
+        self.norms.append(lengths(finite))
         return finite
 
     def record(self) -> dict[str, Any]:
         distinct = len(np.unique(np.concatenate(self.hashes))) if self.hashes else 0
-        whole = self.count - self.broken
+        norms = np.concatenate([np.empty(0), *self.norms])
+        measures: dict[str, Any] = {"min": np.min, "mean": np.mean, "max": np.max}
         return {
             "vectors": self.count,
             "numbers": self.width,  # of one vector
-            "norm": {"min": self.least, "mean": self.total / whole, "max": self.most} if whole else None,
-            "zero": self.zero,
+            "norm": {name: float(of(norms)) for name, of in measures.items()} if len(norms) else None,
+            "zero": int((norms == 0).sum()),
             "nan_or_infinite": self.broken,
             "duplicates": self.count - distinct,
         }

@@ -1,22 +1,124 @@
-"""Rows with two vectors -> similarities, gold scores and groups, in 16 bytes per row."""
+"""Rows with two vectors -> similarities, gold scores and groups, in 16 bytes per row.
 
-from collections.abc import Sequence
+Also which of their texts occur in training rows: a pair, two texts, or one of them.
+"""
+
+import unicodedata
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sentkit.arrays import Float64
-from sentkit.errors import DataError, UsageError
+from sentkit.errors import DataError, NoRowsError, UsageError
+from sentkit.formats.files import readable
 from sentkit.formats.rows.block import Row
-from sentkit.formats.rows.kinds import class_of, labelled, scored, string_in, wrong_field
+from sentkit.formats.rows.kinds import FIELDS, LISTS, class_of, labelled, scored, string_in, wrong_field
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader
-from sentkit.metrics.seen import SeenPairs
 from sentkit.metrics.similarity import SIMILARITIES
 
 UNIT = 1e-2  # largest error of the length of a stored unit vector
+LEVELS = ("one", "both", "pair")
+EXCLUDED = 2  # a report also has the correlation without the pairs from this level on
+TEXTS = (*FIELDS, "definition")
+ENDS = ".!?\u3002\u061f\u06d4\u0964"  # full stops and question marks that NFKC leaves unchanged
+
+
+def normal_form(text: str) -> str:
+    """The text without differences of Unicode form, case, final punctuation and (all) white space."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    text = "".join(text.casefold().split())
+    return text.rstrip(ENDS) or text
+
+
+class SeenPairs:
+    """Pairs of texts by normal form, and the first place in training rows of each text and of each pair."""
+
+    def __init__(self, paths: Sequence[str] = ()) -> None:
+        """`paths` are the training rows for `read`."""
+        self.paths, self.rows = paths, 0
+        self.numbers: dict[str, int] = {}  # normal form -> number
+        self.pairs: list[tuple[int, int]] = []
+        self.partners: defaultdict[int, set[int]] = defaultdict(set)
+        self.of_texts: dict[int, str] = {}
+        self.of_pairs: dict[tuple[int, int], str] = {}
+
+    def add(self, one: str, other: str) -> None:
+        """Add a pair."""
+        left, right = (self.numbers.setdefault(normal_form(text), len(self.numbers)) for text in (one, other))
+        self.pairs.append((left, right))
+        self.partners[left].add(right)
+        self.partners[right].add(left)
+
+    def take(self, row: Row, texts: Iterable[str]) -> None:
+        """Take the texts of a training row. A blank text equals none."""
+        found = [self.numbers.get(form) if form else None for form in map(normal_form, texts)]
+        for at, number in enumerate(found):
+            if number is not None:
+                place = f"{row.source}:{row.number}"
+                self.of_texts.setdefault(number, place)
+                for partner in self.partners[number].intersection(found[at + 1 :]):
+                    self.of_pairs.setdefault((number, partner), place)
+                    self.of_pairs.setdefault((partner, number), place)
+
+    def read(self, inputs: Inputs) -> None:
+        """Read the training rows. `inputs` are the files of the pairs."""
+        for path in self.paths:
+            source, before = inputs.other(path), self.rows
+            fields = fields_of(source, path)
+
+            def parse(row: Row, fields: Mapping[str, str] = fields) -> tuple[Row, list[str]]:
+                return row, texts_of(row, fields)
+
+            for row, texts in source.read(parse, path):
+                self.take(row, texts)
+                self.rows += 1
+            if self.rows == before:
+                raise NoRowsError([path])
+
+    def level(self, pair: int) -> int:
+        """The place in `LEVELS` plus 1, or 0 if no text of the pair occurs."""
+        numbers = self.pairs[pair]
+        return len(LEVELS) if numbers in self.of_pairs else sum(map(self.of_texts.__contains__, numbers))
+
+    def places(self, pair: int) -> list[str]:
+        """Where the pair occurs, or where its texts occur."""
+        numbers = self.pairs[pair]
+        if numbers in self.of_pairs:
+            return [self.of_pairs[numbers]]
+        return [self.of_texts[number] for number in numbers if number in self.of_texts]
+
+    def record(self, levels: NDArray[np.int8]) -> dict[str, object]:
+        """How many pairs of one report occur in the training rows."""
+        counts = {name: int((levels == LEVELS.index(name) + 1).sum()) for name in reversed(LEVELS)}
+        return {"files": list(map(readable, self.paths)), "rows": self.rows, **counts}
+
+
+def texts_of(row: Row, fields: Mapping[str, str]) -> list[str]:
+    """All texts of a training row of any kind. A field has its name in `fields`, or its standard name."""
+    row.refuse_duplicates()
+    texts: list[str] = []
+    for standard in (*TEXTS, *LISTS):
+        name = fields.get(standard, standard)
+        name = name if name in row.values else standard
+        if name not in row.values:
+            continue
+        value = row.values[name]
+        if standard in LISTS:
+            if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+                raise wrong_field(row, name, "a list of strings")
+            texts += value
+        else:
+            texts.append(string_in(row, name))
+    if not texts:
+        raise row.error("no text in this row", advice="name the field, for example --field text=title")
+    return texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +144,7 @@ class GoldPairs:
     file: str = ""
     encoder: str | None = None
     skipped: int = 0  # rows with a null gold score
-    identities: NDArray[np.int64] | None = None  # hashes of all but the vectors, for a comparison
+    identities: Sequence[int] = ()  # hashes of all but the vectors, for a comparison
     dim: int = 0  # numbers of a vector
     cut: tuple["GoldPairs", ...] = ()  # the same pairs with the first numbers only, as the options want
 
@@ -66,7 +168,7 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
     """Compute the similarities of a file. `paired`: its pairs will be compared with those of another file."""
     reader, fields, similarity = VectorReader(inputs), fields_of(inputs, path), SIMILARITIES[options.metric]
     texts = [fields.get(name, name) for name in ("text_a", "text_b")]
-    gold, identities, rows, width = list[Float64](), list[int](), 0, 0
+    gold, identities, rows, width = list[Float64](), array("q"), 0, 0
     columns: list[list[Float64]] = [[] for _ in (None, *options.dims)]  # similarities, of each width
     groups: list[str] = []
     names: dict[str, None] = {}  # of all groups
@@ -89,9 +191,9 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
         for place in scored.tolist() if paired else ():
             known = (str(block.rows.values[place].get(text)) for text in texts)
             identities.append(hash((*found[place], *known)))
-        for place in scored.tolist() if options.seen is not None else ():
-            assert options.seen is not None
-            options.seen.add(*map(block.rows.values[place].__getitem__, texts))
+        if options.seen is not None:
+            for place in scored.tolist():
+                options.seen.add(*map(block.rows.values[place].__getitem__, texts))
     values = np.concatenate([np.empty(0), *gold])
     if len(values) < 2 or values.min() == values.max():  # equal similarities: [CLS] at layer 0 has them
         problem = f'"{options.gold}" has no two different values in {len(values)} rows that have it'
@@ -107,7 +209,7 @@ def read_gold_pairs(inputs: Inputs, path: str, options: ScoreOptions, *, paired:
         file=path,
         encoder=reader.emb,
         skipped=rows - len(values),
-        identities=np.array(identities, np.int64) if paired else None,
+        identities=identities,
         dim=width,
     )
     cut = [replace(pairs, similarities=each, dim=dim) for each, dim in zip(others, options.dims, strict=True)]
@@ -163,8 +265,6 @@ def expect_pair(row: Row, vectors: int) -> None:
 
 def check_same_pairs(pairs: GoldPairs, baseline: GoldPairs) -> None:
     """Refuse a paired comparison unless both files have the same pairs in the same order."""
-    assert pairs.identities is not None
-    assert baseline.identities is not None
-    if not np.array_equal(pairs.identities, baseline.identities):
+    if pairs.identities != baseline.identities:
         problem = f"not the same scored pairs as in {baseline.file}"
         raise DataError(problem, source=pairs.file, advice="use the same rows in the same order")

@@ -20,9 +20,17 @@ from sentkit.formats.files import readable
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import label_of, space_of
 from sentkit.metrics import statistics
-from sentkit.metrics.gold_pairs import GoldPairs, ScoreOptions, check_same_pairs, read_gold_pairs
-from sentkit.metrics.seen import EXCLUDED
-from sentkit.metrics.statistics import KINDS, RESAMPLES, Interval, Seed, pearson, spearman
+from sentkit.metrics.gold_pairs import EXCLUDED, GoldPairs, ScoreOptions, check_same_pairs, read_gold_pairs
+from sentkit.metrics.statistics import (
+    KINDS,
+    RESAMPLES,
+    Seed,
+    fisher_interval,
+    pearson,
+    percentile_interval,
+    spearman,
+    two_sided_p,
+)
 
 Record = dict[str, Any]  # a JSON object
 
@@ -31,23 +39,27 @@ def defined(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def limits(interval: Interval) -> list[float | None]:
-    return [defined(interval.low), defined(interval.high)]
+def difference(value: float, drawn: Float64) -> Record:
+    """The difference of two values with its paired bootstrap, the difference in each resample."""
+    interval, p = map(defined, percentile_interval(drawn)), two_sided_p(drawn)
+    return {"difference": defined(value), "ci95": [*interval], "p": defined(p)}
 
 
-def difference(value: float, resampled: Float64) -> Record:
-    """The difference of two values with its paired bootstrap."""
-    interval, p = statistics.percentile_interval(resampled), statistics.two_sided_p(resampled)
-    return {"difference": defined(value), "ci95": limits(interval), "p": defined(p)}
+def differences(names: Iterable[str], values: Iterable[float], drawn: Float64) -> Record:
+    """Differences (c,) by name, with those of the resamples (c, r)."""
+    return {
+        name: difference(float(value), each) for name, value, each in zip(names, values, drawn, strict=True)
+    }
 
 
-def with_intervals(names: Iterable[str], values: Float64, drawn: Float64) -> Record:
-    """The values (c,) by name with the intervals of their resamples (r, c)."""
+def with_intervals(
+    names: Iterable[str], values: Iterable[float], intervals: Iterable[Iterable[float]]
+) -> Record:
+    """The values by name with their intervals."""
     record: Record = {}
-    for name, value, column in zip(names, values, drawn.T, strict=True):
-        interval = statistics.percentile_interval(column)
-        record |= {name: defined(float(value)), f"{name}_ci95": limits(interval)}
-    return record | {"resamples": len(drawn)}
+    for name, value, interval in zip(names, values, intervals, strict=True):
+        record |= {name: defined(float(value)), f"{name}_ci95": [*map(defined, interval)]}
+    return record
 
 
 AGGREGATES = ("all", "mean", "weighted")
@@ -89,14 +101,16 @@ def estimates(pairs: GoldPairs, aggregate: str, *, count: int, seed: Seed) -> Re
     parts, count = parts_of(pairs, aggregate), statistics.resamples_for(len(pairs), count)
     values = average(parts)
     if aggregate == "all" and len(pairs) > statistics.BOOTSTRAP_LIMIT:
-        kinds = zip(KINDS, values, strict=True)
-        found = [statistics.fisher_interval(kind, value / 100.0, len(pairs)) for kind, value in kinds]
-    else:
-        found = list(map(statistics.percentile_interval, resampled(parts, count=count, seed=seed)))
-    record: Record = {}
-    for name, value, interval in zip(KINDS, values, found, strict=True):
-        record |= {name: defined(value), f"{name}_ci95": limits(interval)}
-    return record | {"interval": found[0].method, "resamples": found[0].resamples or None}
+        found = [
+            fisher_interval(*each, len(pairs)) for each in zip(KINDS, np.divide(values, 100.0), strict=True)
+        ]
+        return {**with_intervals(KINDS, values, found), "interval": "fisher", "resamples": None}
+    drawn = map(percentile_interval, resampled(parts, count=count, seed=seed))
+    return {**with_intervals(KINDS, values, drawn), "interval": "bootstrap", "resamples": count}
+
+
+def header(pairs: GoldPairs, options: ScoreOptions) -> Record:
+    return {"file": readable(pairs.file), "encoder": pairs.encoder, "metric": options.metric}
 
 
 def report(pairs: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -> Record:
@@ -106,9 +120,7 @@ def report(pairs: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -
     are too small or constant; any makes `mean` and `weighted` undefined.
     """
     record: Record = {
-        "file": readable(pairs.file),
-        "encoder": pairs.encoder,
-        "metric": options.metric,
+        **header(pairs, options),
         "aggregate": options.aggregate,
         "n": len(pairs),
         "skipped": pairs.skipped,
@@ -130,19 +142,12 @@ def report(pairs: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -
 
 def compare(first: GoldPairs, second: GoldPairs, options: ScoreOptions, *, count: int = RESAMPLES) -> Record:
     """The paired bootstrap of two encoders on the same pairs; FEWER_RESAMPLES for many pairs."""
-    assert np.array_equal(first.gold, second.gold), "both encoders need the same pairs in the same order"
     count, sides = statistics.resamples_for(len(first), count), (first, second)
     one, other = (parts_of(pairs, options.aggregate) for pairs in sides)
     changes = np.subtract(average(one), average(other)).tolist()
     drawn = resampled(one, count=count, seed=options.seed)
     drawn -= resampled(other, count=count, seed=options.seed)  # same rows: see `resample`
-    return {
-        "file": readable(second.file),
-        "encoder": second.encoder,
-        "metric": options.metric,
-        **{kind: difference(*each) for kind, *each in zip(KINDS, changes, drawn, strict=True)},
-        "resamples": count,
-    }
+    return {**header(second, options), **differences(KINDS, changes, drawn), "resamples": count}
 
 
 def reports(inputs: Inputs, options: ScoreOptions, baseline: str | None) -> Iterator[Record]:
@@ -236,12 +241,14 @@ def with_interval(value: float | None, interval: list[float] | None, digits: int
 def measure_lines(record: Record, measures: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """A line for each measure by its label; the first one has the file, the second one the number of rows."""
     file, other = record["file"], record.get("against")
+    has_thresholds = any(f"{name}_threshold" in record for name in measures)
     for name, label in measures.items():
-        line = {
-            "file": file,
-            "measure x 100": label,
-            "value": with_interval(record[name], record[f"{name}_ci95"]),
-        }
+        value, threshold = with_interval(record[name], record[f"{name}_ci95"]), f"{name}_threshold"
+        line = {"file": file, "measure x 100": label, "value": value}
+        if has_thresholds:
+            known = threshold in record
+            cell = with_interval(record[threshold], record[f"{threshold}_ci95"], 4) if known else ""
+            line["threshold"], _, line["interval"] = cell.partition(" ")
         if other is not None:
             change = other[name]
             line |= {
@@ -253,15 +260,17 @@ def measure_lines(record: Record, measures: Mapping[str, str]) -> Iterator[dict[
 
 
 def warnings(records: Sequence[Record]) -> Iterator[str]:
-    """Warn about skipped rows and undefined correlations."""
+    """Warn about skipped rows, undefined correlations, and a precision that no threshold reaches."""
     for record in records:
-        file = record["file"]
+        file, what = record["file"], "label" if "positives" in record else "score"
         if record.get("skipped"):
-            yield f"{file}: {record['skipped']} rows without a score skipped"
-        if record["spearman"] is None and not record.get("undefined"):
+            yield f"{file}: {record['skipped']} rows without a {what} skipped"
+        if record.get("spearman", 0) is None and not record.get("undefined"):
             yield f"{file}: the correlation is undefined: all pairs have the same similarity"
         for name in record.get("undefined", ()):
             yield f'{file}: the correlation of group "{name}" is undefined: too few pairs, or equal values'
+        if record.get("recall", 0) is None:
+            yield f"{file}: no threshold has a precision of {record['precision_at']:g} or more"
 
 
 def below(records: Sequence[Record], name: str, label: str, least: float | None) -> str | None:
@@ -274,7 +283,6 @@ def below(records: Sequence[Record], name: str, label: str, least: float | None)
 
 
 LABELLED = {"average_precision": "average precision", "auc": "AUC", "f1": "best F1", "recall": "recall"}
-THRESHOLDS = {"f1": "f1_threshold", "recall": "recall_threshold"}
 
 
 def factors_of(precision: float | None) -> dict[str, float]:
@@ -332,12 +340,12 @@ class Ranking:
 
 
 def judged(pairs: GoldPairs, precision: float | None) -> tuple[Float64, Float64]:
-    """The columns of all pairs, (c,), and of each resample, (r, c)."""
+    """The columns of all pairs, (c,), and of each resample, (c, r)."""
     ranking, n = Ranking(pairs), len(pairs)
     factors = [*factors_of(precision).values()]
     times = statistics.multiplicities(n, statistics.resamples_for(n), 0)
-    drawn = [ranking.scores(each, precision) for each in times]
-    return ranking.scores(np.ones((1, n)), precision)[0] * factors, np.concatenate(drawn) * factors
+    drawn = np.concatenate([ranking.scores(each, precision) for each in times])
+    return ranking.scores(np.ones((1, n)), precision)[0] * factors, (drawn * factors).T
 
 
 def label_records(
@@ -345,27 +353,24 @@ def label_records(
 ) -> Iterator[Record]:
     """The report of each file, with its differences to the baseline by a paired bootstrap, if any."""
     read = partial(read_gold_pairs, inputs, options=options, paired=baseline is not None)
-    base = None if baseline is None else read(baseline)
+    base, names = None if baseline is None else read(baseline), factors_of(precision)
     others = None if base is None else judged(base, precision)
     for pairs in map(read, inputs.paths):
         values, drawn = judged(pairs, precision)
         record: Record = {
-            "file": readable(pairs.file),
-            "encoder": pairs.encoder,
-            "metric": options.metric,
+            **header(pairs, options),
             "n": len(pairs),
             "positives": int(pairs.gold.sum()),
             "skipped": pairs.skipped,
             **({} if precision is None else {"precision_at": precision}),
-            **with_intervals(factors_of(precision), values, drawn),
+            **with_intervals(names, values, map(percentile_interval, drawn)),
+            "resamples": drawn.shape[1],
         }
         if base is not None and others is not None:
             check_same_pairs(pairs, base)
-            record["against"] = {"file": readable(base.file), "encoder": base.encoder} | {
-                name: difference(values[place] - others[0][place], drawn[:, place] - others[1][:, place])
-                for place, name in enumerate(factors_of(precision))
-                if name in LABELLED
-            }
+            changes = differences(names, values - others[0], drawn - others[1])
+            record["against"] = {"file": readable(base.file), "encoder": base.encoder}
+            record["against"] |= {name: each for name, each in changes.items() if name in LABELLED}
         yield record
 
 
@@ -374,20 +379,4 @@ def label_lines(record: Record) -> Iterator[dict[str, str]]:
     measures = {name: label for name, label in LABELLED.items() if name in record}
     if "recall" in record:
         measures["recall"] = f"recall at P {100 * record['precision_at']:g}"
-    for name, line in zip(measures, measure_lines(record, measures), strict=True):
-        threshold, interval = "", ""
-        if name in THRESHOLDS:
-            threshold, _, interval = with_interval(
-                record[THRESHOLDS[name]], record[f"{THRESHOLDS[name]}_ci95"], 4
-            ).partition(" ")
-        cells = list(line.items())  # file, measure and value, then those of a baseline
-        yield dict([*cells[:3], ("threshold", threshold), ("interval", interval), *cells[3:]])
-
-
-def label_warnings(records: Sequence[Record]) -> Iterator[str]:
-    """Warn about skipped rows, and a precision that no threshold reaches."""
-    for record in records:
-        if record["skipped"]:
-            yield f"{record['file']}: {record['skipped']} rows without a label skipped"
-        if record.get("recall", 0) is None:
-            yield f"{record['file']}: no threshold has a precision of {record['precision_at']:g} or more"
+    return measure_lines(record, measures)

@@ -20,9 +20,9 @@ from sentkit.formats.rows.block import Row, items_of
 from sentkit.formats.rows.kinds import class_of, scored, wrong_field
 from sentkit.formats.rows.lines import looks_like_json, numbered
 from sentkit.formats.rows.rows import Inputs
-from sentkit.metrics.reports import difference, with_intervals
+from sentkit.metrics.reports import differences, with_intervals
 from sentkit.metrics.similarity import BLOCKS, SIMILARITIES
-from sentkit.metrics.statistics import resampled_means, resamples_for
+from sentkit.metrics.statistics import multiplicities, percentile_interval, resamples_for
 
 MEASURES = {"ndcg@10": "nDCG@10", "recall@10": "recall@10", "recall@100": "recall@100", "map": "MAP"}
 MEASURES |= {"mrr@10": "MRR@10"}
@@ -173,11 +173,14 @@ def values_of(run: Run, qrels_path: str, *, missing_is_zero: bool) -> Float64:
 
 
 def resampled(values: Float64) -> Float64:
-    return resampled_means(values, count=resamples_for(len(values)), seed=0)
+    """The mean of each column (n, m) in resamples of the rows, (m, r)."""
+    drawn = multiplicities(len(values), resamples_for(len(values)), seed=0)
+    return np.concatenate([times @ values / len(values) for times in drawn]).T
 
 
 def record_of(run: Run, values: Float64, qrels_path: str) -> Record:
     """The report of a run, with 95 % intervals from resamples of the queries."""
+    drawn = resampled(values)
     return {
         "file": readable(run.file),
         "qrels": readable(qrels_path),
@@ -185,14 +188,14 @@ def record_of(run: Run, values: Float64, qrels_path: str) -> Record:
         "missing": sum(query not in run.relevant for query, judged in run.qrels.items() if judged),
         "without_relevant": sum(not run.qrels.get(query) for query in {**run.qrels, **run.relevant}),
         "depth": run.depth,
-        **with_intervals(MEASURES, values.mean(axis=0), resampled(values)),
+        **with_intervals(MEASURES, values.mean(axis=0), map(percentile_interval, drawn)),
+        "resamples": drawn.shape[1],
     }
 
 
-def against(baseline: Run, differences: Float64) -> Record:
+def against(baseline: Run, changes: Float64) -> Record:
     """The mean differences to another run, by a paired bootstrap of the queries."""
-    columns = zip(MEASURES, differences.T, resampled(differences).T, strict=True)
-    found = {name: difference(float(column.mean()), drawn) for name, column, drawn in columns}
+    found = differences(MEASURES, [column.mean() for column in changes.T], resampled(changes))
     return {"file": readable(baseline.file), **found}
 
 

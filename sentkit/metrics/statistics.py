@@ -5,7 +5,6 @@ Letters in shapes: n pairs, v distinct values, b resamples in one block.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -77,14 +76,6 @@ def spearman(left: ArrayLike, right: ArrayLike) -> float:
     return pearson(ranks(left), ranks(right))
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    low: float
-    high: float
-    method: str  # "bootstrap" or "fisher"
-    resamples: int = 0
-
-
 def multiplicities(n: int, count: int, seed: Seed) -> Iterator[NDArray[np.intp]]:
     """The count of each row in each resample, in blocks (b, n); the arguments determine it completely."""
     generator = np.random.Generator(np.random.Philox(seed))
@@ -151,25 +142,19 @@ def resample(left: ArrayLike, right: ArrayLike, *, count: int = RESAMPLES, seed:
     return np.clip([by_rank, by_value], -1.0, 1.0)
 
 
-def resampled_means(values: Float64, *, count: int, seed: Seed) -> Float64:
-    """The means of the columns (n, m) in each of `count` resamples of the rows, (count, m)."""
-    parts = [times @ values / len(values) for times in multiplicities(len(values), count, seed)]
-    return np.concatenate(parts)
-
-
 def resamples_for(pairs: int, count: int = RESAMPLES) -> int:
     """`count` resamples, or FEWER_RESAMPLES above BOOTSTRAP_LIMIT pairs, to limit the time."""
     return count if pairs <= BOOTSTRAP_LIMIT else min(count, FEWER_RESAMPLES)
 
 
-def percentile_interval(statistics: Float64) -> Interval:
-    """The middle 95 % of the resampled statistics; undefined ones are omitted."""
+def percentile_interval(statistics: Float64) -> list[float]:
+    """The limits of the middle 95 % of the resampled statistics; undefined ones are omitted."""
     defined = np.sort(statistics[~np.isnan(statistics)])
     if not len(defined):
-        return Interval(math.nan, math.nan, "bootstrap", len(statistics))
+        return [math.nan, math.nan]
     # As np.percentile, which imports numpy.ma.
-    low, high = np.interp(np.array([0.025, 0.975]) * (len(defined) - 1), np.arange(len(defined)), defined)
-    return Interval(float(low), float(high), "bootstrap", len(statistics))
+    places = np.array([0.025, 0.975]) * (len(defined) - 1)
+    return np.interp(places, np.arange(len(defined)), defined).tolist()
 
 
 def bootstrap(statistics: Callable[[Indices], Mapping[str, float]], rows: int) -> dict[str, list[float]]:
@@ -179,8 +164,7 @@ def bootstrap(statistics: Callable[[Indices], Mapping[str, float]], rows: int) -
         for block in multiplicities(rows, resamples_for(rows), 0)
         for counts in block
     ]
-    found = {name: percentile_interval(np.array([each[name] for each in drawn])) for name in drawn[0]}
-    return {name: [each.low, each.high] for name, each in found.items()}
+    return {name: percentile_interval(np.array([each[name] for each in drawn])) for name in drawn[0]}
 
 
 def two_sided_p(differences: Float64) -> float:
@@ -193,13 +177,13 @@ def two_sided_p(differences: Float64) -> float:
     return min(1.0, max(2 * rarer, 1) / len(defined))
 
 
-def fisher_interval(kind: str, correlation: float, pairs: int) -> Interval:
+def fisher_interval(kind: str, correlation: float, pairs: int) -> list[float]:
     """Fisher's interval x 100, from four pairs on; Spearman's as Bonett and Wright (2000) have it."""
     variance = (1.0 + correlation**2 / 2.0 if kind == "spearman" else 1.0) / (pairs - 3)
     with np.errstate(divide="ignore"):  # a perfect correlation becomes infinite, and tanh reverses it
         middle = np.arctanh(correlation)
-    low, high = (np.tanh(middle + reach * math.sqrt(variance)) for reach in (-QUANTILE, QUANTILE))
-    return Interval(100.0 * float(low), 100.0 * float(high), "fisher")
+    reach = QUANTILE * math.sqrt(variance)
+    return [100.0 * math.tanh(middle + each) for each in (-reach, reach)]
 
 
 def resampled_mean(

@@ -24,9 +24,9 @@ from sentkit.formats.rows.kinds import TextParser
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import rows_in
 from sentkit.labels.clusters.clustering_run import mean_if_known
-from sentkit.metrics.reports import difference, limits
+from sentkit.metrics.gold_pairs import normal_form, texts_of
+from sentkit.metrics.reports import defined, difference
 from sentkit.metrics.retrieval import id_of, read_qrels
-from sentkit.metrics.seen import normal_form, texts_of
 from sentkit.metrics.statistics import (
     BOOTSTRAP_LIMIT,
     fisher_interval,
@@ -131,7 +131,7 @@ def measure(
             if own[1] and count > BOOTSTRAP_LIMIT:
                 kind = SUITES[each.task[0]].value
                 interval = fisher_interval(kind, (each.value or math.nan) / 100.0, count)
-            each = replace(each, interval=limits(interval))
+            each = replace(each, interval=[*map(defined, interval)])
         measured.append(each)
     return measured
 

@@ -100,12 +100,11 @@ def test_the_sample_is_a_part_of_all_rows(sentkit, monkeypatch):
     (record,) = sentkit("diff", saved("a.npy", left), saved("b.npy", right)).rows
     counts = np.zeros(20)
     for seed in range(1000):
-        sample = differences.Sample(5)
-        sample.generator = np.random.default_rng(seed)
-        rows = differences.Matches([{"row": n} for n in range(20)], left[:20], right[:20])
+        sample, random = differences.Lowest(5), np.random.default_rng(seed)
+        rows = differences.Matches(np.array([{"row": n} for n in range(20)]), left[:20], right[:20])
         for part in (rows[:3], rows[3:4], rows[4:]):
-            sample.add(part)
-        _, kept = sample.smallest()
+            sample.add(random.random(len(part)), part)
+        _, kept = sample.kept()
         places = [label["row"] for label in kept.labels]
         counts[places] += 1
         assert (kept.left == left[places]).all()

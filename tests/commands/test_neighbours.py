@@ -126,7 +126,9 @@ def groups_of(vectors, metric):
 
 
 @metrics
-def test_duplicates_groups_and_first_rows_equal_those_of_a_loop(sentkit, repeated, metric):
+def test_duplicates_groups_and_first_rows_equal_those_of_a_loop(sentkit, repeated, metric, monkeypatch):
+    """The pairs of seven rows at a time join groups."""
+    monkeypatch.setattr("sentkit.metrics.neighbours.pairs.ROWS_PER_SEARCH", 7)
     rows = texts_with(repeated)
     flags = ("duplicates", "--metric", metric, "--threshold", THRESHOLDS[metric])
     done, groups, unique = (sentkit(*flags, *more, stdin=rows) for more in ((), ["--groups"], ["--unique"]))

@@ -13,47 +13,6 @@ from sentkit.metrics.gold_pairs import GoldPairs
 from sentkit.metrics.reports import Ranking
 from support import BY_HAND, in_jsonl, normal_rows
 
-
-def pair(similarity, gold, **rest):
-    """A pair of unit vectors with this cosine."""
-    other = [similarity, (1 - similarity**2) ** 0.5]
-    return {**rest, "embedding_a": [1, 0], "embedding_b": other, "score": gold}
-
-
-@pytest.fixture
-def files(tmp_path, jsonl):
-    """Three files of the same pairs: two by one encoder, one by another."""
-    random = np.random.default_rng(7)
-    gold = random.random(40)
-
-    def write(name, emb, noise):
-        similarities = np.clip(gold + noise * random.standard_normal(40), -1, 1).round(3).tolist()
-        rows = (
-            pair(s, g, text_a=f"a{n}", text_b=f"b{n}", _emb=emb)
-            for n, (s, g) in enumerate(zip(similarities, gold.tolist(), strict=True))
-        )
-        (tmp_path / name).write_bytes(jsonl(*rows))
-
-    write("one.jsonl", "old/mean:111111111111", 0.2)
-    write("two.jsonl", "old/mean:111111111111", 0.2)
-    write("new.jsonl", "new/mean:222222222222", 0.1)
-
-
-@pytest.mark.usefixtures("files")
-def test_comparison_with_a_baseline(sentkit):
-    """The difference is that of the two reports, and its interval contains it."""
-    done = sentkit("score", "new.jsonl", "--baseline", "one.jsonl", "--gold", "score")
-    alone = [sentkit("score", f"{name}.jsonl", "--gold", "score").rows[0] for name in ("new", "one")]
-    against = done.rows[0]["against"]
-
-    assert against["file"] == "one.jsonl"
-    for kind in ("spearman", "pearson"):
-        low, high = against[kind]["ci95"]
-        assert against[kind]["difference"] == pytest.approx(alone[0][kind] - alone[1][kind], abs=2e-5)
-        assert low < against[kind]["difference"] < high
-        assert 0 <= against[kind]["p"] <= 1
-
-
 # --dim: correlations of the first numbers, with paired tests against all numbers.
 
 N, D = 40, 12

@@ -161,18 +161,6 @@ def test_all_pairs_are_taken_once(monkeypatch, blocks):
     assert (found["mean_cosine"], found["uniformity"]) == pytest.approx(directions_of(vectors), abs=1e-6)
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-def test_the_largest_skewness_has_its_sign(sign):
-    """Of a coin with p = 1/4 it is (1 - 2p) / sqrt(pq); the other axis has none."""
-    vectors = np.array([[0, 0], [0, 1], [0, 0], [sign, 1]], np.float32)
-
-    assert record(vectors)["skewness"] == {
-        "mean_absolute": pytest.approx(0.5 / 0.1875**0.5 / 2),
-        "largest": pytest.approx(sign * 0.5 / 0.1875**0.5),
-        "axis": 0,
-    }
-
-
 def test_beyond_the_limit_uniformity_is_of_a_sample(monkeypatch):
     """The record has the sample; other values use all vectors; the sample is deterministic."""
     vectors = rows(300, 4)

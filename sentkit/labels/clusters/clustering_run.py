@@ -1,10 +1,8 @@
 """The runs of a clustering: reads rows, clusters them once per seed, and writes the clusters or a report."""
 
 import statistics
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -15,8 +13,7 @@ from sentkit.arrays import Float32, Float64, Indices
 from sentkit.digits import decimals, significant
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.files import readable, together
-from sentkit.formats.outputs.outputs import open_output
-from sentkit.formats.rows.block import Row, RowBlock, block_of, made_block
+from sentkit.formats.rows.block import RowBlock, block_of, made_block
 from sentkit.formats.rows.kinds import class_of
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import UNNAMED, Spec, edition_advice, short_label, space_of
@@ -41,97 +38,69 @@ from sentkit.labels.clusters.clustering import (
     spans,
 )
 from sentkit.metrics.clusters import MEASURES, Silhouette, agreeing, agreement, keywords, measures
-from sentkit.metrics.neighbours.corpus import left_out
+from sentkit.metrics.neighbours.corpus import Lines, VectorTable, in_memory, left_out, read_table
 from sentkit.transforms.steps import Step
 
 MAX_MAGNITUDE = 1e15  # maximum; the squared distance of larger vectors may exceed float32
-
-
-Kept = Callable[[VectorBlock, str | None], list[bytes]]  # of rows and their `_emb`
+TOO_LARGE = f"the vector has a value above {MAX_MAGNITUDE:.0e}, so squared distances would overflow"
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
+    table: VectorTable
     vectors: Float32  # (n, d): as read
     rows: Float32  # (n, d): as clustered
     space: str | None  # the `_emb` of `rows`
-    lines: list[bytes]  # the kept part of each row
-    sources: list[str]  # the file of each row
-    numbers: Sequence[int]  # of each row in its file
-    spec: dict[str, Any]  # of `vectors`
-    inputs: Inputs
     kept: Indices | None  # the places of the rows that are clustered; None: all
 
     def __len__(self) -> int:
-        return len(self.lines)
+        return len(self.rows)
 
     @property
     def clustered(self) -> Float32:
         """The rows without zero vectors, which have the label -1."""
         return self.rows if self.kept is None else self.rows[self.kept]
 
-    @property
-    def source(self) -> str:
-        return together(self.inputs.paths)
-
-    def kept_rows(self) -> Iterator[Row]:
-        """The kept parts of the rows."""
-        for line, source, number in zip(self.lines, self.sources, self.numbers, strict=True):
-            yield Row(line, orjson.loads(line), source, number)
-
 
 def read_points(
     inputs: Inputs,
-    kept: Kept,
     check: Callable[[RowBlock], None] = lambda rows: None,
     step: Step | None = None,
+    lines: Lines | None = None,
+    *,
+    apart: bool = True,
 ) -> Points:
-    """Read all rows. `kept` returns what is kept of them. A single vector file is memory-mapped."""
-    reader = VectorReader(inputs)
-    mapped = len(inputs.paths) == 1 and is_store(inputs.paths[0])
-    lines: list[bytes] = []
-    sources: list[str] = []
-    numbers, flat = array("q"), bytearray()
+    """Read all rows. `apart`: a single vector file keeps its rows, and its vectors are memory-mapped."""
 
     def checked(block: VectorBlock) -> VectorBlock:
         largest = np.abs(one_vector(block).vectors).max(axis=(1, 2))
         for place in np.flatnonzero(largest > MAX_MAGNITUDE).tolist():
-            problem = f"the vector has a value above {MAX_MAGNITUDE:.0e}, so squared distances would overflow"
-            block.rows.refuse(place, problem)
+            block.rows.refuse(place, TOO_LARGE)
         check(block.rows)
         return block
 
-    for block in reader.blocks(checked):
-        lines += kept(block, reader.emb)
-        sources += block.rows.sources
-        numbers.extend(block.rows.numbers)
-        if not mapped:
-            flat += block.vectors.tobytes()
-    if mapped:
-        vectors = Store(inputs.paths[0]).mapped()[:, 0]
-        if len(numbers) < len(vectors):  # some are rejected
-            vectors = vectors[np.array(numbers, np.intp) - 1]
+    if apart:
+        table = read_table(inputs, checked, lines=lines)
     else:
-        vectors = np.frombuffer(flat, "<f4").reshape(len(lines), reader.width)
-    spec = {**common_spec(inputs), **({"_emb": reader.emb} if reader.emb else {})}
-    rows, space = vectors, reader.emb
-    if step is not None:
-        rows = np.empty(vectors.shape, np.float32)
-        for span in spans(len(vectors)):
+        table = in_memory(inputs, VectorReader(inputs), checked, lines, named=True)
+    stored = table.vectors if isinstance(table.vectors, np.ndarray) else Store(inputs.paths[0]).mapped()
+    vectors, space = stored[:, 0], table.emb
+    rows = vectors if step is None else np.empty(vectors.shape, np.float32)
+    for span in spans(len(vectors)):  # of a vector file, `checked` gets only the first row
+        for place in np.flatnonzero(np.abs(vectors[span]).max(axis=1) > MAX_MAGNITUDE).tolist():
+            raise table.row(span.start + place).error(TOO_LARGE)
+        if step is not None:
             rows[span] = step(vectors[span])
-        label, _, digest = (reader.emb or UNNAMED.emb).rpartition(":")
+    if step is not None:
+        label, _, digest = (space or UNNAMED.emb).rpartition(":")
         space = Spec(label, digest).after(step.suffix, step.hash).emb
-    return Points(vectors, rows, space, lines, sources, numbers, spec, inputs, places_of_texts(rows))
-
-
-def without_vectors(block: VectorBlock, _: str | None) -> list[bytes]:
-    return block.rows.without({*block.names, "_emb"}).lines
+    return Points(table, vectors, rows, space, places_of_texts(rows))
 
 
 def read_centroids(path: str) -> Points:
     """Read centroids. They are numbered from 0 in row order; a field "cluster" must agree with it."""
-    points = read_points(Inputs([path]), without_vectors)
-    for number, row in enumerate(points.kept_rows()):
+    points = read_points(Inputs([path]))
+    for number, row in enumerate(points.table.every_row()):
         if row.values.get("cluster", number) != number:
             problem = f'"cluster" is {orjson.dumps(row.values["cluster"]).decode()}, expected {number}'
             raise row.error(problem)
@@ -155,10 +124,20 @@ class ClusteringRun:
         """True if the seed can change the result."""
         return self.centroids is None and ALGORITHMS[self.algorithm].random
 
-    def points(self, kept: Kept, check: Callable[[RowBlock], None] = lambda rows: None) -> Points:
+    @property
+    def source(self) -> str:
+        return together(self.inputs.paths)
+
+    def points(
+        self,
+        check: Callable[[RowBlock], None] = lambda rows: None,
+        lines: Lines | None = None,
+        *,
+        apart: bool = True,
+    ) -> Points:
         """Read the rows. Refuse a number of rows that the algorithm or the cluster number does not allow."""
-        points = read_points(self.inputs, kept, check, self.step)
-        count, source = len(points.clustered), points.source
+        points = read_points(self.inputs, check, self.step, lines, apart=apart)
+        count, source = len(points.clustered), self.source
         for message in left_out(source, len(points) - count, len(points)):
             self.warn(message)
         if not count:
@@ -168,7 +147,7 @@ class ClusteringRun:
             fit = ours == theirs if ours is None or theirs is None else space_of(ours) == space_of(theirs)
             sizes = [f"{short_label(each.space)}, {each.rows.shape[1]} numbers" for each in (points, given)]
             if not fit or points.rows.shape[1] != given.rows.shape[1]:
-                problem = f"the vectors are {sizes[0]}, the centroids of {given.source} are {sizes[1]}"
+                problem = f"the vectors are {sizes[0]}, the centroids of {given.table.path} are {sizes[1]}"
                 raise DataError(problem, source=source, advice=edition_advice(ours, theirs))
         elif count > (most := ALGORITHMS[self.algorithm].max_rows or count):
             problem = f"{count} rows, {self.algorithm} accepts up to {most}"
@@ -214,7 +193,14 @@ def check_sample(sample: int | None, count: int) -> None:
 
 
 def write_rows(
-    points: Points, clustering: Clustering, stability: Float64 | None, output: str, *, force: bool
+    points: Points,
+    clustering: Clustering,
+    stability: Float64 | None,
+    inputs: Inputs,
+    output: str,
+    *,
+    force: bool,
+    replace: bool,
 ) -> None:
     """Write rows as JSONL, or as a vector file with the unchanged input vectors."""
     columns: list[Iterator[tuple[bytes, bytes]]] = [
@@ -223,26 +209,28 @@ def write_rows(
     if stability is not None:
         columns.append((b"stability", repr(significant(each)).encode()) for each in stability.tolist())
     fields = zip(*columns, strict=True)  # the new fields of each row
-    if not is_store(output):
-        with open_output(output, force=force) as out:
-            for row, new in zip(points.kept_rows(), fields, strict=True):
-                out.write(row.add(new, replace=True) + b"\n")
-        return
-    spec, width = with_fields(points.spec, points.inputs), points.vectors.shape[1]
-    form, kept = VectorOutput(force=force, replace=True), points.kept_rows()
-    with open_sinks([output], [spec], ("embedding",), width, form) as [sink]:
-        for span in spans(len(points.vectors)):
+    kept = points.table.every_row()
+    spec, names, form = dict[str, Any](), tuple[str, ...](), VectorOutput(force=force, replace=True)
+    if is_store(output):
+        emb = {"_emb": points.table.emb} if points.table.emb else {}
+        spec, names = with_fields({**common_spec(inputs), **emb}, inputs), ("embedding",)
+    with open_sinks([output], [spec], names, points.vectors.shape[1], form) as [sink]:
+        for span in spans(len(points)):
             rows = block_of(islice(kept, span.stop - span.start))
-            sink.put(rows, points.vectors[span][:, None], list(islice(fields, len(rows))))
+            vectors = points.vectors[span, None] if names else np.empty((len(rows), 0, 0), np.float32)
+            own = list(islice(fields, len(rows)))
+            refuse_existing_fields(rows, [name.decode() for name, _ in own[0]], replace=replace)
+            sink.put(rows, vectors, own)
 
 
 Record = dict[str, Any]  # a JSON object
 
 
 def descriptions(
-    points: Points, clustering: Clustering, names: Sequence[str], count: int, nearest: int
+    points: Points, clustering: Clustering, inputs: Inputs, count: int, nearest: int
 ) -> Iterator[Record]:
-    """A record for each cluster: keywords of the first of the fields `names`, and the most central rows."""
+    """A record for each cluster: keywords of "text" or "entry", and the most central rows."""
+    names = [common_fields(inputs).get(name, name) for name in ("text", "entry")]
     inside = np.flatnonzero(clustering.labels >= 0)
     own = clustering.labels[inside]
     order = inside[np.lexsort((distances(points.rows, clustering.centres, inside, own), own))]
@@ -253,11 +241,11 @@ def descriptions(
 
     def texts() -> Iterator[tuple[int, str]]:
         labels = clustering.labels.tolist()
-        for place, (row, label) in enumerate(zip(points.kept_rows(), labels, strict=True)):
+        for place, (row, label) in enumerate(zip(points.table.every_row(), labels, strict=True)):
             fields = (row.values.get(name) for name in names)
             text = next((value for value in fields if isinstance(value, str)), None)
             if place in needed:
-                kept[place] = points.inputs.place_of(row) | ({} if text is None else {"text": text})
+                kept[place] = inputs.place_of(row) | ({} if text is None else {"text": text})
             if text is not None:
                 yield label, text
 
@@ -287,14 +275,14 @@ def write_clusters(
     def check(rows: RowBlock) -> None:
         refuse_existing_fields(rows, new, replace=replace)
 
-    with_vectors = keep and not is_store(output)
-    points = run.points(partial(as_jsonl, encoding=None) if with_vectors else without_vectors, check)
+    as_read = keep and not is_store(output)
+    lines = (lambda block: as_jsonl(block, block.emb, None)) if as_read else None
+    points = run.points(check, lines, apart=not as_read)
     clusterings = list(run.clusterings(points, run.counts[0]))
     best = best_of(clusterings)
     described: list[Record] = []
     if sizes is not None:
-        names = [common_fields(run.inputs).get(name, name) for name in ("text", "entry")]
-        described = list(descriptions(points, best, names, *sizes))
+        described = list(descriptions(points, best, run.inputs, *sizes))
     if centroids is not None:  # first, because the reader of the rows may close the pipe
         spec, vectors = {"_emb": points.space} if points.space else {}, best.centres.astype(np.float32)
         form_of, numbers = VectorOutput(force=force, replace=True), [row["cluster"] + 1 for row in described]
@@ -304,21 +292,22 @@ def write_clusters(
     if form != "describe":
         others = [each.labels for each in clusterings if each is not best]
         stability = agreeing(best.labels, others) if form == "stability" else None
-        write_rows(points, best, stability, output, force=force)
+        write_rows(points, best, stability, run.inputs, output, force=force, replace=replace)
     return described
 
 
 def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
     """A record for each seed, and one of their mean. Values x 100; noise counts as one additional cluster."""
 
-    def check(rows: RowBlock) -> None:
-        rows.parse(lambda row: class_of(row, truth).encode())
+    def classes_of(block: VectorBlock) -> list[bytes]:
+        return [orjson.dumps({truth: name}) for (name,) in block.rows.texts]
 
-    points = run.points(lambda block, _: [name for (name,) in block.rows.texts], check)
-    known, classes = np.unique(np.array(points.lines, dtype=object), return_inverse=True)
+    points = run.points(lambda rows: rows.parse(lambda row: class_of(row, truth)), classes_of)
+    names = [class_of(row, truth) for row in points.table.every_row()]
+    known, classes = np.unique(np.array(names, dtype=object), return_inverse=True)
     if len(known) == 1:
         problem = f'"{truth}" is the same in all {len(points)} rows, expected 2 classes or more'
-        raise DataError(problem, source=points.source)
+        raise DataError(problem, source=run.source)
     header = {**report_header(run, points), "classes": len(known)}
     counted = run.centroids is None and ALGORITHMS[run.algorithm].counted
     count = run.counts[0] or (len(known) if counted else 0)
@@ -347,7 +336,7 @@ def agreement_records(run: ClusteringRun, truth: str) -> Iterator[Record]:
 
 def count_records(run: ClusteringRun) -> Iterator[Record]:
     """A record for each number of clusters. Silhouette and inertia are means over the seeds."""
-    points = run.points(lambda block, _: [b""] * len(block))
+    points = run.points(lines=lambda block: [b"{}"] * len(block))
     seeds, inside = list(run.seeds), slice(None) if points.kept is None else points.kept
     silhouette = Silhouette(points.clustered, np.random.default_rng(seeds[0]))
     for count in run.counts:
@@ -366,7 +355,7 @@ def count_records(run: ClusteringRun) -> Iterator[Record]:
 
 def report_header(run: ClusteringRun, points: Points) -> Record:
     algorithm = run.algorithm if run.centroids is None else "centroids"
-    named = {"file": readable(points.source), "encoder": points.space}
+    named = {"file": readable(run.source), "encoder": points.space}
     return {**named, "n": len(points), "algorithm": algorithm}
 
 

@@ -1,12 +1,12 @@
 """A corpus: rows with vectors that can be read in any order, their space, and the fields that hits show."""
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import orjson
@@ -15,8 +15,8 @@ from sentkit.arrays import Indices
 from sentkit.digits import significant
 from sentkit.errors import NoRowsError, UsageError
 from sentkit.formats.files import readable
-from sentkit.formats.rows.block import Row, block_of
-from sentkit.formats.rows.rows import Inputs, Rejects
+from sentkit.formats.rows.block import Row, RowBlock, block_of
+from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.fingerprint import (
     UNNAMED,
     edition_advice,
@@ -26,7 +26,6 @@ from sentkit.formats.vectors.fingerprint import (
     target_space,
 )
 from sentkit.formats.vectors.folders import is_vector_folder
-from sentkit.formats.vectors.sinks import refuse_not_finite
 from sentkit.formats.vectors.store import (
     SelectedVectors,
     Store,
@@ -38,7 +37,13 @@ from sentkit.formats.vectors.store import (
     places_of_texts,
 )
 from sentkit.formats.vectors.tensors import FLOATS, finite_halves
-from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, one_vector, refuse_renamed_vectors
+from sentkit.formats.vectors.vectors import (
+    NOT_FINITE,
+    VectorBlock,
+    VectorReader,
+    one_vector,
+    refuse_renamed_vectors,
+)
 
 IDS = ("id", "_id")  # the field that identifies a row: the first of these that it has
 NAMING = ("text", "entry")  # the name of a row in results: the first of these fields that it has
@@ -46,6 +51,16 @@ CHECKED = 4096  # vectors of a file that are checked at a time
 CACHED_ROWS = 1 << 16  # rows whose fields are kept for later hits
 
 Check = Callable[[VectorBlock], VectorBlock]  # marks bad rows
+Lines = Callable[[VectorBlock], list[bytes]]
+
+
+class Source(Protocol):
+    """Rows with vectors, read from files or encoded from texts."""
+
+    names: tuple[str, ...]  # known, as `emb`, after the first block is read
+    emb: str | None
+
+    def blocks(self, check: Check) -> Iterator[VectorBlock]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +76,14 @@ class VectorTable:
     numbers: Sequence[int]  # of the rows in the file, from 1
     files: Sequence[str] = ()  # of the rows, if they are encoded from several files
     digest: str = ""  # of the whole folder, if these are the vectors of a part
+    blocks: Callable[[], Iterable[RowBlock]] | None = None  # the rows of a vector file
 
     def __len__(self) -> int:
         return len(self.vectors)
+
+    def every_row(self) -> Iterator[Row]:
+        """All rows in order; in a vector file, this is faster than one by one."""
+        return map(self.row, range(len(self))) if self.blocks is None else chain.from_iterable(self.blocks())
 
     def refuse_others(self, block: VectorBlock, emb: str | None, what: str, *, fits: bool = False) -> None:
         """Mark rows of another space, unless it matches this one, or the caller accepts it (`fits`)."""
@@ -80,20 +100,23 @@ class VectorTable:
 
 
 def read_table(
-    inputs: Inputs, check: Check = lambda block: block, part: tuple[int, int] | None = None
+    inputs: Inputs,
+    check: Check = lambda block: block,
+    part: tuple[int, int] | None = None,
+    lines: Lines | None = None,
 ) -> VectorTable:
-    """Read one file. `check` gets the rows that must be parsed: all, but of a vector file only the first.
+    """Read the files. `check` gets the rows that must be parsed: all, but of one vector file only the first.
 
     If bad rows are rejected, all rows of a vector file are parsed, too. `part` is the number of a part of a
-    vector folder, and the number of parts.
+    vector folder, and the number of parts. `lines` returns what is kept of rows that stay in no file.
     """
     path = inputs.paths[0]
     if part is not None and not is_vector_folder(path):
         problem = f"a part of {path}: it is not a vector folder"
         raise UsageError(problem, advice="use encode -o DIR/, which makes one")
-    if part is None and (not is_store(path) or inputs.rejects.skip):
-        reader = VectorReader(inputs)
-        return in_memory(inputs, reader.blocks(check), lambda: (reader.names, reader.emb))
+    several = len(inputs.paths) > 1
+    if part is None and (several or inputs.rejects.skip or not is_store(path)):
+        return in_memory(inputs, VectorReader(inputs), check, lines, named=several)
     refuse_renamed_vectors(inputs, path)
     store = Store(path)
     if part is not None:
@@ -102,11 +125,12 @@ def read_table(
     if not len(vectors):
         raise NoRowsError([path])
     first = check(VectorBlock(block_of([store.row(0)]), vectors[:1], store.names))
-    for _ in Rejects().good_places(first.rows):
-        pass
+    if first.rows.bad:
+        raise first.rows.bad[0]
     check_numbers(store, vectors)
     fields = fields_of(inputs, path)
-    return VectorTable(path, vectors, store.names, fields, store.emb, store.row, numbers, digest=store.digest)
+    table = VectorTable(path, vectors, store.names, fields, store.emb, store.row, numbers)
+    return replace(table, digest=store.digest, blocks=store.row_blocks)
 
 
 def check_numbers(store: Store, vectors: Vectors) -> None:
@@ -119,25 +143,24 @@ def check_numbers(store: Store, vectors: Vectors) -> None:
         block = vectors[span]
         if not np.isfinite(block).all():
             place = int(np.flatnonzero(~np.isfinite(block).all(axis=(1, 2)))[0])
-            row = block_of([store.row(start + place)])
-            refuse_not_finite(row, block[place : place + 1])
-            raise row.bad[0]
+            raise store.row(start + place).error(NOT_FINITE)
 
 
 def in_memory(
     inputs: Inputs,
-    blocks: Iterable[VectorBlock],
-    space: Callable[[], tuple[tuple[str, ...], str | None]],
+    source: Source,
+    check: Check = lambda block: block,
+    lines_of: Lines | None = None,
     *,
-    named: bool = False,
+    named: bool,
 ) -> VectorTable:
-    """Read the vectors and the bytes of the rows. `space`: names and `_emb`, known after the last block."""
+    """Read the vectors and the bytes of the rows. `named`: the rows have the names of their files."""
     vectors, lines, sizes, numbers = bytearray(), bytearray(), array("q"), array("q")
     files: list[str] = []
     path, width = inputs.paths[0], 1
-    for block in blocks:
+    for block in source.blocks(check):
         vectors += block.vectors.astype("<f4", copy=False).tobytes()
-        own = block.rows.without({*block.names, "_emb"}).lines
+        own = lines_of(block) if lines_of else block.rows.without({*block.names, "_emb"}).lines
         lines += b"".join(own)
         sizes.extend(map(len, own))
         numbers.extend(block.rows.numbers)
@@ -151,9 +174,8 @@ def in_memory(
         line = bytes(lines[starts[place] : starts[place + 1]])
         return Row(line, orjson.loads(line), files[place] if named else path, numbers[place])
 
-    names, emb = space()
-    flat = np.frombuffer(vectors, "<f4").reshape(len(sizes), len(names) or 1, width)
-    return VectorTable(path, flat, names, fields_of(inputs, path), emb, row_at, numbers, files=files)
+    flat = np.frombuffer(vectors, "<f4").reshape(len(sizes), len(source.names) or 1, width)
+    return VectorTable(path, flat, source.names, fields_of(inputs, path), source.emb, row_at, numbers, files)
 
 
 class SearchCorpus:

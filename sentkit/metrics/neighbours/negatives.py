@@ -81,8 +81,7 @@ class Candidates:
         self.table = table = read_table(inputs)
         self.kind = next(kind for kind in KINDS if kind.vectors == table.names)
         vectors, columns = every_vector(table.vectors), range(len(table.names))
-        rows = map(table.row, range(len(table)))
-        texts = (self._text(row, column) for row in rows for column in columns)
+        texts = (self._text(row, column) for row in table.every_row() for column in columns)
         hashes = np.fromiter(map(hash_of, texts), np.uint64, len(vectors))
         kept = places_of_texts(vectors)
         used = np.arange(len(hashes)) if kept is None else kept

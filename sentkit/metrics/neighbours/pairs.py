@@ -154,32 +154,40 @@ class Near:
 
 @dataclass
 class Duplicates:
-    """The rows of one file, and the pairs of them that reach a threshold."""
+    """The rows of a file, and those near them: later rows of this file, or rows of other files."""
 
     inputs: Inputs
     threshold: float
     metric: str
     device: "Device | None"
     show: Sequence[str]
+    against: Sequence[Inputs] = ()  # the other files
     new: Sequence[str] = ()  # fields that a row must not have
     compared: Callable[[int], None] = lambda rows: None  # gets the number of compared rows
-    several = False
 
     def __post_init__(self) -> None:
         def check(block: VectorBlock) -> VectorBlock:
             refuse_existing_fields(one_vector(block).rows, self.new, replace=False)
             return block
 
-        self.corpus = SearchCorpus(read_table(self.inputs, check), self.show)
-        unseen, rows = {*self.show}, iter(range(len(self.corpus.table)))
+        tables = [read_table(each, check) for each in self.against or [self.inputs]]
+        self.corpora = [SearchCorpus(table, self.show) for table in tables]
+        self.corpus, self.several = self.corpora[0], len(tables) > 1
+        unseen, rows = set() if self.against else {*self.show}, iter(range(len(tables[0])))
         while unseen and (place := next(rows, None)) is not None:  # most corpora have them in the first row
             unseen -= self.corpus.shown(place).keys()
         if unseen:
             raise DataError(f'no row has "{min(unseen)}"', source=self.corpus.path)
-        self.corpora = [self.corpus]
 
     def near(self) -> Iterator[Near]:
-        """Each row that has later rows near it, with these."""
+        """Each row that has rows near it, with those of one file."""
+        return self._near_others() if self.against else self._near_later()
+
+    def unique(self) -> Iterator[VectorBlock]:
+        """The first row of each group, or the rows without a near row; the vectors are not in the lines."""
+        return self._far_rows() if self.against else self._first_rows()
+
+    def _near_later(self) -> Iterator[Near]:
         for left, right, similarities in self._pairs():
             places, begins = np.unique(left, return_index=True)
             found = (np.split(each, begins[1:]) for each in (right, similarities))
@@ -209,16 +217,51 @@ class Duplicates:
     def grouped(self, *, replace: bool) -> Iterator[bytes]:
         """Each row with the number of the first row of its group."""
         table = self.corpus.table
-        for place, first in enumerate(self.groups().tolist()):
-            yield table.row(place).add([(b"group", b"%d" % table.numbers[first])], replace=replace)
+        for row, first in zip(table.every_row(), self.groups().tolist(), strict=True):
+            yield row.add([(b"group", b"%d" % table.numbers[first])], replace=replace)
 
-    def unique(self) -> Iterator[VectorBlock]:
-        """The first row of each group; the vectors are not in the lines."""
+    def _first_rows(self) -> Iterator[VectorBlock]:
         table, firsts = self.corpus.table, np.unique(self.groups())
         for start in range(0, len(firsts), ROWS_PER_SEARCH):
             places = firsts[start : start + ROWS_PER_SEARCH]
             rows = block_of(map(table.row, places.tolist()))
             yield VectorBlock(rows, table.vectors[places], table.names, table.emb)
+
+    def _blocks(self) -> Iterator[tuple[VectorBlock, Iterator[Sequence[Found]]]]:
+        """Blocks of rows, and for each row the near rows of each file, to be read before the next block."""
+        reader = VectorReader(self.inputs)
+        searchers = [Searcher(corpus.vectors, self.metric, self.device) for corpus in self.corpora]
+
+        def check(block: VectorBlock) -> VectorBlock:
+            one_vector(block)
+            for corpus in self.corpora:
+                corpus.table.refuse_others(block, reader.emb, "row")
+            return block
+
+        none = [Found(np.empty(0, np.intp), np.empty(0))] * len(self.corpora)
+        for block in resized(reader.blocks(check), joined, ROWS_PER_SEARCH):
+            vectors = block.vectors[:, 0]
+            filled = vectors.any(axis=1)
+            found = [searcher.reaching(vectors[filled], self.threshold) for searcher in searchers]
+            reached = zip(*found, strict=True)
+            yield block, (next(reached) if is_filled else none for is_filled in filled)
+            self.compared(len(block))
+
+    def _near_others(self) -> Iterator[Near]:
+        fields = self.corpora[0].table.fields
+        for block, found in self._blocks():
+            for place, reached in enumerate(found):
+                for corpus, (rows, similarities) in zip(self.corpora, reached, strict=True):
+                    if len(rows):
+                        row = block.rows.row(place)
+                        shown = shown_fields(row, (*block.names, "_emb"), self.show, fields)
+                        yield Near(row.number, shown, corpus, corpus.in_table(rows), similarities)
+
+    def _far_rows(self) -> Iterator[VectorBlock]:
+        for block, found in self._blocks():
+            new = [place for place, near in enumerate(found) if not any(len(rows) for rows, _ in near)]
+            left = block.take(new)
+            yield replace(left, rows=left.rows.without({*block.names, "_emb"}))
 
 
 def connected(first: Indices, left: Indices, right: Indices) -> Indices:
@@ -233,62 +276,7 @@ def connected(first: Indices, left: Indices, right: Indices) -> Indices:
     return least[groups][first]
 
 
-@dataclass
-class Comparison:
-    """A stream of rows, and the rows of other files that are near them."""
-
-    inputs: Inputs
-    against: Sequence[Inputs]
-    threshold: float
-    metric: str
-    device: "Device | None"
-    show: Sequence[str]
-    compared: Callable[[int], None] = lambda rows: None
-
-    def __post_init__(self) -> None:
-        self.corpora = [SearchCorpus(read_table(other, one_vector), self.show) for other in self.against]
-        self.searchers = [Searcher(corpus.vectors, self.metric, self.device) for corpus in self.corpora]
-        self.several = len(self.against) > 1
-
-    def _blocks(self) -> Iterator[tuple[VectorBlock, Iterator[Sequence[Found]]]]:
-        """Blocks of rows, and for each row the near rows of each file, to be read before the next block."""
-        reader = VectorReader(self.inputs)
-
-        def check(block: VectorBlock) -> VectorBlock:
-            one_vector(block)
-            for corpus in self.corpora:
-                corpus.table.refuse_others(block, reader.emb, "row")
-            return block
-
-        none = [Found(np.empty(0, np.intp), np.empty(0))] * len(self.corpora)
-        for block in resized(reader.blocks(check), joined, ROWS_PER_SEARCH):
-            vectors = block.vectors[:, 0]
-            filled = vectors.any(axis=1)
-            found = [searcher.reaching(vectors[filled], self.threshold) for searcher in self.searchers]
-            reached = zip(*found, strict=True)
-            yield block, (next(reached) if is_filled else none for is_filled in filled)
-            self.compared(len(block))
-
-    def near(self) -> Iterator[Near]:
-        """Each row with the near rows of each file that has some."""
-        fields = self.corpora[0].table.fields
-        for block, found in self._blocks():
-            for place, reached in enumerate(found):
-                for corpus, (rows, similarities) in zip(self.corpora, reached, strict=True):
-                    if len(rows):
-                        row = block.rows.row(place)
-                        shown = shown_fields(row, (*block.names, "_emb"), self.show, fields)
-                        yield Near(row.number, shown, corpus, corpus.in_table(rows), similarities)
-
-    def unique(self) -> Iterator[VectorBlock]:
-        """The rows without a near row; the vectors are not in the lines."""
-        for block, found in self._blocks():
-            new = [place for place, near in enumerate(found) if not any(len(rows) for rows, _ in near)]
-            left = block.take(new)
-            yield replace(left, rows=left.rows.without({*block.names, "_emb"}))
-
-
-def write_unique(found: Duplicates | Comparison, inputs: Inputs, output: str, *, force: bool) -> None:
+def write_unique(found: Duplicates, inputs: Inputs, output: str, *, force: bool) -> None:
     """Write the rows of `unique` as JSONL, or as a vector file with their vectors."""
     if not is_store(output):
         with open_output(output, force=force) as out:
@@ -304,8 +292,8 @@ def write_unique(found: Duplicates | Comparison, inputs: Inputs, output: str, *,
             sink.put(block.rows, block.vectors)
 
 
-def levels(found: Duplicates | Comparison) -> Iterator[dict[str, Any]]:
-    """At each level the numbers of pairs and of their rows (of a Comparison: its own), and the least pair."""
+def levels(found: Duplicates) -> Iterator[dict[str, Any]]:
+    """At each level the number of pairs, that of their rows in the file, and the least pair."""
     counts, rows = [0] * len(LEVELS), [set[int]() for _ in LEVELS]
     least: list[tuple[float, Near, int] | None] = [None] * len(LEVELS)
     for near in found.near():
@@ -315,7 +303,7 @@ def levels(found: Duplicates | Comparison) -> Iterator[dict[str, Any]]:
                 break
             counts[number] += len(reached)
             rows[number].add(near.number)
-            if isinstance(found, Duplicates):
+            if not found.against:
                 numbers = near.corpus.table.numbers
                 rows[number].update(numbers[place] for place in near.places[reached].tolist())
             place = int(reached[near.similarities[reached].argmin()])
@@ -328,7 +316,7 @@ def levels(found: Duplicates | Comparison) -> Iterator[dict[str, Any]]:
         yield {"threshold": level, "pairs": count, "rows": len(own), "example": example}
 
 
-def fields_of_pairs(found: Duplicates | Comparison) -> Iterator[Fields]:
+def fields_of_pairs(found: Duplicates) -> Iterator[Fields]:
     """The fields of each pair, in the order of the rows."""
     for near in found.near():
         for place in range(len(near.places)):

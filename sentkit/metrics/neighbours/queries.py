@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
@@ -23,8 +23,8 @@ from sentkit.formats.vectors.store import fields_of
 from sentkit.formats.vectors.vectors import VectorBlock, VectorReader, joined, one_vector, resized
 from sentkit.metrics.neighbours.corpus import (
     NAMING,
-    Check,
     SearchCorpus,
+    Source,
     bytes_of,
     json_of,
     our_names,
@@ -38,19 +38,11 @@ if TYPE_CHECKING:
 Hits = list[tuple[int, float]]  # corpus rows, from 0, and their similarities; best first
 
 
-class Queries(Protocol):
-    """Rows with one vector each, read from files or encoded from texts."""
-
-    emb: str | None  # known after the first block is read
-
-    def blocks(self, check: Check) -> Iterator[VectorBlock]: ...
-
-
 @dataclass(kw_only=True)
 class Search:
     """A corpus, which is read immediately, and a stream of queries, which are answered during iteration."""
 
-    queries: Queries
+    queries: Source
     corpus: SearchCorpus
     inputs: Inputs  # the files of the queries; other files are read with the same flags
     source: str  # the file of the queries

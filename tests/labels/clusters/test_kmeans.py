@@ -127,15 +127,6 @@ def test_labels_are_given_their_means():
     assert (noisy.centres.tolist(), noisy.inertia) == ([[1.0]], None)
 
 
-@pytest.mark.parametrize("count", [1, 2, 30, 400])
-def test_first_centres_are_distinct_rows(rows, count):
-    rows = rows[:400]
-    found = spread_out(rows, count, np.random.RandomState(5))
-
-    assert len(np.unique(found, axis=0)) == count
-    assert {tuple(centre) for centre in found} <= {tuple(row) for row in rows.astype(np.float64)}
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_the_rows_drawn_are_those_of_scikit_learn(rows, seed):
     found = distant_rows(rows[:400], 30, np.random.RandomState(seed))

@@ -9,9 +9,6 @@ from torch import nn
 
 from sentkit.labels.probes.classifiers import (
     Adam,
-    Data,
-    Fit,
-    Network,
     held_out,
     layers_of,
     learn,
@@ -21,7 +18,6 @@ from sentkit.labels.probes.classifiers import (
     write_gradient,
 )
 
-hiddens = pytest.mark.parametrize("hidden", [0, 5])
 both = pytest.mark.parametrize("widths", [(4, 3), (4, 5, 3)])
 
 
@@ -156,15 +152,3 @@ def test_one_row_in_twenty_is_held_out(count, most):
 
     assert len(held) == most
     assert sorted([*left, *held]) == list(range(100, 100 + count))
-
-
-@hiddens
-def test_distant_classes_are_learned(hidden):
-    random = np.random.default_rng(8)
-    features = np.concatenate([random.normal(place, 1, (1200, 20)) for place in (-1, 1)])
-    data = Data(features.astype(np.float32), np.repeat([0, 1], 1200), 2)
-    fit = Fit(np.arange(0, 2400, 2), np.arange(1, 2400, 2), 1e-5)
-    found = Network(hidden, 1111)(data, fit)
-
-    assert np.mean(found == data.codes[fit.test]) > 0.99
-    assert Network(hidden, 1111)(data, fit).tolist() == found.tolist()

@@ -13,24 +13,22 @@ import numpy as np
 import orjson
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
 from sentkit.errors import DataError
-from sentkit.formats.rows.block import Row, block_of
 from sentkit.formats.rows.rows import Inputs
 from sentkit.formats.vectors.store import SelectedVectors, StoredVectors
 from sentkit.formats.vectors.tensors import FLOATS, STORES, Storage, scales_of
 from sentkit.formats.vectors.vector_file import create_vector_file
-from sentkit.formats.vectors.vectors import VectorBlock
 from sentkit.metrics import device as of_device
 from sentkit.metrics import similarity as rounding
 from sentkit.metrics.device import Device
 from sentkit.metrics.neighbours import pairs as of_pairs
 from sentkit.metrics.neighbours import search
 from sentkit.metrics.neighbours.corpus import read_table
-from sentkit.metrics.neighbours.pairs import closest_pairs, connected, matrix, pairs_reaching
+from sentkit.metrics.neighbours.pairs import closest_pairs, pairs_reaching
 from sentkit.metrics.neighbours.search import Best, Searcher
 from sentkit.metrics.similarity import SIMILARITIES
 from support import normal_rows
@@ -50,7 +48,6 @@ def few_rows(monkeypatch):
     monkeypatch.setattr(of_pairs, "ROWS_PER_SEARCH", 7)
     monkeypatch.setattr(of_pairs, "FIRST_ROWS", 3)
     monkeypatch.setattr(of_pairs, "MAX_CANDIDATES", 4)
-    monkeypatch.setattr(of_pairs, "MATRIX_ELEMENTS", 50)
     monkeypatch.setattr(of_device, "ROWS_PER_BLOCK", 16)
     monkeypatch.setattr(of_device, "GROUP", 2)
     monkeypatch.setattr(of_device, "SPARE", 2)
@@ -275,43 +272,6 @@ def test_the_search_ends_when_nothing_can_enter(monkeypatch):
 
     assert rows_of(*found) == [(10, 11, 1.0)]
     assert seen == [1, 9]
-
-
-@small_blocks
-@every_metric
-@pytest.mark.parametrize("n", [1, 2, 31])
-def test_the_matrix_has_all_similarities_of_all_rows(metric, n):
-    vectors = normal_rows(n, 6)
-    rows = block_of(Row(b"{}", {}, "a", place) for place in range(n))
-    found = [*matrix([VectorBlock(rows, vectors[:, None], ())], metric=metric)]
-
-    assert [row.number for row, _ in found] == [*range(n)]
-    lines = np.stack([line for _, line in found])
-    np.testing.assert_allclose(lines, table(vectors, vectors, metric), atol=1e-5)
-    assert (lines.dtype, lines.shape) == (np.float32, (n, n))
-
-
-ROWS = 12
-EDGES = st.lists(
-    st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(0, ROWS - 1)), min_size=1, max_size=4),
-    max_size=9,
-)
-
-
-@given(EDGES)
-@example([[(row, row + 1)] for row in range(ROWS - 2, -1, -1)])
-def test_groups_are_the_connected_components(parts):
-    """Compared with a loop that spreads the smallest row until nothing changes."""
-    first, found = list(range(ROWS)), np.arange(ROWS)
-    for pairs in parts:
-        found = connected(found, *np.array(pairs).T)
-    for _ in range(ROWS):
-        for pair in (pair for pairs in parts for pair in pairs):
-            smallest = min(first[each] for each in pair)
-            for each in pair:
-                first[each] = smallest
-
-    assert found.tolist() == first
 
 
 @pytest.fixture
