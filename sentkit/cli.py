@@ -133,7 +133,7 @@ def exit_code(error: BaseException, console: Console) -> int | None:
     stopped = signal.SIGINT if isinstance(error, KeyboardInterrupt) else raised_signal()
     if stopped is not None:
         word = "Ctrl-C" if stopped == signal.SIGINT else stopped.name
-        console.error(f"stopped by {word}", next(iter(getattr(error, "__notes__", ())), None))
+        console.error(f"stopped by {word}")
         return 128 + stopped
     return report_bug(error, console) if isinstance(error, Exception) else None
 

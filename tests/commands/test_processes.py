@@ -253,20 +253,6 @@ def test_a_signal_leaves_no_temporary_file(started, tmp_path, number):
     assert [path.name for path in tmp_path.iterdir()] == ["words"]
 
 
-def test_a_stopped_encode_names_the_way_to_keep_its_work(started, tmp_path):
-    process = started("encode", "-m", "words/w.txt", "-o", "out.safetensors", "-v")
-    assert process.stderr.readline() == b"sentkit encode: loading words/w.txt\n"
-    process.send_signal(signal.SIGTERM)
-    process.wait(60)  # an end of the input would be another error
-    _, told = process.communicate()
-
-    assert process.returncode == 143
-    assert told.decode().splitlines()[-2:] == [
-        "sentkit encode: stopped by SIGTERM",
-        "  with -o DIR/, complete blocks are kept, and --resume continues",
-    ]
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_an_ignored_signal_stays_ignored(started, tmp_path, number):
     """As with `nohup`, or in the background of a script."""
