@@ -37,6 +37,7 @@ SHARED = """\
 --max-length N: Truncate texts to N tokens, including special tokens.
 --on-truncate: For too long texts: truncate and count them, or fail.
 --normalize: Scale vectors to unit length.
+--precision: auto: bf16 on a GPU that supports it well, else fp32.
 --device auto|cpu|cuda[:N]: Device that runs the model. cuda was tested on one H200 with torch 2.11.
 --threads N: CPU threads. [default: SENTKIT_THREADS, else all CPUs]
 --metric: Similarity. The two distances are negated: larger is more similar.
