@@ -108,14 +108,12 @@ class FolderFlags:
         if len(model.readouts) > 1 or model.tokenizer.whole:
             reason = "several readouts" if len(model.readouts) > 1 else model.name
             raise UsageError(f"--reuse cannot be used with {reason}")
-        kind = output.store
-        if is_vector_folder(output.path):
-            kind = kind or VectorFolder(output.path).store
+        old = VectorFolder(output.path).store if is_vector_folder(output.path) else "float32"
         for path in self.reuse:
             if is_same(path, output.path):
                 take_snapshot(path, partial=True)
         spec = {**encoder.specs[0].full, **windows}
-        return OldVectors(self.reuse, spec, encoder.width, kind or "float32", console.warn)
+        return OldVectors(self.reuse, spec, encoder.width, output.store or old, console.warn)
 
     @property
     def size(self) -> int | None:
