@@ -94,7 +94,7 @@ def is_waiting(child):
 
 def test_a_slow_block_is_dropped(words, tmp_path):
     script = (
-        "import sys; from sentkit import cli; from sentkit.flags import encode; encode.GRACE = 0.2;"
+        "import sys; from sentkit import cli; from sentkit.commands import encode; encode.GRACE = 0.2;"
         " cli.leave(cli.status(sys.argv[1:]))"
     )
     command = ["encode", "-", "-m", words, "-o", "a/", "--block-bytes", "64"]
