@@ -34,7 +34,7 @@ from sentkit.process import (
 
 P = ParamSpec("P")
 
-COMMANDS = {  # heading of the help -> commands: a file in commands/; a group has a list SUBCOMMANDS
+COMMANDS = {  # heading of the help -> commands: a file in commands/
     "Texts": ("encode", "translate", "augment", "build-entries"),
     "Vectors": (
         *("score", "diff", "search", "mine", "duplicates", "cluster", "probe", "predict", "whiten", "plot"),
@@ -43,6 +43,7 @@ COMMANDS = {  # heading of the help -> commands: a file in commands/; a group ha
     "Files": ("cat", "inspect", "check"),
 }
 NAMES = tuple(chain.from_iterable(COMMANDS.values()))
+WITH_PAGES = {page.stem for page in manual.PAGES.iterdir()}
 
 BUG, IO_FAILED = 70, 74
 OUT_OF_MEMORY = re.compile(  # in errors of torch, oneDNN, the dynamic loader and Python's threads
@@ -56,20 +57,22 @@ def module_of(name: str) -> ModuleType:
     return import_module(f"sentkit.commands.{name.replace('-', '_')}")
 
 
+def subcommands(name: str) -> dict[str, Callable[..., None]]:
+    """The functions of a group that have a page, in their order in the file; empty for a command."""
+    return {word: each for word, each in vars(module_of(name)).items() if f"{name}-{word}" in WITH_PAGES}
+
+
 def groups(names: Sequence[str] = NAMES) -> dict[str, ModuleType]:
     """The modules of the commands that are groups."""
-    return {name: module_of(name) for name in names if hasattr(module_of(name), "SUBCOMMANDS")}
+    return {name: module_of(name) for name in names if subcommands(name)}
 
 
 def every_command(names: Sequence[str] = NAMES) -> dict[str, Callable[..., None]]:
     """Every command by its words on the command line: `encode`, `whiten fit`."""
     commands: dict[str, Callable[..., None]] = {}
     for name in names:
-        module = module_of(name)
-        if hasattr(module, "SUBCOMMANDS"):
-            commands |= {f"{name} {word}": getattr(module, word) for word in module.SUBCOMMANDS}
-        else:
-            commands[name] = getattr(module, name.replace("-", "_"))
+        inner = {f"{name} {word}": each for word, each in subcommands(name).items()}
+        commands |= inner or {name: getattr(module_of(name), name.replace("-", "_"))}
     return commands
 
 

@@ -12,14 +12,12 @@ from itertools import islice
 from typing import Any, BinaryIO, Literal, TypeVar
 
 from sentkit.digits import meaning_of_brackets
-from sentkit.escaping import escape, without_secrets
+from sentkit.escaping import GAP, escape, widths_of, without_secrets
 
 ERASE = "\r\033[K"
 INTERVAL = {"bar": 0.1, "log": 60.0, "verbose log": 10.0}  # seconds between two reports
 NAME_COLUMN, MEANING = 26, 30  # of `print_described`: largest name column, smallest text column
-GAP = 2  # between the columns of a table
 PAGE = 1000  # lines of a table below one header
-SHORTEST, LEGIBLE = 8, 14  # minimum width of a truncated name; width to preserve by omitting optional columns
 
 Clock = Callable[[], float]
 Share = Callable[[int], float | None]  # number of rows done -> share of the work done; None if unknown
@@ -356,27 +354,17 @@ def shortened(cell: str, width: int) -> str:
     return f"{set_cell_size(cell, width - 1 - tail)}…{set_cell_size(cell[::-1], tail)[::-1]}"
 
 
-def widths_of(
-    lengths: Sequence[int], names: Sequence[bool], optional: Sequence[int], room: int
-) -> dict[int, int]:
-    """The width of each column that is shown, by its index. Columns of names can shrink.
-
-    Optional columns are left out until the others fit with names of LEGIBLE characters. Then the widest
-    column of names shrinks until all columns fit or none can shrink.
-    """
-    widths = dict(enumerate(lengths))
-    for left_out in optional:
-        least = [min(width, LEGIBLE) if names[place] else width for place, width in widths.items()]
-        if sum(least) + GAP * (len(least) - 1) <= room:
-            break
-        del widths[left_out]
-    while sum(widths.values()) + GAP * (len(widths) - 1) > room:
-        shrinkable = ((width, place) for place, width in widths.items() if names[place])
-        widest, place = max(shrinkable, default=(0, 0))
-        if widest <= SHORTEST:
-            break
-        widths[place] -= 1
-    return widths
+def in_words(value: Any, missing: str = "none") -> str:
+    """A value of a report for people; `missing` is the word for null."""
+    if value is None:
+        return missing
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
+    return str(value or "none")
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:

@@ -1,7 +1,10 @@
-"""Text for a terminal: unsafe characters are escaped, and the width is measured in columns."""
+"""Text for a terminal: unsafe characters are escaped, and widths are measured in columns."""
 
 import re
+from collections.abc import Sequence
 
+GAP = 2  # columns between those of a table
+SHORTEST, LEGIBLE = 8, 14  # minimum width of a truncated name; width to preserve by omitting optional columns
 # Control characters, line separators, bidirectional embeddings, overrides and isolates, lone surrogates.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
@@ -50,3 +53,26 @@ def fit(text: str, columns: int, *, right: bool = False) -> str:
 def escape_json(line: str) -> str:
     r"""Escape a line of JSON, so that it remains JSON: U+009B becomes \u009b."""
     return UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
+
+
+def widths_of(
+    lengths: Sequence[int], names: Sequence[bool], optional: Sequence[int], room: int
+) -> dict[int, int]:
+    """The width of each column that is shown, by its index. Columns of names can shrink.
+
+    Optional columns are left out until the others fit with names of LEGIBLE characters. Then the widest
+    column of names shrinks until all columns fit or none can shrink.
+    """
+    widths = dict(enumerate(lengths))
+    for left_out in optional:
+        least = [min(width, LEGIBLE) if names[place] else width for place, width in widths.items()]
+        if sum(least) + GAP * (len(least) - 1) <= room:
+            break
+        del widths[left_out]
+    while sum(widths.values()) + GAP * (len(widths) - 1) > room:
+        shrinkable = ((width, place) for place, width in widths.items() if names[place])
+        widest, place = max(shrinkable, default=(0, 0))
+        if widest <= SHORTEST:
+            break
+        widths[place] -= 1
+    return widths

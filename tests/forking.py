@@ -41,7 +41,6 @@ def import_all():
 def serve(path):
     """Print "ready", import, and answer calls until the socket is removed or the parent has ended."""
     import gc
-    import select
     import signal
     import socket
     from contextlib import suppress
@@ -50,59 +49,51 @@ def serve(path):
     door = socket.socket(socket.AF_UNIX)
     door.bind(path)
     door.listen()
+    door.settimeout(5)
     print("ready", flush=True)  # noqa: T201
     import_all()
     gc.collect()
     gc.freeze()  # otherwise each fork walks through all these objects, and so copies their memory
-    ended, wake = os.pipe()
-    for end in (ended, wake):
-        os.set_blocking(end, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake)
-    callers, parent = {}, os.getppid()
-    with door:
-        while os.getppid() == parent and os.path.exists(path):  # noqa: PTH110 (no server is left behind)
-            if door in select.select([door, ended], [], [], 5)[0]:
-                caller, _ = door.accept()
-                callers[start(caller, (door.fileno(), ended, wake))] = caller
-            while callers and (found := os.waitpid(-1, os.WNOHANG))[0]:
-                with callers.pop(found[0]) as caller, suppress(OSError):
-                    caller.sendall(str(os.waitstatus_to_exitcode(found[1])).encode())
-            with suppress(BlockingIOError):
-                os.read(ended, 4096)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so the forks leave nothing behind
+    parent = os.getppid()
+    while os.getppid() == parent and os.path.exists(path):  # noqa: PTH110 (no server is left behind)
+        with suppress(TimeoutError):
+            caller, _ = door.accept()
+            if os.fork() == 0:
+                door.close()
+                os._exit(answer(caller))
+            caller.close()
 
 
-def start(caller, own):
-    """Run the requested command in a child without these files; its process id."""
-    import socket
-
-    request, streams, _, _ = socket.recv_fds(caller, LARGEST_REQUEST, 3)
-    child = os.fork()
-    if child == 0:
-        for file in (caller.detach(), *own):
-            os.close(file)
-        become(request, streams)
-    for stream in streams:
-        os.close(stream)
-    return child
-
-
-def become(request, streams):
-    """In this process, run the requested command with these standard streams."""
+def answer(caller):
+    """In this fork, run the requested command in a child, and send its exit code."""
     import ast
     import signal
+    import socket
 
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    request, streams, _, _ = socket.recv_fds(caller, LARGEST_REQUEST, 3)
+    program, arguments, folder, environment = ast.literal_eval(request.decode())
+    # A server has no child, so that it notices the end of the first one.
+    if program == "fork" or (child := os.fork()) == 0:
+        caller.close()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environment)
+        become(program, arguments)
+    for stream in streams:
+        os.close(stream)
+    caller.sendall(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
+    return 0
+
+
+def become(program, arguments):
+    """In this process, run a command of sentkit, Python, or a server."""
     from sentkit.__main__ import main
 
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    program, arguments, folder, environment = ast.literal_eval(request.decode())
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-        os.close(stream)
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
     if program == "fork":
         for name in [name for name in sys.modules if name.partition(".")[0] == "sentkit"]:
             del sys.modules[name]

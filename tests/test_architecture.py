@@ -194,7 +194,7 @@ def test_only_console_and_commands_print():
 
 
 def test_every_file_in_commands_is_a_command():
-    """A group of commands is one file; its commands are the functions in SUBCOMMANDS."""
+    """A group of commands is one file; its commands are its functions that have a page."""
     names = [path.stem for path in (PACKAGE / "commands").glob("*.py") if path.stem != "__init__"]
 
     assert {name.replace("_", "-") for name in names} == {name.split()[0] for name in every_command()}

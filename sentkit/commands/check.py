@@ -60,7 +60,7 @@ def check(
     record: dict[str, Any] = {"folder": readable(path), **counts}
     record |= {"problems": list(map(readable, defects))} if deep else {}
     record |= {"removed": len(damaged)} if remove else {}
-    output.write(record, [(name, shown(value)) for name, value in record.items()])
+    output.write(record)
     if defects:
         again = "encode --resume writes them again, encode --reuse those of changed inputs"
         command = f"sentkit check {quote(path)} --deep --remove removes damaged blocks"
@@ -81,18 +81,8 @@ def check_file(path: str, output: options.ReportFlags) -> None:
     file = VectorFile(path)
     damage = file.damage()
     record = {"file": readable(path), "rows": file.count, "problems": [] if damage is None else [damage]}
-    output.write(record, [(name, shown(value)) for name, value in record.items()])
+    output.write(record)
     if damage is not None:
         has_none = "digest" not in file.header.metadata
         advice = "sentkit cat FILE -o NEW.safetensors adds a digest" if has_none else None
         raise AnswerIsNo(f"{path}: {damage}", advice=advice)
-
-
-def shown(value: Any) -> str:
-    if value is None:
-        return "unknown"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, list):
-        value = ", ".join(value)
-    return str(value or "none")

@@ -43,7 +43,6 @@ def diff(
       A: Vector file or folder, rows with vectors, or .npy; '-' is stdin.
       [B]: The same rows, encoded in another way.
       -m, --model MODEL: Instead of B: the model that should give the vectors of A.
-      --precision: auto: bf16 on a GPU that supports it well, else fp32.
       --key FIELD: Match rows by this field. [default: by their order]
       --top K: Neighbours to compare.
       --worst N: Also list the N rows that differ most.

@@ -110,8 +110,7 @@ def print_plan(
     progress.done()
     if folder is None:
         del plan["blocks"]
-    shown = [(name, "unknown" if each is None else f"{each:,}") for name, each in plan.items()]
-    options.ReportFlags().write(plan, shown)
+    options.ReportFlags().write(plan)
 
 
 def write_folder(

@@ -3,7 +3,7 @@
 import os
 from typing import Annotated, Any
 
-from sentkit.console import print_text
+from sentkit.console import in_words, print_text
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import Excludes, Named, Needs, excludes, options
 from sentkit.flags.rows import FieldFlags
@@ -64,7 +64,7 @@ def lines_of(lines: list[tuple[str, Any]], *, verbose: bool) -> list[tuple[str, 
     """The most important lines first; the others only with -v."""
     order = {name: place for place, name in enumerate(IMPORTANT)}
     lines = sorted(lines, key=lambda line: order.get(line[0], len(order)))  # the others keep their order
-    pairs = [(name, format_value(value)) for name, value in lines]
+    pairs = [(name, in_words(value)) for name, value in lines]
     more = 0 if verbose else len(pairs[MAX_LINES:])
     return [*pairs[:MAX_LINES], ("...", f"{more} more lines with -v")] if more else pairs
 
@@ -101,13 +101,3 @@ def flat(record: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:
             value = {str(number): each for number, each in enumerate(value, start=1)}
         lines += flat(value, f"{before}{name}.") if isinstance(value, dict) else [(before + name, value)]
     return lines
-
-
-def format_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
-    if isinstance(value, list):
-        value = ", ".join(map(str, value))
-    return str(value or "none")

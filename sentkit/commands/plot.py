@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from sentkit.formats.rows.rows import Inputs
     from sentkit.plots.picture import Picture
 
-SUBCOMMANDS = ("space", "pairs", "heat", "curve", "sweep")
-
 
 def space(
     *,

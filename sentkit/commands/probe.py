@@ -51,7 +51,6 @@ def probe(
       --folds N: Number of folds. [default: 10]
       --few-shot N: Train on N rows of each class, with C = 1.
       --samples N: With --few-shot: number of draws. [default: 5]
-      --seed N: Random seed.
     """
     from sentkit.formats.files import check_input
     from sentkit.formats.vectors.store import is_store

@@ -73,35 +73,41 @@ class GoldFlags:
         return (field, how) if field and how in ("all", "mean", "weighted") else (self.group, "all")
 
 
+@dataclass(frozen=True)
+class PairFlags:
+    """The similarities of rows without gold scores.
+
+    --top K: For sentences: show the K closest pairs. [default: 10]
+    --matrix: For up to 20000 sentences: write all similarities.
+    --keep-vectors: For pairs: keep the vectors in the rows.
+    """
+
+    metric: Annotated[options.Metric, Excludes("--qrels")] = "cosine"
+    top: Annotated[int | None, Range(min=1), REPORTS] = None
+    threshold: Annotated[float | None, REPORTS] = None
+    matrix: Annotated[
+        bool, REPORTS, Excludes("--top"), Excludes("--threshold"), Excludes("--keep-vectors")
+    ] = False
+    keep_vectors: Annotated[bool, REPORTS, Excludes("--top"), Excludes("--threshold")] = False
+
+
 def score(
     *,
     gold_flags: GoldFlags,
-    metric: Annotated[options.Metric, Excludes("--qrels")] = "cosine",
-    top: Annotated[int | None, Range(min=1), REPORTS] = None,
-    threshold: Annotated[float | None, REPORTS] = None,
-    matrix: Annotated[
-        bool, REPORTS, Excludes("--top"), Excludes("--threshold"), Excludes("--keep-vectors")
-    ] = False,
-    keep_vectors: Annotated[bool, REPORTS, Excludes("--top"), Excludes("--threshold")] = False,
+    pair_flags: PairFlags,
     output: options.ReportFlags,
     replace: Annotated[bool, REPORTS] = False,
     row_flags: RowFlags,
     run: options.QuietFlags,
 ) -> None:
-    """Score pairs or hits, or find the closest sentences.
-
-    Flags:
-      --top K: For sentences: show the K closest pairs. [default: 10]
-      --matrix: For up to 20000 sentences: write all similarities.
-      --keep-vectors: For pairs: keep the vectors in the rows.
-    """
+    """Score pairs or hits, or find the closest sentences."""
     if gold_flags.gold or gold_flags.label or gold_flags.qrels:
         limit_threads(of_libraries=1)  # the products of resamples are too small for several
     from sentkit.formats.outputs.outputs import open_output
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
 
     console, per_query = run.console("score"), gold_flags.per_query
-    options.check_threshold(threshold, metric)
+    options.check_threshold(pair_flags.threshold, pair_flags.metric)
     for path in filter(None, (output.path, per_query)):
         options.OutputFlags(path, output.force).check_rows()
     reads = {
@@ -120,11 +126,10 @@ def score(
         output.open() as out,
     ):
         if gold_flags.gold or gold_flags.label or gold_flags.qrels:
-            table = output.as_table
-            problem = report(inputs, gold_flags, row_flags, metric, console, out, queries_out, as_table=table)
+            work = inputs, gold_flags, row_flags, pair_flags.metric, console
+            problem = report(*work, out, queries_out, as_table=output.as_table)
         else:
-            forms = {"keep": keep_vectors, "whole": matrix, "replace": replace}
-            score_rows(inputs, out, console, metric, top, threshold, as_table=output.as_table, **forms)
+            score_rows(inputs, out, console, pair_flags, replace=replace, as_table=output.as_table)
     if problem:
         raise AnswerIsNo(problem)
 
@@ -202,17 +207,7 @@ def report_retrieval(
 
 
 def score_rows(
-    inputs: "Inputs",
-    out: BinaryIO,
-    console: Console,
-    metric: str,
-    top: int | None,
-    threshold: float | None,
-    *,
-    whole: bool,
-    keep: bool,
-    replace: bool,
-    as_table: bool,
+    inputs: "Inputs", out: BinaryIO, console: Console, flags: PairFlags, *, replace: bool, as_table: bool
 ) -> None:
     """Score pairs or sentences, as the first row determines."""
     from sentkit.formats.vectors.sinks import refuse_existing_fields
@@ -220,10 +215,10 @@ def score_rows(
     from sentkit.metrics.neighbours.corpus import columns_of_pair
     from sentkit.metrics.neighbours.pairs import matrix
 
-    reader = VectorReader(inputs)
+    reader, metric = VectorReader(inputs), flags.metric
 
     def check(block: "VectorBlock") -> "VectorBlock":
-        new = ["similarities"] if whole else ["similarity"] if block.vectors.shape[1] == 2 else []
+        new = ["similarities"] if flags.matrix else ["similarity"] if block.vectors.shape[1] == 2 else []
         refuse_existing_fields(block.rows, new, replace=replace)
         return block
 
@@ -233,58 +228,49 @@ def score_rows(
     blocks = reader.blocks(check)
     first = next(blocks)
     blocks, count, row = chain([first], blocks), first.vectors.shape[1], first.rows.row(0)
-    if count == 2 and top is None and threshold is None and not whole:
-        score_pairs(blocks, out, metric, emb=reader.emb, keep=keep, replace=replace)
+    if count == 2 and flags.top is None and flags.threshold is None and not flags.matrix:
+        for block in blocks:
+            out.write(scored_pairs(block, metric, reader.emb, keep=flags.keep_vectors))
     elif count == 2:
         raise row.error("--top, --threshold and --matrix need sentences, but this row is a pair")
     elif count != 1:
         raise row.error("this row is a triplet; score reads pairs and sentences")
-    elif keep:
+    elif flags.keep_vectors:
         raise row.error("--keep-vectors needs pairs, but this row is one sentence")
-    elif whole:
+    elif flags.matrix:
         for row, similarities in matrix(blocks, metric=metric):
             out.write(row.add([(b"similarities", as_list(similarities))], replace=replace) + b"\n")
     else:
-        pairs = closest(inputs, blocks, metric, top, threshold)
+        pairs = closest(inputs, blocks, flags)
         with slow(console, "reading the vectors and comparing all pairs"):
             best = list(islice(pairs, 1))  # the iterator is lazy: the first pair starts the comparison
         show(chain(best, pairs), lines, out, as_table=as_table, texts=("a", "b"), flush=False)
 
 
-def closest(
-    inputs: "Inputs", blocks: Iterable["VectorBlock"], metric: str, top: int | None, threshold: float | None
-) -> Iterator[dict[str, Any]]:
+def closest(inputs: "Inputs", blocks: Iterable["VectorBlock"], flags: PairFlags) -> Iterator[dict[str, Any]]:
     """The most similar pairs of sentences."""
     from sentkit.metrics.neighbours.pairs import closest_pairs, pairs_reaching, records, whole
 
     rows, vectors = whole(blocks)
-    if threshold is not None and top is None:
-        for pairs in pairs_reaching(vectors, threshold, metric):
+    if flags.threshold is not None and flags.top is None:
+        for pairs in pairs_reaching(vectors, flags.threshold, flags.metric):
             yield from records(inputs, rows, pairs)
         return
-    least = -math.inf if threshold is None else threshold
-    found = records(inputs, rows, closest_pairs(vectors, top or TOP, metric))
+    least = -math.inf if flags.threshold is None else flags.threshold
+    found = records(inputs, rows, closest_pairs(vectors, flags.top or TOP, flags.metric))
     yield from takewhile(lambda pair: pair["similarity"] >= least, found)
 
 
-def score_pairs(
-    blocks: Iterable["VectorBlock"],
-    out: BinaryIO,
-    metric: str,
-    *,
-    emb: str | None,
-    keep: bool,
-    replace: bool,
-) -> None:
+def scored_pairs(block: "VectorBlock", metric: str, emb: str | None, *, keep: bool) -> bytes:
+    """The rows of pairs with their similarities; with `keep`, also with their vectors."""
     from sentkit.digits import significant
     from sentkit.formats.vectors.sinks import as_jsonl, with_fields
     from sentkit.metrics.similarity import SIMILARITIES
 
-    for block in blocks:
-        similarities = SIMILARITIES[metric](block.vectors[:, 0], block.vectors[:, 1]).tolist()
-        new = [[(b"similarity", repr(significant(each)).encode())] for each in similarities]
-        if keep:
-            rows = replace_fields(block.rows, lines=as_jsonl(block, emb, None))
-        else:
-            rows = block.rows.without({*block.names, "_emb"})
-        out.write(b"\n".join([*with_fields(rows, new), b""]))
+    similarities = SIMILARITIES[metric](block.vectors[:, 0], block.vectors[:, 1]).tolist()
+    new = [[(b"similarity", repr(significant(each)).encode())] for each in similarities]
+    if keep:
+        rows = replace_fields(block.rows, lines=as_jsonl(block, emb, None))
+    else:
+        rows = block.rows.without({*block.names, "_emb"})
+    return b"\n".join([*with_fields(rows, new), b""])

@@ -56,7 +56,6 @@ def translate(
       --seed N: With --sample: random seed.
       --set NAME=VALUE: Change the search; repeatable: beams (as the model declares, else 4; 1 is greedy),
           max_new_tokens, and with --sample temperature (1) and top_p.
-      --precision: auto: bf16 on a GPU that supports it well, else fp32.
     """
     from sentkit.formats.checkpoints.folders import read_checkpoint
     from sentkit.formats.rows.kinds import OneText, holds_vectors

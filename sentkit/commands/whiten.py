@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from sentkit.transforms.fitting import Fitted
 
 
-SUBCOMMANDS = ("fit", "apply")
-
-
 @dataclass(frozen=True)
 class TransformFlags(options.OutputFlags):
     """The transform file that a command creates.

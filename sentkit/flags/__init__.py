@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Annotated, Any, get_type_hints
 
-from typer import Argument, Context, Option
+from typer import Argument, Option
 
 from sentkit.errors import UsageError
 
@@ -37,6 +37,7 @@ SHARED = """\
 --max-length N: Truncate texts to N tokens, including special tokens.
 --on-truncate: For too long texts: truncate and count them, or fail.
 --normalize: Scale vectors to unit length.
+--precision: auto: bf16 on a GPU that supports it well, else fp32.
 --device auto|cpu|cuda[:N]: Device that runs the model. cuda was tested on one H200 with torch 2.11.
 --threads N: CPU threads. [default: SENTKIT_THREADS, else all CPUs]
 --metric: Similarity. The two distances are negated: larger is more similar.
@@ -92,7 +93,7 @@ class Flags:
 
     def __init__(self, parameters: Sequence[inspect.Parameter], values: Mapping[str, Any]) -> None:
         self.values = values
-        self.by_name = {name: each for each in parameters if (name := name_of(each)) is not None}
+        self.by_name = {name_of(each): each for each in parameters}
 
     def given(self, name: str) -> bool:
         parameter = self.by_name[name]
@@ -139,9 +140,9 @@ def rules_of(parameter: inspect.Parameter) -> list[Needs | Excludes]:
     return [note for note in notes_of(parameter) if isinstance(note, Needs | Excludes)]
 
 
-def name_of(parameter: inspect.Parameter) -> str | None:
-    """The long name of a flag, as the user types it, or the metavar of an argument; None if it is neither."""
-    return next((each.name.strip("[].") for each in notes_of(parameter) if isinstance(each, Named)), None)
+def name_of(parameter: inspect.Parameter) -> str:
+    """The long name of a flag, as the user types it, or the metavar of an argument."""
+    return next(each.name.strip("[].") for each in notes_of(parameter) if isinstance(each, Named))
 
 
 def expand_flags(command: Callable[..., None], values: Values | None = None) -> Callable[..., None]:
@@ -202,16 +203,15 @@ def _with_option(parameter: inspect.Parameter, listed: str, values: Values) -> i
     notes, name = notes_of(parameter), parameter.name.strip("_").replace("_", "-")
     name = f"--{name}" if name[1:] else f"-{name}"
     name = next((note.name for note in notes if isinstance(note, Named)), name)
-    if parameter.annotation is not Context:
-        entry = (entries(SHARED) | entries(listed)).get(name)
-        assert entry is not None, f"no docstring lists {name}"
-        words: dict[str, Any] = {"metavar": entry[4], "help": " ".join(entry[5].split())}
-        words["autocompletion"] = values.get(parameter.name)
-        for note in notes:
-            words |= vars(note) if isinstance(note, Range | Variable) else {}
-        argument = not name.startswith("-")
-        option = Argument(**words | {"metavar": name}) if argument else Option(*entry[2].split(", "), **words)
-        parameter = parameter.replace(annotation=Annotated[parameter.annotation, Named(name), option])
+    entry = (entries(SHARED) | entries(listed)).get(name)
+    assert entry is not None, f"no docstring lists {name}"
+    words: dict[str, Any] = {"metavar": entry[4], "help": " ".join(entry[5].split())}
+    words["autocompletion"] = values.get(parameter.name)
+    for note in notes:
+        words |= vars(note) if isinstance(note, Range | Variable) else {}
+    argument = not name.startswith("-")
+    option = Argument(**words | {"metavar": name}) if argument else Option(*entry[2].split(", "), **words)
+    parameter = parameter.replace(annotation=Annotated[parameter.annotation, Named(name), option])
     return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -219,7 +219,7 @@ def words_of(flags: Any, but: Collection[str] = ()) -> list[str]:
     """The options that differ from their defaults, in the order of the fields, except the fields `but`."""
     words = list[str]()
     for each in _parameters_of(type(flags), {}):
-        value, name = getattr(flags, each.name), str(name_of(each))
+        value, name = getattr(flags, each.name), name_of(each)
         if each.name in but or value == each.default:
             continue
         for one in value if isinstance(value, list) else [value]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
-from sentkit.console import Console, R, print_pairs, show
+from sentkit.console import Console, R, in_words, print_pairs, show
 from sentkit.errors import UsageError
 from sentkit.flags import MAY_BE_EMPTY, Excludes, Named, Range, Variable
 from sentkit.process import may_have_gpu
@@ -140,10 +140,10 @@ class ReportFlags(OutputFlags):
         with self.open() as out:
             show(records, lambda record: [line(record)], out, as_table=self.as_table, **layout)
 
-    def write(self, record: Mapping[str, Any], pairs: Sequence[tuple[str, str]]) -> None:
-        """Print the pairs on a terminal, otherwise write the record."""
+    def write(self, record: Mapping[str, Any], pairs: Sequence[tuple[str, str]] = ()) -> None:
+        """Print the pairs, by default those of the record, on a terminal, otherwise write the record."""
         if self.as_table:
-            print_pairs(pairs)
+            print_pairs(pairs or [(name, in_words(value, "unknown")) for name, value in record.items()])
             return
         from sentkit.formats.files import json_line
 

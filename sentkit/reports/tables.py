@@ -10,7 +10,7 @@ from itertools import groupby
 
 from sentkit.digits import meaning_of_brackets
 from sentkit.errors import SentkitError
-from sentkit.escaping import columns_of, escape, fit
+from sentkit.escaping import GAP, columns_of, escape, fit, widths_of
 from sentkit.formats.files import bare_suffix
 from sentkit.formats.vectors.sinks import check_rows_output
 from sentkit.papers.published import (
@@ -26,8 +26,6 @@ from sentkit.reports.measure import Measured, Task
 from sentkit.reports.suites import IN_FOLDERS, SUITES, TestSet
 
 HERE = "here"  # the base of measured rows in a published table
-GAP = "  "
-SHORTEST = 8  # columns of a truncated name
 LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
     **{"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"},
@@ -214,23 +212,19 @@ def text_lines(table: Table, width: int) -> Iterator[str]:
     cells = [[escape(cell) for cell in row] for row in rows]
     widths = [max(columns_of(row[place]) for row in cells) for place in range(len(cells[0]))]
     start = len(table.names)
-    while sum(widths[:start]) + len(GAP) * start + max(widths[start:]) > width:
-        # Names are truncated, numbers not.
-        widest = max(range(start), key=lambda place: widths[place])
-        if widths[widest] <= SHORTEST:
-            break
-        widths[widest] -= 1
-    room = width - sum(widths[:start]) - len(GAP) * (start - 1)
+    first_part = [*widths[:start], max(widths[start:])]
+    widths[:start] = [*widths_of(first_part, [True] * start + [False], (), width).values()][:-1]
+    room = width - sum(widths[:start]) - GAP * (start - 1)
     while start < len(widths):
         stop = start + 1
-        while stop < len(widths) and sum(widths[start : stop + 1]) + len(GAP) * (stop + 1 - start) <= room:
+        while stop < len(widths) and sum(widths[start : stop + 1]) + GAP * (stop + 1 - start) <= room:
             stop += 1
         if start > len(table.names):
             yield ""
         for row in cells:
             names = [fit(row[place], widths[place]) for place in range(len(table.names))]
             numbers = [fit(row[place], widths[place], right=True) for place in range(start, stop)]
-            yield GAP.join([*names, *numbers]).rstrip()
+            yield (" " * GAP).join([*names, *numbers]).rstrip()
         start = stop
 
 

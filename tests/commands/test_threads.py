@@ -198,28 +198,3 @@ def test_a_vector_folder_keeps_its_number_of_threads(sentkit, monkeypatch, flags
     done = sentkit(*command, "--resume", *flags)
 
     assert (done.code, done.err, process.threads_of_command()) == (0, "", used)
-
-
-TOO_MANY = [
-    [*words.split(), "--threads", "20000"] for words in ("encode", "cluster -k 2", "train simcse -o out")
-]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "variable", "problem"),
-    [
-        *((["encode", "--threads", count], None, "'--threads'") for count in ("0", "two")),
-        *((["score"], ("THREADS", count), f'SENTKIT_THREADS is "{count}"') for count in ("0", "two")),
-        (["score"], ("THREADS", "9"), "SENTKIT_THREADS is 9, at most 8: four for each CPU"),
-        *((each, None, "--threads is 20000, at most 8") for each in TOO_MANY),
-        (["encode"], ("PRECISION", "int8"), 'SENTKIT_PRECISION is "int8", expected fp32 or bf16'),
-    ],
-)
-def test_a_wrong_number_is_wrong_usage(sentkit, monkeypatch, arguments, variable, problem):
-    monkeypatch.setattr(process, "usable_cpus", lambda: 2)
-    if variable is not None:
-        monkeypatch.setenv(f"SENTKIT_{variable[0]}", variable[1])
-    done = sentkit(*arguments, stdin="a\n")
-
-    assert done.code == 2
-    assert problem in done.err

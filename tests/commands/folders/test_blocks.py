@@ -17,9 +17,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sentkit import cli
-from sentkit.commands import check
-from sentkit.formats.rows.rows import Inputs, Part
-from sentkit.formats.vectors.folders import VectorFolder
+from sentkit.console import in_words
+from sentkit.formats.rows.rows import Inputs
+from sentkit.formats.vectors.folders import Block, VectorFolder
 from sentkit.formats.vectors.vector_file import VectorFile, VectorFileWriter
 from sentkit.model import blocks
 from sentkit.model.static.tokenizers import WordLookup
@@ -90,8 +90,8 @@ def test_each_line_starts_in_one_range(tmp_path_factory, body, size):
     path.write_bytes(b"".join(body))
     lines, starts = [], []
     for start in range(0, len(path.read_bytes()), size):
-        part = Part(str(path), start, start + size, False, "text")
-        for line in itertools.chain.from_iterable(block.raws for block in part.blocks(Inputs([str(path)]))):
+        part = Block(0, start, start + size, False, 0, "text", str(path)).raw_blocks(Inputs([str(path)]))
+        for line in itertools.chain.from_iterable(block.raws for block in part):
             starts.append((start, sum(map(len, lines))))
             lines.append(line)
 
@@ -361,7 +361,7 @@ def test_the_number_of_blocks_of_a_compressed_file_is_unknown_until_the_last_one
         f"sentkit check: a: {done.rows[0]['blocks']} blocks are complete, others are missing",
         "  their number is unknown until the last one exists",
     ]
-    assert check.shown(done.rows[0]["missing"]) == "unknown"
+    assert in_words(done.rows[0]["missing"], "unknown") == "unknown"
     assert "missing blocks: an unknown number" in sentkit("cat", "a").err
     encode("in.jsonl.gz", "-o", "a/", "--resume")
 

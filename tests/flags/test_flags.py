@@ -1,14 +1,22 @@
-"""The rules between flags: every one of every command, with the function that checks them."""
+"""The flags of all commands: the rules between them, their values, records and choices."""
 
 import inspect
+import math
 import re
 from contextlib import nullcontext
 
 import pytest
 
-from sentkit.cli import every_command
+from sentkit.cli import every_command, program
 from sentkit.errors import UsageError
 from sentkit.flags import MAY_BE_EMPTY, Excludes, Flags, Needs, expand_flags, name_of, notes_of, rules_of
+from sentkit.flags.rows import FieldFlags
+from sentkit.formats.checkpoints.readout import FULL_STOPS
+from sentkit.formats.rows.rows import PARAGRAPHS, SUFFIXES
+from sentkit.formats.vectors.vectors import ENCODINGS
+from sentkit.labels.clusters.clustering import ALGORITHMS
+from sentkit.metrics.similarity import SIMILARITIES
+from sentkit.transforms.kinds import KINDS
 
 COMMANDS = {
     name: list(inspect.signature(expand_flags(command)).parameters.values())
@@ -92,6 +100,22 @@ def test_an_empty_value_is_wrong_usage():
             line.check()
 
 
+def test_a_number_that_is_not_finite_is_wrong_usage():
+    floats = [
+        (parameters, each, value)
+        for parameters in COMMANDS.values()
+        for each in parameters
+        for value in (math.nan, math.inf, -math.inf)
+        if re.search(r"\bfloat\b", str(each.annotation))
+    ]
+    assert len(floats) > 30
+    for parameters, parameter, value in floats:
+        line = CommandLine(parameters)
+        line.values[parameter.name] = value
+        with pytest.raises(UsageError, match=f"^{name_of(parameter)} {value}: expected a finite number$"):
+            line.check()
+
+
 def test_defaults_break_no_rule():
     for parameters in COMMANDS.values():
         CommandLine(parameters).check()
@@ -133,3 +157,42 @@ def test_the_rules_of_a_command():
         "--field": ["--kind merge"],
         "--rejects": ["TEXT", "--kind merge"],
     }
+
+
+def test_every_command_that_reads_rows_takes_them_by_one_record():
+    """`--field` comes with the record, so none of its flags can be forgotten in one command."""
+    with_field = {name for name, own in COMMANDS.items() if "--field" in map(name_of, own)}
+    with_record = set()
+    for name, command in every_command().items():
+        kinds = [each for each in command.__annotations__.values() if isinstance(each, type)]
+        if any(issubclass(each, FieldFlags) for each in kinds):
+            with_record.add(name)
+
+    assert with_field - {"report"} == with_record  # its --field is that of --pairs
+    assert {"encode", "score", "search", "probe", "train", "cat", "inspect", "whiten fit"} <= with_record
+
+
+CHOICES = {  # flag -> the catalogue that has the same names
+    "--metric": SIMILARITIES,
+    "--kind": [*KINDS, "ica", "flow", "merge"],
+    "--algorithm": ALGORITHMS,
+    "--full-stop": FULL_STOPS,
+    "--vectors": ENCODINGS,
+    "--from": {*SUFFIXES.values(), PARAGRAPHS},
+}
+
+
+def test_choices_of_flags_are_those_of_the_catalogues():
+    """The flags repeat the names because the catalogues import numpy."""
+    found = set()
+    commands = [*program().commands.values()]
+    for each in commands:
+        commands += getattr(each, "commands", {}).values()
+        for parameter in each.params:
+            for flag in CHOICES.keys() & {*parameter.opts}:
+                found.add(flag)
+                assert sorted(parameter.type.choices) == sorted(CHOICES[flag]), f"{each.name} {flag}"
+
+    assert found == CHOICES.keys()
+    shells = [set(p.type.choices) for p in program().params if hasattr(p.type, "choices")]
+    assert shells == [{"bash", "zsh", "fish"}] * 2
