@@ -138,10 +138,13 @@ def check_paths(
 ) -> None:
     from sentkit.formats.outputs.outputs import refuse_url
 
-    reads = {name: options.model_paths(name) for row in rows for name in row.models}
-    reads["--data"] = [path for test in tests for path in test.files]
-    reads["ROW"] = [path for row in rows for path in row.transforms if path is not None]
-    reads["--train"] = [*training]
+    transforms = [path for row in rows for path in row.transforms if path is not None]
+    reads = {"ROW": transforms, "--data": [], "--pairs": [], "--train": [*training]}
+    for test in tests:
+        reads["--pairs" if test.suite == "pairs" else "--data"] += test.files
+    for name in (name for row in rows for name in row.models):
+        paths = options.model_paths(name)
+        reads["ROW"] += [paths] if isinstance(paths, str) else paths or []
     refuse_url(results)
     options.check_paths(console, {"-o": output.path, "--results": results}, reads)
     output.check_creatable()

@@ -53,7 +53,7 @@ CALLS = [
      {"-o": ["out", "out.part"], "--rejects": "bad", "stdout": "-"}),
     ([*TRAIN, "--seed", "3,5", "-m", "nano"],
      {"FILE": ["in.jsonl"]},
-     {"-o": ["out/seed-3", "out/seed-5", "out/seed-3.part", "out/seed-5.part", "out.part", "out/rows.part"],
+     {"-o": ["out/seed-3", "out/seed-3.part", "out/rows.part", "out/seed-5", "out/seed-5.part"],
       "--rejects": "bad", "stdout": "-"}),
     (["train", "mlm", *TRAIN[2:], "--init", "c.json", "--tokenizer", "model"],
      {"FILE": ["in.jsonl"], "--init": "c.json", "--tokenizer": "model"},

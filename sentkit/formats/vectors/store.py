@@ -43,7 +43,7 @@ class Store:
         self.starts = [0, *accumulate(file.count for file in self.files)]
         self.before, self.count = 0, self.starts[-1]  # rows of the folder before these files, and of them
         self.digest = ""  # of all blocks, if only a part of them is kept
-        self.row_reader = lru_cache(OPEN_MAPS)(lambda number: self.files[number].row_reader())
+        self.row_reader = lru_cache(OPEN_MAPS)(VectorFile.row_reader)
         for file, start in zip(self.files, self.starts, strict=False):
             file.refuse_difference(first)
             file.before = start
@@ -86,7 +86,7 @@ class Store:
     def row(self, place: int) -> Row:
         """The row at a place, counted from 0, without its vectors."""
         file = bisect_right(self.starts, place) - 1
-        return self.row_reader(file)(place - self.starts[file])
+        return self.row_reader(self.files[file])(place - self.starts[file])
 
     def row_blocks(self) -> Iterator[RowBlock]:
         """The rows without their vectors, which are not read."""

@@ -198,9 +198,7 @@ class VectorFile:
         ):
             for number, line in enumerate(stripped, first + 1):
                 own = object_of(line)
-                if (
-                    isinstance(own, dict) and b"\n" in line
-                ):  # between fields; in JSONL, this would be two rows
+                if isinstance(own, dict) and b"\n" in line:  # between fields; two rows of JSONL
                     own = BadLine("a row has more than one line")
                 elif isinstance(own, dict) and own.get("_emb", emb) != emb:
                     own = BadLine('"_emb" of this row differs from "_emb" in the metadata of the file')
