@@ -4,6 +4,7 @@
 The device is the CPU of torch, or a GPU in tests with the mark `gpu`.
 """
 
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -277,7 +278,6 @@ def test_clusters_are_those_of_the_cpu_on_a_gpu(gpu):
 
 @pytest.mark.gpu
 @no_cuda
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_the_host_does_not_wait_within_a_block(gpu, monkeypatch):
     """torch raises an error for an operation that waits, from the products of the first block to the last."""
     monkeypatch.setattr(module, "ROWS_PER_BLOCK", 1024)
@@ -285,7 +285,8 @@ def test_the_host_does_not_wait_within_a_block(gpu, monkeypatch):
 
     def watched(products, count):
         calls.append(len(calls))
-        torch.cuda.set_sync_debug_mode("error" if len(calls) < 8 else "default")
+        with warnings.catch_warnings(action="ignore"):  # torch calls this mode a prototype
+            torch.cuda.set_sync_debug_mode("error" if len(calls) < 8 else "default")
         return largest(products, count)
 
     monkeypatch.setattr(module, "largest", watched)
