@@ -46,6 +46,9 @@ FAULTS = [  # a part of SHORT, its replacement, the line of the error or None, a
     (ENCODED, "sys.exit(0)", 9, EXIT),
     (TERMS, TERMS + "\n    def __init__(self, body, settings): sys.exit(0)", 13, EXIT),
     ("return Reads((SENTENCE,))", "return (SENTENCE,)", None, "AttributeError"),
+    ("    @classmethod\n", "", None, "TypeError"),
+    (TERMS, "pass", None, "NoneType"),
+    (TERMS, "return {'size': mean_of(outputs['one'].detach())}", None, "does not require grad"),
     (ENCODED, "return {'one': torch.ones(3, requires_grad=True)}", None, "has 3 rows, expected 4"),
     (TERMS, "one = outputs['one'].exp(); total = one.sum(); r = one.square().sum(); one.add_(1)\n"
      "        return {'size': mean_of(r)}", None, "modified by an inplace operation"),
