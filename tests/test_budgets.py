@@ -18,7 +18,7 @@ COMMANDS = dict(leaves(program()))
 LEAVES = {path: each for path, each in COMMANDS.items() if not hasattr(each, "commands")}
 MOST = {"encode": 28, "train": 28, "score": 24, "search": 24, "cluster": 24}  # slots; others have 20
 # Budgets: sentkit 30,500 without papers, papers 3,000, tests 36,000.
-LINES = {"sentkit": 36_942, "papers": 3_000, "tests": 41_131, "pages": 1_318}
+LINES = {"sentkit": 36_948, "papers": 3_000, "tests": 41_132, "pages": 1_318}
 FILES = 196
 
 

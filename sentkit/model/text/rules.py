@@ -1,6 +1,7 @@
 """The rules of a tokenizer, as tokenizer.json states them, and the ids of texts from those of their words."""
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,7 +35,10 @@ LOCAL_NORMALIZERS = {
 SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel"}
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that use tokenizer.json unchanged
 MOST_CHARACTERS = 1 << 22  # of the words that are kept: about 480,000 words in 80 MB
-MANY_CPUS = 8  # the library tokenizes whole texts on all CPUs, with twice the work of one CPU for words
+# With so many CPUs, the library tokenizes whole texts. A sentence takes 54 microseconds of all CPUs together;
+# in 7 of them no other thread runs Python. Words take 21 to 27 microseconds, all of them in Python.
+MANY_CPUS = 8
+SERIAL = ("", "off", "false", "f", "no", "n", "0")  # values of TOKENIZERS_PARALLELISM without threads
 TEXTS_AT_ONCE = 1024
 # The parts of a word: a mark of ASCII, or what is between marks.
 PARTS = re.compile(r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+")
@@ -189,6 +193,8 @@ class WordIds:
 def word_ids(encode: Callable[[list[str]], list[list[int]]], rules: Mapping[str, Any]) -> WordIds | None:
     """Return the ids of words, if they surely are those of a text, and if this is faster."""
     cpus = threads_of_command() or usable_cpus()
+    if os.environ.get("TOKENIZERS_PARALLELISM", "true").lower() in SERIAL:
+        cpus = 1
     return WordIds(encode, rules) if reads_words_alone(rules) and cpus < MANY_CPUS else None
 
 

@@ -436,17 +436,18 @@ def test_forgotten_words_have_the_same_ids(monkeypatch):
 
 @pytest.mark.parametrize("name", ["nano", "static"])
 def test_many_cpus_tokenize_whole_texts(monkeypatch, name):
-    """The library does this in parallel, with the same ids."""
+    """The library does this in parallel, with the same ids, unless the environment forbids it."""
     monkeypatch.setattr("sentkit.process._threads", None)  # other tests run commands in this process
 
-    def found(cpus):
+    def found(cpus, parallel="true"):
+        monkeypatch.setenv("TOKENIZERS_PARALLELISM", parallel)
         monkeypatch.setattr(rules, "usable_cpus", lambda: cpus)
         tokenizer = sentkit.Encoder(name, device="cpu").tokenizer
         return tokenizer.words is None, [each.ids for each in tokenizer(TEXTS)]
 
-    few, many = found(2), found(16)
+    few, many, forbidden = found(2), found(16), found(16, "False")
 
-    assert (few[0], many[0]) == (False, True)
+    assert (few[0], many[0], forbidden[0]) == (False, True, False)
     assert few[1] == many[1]
 
 
