@@ -22,6 +22,7 @@ from sentkit.console import Console, close_bar
 from sentkit.errors import NoInputError, SentkitError
 from sentkit.escaping import without_secrets
 from sentkit.flags import expand_flags
+from sentkit.flags.removed import advice_of_removed
 from sentkit.process import (
     is_first_process,
     leave,
@@ -290,6 +291,9 @@ def status(arguments: list[str]) -> int:
             message, context = error.format_message(), getattr(error, "ctx", None)
             command = context.command_path.partition(" ")[2] if context is not None else ""
             advice = f"see: {' '.join(['sentkit', *command.split(), '--help'])}"
+            removed = advice_of_removed(command, arguments)
+            if removed is not None:
+                message, advice = f"{removed[0]} was removed", removed[1]
             Console(command).error(f"{message[:1].lower()}{message[1:].rstrip('.')}", advice)
             return int(getattr(error, "exit_code", 2))
         if isinstance(error, typer.Abort):
