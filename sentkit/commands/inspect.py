@@ -3,7 +3,7 @@
 import os
 from typing import Annotated, Any
 
-from sentkit.console import in_words, print_text
+from sentkit.console import Console, in_words, print_text
 from sentkit.errors import AnswerIsNo, UsageError
 from sentkit.flags import Excludes, Named, Needs, excludes, options
 from sentkit.flags.rows import FieldFlags
@@ -24,12 +24,10 @@ def inspect(
     gold: Annotated[str | None, Excludes("--no-geometry")] = None,
     above: Annotated[float | None, Needs("--gold")] = None,
     no_geometry: bool = False,
-    replay: Annotated[
-        bool, excludes("--gold", "--above", "--no-geometry", "--json", "--verbose", "--field")
-    ] = False,
+    replay: Annotated[bool, excludes("--gold", "--above", "--no-geometry", "--json", "--field")] = False,
     json: bool = False,
-    verbose: bool = False,
     field_flags: FieldFlags,
+    console: Console,
 ) -> None:
     """Describe a checkpoint or a file of vectors.
 
@@ -39,7 +37,6 @@ def inspect(
       --above X: With --gold: scores above X are high. [default: 4]
       --no-geometry: Only count vectors. The geometry of wide vectors takes seconds.
       --replay: For a checkpoint: print the shell commands that made it and its bases.
-      -v, --verbose: Show every line on a terminal.
     """
     if replay:  # a shell script; if it cannot run as it is, the exit code is 1
         from sentkit.training.runs import replay as runs
@@ -57,7 +54,7 @@ def inspect(
     if "vectors_per_row" not in record and (gold is not None or no_geometry):
         flag = "--no-geometry" if gold is None else "--gold"
         raise UsageError(f"{flag} needs vectors, but {path} has none")
-    options.ReportFlags(json=json).write(record, lines_of(flat(record), verbose=verbose))
+    options.ReportFlags(json=json).write(record, lines_of(flat(record), verbose=console.verbose))
 
 
 def lines_of(lines: list[tuple[str, Any]], *, verbose: bool) -> list[tuple[str, str]]:

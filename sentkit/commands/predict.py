@@ -26,11 +26,11 @@ def predict(
     model: str,
     every: Annotated[bool, Named("--all")] = False,
     name: str | None = None,
-    machine: options.MachineFlags,
+    device: str = "auto",
     output: options.OutputFlags,
     replace: bool = False,
     row_flags: RowFlags,
-    run: options.QuietFlags,
+    console: Console,
 ) -> None:
     """Add the class or the score of a classifier to every row.
 
@@ -48,7 +48,6 @@ def predict(
     from sentkit.formats.vectors.store import common_fields, is_store
     from sentkit.formats.vectors.vectors import VECTOR_FIELDS
 
-    console = run.console("predict")
     options.check_name("--name", name)
     output.check_rows()
     of_vectors = is_store(model)
@@ -61,11 +60,11 @@ def predict(
 
             classifier = read_classifier(model)
             answers = classifier.answers
-            groups = outputs_of_probe(classifier, inputs, machine, console)
+            groups = outputs_of_probe(classifier, inputs, device, console)
         else:
             from sentkit.model.checkpoint_model import ClassifierModel, RowTexts
 
-            text_model = ClassifierModel(model, machine.device, machine.precision)
+            text_model = ClassifierModel(model, device)
             console.note(f"loading {text_model.name}")
             answers, loaded = text_model.answers, text_model.load()
             console.note(f"{loaded.width} outputs, {loaded.device}, {loaded.precision}")
@@ -89,7 +88,7 @@ def predict(
 
 
 def outputs_of_probe(
-    classifier: "VectorClassifier", inputs: "Inputs", machine: options.MachineFlags, console: Console
+    classifier: "VectorClassifier", inputs: "Inputs", device: str, console: Console
 ) -> "Iterator[tuple[VectorBlock, NDArray[Any]]]":
     """Yield blocks of rows and their outputs (n, k). Rows without vectors are encoded."""
     from sentkit.formats.rows.kinds import KINDS, TextParser
@@ -119,7 +118,7 @@ def outputs_of_probe(
             problem = f"{classifier.path} does not name the model of its vectors, and the rows have none"
             raise NoInputError(problem, advice=command)
         try:  # without a download, because a data file must not start it
-            model = find_encoder(recorded.model, recorded.options(), **vars(machine), download=False)
+            model = find_encoder(recorded.model, recorded.options(), device=device, download=False)
         except NoInputError as error:
             advice = f"{classifier.path} was fitted on vectors of this model; if it has moved: {command}"
             raise NoInputError(str(error), advice=advice) from error

@@ -87,7 +87,7 @@ def train(
     flags: TrainFlags,
     list_: bool = False,
     row_flags: RowFlags,
-    run: options.RunFlags,
+    console: Console,
 ) -> None:
     """Train an encoder.
 
@@ -112,7 +112,8 @@ def train(
         raise UsageError("-o is missing: give the folder of the new checkpoint")
     refuse_url(flags.path)
     first = is_first_process()
-    console = Console("train", run.quiet or not first, run.verbose)
+    if not first:
+        console = replace(console, quiet=True)
     # Opening the method imports torch.
     stopping = partial(console.report, "stops after this step and saves; Ctrl-C again exits at once")
     with handle_signals(stopping) as stop, open_method(method) as loaded:
@@ -144,7 +145,7 @@ def train(
         sweep = list(zip(built, grid, strict=True))
         runs = [replace(one, settings=a, chosen=b, seed=each) for a, b in sweep for each in seeds]
         if list_:
-            words = [*words_of(flags, but=LISTED), *words_of(row_flags, but=["files"]), *words_of(run)]
+            words = [*words_of(flags, but=LISTED), *words_of(row_flags, but=["files"])]
             print_text(command_lines([method, *(row_flags.files or [])], words, given, runs))
             return
         folders = [str(each) for own in runs for each in (own.output, own.part, own.rows)]
