@@ -47,7 +47,7 @@ def mine(
         from sentkit.model.checkpoint_model import ClassifierModel
 
         own = "auto" if comparing.device == "cpu" else comparing.device
-        reranker = ClassifierModel(judge, own)
+        reranker = ClassifierModel(judge, own, "auto")
         if classes := reranker.answers.classes:
             problem = f"a classifier of {len(classes)} classes; a judge has one output, a score"
             raise DataError(problem, source=judge)

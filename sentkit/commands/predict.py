@@ -26,7 +26,7 @@ def predict(
     model: str,
     every: Annotated[bool, Named("--all")] = False,
     name: str | None = None,
-    device: str = "auto",
+    machine: options.MachineFlags,
     output: options.OutputFlags,
     replace: bool = False,
     row_flags: RowFlags,
@@ -60,11 +60,11 @@ def predict(
 
             classifier = read_classifier(model)
             answers = classifier.answers
-            groups = outputs_of_probe(classifier, inputs, device, console)
+            groups = outputs_of_probe(classifier, inputs, machine, console)
         else:
             from sentkit.model.checkpoint_model import ClassifierModel, RowTexts
 
-            text_model = ClassifierModel(model, device)
+            text_model = ClassifierModel(model, machine.device, machine.precision)
             console.note(f"loading {text_model.name}")
             answers, loaded = text_model.answers, text_model.load()
             console.note(f"{loaded.width} outputs, {loaded.device}, {loaded.precision}")
@@ -88,7 +88,7 @@ def predict(
 
 
 def outputs_of_probe(
-    classifier: "VectorClassifier", inputs: "Inputs", device: str, console: Console
+    classifier: "VectorClassifier", inputs: "Inputs", machine: options.MachineFlags, console: Console
 ) -> "Iterator[tuple[VectorBlock, NDArray[Any]]]":
     """Yield blocks of rows and their outputs (n, k). Rows without vectors are encoded."""
     from sentkit.formats.rows.kinds import KINDS, TextParser
@@ -118,7 +118,7 @@ def outputs_of_probe(
             problem = f"{classifier.path} does not name the model of its vectors, and the rows have none"
             raise NoInputError(problem, advice=command)
         try:  # without a download, because a data file must not start it
-            model = find_encoder(recorded.model, recorded.options(), device=device, download=False)
+            model = find_encoder(recorded.model, recorded.options(), **vars(machine), download=False)
         except NoInputError as error:
             advice = f"{classifier.path} was fitted on vectors of this model; if it has moved: {command}"
             raise NoInputError(str(error), advice=advice) from error

@@ -17,7 +17,6 @@ REMOVED: dict[str, str] = {  # "COMMAND --flag", or "COMMAND --flag VALUE" for o
     "plot pairs --json": "add: | cat",
     "plot space --json": "add: | cat",
     "plot sweep --json": "add: | cat",
-    "predict --precision": BY_PRECISION,
     "search --precision": BY_PRECISION,
     "translate --precision": BY_PRECISION,
     "whiten apply --store": BY_STORE,

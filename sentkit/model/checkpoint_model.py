@@ -256,9 +256,8 @@ class RowTexts(TextParser):
 class ClassifierModel:
     """A checkpoint with a classification head. The weights are loaded by `load`."""
 
-    def __init__(self, name: str, device: str) -> None:
-        self.name = name
-        self.device = device
+    def __init__(self, name: str, device: str, precision: str) -> None:
+        self.name, self.device, self.precision = name, device, precision
         self.checkpoint = classifier_in(name)
         run = self.checkpoint.lineage.get("run")
         # That of `train`, which uses it for --test.
@@ -312,7 +311,7 @@ class ClassifierModel:
         from sentkit.model.checkpoint.heads import PackedClassifier, TransformersClassifier
 
         kind = PackedClassifier if self.packed else TransformersClassifier
-        loaded = kind(self.checkpoint, self.reading, device=self.device, precision="auto")
+        loaded = kind(self.checkpoint, self.reading, device=self.device, precision=self.precision)
         named = max(1, len(self.answers.classes))
         if loaded.width != named:
             problem = f"the head has {loaded.width} outputs, but config.json names {named}"
