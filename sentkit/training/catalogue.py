@@ -45,7 +45,7 @@ GENERAL = {
     ),
     "esimcse": general(
         "SimCSE with repeated tokens and a queue",
-        "simcse:ESimCSE",
+        "esimcse:ESimCSE",
         "2109.04380",
         "The momentum encoder starts as a copy of the base. In the released code it starts with random "
         "weights, because it is copied before the weights are loaded.",
@@ -61,26 +61,26 @@ GENERAL = {
     ),
     "ct": general(
         "contrast the products of two encoders",
-        "products:ContrastiveTension",
+        "contrastive_tension:ContrastiveTension",
         note="As in the text of the paper, all pairs of a row have the same first sentence. The released "
         "code draws both sentences of a negative pair. The loss is that of the released code.",
     ),
     "is-bert": general(
         "match a sentence with its n-grams",
-        "products:ISBERT",
+        "is_bert:ISBERT",
         "2009.12061",
         "As in the released code, no activation follows the convolution. Reviews of the paper have a ReLU.",
     ),
     "tsdae": general(
         "restore a sentence from its vector",
-        "mlm:TSDAE",
+        "tsdae:TSDAE",
         "2104.06979",
         "The cross-attention has one key, so its weight is 1. The released code applies dropout to it; "
         "this method does not.",
     ),
     "rank-encoder": general(
         "SimCSE, and ranks by a frozen encoder",
-        "simcse:RankEncoder",
+        "rank_encoder:RankEncoder",
         "2209.04333",
         "The paper ranks 100,000 sentences, as the preset does; the released script ranks 10,000. The script "
         "selects the step by the mean of STS-B and SICK-R dev; here --dev does.",
@@ -88,7 +88,7 @@ GENERAL = {
     # pairs and triplets
     "contrast": general("contrast pairs, with any number of negatives", "contrast:Contrast", "1807.03748"),
     "simcse-sup": general("contrast triplets", "simcse:SupervisedSimCSE", "2104.08821"),
-    "clear": general("contrast two variants; predict masked tokens", "mlm:CLEAR", "2012.15466"),
+    "clear": general("contrast two variants; predict masked tokens", "clear:CLEAR", "2012.15466"),
     "sncse": general(
         "PromptBERT, with negations",
         "promptbert:SNCSE",
@@ -118,12 +118,12 @@ GENERAL = {
     ),
     "classify": general(
         "predict labels or scores of texts or pairs",
-        "targets:Classify",
+        "classify:Classify",
         "1810.04805",
         "The released code has AdamW without bias correction and epsilon 1e-6: --set optimizer=adamw-bert.",
     ),
     # teachers
-    "distill": general("learn the vectors of a teacher", "targets:Distill"),
+    "distill": general("learn the vectors of a teacher", "distill:Distill"),
 }
 GROUPS = {  # of --list; the other methods are those of single papers
     "for products": ("contrast", "distill", "classify", "sbert", "cosent", "angle"),

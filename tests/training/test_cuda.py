@@ -17,8 +17,9 @@ from sentkit.training.loop.gradient import tokens_that_fit
 from sentkit.training.loop.processes import SUM, Processes
 from sentkit.training.loop.trainer import BEHIND
 from sentkit.training.method import trained
-from sentkit.training.methods.mlm import TSDAE
-from sentkit.training.methods.simcse import ESimCSE, SimCSE
+from sentkit.training.methods.esimcse import ESimCSE
+from sentkit.training.methods.simcse import SimCSE
+from sentkit.training.methods.tsdae import TSDAE
 from support import ROOT
 from training.small import gradient_of
 

@@ -24,7 +24,8 @@ from sentkit.training.losses import Filter, Texts, candidate_contrast
 from sentkit.training.method import Method, Needs, Outputs, Term, mean_of, readout_of
 from sentkit.training.methods import recipes
 
-KEEP_ALL, ITSELF = recipes.KEEP_ALL, "self"
+KEEP_ALL = recipes.KEEP_ALL
+ITSELF = "self"
 ROLES = ("anchor", "positive", "negatives")
 MISSING = 0  # the number of a negative that a row does not have
 MEAN = parse_readout("mean")
@@ -40,10 +41,13 @@ class Guided(Method):
 
     @classmethod
     def build(cls, base: Base, settings: Any) -> Self:
-        method, guide = super().build(base, settings), guide_of(settings)
-        declared = None if guide is None else guide.declared
-        method.guide_readout = declared or cls.usual or parse_readout(readout_of(method))
-        method.guide = None if guide is None else guide.body(None).requires_grad_(False)
+        method = super().build(base, settings)
+        guide = guide_of(settings)
+        method.guide = None
+        method.guide_readout = cls.usual or parse_readout(readout_of(method))
+        if guide is not None:
+            method.guide = guide.body(None).requires_grad_(False)
+            method.guide_readout = guide.declared or method.guide_readout
         return method
 
     @classmethod
@@ -70,7 +74,8 @@ class Guided(Method):
         if guide is None:
             return {}
         readout = guide.declared or cls.usual
-        return {"guide_hash": guide.hash, "guide_readout": readout.name if readout else None}
+        name = None if readout is None else readout.name
+        return {"guide_hash": guide.hash, "guide_readout": name}
 
     @torch.no_grad()
     def guide_vectors(self, packed: Packed) -> Tensor:
@@ -86,12 +91,16 @@ class Contrast(Guided):
     @classmethod
     def reads(cls, base: Base, settings: recipes.Contrast) -> Reads:
         guide = guide_of(settings)
-        second = None if guide is None else guide.training_tokenizer
-        return Reads((TRIPLET, NEGATIVES, POSITIVE, PAIR), second=second)
+        kinds = (TRIPLET, NEGATIVES, POSITIVE, PAIR)
+        if guide is None:
+            return Reads(kinds)
+        return Reads(kinds, second=guide.training_tokenizer)
 
     def encode(self, batch: Batch) -> Outputs:
         """Return anchors and positives (b, d), negatives (b, k, d) and the ids of all texts (b, 2 + k)."""
-        texts = batch.texts if self.guide is None else batch.texts[::2]
+        texts = batch.texts
+        if self.guide is not None:
+            texts = batch.texts[::2]  # the others are the same texts for the guide
         outputs = self.by_role("", texts, self.vectors)
         ids = np.array([[number_of(text) for text in column] for column in texts]).T  # (b, 2 + k)
         outputs["ids"] = torch.from_numpy(ids)  # on the host, as `role` counts negatives
@@ -102,13 +111,13 @@ class Contrast(Guided):
     def by_role(
         self, prefix: str, texts: Sequence[Sequence[Ids]], vectors_of: Callable[[Packed], Tensor]
     ) -> Outputs:
-        columns, rows = len(texts), len(texts[0])
-        flat = [text for column in texts for text in column]
-        places = [place for place, text in enumerate(flat) if len(text)]
-        found = vectors_of(self.pack([flat[place] for place in places]))
-        room = found.new_zeros(len(flat), found.shape[1])
-        room = room.index_copy(0, to_device(np.array(places), self.device), found)
-        anchors, positives, *negatives = room.view(columns, rows, -1)
+        """Return the vectors of each role; a missing text has the vector 0."""
+        flat_texts = [text for column in texts for text in column]
+        indices = [index for index, text in enumerate(flat_texts) if len(text)]
+        of_texts = vectors_of(self.pack([flat_texts[index] for index in indices]))
+        vectors = of_texts.new_zeros(len(flat_texts), of_texts.shape[1])
+        vectors = vectors.index_copy(0, to_device(np.array(indices), self.device), of_texts)
+        anchors, positives, *negatives = vectors.view(len(texts), len(texts[0]), -1)
         outputs = {f"{prefix}anchor": anchors, f"{prefix}positive": positives}
         if negatives:
             outputs[f"{prefix}negatives"] = torch.stack(negatives, 1)
@@ -117,45 +126,69 @@ class Contrast(Guided):
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         settings = self.settings
         drop = Filter(settings.equal_texts, settings.margin, settings.margin_kind == "relative")
-        anchors, positives = (self.role(outputs, name, place) for place, name in enumerate(ROLES[:2]))
-        negatives = self.role(outputs, "negatives", 2) if "negatives" in outputs else None
+        anchors = self.texts_of(outputs, "anchor", column=0)
+        positives = self.texts_of(outputs, "positive", column=1)
+        negatives = None
+        if "negatives" in outputs:
+            negatives = self.negatives_of(outputs)
         values = candidate_contrast(anchors, positives, negatives, settings.temperature, settings.form, drop)
         return {"contrast": mean_of(values)}
 
-    def role(self, outputs: Outputs, name: str, place: int) -> Texts:
-        """Return the texts of a role. The negatives of the batch are one list, each with its row."""
-        vectors, ids = outputs[name], outputs["ids"]
-        guide = vectors.detach() if self.settings.guide == ITSELF else outputs.get(f"guide_{name}")
-        if name != "negatives":
-            own, rows = ids[:, place].numpy(), np.arange(len(ids))
-            return Texts(vectors, to_device(own, vectors.device), to_device(rows, vectors.device), guide)
-        own = ids[:, place:].numpy()
-        kept = [to_device(each, vectors.device) for each in np.nonzero(own != MISSING)]  # rows and columns
-        numbers = to_device(own[own != MISSING], vectors.device)
-        guide = None if guide is None else guide[kept[0], kept[1]]
-        return Texts(vectors[kept[0], kept[1]], numbers, kept[0], guide)
+    def texts_of(self, outputs: Outputs, role: str, column: int) -> Texts:
+        """Return the anchors or the positives, one in each row."""
+        vectors = outputs[role]
+        ids = outputs["ids"][:, column].numpy()
+        rows = np.arange(len(ids))
+        return Texts(
+            vectors,
+            to_device(ids, vectors.device),
+            to_device(rows, vectors.device),
+            self.seen_by_guide(outputs, role),
+        )
+
+    def negatives_of(self, outputs: Outputs) -> Texts:
+        """Return the negatives of all rows as one list, each with its row."""
+        vectors = outputs["negatives"]
+        ids = outputs["ids"][:, 2:].numpy()
+        exists = ids != MISSING
+        rows, columns = (to_device(indices, vectors.device) for indices in np.nonzero(exists))
+        guide = self.seen_by_guide(outputs, "negatives")
+        if guide is not None:
+            guide = guide[rows, columns]
+        return Texts(vectors[rows, columns], to_device(ids[exists], vectors.device), rows, guide)
+
+    def seen_by_guide(self, outputs: Outputs, role: str) -> Tensor | None:
+        """Return the vectors that decide which texts are false negatives."""
+        if self.settings.guide == ITSELF:
+            return outputs[role].detach()
+        return outputs.get(f"guide_{role}")
 
 
 @lru_cache(2)
 def open_guide(name: str, max_length: int) -> Base:
     """Return the guide. It truncates texts to its own positions if it has fewer than the encoder."""
     checkpoint = read_checkpoint(name)
-    most = most_tokens(checkpoint.config, checkpoint.config_file) or max_length
-    return open_base(checkpoint, min(max_length, most))
+    positions = most_tokens(checkpoint.config, checkpoint.config_file) or max_length
+    return open_base(checkpoint, min(max_length, positions))
 
 
 def name_of_guide(settings: Any) -> str | None:
-    return None if settings.guide in (KEEP_ALL, ITSELF, recipes.COPY) else settings.guide
+    if settings.guide in (KEEP_ALL, ITSELF, recipes.COPY):
+        return None
+    return str(settings.guide)
 
 
 def guide_of(settings: Any) -> Base | None:
     """Return the checkpoint that is the guide, if there is one."""
     name = name_of_guide(settings)
-    return None if name is None else open_guide(name, settings.max_length)
+    if name is None:
+        return None
+    return open_guide(name, settings.max_length)
 
 
 def number_of(text: Ids) -> int:
     """Hash token ids to a number, so that equal texts are found in the batch of all processes."""
     if not len(text):
         return MISSING
-    return int.from_bytes(hashlib.blake2b(text.tobytes(), digest_size=8).digest(), "big", signed=True)
+    digest = hashlib.blake2b(text.tobytes(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)

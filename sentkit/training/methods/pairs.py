@@ -26,9 +26,9 @@ from sentkit.training.methods import recipes
 from sentkit.training.settings import widths_of
 
 
-def pair_features(left: Tensor, right: Tensor) -> Tensor:
+def pair_features(u: Tensor, v: Tensor) -> Tensor:
     """Return the features u, v and |u - v| for a classifier of pairs: two (b, d) -> (b, 3d)."""
-    return torch.cat([left, right, (left - right).abs()], 1)
+    return torch.cat([u, v, (u - v).abs()], 1)
 
 
 class SBERT(Method):
@@ -37,8 +37,9 @@ class SBERT(Method):
 
     def __init__(self, body: Body, settings: recipes.SBERT) -> None:
         super().__init__(body, settings)
-        classifies = settings.objective == "softmax"
-        self.classifier = nn.Linear(3 * body.width, len(NLI)) if classifies else None
+        self.classifier: nn.Linear | None = None
+        if settings.objective == "softmax":
+            self.classifier = nn.Linear(3 * body.width, len(NLI))
 
     @classmethod
     def reads(cls, base: Base, settings: recipes.SBERT) -> Reads:
@@ -51,7 +52,9 @@ class SBERT(Method):
     def encode(self, batch: Batch) -> Outputs:
         texts = [text for column in batch.texts for text in column]
         vectors = self.vectors(self.pack(texts)).chunk(len(batch.texts))
-        names = TRIPLET.texts if self.settings.objective == "triplet" else PAIR.texts
+        names = PAIR.texts
+        if self.settings.objective == "triplet":
+            names = TRIPLET.texts
         outputs = dict(zip(names, vectors, strict=True))
         if self.classifier is not None:
             outputs["logits"] = self.classifier(pair_features(*vectors))
@@ -62,8 +65,8 @@ class SBERT(Method):
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         settings = self.settings
         if settings.objective == "softmax":
-            logits, target = widened(outputs["logits"]), outputs["target"].long()
-            values = F.cross_entropy(logits, target, reduction="none")
+            labels = outputs["target"].long()
+            values = F.cross_entropy(widened(outputs["logits"]), labels, reduction="none")
         elif settings.objective == "regression":
             target = outputs["target"] / settings.scale
             values = cosine_regression(outputs["text_a"], outputs["text_b"], target)
@@ -89,14 +92,16 @@ class CoSENT(Method):
             raise DataError(problem, source=source)
 
     def encode(self, batch: Batch) -> Outputs:
-        left, right = self.vectors(self.pack([*batch.texts[0], *batch.texts[1]])).chunk(2)
+        texts_a, texts_b = batch.texts
+        vectors_a, vectors_b = self.vectors(self.pack([*texts_a, *texts_b])).chunk(2)
         assert batch.targets is not None, "pairs without scores"
-        scores = torch.from_numpy(batch.targets).to(left.dtype)  # on the host, which orders them
-        return {"left": left, "right": right, "score": scores}
+        scores = torch.from_numpy(batch.targets).to(vectors_a.dtype)  # on the host, which orders them
+        return {"left": vectors_a, "right": vectors_b, "score": scores}
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         cosines = (unit(outputs["left"]) * unit(outputs["right"])).sum(1)
-        return {"cosine": Term(ranked_pairs(cosines, outputs["score"], self.settings.temperature), 1.0)}
+        value = ranked_pairs(cosines, outputs["score"], self.settings.temperature)
+        return {"cosine": Term(value, 1.0)}
 
 
 class AnglE(CoSENT):
@@ -104,9 +109,9 @@ class AnglE(CoSENT):
 
     def __init__(self, body: Body, settings: recipes.AnglE) -> None:
         super().__init__(body, settings)
-        odd = [width for width in (body.width, *widths_of(settings)) if width % 2]
-        if odd:
-            raise UsageError(f"angle needs vectors of even width, not {odd[0]}")
+        for width in (body.width, *widths_of(settings)):
+            if width % 2:
+                raise UsageError(f"angle needs vectors of even width, not {width}")
 
     @classmethod
     def check_rows(cls, corpus: Corpus, settings: Any, source: str) -> None:
@@ -119,19 +124,25 @@ class AnglE(CoSENT):
             raise DataError(problem, source=source, advice="use a lower positive_score, or contrast_weight=0")
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
-        wanted, terms = self.settings, dict[str, Term]()
-        left, right, scores = outputs["left"], outputs["right"], outputs["score"]
-        if wanted.cosine_weight:
-            [(name, term)] = super().loss(outputs).items()
-            terms[name] = Term(term.sum, term.weight, wanted.cosine_weight)
-        if wanted.contrast_weight:
-            positive = scores >= wanted.positive_score
-            values = entailment_contrast(left, right, positive, wanted.temperature, weighting="none")
+        settings = self.settings
+        vectors_a = outputs["left"]
+        vectors_b = outputs["right"]
+        scores = outputs["score"]
+        terms: dict[str, Term] = {}
+        if settings.cosine_weight:
+            cosine = super().loss(outputs)["cosine"]
+            terms["cosine"] = Term(cosine.sum, cosine.weight, settings.cosine_weight)
+        if settings.contrast_weight:
+            is_positive = scores >= settings.positive_score
+            values = entailment_contrast(
+                vectors_a, vectors_b, is_positive, settings.temperature, weighting="none"
+            )
             # The released code divides by all rows of both columns, also by those that are no anchors.
-            terms["contrast"] = Term(values.sum(), 2.0 * len(scores), wanted.contrast_weight)
-        if wanted.angle_weight:
-            value = ranked_pairs(complex_agreement(left, right), scores, wanted.temperature)
-            terms["angle"] = Term(value, 1.0, wanted.angle_weight)
+            terms["contrast"] = Term(values.sum(), 2.0 * len(scores), settings.contrast_weight)
+        if settings.angle_weight:
+            agreement = complex_agreement(vectors_a, vectors_b)
+            value = ranked_pairs(agreement, scores, settings.temperature)
+            terms["angle"] = Term(value, 1.0, settings.angle_weight)
         return terms
 
 
@@ -140,18 +151,21 @@ def ranked_pairs(similarities: Tensor, scores: Tensor, temperature: float) -> Te
 
     CoSENT, and the two ranking terms of AnglE, arXiv 2309.12871. The loss is 0 if all scores are equal.
     """
-    similarities, known = widened(similarities), scores.detach().cpu().numpy()
+    similarities = widened(similarities)
     differences = (similarities[None, :] - similarities[:, None]) / temperature  # (i, k)
-    first, second = to_device(np.array(np.nonzero(known[:, None] > known[None, :])), differences.device)
-    wrong = differences[first, second]
-    return torch.cat([wrong.new_zeros(1), wrong]).logsumexp(0)
+    scores_on_host = scores.detach().cpu().numpy()
+    is_higher = scores_on_host[:, None] > scores_on_host[None, :]
+    higher, lower = to_device(np.array(np.nonzero(is_higher)), differences.device)
+    ordered = differences[higher, lower]
+    return torch.cat([ordered.new_zeros(1), ordered]).logsumexp(0)
 
 
-def complex_agreement(left: Tensor, right: Tensor) -> Tensor:
-    """Return |sum of the real and imaginary parts of left / right| of unit rows: two (b, d) -> (b,).
+def complex_agreement(u: Tensor, v: Tensor) -> Tensor:
+    """Return |sum of the real and imaginary parts of u / v| of unit rows: two (b, d) -> (b,).
 
     AnglE, arXiv 2309.12871. The first half of a vector contains the real parts of a complex vector,
     the second half the imaginary parts. The result is 1 for equal vectors.
     """
-    (a, b), (c, d) = unit(left).chunk(2, 1), unit(right).chunk(2, 1)
+    a, b = unit(u).chunk(2, 1)  # u = a + ib
+    c, d = unit(v).chunk(2, 1)  # v = c + id
     return (a * c + b * d + b * c - a * d).sum(1).abs()

@@ -9,7 +9,6 @@ sentence, by at least `margin` and at most `margin_high`. The negation is not a 
 """
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -35,6 +34,7 @@ from sentkit.training.methods import recipes
 from sentkit.training.methods.mlm import head_of, own_head
 
 PROMPT = "prompt"  # the only readout
+VIEWS = ("one", "other", "negative")  # outputs of PromptBERT
 
 
 class Transform(nn.Module):
@@ -42,7 +42,9 @@ class Transform(nn.Module):
 
     def __init__(self, head: LanguageHead) -> None:
         super().__init__()
-        self.dense, self.activation, self.norm = head.dense, head.activation, head.norm
+        self.dense = head.dense
+        self.activation = head.activation
+        self.norm = head.norm
 
     def forward(self, states: Tensor) -> Tensor:
         return self.norm(self.activation(self.dense(states)))
@@ -76,14 +78,17 @@ class Prompted(Method):
 
     def mask_states(self, texts: Sequence[Ids], positions: Sequence[np.ndarray] | None = None) -> Tensor:
         """Return the states of the mask tokens, (b, d). The positions are 0, 1, 2, ... if not given."""
-        packed = pack(texts, self.device, at=[int(np.flatnonzero(ids == self.mask)[0]) for ids in texts])
+        mask_indices = [int(np.flatnonzero(ids == self.mask)[0]) for ids in texts]
+        packed = pack(texts, self.device, at=mask_indices)
         if positions is not None:
             packed = replace(packed, positions=packed.to_device(np.concatenate(positions)))
         return self.vectors(packed, PROMPT)
 
     def projected(self, states: Tensor) -> Tensor:
         vectors: Tensor = self.head(states)
-        return vectors if isinstance(self.head, Transform) else torch.tanh(vectors)
+        if isinstance(self.head, Transform):
+            return vectors
+        return torch.tanh(vectors)
 
 
 class PromptBERT(Prompted):
@@ -116,41 +121,57 @@ class PromptBERT(Prompted):
 
     def encode(self, batch: Batch) -> Outputs:
         """Encode all texts. As in the released code, only a fresh head comes after the subtraction."""
-        states = self.mask_states([text for texts in batch.texts for text in texts])
-        own = self.settings.head == "own"
-        vectors = self.projected(states) if own else states
+        vectors = self.mask_states([text for texts in batch.texts for text in texts])
+        has_own_head = self.settings.head == "own"
+        if has_own_head:
+            vectors = self.projected(vectors)
         if self.settings.denoise:
-            with torch.no_grad() if self.settings.freeze_denoise else nullcontext():
-                biases = self.projected(self.biases(batch)) if own else self.biases(batch)
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not self.settings.freeze_denoise):
+                biases = self.biases(batch)
+                if has_own_head:
+                    biases = self.projected(biases)
             vectors = vectors - biases
-        names = ("one", "other", "negative")[: len(batch.texts)]
-        return dict(zip(names, (vectors if own else self.projected(vectors)).chunk(len(names)), strict=True))
+        if not has_own_head:
+            vectors = self.projected(vectors)
+        names = VIEWS[: len(batch.texts)]
+        return dict(zip(names, vectors.chunk(len(names)), strict=True))
 
     def biases(self, batch: Batch) -> Tensor:
         """Return for each text the state of its template around an empty sentence of the same length."""
-        wanted = []  # the column of each text, and the length of its sentence
-        for column, ((before, after), texts) in enumerate(zip(self.frames, batch.texts, strict=True)):
-            # A tokenizer may join a character of the sentence with one of the template.
-            wanted += [(column, max(len(text) - len(before) - len(after), 0)) for text in texts]
-        rows = {each: row for row, each in enumerate(dict.fromkeys(wanted))}
-        frames, positions = [], []
-        for column, room in rows:
+        # Texts of one column with sentences of the same length have the same bias.
+        cases: list[tuple[int, int]] = []  # the column of each text, and the length of its sentence
+        for column, texts in enumerate(batch.texts):
             before, after = self.frames[column]
-            frames.append(np.array([*before, *after], np.int32))
-            positions.append(np.arange(len(frames[-1])) + room * (np.arange(len(frames[-1])) >= len(before)))
-        states = self.mask_states(frames, positions)
-        return states[to_device(np.array([rows[each] for each in wanted]), self.device)]
+            for text in texts:
+                # A tokenizer may join a character of the sentence with one of the template.
+                cases.append((column, max(len(text) - len(before) - len(after), 0)))
+        row_of_case = {case: row for row, case in enumerate(dict.fromkeys(cases))}
+
+        # The template of each case; the positions after the sentence are those with a sentence.
+        templates: list[Ids] = []
+        positions: list[np.ndarray] = []
+        for column, sentence_length in row_of_case:
+            before, after = self.frames[column]
+            template = np.array([*before, *after], np.int32)
+            indices = np.arange(len(template))
+            templates.append(template)
+            positions.append(indices + sentence_length * (indices >= len(before)))
+        states = self.mask_states(templates, positions)
+        rows = np.array([row_of_case[case] for case in cases])
+        return states[to_device(rows, self.device)]
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
-        one, other, temperature = outputs["one"], outputs["other"], self.settings.temperature
-        if "negative" in outputs:
-            return {"contrast": mean_of(triplet_contrast(one, other, outputs["negative"], temperature))}
-        return {"contrast": mean_of(in_batch_contrast(one, other, temperature))}
+        temperature = self.settings.temperature
+        views = [outputs[name] for name in VIEWS if name in outputs]
+        if len(views) == 3:
+            return {"contrast": mean_of(triplet_contrast(*views, temperature))}
+        return {"contrast": mean_of(in_batch_contrast(*views, temperature))}
 
 
 def tokenizers_of(base: Base, settings: Any) -> tuple[Tokenizer, Tokenizer]:
-    names = settings.template, settings.template_b
-    first, second = (base.training_tokenizer_with(name) for name in names)
+    """The tokenizers of both templates."""
+    first = base.training_tokenizer_with(settings.template)
+    second = base.training_tokenizer_with(settings.template_b)
     return first, second
 
 
@@ -165,16 +186,18 @@ class SNCSE(Prompted):
 
     def encode(self, batch: Batch) -> Outputs:
         states = self.mask_states([text for texts in batch.texts for text in texts])
-        return dict(zip(("one", "other", "negation"), self.projected(states).chunk(3), strict=True))
+        one, other, negation = self.projected(states).chunk(3)
+        return {"one": one, "other": other, "negation": negation}
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
-        wanted = self.settings
+        settings = self.settings
         one, other, negation = (unit(outputs[name]) for name in ("one", "other", "negation"))
         differences: Tensor = (one * negation).sum(1) - (one * other).sum(1)
-        values = soft_negatives(differences, wanted.margin, wanted.margin_high)
+        contrast = in_batch_contrast(one, other, settings.temperature)
+        negation_values = soft_negatives(differences, settings.margin, settings.margin_high)
         return {
-            "contrast": mean_of(in_batch_contrast(one, other, wanted.temperature)),
-            "negation": mean_of(values, wanted.margin_weight),
+            "contrast": mean_of(contrast),
+            "negation": mean_of(negation_values, settings.margin_weight),
         }
 
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from commands.train.records import log_of, record_of
 from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.training.base import open_base
-from sentkit.training.methods.mlm import CLEAR
+from sentkit.training.methods.clear import CLEAR
 from sentkit.training.runs.command import write_random
 from support import contents, without_command
 

@@ -12,7 +12,8 @@ import torch
 
 from commands.train.records import log_of, record_of
 from sentkit.training.loop.trainer import Trainer
-from sentkit.training.methods.simcse import RankEncoder, SimCSE
+from sentkit.training.methods.rank_encoder import RankEncoder
+from sentkit.training.methods.simcse import SimCSE
 from support import contents
 
 

@@ -11,8 +11,8 @@ from sentkit.errors import DataError, UnavailableError
 from sentkit.training.data.corpus import chunks_of_tokens
 from sentkit.training.loop.gradient import Gradient, tokens_that_fit
 from sentkit.training.method import changing, trained
-from sentkit.training.methods.mlm import TSDAE
 from sentkit.training.methods.simcse import SimCSE
+from sentkit.training.methods.tsdae import TSDAE
 from sentkit.training.settings import limits_of, text_of
 from training.small import equal, gradient_of, run_with_log, stop_after
 

@@ -7,8 +7,8 @@ import torch
 
 from sentkit.training.loop import trainer as loop
 from sentkit.training.loop.state import read_sealed
-from sentkit.training.methods.mlm import TSDAE
 from sentkit.training.methods.simcse import SimCSE
+from sentkit.training.methods.tsdae import TSDAE
 from training.small import equal, run_with_log
 
 BROKEN = 3  # the step, from 0, whose norm is not finite

@@ -22,8 +22,8 @@ from sentkit.training.losses import (
     triplet_margin,
     unit,
 )
+from sentkit.training.methods.contrastive_tension import contrastive_tension
 from sentkit.training.methods.pairs import complex_agreement, ranked_pairs
-from sentkit.training.methods.products import contrastive_tension
 from sentkit.training.methods.promptbert import soft_negatives
 
 WIDTH = 3

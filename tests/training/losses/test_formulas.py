@@ -9,8 +9,8 @@ from torch.autograd import gradcheck
 
 from sentkit.papers.sg_bert.method import SquaredDistance, squared_distance
 from sentkit.training.losses import cosines, entailment_contrast, triplet_margin, unit
-from sentkit.training.methods.products import local_information
-from sentkit.training.methods.simcse import rank_regression, rank_vectors
+from sentkit.training.methods.is_bert import local_information
+from sentkit.training.methods.rank_encoder import rank_regression, rank_vectors
 from training.losses.formulas import (
     CONTRASTS,
     HALF,

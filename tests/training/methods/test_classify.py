@@ -6,7 +6,7 @@ import torch
 from reference_steps import adamw
 from sentkit.model.checkpoint.heads import read_head
 from sentkit.training.base import open_named
-from sentkit.training.methods.targets import Classify
+from sentkit.training.methods.classify import Classify
 from sentkit.training.runs.run import write_checkpoint
 from support import padded
 from training.small import changed_by

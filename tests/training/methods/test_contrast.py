@@ -15,7 +15,8 @@ from sentkit.training.catalogue import METHODS
 from sentkit.training.method import terms_of
 from sentkit.training.methods.contrast import Contrast
 from sentkit.training.methods.pairs import SBERT, CoSENT
-from sentkit.training.methods.simcse import RankEncoder, SupervisedSimCSE
+from sentkit.training.methods.rank_encoder import RankEncoder
+from sentkit.training.methods.simcse import SupervisedSimCSE
 from sentkit.training.settings import Dims, build, widths_of
 from support import declare_modules
 from training.losses.formulas import attraction, without

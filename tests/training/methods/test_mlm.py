@@ -17,7 +17,9 @@ from sentkit.formats.checkpoints.folders import read_checkpoint
 from sentkit.model.checkpoint.heads import HEADS
 from sentkit.model.text.tokenizer import Tokenizer
 from sentkit.training.data.corpus import Batch
-from sentkit.training.methods.mlm import CLEAR, TSDAE, MaskedLanguageModel, vocabulary_of, word_starts
+from sentkit.training.methods.clear import CLEAR
+from sentkit.training.methods.mlm import MaskedLanguageModel, vocabulary_of
+from sentkit.training.methods.tsdae import TSDAE, word_starts
 from sentkit.training.runs.run import write_checkpoint
 from support import padded
 from training.losses.formulas import loop_paired, mean
@@ -215,8 +217,8 @@ def test_special_tokens_are_found_by_their_names_and_by_their_mark(base):
     found = vocabulary_of(SimpleNamespace(transformer_tokenizer=tokenizer, packed=size))
 
     assert found.mask == 3
-    assert found.words.tolist() == [4, 6]
-    assert found.ordinary.tolist() == [n in (4, 6) for n in range(8)]
+    assert found.ordinary.tolist() == [4, 6]
+    assert found.is_ordinary.tolist() == [n in (4, 6) for n in range(8)]
 
 
 @pytest.mark.parametrize(("word", "problem"), [("a", "mask token"), ("[MASK]", "only special tokens")])

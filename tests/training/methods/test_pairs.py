@@ -13,8 +13,9 @@ from sentkit.errors import UsageError
 from sentkit.papers.pairsupcon.method import PairSupCon
 from sentkit.training.base import open_named
 from sentkit.training.method import changing, using
+from sentkit.training.methods.contrastive_tension import ContrastiveTension
+from sentkit.training.methods.is_bert import ISBERT
 from sentkit.training.methods.pairs import SBERT, AnglE, CoSENT
-from sentkit.training.methods.products import ISBERT, ContrastiveTension
 from sentkit.training.runs.run import write_checkpoint
 from sentkit.training.settings import build
 from training.losses.formulas import (

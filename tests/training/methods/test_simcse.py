@@ -19,8 +19,10 @@ from sentkit.model.transformer.encoder import TransformerEncoder
 from sentkit.training.base import open_named
 from sentkit.training.data.corpus import stream
 from sentkit.training.method import changing
+from sentkit.training.methods.esimcse import ESimCSE
 from sentkit.training.methods.promptbert import SNCSE, PromptBERT
-from sentkit.training.methods.simcse import ESimCSE, RankEncoder, SimCSE, SupervisedSimCSE
+from sentkit.training.methods.rank_encoder import RankEncoder
+from sentkit.training.methods.simcse import SimCSE, SupervisedSimCSE
 from sentkit.training.runs.run import write_checkpoint
 from training.losses.formulas import loop_in_batch, loop_soft_negatives, loop_triplet, mean
 from training.methods.loops import RECIPE, copies, masked
@@ -173,7 +175,7 @@ PAPER = {"repeat_range": "paper"}
 )
 def test_the_number_of_repeated_tokens(method_of, length, settings, counts):
     method, dice = method_of(ESimCSE, **settings), np.random.default_rng(0)
-    drawn = [method.places(length, dice) for _ in range(400)]
+    drawn = [method.draw_repeated(length, dice) for _ in range(400)]
 
     assert {len(each) for each in drawn} == counts
     assert all(len(set(each)) == len(each) for each in drawn)

@@ -30,7 +30,7 @@ from sentkit.training.catalogue import METHODS
 from sentkit.training.data.corpus import map_corpus, write_corpus
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.method import dev_vectors
-from sentkit.training.methods.targets import Distill
+from sentkit.training.methods.distill import Distill
 from sentkit.training.runs.run import write_checkpoint
 from training.losses.formulas import loop_relational, mean
 from training.methods.loops import RECIPE
