@@ -73,7 +73,9 @@ class Cut(View):
 
     def shape(self, length: int, width: int) -> tuple[int, int]:
         """Return the number of rows and columns that are cut independently in a sentence."""
-        return length if self.tokens else 1, width if self.features else 1
+        rows = length if self.tokens else 1
+        columns = width if self.features else 1
+        return rows, columns
 
     def draw(self, random: Generator, lengths: Sequence[int], width: int, rate: float) -> list[np.ndarray]:
         """Return indexes into the flattened `shape` of each sentence."""
@@ -160,14 +162,18 @@ class ConSERT(PackedMethod):
         kind = self.settings.views[name]
         if kind == paper.ADVERSARIAL:
             return VIEWS["none"], 0.0
-        return VIEWS[kind], getattr(self.settings, paper.RATES[kind][0]) if kind in paper.RATES else 0.0
+        if kind not in paper.RATES:
+            return VIEWS[kind], 0.0
+        setting = paper.RATES[kind][0]
+        return VIEWS[kind], getattr(self.settings, setting)
 
     def draw(self, batch: Batch, random: Draw) -> Mapping[str, Drawn]:
         draws: dict[str, Drawn] = {}
         for name, sides in self.seen(batch).items():
             view, rate = self.view(name)
             for side, texts in enumerate(sides):
-                lengths, key = [len(text) for text in texts], f"{name}{side}"
+                key = f"{name}{side}"
+                lengths = [len(text) for text in texts]
                 draws[key] = view.draw(random(f"view {key}"), lengths, self.body.width, rate)
         return draws
 
@@ -177,33 +183,38 @@ class ConSERT(PackedMethod):
         outputs: Outputs = {}
         for name in self.settings.views:
             outputs |= self.encoded(batch, name)
-        return outputs if self.classifier is None else outputs | self.classified(outputs, batch)
+        if self.classifier is not None:
+            outputs |= self.classified(outputs, batch)
+        return outputs
 
     def encoded(self, batch: Batch, name: str, change: Disturb | None = None) -> Outputs:
         """Return the vectors of a view, for each text of a row. `change` is applied to X(0) of the view."""
         sides = self.seen(batch)[name]
         keys = [f"{name}{side}" for side in range(len(sides))]
         view, _ = self.view(name)
-        drawn = [each for key in keys for each in batch.draws[key]]
-        packed, disturb = view.apply(self.pack([text for texts in sides for text in texts]), drawn)
-        both = [each for each in (disturb, change) if each is not None]
+        drawn = [numbers for key in keys for numbers in batch.draws[key]]
+        texts = [text for side in sides for text in side]
+        packed, disturb_of_view = view.apply(self.pack(texts), drawn)
+        changes = [disturb for disturb in (disturb_of_view, change) if disturb is not None]
 
-        def changed(states: Tensor) -> Tensor:
-            for each in both:
-                states = each(states)
+        def apply_changes(states: Tensor) -> Tensor:
+            for disturb in changes:
+                states = disturb(states)
             return states
 
-        vectors = self.vectors(
-            packed, self.dev_readout(self.settings), disturb=changed if both else None
-        )  # (sides * b, d)
+        disturb = None
+        if changes:
+            disturb = apply_changes
+        vectors = self.vectors(packed, self.dev_readout(self.settings), disturb=disturb)  # (sides * b, d)
         return dict(zip(keys, vectors.chunk(len(sides)), strict=True))
 
     def classified(self, outputs: Outputs, batch: Batch) -> Outputs:
         assert self.classifier is not None, "mode unsup has no classifier"
-        one, other = outputs["a0"], outputs["a1"]
-        features = pair_features(one, other)
+        premises = outputs["a0"]
+        hypotheses = outputs["a1"]
+        features = pair_features(premises, hypotheses)
         if "m" in self.settings.pair_features:  # of the released code
-            features = torch.cat([features, torch.maximum(one, other).square()], 1)
+            features = torch.cat([features, torch.maximum(premises, hypotheses).square()], 1)
         assert batch.targets is not None, "pairs without labels"
         labels = to_device(batch.targets, self.device).long()
         return {"logits": self.classifier(features), "labels": labels}
@@ -216,33 +227,37 @@ class ConSERT(PackedMethod):
         first: list[Tensor] = []  # X(0) of the first view
 
         def hold(states: Tensor) -> Tensor:
-            # With LoRA the embeddings are constant, so their states have no gradient yet.
-            first.append(states if states.requires_grad else states.detach().requires_grad_())
-            return first[0]
+            if not states.requires_grad:  # with LoRA, whose embeddings are constant
+                states = states.detach().requires_grad_()
+            first.append(states)
+            return states
 
-        live = torch.is_grad_enabled()
+        needs_gradient = torch.is_grad_enabled()
         with torch.enable_grad():  # also in the pass of a chunk without gradient
             outputs = self.encoded(batch, "a", hold)
             outputs |= self.classified(outputs, batch)
             loss = F.cross_entropy(widened(outputs["logits"]), outputs["labels"], reduction="sum")
-            [slopes] = torch.autograd.grad(loss, first, retain_graph=live)
-        if not live:
+            [slopes] = torch.autograd.grad(loss, first, retain_graph=needs_gradient)
+        if not needs_gradient:
             outputs = {name: value.detach() for name, value in outputs.items()}
         change = self.settings.adv_eps * direction(slopes, self.settings.adv_form)
         return outputs | self.encoded(batch, "b", lambda states: states + change)
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
-        mode, terms = self.settings.mode, dict[str, Term]()
-        if mode != "sup":
+        settings = self.settings
+        terms: dict[str, Term] = {}
+        if settings.mode == "unsup":
+            values = paired_contrast(outputs["a0"], outputs["b0"], settings.temperature)
+            terms["contrast"] = mean_of(values, settings.loss_scale)
+        elif settings.mode == "joint":
             # Premises and hypotheses are contrasted separately: a premise is not a negative of a hypothesis.
-            sides = (0, 1) if mode == "joint" else (0,)
-            wanted = self.settings.temperature
-            values = [paired_contrast(outputs[f"a{n}"], outputs[f"b{n}"], wanted) for n in sides]
-            factor = self.settings.alpha if mode == "joint" else self.settings.loss_scale
-            terms["contrast"] = mean_of(torch.cat(values), factor)
-        if mode != "unsup":
-            logits, labels = widened(outputs["logits"]), outputs["labels"]
-            terms["label"] = mean_of(F.cross_entropy(logits, labels, reduction="none"))
+            of_premises = paired_contrast(outputs["a0"], outputs["b0"], settings.temperature)
+            of_hypotheses = paired_contrast(outputs["a1"], outputs["b1"], settings.temperature)
+            terms["contrast"] = mean_of(torch.cat([of_premises, of_hypotheses]), settings.alpha)
+        if settings.mode != "unsup":
+            logits = widened(outputs["logits"])
+            values = F.cross_entropy(logits, outputs["labels"], reduction="none")
+            terms["label"] = mean_of(values)
         return terms
 
 

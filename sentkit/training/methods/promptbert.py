@@ -162,10 +162,11 @@ class PromptBERT(Prompted):
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         temperature = self.settings.temperature
-        views = [outputs[name] for name in VIEWS if name in outputs]
-        if len(views) == 3:
-            return {"contrast": mean_of(triplet_contrast(*views, temperature))}
-        return {"contrast": mean_of(in_batch_contrast(*views, temperature))}
+        one = outputs["one"]
+        other = outputs["other"]
+        if "negative" in outputs:
+            return {"contrast": mean_of(triplet_contrast(one, other, outputs["negative"], temperature))}
+        return {"contrast": mean_of(in_batch_contrast(one, other, temperature))}
 
 
 def tokenizers_of(base: Base, settings: Any) -> tuple[Tokenizer, Tokenizer]:
