@@ -29,22 +29,25 @@ class Words:
     """The field "entry", a word that is one token. Its number is the token id. Other rows are omitted."""
 
     number_of: Callable[[str], int | None]
-    held_out: Callable[[str], bool]
-    unknown: int = 0  # number of rows so far
-    kept_back: int = 0
+    is_held_out: Callable[[str], bool]
+    unknown_rows: int = 0  # so far
+    held_out_rows: int = 0
 
     @property
     def why(self) -> str:
-        unknown = f"the entry of {self.unknown} rows is not a single token"
-        return f"{unknown}, the entry of {self.kept_back} rows is held out"
+        unknown = f"the entry of {self.unknown_rows} rows is not a single token"
+        return f"{unknown}, the entry of {self.held_out_rows} rows is held out"
 
     def __call__(self, row: Row, name: str) -> float | None:
         word = filled(row, name)
         number = self.number_of(word)
-        self.unknown += number is None
-        held_out = number is not None and self.held_out(word)
-        self.kept_back += held_out
-        return None if number is None or held_out else float(number)
+        if number is None:
+            self.unknown_rows += 1
+            return None
+        if self.is_held_out(word):
+            self.held_out_rows += 1
+            return None
+        return float(number)
 
 
 class DefSent(PackedMethod):
@@ -67,7 +70,8 @@ class DefSent(PackedMethod):
 
     @classmethod
     def reads(cls, base: Base, settings: paper.Settings) -> Reads:
-        return Reads((ENTRY,), "entry", Words(number_of(base), lambda word: share_of(word) >= settings.part))
+        words = Words(number_of(base), lambda word: share_of(word) >= settings.part)
+        return Reads((ENTRY,), "entry", words)
 
     def encode(self, batch: Batch) -> Outputs:
         vectors = self.vectors(self.pack(batch.texts[0]))
@@ -83,13 +87,15 @@ class DefSent(PackedMethod):
 def number_of(base: Base) -> Callable[[str], int | None]:
     """Return a function from a word to its token id, or None if the word is not one token."""
     rows = base.packed.vocabulary  # some tokenizers have more tokens
-    known: dict[str, int | None] = {}
+    number_of_word: dict[str, int | None] = {}
 
     def find(word: str) -> int | None:
-        if word not in known:
-            number = single_tokens(base.transformer_tokenizer, [word])[0]
-            known[word] = None if number is None or number >= rows else number
-        return known[word]
+        if word not in number_of_word:
+            [number] = single_tokens(base.transformer_tokenizer, [word])
+            if number is not None and number >= rows:
+                number = None
+            number_of_word[word] = number
+        return number_of_word[word]
 
     return find
 
@@ -99,5 +105,6 @@ def share_of(word: str) -> float:
 
     Case is ignored, because `Cat` and `cat` are the same token in many models.
     """
-    raw = word.strip().casefold().encode()
-    return int.from_bytes(hashlib.blake2b(raw, digest_size=6).digest()) / (1 << 48)
+    folded = word.strip().casefold().encode()
+    digest = hashlib.blake2b(folded, digest_size=6).digest()
+    return int.from_bytes(digest) / (1 << 48)

@@ -46,7 +46,7 @@ from sentkit.training.settings import SHORTEST, with_readout_of_base
 class Entries:
     path: str
     vectors: NDArray[np.float32]  # (n, d)
-    places: Mapping[str, int]  # name -> row
+    row_of_name: Mapping[str, int]
     spec: Mapping[str, Any]  # `_emb` and the origin of the vectors, as recorded in the file
     hash: str  # hash of names, vectors and their space
 
@@ -59,46 +59,55 @@ class Entries:
     def lineage(self) -> dict[str, Any]:
         names = ("_emb", "model", "weights", "readout", "steps", "entries")
         recorded = {name: self.spec[name] for name in names if self.spec.get(name)}
-        return {"file": readable(self.path), "hash": self.hash, "count": len(self.places), **recorded}
+        return {"file": readable(self.path), "hash": self.hash, "count": len(self.row_of_name), **recorded}
 
     def mismatch(self, tokenizer: str, family: object) -> str:
         """Return why the entries probably belong to a different kind of model, or an empty string."""
         made_by = self.spec.get("model", "another model")
-        made = f"{self.path}: the entries were made with {made_by}"
+        problem = f"{self.path}: the entries were made with {made_by}"
         origin = self.spec.get("entries")
-        theirs = origin.get("family") if isinstance(origin, dict) else None
-        if theirs and theirs != family:
-            return f"{made} ({theirs}), but the base is {family}"
+        family_of_entries = None
+        if isinstance(origin, dict):
+            family_of_entries = origin.get("family")
+        if family_of_entries and family_of_entries != family:
+            return f"{problem} ({family_of_entries}), but the base is {family}"
         if self.spec.get("tokenizer", tokenizer) != tokenizer:
-            return f"{made}, which has another tokenizer than the base"
+            return f"{problem}, which has another tokenizer than the base"
         return ""
 
 
 def read_entries(path: str) -> Entries:
     """Read all entries. The vectors of a vector file are memory-mapped, other vectors are copied once."""
-    reader, places, values = VectorReader(Inputs([path])), dict[str, int](), bytearray()
+    reader = VectorReader(Inputs([path]))
+    row_of_name: dict[str, int] = {}
+    copied = bytearray()  # the vectors, if they are not in a vector file
     in_file = is_store(path)
     for block in reader.blocks(named):
         for row, [name] in zip(block.rows, block.rows.texts, strict=True):
-            if name in places:
+            if name in row_of_name:
                 raise row.error(f'the entry "{name:.80}" occurs twice')
-            places[name] = len(places)
+            row_of_name[name] = len(row_of_name)
         if not in_file:
-            values += block.vectors.astype("<f4", copy=False).tobytes()
-    if not places:
+            copied += block.vectors.astype("<f4", copy=False).tobytes()
+    if not row_of_name:
         raise DataError("no entries", source=path)
     if in_file:
         matrix, spec = Store(path).mapped()[:, 0], dict(Store(path).spec)
     else:
-        matrix = np.frombuffer(values, "<f4").reshape(len(places), reader.width)
-        spec = {"_emb": reader.emb} if reader.emb else {}
+        matrix = np.frombuffer(copied, "<f4").reshape(len(row_of_name), reader.width)
+        spec = {}
+        if reader.emb:
+            spec["_emb"] = reader.emb
     matrix = aligned(torch.from_numpy(matrix)).numpy()  # here, so that the methods of all seeds share it
-    return Entries(path, matrix, places, spec, hash_of(places, matrix, recorded_space(spec)))
+    digest_of_all = hash_of(row_of_name, matrix, recorded_space(spec))
+    return Entries(path, matrix, row_of_name, spec, digest_of_all)
 
 
 def recorded_space(spec: Mapping[str, Any]) -> str:
     emb = spec.get("_emb")
-    return space_of(emb) if emb else ""
+    if not emb:
+        return ""
+    return space_of(emb)
 
 
 def named(block: VectorBlock) -> VectorBlock:
@@ -116,19 +125,19 @@ def hash_of(names: Iterable[str], vectors: NDArray[np.float32], space: str) -> s
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """The field "entry", one of these names."""
+class EntryNames:
+    """The field "entry", one of these names. Its number is the row of the entry."""
 
-    places: Mapping[str, int]
+    row_of_name: Mapping[str, int]
     source: str
     why: str = ""  # no row is omitted
 
     def __call__(self, row: Row, name: str) -> float | None:
         word = filled(row, name)
-        if word not in self.places:
+        if word not in self.row_of_name:
             problem = f'the entry "{word:.80}" is not in {self.source}'
             raise row.error(problem, advice="run build-entries on these rows, or use --rejects FILE")
-        return float(self.places[word])
+        return float(self.row_of_name[word])
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,41 +147,45 @@ class Projection:
 
     @property
     def hash(self) -> str:
-        parts = [weight.detach().numpy().tobytes().hex() for weight in self.layer.parameters()]
-        return digest([*parts, self.activation])
+        weights = [weight.detach().numpy().tobytes().hex() for weight in self.layer.parameters()]
+        return digest([*weights, self.activation])
 
 
-def projection_from(name: str, wanted: str) -> Projection:
+def projection_from(name: str, source: str) -> Projection:
     """Read a checkpoint and return its layer, like `projection_of`."""
     other = open_base(read_checkpoint(name), SHORTEST)
     if other.architecture is None:
         problem = f"{name}: sentkit runs {other.why_not_packed} through transformers"
         raise UsageError(problem, advice="projection_from needs a checkpoint that sentkit runs itself")
-    return projection_of(other, wanted)
+    return projection_of(other, source)
 
 
-def projection_of(base: Base, wanted: str) -> Projection:
+def projection_of(base: Base, source: str) -> Projection:
     """Return a copy of a layer: `checkpoint` is the pooler, `lm-head` is the first layer of the head.
 
     `auto` is the pooler if it was trained, else the head. An untrained pooler has random weights. The pooler
     of RoBERTa is untrained unless the checkpoint declares a trained one.
     """
-    pooler, head = pooler_of(base), head_of(base) if wanted != "checkpoint" else None
-    if wanted == "auto":
-        wanted = "checkpoint" if pooler is not None and was_trained(base) else "lm-head"
-    chosen = pooler if wanted == "checkpoint" else head
-    if chosen is None:
-        has = "no pooler" if wanted == "checkpoint" else "no language model head"
-        if wanted == "lm-head" and pooler is not None and not was_trained(base):
-            has += ", and its pooler is probably not trained"
-        has_head = wanted == "checkpoint" and head_of(base) is not None
-        advice = "to use the language model head, add --set pooler=lm-head"
-        if not has_head:
-            advice = "to use the layer of another checkpoint, add --set projection_from=CHECKPOINT"
-            if pooler is not None:
-                advice += "; to use the pooler, add --set pooler=checkpoint"
-        raise UsageError(f"{base.checkpoint.name} has {has}", advice=advice)
-    return chosen
+    name = base.checkpoint.name
+    pooler = pooler_of(base)
+    from_another = "to use the layer of another checkpoint, add --set projection_from=CHECKPOINT"
+    if source == "checkpoint" or (source == "auto" and pooler is not None and was_trained(base)):
+        if pooler is not None:
+            return pooler
+        advice = from_another
+        if head_of(base) is not None:
+            advice = "to use the language model head, add --set pooler=lm-head"
+        raise UsageError(f"{name} has no pooler", advice=advice)
+
+    head = head_of(base)
+    if head is not None:
+        return head
+    if pooler is None:
+        raise UsageError(f"{name} has no language model head", advice=from_another)
+    problem = f"{name} has no language model head"
+    if not was_trained(base):
+        problem += ", and its pooler is probably not trained"
+    raise UsageError(problem, advice=f"{from_another}; to use the pooler, add --set pooler=checkpoint")
 
 
 def was_trained(base: Base) -> bool:
@@ -256,9 +269,10 @@ class DefSentPlus(PackedMethod):
 
     @classmethod
     def reads(cls, base: Base, settings: paper.PlusSettings) -> Reads:
-        known = base.entries  # None if only the kinds of rows are asked for
-        places = Places(known.places, known.path) if isinstance(known, Entries) else Places({}, "")
-        return Reads((ENTRY,), "entry", places)
+        entries = base.entries
+        if isinstance(entries, Entries):
+            return Reads((ENTRY,), "entry", EntryNames(entries.row_of_name, entries.path))
+        return Reads((ENTRY,), "entry", EntryNames({}, ""))  # only the kinds of rows are asked for
 
     @classmethod
     def readouts(cls, settings: paper.PlusSettings) -> tuple[str, ...]:
@@ -276,12 +290,13 @@ class DefSentPlus(PackedMethod):
 
     def encode(self, batch: Batch) -> Outputs:
         vectors = self.vectors(self.pack(batch.texts[0]), self.settings.pooling)
-        read = ACTIVATIONS[self.activation](self.projection(vectors))
+        projected = ACTIVATIONS[self.activation](self.projection(vectors))
         assert batch.targets is not None, "each definition has its entry"
-        places = to_device(batch.targets, self.device).long()
+        rows = to_device(batch.targets, self.device).long()
         # Autocast would copy all entries to bfloat16 in each step.
         with torch.autocast(self.device.type, enabled=False):
-            return {"nll": F.cross_entropy(widened(read) @ self.entries.T, places, reduction="none")}
+            products = widened(projected) @ self.entries.T  # (b, n)
+            return {"nll": F.cross_entropy(products, rows, reduction="none")}
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         return {"entry": mean_of(outputs["nll"])}

@@ -27,13 +27,14 @@ class PairSupCon(Method):
 
     def __init__(self, body: Body, settings: paper.Settings) -> None:
         super().__init__(body, settings)
-        contrasts, tells = settings.objective != "cls", settings.objective != "id"
         self.contrast: nn.Sequential | None = None
-        if contrasts:  # the loss normalizes its outputs
+        self.relation: nn.Linear | None = None
+        if settings.objective != "cls":  # the loss normalizes its outputs
             first = nn.Linear(body.width, body.width, bias=False)
             last = nn.Linear(body.width, settings.head_width, bias=False)
             self.contrast = nn.Sequential(first, nn.ReLU(), last)
-        self.relation = nn.Linear(3 * body.width, 2, bias=False) if tells else None
+        if settings.objective != "id":
+            self.relation = nn.Linear(3 * body.width, 2, bias=False)
 
     @classmethod
     def reads(cls, base: Base, settings: paper.Settings) -> Reads:
@@ -41,12 +42,14 @@ class PairSupCon(Method):
 
     def encode(self, batch: Batch) -> Outputs:
         assert batch.targets is not None, "pairs without labels"
-        left, right = self.vectors(self.pack([*batch.texts[0], *batch.texts[1]])).chunk(2)
+        texts_a, texts_b = batch.texts
+        vectors_a, vectors_b = self.vectors(self.pack([*texts_a, *texts_b])).chunk(2)
         outputs = {"label": torch.from_numpy(batch.targets).long()}  # on the host, as `loss` counts
         if self.contrast is not None:
-            outputs |= {"left": self.contrast(left), "right": self.contrast(right)}
+            outputs["left"] = self.contrast(vectors_a)
+            outputs["right"] = self.contrast(vectors_b)
         if self.relation is not None:
-            outputs["logits"] = self.relation(pair_features(left, right))
+            outputs["logits"] = self.relation(pair_features(vectors_a, vectors_b))
         return outputs
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
@@ -61,17 +64,22 @@ class PairSupCon(Method):
 
     def partners(self, outputs: Outputs) -> Term:
         """Return the contrast of both texts of each entailment pair, or 0 without such pairs."""
-        wanted = self.settings
+        settings = self.settings
+        weighting = "none"
+        if settings.hard_negatives:
+            weighting = settings.hard_negative_form
         values = entailment_contrast(
             outputs["left"],
             outputs["right"],
             outputs["label"] == 1,
-            wanted.temperature,
-            weighting=wanted.hard_negative_form if wanted.hard_negatives else "none",
-            detach=wanted.detach_alpha,
+            settings.temperature,
+            weighting=weighting,
+            detach=settings.detach_alpha,
         )
-        sides = 2 if wanted.id_average == "pairs" else 1
-        return Term(values.sum(), len(values) / sides, wanted.beta)
+        weight = float(len(values))  # two values for each entailment pair
+        if settings.id_average == "pairs":
+            weight = len(values) / 2
+        return Term(values.sum(), weight, settings.beta)
 
     def groups(self) -> list[NamedGroup]:
         heads = [(name, weight) for name, weight in trained(self) if not name.startswith("body.")]

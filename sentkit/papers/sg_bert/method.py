@@ -51,7 +51,8 @@ def guided_opt1(queries: Tensor, views: Tensor, temperature: float) -> Tensor:
     """
     across = cosines(queries, views) / temperature  # (b, b)
     among = cosines(queries, queries) / temperature
-    return diagonal_cross_entropy(torch.cat([across, among.masked_fill(diagonal(among), -torch.inf)], 1))
+    among_others = among.masked_fill(diagonal(among), -torch.inf)
+    return diagonal_cross_entropy(torch.cat([across, among_others], 1))
 
 
 def guided_opt2_released(queries: Tensor, views: Tensor, temperature: float) -> Tensor:
@@ -61,10 +62,10 @@ def guided_opt2_released(queries: Tensor, views: Tensor, temperature: float) -> 
     of two sentences is therefore always 0.
     """
     similarities = cosines(queries, views) / temperature  # (b, b)
-    lost = torch.zeros_like(similarities, dtype=torch.bool)
-    lost[:1, 1:2] = True
-    lost[1:, :1] = True
-    return diagonal_cross_entropy(similarities.masked_fill(lost, -torch.inf))
+    is_ignored = torch.zeros_like(similarities, dtype=torch.bool)
+    is_ignored[:1, 1:2] = True
+    is_ignored[1:, :1] = True
+    return diagonal_cross_entropy(similarities.masked_fill(is_ignored, -torch.inf))
 
 
 def guided_opt3(queries: Tensor, layer_views: Tensor, temperature: float) -> Tensor:
@@ -74,9 +75,9 @@ def guided_opt3(queries: Tensor, layer_views: Tensor, temperature: float) -> Ten
     """
     count, layers, _ = layer_views.shape
     similarities = cosines(queries, layer_views.flatten(0, 1)).view(count, count, layers) / temperature
-    own = diagonal(similarities[:, :, 0])
-    foreign = similarities[~own].view(count, (count - 1) * layers)
-    return negative_log_share(similarities[own], foreign.logsumexp(1, keepdim=True))
+    is_own = diagonal(similarities[:, :, 0])
+    of_others = similarities[~is_own].view(count, (count - 1) * layers)
+    return negative_log_share(similarities[is_own], of_others.logsumexp(1, keepdim=True))
 
 
 def squared_distance(pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
@@ -84,13 +85,19 @@ def squared_distance(pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
 
     The regulariser of SG-BERT, arXiv 2106.07345: the distance of an encoder from its initial weights.
     """
-    tuned, start = zip(*((widened(p), widened(start.detach())) for p, start in pairs), strict=True)
+    tuned: list[Tensor] = []
+    initial: list[Tensor] = []
+    for weight, initial_weight in pairs:
+        tuned.append(widened(weight))
+        initial.append(widened(initial_weight.detach()))
     if tuned[0].is_cuda:
-        result: Tensor = SquaredDistance.apply(len(tuned), *tuned, *start)
+        result: Tensor = SquaredDistance.apply(len(tuned), *tuned, *initial)
         return result
-    # mse_loss stores no differences for the backward pass, which saves the memory of one encoder
-    squares = (F.mse_loss(p, other, reduction="sum") for p, other in zip(tuned, start, strict=True))
-    return sum(squares, torch.zeros(()))
+    # mse_loss stores no differences for the backward pass, which saves the memory of one encoder.
+    total = torch.zeros(())
+    for weight, initial_weight in zip(tuned, initial, strict=True):
+        total = total + F.mse_loss(weight, initial_weight, reduction="sum")
+    return total
 
 
 class SquaredDistance(torch.autograd.Function):
@@ -106,7 +113,8 @@ class SquaredDistance(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(context: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        count, tensors = context.count, context.saved_tensors
+        count = context.count
+        tensors = context.saved_tensors
         differences = torch._foreach_sub(tensors[:count], tensors[count:])
         torch._foreach_mul_(differences, 2 * slope)
         return None, *differences, *(None for _ in range(count))
@@ -138,9 +146,12 @@ class SelfGuided(PackedMethod):
         super().__init__(body, settings)
         self.layers = kept_layers(settings.guide_layers, body.depth)
         self.guide = deepcopy(body).requires_grad_(False)
-        self.head = gelu_head(body.width, settings.head_width) if settings.head == "gelu" else nn.Identity()
-        for module in embedding_modules(body) if settings.freeze_embeddings else ():
-            module.requires_grad_(False)
+        self.head: nn.Module = nn.Identity()
+        if settings.head == "gelu":
+            self.head = gelu_head(body.width, settings.head_width)
+        if settings.freeze_embeddings:
+            for module in embedding_modules(body):
+                module.requires_grad_(False)
 
     @classmethod
     def check(cls, base: Base, settings: paper.Settings) -> None:
@@ -149,7 +160,9 @@ class SelfGuided(PackedMethod):
     @classmethod
     def reads(cls, base: Base, settings: paper.Settings) -> Reads:
         """Return the kinds of rows. A pair is a sentence and its paraphrase, such as a back-translation."""
-        return Reads((SENTENCE,) if settings.second_text is None else (PAIR,))
+        if settings.second_text is None:
+            return Reads((SENTENCE,))
+        return Reads((PAIR,))
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -160,52 +173,57 @@ class SelfGuided(PackedMethod):
         """Draw one layer per sentence as its view. opt3 uses all layers, and second_text=tuned uses none."""
         if self.settings.objective == "opt3" or self.settings.second_text == "tuned":
             return {}
-        dice, sampler = random("layer"), self.settings.layer_sampler
+        generator = random("layer")
+        sampler = self.settings.layer_sampler
         if sampler == "uniform":
-            drawn = dice.integers(self.layers.start, self.layers.stop, len(batch))
+            layers = generator.integers(self.layers.start, self.layers.stop, len(batch))
         else:
             weights = WEIGHTS[sampler](len(self.layers))
-            drawn = dice.choice(self.layers, len(batch), p=weights / weights.sum())
-        return {"layer": drawn.tolist()}
+            layers = generator.choice(self.layers, len(batch), p=weights / weights.sum())
+        return {"layer": layers.tolist()}
 
     def encode(self, batch: Batch) -> Outputs:
-        first, second = batch.texts[0], batch.texts[-1]
-        drawn = batch.draws.get("layer")
+        texts = batch.texts[0]
+        second_texts = batch.texts[-1]  # of a sentence, the same texts
+        drawn_layers = batch.draws.get("layer")
         if self.settings.second_text == "tuned":
-            vectors = self.vectors(self.pack([*first, *second]))
+            vectors = self.vectors(self.pack([*texts, *second_texts]))
             queries, views = self.head(vectors).chunk(2)
         elif self.settings.guide == "self" and self.settings.second_text is None:
-            vectors, states = self.vectors_and_layers(first)
-            queries, views = self.head(vectors), self.head(self.selected(states, drawn))
+            vectors, states = self.vectors_and_layers(texts)
+            queries = self.head(vectors)
+            views = self.head(self.selected(states, drawn_layers))
         else:
-            queries = self.head(self.vectors(self.pack(first)))
-            views = self.head(self.views(second, drawn))
+            queries = self.head(self.vectors(self.pack(texts)))
+            views = self.head(self.views(second_texts, drawn_layers))
         return {"queries": queries, "views": views}
 
     def vectors_and_layers(self, texts: Sequence[Ids]) -> tuple[Tensor, Layers]:
         """Return the sentence vectors and the pooled layers of the tuned encoder, from one pass."""
         readout = parse_readout(readout_of(self))
-        own = readout.resolved(self.body.depth)
-        wanted = {layer: {self.settings.guide_pool} for layer in self.layers}
-        for layer in own:
-            wanted.setdefault(layer, set()).add(readout.reduction)
-        states = reduce_layers(self.body, self.pack(texts), {n: sorted(names) for n, names in wanted.items()})
-        return torch.stack([states[layer, readout.reduction] for layer in own]).mean(0), states
+        readout_layers = readout.resolved(self.body.depth)
+        poolings = {layer: {self.settings.guide_pool} for layer in self.layers}
+        for layer in readout_layers:
+            poolings.setdefault(layer, set()).add(readout.reduction)
+        sorted_poolings = {layer: sorted(names) for layer, names in poolings.items()}
+        states = reduce_layers(self.body, self.pack(texts), sorted_poolings)
+        vectors = torch.stack([states[layer, readout.reduction] for layer in readout_layers]).mean(0)
+        return vectors, states
 
-    def views(self, texts: Sequence[Ids], drawn: Sequence[int] | None) -> Tensor:
+    def views(self, texts: Sequence[Ids], drawn_layers: Sequence[int] | None) -> Tensor:
         """Return the views of the texts from the guide, or with guide=self from the tuned encoder."""
-        wanted = {layer: [self.settings.guide_pool] for layer in self.layers}
+        poolings = {layer: [self.settings.guide_pool] for layer in self.layers}
         if self.settings.guide == "self":
-            return self.selected(reduce_layers(self.body, self.pack(texts), wanted), drawn)
+            return self.selected(reduce_layers(self.body, self.pack(texts), poolings), drawn_layers)
         with torch.no_grad():
-            return self.selected(reduce_layers(self.guide, self.pack(texts), wanted), drawn)
+            return self.selected(reduce_layers(self.guide, self.pack(texts), poolings), drawn_layers)
 
-    def selected(self, states: Layers, drawn: Sequence[int] | None) -> Tensor:
+    def selected(self, states: Layers, drawn_layers: Sequence[int] | None) -> Tensor:
         """Return the drawn layer of each text (b, d), or all selected layers (b, l, d)."""
         pool = self.settings.guide_pool
-        if drawn is None:
+        if drawn_layers is None:
             return torch.stack([states[layer, pool] for layer in self.layers], 1)
-        return torch.stack([states[layer, pool][row] for row, layer in enumerate(drawn)])
+        return torch.stack([states[layer, pool][row] for row, layer in enumerate(drawn_layers)])
 
     def loss(self, outputs: Outputs) -> dict[str, Term]:
         """Return the mean over all anchors: 2b for base, b * l for opt3, b for the others."""
@@ -213,15 +231,17 @@ class SelfGuided(PackedMethod):
         contrast = CONTRASTS[settings.objective]
         if settings.objective == "opt2" and settings.compat_opt2_slice:
             contrast = guided_opt2_released
-        return {"contrast": mean_of(contrast(outputs["queries"], outputs["views"], settings.temperature))}
+        values = contrast(outputs["queries"], outputs["views"], settings.temperature)
+        return {"contrast": mean_of(values)}
 
     def penalty(self) -> dict[str, Tensor]:
         """Return the squared distance between the tuned copy and the guide. It includes a pooler."""
         if not self.settings.drift_weight:
             return {}
-        weights = (dict(encoder.weights()).values() for encoder in (self.body, self.guide))
-        pairs = zip(*weights, strict=True)
-        return {"drift": self.settings.drift_weight * squared_distance(pairs)}
+        tuned = dict(self.body.weights()).values()
+        initial = dict(self.guide.weights()).values()
+        distance = squared_distance(zip(tuned, initial, strict=True))
+        return {"drift": self.settings.drift_weight * distance}
 
 
 def gelu_head(width: int, head_width: int) -> nn.Sequential:
@@ -240,7 +260,8 @@ def gelu_head(width: int, head_width: int) -> nn.Sequential:
 def kept_layers(text: str, depth: int) -> range:
     """Return the selected layers of an encoder. Raise a UsageError if it has fewer layers."""
     first, last = paper.layer_bounds(text)
-    last = depth if last is None else last
+    if last is None:
+        last = depth
     if max(first, last) > depth:
         raise UsageError(f"guide_layers={text}: the encoder's layers are 0 to {depth}")
     return range(first, last + 1)

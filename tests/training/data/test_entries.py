@@ -30,7 +30,7 @@ def test_both_kinds_of_files_give_the_same(tmp_path):
     path = write_rows(tmp_path / "e.jsonl", *rows)
     store, lines = read_entries(str(tmp_path / "e.safetensors")), read_entries(path)
 
-    assert dict(store.places) == dict(lines.places) == {name: n for n, name in enumerate(NAMES)}
+    assert dict(store.row_of_name) == dict(lines.row_of_name) == {name: n for n, name in enumerate(NAMES)}
     assert np.array_equal(store.vectors, vectors)
     assert np.array_equal(lines.vectors, vectors)
     assert store.vectors.shape == (4, 16)
@@ -92,7 +92,7 @@ def test_entries_of_each_kind_are_those_of_their_float32_copy(tmp_path, kind):
     copy = read_entries(write("copy.safetensors", Store(stored).spec, decoded, "float32"))
     found = read_entries(stored)
 
-    assert (found.hash, found.places) == (copy.hash, copy.places)
+    assert (found.hash, found.row_of_name) == (copy.hash, copy.row_of_name)
     np.testing.assert_array_equal(found.vectors, decoded[:, 0])
 
 
@@ -149,7 +149,7 @@ def test_the_target_of_a_row_is_the_index_of_its_entry(with_entries, corpus_of):
 def test_one_matrix_serves_all_seeds(with_entries, tmp_path):
     """For both kinds of files, all methods use the entries that were read once."""
     base, rows = with_entries(NAMES), tmp_path / "entries.jsonl"
-    pairs = zip(base.entries.places, base.entries.vectors.tolist(), strict=True)
+    pairs = zip(base.entries.row_of_name, base.entries.vectors.tolist(), strict=True)
     rows.write_text("".join(json.dumps({"entry": name, "embedding": row}) + "\n" for name, row in pairs))
 
     for each in (base, replace(base, entries=read_entries(str(rows)))):
