@@ -34,10 +34,10 @@ def unit(rows: Tensor) -> Tensor:
     return F.normalize(widened(rows), dim=-1, eps=SHORTEST)
 
 
-def cosines(left: Tensor, right: Tensor) -> Tensor:
-    """Cosines of each left row with each right row: (n, d), (m, d) -> (n, m)."""
-    with torch.autocast(left.device.type, enabled=False):  # autocast uses half precision
-        return unit(left) @ unit(right).T
+def cosines(a: Tensor, b: Tensor) -> Tensor:
+    """Cosines of each row of a with each row of b: (n, d), (m, d) -> (n, m)."""
+    with torch.autocast(a.device.type, enabled=False):  # autocast uses half precision
+        return unit(a) @ unit(b).T
 
 
 def diagonal(similarities: Tensor) -> Tensor:
@@ -47,8 +47,8 @@ def diagonal(similarities: Tensor) -> Tensor:
 
 def diagonal_cross_entropy(similarities: Tensor) -> Tensor:
     """Cross entropy with column i as the target of row i: (b, m) -> (b,)."""
-    own = torch.arange(len(similarities), device=similarities.device)
-    return F.cross_entropy(similarities, own, reduction="none")
+    columns = torch.arange(len(similarities), device=similarities.device)
+    return F.cross_entropy(similarities, columns, reduction="none")
 
 
 def in_batch_contrast(
@@ -58,8 +58,9 @@ def in_batch_contrast(
 
     SimCSE eq. 1, arXiv 2104.08821. ESimCSE, arXiv 2109.04380, has more `negatives` (m, d) for all queries.
     """
-    rows = keys if negatives is None else torch.cat([keys, negatives])
-    return diagonal_cross_entropy(cosines(queries, rows) / temperature)
+    if negatives is not None:
+        keys = torch.cat([keys, negatives])
+    return diagonal_cross_entropy(cosines(queries, keys) / temperature)
 
 
 def triplet_contrast(
@@ -76,50 +77,54 @@ def triplet_contrast(
     return diagonal_cross_entropy(torch.cat([agreeing, weighted], 1))
 
 
-def paired_contrast(left: Tensor, right: Tensor, temperature: float) -> Tensor:
-    """Contrast of each row with its partner against all 2b - 1 others: (b, d), (b, d) -> (2b,), left first.
+def paired_contrast(a: Tensor, b: Tensor, temperature: float) -> Tensor:
+    """Contrast of each row with its partner against all 2b - 1 others: (b, d), (b, d) -> (2b,), a first.
 
     NT-Xent: the loss of ConSERT, arXiv 2105.11741, and the base loss of SG-BERT, arXiv 2106.07345.
     """
-    rows = torch.cat([left, right])
+    rows = torch.cat([a, b])
     similarities = cosines(rows, rows) / temperature  # (2b, 2b)
-    others = similarities.masked_fill(diagonal(similarities), -torch.inf)
-    partners = torch.arange(len(rows), device=rows.device).roll(len(left))
-    return F.cross_entropy(others, partners, reduction="none")
+    similarities = similarities.masked_fill(diagonal(similarities), -torch.inf)
+    partners = torch.arange(len(rows), device=rows.device).roll(len(a))
+    return F.cross_entropy(similarities, partners, reduction="none")
 
 
-def negative_log_share(own: Tensor, foreign: Tensor) -> Tensor:
-    """Return -log(e^own / (e^own + e^foreign)). It is 0 for foreign = -inf (no negatives)."""
-    return -F.logsigmoid(own - foreign)  # softplus is only a linear approximation above 20
+def negative_log_share(positive: Tensor, negative: Tensor) -> Tensor:
+    """Return -log(e^positive / (e^positive + e^negative)). It is 0 for negative = -inf (no negatives)."""
+    return -F.logsigmoid(positive - negative)  # softplus is only a linear approximation above 20
 
 
 def entailment_contrast(
-    left: Tensor, right: Tensor, positive: Tensor, temperature: float, *, weighting: str, detach: bool = False
+    a: Tensor, b: Tensor, is_positive: Tensor, temperature: float, *, weighting: str, detach: bool = False
 ) -> Tensor:
-    """Contrast of each text of p positive pairs with its partner: two (b, d), (b,) -> (2p,), left first.
+    """Contrast of each text of p positive pairs with its partner: two (b, d), (b,) -> (2p,), a first.
 
     PairSupCon, arXiv 2109.05424: eq. 1 and 2 with `weighting` "none", eq. 3 with the others. The rows of all
     other pairs are negatives of an anchor. Their weight is alpha = e^similarity / (mean of e^similarity over
     the negatives). As in the authors' code, alpha has a gradient unless `detach` is true.
     """
-    rows, count = torch.cat([left, right]), len(left)
-    anchors = to_device(positive.cpu().repeat(2).nonzero().numpy(), rows.device)  # (2p, 1)
+    rows = torch.cat([a, b])
+    count = len(a)
+    anchors_on_host = is_positive.cpu().repeat(2).nonzero()
+    anchors = to_device(anchors_on_host.numpy(), rows.device)  # (2p, 1)
     similarities = cosines(rows[anchors[:, 0]], rows) / temperature  # (2p, 2b)
     # The partner is b positions after the anchor. All rows except the anchor and the partner are negatives.
-    steps = torch.cat(
-        [torch.arange(start, start + count - 1, device=rows.device) for start in (1, count + 1)]
-    )
-    foreign = similarities.gather(1, (anchors + steps) % (2 * count))  # (2p, 2b - 2)
-    own = similarities.gather(1, (anchors + count) % (2 * count))[:, 0]
-    # log_softmax, because the gradient of log(softmax) is NaN if alpha underflows
-    log_alpha = foreign.log_softmax(1) + math.log(max(1, foreign.shape[1]))
-    weighted = WEIGHTINGS[weighting](foreign, log_alpha.detach() if detach else log_alpha)
-    return negative_log_share(own, weighted.logsumexp(1))
+    before_partner = torch.arange(1, count, device=rows.device)
+    after_partner = torch.arange(count + 1, 2 * count, device=rows.device)
+    steps = torch.cat([before_partner, after_partner])
+    negatives = similarities.gather(1, (anchors + steps) % (2 * count))  # (2p, 2b - 2)
+    positives = similarities.gather(1, (anchors + count) % (2 * count))[:, 0]
+    # log_softmax, because the gradient of log(softmax) is NaN if alpha underflows.
+    log_alpha = negatives.log_softmax(1) + math.log(max(1, negatives.shape[1]))
+    if detach:
+        log_alpha = log_alpha.detach()
+    weighted = WEIGHTINGS[weighting](negatives, log_alpha)
+    return negative_log_share(positives, weighted.logsumexp(1))
 
 
-def cosine_regression(left: Tensor, right: Tensor, targets: Tensor) -> Tensor:
+def cosine_regression(a: Tensor, b: Tensor, targets: Tensor) -> Tensor:
     """Squared error of the cosine of each pair: (b, d), (b, d), (b,) -> (b,). SBERT, arXiv 1908.10084."""
-    return ((unit(left) * unit(right)).sum(1) - targets).square()
+    return ((unit(a) * unit(b)).sum(1) - targets).square()
 
 
 def squared_error(vectors: Tensor, targets: Tensor) -> Tensor:
@@ -162,17 +167,21 @@ class Texts:
     rows: Tensor  # (n,): the row of each text
     guide: Tensor | None = None  # (n, e): vectors that decide which negatives are false
 
-    def part(self, start: int, stop: int) -> "Texts":
-        guide = None if self.guide is None else self.guide[start:stop]
+    def span(self, start: int, stop: int) -> "Texts":
+        guide = None
+        if self.guide is not None:
+            guide = self.guide[start:stop]
         return Texts(self.vectors[start:stop], self.ids[start:stop], self.rows[start:stop], guide)
 
-    def joined(self, other: Self) -> "Texts":
-        guides = None if self.guide is None or other.guide is None else torch.cat([self.guide, other.guide])
+    def joined(self, texts: Self) -> "Texts":
+        guide = None
+        if self.guide is not None and texts.guide is not None:
+            guide = torch.cat([self.guide, texts.guide])
         return Texts(
-            torch.cat([self.vectors, other.vectors]),
-            torch.cat([self.ids, other.ids]),
-            torch.cat([self.rows, other.rows]),
-            guides,
+            torch.cat([self.vectors, texts.vectors]),
+            torch.cat([self.ids, texts.ids]),
+            torch.cat([self.rows, texts.rows]),
+            guide,
         )
 
 
@@ -185,19 +194,21 @@ class Filter:
     relative: bool = False
 
 
-def false_negatives(pair: tuple[Texts, Texts], one: Texts, others: Texts, drop: Filter) -> Tensor:
-    """Return which of the other texts are no negatives of a side of these pairs, (n, m)."""
-    left, right = pair
-    hidden = torch.zeros(len(left.ids), len(others.ids), dtype=torch.bool, device=left.ids.device)
+def false_negatives(anchors: Texts, positives: Texts, side: Texts, candidates: Texts, drop: Filter) -> Tensor:
+    """Return which candidates are no negatives of one side of these pairs, (n, m)."""
+    is_false = torch.zeros(len(anchors.ids), len(candidates.ids), dtype=torch.bool, device=anchors.ids.device)
     if drop.equal_texts:
-        hidden |= (left.ids[:, None] == others.ids) | (right.ids[:, None] == others.ids)
-    if one.guide is not None and others.guide is not None:
-        assert left.guide is not None, "all texts have a guide, or none"
-        assert right.guide is not None, "all texts have a guide, or none"
-        own = cosines(left.guide, right.guide).diagonal()
-        margin = drop.margin * own.abs() if drop.relative else drop.margin
-        hidden |= cosines(one.guide, others.guide) > (own - margin)[:, None]
-    return hidden
+        is_false |= anchors.ids[:, None] == candidates.ids
+        is_false |= positives.ids[:, None] == candidates.ids
+    if side.guide is not None and candidates.guide is not None:
+        assert anchors.guide is not None, "all texts have a guide, or none"
+        assert positives.guide is not None, "all texts have a guide, or none"
+        of_pairs = cosines(anchors.guide, positives.guide).diagonal()
+        limits = of_pairs - drop.margin
+        if drop.relative:
+            limits = of_pairs - drop.margin * of_pairs.abs()
+        is_false |= cosines(side.guide, candidates.guide) > limits[:, None]
+    return is_false
 
 
 def candidate_contrast(
@@ -212,38 +223,54 @@ def candidate_contrast(
     A large batch is divided into spans of anchors. The backward pass computes the cosines of a span again, so
     memory has those of one span only.
     """
-    candidates = positives if negatives is None else positives.joined(negatives)
+    candidates = positives
+    if negatives is not None:
+        candidates = positives.joined(negatives)
     at_once = max(1, MAX_COSINES // max(1, len(candidates.ids)))
     count = len(anchors.ids)
 
     def of_span(start: int, stop: int) -> Tensor:
         rows = torch.arange(start, stop, device=anchors.ids.device)
-        left, right = pair = anchors.part(start, stop), positives.part(start, stop)
+        span_anchors = anchors.span(start, stop)
+        span_positives = positives.span(start, stop)
 
-        def logits(one: Texts, others: Texts, hidden: Tensor) -> Tensor:
-            return (cosines(one.vectors, others.vectors) / temperature).masked_fill(hidden, -torch.inf)
+        def hidden(side: Texts, texts: Texts) -> Tensor:
+            return false_negatives(span_anchors, span_positives, side, texts, drop)
 
-        def own_pairs(columns: int) -> Tensor:
+        def logits(side: Texts, texts: Texts, hidden: Tensor) -> Tensor:
+            similarities = cosines(side.vectors, texts.vectors) / temperature
+            return similarities.masked_fill(hidden, -torch.inf)
+
+        def is_own_pair(columns: int) -> Tensor:
             return rows[:, None] == torch.arange(columns, device=rows.device)
 
         def cross_entropy(values: Tensor) -> Tensor:
             return F.cross_entropy(values, rows, reduction="none")
 
-        across = false_negatives(pair, left, candidates, drop)
-        forward = logits(left, candidates, across & ~own_pairs(len(candidates.ids)))
+        # Anchors against all candidates.
+        not_compared = hidden(span_anchors, candidates) & ~is_own_pair(len(candidates.ids))
+        forward = logits(span_anchors, candidates, not_compared)
         if form == "one-way":
             return cross_entropy(forward)
-        back = false_negatives(pair, right, anchors, drop)
-        backward = logits(right, anchors, back & ~own_pairs(count))
+
+        # Positives against all anchors.
+        not_compared = hidden(span_positives, anchors) & ~is_own_pair(count)
+        backward = logits(span_positives, anchors, not_compared)
         if form == "symmetric":
             return (cross_entropy(forward) + cross_entropy(backward)) / 2
-        among = false_negatives(pair, left, anchors, drop) | own_pairs(count)
-        between = false_negatives(pair, right, candidates, drop) | (right.rows[:, None] == candidates.rows)
-        others = [logits(left, anchors, among), backward, logits(right, candidates, between)]
-        return cross_entropy(torch.cat([forward, *others], 1))
+
+        # Anchors against anchors, and positives against the candidates of other rows.
+        not_compared = hidden(span_anchors, anchors) | is_own_pair(count)
+        among_anchors = logits(span_anchors, anchors, not_compared)
+        of_same_row = span_positives.rows[:, None] == candidates.rows
+        not_compared = hidden(span_positives, candidates) | of_same_row
+        of_positives = logits(span_positives, candidates, not_compared)
+        return cross_entropy(torch.cat([forward, among_anchors, backward, of_positives], 1))
 
     if count <= at_once:
         return of_span(0, count)
-    spans = [(start, min(start + at_once, count)) for start in range(0, count, at_once)]
-    values = [checkpoint(of_span, *span, use_reentrant=False, preserve_rng_state=False) for span in spans]
+    values: list[Tensor] = []
+    for start in range(0, count, at_once):
+        stop = min(start + at_once, count)
+        values.append(checkpoint(of_span, start, stop, use_reentrant=False, preserve_rng_state=False))
     return torch.cat(values)

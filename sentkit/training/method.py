@@ -224,7 +224,9 @@ def readout_of(method: Method) -> str:
 
 def first_readout(kind: type[Method], base: Base, settings: Any) -> str:
     """Return the readout of a checkpoint, unless --dev selects one. A classifier has that of its base."""
-    return base.packed.pooling if kind.needs.labels else kind.readouts(settings)[0]
+    if kind.needs.labels:
+        return base.packed.pooling
+    return kind.readouts(settings)[0]
 
 
 def template_of(settings: Any) -> str | None:
@@ -235,7 +237,9 @@ def template_of(settings: Any) -> str | None:
 def dev_vectors(method: Method, packed: Packed) -> Tensor:
     """Return vectors (b, d) with the readout for --dev during training."""
     name = method.dev_readout(method.settings)
-    return method.vectors(packed, None if name == readout_of(method) else name)
+    if name == readout_of(method):
+        return method.vectors(packed)
+    return method.vectors(packed, name)
 
 
 @contextmanager
@@ -301,8 +305,10 @@ def restore(method: Method, tensors: Mapping[str, Tensor]) -> None:
 
 def embedding_modules(body: Bert, *, projection: bool = True) -> list[nn.Module]:
     """Return the modules before the first block, with or without ELECTRA's projection."""
-    parts = [body.words, body.positions, body.types, body.norm, body.projection if projection else None]
-    return [part for part in parts if part is not None]
+    modules = [body.words, body.positions, body.types, body.norm]
+    if projection:
+        modules.append(body.projection)
+    return [module for module in modules if module is not None]
 
 
 def share(rate: float, count: int) -> int:

@@ -191,7 +191,7 @@ def test_large_products_and_autocast_are_exact():
 
 
 def entailment(positive, heat, weighting):
-    given = {"positive": torch.tensor(positive), "temperature": heat, "weighting": weighting}
+    given = {"is_positive": torch.tensor(positive), "temperature": heat, "weighting": weighting}
     return partial(entailment_contrast, **given)
 
 
