@@ -150,7 +150,7 @@ def report(
     from sentkit.metrics.gold_pairs import ScoreOptions, SeenPairs
 
     lines: Callable[[Record], Iterable[dict[str, str]]]
-    layout: dict[str, Any] = {"texts": ["file"]}
+    layout: dict[str, Any] = {"labels": ["file"]}
     group, aggregate = flags.grouping
     scored = ScoreOptions(
         rows.theirs(flags.gold or flags.label or ""),
@@ -175,7 +175,7 @@ def report(
         records = list(reports.reports(inputs, scored, flags.baseline))
         records += reports.average_records(records)
         lines, measure = reports.table_lines, ("spearman", "spearman")
-        layout = {"texts": ["file", "encoder"], "optional": ["encoder"]}
+        layout = {"labels": ["file", "encoder"], "optional": ["encoder"]}
     console.warn(*reports.warnings(records))
     show(records, lines, out, as_table=as_table, **layout)
     return reports.below(records, *measure, flags.fail_under)

@@ -239,8 +239,13 @@ def with_interval(value: float | None, interval: list[float] | None, digits: int
 
 
 def measure_lines(record: Record, measures: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """A line for each measure by its label; the first one has the file, the second one the number of rows."""
+    """A line for each measure by its label; the first one has the file, the second one the number of rows.
+
+    A baseline is not compared with itself.
+    """
     file, other = record["file"], record.get("against")
+    if other is not None and other["file"] == file:
+        other = None
     has_thresholds = any(f"{name}_threshold" in record for name in measures)
     for name, label in measures.items():
         value, threshold = with_interval(record[name], record[f"{name}_ci95"]), f"{name}_threshold"
