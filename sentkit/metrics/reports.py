@@ -287,6 +287,31 @@ def below(records: Sequence[Record], name: str, label: str, least: float | None)
     return None
 
 
+def worse(records: Sequence[Record], name: str, label: str, margin: float | None) -> str | None:
+    """A message about the first record that is significantly worse than the baseline by more than `margin`.
+
+    It is if the whole 95 % interval of the difference is below -margin, or if the test is undefined.
+    """
+    if margin is None:
+        return None
+    for record in records:
+        baseline = record.get("against")
+        if baseline is None:  # the average of several files
+            continue
+        change = baseline[name]
+        low, high = change["ci95"]
+        is_defined = None not in (change["difference"], low, high)
+        if is_defined and high >= -margin:
+            continue
+        difference = with_interval(change["difference"], change["ci95"])
+        problem = f"{record['file']}: {label} minus that of {baseline['file']} is {difference}"
+        if not is_defined:
+            return f"{problem}: the paired test is undefined"
+        by = f" by more than {margin:g}" if margin else ""
+        return f"{problem}, p {decimals(change['p'], 3)}: significantly worse{by}"
+    return None
+
+
 LABELLED = {"average_precision": "average precision", "auc": "AUC", "f1": "best F1", "recall": "recall"}
 
 
