@@ -11,6 +11,7 @@
 # SEEDS=0..4; SETTINGS='--epochs 1'; OUT=FOLDER keeps the checkpoints, and a second call continues there.
 # FIELDS and ENCODE: see recipe.sh.
 set -eu
+[ $# -ge 4 ] || { sed -n 's/^# Usage/usage/p' "$0" >&2 && exit 2; }
 mode=$1 rows=$2 dev=$3 test=$4 base=${5:-nano}
 . "$(dirname "$0")/recipe.sh"
 case $base in

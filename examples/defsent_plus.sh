@@ -21,6 +21,7 @@
 # ICA='--scale 100 --variance arbitrary --keep-signs --keep-width', depends on the number of entries and fits 150,518. The paper
 # gains by ICA where BERT's pooler projects, and loses where a language model's head does (RoBERTa): see ICA=none.
 set -eu
+[ $# -ge 4 ] || { sed -n 's/^# Usage/usage/p' "$0" >&2 && exit 2; }
 dictionary=$1 dev=$2 test=$3 base=$4
 rates=${LR:-}
 . "$(dirname "$0")/recipe.sh"

@@ -10,6 +10,7 @@
 # The dictionaries of the paper: a) Oxford and WordNet, 331,472 definitions of 150,518 entries, at most 138 tokens;
 # b) Oxford, 122,209 of 36,767, at most 108; c) SINGLE=yes, 67,553 of 9,647, at most 85.
 set -eu
+[ $# -ge 2 ] || { sed -n 's/^# Usage/usage/p' "$0" >&2 && exit 2; }
 out=$1
 shift
 here=$(dirname "$0")

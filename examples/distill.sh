@@ -13,6 +13,7 @@
 # OUT=FOLDER keeps the vectors and checkpoints, and a second call continues there.
 # FIELDS and ENCODE: see recipe.sh.
 set -eu
+[ $# -ge 5 ] || { sed -n 's/^# Usage/usage/p' "$0" >&2 && exit 2; }
 texts=$1 dev=$2 test=$3 teacher=$4 student=$5
 SEEDS=${SEEDS:-0}
 . "$(dirname "$0")/recipe.sh"

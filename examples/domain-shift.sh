@@ -11,6 +11,7 @@
 # SEEDS=0..4; SETTINGS='--epochs 1'; OUT=FOLDER keeps the checkpoints, and also has the picture domains.svg.
 # FIELDS and ENCODE: see recipe.sh.
 set -eu
+[ $# -ge 4 ] || { sed -n 's/^# Usage/usage/p' "$0" >&2 && exit 2; }
 method=$1 base=$2 test=$3
 shift 3
 field=${DOMAIN:-topic} dev=${DEV:-}

@@ -7,6 +7,7 @@
 # The training files of SNLI and MNLI together have 314,315 entailed and 314,090 contradicted pairs; the CSV files have
 # 275,601 of each. A file with one of these names and other counts is an error.
 set -eu
+[ $# -ge 2 ] || { sed -n 's/^# Usage/usage/p' "$0" >&2 && exit 2; }
 out=$1
 shift
 rows=$(dirname "$0")/nli_rows.py

@@ -9,6 +9,7 @@
 #   BASE  the encoder to start from, with a pooler or a language model's head: bert-base-uncased
 # Variables: POOLING=cls|mean, the pooler's input; SETTINGS='--epochs 2'; OUT=FOLDER keeps all files.
 set -eu
+[ $# -ge 2 ] || { sed -n 's/^# Usage/usage/p' "$0" >&2 && exit 2; }
 dictionary=$1 base=$2
 pooling=${POOLING:-mean}
 settings=${SETTINGS:-}

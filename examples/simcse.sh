@@ -9,6 +9,7 @@
 # OUT=FOLDER keeps the checkpoints, and a second call continues there.
 # FIELDS and ENCODE: see recipe.sh.
 set -eu
+[ $# -ge 3 ] || { sed -n 's/^# Usage/usage/p' "$0" >&2 && exit 2; }
 rows=$1 dev=$2 test=$3 base=${4:-nano}
 . "$(dirname "$0")/recipe.sh"
 dev=$(pairs "$dev" dev)

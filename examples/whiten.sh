@@ -8,6 +8,7 @@
 # transforms, and is overwritten; FIELDS and ENCODE: see recipe.sh. --kind ica is not here: it is a rotated whitening,
 # and a rotation does not change cosines.
 set -eu
+[ $# -ge 3 ] || { sed -n 's/^# Usage/usage/p' "$0" >&2 && exit 2; }
 model=$1 train=$2 test=$3
 readout=${READOUT:-}
 dim=${DIM:-128}

@@ -7,6 +7,7 @@
 # Variables: COUNTS='5 36 500', the numbers of tokens, at most 500; READOUT=mean, any of the means: mean-last2 as in
 # the paper; OUT=FOLDER keeps vectors and reports, and also has the pictures words-1.svg, ... and masking.svg.
 set -eu
+[ $# -ge 1 ] || { sed -n 's/^# Usage/usage/p' "$0" >&2 && exit 2; }
 pairs=$1
 shift
 [ $# -gt 0 ] || set -- nano

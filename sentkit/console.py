@@ -12,12 +12,22 @@ from itertools import islice
 from typing import Any, BinaryIO, Literal, TypeVar
 
 from sentkit.digits import meaning_of_brackets
-from sentkit.escaping import GAP, escape, widths_of, without_secrets
+from sentkit.escaping import (
+    GAP,
+    LEGIBLE,
+    escape,
+    label_cells,
+    labels_of,
+    shortened,
+    widths_of,
+    without_secrets,
+)
 
 ERASE = "\r\033[K"
 INTERVAL = {"bar": 0.1, "log": 60.0, "verbose log": 10.0}  # seconds between two reports
 NAME_COLUMN, MEANING = 26, 30  # of `print_described`: largest name column, smallest text column
 PAGE = 1000  # lines of a table below one header
+MINUS = "minus "  # before the name of a baseline, in the head of a column of differences
 
 Clock = Callable[[], float]
 Share = Callable[[int], float | None]  # number of rows done -> share of the work done; None if unknown
@@ -289,15 +299,16 @@ def show(
 
     `lines` converts a record to lines of the table. A long table repeats its header after each PAGE lines.
     A line below it explains brackets around numbers.
-    `layout` are arguments of `print_table`: `texts`, `optional` and `wrap`.
+    `layout` are arguments of `print_table`: `labels`, `texts`, `optional` and `wrap`.
     """
     if as_table:
         every_line, meanings = (line for record in records for line in lines(record)), list[str]()
+        names = {*layout.get("texts", ()), *layout.get("labels", ())}
         while page := list(islice(every_line, PAGE)):
-            columns = list(page[0])
-            print_table(columns, [[line[column] for column in columns] for line in page], **layout)
-            numbers = [column for column in columns if column not in layout.get("texts", ())]
-            meanings += meaning_of_brackets(line[column] for line in page for column in numbers)
+            columns = list(dict.fromkeys(column for line in page for column in line))
+            print_table(columns, [[line.get(column, "") for column in columns] for line in page], **layout)
+            numbers = [column for column in columns if column not in names]
+            meanings += meaning_of_brackets(line.get(column, "") for line in page for column in numbers)
         print_text(["; ".join(dict.fromkeys(meanings))] if meanings else [])
         return
     from sentkit.formats.files import json_line
@@ -312,13 +323,15 @@ def print_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[str]],
     *,
+    labels: Sequence[str] = (),
     texts: Sequence[str] = (),
     optional: Sequence[str] = (),
     wrap: bool = False,
 ) -> None:
     """Print a table on standard output. Columns in `texts` are shortened, or wrapped if `wrap` is true.
 
-    Columns in `optional` are omitted, in this order, if the terminal is too narrow.
+    Columns in `labels` are shortened, too, so that different cells stay different. Columns in `optional` are
+    omitted, in this order, if the terminal is too narrow.
     """
     from rich.cells import cell_len
     from rich.console import Console as Terminal
@@ -328,30 +341,41 @@ def print_table(
     close_bar()
     terminal = Terminal()
     cells = [[escape(cell) for cell in row] for row in rows]
-    lengths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
-    names = [column in texts for column in columns]
+    heads = [escape(column) for column in columns]
+    lengths = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
+    if sum(lengths) + GAP * (len(lengths) - 1) > terminal.width:
+        for i, head in enumerate(heads):
+            if head.startswith(MINUS):  # the name of a file, which can be longer than all numbers
+                lengths[i] = max(min(lengths[i], LEGIBLE), *(cell_len(row[i]) for row in cells))
+    is_name = [column in texts or column in labels for column in columns]
     order = [columns.index(name) for name in optional if name in columns]
-    widths = widths_of(lengths, names, order, terminal.width)
+    widths = widths_of(lengths, is_name, order, terminal.width)
     table = Table(box=None, pad_edge=False, header_style="bold")
     look: Any = {"no_wrap": not wrap, "overflow": "fold" if wrap else "ellipsis"}
-    for place, width in widths.items():
-        justify: Literal["left", "right"] = "left" if names[place] else "right"
-        table.add_column(Text(escape(columns[place])), justify=justify, width=width, **look)
-    for row in cells:
-        shown = [(row[place], width, names[place] and not wrap) for place, width in widths.items()]
-        table.add_row(*(Text(shortened(cell, width) if cut else cell) for cell, width, cut in shown))
+    shown_columns = list[Sequence[str]]()
+    for i, width in widths.items():
+        justify: Literal["left", "right"] = "left" if is_name[i] else "right"
+        head = heads[i]
+        if head.startswith(MINUS) and cell_len(head) > width:
+            head = short_head(head, width, {row[columns.index(name)] for row in cells for name in labels})
+        table.add_column(Text(head), justify=justify, width=width, **look)
+        column_cells = [row[i] for row in cells]
+        if columns[i] in labels:
+            column_cells = label_cells(column_cells, width)
+        elif is_name[i] and not wrap:
+            column_cells = [shortened(cell, width) for cell in column_cells]
+        shown_columns.append(column_cells)
+    for row in zip(*shown_columns, strict=True):
+        table.add_row(*map(Text, row))
     terminal.width = max(terminal.width, sum(widths.values()) + GAP * len(widths))
     terminal.print(table)
 
 
-def shortened(cell: str, width: int) -> str:
-    """The begin and the end of a text that is too long, because paths and texts differ at one of them."""
-    from rich.cells import cell_len, set_cell_size
-
-    if cell_len(cell) <= width:
-        return cell
-    tail = (width - 1) * 2 // 3
-    return f"{set_cell_size(cell, width - 1 - tail)}…{set_cell_size(cell[::-1], tail)[::-1]}"
+def short_head(head: str, width: int, names: set[str]) -> str:
+    """The head of the column "minus NAME", where the name differs from other names of the table."""
+    name = head.removeprefix(MINUS)
+    longer = {other for other in names if not other.startswith(" ") and len(other) > width - len(MINUS)}
+    return MINUS + labels_of(longer | {name}, width - len(MINUS))[name]
 
 
 def in_words(value: Any, missing: str = "none") -> str:

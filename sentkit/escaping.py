@@ -1,7 +1,8 @@
 """Text for a terminal: unsafe characters are escaped, and widths are measured in columns."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import takewhile
 
 GAP = 2  # columns between those of a table
 SHORTEST, LEGIBLE = 8, 14  # minimum width of a truncated name; width to preserve by omitting optional columns
@@ -10,6 +11,8 @@ UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\u
 NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 ACCOUNT = re.compile(r"(?<=://)[^/\s]*@")  # in a URL, before the name of the server
 QUERY = re.compile(r"(://[^\s?]*\?)[^\s'\"]*?(?=['\"]|:\d+: |: |\s|$)")
+LEAD = re.compile(r" *(?:minus )?")  # before the name in a line below another one, or in the head of a column
+SHORTEST_CUT = 5  # columns of a name that lost both ends and its middle
 BYTES = range(0xDC80, 0xDD00)  # how Python represents bytes of a file name that are not UTF-8
 
 
@@ -76,3 +79,85 @@ def widths_of(
             break
         widths[place] -= 1
     return widths
+
+
+def shortened(text: str, width: int) -> str:
+    """The begin and the end of a text that is too long, because paths and texts differ at one of them."""
+    from rich.cells import set_cell_size
+
+    if columns_of(text) <= width:
+        return text
+    tail = (width - 1) * 2 // 3
+    return f"{set_cell_size(text, width - 1 - tail)}…{set_cell_size(text[::-1], tail)[::-1]}"
+
+
+def label_cells(cells: Sequence[str], width: int) -> list[str]:
+    """The cells of a column of names in at most `width` columns; cells that differ still differ."""
+    long_cells = {cell for cell in cells if columns_of(cell) > width}
+    leads = {cell: LEAD.match(cell)[0] for cell in long_cells}  # type: ignore[index] # it matches any text
+    names = {cell: cell.removeprefix(leads[cell]) for cell in long_cells}
+    labels: dict[str, str] = {}
+    for lead in set(leads.values()):
+        room = max(width - len(lead), SHORTEST_CUT)
+        of_names = labels_of(set(names.values()), room)
+        labels |= {cell: lead + of_names[names[cell]] for cell in long_cells if leads[cell] == lead}
+    return [shortened(labels.get(cell, cell), width) for cell in cells]
+
+
+def labels_of(names: Collection[str], width: int) -> dict[str, str]:
+    """A label of at most `width` columns for each name; different names have different labels.
+
+    Labels lose first what the names share at their ends, by whole words, then also within words.
+    """
+    ordered = sorted(names)
+    if len(ordered) < 2:
+        return {name: shortened(name, width) for name in ordered}
+    for by_words in (True, False):
+        labels = without_shared_ends(ordered, width, by_words=by_words)
+        if len(set(labels.values())) == len(ordered):
+            return labels
+
+    # Names of one label differ only in their middle, which other names do not share.
+    groups: dict[str, list[str]] = {}
+    for name, label in labels.items():
+        groups.setdefault(label, []).append(name)
+    for group in groups.values():
+        if 1 < len(group) < len(ordered):
+            labels |= labels_of(group, width)
+
+    # Too little room, or labels of different groups that are equal by chance: they get numbers.
+    taken = set[str]()
+    for number, (name, label) in enumerate(labels.items(), start=1):
+        if label in taken:
+            mark = f"~{number}"
+            labels[name] = fit(label, width - len(mark)).rstrip() + mark
+        taken.add(labels[name])
+    return labels
+
+
+def without_shared_ends(names: Sequence[str], width: int, *, by_words: bool) -> dict[str, str]:
+    """Labels without the end, the begin, or both, that all names share: the first way with enough room."""
+    before = shared_letters(names)
+    after = shared_letters([name[before:][::-1] for name in names])
+    if by_words:
+        first = names[0]
+        while before and first[before - 1].isalnum():
+            before -= 1
+        while after and first[-after].isalnum():
+            after -= 1
+    whole = {name: name for name in names}
+    kept_begin = {name: f"{name[: len(name) - after]}…" if after else name for name in names}
+    kept_ends = [{name: f"…{name[start:]}" for name in names} for start in range(1, before + 1)]
+    for labels in (whole, kept_begin, *kept_ends):
+        if all(columns_of(label) <= width for label in labels.values()):
+            return labels
+    marks = ("…" if before else ""), ("…" if after else "")
+    room = width - len("".join(marks))
+    cores = {name: shortened(name[before : len(name) - after], room) for name in names}
+    return {name: f"{marks[0]}{core}{marks[1]}" for name, core in cores.items()}
+
+
+def shared_letters(names: Sequence[str]) -> int:
+    """The number of letters at the begin that all names share."""
+    columns = zip(*names, strict=False)
+    return sum(1 for _ in takewhile(lambda letters: len(set(letters)) == 1, columns))

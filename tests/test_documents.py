@@ -356,10 +356,15 @@ def test_the_whitening_example_runs(workplace, execute):
 
 
 def test_the_gate_example_fails(workplace, execute):
-    """A document runs it with a limit that is passed."""
-    gate = ["sh", str(ROOT / "examples/gate.sh"), "pairs.jsonl", "nano", "nano", "100.1"]
+    """Below a floor, or if the new model is worse by more than a margin. Documents run one that passes."""
+    gate = ["sh", str(ROOT / "examples/gate.sh"), str(ROOT / "examples/data/pairs.jsonl")]
+    floor, worse, margin = (
+        execute([*gate, *words], workplace)
+        for words in (("nano", "nano", "100.1"), ("nano", "words:binary"), ("nano", "words:binary", "", "99"))
+    )
 
-    assert execute(gate, workplace).returncode == 1
+    assert (floor.returncode, worse.returncode, margin.returncode) == (1, 1, 0)
+    assert "significantly worse" in worse.stderr
 
 
 def test_the_measured_figures_of_the_systems_are_those_of_the_tables():

@@ -377,3 +377,18 @@ def test_a_sample_holds_all_definitions_of_an_entry(tmp_path):
     assert entries == drawn("--entries", "10", rows=rows[::-1]) < drawn("--entries", "12")
     assert entries != drawn("--entries", "10", "--seed", "1")
     assert drawn() == drawn("--entries", "1000") == {f"e{n}" for n in range(40)}
+
+
+WITH_ARGUMENTS = [
+    path.stem
+    for path in sorted(EXAMPLES.glob("*.sh"))
+    if re.search(r"^# Usage: sh \S+ [A-Z]", path.read_text(), re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize("name", WITH_ARGUMENTS)
+def test_a_script_without_its_arguments_prints_its_usage(execute, tmp_path, name):
+    done = execute(["sh", EXAMPLES / f"{name}.sh"], tmp_path)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(rf"usage: (sh examples/)?{name}\.sh [A-Z].*\n", done.stderr)

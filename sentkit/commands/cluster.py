@@ -128,7 +128,7 @@ def cluster(
         if truth is not None:
             optional = ["iterations", "inertia", "k"]
             records = runs.agreement_records(work, row_flags.theirs(truth))
-            output.show(records, runs.agreement_line, texts=["seed"], optional=optional)
+            output.show(records, runs.agreement_line, labels=["seed"], optional=optional)
         elif form == "counts":
             output.show(runs.count_records(work), runs.count_line)
         else:

@@ -98,7 +98,7 @@ def probe(
                     console.warn(f"{record['file']}: {record['not_converged']} fits did not converge")
                 yield record
 
-        report.show(records(), columns, texts=["file", "encoder"], optional=["encoder"])
+        report.show(records(), columns, labels=["file", "encoder"], optional=["encoder"])
 
 
 def parse_penalties(text: str) -> list[float]:

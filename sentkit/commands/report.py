@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sentkit.reports.tables import Table
 
 LARGEST_SEED = 2**32 - 1
+HEAD, SEED = "logreg", "1111"  # defaults
 
 
 def report(
@@ -33,8 +34,8 @@ def report(
     intervals: Annotated[bool, Needs("ROW")] = False,
     form: Annotated[Literal["text", "markdown", "latex", "json"] | None, Named("--format")] = None,
     results: Annotated[str | None, Needs("ROW")] = None,
-    head: Annotated[str, Needs("ROW")] = "logreg",
-    seed: Annotated[str, Needs("ROW")] = "1111",
+    head: Annotated[str, Needs("ROW")] = HEAD,
+    seed: Annotated[str, Needs("ROW")] = SEED,
     train: Annotated[list[str] | None, Needs("ROW")] = None,
     machine: options.MachineFlags,
     output: options.OutputFlags,
@@ -55,8 +56,9 @@ def report(
       --table N: With --paper: only the table with this number, after the rows.
       --train FILE[:X]: Training rows; also report the values without the rows that occur there; with :0.9, or
           that have a cosine of at least 0.9 (of static). Repeatable.
-      --baseline NAME: Compare all rows with this one, with intervals and p.
-      --intervals: For pairs with scores: add 95 % intervals of the values.
+      --baseline NAME: For pairs with scores, and retrieval: compare all rows with this one, with intervals
+          and p.
+      --intervals: For pairs with scores, and retrieval: add 95 % intervals of the values.
       --results DIR: Keep the results in this folder, and use those it already has.
       --head NAME: Classifier of senteval: logreg, or its network: senteval; senteval:50 has 50 hidden units.
       --seed N|A,B|A..B: For senteval: seeds of folds and classifiers; their mean is the value.
@@ -64,7 +66,7 @@ def report(
     from sentkit.reports import tables
     from sentkit.reports.evaluate import Evaluator, find_baseline, find_models, rows_of
     from sentkit.reports.measure import measure, with_training
-    from sentkit.reports.suites import Settings, find_tests
+    from sentkit.reports.suites import Settings, find_tests, ignored_flags
 
     number = None if table is None else str(table)
     published = tables.tables_of(paper, number)
@@ -85,13 +87,17 @@ def report(
     compared = None if baseline is None else find_baseline(rows, baseline)
     wanted = tables.suites_of(paper, number) if suites is None and paper and number else []
     tests, unused = find_tests(data, suites, wanted, pairs or [], field or [])
-    if style != "json" and paper is not None and not tables.has_task(paper, number, tests):
-        problem = f"{data} has no test set of {paper}" + (f", table {number}" if number else "")
-        raise UsageError(problem, advice="--format json prints the values without a table")
+    ignored = ignored_flags(
+        tests,
+        of_intervals=given({"--baseline": baseline is not None, "--intervals": intervals}),
+        of_classifiers=given({"--head": head != HEAD, "--seed": seed != SEED}),
+    )
+    if style != "json" and paper is not None:
+        check_tasks(paper, number, tests, data)
     training = training_files(train or [])
     check_paths(console, rows, tests, output, results, [path for path, _ in training])
     models = find_models(rows, **vars(machine))
-    console.warn(*(f"not used: {path}" for path in unused), *tables.unaveraged(tests))
+    console.warn(*ignored, *(f"not used: {path}" for path in unused), *tables.unaveraged(tests))
     progress = TaskProgress(console, "evaluations")
     progress.begin(len(models) * len(tests))
     evaluator = Evaluator(settings, None if results is None else Path(results))
@@ -106,6 +112,19 @@ def report(
     write(tables.measured_tables(measured, compared, paper, number), records, style, output)
     if failed:
         raise AnswerIsNo(f"{failed} of {len(models) * len(tests)} evaluations failed")
+
+
+def given(flags: Mapping[str, bool]) -> list[str]:
+    return [name for name, is_given in flags.items() if is_given]
+
+
+def check_tasks(paper: str, number: str | None, tests: "Sequence[TestSet]", data: str | None) -> None:
+    """Refuse test sets without a task of the tables."""
+    from sentkit.reports.tables import has_task
+
+    if not has_task(paper, number, tests):
+        problem = f"{data} has no test set of {paper}" + (f", table {number}" if number else "")
+        raise UsageError(problem, advice="--format json prints the values without a table")
 
 
 def seeds_of(text: str) -> Sequence[int]:

@@ -40,6 +40,8 @@ class GoldFlags:
     --dim N,N: With --gold: also the correlations of the first N numbers, with tests against all numbers.
     --baseline FILE: The same pairs, encoded by another model, or with --qrels other hits.
     --fail-under X: Exit code 1 if Spearman, average precision or nDCG@10 (x 100) is below X.
+    --fail-if-worse X: Exit code 1 if the paired test finds this measure more than X below that of --baseline;
+        X can be 0.
     --seen ROWS: With --gold: training rows; also report the correlation without the pairs that occur in them.
         Repeatable.
     --qrels FILE: For hits of search: report retrieval scores with these judgements (TREC, BEIR or rows).
@@ -54,6 +56,7 @@ class GoldFlags:
     dim: Annotated[str | None, Needs("--gold"), Excludes("--baseline", ALONE)] = None
     baseline: Annotated[str | None, Needs("--gold or --label or --qrels")] = None
     fail_under: Annotated[float | None, Needs("--gold or --label or --qrels")] = None
+    fail_if_worse: Annotated[float | None, Range(min=0), Needs("--baseline")] = None
     seen: Annotated[list[str] | None, Needs("--gold")] = None
     qrels: Annotated[str | None, Excludes("--gold"), Excludes("--label")] = None
     missing: Annotated[Literal["error", "zero"], Needs("--qrels")] = "error"
@@ -145,12 +148,12 @@ def report(
     *,
     as_table: bool,
 ) -> str | None:
-    """Print the reports of all files; returns a message if one is below --fail-under."""
+    """Print the reports of all files; returns a message if one fails --fail-under or --fail-if-worse."""
     from sentkit.metrics import reports
     from sentkit.metrics.gold_pairs import ScoreOptions, SeenPairs
 
     lines: Callable[[Record], Iterable[dict[str, str]]]
-    layout: dict[str, Any] = {"texts": ["file"]}
+    layout: dict[str, Any] = {"labels": ["file"]}
     group, aggregate = flags.grouping
     scored = ScoreOptions(
         rows.theirs(flags.gold or flags.label or ""),
@@ -175,10 +178,11 @@ def report(
         records = list(reports.reports(inputs, scored, flags.baseline))
         records += reports.average_records(records)
         lines, measure = reports.table_lines, ("spearman", "spearman")
-        layout = {"texts": ["file", "encoder"], "optional": ["encoder"]}
+        layout = {"labels": ["file", "encoder"], "optional": ["encoder"]}
     console.warn(*reports.warnings(records))
     show(records, lines, out, as_table=as_table, **layout)
-    return reports.below(records, *measure, flags.fail_under)
+    is_below = reports.below(records, *measure, flags.fail_under)
+    return is_below or reports.worse(records, *measure, flags.fail_if_worse)
 
 
 def report_retrieval(

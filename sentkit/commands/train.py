@@ -205,7 +205,7 @@ def print_results(runs: "Sequence[Run]", kind: type) -> None:
 
     with (table := options.OutputFlags()).open() as out:
         if not runs[0].chosen:
-            show(results_of(runs), result_line, out, as_table=table.on_terminal, texts=["checkpoint"])
+            show(results_of(runs), result_line, out, as_table=table.on_terminal, labels=["checkpoint"])
             return
         grid = [chosen for chosen, _ in groupby(run.chosen for run in runs)]
         results = compared(runs, [parsed(kind, words_for(chosen)) for chosen in grid])

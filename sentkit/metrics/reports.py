@@ -239,8 +239,13 @@ def with_interval(value: float | None, interval: list[float] | None, digits: int
 
 
 def measure_lines(record: Record, measures: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """A line for each measure by its label; the first one has the file, the second one the number of rows."""
+    """A line for each measure by its label; the first one has the file, the second one the number of rows.
+
+    A baseline is not compared with itself.
+    """
     file, other = record["file"], record.get("against")
+    if other is not None and other["file"] == file:
+        other = None
     has_thresholds = any(f"{name}_threshold" in record for name in measures)
     for name, label in measures.items():
         value, threshold = with_interval(record[name], record[f"{name}_ci95"]), f"{name}_threshold"
@@ -279,6 +284,31 @@ def below(records: Sequence[Record], name: str, label: str, least: float | None)
         value = record[name]
         if value is None or not value >= least:  # also NaN
             return f"{record['file']}: {label} is {decimals(value)}, below {least:g}"
+    return None
+
+
+def worse(records: Sequence[Record], name: str, label: str, margin: float | None) -> str | None:
+    """A message about the first record that is significantly worse than the baseline by more than `margin`.
+
+    It is if the whole 95 % interval of the difference is below -margin, or if the test is undefined.
+    """
+    if margin is None:
+        return None
+    for record in records:
+        baseline = record.get("against")
+        if baseline is None:  # the average of several files
+            continue
+        change = baseline[name]
+        low, high = change["ci95"]
+        is_defined = None not in (change["difference"], low, high)
+        if is_defined and high >= -margin:
+            continue
+        difference = with_interval(change["difference"], change["ci95"])
+        problem = f"{record['file']}: {label} minus that of {baseline['file']} is {difference}"
+        if not is_defined:
+            return f"{problem}: the paired test is undefined"
+        by = f" by more than {margin:g}" if margin else ""
+        return f"{problem}, p {decimals(change['p'], 3)}: significantly worse{by}"
     return None
 
 

@@ -22,7 +22,7 @@ from sentkit.formats.rows.lines import looks_like_json, numbered
 from sentkit.formats.rows.rows import Inputs
 from sentkit.metrics.reports import differences, with_intervals
 from sentkit.metrics.similarity import BLOCKS, SIMILARITIES
-from sentkit.metrics.statistics import multiplicities, percentile_interval, resamples_for
+from sentkit.metrics.statistics import Seed, multiplicities, percentile_interval, resamples_for
 
 MEASURES = {"ndcg@10": "nDCG@10", "recall@10": "recall@10", "recall@100": "recall@100", "map": "MAP"}
 MEASURES |= {"mrr@10": "MRR@10"}
@@ -172,9 +172,9 @@ def values_of(run: Run, qrels_path: str, *, missing_is_zero: bool) -> Float64:
     return 100.0 * np.array([scores_of(run.relevant.get(query, []), judged[query]) for query in judged])
 
 
-def resampled(values: Float64) -> Float64:
+def resampled(values: Float64, seed: Seed = 0) -> Float64:
     """The mean of each column (n, m) in resamples of the rows, (m, r)."""
-    drawn = multiplicities(len(values), resamples_for(len(values)), seed=0)
+    drawn = multiplicities(len(values), resamples_for(len(values)), seed=seed)
     return np.concatenate([times @ values / len(values) for times in drawn]).T
 
 

@@ -6,7 +6,7 @@ All have one style that is readable in grey and at half the width of a page.
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from sentkit.arrays import Float64
 from sentkit.errors import UnavailableError
-from sentkit.escaping import escape
+from sentkit.escaping import escape, labels_of
 
 FORMATS = ("svg", "png", "pdf")
 INCH = 25.4  # millimetres
@@ -187,7 +187,7 @@ def figure_of(picture: Picture, width: float) -> Any:
     series = [each for panel in picture.panels for each in panel.series]
     named = dict.fromkeys(each.name for each in series if each.name)
     has_legend = len(named) > 1 or any(each.name and each.form in ("bars", "level") for each in series)
-    letters = max((len(shortened(name)) for name in named), default=0) + 9  # with the sample of the series
+    letters = max(map(len, shown_names(named)), default=0) + 9  # with the sample of the series
     entries = max(1, min(len(named), int(inches / LETTER / letters)))  # in a line of the legend
     height = rows * max(panel_height(each, picture, inches / columns) for each in picture.panels)
     height += LINE * math.ceil(len(named) / entries) if has_legend else 0
@@ -198,7 +198,7 @@ def figure_of(picture: Picture, width: float) -> Any:
     for number, panel in enumerate(picture.panels):
         handles |= draw_panel(figure.add_subplot(rows, columns, number + 1), panel, numbers, inches / columns)
     if has_legend:
-        labels = [escape(shortened(name)) for name in named]
+        labels = [*map(escape, shown_names(named))]
         places = [handles[name] for name in named]
         figure.legend(places, labels, loc="outside upper center", ncols=entries)
     return figure
@@ -207,19 +207,21 @@ def figure_of(picture: Picture, width: float) -> Any:
 def panel_height(panel: Panel, picture: Picture, width: float) -> float:
     """The height in inches: enough for the names beside the panel, and for slanted names below it."""
     names = LINE * (len(panel.y.names) + 4)
-    below = max(map(len, map(shortened, panel.x.names)), default=0) if is_slanted(panel, width) else 0
+    below = max(map(len, shown_names(panel.x.names)), default=0) if is_slanted(panel, width) else 0
     return max(picture.height * width, names) + math.sin(math.radians(SLANT)) * below * LETTER
 
 
 def is_slanted(panel: Panel, width: float) -> bool:
     """Whether the names below a panel have no room in one line, beside the names of its rows."""
-    below = len(panel.x.names) * max((len(shortened(name)) + 2 for name in panel.x.names), default=0)
-    beside = max((len(shortened(name)) for name in panel.y.names), default=0)
+    below = len(panel.x.names) * max((len(name) + 2 for name in shown_names(panel.x.names)), default=0)
+    beside = max(map(len, shown_names(panel.y.names)), default=0)
     return (below + beside + 8) * LETTER > width
 
 
-def shortened(name: str) -> str:
-    return name if len(name) <= SHOWN else f"{name[: SHOWN - 1]}…"
+def shown_names(names: Collection[str]) -> list[str]:
+    """The names in at most SHOWN columns; different names stay different."""
+    labels = labels_of(set(names), SHOWN)
+    return [labels[name] for name in names]
 
 
 def draw_panel(axes: Any, panel: Panel, numbers: Mapping[str, int], width: float) -> dict[str, Any]:
@@ -341,7 +343,7 @@ def set_axis(axes: Any, side: str, axis: Axis) -> None:
     if axis.low is not None:
         axes.set(**{f"{side}lim": (axis.low, axis.high)})
     if axis.names:
-        ticks.set_ticks(range(len(axis.names)), [escape(shortened(name)) for name in axis.names])
+        ticks.set_ticks(range(len(axis.names)), [*map(escape, shown_names(axis.names))])
         ticks.set_tick_params(length=0)
     elif axis.ticks:
         ticks.set_ticks(axis.ticks)

@@ -170,6 +170,8 @@ class Evaluator:
         record |= {"deviations": dict(result.deviations), "n": result.n}
         if result.similarities is not None and result.gold is not None:
             record |= {"similarities": result.similarities.tolist(), "gold": result.gold.tolist()}
+        if result.queries is not None:
+            record["queries"] = result.queries.tolist()
         with published_together(), open_output(str(path), force=True) as out:
             out.write(orjson.dumps(record) + b"\n")
         return result
@@ -239,6 +241,7 @@ def read_result(path: Path) -> Result:
     record = read_object(path)
     if not all(isinstance(record.get(name, ...), kinds) for name, kinds in KEPT.items()):
         raise DataError("not a result of sentkit report", source=str(path), advice="remove the file")
-    arrays = [np.array(record[name], np.float64) for name in ("similarities", "gold") if name in record]
-    n = record.get("n", len(arrays[0]) if arrays else None)
-    return Result(record["value"], record["deviations"], n, record["encoder"], *arrays)
+    names = ("similarities", "gold", "queries")
+    arrays = {name: np.array(record[name], np.float64) for name in names if name in record}
+    n = record.get("n", len(arrays["gold"]) if "gold" in arrays else None)
+    return Result(record["value"], record["deviations"], n, record["encoder"], **arrays)

@@ -26,7 +26,7 @@ from sentkit.formats.vectors.store import rows_in
 from sentkit.labels.clusters.clustering_run import mean_if_known
 from sentkit.metrics.gold_pairs import normal_form, texts_of
 from sentkit.metrics.reports import defined, difference
-from sentkit.metrics.retrieval import id_of, read_qrels
+from sentkit.metrics.retrieval import id_of, read_qrels, resampled
 from sentkit.metrics.statistics import (
     BOOTSTRAP_LIMIT,
     fisher_interval,
@@ -103,7 +103,10 @@ def deviations_of(values: Sequence[float | None], results: Sequence[Result]) -> 
     return own
 
 
-Drawn = tuple[Float64, bool]  # the value of each resample, and whether it is that of one checkpoint
+Drawn = tuple[
+    Float64, bool
+]  # the value of each resample, and whether it is the correlation of one checkpoint
+Draw = Callable[..., Float64]  # seed -> the value of each resample
 
 
 def measure(
@@ -141,20 +144,19 @@ def measured_suite(
 ) -> Iterator[tuple[Measured, Drawn | None]]:
     """A row in the tasks of a suite, and the mean over those of the papers, if all of them are present."""
     names, kind = task_names()[suite], SUITES[suite].value
-    present, draws = list[Measured](), list[tuple[int, Callable[..., Float64]]]()  # of the papers' tasks
+    present, draws = list[Measured](), list[tuple[int, Draw]]()  # of the papers' tasks
     for test in (test for test in tests if test.suite == suite):
         own = results.get((row.label, suite, test.name), [])
         if len(own) < len(row.models):
             continue
-        values, gold = tuple(result.value for result in own), own[0].gold
+        values = tuple(result.value for result in own)
         readout = " ".join(dict.fromkeys(result.encoder.partition("/")[2] for result in own))
         name, deviations = names.get(test.task, test.name), deviations_of(values, own)
         each = Measured(row, task_of(test), name, values, deviations, readout, own[0].n)
         drawn = None
-        if resamples and gold is not None:
-            columns = [result.similarities for result in own if result.similarities is not None]
-            draw = partial(resampled_mean, columns, gold, kind, count=resamples_for(len(gold)))
-            drawn = draw(seed=0), len(own) == 1  # as `sentkit score`
+        draw = draw_of(own, kind) if resamples else None
+        if draw is not None:
+            drawn = draw(seed=0), len(own) == 1 and own[0].gold is not None  # as `sentkit score`
             draws.append((PLACES.get(test.name, 0), draw))
         present += [each] if each.task[1] in names else []
         yield each, drawn
@@ -164,6 +166,22 @@ def measured_suite(
         # Independent for different test sets, and the same pairs for all rows.
         parts = [draw(seed=(0, place)) for place, draw in draws]
         yield average, (np.mean(parts, axis=0), False) if parts else None
+
+
+def draw_of(results: Sequence[Result], kind: str) -> Draw | None:
+    """Draws pairs or queries again, the same ones for each checkpoint; None if a result has only its value.
+
+    The value of a resample is the mean over the checkpoints.
+    """
+    gold = results[0].gold
+    if gold is not None:
+        columns = [result.similarities for result in results if result.similarities is not None]
+        return partial(resampled_mean, columns, gold, kind, count=resamples_for(len(gold)))
+    of_queries = [result.queries for result in results if result.queries is not None]
+    if not of_queries:
+        return None
+    means = np.mean(of_queries, axis=0)  # (n,)
+    return lambda seed: resampled(means[:, None], seed)[0]
 
 
 Forms = Mapping[str, str]  # normal form of a text -> text

@@ -70,6 +70,7 @@ class Result:
     encoder: str = ""  # the label of the space
     similarities: Float64 | None = None  # of the pairs of STS
     gold: Float64 | None = None
+    queries: Float64 | None = None  # the value of each query of a retrieval
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ def retrieval(files: Files, test: TestSet, settings: Settings) -> Result:
             rows = (corpus.table.row(place) for place, _ in hits)
             run.add(id_of(query, inputs, "query"), [id_of(row, inputs, "document") for row in rows])
     values = values_of(run, judgements, missing_is_zero=False)[:, 0]
-    return Result(float(values.mean()), n=len(values))
+    return Result(float(values.mean()), n=len(values), queries=values)
 
 
 def inputs_of(path: str) -> Inputs:
@@ -194,6 +195,7 @@ class Suite:
     settings: Callable[[Settings], dict[str, Any]] = lambda settings: {}  # that change the result
     # Part -> the names of its prompt; the first that the checkpoint declares is used. Titles are read, too.
     prompts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    has_intervals: bool = False  # whether its results have the values of pairs or queries, to resample them
 
 
 STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
@@ -207,6 +209,7 @@ PAIRS = Suite(
     value="spearman",
     unit="Spearman x 100",
     evaluate=partial(correlation_of, spearman),
+    has_intervals=True,
 )
 SENTEVAL = Suite(
     folder="senteval",
@@ -250,8 +253,9 @@ SUITES = {
         value="ndcg@10",
         unit="nDCG@10 x 100",
         evaluate=retrieval,
-        settings=lambda settings: {"top": TOP},
+        settings=lambda settings: {"top": TOP, "values": "of queries"},
         prompts=SIDES,
+        has_intervals=True,
     ),
     "pairs": PAIRS,
 }
@@ -307,3 +311,24 @@ def find_test_sets(data: str, suites: Collection[str]) -> tuple[list[TestSet], l
         advice = "expected files such as sts/stsb.test.jsonl; for other pairs, use --pairs NAME=FILE"
         raise NoInputError(problem, advice=advice)
     return sets, unused
+
+
+def ignored_flags(
+    tests: Sequence[TestSet], of_intervals: Sequence[str], of_classifiers: Sequence[str]
+) -> list[str]:
+    """Warnings about suites that ignore flags; an error if all of them ignore one.
+
+    `of_intervals` and `of_classifiers` are the flags that are given.
+    """
+    suites = list(dict.fromkeys(test.suite for test in tests))
+    with_intervals = [name for name, suite in SUITES.items() if suite.has_intervals]
+    warnings = []
+    for flags, users in ((of_intervals, with_intervals), (of_classifiers, ["senteval"])):
+        others = [name for name in suites if name not in users]
+        for flag in flags:
+            problem = f"{flag} has no effect on {', '.join(others)}"
+            if others == suites:
+                raise UsageError(problem, advice=f"{flag} is for {', '.join(users)}")
+            if others and flags is of_intervals:
+                warnings.append(problem)
+    return warnings

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from sentkit.digits import meaning_of_brackets
 from sentkit.errors import SentkitError
-from sentkit.escaping import GAP, columns_of, escape, fit, widths_of
+from sentkit.escaping import GAP, columns_of, escape, fit, label_cells, widths_of
 from sentkit.formats.files import bare_suffix
 from sentkit.formats.vectors.sinks import check_rows_output
 from sentkit.papers.published import (
@@ -214,6 +214,10 @@ def text_lines(table: Table, width: int) -> Iterator[str]:
     start = len(table.names)
     first_part = [*widths[:start], max(widths[start:])]
     widths[:start] = [*widths_of(first_part, [True] * start + [False], (), width).values()][:-1]
+    for i in range(start):  # columns of names
+        labels = label_cells([row[i] for row in cells[1:]], widths[i])
+        for row, label in zip(cells[1:], labels, strict=True):
+            row[i] = label
     room = width - sum(widths[:start]) - GAP * (start - 1)
     while start < len(widths):
         stop = start + 1

@@ -147,20 +147,68 @@ def test_a_class_with_as_many_rows_as_folds_is_accepted(sentkit):
 
 
 @pytest.mark.parametrize(
-    ("count", "names", "flags", "problem"),
+    ("count", "names", "flags", "problem", "advice"),
     [
-        (60, ("yes",), (), '"kind" is "yes" in all 60 rows, expected 2 classes or more'),
-        (19, ("no", "yes"), (), 'class "yes" has 9 rows, fewer than --folds 10 needs'),
-        (19, ("no", "yes"), ("--few-shot", 12), 'class "yes" has 9 rows, fewer than --few-shot 12 draws'),
-        (20, ("no", "yes"), ("--few-shot", 10), "--few-shot 10 uses all 20 rows of TRAIN for training"),
-        (6, ("no", "yes"), ("--folds", 3), 'class "no" has 3 rows, fewer than --folds 3 needs'),
+        (60, ("yes",), (), '"kind" is "yes" in all 60 rows, expected 2 classes or more', None),
+        (19, ("no", "yes"), (), 'class "yes" has 9 rows, fewer than --folds 10 needs', "--folds 8"),
+        (
+            9,
+            ("no", "yes"),
+            ("--penalties", 1),
+            'class "yes" has 4 rows, fewer than --folds 10 needs',
+            "--folds 4",
+        ),
+        (
+            6,
+            ("no", "yes"),
+            ("--folds", 3),
+            'class "no" has 3 rows, fewer than --folds 3 needs',
+            "--folds 3 and one penalty, such as --penalties 1",
+        ),
+        (5, ("no", "yes"), ("--folds", 3), 'class "yes" has 2 rows, fewer than --folds 3 needs', None),
+        (
+            19,
+            ("no", "yes"),
+            ("--few-shot", 12),
+            'class "yes" has 9 rows, fewer than --few-shot 12 draws',
+            "--few-shot 9",
+        ),
+        (
+            20,
+            ("no", "yes"),
+            ("--few-shot", 12),
+            'class "no" has 10 rows, fewer than --few-shot 12 draws',
+            "--few-shot 9, or --test",
+        ),
+        (
+            20,
+            ("no", "yes"),
+            ("--few-shot", 10),
+            "--few-shot 10 uses all 20 rows of TRAIN for training",
+            "--few-shot 9, or --test",
+        ),
     ],
 )
-def test_too_few_rows_or_classes_are_refused(sentkit, held, count, names, flags, problem):
+def test_too_few_rows_or_classes_are_refused(sentkit, held, count, names, flags, problem, advice):
+    """The advice names a number that works, and the next one does not."""
     held("a.jsonl", 1, count, names)
     done = sentkit("probe", "a.jsonl", *LABEL, *flags)
 
     assert (done.code, done.told[0]) == (65, f"sentkit probe: a.jsonl: {problem}")
+    if advice is None:
+        return
+    assert done.told[1] == f"  use {advice}"
+    flag, number = advice.replace(",", "").split()[:2]
+    penalties = ("--penalties", 1) if "penalty" in advice or "--penalties" in flags else ()
+    assert sentkit("probe", "a.jsonl", *LABEL, flag, number, *penalties).code == 0
+    assert sentkit("probe", "a.jsonl", *LABEL, flag, int(number) + 1, *penalties).code == 65
+
+
+def test_a_class_without_rows_for_folds_is_named(sentkit, held):
+    held("a.jsonl", 1, 5)
+    done = sentkit("probe", "a.jsonl", *LABEL)
+
+    assert done.told[1:] == ["  give each class 3 rows or more, or leave this class out"]
 
 
 def test_ctrl_c_ends_the_command(held, tmp_path):

@@ -392,7 +392,7 @@ def test_a_narrow_terminal_gets_a_table_in_parts(on_terminal):
 
 
 def test_wide_characters_move_no_column():
-    """北京 takes four columns of a terminal. A long name is truncated, a number never."""
+    """北京 takes four columns of a terminal. A long name loses its middle, a number nothing."""
     lines = tuple(Line((name, "cls"), ("1.0", "22.00 (3.00)")) for name in ("北京", "abcde", "x" * 50))
 
     assert list(tables.text_lines(Table("t", ("row", "readout"), ("sts", "avg"), lines), 40)) == [
@@ -400,12 +400,12 @@ def test_wide_characters_move_no_column():
         "row                readout  sts",
         "北京               cls      1.0",
         "abcde              cls      1.0",
-        "xxxxxxxxxxxxxxxxx  cls      1.0",
+        "xxxxxx…xxxxxxxxxx  cls      1.0",
         "",
         "row                readout           avg",
         "北京               cls      22.00 (3.00)",
         "abcde              cls      22.00 (3.00)",
-        "xxxxxxxxxxxxxxxxx  cls      22.00 (3.00)",
+        "xxxxxx…xxxxxxxxxx  cls      22.00 (3.00)",
     ]
 
 
@@ -464,6 +464,83 @@ def test_retrieval_is_the_score_of_a_search(sentkit, data, retrieval, tiny, tmp_
     assert row["value"] == pytest.approx(expected["ndcg@10"], rel=1e-6)
     assert again.out == done.out
     assert f"sentkit report: warning: not used: {data}/retrieval/half" in done.told
+
+
+@pytest.mark.usefixtures("retrieval")
+def test_report_and_score_have_the_same_intervals_of_retrieval(sentkit, data, tmp_path):
+    """The same resamples of queries: for a row of one checkpoint, and from kept results."""
+    folder, hits = data / "retrieval/pairs", {}
+    rows = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
+    texts = in_jsonl(*({**row, "text": f"{row['title']} {row['text']}".strip()} for row in rows))
+    for model in ("nano", "static"):
+        sentkit("encode", "-m", model, *FLAGS, "-qf", "-o", "c.safetensors", stdin=texts)
+        sentkit("encode", folder / "queries.jsonl", "-m", model, *FLAGS, "-qf", "-o", "q.safetensors")
+        found = sentkit("search", "--queries", "q.safetensors", "--corpus", "c.safetensors", "--top", 100)
+        (tmp_path / f"{model}.jsonl").write_bytes(found.out)
+        hits[model] = f"{model}.jsonl"
+    scored = sentkit("score", *hits.values(), "--qrels", folder / "qrels.tsv", "--baseline", hits["static"])
+    given = ("report", *hits, "--data", data, "--suites", "retrieval", *FLAGS, "--results", "kept")
+    for _ in range(2):
+        done = sentkit(*given, "--baseline", "static", "--intervals")
+        nano, static = by_row(done.rows, "pairs")["nano"], by_row(done.rows, "pairs")["static"]
+
+        assert (done.code, "no effect" in done.err) == (0, False)
+        for row, expected in zip((nano, static), scored.rows, strict=True):
+            assert row["ci95"] == pytest.approx(expected["ndcg@10_ci95"], rel=1e-6)
+        assert "against" not in static
+        assert nano["against"].pop("row") == "static"
+        expected = scored.rows[0]["against"]["ndcg@10"]
+        assert nano["against"].pop("ci95") == pytest.approx(expected["ci95"], rel=1e-6)
+        assert nano["against"] == pytest.approx(
+            {name: expected[name] for name in ("difference", "p")}, rel=1e-6
+        )
+    table = sentkit(*given, "--baseline", "static", "--intervals", "--format", "text").out.decode()
+    assert re.findall(r"^(?:nano|static|  95 % interval|  minus static|  p) ", table, re.MULTILINE) == [
+        "nano ", "  95 % interval ", "  minus static ", "  p ", "static ", "  95 % interval ",
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("retrieval")
+def test_intervals_of_retrieval_are_those_of_the_mean_over_seeds(sentkit, data, runs):
+    """A row of two seeds: the values of each query are averaged, then resampled."""
+    given = ("--data", data, "--suites", "retrieval", *FLAGS, "-q", "--intervals", "--results", "kept")
+    [row] = [row for row in sentkit("report", runs, *given).rows if row["task"] == "pairs"]
+    kept = [json.loads(path.read_text())["queries"] for path in Path("kept").glob("retrieval-*.json")]
+    means = np.mean(kept, axis=0)
+    draws = np.random.default_rng(0).integers(0, len(means), (4000, len(means)))
+    low, high = np.percentile(means[draws].mean(axis=1), [2.5, 97.5])
+
+    assert len(kept) == 2
+    assert row["value"] == pytest.approx(means.mean(), rel=1e-6)
+    assert row["ci95"] == pytest.approx([low, high], abs=0.12 * (high - low))
+
+
+@pytest.mark.parametrize(
+    ("suites", "flags", "message"),
+    [
+        ("clustering", ("--intervals",), "--intervals has no effect on clustering"),
+        ("senteval,few-shot", ("--baseline", "nano"), "--baseline has no effect on senteval, few-shot"),
+        ("sts", ("--seed", "3"), "--seed has no effect on sts"),
+        ("few-shot", ("--head", "senteval"), "--head has no effect on few-shot"),
+    ],
+)
+@pytest.mark.usefixtures("data")
+def test_a_flag_that_no_suite_uses_is_refused(sentkit, suites, flags, message):
+    done = sentkit("report", "nano", "--data", "data", "--suites", suites, *flags)
+
+    assert (done.code, done.out) == (2, b"")
+    assert done.told[0] == f"sentkit report: {message}"
+    assert done.told[1].startswith(f"  {flags[0]} is for ")
+
+
+@pytest.mark.usefixtures("data")
+def test_a_flag_that_some_suites_use_names_the_others(sentkit):
+    given = ("report", "w=words:binary", "--data", "data", "--suites", "sts,clustering", "--intervals")
+    done = sentkit(*given, "--seed", "1111")
+
+    assert done.code == 0
+    assert "sentkit report: warning: --intervals has no effect on clustering" in done.told
+    assert {row["suite"] for row in done.rows if "ci95" in row} == {"sts"}
 
 
 def test_queries_that_occur_in_training_files(sentkit, data, retrieval, tmp_path):

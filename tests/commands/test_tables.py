@@ -1,9 +1,12 @@
 """Tables on a terminal: 80 columns, complete numbers, no control characters."""
 
+from random import Random
+
 import numpy as np
 import pytest
 
-from sentkit.console import shortened
+from sentkit.escaping import columns_of, label_cells, labels_of, shortened
+from sentkit.reports.tables import Line, Table, text_lines
 
 LONG = "a-file-with-a-name-that-is-too-long-for-any-terminal.jsonl"
 INTERVAL = "[a, b]: 95 % interval"
@@ -71,6 +74,88 @@ def test_reports_of_a_narrow_terminal_and_of_several_files(on_terminal):
 )
 def test_a_long_cell_loses_its_middle(cell, width, expected):
     assert shortened(cell, width) == expected
+
+
+MEANS = ["mlm-layers-0-mean.safetensors", "mlm-layers-10-mean.safetensors"]
+SEEDS = ["runs/consert/seed-1", "runs/consert/seed-10"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "width", "expected"),
+    [
+        (["hits-nano.jsonl", "  n 60", "hits-static.jsonl"], 8, ["…nano…", "  n 60", "…static…"]),
+        (["hits-nano.jsonl", "hits-static.jsonl"], 12, ["hits-nano…", "hits-static…"]),
+        (["hits-nano.jsonl", "hits-static.jsonl"], 15, ["hits-nano.jsonl", "hits-…tic.jsonl"]),
+        (MEANS, 30, MEANS),
+        (MEANS, 14, ["mlm-layers-0…", "mlm-layers-10…"]),
+        (MEANS, 8, ["…0…", "…10…"]),
+        ([MEANS[1], f"  minus {MEANS[0]}"], 16, ["mlm-layers-10…", "  minus …0…"]),
+        (SEEDS, 8, ["…seed-1", "…seed-10"]),
+        (SEEDS, 12, ["…ert/seed-1", "…ert/seed-10"]),
+        (["ab-" + 9 * "x" + y + 9 * "x" for y in "12"], 8, ["…1…", "…2…"]),  # the difference is in a word
+        (["a1" + 9 * "-", "a1" + 9 * "-" + "b"], 6, ["…----", "…----b"]),
+    ],
+)
+def test_names_in_a_column_lose_what_they_share(cells, width, expected):
+    assert label_cells(cells, width) == expected
+
+
+def test_labels_differ_whatever_the_names_share():
+    """Names of few characters, so that they share much, of one and of two columns; and nearly no room."""
+    random = Random(3)
+    for number in range(1500):
+        letters = random.choice(["ab", "ab-./", "a北b"])
+        begin, *middles = ("".join(random.choices(letters, k=random.randrange(25))) for _ in range(9))
+        names = {begin + middle + ".jsonl" * (number % 2) for middle in middles}
+        width = random.randrange(5, 30)
+        labels = labels_of(names, width)
+
+        assert labels.keys() == names
+        assert len(set(labels.values())) == len(names)
+        assert max(map(columns_of, labels.values())) <= width
+
+
+def test_hits_of_two_models_have_different_labels_at_80_columns(on_terminal, tmp_path, jsonl):
+    """The baseline has no comparison, and the head of the differences names it, however long its name is."""
+    names = ["runs/with-a-long-name/hits-of-nano.jsonl", "runs/with-a-long-name/hits-of-static.jsonl"]
+    (tmp_path / "runs/with-a-long-name").mkdir(parents=True)
+    (tmp_path / "q.tsv").write_text("".join(f"{query} 0 a 1\n" for query in range(20)))
+    for step, name in enumerate(names):
+        hits = [[{"id": document} for document in "ab"[:: 1 - 2 * (n * step % 2)]] for n in range(20)]
+        (tmp_path / name).write_bytes(jsonl(*({"id": n, "hits": own} for n, own in enumerate(hits))))
+    head, *lines = on_terminal("score", *names, "--qrels", "q.tsv", "--baseline", names[0])
+    baseline, other = lines[:5], lines[5:10]
+
+    assert max(map(len, [head, *lines])) <= 80
+    assert head.split() == ["file", "measure", "x", "100", "value", "minus", head.split()[-2], "p"]
+    assert "nano" in head
+    assert [line.split()[0] for line in (baseline[0], other[0])] == ["…nano…", "…static…"]
+    assert [len(line.split()) for line in (baseline[0], other[0])] == [5, 9]
+    assert " 0.00 [" not in " ".join(baseline)
+    assert other[4].split()[-4] == "-25.00"  # half of the queries have the relevant document at rank 2
+
+
+@pytest.mark.parametrize("flag", ["--label", "--qrels"])
+def test_a_baseline_alone_has_no_columns_of_differences(on_terminal, tmp_path, jsonl, flag):
+    pairs = [{"embedding_a": [n], "embedding_b": [1], "same": n % 3 > 0} for n in range(1, 7)]
+    (tmp_path / "pairs.jsonl").write_bytes(jsonl(*pairs))
+    (tmp_path / "hits.jsonl").write_bytes(jsonl({"id": 1, "hits": [{"id": "a"}]}))
+    (tmp_path / "q.tsv").write_text("1 0 a 1\n")
+    file, value = ("pairs.jsonl", "same") if flag == "--label" else ("hits.jsonl", "q.tsv")
+    lines = on_terminal("score", file, flag, value, "--baseline", file)
+
+    assert "minus" not in " ".join(lines)
+    assert lines[0].split()[:4] == ["file", "measure", "x", "100"]
+
+
+def test_names_in_a_table_of_report_differ():
+    """Of 30 columns the names have 14: 7 are for the readout, 5 for the value, 4 are gaps."""
+    names = [f"checkpoint-of-the-long-experiment-{n}-final" for n in range(3)]
+    lines = tuple(Line((name, "mean"), ("12.34",)) for name in names)
+    shown = [*text_lines(Table("t", ("row", "readout"), ("STS-B",), lines), 30)][2:]
+
+    assert max(map(len, shown)) <= 30
+    assert [line.split()[0] for line in shown] == [f"…{name[-13:]}" for name in names]
 
 
 def test_long_texts_that_begin_alike_differ_in_the_table(on_terminal, tmp_path, jsonl):

@@ -144,6 +144,7 @@ def columns(record: Record) -> dict[str, str]:
 GRID, GRID_WITH_TEST = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0), (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 GRID_OF_NETWORK = (1e-5, 1e-4, 1e-3, 1e-2)
 GRID_OF_FEW_SHOT = (1.0,)
+FEWEST_FOLDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,16 +220,39 @@ class Probe:
             problem = f'"{self.options.label}" is "{name}" in all {count} rows, expected 2 classes or more'
             raise DataError(problem, source=path)
         if shots is not None:
-            if fewest < shots:
-                raise DataError(f"{problem} --few-shot {shots} draws", source=path)
-            if "test" not in self.paths and count == shots * len(self.counts):
+            is_all = "test" not in self.paths and count == shots * len(self.counts)
+            if fewest < shots or is_all:
+                advice = self.advice_about_shots(fewest)
+                if fewest < shots:
+                    raise DataError(f"{problem} --few-shot {shots} draws", source=path, advice=advice)
                 problem = f"--few-shot {shots} uses all {count} rows of TRAIN for training"
-                raise DataError(problem, source=path, advice="use a smaller number or --test")
+                raise DataError(problem, source=path, advice=advice)
         elif "dev" not in self.paths and ("test" not in self.paths or len(self.grid) > 1):
-            # A fold may remove two rows of each class from the folds within it.
-            nested = "test" not in self.paths and len(self.grid) > 1
-            if fewest < folds or (nested and max(self.counts.values()) < folds + 2):
-                raise DataError(f"{problem} --folds {folds} needs", source=path, advice="use fewer folds")
+            most_folds = self.most_folds(fewest)
+            if folds > most_folds:
+                if most_folds >= FEWEST_FOLDS:
+                    advice = f"use --folds {most_folds}"
+                elif fewest >= FEWEST_FOLDS:
+                    advice = f"use --folds {fewest} and one penalty, such as --penalties 1"
+                else:
+                    advice = f"give each class {FEWEST_FOLDS} rows or more, or leave this class out"
+                raise DataError(f"{problem} --folds {folds} needs", source=path, advice=advice)
+
+    def most_folds(self, fewest: int) -> int:
+        """The largest number of folds; `fewest` is the number of rows of the smallest class.
+
+        A fold may remove two rows of each class from the folds within it.
+        """
+        is_nested = "test" not in self.paths and len(self.grid) > 1
+        return min(fewest, max(self.counts.values()) - 2) if is_nested else fewest
+
+    def advice_about_shots(self, fewest: int) -> str:
+        """The largest number of --few-shot; without --test some rows remain for the test."""
+        has_rest = "test" in self.paths or sum(self.counts.values()) > fewest * len(self.counts)
+        most_shots = fewest if has_rest else fewest - 1
+        if most_shots == 0:
+            return "give the rows of the test with --test"
+        return f"use --few-shot {most_shots}" + ("" if has_rest else ", or --test")
 
     def report(self, file: BinaryIO | None = None) -> Record:
         """The record of the test. The classifier of all TRAIN rows is written to `file`."""

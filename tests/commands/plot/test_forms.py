@@ -115,6 +115,19 @@ def test_series_of_one_name_share_a_colour_and_an_entry_of_the_legend():
     assert band.get_datalim(drawn.axes[0].transData).extents == pytest.approx([0, 0, 1, 3])
 
 
+def test_long_names_that_begin_alike_differ_in_the_legend_and_beside_an_axis():
+    names = tuple(f"a name that has far more letters than fit {n}" for n in range(2))
+    x = np.arange(2.0)
+    axis = Axis("d", "", names=names)
+    drawn = figure(panel(*(Series(name, x, x) for name in names), x=axis, y=axis))
+    [axes] = drawn.axes
+    shown = [f"…{name[-33:]}" for name in names]
+
+    assert [text.get_text() for text in drawn.legends[0].get_texts()] == shown
+    assert [text.get_text() for text in axes.get_xticklabels()] == shown
+    assert [text.get_text() for text in axes.get_yticklabels()] == shown
+
+
 def test_pairs_are_joined_and_marked():
     """A text is beside each point with a mark, in the colour of the point."""
     series = Series("", np.arange(4.0), np.zeros(4), joined=2, marks=("1", "1", "", "2"))
