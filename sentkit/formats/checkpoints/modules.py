@@ -62,6 +62,7 @@ class StoredDeclaration:
     full_stop: str | None = None  # None: the setting of the template
     pooler: Pooler = Pooler()
     convolution: Path | None = None  # folder of the layer that the readout `conv` applies to the tokens
+    similarity: object = None  # the metric for sentence-transformers, as the file has it
     static: bool = False  # a table of vectors without a transformer
 
 
@@ -234,7 +235,9 @@ def _with_prompts(declared: StoredDeclaration, config: Mapping[str, Any], source
         raise DataError(problem, source=source)
     if dim is not None and (type(dim) is not int or dim < 1):
         raise DataError(f'"truncate_dim" is {dim!r:.40}, expected 1 or more', source=source)
-    return replace(declared, prompt="" if default is None else prompts[default], prompts=prompts, dim=dim)
+    similarity = config.get("similarity_fn_name")
+    prompt = "" if default is None else prompts[default]
+    return replace(declared, prompt=prompt, prompts=prompts, dim=dim, similarity=similarity)
 
 
 def check_prompts(prompts: object, source: str) -> None:
