@@ -90,7 +90,8 @@ assert codes == [0] * 4, codes
 """,
     "fork while a thread loads": """
 encoder = sentkit.Encoder(model, **options)
-load, loading = encoder.model.encoder_of_program if model != "static" else encoder.model.encoder, threading.Event()
+loading = threading.Event()
+load = encoder.model.encoder if model == "static" else encoder.model.encoder_of_program
 
 def load_slowly(*values):
     loading.set()
@@ -182,7 +183,7 @@ assert encoder.encode(texts).shape == (len(texts), 256)
 
 
 def test_the_threads_of_an_encoder(run_program):
-    """The argument, else the variable, else the number that torch has, which stays; of any number, equal bits."""
+    """The argument, else the variable, else the number that torch has, which stays. Equal vectors."""
     run_program(
         """
 from sentkit.model.transformer.encoder import TransformerEncoder

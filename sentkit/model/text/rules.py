@@ -17,6 +17,7 @@ from sentkit.errors import DataError
 from sentkit.forks import working
 from sentkit.formats.checkpoints.folders import Checkpoint, with_end_token
 from sentkit.formats.files import read_object, read_object_if_there
+from sentkit.model.text.growth import check_growth
 from sentkit.model.text.tokens import Ints, flat, places_of_parts
 from sentkit.process import threads_of_command, usable_cpus
 
@@ -98,6 +99,7 @@ def backend_of(rules: dict[str, Any], source: str) -> "Backend":
     """Return a library tokenizer with these rules, without truncation and padding."""
     from tokenizers import Tokenizer as Backend
 
+    check_growth(rules, source)
     with library_errors(source, "not a tokenizer"):
         backend = Backend.from_str(orjson.dumps(rules).decode())
     backend.no_truncation()
