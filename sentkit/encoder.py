@@ -1,70 +1,145 @@
 """The class `Encoder`: the vectors of `sentkit encode` in Python, for notebooks and engines such as Ray."""
 
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from threading import Lock
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sentkit import model as models
-from sentkit.errors import UsageError
+from sentkit.errors import DataError, UsageError
+from sentkit.forks import LOADING, ForkLock
+from sentkit.metrics.similarity import BLOCKS
+from sentkit.model.checkpoint_model import CheckpointModel
 from sentkit.model.encoding import Tally, TokenEncoder
 from sentkit.model.query_encoder import encode_list, prepare_list
 from sentkit.model.reading import ReadingOptions
 from sentkit.model.text.tokens import TextTokenizer, WindowOptions
+from sentkit.process import check_threads, threads_of_environment
+
+DEVICE = re.compile(r"cpu|auto(:\d{1,4})?|cuda(:\d{1,2})?")
+PRECISIONS = ("auto", "fp32", "bf16", "int8")
+MODES = ("warn", "window")  # of on_truncate
+
+
+class ArgumentError(UsageError, ValueError):
+    """An argument with a wrong value."""
+
+
+@contextmanager
+def named_as_arguments() -> Iterator[None]:
+    """Turn errors about flags into errors about the arguments of the same names."""
+    try:
+        yield
+    except ArgumentError:
+        raise
+    except UsageError as error:
+        problem = str(error) if error.advice is None else f"{error} ({error.advice})"
+        named = re.sub(r"--([a-z]+(?:-[a-z]+)*)", lambda flag: flag[1].replace("-", "_"), problem)
+        raise ArgumentError(named) from error
+
+
+def check_text(name: str, value: object, *, optional: bool = True) -> None:
+    if not (isinstance(value, str) or (optional and value is None)):
+        raise TypeError(f"{name} is of type {type(value).__name__}, expected str")
+
+
+def check_number(name: str, value: object) -> None:
+    is_number = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if value is not None and not (is_number and value >= 1):
+        raise ArgumentError(f"{name} is {value!r}, expected a whole number of 1 or more")
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        quoted = [f'"{choice}"' for choice in choices]
+        expected = f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+        raise ArgumentError(f'{name} is "{value}", expected {expected}')
 
 
 class Encoder:
-    """An encoder of texts. The arguments are the flags of `sentkit encode`; see its manual page.
+    """An encoder of texts. The arguments are the flags of `sentkit encode`; see sentkit-encoder(3).
 
     The vectors are those of the command except for rounding, for any number of texts: "auto" is bf16 on a GPU
     that supports it well, else fp32, or the value of the variable SENTKIT_PRECISION. The space is the same
     in all precisions.
-    The weights are loaded at the first use. Threads can share the object. A copy by pickle has the arguments
-    and loads its own weights, so processes of an engine can share the object too.
+    The weights are loaded at the first use. Threads can share the object, and so can a forked child. A copy
+    by pickle has the arguments and loads its own weights, so processes of an engine can share the object too.
     """
 
     def __init__(
         self,
         model: str = "nano",
         *,
-        column: str = "text",
-        device: str = "auto",
-        precision: str = "auto",
+        readout: str | None = None,
+        template: str | None = None,
+        full_stop: str | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        max_length: int | None = None,
+        normalize: bool = False,
+        dim: int | None = None,
+        transform: str | None = None,
         on_truncate: str = "warn",
         window: int | None = None,
         stride: int | None = None,
-        **reading: Any,
+        device: str = "auto",
+        precision: str = "auto",
+        threads: int | None = None,
+        column: str = "text",
     ) -> None:
-        """`column` is the field that a call reads. `reading` are readout, prompt, max_length, dim, ...
+        """`column` is the field that a call reads.
 
         `on_truncate` is "warn" or "window", which is the mean of windows for texts above the maximum length.
+        `threads` compute on a CPU. The default is SENTKIT_THREADS, else the number of threads that torch has.
         """
-        numbers = {name: reading.get(name) for name in ("max_length", "dim")}
-        for name, value in {"window": window, "stride": stride, **numbers}.items():
-            if value is not None and not (isinstance(value, int | np.integer) and value >= 1):
-                raise UsageError(f"{name} is {value!r}, expected a whole number of 1 or more")
-        windows = {"on_truncate": on_truncate, "window": window, "stride": stride}
-        own = {"column": column, "device": device, "precision": precision}
-        self.arguments = model, {**own, **windows, **reading}
+        options = {
+            "readout": readout,
+            "template": template,
+            "full_stop": full_stop,
+            "prompt": prompt,
+            "prompt_name": prompt_name,
+            "transform": transform,
+        }
+        choices = {"on_truncate": on_truncate, "device": device, "precision": precision, "column": column}
+        numbers = {"max_length": max_length, "dim": dim}
+        windows = {"window": window, "stride": stride}
+        for name, value in options.items():
+            check_text(name, value)
+        for name, value in {"model": model, **choices}.items():
+            check_text(name, value, optional=False)
+        for name, value in {**numbers, **windows, "threads": threads}.items():
+            check_number(name, value)
+        if not isinstance(normalize, bool | np.bool):
+            raise TypeError(f"normalize is of type {type(normalize).__name__}, expected bool")
+        check_choice("on_truncate", on_truncate, MODES)
+        check_choice("precision", precision, PRECISIONS)
+        if DEVICE.fullmatch(device) is None:
+            raise ArgumentError(f'device is "{device}", expected "cpu", "cuda", "cuda:<n>" or "auto"')
+        if on_truncate != "window" and (window is not None or stride is not None):
+            raise ArgumentError('window and stride need on_truncate="window"')
+
+        given = {**choices, **numbers, **windows, **options, "normalize": normalize, "threads": threads}
+        self.arguments = model, given
         self.column = column
-        self.model = models.find_encoder(model, ReadingOptions(**reading), device=device, precision=precision)
-        if len(self.model.readouts) > 1:
-            raise UsageError("an Encoder has one readout, not several")
-        if self.model.tokenizer.whole:
-            raise UsageError(f"{model}: the space depends on all texts", advice="use sentkit encode")
-        self.tokenizer: TextTokenizer = self.model.tokenizer
-        if on_truncate == "window":
-            self.tokenizer = self.model.window_tokenizer(WindowOptions(window, stride))
-        elif on_truncate != "warn":
-            raise UsageError(f'on_truncate is "{on_truncate}", expected "warn" or "window"')
-        elif window is not None or stride is not None:
-            raise UsageError('window and stride need on_truncate="window"')
+        with named_as_arguments():
+            check_threads("threads", threads)
+            self.threads = threads or threads_of_environment()
+            reading = ReadingOptions(**options, **numbers, normalize=normalize)
+            self.model = models.find_encoder(model, reading, device=device, precision=precision)
+            if len(self.model.readouts) > 1:
+                raise ArgumentError("an Encoder has one readout, not several")
+            if self.model.tokenizer.whole:
+                raise UsageError(f"{model}: the space depends on all texts", advice="use sentkit encode")
+            self.tokenizer: TextTokenizer = self.model.tokenizer
+            if on_truncate == "window":
+                self.tokenizer = self.model.window_tokenizer(WindowOptions(window, stride))
         self._loaded: TokenEncoder | None = None
-        self._loading = Lock()
+        self._loading = ForkLock(LOADING)
 
     def __reduce__(self) -> tuple[Any, ...]:
         model, named = self.arguments
@@ -74,10 +149,16 @@ class Encoder:
     def loaded(self) -> TokenEncoder:
         with self._loading:  # threads share the weights
             if self._loaded is None:
-                self._loaded = self.model.encoder()
+                with named_as_arguments():
+                    self._loaded = self._load()
                 for note in self._loaded.notes:
-                    warnings.warn(note, stacklevel=3)
+                    warnings.warn(note, stacklevel=4)
         return self._loaded
+
+    def _load(self) -> TokenEncoder:
+        if isinstance(self.model, CheckpointModel):
+            return self.model.encoder_of_program(self.threads)
+        return self.model.encoder()
 
     @property
     def space(self) -> str:
@@ -88,16 +169,21 @@ class Encoder:
     def width(self) -> int:
         return self.loaded.width
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return one vector per text, (n, width): zero for an empty or blank text.
+    def encode(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
+        """Return one vector per text, (n, width): zero for an empty or blank text. One text: (width,).
 
         Warnings count truncated and empty texts.
         """
-        if isinstance(texts, str | bytes):
-            raise TypeError(f"texts is of type {type(texts).__name__}, expected a sequence of str")
+        if isinstance(texts, str):
+            return self._encode([texts])[0]
+        if isinstance(texts, bytes):
+            raise TypeError("texts is of type bytes, expected str or a sequence of str")
         for place, text in enumerate(texts):
             if not isinstance(text, str):  # a missing value is None or NaN
                 raise TypeError(f"texts[{place}] is of type {type(text).__name__}, expected str")
+        return self._encode(texts)
+
+    def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         encoder, tally = self.loaded, Tally()
         vectors = np.empty((len(texts), encoder.width), np.float32)
         start = 0
@@ -105,8 +191,36 @@ class Encoder:
             vectors[start : start + len(done.rows)] = done.vectors[0][:, 0]
             start += len(done.rows)
         for remark in encoder.remarks(tally):
-            warnings.warn(remark, stacklevel=2)
+            warnings.warn(remark, stacklevel=3)
         return vectors
+
+    @property
+    def metric(self) -> str:
+        """The metric of `similarity`: what the model declares for sentence-transformers, else cosine."""
+        declared = self.model.similarity
+        if declared is None:
+            return "cosine"
+        if declared not in BLOCKS:
+            problem = f'"similarity_fn_name" is {declared!r:.40}, expected {", ".join(BLOCKS)}'
+            raise DataError(problem, source=self.model.name)
+        return str(declared)
+
+    def similarity(self, a: ArrayLike, b: ArrayLike, *, metric: str | None = None) -> NDArray[np.float32]:
+        """Return the similarity of each vector of `a` and each of `b`: (n, width), (m, width) -> (n, m).
+
+        A vector (width,) is one row. The metric is "cosine", "dot", "euclidean" or "manhattan"; the last two
+        are negated distances, so that larger is more similar.
+        """
+        name = self.metric if metric is None else metric
+        check_text("metric", name, optional=False)
+        check_choice("metric", name, list(BLOCKS))
+        rows_a = as_rows("a", a)
+        rows_b = as_rows("b", b)
+        if rows_a.shape[1] != rows_b.shape[1]:
+            widths = f"{rows_a.shape[1]} and {rows_b.shape[1]}"
+            raise ArgumentError(f"a and b have vectors of {widths} numbers, expected the same width")
+        rule = BLOCKS[name]
+        return rule.compare(rule.prepare(rows_a), rule.prepare(rows_b))
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return a batch of columns with the columns `embedding` and `_emb` added, for Ray Data.
@@ -117,3 +231,13 @@ class Encoder:
             raise KeyError(f'unknown column "{self.column}"; available: {", ".join(map(str, batch))}')
         vectors = self.encode(list(batch[self.column]))
         return {**batch, "embedding": vectors, "_emb": np.full(len(vectors), self.space)}
+
+
+def as_rows(name: str, vectors: ArrayLike) -> NDArray[np.float32]:
+    """Return vectors as float32 (n, d); one vector is one row."""
+    array = np.asarray(vectors)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{name} has values of type {array.dtype}, expected numbers: vectors of encode")
+    if array.ndim not in (1, 2):
+        raise ArgumentError(f"{name} has {array.ndim} axes, expected (n, width) or (width,)")
+    return np.atleast_2d(array).astype(np.float32, copy=False)

@@ -14,8 +14,9 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # who -> whom. Read a line as "formats may import errors". A layer may always import itself.
 MAY_IMPORT = {
     "__init__": "encoder",
-    "encoder": "errors model",
+    "encoder": "errors forks metrics model process",
     "errors": "",
+    "forks": "",
     "digits": "",
     "escaping": "",
     "flag_values": "errors",
@@ -29,7 +30,7 @@ MAY_IMPORT = {
     "reports": "arrays digits errors escaping formats metrics labels model papers",
     "plots": "arrays digits errors escaping formats metrics transforms",
     "augment": "errors flag_values",
-    "model": "arrays errors formats process transforms",
+    "model": "arrays errors forks formats process transforms",
     "training": "arrays errors flag_values formats metrics model papers process transforms",
     "commands": "flags flag_values errors digits console process formats transforms metrics labels reports"
     " plots augment model training",

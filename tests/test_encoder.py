@@ -4,6 +4,7 @@ import io
 import json
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -16,8 +17,8 @@ from safetensors.numpy import load_file
 
 import sentkit
 from sentkit.cli import status
-from sentkit.errors import UsageError
-from support import TEXTS, python_of
+from sentkit.errors import DataError, UsageError
+from support import NANO, TEXTS
 
 
 @pytest.fixture(scope="module")
@@ -107,53 +108,13 @@ def test_threads_load_and_prepare_the_weights_once(encoder, monkeypatch):
 
         return call
 
-    monkeypatch.setattr(shared.model, "encoder", watched(shared.model.encoder))
+    monkeypatch.setattr(shared.model, "encoder_of_program", watched(shared.model.encoder_of_program))
     monkeypatch.setattr(module, "prepare_for_cpu", watched(module.prepare_for_cpu))
     with ThreadPoolExecutor(2) as pool:
         vectors = list(pool.map(shared.encode, [["a cat"], ["a cat"]]))
 
-    assert calls == ["encoder", "prepare_for_cpu"]
+    assert calls == ["encoder_of_program", "prepare_for_cpu"]
     assert all(np.array_equal(each, encoder.encode(["a cat"])) for each in vectors)
-
-
-@pytest.mark.usefixtures("with_torch")
-@pytest.mark.parametrize("threads", [2, 9])  # 9: shared batches
-def test_threads_of_a_program_stay_and_change_no_vector(encoder, threads, monkeypatch):
-    import torch
-
-    from sentkit.model.encoding import BUDGETS
-    from sentkit.model.transformer.encoder import TransformerEncoder
-
-    used, start = [], TransformerEncoder._start
-    watched = lambda self, batch: used.append(torch.get_num_threads()) or start(self, batch)  # noqa: E731
-    monkeypatch.setattr(TransformerEncoder, "_start", watched)
-    monkeypatch.setitem(BUDGETS, "cpu", 16)  # several batches
-    monkeypatch.setattr(encoder.loaded, "budget", 16)
-    monkeypatch.setattr("sentkit.process._threads", None)  # other tests run commands in this process
-    torch.set_num_threads(threads)
-    program = sentkit.Encoder("nano", precision="fp32", device="cpu")
-    vectors = program.encode(TEXTS)
-
-    assert program.loaded.groups_at_once == 0  # so that Ctrl-C ends the batches too
-    assert torch.get_num_threads() == threads
-    assert set(used) == {1 if threads == 2 else 9}
-    torch.set_num_threads(1)
-    assert np.array_equal(vectors, encoder.encode(TEXTS))
-
-
-@pytest.mark.usefixtures("with_torch")
-def test_a_fork_has_threads_of_its_own(forked_program):
-    script = f"""import os, sys, sentkit, torch
-from sentkit.model.encoding import BUDGETS
-BUDGETS["cpu"] = 16  # several batches
-torch.set_num_threads(2)
-encoder, texts = sentkit.Encoder("nano", precision="fp32", device="cpu"), {TEXTS!r}
-vectors = encoder.encode(texts)
-child = os.fork()
-if child == 0:
-    os._exit(int((encoder.encode(texts) != vectors).any()))
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"""
-    subprocess.run([*python_of(forked_program), "-c", script], check=True, timeout=60)
 
 
 @pytest.mark.parametrize("kind", [list, np.array, partial(np.array, dtype=object)])
@@ -174,11 +135,107 @@ def test_truncated_texts_are_counted_in_a_warning():
         encoder.encode(["a cat", "a man plays a guitar in the street"])
 
 
-@pytest.mark.parametrize("texts", ["a cat", b"a cat"])
-def test_one_text_is_no_sequence(encoder, texts):
-    problem = f"texts is of type {type(texts).__name__}, expected a sequence of str"
-    with pytest.raises(TypeError, match=problem):
-        encoder.encode(texts)
+def test_one_text_has_one_vector(encoder):
+    vector = encoder.encode("a cat")
+
+    assert vector.shape == (encoder.width,)
+    assert vector.tobytes() == encoder.encode(["a cat"])[0].tobytes()
+    with pytest.warns(UserWarning, match="1 of 1 texts are empty"):
+        assert not encoder.encode("").any()
+
+
+def test_bytes_are_no_text(encoder):
+    with pytest.raises(TypeError, match="texts is of type bytes, expected str or a sequence of str"):
+        encoder.encode(b"a cat")
+
+
+METRICS = {  # of two vectors, by their definitions; distances are negated
+    "cosine": lambda a, b: a @ b / np.sqrt((a @ a) * (b @ b)),
+    "dot": lambda a, b: a @ b,
+    "euclidean": lambda a, b: -np.sqrt(((a - b) ** 2).sum()),
+    "manhattan": lambda a, b: -np.abs(a - b).sum(),
+}
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_similarities_of_vectors(encoder, metric):
+    """The sum of 256 products in float32 has an error below 1e-4 of the product of the lengths."""
+    queries = encoder.encode(TEXTS[:2])
+    corpus = encoder.encode(TEXTS[2:5])
+    found = encoder.similarity(queries, corpus, metric=metric)
+    expected = [[METRICS[metric](*pair) for pair in zip([a] * 3, corpus.astype(float), strict=True)]
+                for a in queries.astype(float)]  # fmt: skip
+
+    assert (found.shape, found.dtype) == ((2, 3), np.float32)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    of_one = encoder.similarity(queries[0], corpus, metric=metric)
+    np.testing.assert_allclose(of_one, expected[:1], rtol=1e-4, atol=1e-4)
+
+
+def test_by_default_similarity_is_that_of_sentence_transformers(encoder, tmp_path):
+    """The declared one, else cosine; 3 x 1 + 4 x 2 = 11."""
+    shutil.copytree(NANO, tmp_path / "dot")
+    declaration = tmp_path / "dot/config_sentence_transformers.json"
+    values = json.loads(declaration.read_text())
+    declaration.write_text(json.dumps(values | {"similarity_fn_name": "dot"}))
+
+    assert sentkit.Encoder(str(tmp_path / "dot")).similarity([3, 4], [[1, 2]]).tolist() == [[11.0]]
+    assert encoder.similarity([3.0, 4.0], [[6, 8], [-3, -4]]).tolist() == [[1.0, -1.0]]
+    assert sentkit.Encoder("static").metric == "cosine"
+    declaration.write_text(json.dumps(values | {"similarity_fn_name": "angle"}))
+    with pytest.raises(DataError, match="\"similarity_fn_name\" is 'angle', expected cosine, dot"):
+        sentkit.Encoder(str(tmp_path / "dot")).similarity([3, 4], [[1, 2]])
+
+
+@pytest.mark.parametrize(
+    ("a", "metric", "kind", "problem"),
+    [
+        (["a cat"], None, TypeError, "a has values of type <U5, expected numbers: vectors of encode"),
+        ([[[1, 2]]], None, ValueError, r"a has 3 axes, expected \(n, width\) or \(width,\)"),
+        ([1, 2, 3], None, ValueError, "a and b have vectors of 3 and 2 numbers, expected the same width"),
+        (
+            [1, 2],
+            "angle",
+            ValueError,
+            'metric is "angle", expected "cosine", "dot", "euclidean" or "manhattan"',
+        ),
+        ([1, 2], 3, TypeError, "metric is of type int, expected str"),
+    ],
+)
+def test_wrong_vectors_and_metrics_are_refused(encoder, a, metric, kind, problem):
+    with pytest.raises(kind, match=problem):
+        encoder.similarity(a, [[1, 2]], metric=metric)
+
+
+TEXT_ARGUMENTS = ("readout", "template", "full_stop", "prompt", "prompt_name", "transform", "column")
+TEXT_ARGUMENTS += ("on_truncate", "device", "precision")
+
+
+@pytest.mark.parametrize("name", TEXT_ARGUMENTS)
+def test_texts_of_another_type_are_refused(name):
+    with pytest.raises(TypeError, match=f"{name} is of type int, expected str"):
+        sentkit.Encoder("nano", **{name: 3})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "problem"),
+    [
+        ({"model": None}, TypeError, "model is of type NoneType, expected str"),
+        ({"normalise": True}, TypeError, "unexpected keyword argument 'normalise'"),
+        ({"normalize": "yes"}, TypeError, "normalize is of type str, expected bool"),
+        ({"device": "gpu"}, ValueError, 'device is "gpu", expected "cpu", "cuda", "cuda:<n>" or "auto"'),
+        ({"precision": "fp16"}, ValueError, 'precision is "fp16", expected "auto", "fp32", "bf16" or "int8"'),
+        ({"readout": "sum"}, ValueError, r'unknown readout "sum" \(available: cls, max, mean'),
+        ({"prompt": "a", "prompt_name": "b"}, ValueError, "^prompt and prompt_name cannot be used together"),
+        ({"max_length": 4096}, ValueError, "^max_length 4096: the maximum of this encoder is"),
+        ({"dim": 1000}, ValueError, "^dim 1000: the vectors have only 256 numbers"),
+        ({"model": "static", "device": "cuda"}, ValueError, "^device cuda: a static model runs on the CPU"),
+        ({"max_length": True}, ValueError, "max_length is True, expected a whole number"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, kind, problem):
+    with pytest.raises(kind, match=problem):
+        sentkit.Encoder(**arguments)
 
 
 @pytest.mark.parametrize("bad", [3, None, b"", float("nan")], ids=repr)

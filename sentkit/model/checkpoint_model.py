@@ -113,6 +113,7 @@ class CheckpointModel:
         self.notes = self.reading.notes(self.name)
         self.readouts = [readout.name for readout in self.reading.readouts]
         self.tokenizer, self.sides = self.reading.tokenizer, self.reading.sides
+        self.similarity = checkpoint.declared.similarity
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
         if options.late:
@@ -138,6 +139,19 @@ class CheckpointModel:
             device=self.device,
             precision=self.precision,
             products=self.products,
+        )
+
+    def encoder_of_program(self, threads: int | None) -> "TransformerEncoder":
+        """Load the weights for a program in Python, which keeps the threads that torch has."""
+        from sentkit.model.transformer.encoder import load_for_program
+
+        return load_for_program(
+            self.checkpoint,
+            self.reading,
+            device=self.device,
+            precision=self.precision,
+            products=self.products,
+            threads=threads,
         )
 
     def summary(self) -> dict[str, Any]:

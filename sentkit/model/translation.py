@@ -17,8 +17,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from sentkit.errors import DataError, UsageError
 from sentkit.formats.checkpoints.folders import Checkpoint, is_adapter
+from sentkit.formats.files import read_object_if_there
 from sentkit.model.encoding import AHEAD, BUDGETS, RowGroup, ahead, batches
 from sentkit.model.reading import LONGEST
+from sentkit.model.text.growth import check_growth
 from sentkit.model.text.tokens import TextTokenizer, TokenBlock, Tokens, check_ids, truncate
 from sentkit.model.transformer.device import halve_to_fit_memory, pick_device, pick_precision
 from sentkit.model.transformer.transformers_model import (
@@ -84,6 +86,8 @@ def load(checkpoint: Checkpoint) -> tuple[Any, Any, list[str]]:
     if is_adapter(checkpoint.transformer):
         problem = "sentkit cannot run a sequence-to-sequence model with an adapter"
         raise DataError(problem, source=source)
+    rules_file = checkpoint.transformer / "tokenizer.json"
+    check_growth(read_object_if_there(rules_file), str(rules_file))
     with transformers_errors(source), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint.transformer, **LOCAL)

@@ -33,6 +33,7 @@ NAMED_AFTER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-robe
 PROMPTS = "config_sentence_transformers.json"
 USUAL_TYPE = "SentenceTransformer"
 TABLE_LENGTH = 512  # maximum tokens of a text in model2vec, if the config has no value
+NO_LIMIT = 1e9  # tokens; transformers writes 1e30
 MOST_STEPS = 64  # modules of a checkpoint, or steps after its readout
 
 
@@ -62,6 +63,7 @@ class StoredDeclaration:
     full_stop: str | None = None  # None: the setting of the template
     pooler: Pooler = Pooler()
     convolution: Path | None = None  # folder of the layer that the readout `conv` applies to the tokens
+    similarity: object = None  # the metric for sentence-transformers, as the file has it
     static: bool = False  # a table of vectors without a transformer
 
 
@@ -202,8 +204,14 @@ def _transformer(folder: Path, declared: StoredDeclaration) -> StoredDeclaration
 
     The file of sentence-transformers has priority.
     """
-    files = (read_object_if_there(folder / f"sentence_{name}_config.json") for name in NAMED_AFTER)
-    own: Mapping[str, Any] = next(filter(None, files), {})
+    own_path = folder / "sentence_bert_config.json"
+    own: Mapping[str, Any] = {}
+    for name in NAMED_AFTER:
+        path = folder / f"sentence_{name}_config.json"
+        values = read_object_if_there(path)
+        if values:
+            own_path, own = path, values
+            break
     config = read_object_if_there(folder / "config.json")
     # Versions 4 and 5 of sentence-transformers mark a CrossEncoder so; older ones by the first key.
     nested = config.get("sentence_transformers")
@@ -215,11 +223,23 @@ def _transformer(folder: Path, declared: StoredDeclaration) -> StoredDeclaration
         raise refusal(f'a transformer for "{task}"', str(folder))
     if output not in (None, "token_embeddings"):
         raise refusal(f'a transformer that gives "{output}"', str(folder))
-    tokenizer = read_object_if_there(folder / "tokenizer_config.json")
-    lengths = [own.get("max_seq_length"), tokenizer.get("model_max_length")]
-    numbers = [n for n in lengths if isinstance(n, int | float) and not isinstance(n, bool)]
-    length = next((int(n) for n in numbers if 0 < n < 1e9), None)
+    tokenizer_path = folder / "tokenizer_config.json"
+    tokenizer = read_object_if_there(tokenizer_path)
+    length = _stated_length(own, "max_seq_length", own_path)
+    if length is None:
+        length = _stated_length(tokenizer, "model_max_length", tokenizer_path)
     return replace(declared, max_length=length, lowercase=own.get("do_lower_case") is True)
+
+
+def _stated_length(values: Mapping[str, Any], key: str, path: Path) -> int | None:
+    """Return a maximum length in tokens. None: no value, or a number for no limit, such as 1e30."""
+    value = values.get(key)
+    if value is None:
+        return None
+    is_whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
+    if not is_whole or value < 1:
+        raise DataError(f'"{key}" is {value!r:.40}, expected a positive integer', source=str(path))
+    return int(value) if value < NO_LIMIT else None
 
 
 def _with_prompts(declared: StoredDeclaration, config: Mapping[str, Any], source: str) -> StoredDeclaration:
@@ -234,7 +254,9 @@ def _with_prompts(declared: StoredDeclaration, config: Mapping[str, Any], source
         raise DataError(problem, source=source)
     if dim is not None and (type(dim) is not int or dim < 1):
         raise DataError(f'"truncate_dim" is {dim!r:.40}, expected 1 or more', source=source)
-    return replace(declared, prompt="" if default is None else prompts[default], prompts=prompts, dim=dim)
+    similarity = config.get("similarity_fn_name")
+    prompt = "" if default is None else prompts[default]
+    return replace(declared, prompt=prompt, prompts=prompts, dim=dim, similarity=similarity)
 
 
 def check_prompts(prompts: object, source: str) -> None:

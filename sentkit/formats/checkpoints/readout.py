@@ -3,7 +3,7 @@
 The result is the mean over the layers. Each layer uses the same reduction of its token states. Valid names
 are `cls`, `mean`, `max`, `mean-sqrt`, `weighted-mean`, `last`, `mean-last2`, `mean-first-last`,
 `mean-emb-last`, `prompt`, `pooler`, `pooler:cls` and `pooler:mean`. `L<k>:` with one of the first six names
-reads layer k; layer 0 is the embeddings. `L1+L12:` with one of them except `max` reads several layers.
+reads layer k; layer 0 is the embeddings. `L<k>` is `L<k>:mean`. `L1+L12:` with one of them except `max` reads several layers.
 `concat:` with two or more of the first six names, such as `concat:cls:mean`, joins their vectors.
 `wk` and `wk-clip` combine the layers of each token, not their mean: layer 4 and all above it, or five or more
 layers by number, such as `L0+L1+L2+L3+L4:wk`. `conv` is the mean of the features that the convolution of the
@@ -90,9 +90,11 @@ NAMED = {
 }
 SUMS, ANY = "|".join(name for name in PLAIN if PLAIN[name].linear), "|".join(PLAIN)
 EVERY = re.compile(rf"L([0-9]{{1,4}}|\*):({ANY}|all)")  # "*" and "all" are several readouts
+LAYER_ALONE = re.compile(r"L(?:[0-9]{1,4}(?:\+L[0-9]{1,4})*|\*)")  # means `:mean`
 LAYERS = re.compile(rf"(L[0-9]{{1,4}}):({ANY})|(L[0-9]{{1,4}}(?:\+L[0-9]{{1,4}})+):({SUMS}|{'|'.join(WK)})")
 JOINED = re.compile(rf"{CONCAT}(:({ANY})){{2,{len(PLAIN)}}}")
-GRAMMAR = f"{', '.join(NAMED)}, L<k>:{ANY}, or {CONCAT}: with two or more of these"
+GRAMMAR = f"{', '.join(NAMED)}, L<k>:{ANY} (L<k> is L<k>:mean, L* every layer), or {CONCAT}: with two or more"
+GRAMMAR += f" of {ANY}"
 
 
 def parse_readout(name: str) -> Readout:
@@ -101,7 +103,7 @@ def parse_readout(name: str) -> Readout:
         return NAMED[name]
     if JOINED.fullmatch(name):
         return Readout(name, (-1,), name)
-    match = LAYERS.fullmatch(name)
+    match = LAYERS.fullmatch(with_reduction(name))
     if match is None:
         raise UsageError(f'unknown readout "{name}"', advice=f"available: {GRAMMAR}")
     written, reduction = filter(None, match.groups())
@@ -111,11 +113,16 @@ def parse_readout(name: str) -> Readout:
     return Readout("+".join(f"L{layer}" for layer in layers) + f":{reduction}", layers, reduction)
 
 
+def with_reduction(name: str) -> str:
+    """Return the name of a readout, where layers alone are their mean: L6 is L6:mean."""
+    return f"{name}:mean" if LAYER_ALONE.fullmatch(name) else name
+
+
 def parse_readouts(names: str, depth: int) -> list[Readout]:
     """The readouts of a list with commas. `L*`: one for each layer; `all`: all plain ones of a layer."""
     readouts: list[Readout] = []
     for name in names.split(","):
-        match = EVERY.fullmatch(name.strip())
+        match = EVERY.fullmatch(with_reduction(name.strip()))
         if match is not None:
             layers = range(depth + 1) if match[1] == "*" else [match[1]]
             reductions = list(PLAIN) if match[2] == "all" else [match[2]]

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from os import getpid
 from typing import Any
 
 import numpy as np
@@ -299,7 +298,7 @@ class VariantEncoder:
                 vectors = self.read(body, tokens.take(batch), readouts, settings)
                 return [each.float().numpy() for each in vectors]
 
-        mapped = one_thread_each(self.threads, getpid()).map if self.threads else map
+        mapped = one_thread_each(self.threads).map if self.threads else map
         columns = zip(*mapped(run, batches), strict=True)
         back = np.argsort(np.concatenate(batches))
         arrays = [np.concatenate(column)[back] for column in columns]

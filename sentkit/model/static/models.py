@@ -105,6 +105,7 @@ class StaticModel:
     open_vectors: Callable[[], WordTable | WordSets]
     table: Mapping[str, Any]  # properties of the word vectors for `inspect`
     notes: Sequence[str] = ()
+    similarity: object = None  # the declared metric
 
     def window_tokenizer(self, options: WindowOptions) -> WindowTokenizer:
         if options.late or not isinstance(self.tokenizer, LongTextTokenizer):
@@ -229,7 +230,17 @@ def read_folder(checkpoint: Checkpoint, options: ReadingOptions) -> StaticModel:
     def vectors() -> WordTable:
         return WordTable(stored.read(), readouts)
 
-    return StaticModel(checkpoint.name, pieces, sides, readouts, steps, options.transform, vectors, table)
+    return StaticModel(
+        name=checkpoint.name,
+        tokenizer=pieces,
+        sides=sides,
+        readouts=readouts,
+        steps=steps,
+        transform=options.transform,
+        open_vectors=vectors,
+        table=table,
+        similarity=declared.similarity,
+    )
 
 
 def readouts_of(names: str | None) -> list[str]:

@@ -14,8 +14,10 @@ import orjson
 from numpy.typing import NDArray
 
 from sentkit.errors import DataError
+from sentkit.forks import working
 from sentkit.formats.checkpoints.folders import Checkpoint, with_end_token
 from sentkit.formats.files import read_object, read_object_if_there
+from sentkit.model.text.growth import check_growth
 from sentkit.model.text.tokens import Ints, flat, places_of_parts
 from sentkit.process import threads_of_command, usable_cpus
 
@@ -46,9 +48,13 @@ PARTS = re.compile(r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+")
 
 @contextmanager
 def library_errors(source: str, problem: str = "the tokenizer fails") -> Iterator[None]:
-    """Convert errors of the library to DataErrors. Its panics do not derive from Exception."""
+    """Convert errors of the library to DataErrors. Its panics do not derive from Exception.
+
+    A fork waits for the library, because the child would wait for its locks.
+    """
     try:
-        yield
+        with working():
+            yield
     except BaseException as error:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise DataError(f"{problem}: {error}", source=source) from error
@@ -93,6 +99,7 @@ def backend_of(rules: dict[str, Any], source: str) -> "Backend":
     """Return a library tokenizer with these rules, without truncation and padding."""
     from tokenizers import Tokenizer as Backend
 
+    check_growth(rules, source)
     with library_errors(source, "not a tokenizer"):
         backend = Backend.from_str(orjson.dumps(rules).decode())
     backend.no_truncation()
@@ -158,7 +165,7 @@ class WordIds:
         parts = [flat([])]
         for start in range(0, len(texts), TEXTS_AT_ONCE):
             words = [text.split(" ") for text in texts[start : start + TEXTS_AT_ONCE]]
-            with self.lock:
+            with working(), self.lock:
                 if self.characters > MOST_CHARACTERS:
                     self.forget()
                 self._learn({*chain.from_iterable(words)}.difference(self.numbers))

@@ -4,10 +4,11 @@ that do not fit into its memory.
 Copies to and from a GPU use pinned memory, so the host does not wait for the work that the GPU still has.
 """
 
+import os
 import re
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from threading import Barrier
 from typing import TypeVar
@@ -18,10 +19,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sentkit.errors import UnavailableError, UsageError
+from sentkit.forks import PREPARING, ForkLock
 from sentkit.model.encoding import Arrays
 from sentkit.model.text.tokens import TokenBlock
 from sentkit.process import precision_of_environment
 
+Input = TypeVar("Input")
 Output = TypeVar("Output")
 
 PRECISIONS = ("fp32", "bf16", "auto")
@@ -73,7 +76,8 @@ def speed_ratio(new: Callable[[], object], old: Callable[[], object], rounds: in
     One thread computes: several of them wait for each other, in a loop if the machine is busy.
     """
     least, threads = [float("inf")] * 2, torch.get_num_threads()
-    torch.set_num_threads(1)
+    if threads > 1:  # a thread with one would set this number for all new threads of a program
+        torch.set_num_threads(1)
     with torch.inference_mode():
         for turn in range(rounds + 1):
             for number, run in enumerate((new, old)):
@@ -83,24 +87,53 @@ def speed_ratio(new: Callable[[], object], old: Callable[[], object], rounds: in
                     least[number] = min(least[number], time.thread_time() - start)
             if turn and least[0] > 10 * least[1]:
                 break  # a reference without vectors takes seconds
-    torch.set_num_threads(threads)
+    if threads > 1:
+        torch.set_num_threads(threads)
     return least[1] / max(least[0], 1e-9)
 
 
-@cache
-def one_thread_each(threads: int, process: int) -> ThreadPoolExecutor:
-    """Return a pool of threads in each of which torch computes alone. A fork has no threads of its parent."""
-    before, all_started = torch.get_num_threads(), Barrier(threads)
+def torch_threads(count: int, threads_of_each: int) -> ThreadPoolExecutor:
+    """Return a pool of `count` threads, in each of which torch computes with this number of threads.
+
+    OpenMP has a pool for each thread that calls it, so these do not need that of the caller.
+    """
+    number_before = torch.get_num_threads()
+    all_started = Barrier(count)
 
     def start(_: int) -> None:
         torch.get_num_threads()  # from now on, the thread has its own number
-        torch.set_num_threads(1)
+        torch.set_num_threads(threads_of_each)
         all_started.wait()
 
-    pool = ThreadPoolExecutor(threads)
-    list(pool.map(start, range(threads)))
-    torch.set_num_threads(before)  # the number is also that of all threads that torch has not seen yet
+    pool = ThreadPoolExecutor(count)
+    list(pool.map(start, range(count)))
+    # The number is also that of all threads that torch has not seen yet.
+    torch.set_num_threads(number_before)
     return pool
+
+
+CREATING_THREADS = ForkLock(PREPARING)
+_pool_of_process = cache(lambda count, threads_of_each, process: torch_threads(count, threads_of_each))
+
+
+def one_thread_each(count: int, threads_of_each: int = 1) -> ThreadPoolExecutor:
+    """Return the pool of this process with so many threads. A fork has no threads of its parent."""
+    with CREATING_THREADS:
+        return _pool_of_process(count, threads_of_each, os.getpid())
+
+
+def run_all(
+    function: Callable[[Input], Output], items: Iterable[Input], pool: ThreadPoolExecutor
+) -> list[Output]:
+    """Return the result for each item. An interrupted caller leaves no work to the threads of the pool."""
+    futures = list[Future[Output]]()
+    try:
+        for item in items:
+            futures.append(pool.submit(function, item))
+        return [future.result() for future in futures]
+    finally:
+        for future in futures:
+            future.cancel()
 
 
 def to_device(values: np.ndarray, device: torch.device) -> Tensor:

@@ -1,5 +1,6 @@
 """Checkpoints with damaged files: the result is a vector or an error that names the file."""
 
+import base64
 import json
 import shutil
 import warnings
@@ -19,6 +20,7 @@ from sentkit.formats.files import check_input
 from sentkit.model import find_encoder
 from sentkit.model.encoding import encode_texts
 from sentkit.model.reading import ReadingOptions
+from sentkit.model.text.growth import check_growth
 from sentkit.model.text.tokenizer import Tokenizer
 
 SIZES = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 14}
@@ -200,6 +202,108 @@ def test_a_too_small_declared_length_is_bad_data(running, length):
         encode_with(folder)
     with pytest.raises(UsageError):
         find_encoder(str(running()), ReadingOptions(max_length=length))
+
+
+WRONG_LENGTHS = [-5, 0, True, False, 1.5, "8", [], {}, float("nan")]
+
+
+@pytest.mark.parametrize("value", WRONG_LENGTHS, ids=repr)
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("sentence_bert_config.json", "max_seq_length"),
+        ("sentence_roberta_config.json", "max_seq_length"),
+        ("tokenizer_config.json", "model_max_length"),
+        ("config_sentence_transformers.json", "truncate_dim"),
+        ("config.json", "max_position_embeddings"),
+    ],
+)
+def test_wrong_numbers_are_bad_data_of_their_file(running, name, key, value):
+    """NaN is a number in the JSON of Python, and no JSON: then the file is named."""
+    folder = running(own=False)
+    (folder / "sentence_bert_config.json").unlink()
+    (folder / name).write_text(json.dumps(FILES.get(name, {}) | {key: value}))
+    named = name if value != value else f'{name}: "{key}"'
+    with pytest.raises(DataError, match=named):
+        encode_with(folder)
+
+
+@pytest.mark.parametrize("value", [1e30, 10**30, None])
+def test_no_limit_is_a_length(running, value):
+    """As transformers and sentence-transformers write it: the limit is that of the encoder, 32 positions."""
+    folder = running(own=False)
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": value}))
+    (folder / "tokenizer_config.json").write_text(json.dumps(TOKENIZER | {"model_max_length": value}))
+
+    assert find_encoder(str(folder), ReadingOptions()).tokenizer.max_length == 32
+
+
+def replacing(count, content="a" * 50, pattern=None):
+    return [{"type": "Replace", "pattern": pattern or {"String": "a"}, "content": content}] * count
+
+
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+COPY = {"Sequence": {"id": "A", "type_id": 0}}
+TWICE = {"type": "TemplateProcessing", "single": [COPY] * 2, "pair": [COPY], "special_tokens": {}}
+MULTIPLYING = {  # steps of a tokenizer.json, and the growth of one character
+    "strings": ("normalizer", replacing(6), 50**6),
+    "nested": ("normalizer", [{"type": "Sequence", "normalizers": replacing(2)}, *replacing(1)], 50**3),
+    "expressions": ("normalizer", replacing(3, "bcd bcd", {"Regex": "[a-d]"}), 7**3),
+    "between characters": ("normalizer", replacing(4, "bcd", {"Regex": "(?=.)"}), 4**4),
+    "an empty string": ("normalizer", replacing(4, "bcd", {"String": ""}), 4**4),
+    "bytes": ("normalizer", [{"type": "ByteLevel"}] * 4, 4**4),
+    "bytes of words": ("pre_tokenizer", [BYTES] * 4, 4**4),
+    "copies": ("post_processor", [TWICE] * 7, 2**7),
+}
+INNER = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors"}
+
+
+@pytest.mark.parametrize("kind", MULTIPLYING)
+@pytest.mark.parametrize("static", [False, True])
+def test_a_tokenizer_that_multiplies_texts_is_refused(running, model2vec, kind, static):
+    name, steps, growth = MULTIPLYING[kind]
+    path = (model2vec() if static else running()) / "tokenizer.json"
+    rules = json.loads(path.read_text()) | {name: {"type": "Sequence", INNER[name]: steps}}
+    path.write_text(json.dumps(rules))
+
+    problem = rf'tokenizer\.json: the steps of "{name}" make up to {growth:,} characters of one, at most 64'
+    with pytest.raises(DataError, match=problem):
+        find_encoder(str(path.parent), ReadingOptions())
+
+
+def charsmap(replacement):
+    """A charsmap of sentencepiece with an empty trie."""
+    return base64.b64encode(bytes(4) + replacement.encode() + b"\0").decode()
+
+
+def test_a_long_replacement_of_a_charsmap_is_refused(running):
+    """18 characters are those of Unicode's longest one; 18 x 65 are too many."""
+    path = running() / "tokenizer.json"
+    rules = json.loads(path.read_text())
+    for length, problem in ((18 * 64, None), (18 * 65, 'of "normalizer" make up to 65 characters of one')):
+        steps = {"type": "Precompiled", "precompiled_charsmap": charsmap("a" * length)}
+        if problem is None:
+            check_growth({**rules, "normalizer": steps}, "x")
+        else:
+            with pytest.raises(DataError, match=problem):
+                check_growth({**rules, "normalizer": steps}, "x")
+    with pytest.raises(DataError, match='of "normalizer" add 2,000 characters to each text, at most 1,024'):
+        check_growth({**rules, "normalizer": {"type": "Prepend", "prepend": "a" * 2000}}, "x")
+
+
+def test_the_steps_of_real_tokenizers_are_accepted():
+    """Those of ALBERT, DeBERTa and XLM-RoBERTa (charsmaps of NFKC), Llama and CLIP."""
+    quotes = [*replacing(1, '"', {"String": "``"}), *replacing(1, '"', {"String": "\'\'"})]
+    nfkc = {"type": "Precompiled", "precompiled_charsmap": charsmap("\ufdfa" * 18)}
+    albert = [*quotes, {"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"}, nfkc]
+    spaces = replacing(1, "\u2581", {"Regex": " {2,}"})
+    llama = [{"type": "Prepend", "prepend": "\u2581"}, *replacing(1, "\u2581", {"String": " "})]
+    clip = [{"type": "NFC"}, *replacing(1, " ", {"Regex": r"\s+"}), {"type": "Lowercase"}]
+    one = {"type": "TemplateProcessing", "single": [COPY], "pair": [COPY, COPY], "special_tokens": {}}
+    for steps in ([*albert, *spaces], llama, clip, [nfkc, *spaces]):
+        normalizer = {"type": "Sequence", "normalizers": steps}
+        rules = {"normalizer": normalizer, "pre_tokenizer": BYTES, "post_processor": one}
+        check_growth(rules, "x")
 
 
 @pytest.mark.parametrize("read", [check_input, lambda name: find_encoder(name, ReadingOptions())])

@@ -41,7 +41,7 @@ def test_a_name_selects_layers_and_a_reduction(name, layers, reduction):
     "name",
     [
         *("", "CLS", "mean ", "best"),
-        *("L1", "L:cls", "L-1:cls", "L*:cls", "L\u0663:cls"),
+        *("L", "L*", "L1+", "L+1", "L*+L1", "L:cls", "L-1:cls", "L*:cls", "L\u0663:cls"),
         *(f"L{'9' * 5000}:cls", "L1:pooler", "L1+:cls", "L1+L2:max", "L1:cls:mean", "L1:wk", "L*:wk"),
     ],
 )
@@ -61,6 +61,21 @@ def test_a_star_selects_all_layers_and_the_embeddings_and_all_every_readout_of_a
     assert [each.name for each in parse_readouts("L2:all", 3)] == [f"L2:{name}" for name in plain]
     every = [f"L{layer}:{name}" for name in plain for layer in (0, 1)]
     assert [each.name for each in parse_readouts("L*:all", 1)] == every
+
+
+@pytest.mark.parametrize(
+    ("short", "whole"),
+    [("L6", "L6:mean"), ("L1+L12", "L1+L12:mean"), ("L*", "L*:mean"), ("cls, L2 ,L*", "cls,L2:mean,L*:mean")],
+)
+def test_layers_without_a_reduction_are_read_by_their_mean(short, whole):
+    assert parse_readouts(short, 12) == parse_readouts(whole, 12)
+
+
+def test_the_list_of_readouts_explains_layers_without_a_reduction():
+    with pytest.raises(UsageError) as caught:
+        parse_readouts("L1:best", 12)
+
+    assert "(L<k> is L<k>:mean, L* every layer)" in caught.value.advice
 
 
 WK = "needs 5 different layers or more"
