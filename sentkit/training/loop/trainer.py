@@ -297,8 +297,7 @@ class Trainer:
         """
         random_states = random_states or self.processes.random_states()
         if self.processes.first:
-            if self.keeper.log is not None:
-                self.position.log_bytes = self.keeper.log.tell()
+            self.position.log_bytes = self.keeper.log_length()
             content = {
                 "method": changing(self.method),
                 "optimizer": self.optimizer.state_dict(),
