@@ -1,7 +1,6 @@
 """Methods of users: the example of the manual with all of the trainer, and errors in a file."""
 
 import json
-import re
 import shlex
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands.train.records import record_of
-from support import ROOT, without_command
+from support import method_of_the_manual, without_command
 
 SHORT = """\
 from sentkit.method import SENTENCE, Method, Reads, mean_of
@@ -61,10 +60,8 @@ FAULTS = [  # a part of SHORT, its replacement, the line of the error or None, a
 @pytest.fixture
 def mine(tmp_path):
     """The example of sentkit-method(7) as a file."""
-    page = (ROOT / "man/man7/sentkit-method.7").read_text()
-    [example] = re.findall(r"\.SH EXAMPLE\n.*?\.nf\n(.*?)\.fi\n", page, re.DOTALL)
     path = tmp_path / "mine.py"
-    path.write_text(example.replace(r"\&", "").replace(r"\-", "-"))
+    path.write_text(method_of_the_manual())
     return path
 
 
