@@ -64,9 +64,9 @@ class TrainFlags(options.OutputFlags, BaseFlags):
     path: Annotated[str, Named("--output")] = ""
     set_: list[str] | None = None
     preset: str | None = None
-    epochs: int | None = None
-    batch: int | None = None
-    lr: float | None = None
+    epochs: str | None = None
+    batch: str | None = None
+    lr: str | None = None
     dev: str | None = None
     test: str | None = None
     entries: str | None = None
@@ -170,8 +170,8 @@ def given_settings(flags: TrainFlags, console: Console) -> dict[str, str]:
     """
     from sentkit.training.settings import OF_DEV
 
-    own = {"epochs": flags.epochs, "batch": flags.batch, "lr": flags.lr}
-    given = {name: str(value) for name, value in own.items() if value is not None}
+    of_flags = {"epochs": flags.epochs, "batch": flags.batch, "lr": flags.lr}
+    given = {name: value for name, value in of_flags.items() if value is not None}
     for each in flags.set_ or []:
         name, value = assignment(each)
         if name in given and value != given[name]:
