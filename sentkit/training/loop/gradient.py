@@ -16,7 +16,16 @@ from torch import Tensor, nn
 from sentkit.model.transformer.bert import Bert
 from sentkit.training.data.corpus import Batch, chunks, chunks_of_tokens
 from sentkit.training.loop.processes import SUM, Context, Processes
-from sentkit.training.method import Method, Outputs, terms_of, trained
+from sentkit.training.method import (
+    OF_ENCODE,
+    Method,
+    Outputs,
+    checked_outputs,
+    checked_penalties,
+    terms_of,
+    trained,
+    wrong_result,
+)
 
 
 @dataclass(slots=True)
@@ -47,7 +56,9 @@ class Gradient:
             else:
                 terms = self._contrast(own, share, len(batch))
         # On one process only, because gradients are summed over processes.
-        penalties = self.method.penalty() if self.processes.first else {}
+        penalties = dict[str, Tensor]()
+        if self.processes.first:
+            penalties = checked_penalties(self.method, self.method.penalty())
         if penalties:
             torch.stack(list(penalties.values())).sum().backward()
         self.processes.sum_gradients(self.parameters)
@@ -72,7 +83,8 @@ class Gradient:
             del passes
         for name, value in outputs.items():
             if len(value) != len(own):
-                raise ValueError(f'encode()["{name}"] has {len(value)} rows, expected {len(own)}')
+                problem = f'the output "{name}" of encode() has {len(value)} rows, expected {len(own)}'
+                raise wrong_result(self.method.encode, problem, OF_ENCODE)
         outputs = {name: value[: share.stop - share.start] for name, value in outputs.items()}
         if not whole:
             # Leaf tensors, which store the gradient of the loss. Slices of them would not.
@@ -115,7 +127,7 @@ class Gradient:
 
     def _encode(self, batch: Batch) -> Outputs:
         with self.precision():
-            return self.method.encode(batch)
+            return checked_outputs(self.method, self.method.encode(batch))
 
 
 def keeping_casts(device: torch.device) -> AbstractContextManager[object]:

@@ -40,7 +40,7 @@ from sentkit.training.data.dev import Dev, LabelledRows, read_dev, read_labelled
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import CPU, be_deterministic, open_processes, precision_name
 from sentkit.training.loop.state import Run, lock_folder
-from sentkit.training.method import Method, first_readout
+from sentkit.training.method import Method, checked_reads, first_readout
 from sentkit.training.runs.run import train
 from sentkit.training.settings import AS_BASE, Recipe, notes, usual_readout, with_readout_of_base
 
@@ -286,7 +286,7 @@ def read_labels(run: Run, inputs: Inputs, base: Base, corpus: Corpus) -> Iterato
 def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus:
     """Tokenize the rows on one process and map the files on all processes."""
     tallied, kind, settings = Tallied(), run.kind, run.settings
-    reads = kind.reads(base, settings)
+    reads = checked_reads(kind, kind.reads(base, settings))
     if run.processes.first:
         sides = base.sides, () if dev is None else dev.sides
         parser = ExampleParser(run.method.name, reads, common_fields(inputs), *sides)
