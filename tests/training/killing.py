@@ -3,8 +3,9 @@
 python -m training.killing FOLDER CASES -- ARGUMENTS: CASES is JSON, a list of [processes, deaths]. A death, a
 [function, call, moment], belongs to one run: the n-th call of that function kills the last process, "before"
 or "after" it runs or in the "midst" of a write, or sends it a signal, "TERM" or "INT". The death ["clock",
-seconds, ""] ends each process at that time, wherever it is. The same command with --resume follows. Prints,
-for each case, the exit codes of all processes, the paths that are left, and a digest of the checkpoint.
+seconds, ""] ends each process after this CPU time, wherever it is. The same command with --resume follows.
+Prints, for each case, the exit codes of all processes, the paths that are left, and a digest of the
+checkpoint.
 """
 
 import gc
@@ -68,7 +69,7 @@ def dying(function, call, moment):
 def run_of(arguments, world, death):
     """A process of a run; it ends with the exit code of the run or with SLOW_IMPORT."""
     if death and death[0] == "clock":
-        signal.setitimer(signal.ITIMER_REAL, death[1])  # SIGALRM has no handler: the process ends at once
+        signal.setitimer(signal.ITIMER_PROF, death[1])  # SIGPROF has no handler: the process ends at once
     elif death and os.environ["RANK"] == str(world - 1):
         owner, name = PLACES[death[0]]
         setattr(owner, name, dying(getattr(owner, name), death[1], death[2]))
