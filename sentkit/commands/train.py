@@ -138,7 +138,7 @@ def train(
             several=len(seeds) > 1 or bool(grid[0]),
             command=Command(("train", method), inputs, words_of(row_flags, but=("files", "rejects"))),
             stop=stop,
-            reporter=Reporter(console.report, console.note, console.warn, bar.take),
+            reporter=Reporter(console.report, console.note, console.warn, bar.begin, bar.take),
             **{name: getattr(flags, name) for name in SHARED},
         )
         sweep = list(zip(built, grid, strict=True))

@@ -40,6 +40,8 @@ class Reporter:
     say: Callable[[str], None] = lambda message: None  # automatic choices and their reasons
     note: Callable[[str], None] = lambda message: None  # details, for verbose output
     warn: Callable[[str], None] = lambda message: None
+    # A run begins: the work of the runs after it, in units of its own, and the number of all these runs.
+    begin: Callable[[float, int], None] = lambda later_work, runs: None
     step: Callable[[Mapping[str, Any]], None] = lambda record: None
 
 
