@@ -282,7 +282,7 @@ class StepProgress(ProgressWriter):
         if record["best"]:
             remark = " (best so far)"
             if before is not None and before >= score:
-                remark = f" (the best step, but step 0 has {before:.2f})"
+                remark = f" (best step, not better than the base: step 0 has {before:.2f})"
         left = self.left if self.form == "log" else ()
         self.say(f"{run}step {record['step']}:  " + ", ".join([f"{self.dev}{remark}", *left]))
 

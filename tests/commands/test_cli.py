@@ -205,7 +205,7 @@ def test_steps_name_the_seed_and_the_time_left(seed, clock, capsys):
     assert capsys.readouterr().err.splitlines() == [
         f"{who} 0:  dev 56.25",
         f"{who} 31/100, 2:18 left, dev 56.25, loss 0.5, 9 tokens/s, lr 1e-05",
-        f"{who} 31:  dev 44.00 (the best step, but step 0 has 56.25), 2:18 left",
+        f"{who} 31:  dev 44.00 (best step, not better than the base: step 0 has 56.25), 2:18 left",
         f"{who} 32:  dev 40.00, 2:18 left",
         f"{who} 33:  dev 57.50 (best so far), 2:18 left",
         f"{who} 100:  dev 50.00",
