@@ -45,6 +45,9 @@ OF_SUM = "mean_of(values) of a value for each row; the sum of a Term is a tensor
 OF_ENCODE = 'a dictionary of tensors with a row for each row of the batch, such as {"vectors": vectors}'
 OF_PENALTY = 'a dictionary of tensors without dimensions, such as {"decay": weights.square().sum()}'
 OF_READS = "Reads((SENTENCE,)), or with other kinds of rows"
+OF_DRAW = 'a dictionary of lists with a value for each row of the batch, such as {"masks": masks}'
+OF_FINISHED = "Finished(heads=tensors)"
+OF_ROW_WISE = "terms of the same number of values, because row_wise divides all of them at once"
 
 Outputs = dict[str, Tensor]  # each (b, ...)
 Draw = Callable[[str], np.random.Generator]  # purpose -> generator
@@ -321,6 +324,26 @@ def checked_reads(kind: type[Method], reads: Any) -> Reads:
     if not isinstance(reads, Reads):
         raise wrong_result(kind.reads, f"reads() returns {named_type(reads)}", OF_READS)
     return reads
+
+
+def checked_draws(method: Method, draws: Any, rows: int) -> Mapping[str, Sequence[Any]]:
+    """Return what `draw` returns. Raise a DataError if that is not a value for each row, by name."""
+    if not isinstance(draws, Mapping):
+        raise wrong_result(method.draw, f"draw() returns {named_type(draws)}", OF_DRAW)
+    for name, values in draws.items():
+        if not hasattr(values, "__len__"):
+            raise wrong_result(method.draw, f'"{name}" of draw() is {named_type(values)}', OF_DRAW)
+        if len(values) != rows:
+            problem = f'"{name}" of draw() has {len(values)} values, expected {rows}'
+            raise wrong_result(method.draw, problem, OF_DRAW)
+    return draws
+
+
+def checked_finished(method: Method, finished: Any) -> Finished:
+    """Return what `finished` returns. Raise a DataError if that is not a record Finished."""
+    if not isinstance(finished, Finished):
+        raise wrong_result(method.finished, f"finished() returns {named_type(finished)}", OF_FINISHED)
+    return finished
 
 
 def wrong_result(hook: Callable[..., Any], problem: str, expected: str) -> DataError:

@@ -18,6 +18,7 @@ from sentkit.training.data.corpus import Batch, chunks, chunks_of_tokens
 from sentkit.training.loop.processes import SUM, Context, Processes
 from sentkit.training.method import (
     OF_ENCODE,
+    OF_ROW_WISE,
     Method,
     Outputs,
     checked_outputs,
@@ -111,11 +112,14 @@ class Gradient:
         sums, weight, empty = dict[str, Tensor](), 0.0, share.stop == share.start
         for part in self.parts(own):
             terms = terms_of(self.method, self._encode(own.part(part)))
-            [of_part] = {term.weight for term in terms.values()}  # equal, so that one division is enough
+            weights = {term.weight for term in terms.values()}  # equal, so that one division is enough
+            if len(weights) > 1:
+                problem = f"the terms of loss() have different numbers of values: {sorted(weights)}"
+                raise wrong_result(self.method.loss, problem, OF_ROW_WISE)
             scaled = {name: term.sum * (0.0 if empty else term.factor) for name, term in terms.items()}
             torch.stack(list(scaled.values())).sum().backward()
             sums = {name: value.detach().double() + sums.get(name, 0.0) for name, value in scaled.items()}
-            weight += 0.0 if empty else of_part
+            weight += 0.0 if empty else weights.pop()
             del terms, scaled  # the memory of the pass is free for the next one
         whole = torch.full((), weight, dtype=torch.float64, device=self.processes.device)
         *totals, whole = self.processes.reduced(torch.stack([*sums.values(), whole]), SUM).unbind()

@@ -33,7 +33,7 @@ from sentkit.training.data.dev import SPEARMAN, nan_lowest
 from sentkit.training.loop.processes import environment, use_threads
 from sentkit.training.loop.state import LOG, Keeper, Run, check_identity, lock_folder
 from sentkit.training.loop.trainer import EVALUATIONS, Trainer
-from sentkit.training.method import Finished, Method, first_readout, template_of, using
+from sentkit.training.method import Finished, Method, checked_finished, first_readout, template_of, using
 from sentkit.training.settings import AUTO, differences, format_value, text_of
 
 NEW_FOLDER = "checkpoint"  # name of the new checkpoint in the folder of the state
@@ -263,7 +263,8 @@ def write_checkpoint(
     readout = readout or first_readout(type(method), base, method.settings)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    body, finished = method.body, method.finished()
+    body = method.body
+    finished = checked_finished(method, method.finished())
     if finished.heads:
         write_weights(folder / "heads.safetensors", finished.heads)
     if isinstance(body, TokenTable):
