@@ -25,6 +25,7 @@ from sentkit.escaping import (
 
 ERASE = "\r\033[K"
 INTERVAL = {"bar": 0.1, "log": 60.0, "verbose log": 10.0}  # seconds between two reports
+SHORTEST = 0.1  # seconds of which a share is reported
 NAME_COLUMN, MEANING = 26, 30  # of `print_described`: largest name column, smallest text column
 PAGE = 1000  # lines of a table below one header
 MINUS = "minus "  # before the name of a baseline, in the head of a column of differences
@@ -177,9 +178,11 @@ class RowProgress(ProgressWriter):
             self.show(words)
 
     def encoded(self, tally: Any, encoder: Any) -> None:
-        """Print the remarks of an encoder about all rows, and the share of the time in which it worked."""
+        """Print the remarks of an encoder about all rows; with -v, the share of the time it worked."""
         self.console.warn(*encoder.remarks(tally))
-        seconds = max(self.clock() - self.start, 1e-9)
+        seconds = self.clock() - self.start
+        if not self.console.verbose or seconds < SHORTEST:
+            return
         busy = tally.seconds / (seconds * max(1, encoder.groups_at_once))
         self.console.note(f"the model worked {100 * min(1.0, busy):.0f} % of {seconds:.1f} s")
 
@@ -248,38 +251,62 @@ def reading(console: Console, *inputs: Any) -> Iterator[None]:
 
 
 class StepProgress(ProgressWriter):
-    """The steps of a training run and its scores on the dev pairs."""
+    """The steps of the training runs of a command, and their scores on the dev pairs."""
 
     dev = ""  # the last score
-    seed: int | None = None
-    first = (0.0, 0)  # time and number of the first step of this seed
+    first = (0.0, 0)  # time and number of the first step of this run
     left: Sequence[str] = ()  # the time left at the last step
+    later_work = 0.0  # of the runs after this one, in units of the work of this one
+    runs = 1  # that are not finished, this one included
+
+    def begin(self, later_work: float = 0.0, runs: int = 1) -> None:
+        """Begin another run."""
+        self.dev = ""
+        self.first = (0.0, 0)
+        self.left = ()
+        self.later_work = later_work
+        self.runs = runs
 
     def take(self, record: Mapping[str, Any]) -> None:
-        """Report a step or a dev evaluation. The record contains a seed if several seeds are trained."""
-        if record.get("seed") != self.seed:
-            self.seed, self.dev, self.first, self.left = record.get("seed"), "", (0.0, 0), ()
-        run = "" if self.seed is None else f"seed {self.seed}: "
+        """Report a step or a dev evaluation. The record contains a seed if several runs are trained."""
+        seed = record.get("seed")
+        run = "" if seed is None else f"seed {seed}: "
         if "dev" in record:
-            score, before = record["dev"], record["before"]
-            self.dev = "dev -" if score is None else f"dev {score:.2f}"
-            how = ""
-            if record["best"]:
-                better = before is None or not before >= score
-                how = " (best so far)" if better else f" (the best step, but step 0 has {before:.2f})"
-            left = self.left if self.form == "log" else ()
-            self.say(f"{run}step {record['step']}:  " + ", ".join([f"{self.dev}{how}", *left]))
+            self._report_score(run, record)
             return
         if not self.first[1]:
             self.first = self.clock(), record["step"]
-        start, first = self.first
-        done = (record["step"] - first) / (record["of"] - first) if record["of"] > first else 0.0
-        self.left = time_left(done, self.clock() - start) if done < 1 else ()
+        self.left = self._time_left(record["step"], record["of"])
         if self.due():
             terms = [f"{name} {value:.4g}" for name, value in record["terms"].items()]
             speed = [f"{record['tokens_per_s']} tokens/s", f"lr {record['lr'][0]:.3g}"]
             step = f"{run}step {record['step']}/{record['of']}"
             self.show([step, *self.left, *([self.dev] if self.dev else []), *terms, *speed])
+
+    def _report_score(self, run: str, record: Mapping[str, Any]) -> None:
+        """Report a dev evaluation, and whether it is the best of this run and better than that of step 0."""
+        score = record["dev"]
+        before = record["before"]
+        self.dev = "dev -" if score is None else f"dev {score:.2f}"
+        remark = ""
+        if record["best"]:
+            remark = " (best so far)"
+            if before is not None and before >= score:
+                remark = f" (best step, not better than the base: step 0 has {before:.2f})"
+        left = self.left if self.form == "log" else ()
+        self.say(f"{run}step {record['step']}:  " + ", ".join([f"{self.dev}{remark}", *left]))
+
+    def _time_left(self, step: int, steps: int) -> list[str]:
+        """The estimated time left for this run and all later ones, from the steps of this one."""
+        start, first = self.first
+        done = step - first
+        remaining = steps - step + steps * self.later_work
+        if not done or not remaining:
+            return []
+        left = time_left(done / (done + remaining), self.clock() - start)
+        if self.runs > 1:
+            left = [f"{words} for {self.runs} runs" for words in left]
+        return left
 
 
 def terminal_width() -> int:

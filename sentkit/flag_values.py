@@ -119,7 +119,14 @@ def assignment(text: str) -> tuple[str, str]:
     return name, value if name == "prompt" else value.strip()  # a prompt can end with a space
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Advice for an unknown name: the most similar known name, or all of them."""
-    close = get_close_matches(name, known := list(known), n=1, cutoff=CLOSE)
-    return f'did you mean "{close[0]}"?' if close else f"available: {', '.join(known)}"
+def suggestion(name: str, known: Iterable[str], synonyms: Mapping[str, str] | None = None) -> str:
+    """Advice for an unknown name: the most similar known name, or all of them.
+
+    `synonyms` are other names of known ones. The name that is similar to a synonym means the known one.
+    """
+    known = list(known)
+    meanings = {**(synonyms or {}), **dict(zip(known, known, strict=True))}
+    similar = get_close_matches(name, meanings, n=1, cutoff=CLOSE)
+    if not similar:
+        return f"available: {', '.join(known)}"
+    return f'did you mean "{meanings[similar[0]]}"?'

@@ -58,6 +58,13 @@ READERS = {  # commands that read vectors
 }
 
 
+def method_of_the_manual():
+    """The example of sentkit-method(7), a file with the class Uniform."""
+    page = (ROOT / "man/man7/sentkit-method.7").read_text()
+    [example] = re.findall(r"\.SH EXAMPLE\n.*?\.nf\n(.*?)\.fi\n", page, re.DOTALL)
+    return example.replace(r"\&", "").replace(r"\-", "-")
+
+
 def dot(a, b):
     return sum(x * y for x, y in zip(a, b, strict=True))
 

@@ -258,7 +258,7 @@ def expected(line):
     Twelve titles do not improve nano.
     """
     return "L00-cls" in line or re.match(
-        r"sentkit train: ([-\d]+ [:\d]+  )?(seed \d+: )?(step|readout|warning: the result is not better on) ",
+        r"sentkit train: ([-\d]+ [:\d]+  )?(seed \d+: )?(step|readout|warning: [ a-z]+ than the base on) ",
         line,
     )
 
@@ -289,7 +289,9 @@ def test_an_example_of_the_help_runs(name, line, workplace, execute):
     done = execute(["sh", "-ec", line], workplace)
     # Two steps on three titles do not improve nano; `cat` and `mine` count; b.safetensors is a copy.
     reported = (
-        "sentkit train: warning: the result is not better on --dev",
+        "sentkit train: warning: the result is not better than the base on --dev",
+        "sentkit train: warning: every scored step is worse than the base on --dev",
+        "sentkit train: warning: no scored step is better than the base on --dev",
         "sentkit train: run runs/lr=",
         "sentkit cat: joined",
         "sentkit whiten fit: warning: the vectors of b.safetensors are counted 2 times",

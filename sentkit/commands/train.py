@@ -64,9 +64,9 @@ class TrainFlags(options.OutputFlags, BaseFlags):
     path: Annotated[str, Named("--output")] = ""
     set_: list[str] | None = None
     preset: str | None = None
-    epochs: int | None = None
-    batch: int | None = None
-    lr: float | None = None
+    epochs: str | None = None
+    batch: str | None = None
+    lr: str | None = None
     dev: str | None = None
     test: str | None = None
     entries: str | None = None
@@ -139,7 +139,7 @@ def train(
             several=len(seeds) > 1 or bool(grid[0]),
             command=Command(("train", method), inputs, words_of(row_flags, but=("files", "rejects"))),
             stop=stop,
-            reporter=Reporter(console.report, console.note, console.warn, bar.take),
+            reporter=Reporter(console.report, console.note, console.warn, bar.begin, bar.take),
             **{name: getattr(flags, name) for name in SHARED},
         )
         sweep = list(zip(built, grid, strict=True))
@@ -171,8 +171,8 @@ def given_settings(flags: TrainFlags, console: Console) -> dict[str, str]:
     """
     from sentkit.training.settings import OF_DEV
 
-    own = {"epochs": flags.epochs, "batch": flags.batch, "lr": flags.lr}
-    given = {name: str(value) for name, value in own.items() if value is not None}
+    of_flags = {"epochs": flags.epochs, "batch": flags.batch, "lr": flags.lr}
+    given = {name: value for name, value in of_flags.items() if value is not None}
     for each in flags.set_ or []:
         name, value = assignment(each)
         if name in given and value != given[name]:

@@ -4,6 +4,7 @@
 is a DataError with its file and line. Importing this module does not import torch.
 """
 
+import ast
 import hashlib
 import inspect
 import sys
@@ -147,10 +148,40 @@ def load(name: str) -> LoadedMethod:
     if ":" in name:
         return load_user_method(name)
     if name not in METHODS:
-        first = f"the method is the first word: sentkit train METHOD {quote(name)}; see sentkit train --list"
-        advice = first if Path(name).is_file() else suggestion(name, METHODS)
-        raise UsageError(f'unknown method "{name}"', advice=advice)
+        if name.endswith(".py") and not Path(name).is_file():
+            raise NoInputError(f"{name}: no such file")
+        raise UsageError(f'unknown method "{name}"', advice=advice_for_unknown(name))
     return LoadedMethod(METHODS[name].load(), name)
+
+
+def advice_for_unknown(name: str) -> str:
+    """Advice for a first word that is no method: a file without its class, rows, or a typing error."""
+    if not Path(name).is_file():
+        return suggestion(name, METHODS)
+    if not name.endswith(".py"):
+        return f"the method is the first word: sentkit train METHOD {quote(name)}; see sentkit train --list"
+    classes = classes_in(name)
+    if not classes:
+        return f"a method of your own is FILE.py:CLASS, but {name} has no class that can be one; {MANUAL}"
+    return f"add the class: {' or '.join(quote(f'{name}:{class_name}') for class_name in classes)}"
+
+
+def classes_in(path: str) -> list[str]:
+    """Return the classes of a file that are a subclass of Method by name, else all. The file is not run."""
+    try:
+        statements = ast.parse(Path(path).read_bytes()).body
+    except (SyntaxError, ValueError, OSError):
+        return []
+    bases = {
+        statement.name: [ast.unparse(base) for base in statement.bases]
+        for statement in statements
+        if isinstance(statement, ast.ClassDef)
+    }
+    methods = set[str]()
+    for name, names_of_bases in bases.items():  # a base is above its subclasses
+        if any(base.endswith("Method") or base in methods for base in names_of_bases):
+            methods.add(name)
+    return [name for name in bases if name in methods or not methods]
 
 
 @contextmanager
@@ -190,7 +221,15 @@ def load_user_method(name: str) -> LoadedMethod:
             raise UsageError(f"{name}: no module {error.name}", advice=advice) from error
         kind = getattr(module, kind_name, None)
     if not (isinstance(kind, type) and issubclass(kind, Method)):
+        classes = [
+            class_name
+            for class_name, value in vars(module).items()
+            if isinstance(value, type) and issubclass(value, Method) and value.__module__ == module.__name__
+        ]
         advice = f"write class MyMethod(Method); {MANUAL}"
+        if classes:
+            names = " and ".join(f"{place}:{class_name}" for class_name in classes)
+            advice = f"{place} has {names}"
         raise UsageError(f'{name}: "{kind_name}" is not a subclass of Method', advice=advice)
     for each in ("encode", "loss"):
         if getattr(getattr(kind, each), "__isabstractmethod__", False):

@@ -11,6 +11,7 @@ loss. It has no code for any particular method.
 - `penalty` depends only on parameters and is added once per step.
 """
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sentkit.errors import DataError
 from sentkit.formats.checkpoints.modules import Pooler
 from sentkit.formats.checkpoints.readout import parse_readout
 from sentkit.formats.rows.kinds import SENTENCE
@@ -29,11 +31,23 @@ from sentkit.model.transformer.bert import Bert
 from sentkit.model.transformer.packed import Packed, pack
 from sentkit.model.transformer.readouts import apply_readouts
 from sentkit.training.base import Base, Body, constant_tensors
+from sentkit.training.catalogue import MANUAL
 from sentkit.training.data.corpus import Batch, Corpus
 from sentkit.training.data.examples import Reads
 from sentkit.training.loop.optimizers import NamedGroup
 from sentkit.training.settings import Recipe, check_widths, chosen_readout, widths_of
 from sentkit.transforms.steps import Step
+
+# What the hooks of a method return, for messages.
+OF_LOSS = 'a dictionary of terms, such as {"contrast": mean_of(values)}'
+OF_TERM = "mean_of(values) of a value for each row, or Term(sum, number, factor)"
+OF_SUM = "mean_of(values) of a value for each row; the sum of a Term is a tensor without dimensions"
+OF_ENCODE = 'a dictionary of tensors with a row for each row of the batch, such as {"vectors": vectors}'
+OF_PENALTY = 'a dictionary of tensors without dimensions, such as {"decay": weights.square().sum()}'
+OF_READS = "Reads((SENTENCE,)), or with other kinds of rows"
+OF_DRAW = 'a dictionary of lists with a value for each row of the batch, such as {"masks": masks}'
+OF_FINISHED = "Finished(heads=tensors)"
+OF_ROW_WISE = "terms of the same number of values, because row_wise divides all of them at once"
 
 Outputs = dict[str, Tensor]  # each (b, ...)
 Draw = Callable[[str], np.random.Generator]  # purpose -> generator
@@ -267,11 +281,92 @@ def using(method: Method, body: Body) -> Iterator[None]:
 
 def terms_of(method: Method, outputs: Outputs) -> dict[str, Term]:
     """Return the terms of the loss, and those at each width of the setting `dims`."""
-    terms = method.loss(outputs)
+    terms = checked_terms(method, method.loss(outputs))
     for width in widths_of(method.settings):
         cut = outputs | {name: outputs[name][..., :width] for name in method.needs.vectors if name in outputs}
         terms |= {f"{name}_{width}": term for name, term in method.loss(cut).items() if term.of_vectors}
     return terms
+
+
+def checked_terms(method: Method, terms: Any) -> dict[str, Term]:
+    """Return what `loss` returns. Raise a DataError if that is not a dictionary of terms."""
+    if not isinstance(terms, dict) or not terms:
+        raise wrong_result(method.loss, f"loss() returns {named_type(terms)}", OF_LOSS)
+    for name, term in terms.items():
+        if not isinstance(term, Term):
+            raise wrong_result(method.loss, f'the term "{name}" of loss() is {named_type(term)}', OF_TERM)
+        if not isinstance(term.sum, Tensor) or term.sum.dim():
+            problem = f'the sum of the term "{name}" of loss() is {named_type(term.sum)}'
+            raise wrong_result(method.loss, problem, OF_SUM)
+    return terms
+
+
+def checked_outputs(method: Method, outputs: Any) -> Outputs:
+    """Return what `encode` returns. Raise a DataError if that is not a dictionary of tensors."""
+    if not isinstance(outputs, dict) or not outputs:
+        raise wrong_result(method.encode, f"encode() returns {named_type(outputs)}", OF_ENCODE)
+    for name, value in outputs.items():
+        if not isinstance(value, Tensor) or not value.dim():
+            problem = f'the output "{name}" of encode() is {named_type(value)}'
+            raise wrong_result(method.encode, problem, OF_ENCODE)
+    return outputs
+
+
+def checked_penalties(method: Method, penalties: Any) -> dict[str, Tensor]:
+    """Return what `penalty` returns. Raise a DataError if that is not a dictionary of numbers."""
+    if not isinstance(penalties, dict):
+        raise wrong_result(method.penalty, f"penalty() returns {named_type(penalties)}", OF_PENALTY)
+    for name, value in penalties.items():
+        if not isinstance(value, Tensor) or value.dim():
+            problem = f'the penalty "{name}" is {named_type(value)}'
+            raise wrong_result(method.penalty, problem, OF_PENALTY)
+    return penalties
+
+
+def checked_reads(kind: type[Method], reads: Any) -> Reads:
+    """Return what `reads` returns. Raise a DataError if that is not a record Reads."""
+    if not isinstance(reads, Reads):
+        raise wrong_result(kind.reads, f"reads() returns {named_type(reads)}", OF_READS)
+    return reads
+
+
+def checked_draws(method: Method, draws: Any, rows: int) -> Mapping[str, Sequence[Any]]:
+    """Return what `draw` returns. Raise a DataError if that is not a value for each row, by name."""
+    if not isinstance(draws, Mapping):
+        raise wrong_result(method.draw, f"draw() returns {named_type(draws)}", OF_DRAW)
+    for name, values in draws.items():
+        if not hasattr(values, "__len__"):
+            raise wrong_result(method.draw, f'"{name}" of draw() is {named_type(values)}', OF_DRAW)
+        if len(values) != rows:
+            problem = f'"{name}" of draw() has {len(values)} values, expected {rows}'
+            raise wrong_result(method.draw, problem, OF_DRAW)
+    return draws
+
+
+def checked_finished(method: Method, finished: Any) -> Finished:
+    """Return what `finished` returns. Raise a DataError if that is not a record Finished."""
+    if not isinstance(finished, Finished):
+        raise wrong_result(method.finished, f"finished() returns {named_type(finished)}", OF_FINISHED)
+    return finished
+
+
+def wrong_result(hook: Callable[..., Any], problem: str, expected: str) -> DataError:
+    """The error of a hook of a user that returns something else than the trainer expects."""
+    function = inspect.unwrap(hook)
+    source = inspect.getsourcefile(function) or function.__module__
+    line = function.__code__.co_firstlineno
+    return DataError(problem, source=source, line=line, advice=f"return {expected}; {MANUAL}")
+
+
+def named_type(value: Any) -> str:
+    """The type of a value for a message, and the shape of a tensor."""
+    if isinstance(value, Tensor):
+        return f"a tensor of the shape {tuple(value.shape)}"
+    if value is None:
+        return "nothing (None)"
+    if value == {}:
+        return "an empty dictionary"
+    return f"a value of the type {type(value).__name__}"
 
 
 def trained(method: Method, prefix: str = "") -> Iterator[tuple[str, nn.Parameter]]:

@@ -24,6 +24,60 @@ S = TypeVar("S")
 WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 KINDS = {int: "a whole number", float: "a number", bool: "on or off", str: "a word"}
 AS_BASE = "base"  # value of the setting `readout`: use the base's readout
+SYNONYMS = {  # names of other libraries and of papers -> our setting or flag
+    "learning_rate": "lr",
+    "step_size": "lr",
+    "batch_size": "batch",
+    "train_batch_size": "batch",
+    "per_device_train_batch_size": "batch",
+    "num_epochs": "epochs",
+    "num_train_epochs": "epochs",
+    "max_steps": "steps",
+    "optim": "optimizer",
+    "adam_epsilon": "epsilon",
+    "eps": "epsilon",
+    "adam_beta1": "beta1",
+    "adam_beta2": "beta2",
+    "weight_decay_rate": "weight_decay",
+    "lr_scheduler_type": "schedule",
+    "scheduler": "schedule",
+    "warmup_ratio": "warmup",
+    "warmup_steps": "warmup",
+    "warmup_proportion": "warmup",
+    "max_grad_norm": "clip",
+    "gradient_clip": "clip",
+    "max_seq_length": "max_length",
+    "max_len": "max_length",
+    "mini_batch_size": "chunk",
+    "gradient_accumulation_steps": "chunk",
+    "hidden_dropout_prob": "dropout",
+    "dropout_rate": "dropout",
+    "lora_rank": "lora",
+    "lora_r": "lora",
+    "lora_target_modules": "lora_layers",
+    "bf16": "precision",
+    "fp16": "precision",
+    "dtype": "precision",
+    "remove_duplicates": "dedup",
+    "eval_steps": "eval_every",
+    "evaluation_steps": "eval_every",
+    "early_stopping_patience": "patience",
+    "load_best_model_at_end": "final",
+    "temp": "temperature",
+    "tau": "temperature",
+    "pooling_mode": "readout",
+    "pooling": "readout",
+    "pooler_type": "readout",
+    "mlm_probability": "mlm_rate",
+    "matryoshka_dims": "dims",
+    "queue_length": "queue_size",
+    "seed": "--seed",
+    "random_seed": "--seed",
+    "save_steps": "--save-every",
+    "output_dir": "--output",
+    "model_name_or_path": "--model",
+    "resume_from_checkpoint": "--resume",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +204,17 @@ def combinations(kind: type, assignments: Mapping[str, str]) -> list[dict[str, s
     return [dict(zip(several, words, strict=True)) for words in product(*several.values())]
 
 
+def synonyms_of(settings: Collection[str]) -> dict[str, str]:
+    """Return the synonyms of these settings, and of flags."""
+    return {synonym: name for synonym, name in SYNONYMS.items() if name in settings or name.startswith("--")}
+
+
 def parsed(kind: type, assignments: Iterable[str]) -> dict[str, Any]:
     known: dict[str, Field[Any]] = {each.name: each for each in fields(kind)}
     rules, values = notes(kind), dict[str, Any]()
     for name, text in map(assignment, assignments):
         if name not in known:
-            raise UsageError(f'unknown setting "{name}"', advice=suggestion(name, known))
+            raise UsageError(f'unknown setting "{name}"', advice=suggestion(name, known, synonyms_of(known)))
         values[name] = value_of(name, known[name].type, text)
         refusal = None if values[name] is None else rules[name].refusal(values[name])
         if refusal:

@@ -3,6 +3,7 @@
 import re
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -204,11 +205,49 @@ def test_steps_name_the_seed_and_the_time_left(seed, clock, capsys):
     assert capsys.readouterr().err.splitlines() == [
         f"{who} 0:  dev 56.25",
         f"{who} 31/100, 2:18 left, dev 56.25, loss 0.5, 9 tokens/s, lr 1e-05",
-        f"{who} 31:  dev 44.00 (the best step, but step 0 has 56.25), 2:18 left",
+        f"{who} 31:  dev 44.00 (best step, not better than the base: step 0 has 56.25), 2:18 left",
         f"{who} 32:  dev 40.00, 2:18 left",
         f"{who} 33:  dev 57.50 (best so far), 2:18 left",
         f"{who} 100:  dev 50.00",
     ]
+
+
+@pytest.mark.parametrize(("later_work", "runs", "left"), [(2.0, 3, "8:58"), (0.5, 2, "3:58")])
+def test_the_time_left_is_that_of_all_runs(later_work, runs, left, clock, capsys):
+    """Steps 1 to 31 of 100 take one minute: 69 and the steps of the later runs remain, 2 seconds each.
+
+    The next run starts again, whatever its seed is.
+    """
+    progress = StepProgress(Console("train"), clock)
+    for time in (0.0, 1000.0):
+        clock.now = time
+        progress.begin(later_work, runs)
+        progress.take({**STEP, "seed": 7, "step": 0, "dev": 56.25, "best": False, "before": 56.25})
+        progress.take({**STEP, "seed": 7, "step": 1})
+        clock.now = time + 60.0
+        progress.take({**STEP, "seed": 7, "step": 31})
+        told = capsys.readouterr().err.splitlines()
+
+        assert len(told) >= 2
+        assert told[0].endswith("seed 7: step 0:  dev 56.25")
+        assert f"seed 7: step 31/100, {left} left for {runs} runs, dev 56.25, loss 0.5" in told[-1]
+
+
+@pytest.mark.parametrize(("seconds", "verbose", "terminal", "said"), [
+    (2.0, True, False, True), (2.0, False, True, False), (0.0, True, True, False), (0.04, True, False, False),
+])  # fmt: skip
+def test_the_share_of_the_model_is_reported_with_v_unless_the_time_is_short(
+    seconds, verbose, terminal, said, clock, capsys, monkeypatch
+):
+    """Half of the time, of two threads that worked one second each."""
+    monkeypatch.setattr("sentkit.console.on_terminal", lambda: terminal)
+    encoder = SimpleNamespace(remarks=lambda tally: (), groups_at_once=2)
+    progress = RowProgress(Console("encode", verbose=verbose), clock)
+    clock.now = seconds
+    progress.encoded(SimpleNamespace(seconds=seconds), encoder)
+
+    expected = "sentkit encode: the model worked 50 % of 2.0 s\n" if said else ""
+    assert capsys.readouterr().err == expected
 
 
 def test_a_narrow_bar_keeps_the_time_left_and_the_score(clock, capsys, monkeypatch):

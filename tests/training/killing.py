@@ -2,9 +2,10 @@
 
 python -m training.killing FOLDER CASES -- ARGUMENTS: CASES is JSON, a list of [processes, deaths]. A death, a
 [function, call, moment], belongs to one run: the n-th call of that function kills the last process, "before"
-or "after" it runs or in the "midst" of a write, or sends it a signal, "TERM" or "INT". The same command with
---resume follows. Prints, for each case, the exit codes of all processes, the paths that are left, and a
-digest of the checkpoint.
+or "after" it runs or in the "midst" of a write, or sends it a signal, "TERM" or "INT". The death ["clock",
+seconds, ""] ends each process after this CPU time, wherever it is. The same command with --resume follows.
+Prints, for each case, the exit codes of all processes, the paths that are left, and a digest of the
+checkpoint.
 """
 
 import gc
@@ -23,7 +24,7 @@ from sentkit.metrics import statistics
 from sentkit.model.checkpoint import export
 from sentkit.training import catalogue
 from sentkit.training.data import dev
-from sentkit.training.loop import optimizers, trainer
+from sentkit.training.loop import optimizers, state, trainer
 from sentkit.training.runs import command, run  # noqa: F401
 from training.together import fork
 
@@ -34,6 +35,7 @@ PLACES = {
     "fsync": (os, "fsync"),
     "rename": (Path, "replace"),
     "write": (torch, "save"),
+    "log": (state.Keeper, "write"),
     "judge": (dev.Dev, "score"),
     "optimizer": (optimizers.Adam, "step"),
     "gradient": (trainer, "clip_gradient"),
@@ -51,8 +53,9 @@ def dying(function, call, moment):
         nonlocal counted
         counted += 1
         if counted == call and moment == "midst":
-            args[1].write(b"half of it")
-            args[1].flush()
+            file = args[0].log if isinstance(args[0], state.Keeper) else args[1]
+            file.write(b"half of it")
+            file.flush()
         if counted == call and moment != "after":
             os.kill(os.getpid(), getattr(signal, f"SIG{moment}", signal.SIGKILL))
         found = function(*args, **kwargs)
@@ -65,7 +68,9 @@ def dying(function, call, moment):
 
 def run_of(arguments, world, death):
     """A process of a run; it ends with the exit code of the run or with SLOW_IMPORT."""
-    if death and os.environ["RANK"] == str(world - 1):
+    if death and death[0] == "clock":
+        signal.setitimer(signal.ITIMER_PROF, death[1])  # SIGPROF has no handler: the process ends at once
+    elif death and os.environ["RANK"] == str(world - 1):
         owner, name = PLACES[death[0]]
         setattr(owner, name, dying(getattr(owner, name), death[1], death[2]))
     code = cli.status(arguments)

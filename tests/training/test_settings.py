@@ -7,7 +7,7 @@ from sentkit.errors import UsageError
 from sentkit.model.transformer.device import PRECISIONS
 from sentkit.training.catalogue import METHODS
 from sentkit.training.method import Method
-from sentkit.training.settings import Recipe, build, notes
+from sentkit.training.settings import SYNONYMS, Recipe, build, notes
 
 VIEWS = "view_a=feature-cutoff and view_b=shuffle"
 TUNED = "objective=base second_text=tuned"
@@ -110,3 +110,58 @@ def test_the_interface_has_few_members():
     inherited = set(dir(nn.Module))
 
     assert len(own - inherited) <= MOST, sorted(own - inherited)
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "meant"),
+    [
+        ("simcse", "learning_rate", "lr"),
+        ("simcse", "lerning_rate", "lr"),
+        ("simcse", "learningrate", "lr"),
+        ("simcse", "batch_size", "batch"),
+        ("simcse", "batchsize", "batch"),
+        ("simcse", "per_device_train_batch_size", "batch"),
+        ("simcse", "num_train_epochs", "epochs"),
+        ("simcse", "n_epochs", "epochs"),
+        ("simcse", "temprature", "temperature"),
+        ("simcse", "temp", "temperature"),
+        ("simcse", "tau", "temperature"),
+        ("simcse", "max_seq_length", "max_length"),
+        ("simcse", "mlm_probability", "mlm_rate"),
+        ("simcse", "mlm_rat", "mlm_rate"),
+        ("simcse", "warmup_ratio", "warmup"),
+        ("simcse", "pooling", "readout"),
+        ("defsent-plus", "poolin", "pooling"),
+        ("simcse", "seeds", "--seed"),
+    ],
+)
+def test_an_unknown_setting_has_the_name_that_is_meant(method, name, meant):
+    """Also if it is the name of another library, with a typing error."""
+    kind = METHODS[method].load()
+    with pytest.raises(UsageError) as caught:
+        build(kind.Settings, kind.presets, None, [f"{name}=1"])
+
+    assert (str(caught.value), caught.value.advice) == (
+        f'unknown setting "{name}"',
+        f'did you mean "{meant}"?',
+    )
+
+
+def test_no_synonym_is_a_setting_and_each_means_one():
+    settings = {name for listing in METHODS.values() for name in notes(listing.settings)}
+
+    assert not {name for name in SYNONYMS if name in settings} - {"pooling"}  # a setting of defsent-plus
+    assert {name for name in SYNONYMS.values() if not name.startswith("--")} <= settings
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_method_suggests_a_setting_that_it_lacks(method):
+    kind = METHODS[method].load()
+    for synonym in SYNONYMS:
+        if synonym in notes(kind.Settings):
+            continue
+        with pytest.raises(UsageError) as caught:
+            build(kind.Settings, kind.presets, None, [f"{synonym}=1"])
+        meant = caught.value.advice.partition('"')[2].rpartition('"')[0]
+
+        assert meant in notes(kind.Settings) or meant.startswith("--") or not meant

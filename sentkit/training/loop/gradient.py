@@ -16,7 +16,17 @@ from torch import Tensor, nn
 from sentkit.model.transformer.bert import Bert
 from sentkit.training.data.corpus import Batch, chunks, chunks_of_tokens
 from sentkit.training.loop.processes import SUM, Context, Processes
-from sentkit.training.method import Method, Outputs, terms_of, trained
+from sentkit.training.method import (
+    OF_ENCODE,
+    OF_ROW_WISE,
+    Method,
+    Outputs,
+    checked_outputs,
+    checked_penalties,
+    terms_of,
+    trained,
+    wrong_result,
+)
 
 
 @dataclass(slots=True)
@@ -47,7 +57,9 @@ class Gradient:
             else:
                 terms = self._contrast(own, share, len(batch))
         # On one process only, because gradients are summed over processes.
-        penalties = self.method.penalty() if self.processes.first else {}
+        penalties = dict[str, Tensor]()
+        if self.processes.first:
+            penalties = checked_penalties(self.method, self.method.penalty())
         if penalties:
             torch.stack(list(penalties.values())).sum().backward()
         self.processes.sum_gradients(self.parameters)
@@ -72,7 +84,8 @@ class Gradient:
             del passes
         for name, value in outputs.items():
             if len(value) != len(own):
-                raise ValueError(f'encode()["{name}"] has {len(value)} rows, expected {len(own)}')
+                problem = f'the output "{name}" of encode() has {len(value)} rows, expected {len(own)}'
+                raise wrong_result(self.method.encode, problem, OF_ENCODE)
         outputs = {name: value[: share.stop - share.start] for name, value in outputs.items()}
         if not whole:
             # Leaf tensors, which store the gradient of the loss. Slices of them would not.
@@ -99,11 +112,14 @@ class Gradient:
         sums, weight, empty = dict[str, Tensor](), 0.0, share.stop == share.start
         for part in self.parts(own):
             terms = terms_of(self.method, self._encode(own.part(part)))
-            [of_part] = {term.weight for term in terms.values()}  # equal, so that one division is enough
+            weights = {term.weight for term in terms.values()}  # equal, so that one division is enough
+            if len(weights) > 1:
+                problem = f"the terms of loss() have different numbers of values: {sorted(weights)}"
+                raise wrong_result(self.method.loss, problem, OF_ROW_WISE)
             scaled = {name: term.sum * (0.0 if empty else term.factor) for name, term in terms.items()}
             torch.stack(list(scaled.values())).sum().backward()
             sums = {name: value.detach().double() + sums.get(name, 0.0) for name, value in scaled.items()}
-            weight += 0.0 if empty else of_part
+            weight += 0.0 if empty else weights.pop()
             del terms, scaled  # the memory of the pass is free for the next one
         whole = torch.full((), weight, dtype=torch.float64, device=self.processes.device)
         *totals, whole = self.processes.reduced(torch.stack([*sums.values(), whole]), SUM).unbind()
@@ -115,7 +131,7 @@ class Gradient:
 
     def _encode(self, batch: Batch) -> Outputs:
         with self.precision():
-            return self.method.encode(batch)
+            return checked_outputs(self.method, self.method.encode(batch))
 
 
 def keeping_casts(device: torch.device) -> AbstractContextManager[object]:

@@ -40,6 +40,8 @@ class Reporter:
     say: Callable[[str], None] = lambda message: None  # automatic choices and their reasons
     note: Callable[[str], None] = lambda message: None  # details, for verbose output
     warn: Callable[[str], None] = lambda message: None
+    # A run begins: the work of the runs after it, in units of its own, and the number of all these runs.
+    begin: Callable[[float, int], None] = lambda later_work, runs: None
     step: Callable[[Mapping[str, Any]], None] = lambda record: None
 
 
@@ -213,10 +215,19 @@ class Keeper:
         try:
             with (self.folder / LOG).open("ab") as self.log:
                 self.log.truncate(min(length, self.log.tell()))
+                self.log.seek(0, os.SEEK_END)  # truncate does not change the position
                 yield
         finally:
             if not any(self.folder.glob("state-*.pt")):
                 (self.folder / LOG).unlink(missing_ok=True)
+
+    def log_length(self) -> int:
+        """Write the log to the disk, and return the number of its bytes, which a state records."""
+        if self.log is None:
+            return 0
+        self.log.flush()
+        os.fsync(self.log.fileno())
+        return self.log.tell()
 
     def write(self, record: Mapping[str, Any]) -> None:
         if self.log is not None:

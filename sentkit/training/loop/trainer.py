@@ -40,7 +40,7 @@ from sentkit.training.loop.processes import (
     precision_of,
 )
 from sentkit.training.loop.state import Keeper, Position, Run
-from sentkit.training.method import Method, changing, restore, trained
+from sentkit.training.method import Method, changing, checked_draws, restore, trained
 from sentkit.training.settings import AUTO, Recipe, limits_of
 
 NORM = "the gradient's norm"
@@ -233,7 +233,8 @@ class Trainer:
 
     def batch(self, step: int) -> Batch:
         batch = self.run.corpus.batch(self.order.at(step))
-        return replace(batch, draws=self.method.draw(batch, partial(stream, self.run.seed, step)))
+        draws = self.method.draw(batch, partial(stream, self.run.seed, step))
+        return replace(batch, draws=checked_draws(self.method, draws, len(batch)))
 
     def factor(self, step: int) -> float:
         steps = self.order.steps
@@ -297,8 +298,7 @@ class Trainer:
         """
         random_states = random_states or self.processes.random_states()
         if self.processes.first:
-            if self.keeper.log is not None:
-                self.position.log_bytes = self.keeper.log.tell()
+            self.position.log_bytes = self.keeper.log_length()
             content = {
                 "method": changing(self.method),
                 "optimizer": self.optimizer.state_dict(),

@@ -40,7 +40,7 @@ from sentkit.training.data.dev import Dev, LabelledRows, read_dev, read_labelled
 from sentkit.training.data.examples import ExampleParser
 from sentkit.training.loop.processes import CPU, be_deterministic, open_processes, precision_name
 from sentkit.training.loop.state import Run, lock_folder
-from sentkit.training.method import Method, first_readout
+from sentkit.training.method import Method, checked_reads, first_readout
 from sentkit.training.runs.run import train
 from sentkit.training.settings import AS_BASE, Recipe, notes, usual_readout, with_readout_of_base
 
@@ -67,8 +67,8 @@ def perform(runs: Sequence[Run], inputs: Inputs) -> bool:
             for group in groups:
                 with open_bases(group[0]) as base_of:
                     settled(group, base_of(group[0].seed))
-        for group in groups:
-            perform_group(group, inputs)
+        for number, group in enumerate(groups):
+            perform_group(group, inputs, [run for later_group in groups[number + 1 :] for run in later_group])
             policy = Rejects(skip=inputs.rejects.skip)  # the first group has reported the bad rows
             inputs = replace(inputs, rejects=policy, meter=Meter(()))
         return processes.first
@@ -97,8 +97,8 @@ def settled(group: Sequence[Run], base: Base) -> tuple[list[Run], dict[str, None
     return found, choices
 
 
-def perform_group(group: Sequence[Run], inputs: Inputs) -> None:
-    """Train the runs that read the same base and rows."""
+def perform_group(group: Sequence[Run], inputs: Inputs, later_runs: Sequence[Run] = ()) -> None:
+    """Train the runs that read the same base and rows. The later runs are those of other groups."""
     with open_bases(group[0]) as base_of:
         base = base_of(group[0].seed)
         group, choices = settled(group, base)
@@ -123,11 +123,27 @@ def perform_group(group: Sequence[Run], inputs: Inputs) -> None:
             if of_labels:
                 dev, test = read_labels(run, inputs, base, corpus)
         recorded = run.command.record() if run.processes.first else {}
-        for each in group:
-            if each.chosen:
-                reporter.say(f"run {each.output}")
-            own_base = replace(base_of(each.seed), labels=corpus.labels)
-            train(replace(each, base=own_base, corpus=corpus, dev=dev, test=test, recorded=recorded))
+        for number, run in enumerate(group):
+            if run.chosen:
+                reporter.say(f"run {run.output}")
+            base_of_run = replace(base_of(run.seed), labels=corpus.labels)
+            run = replace(run, base=base_of_run, corpus=corpus, dev=dev, test=test, recorded=recorded)
+            unfinished = [later for later in (*group[number + 1 :], *later_runs) if is_to_train(later)]
+            works = [work_of(later, len(corpus)) for later in unfinished]
+            reporter.begin(sum(works) / work_of(run, len(corpus)), 1 + len(unfinished))
+            train(run)
+
+
+def is_to_train(run: Run) -> bool:
+    """Whether a run is not finished, as far as its folder shows."""
+    return not run.output.exists() or (run.force and not run.resume)
+
+
+def work_of(run: Run, rows: int) -> int:
+    """Return the number of rows in all steps of a run."""
+    recipe = run.settings
+    work: int = recipe.epochs * rows
+    return work if recipe.steps is None else min(work, recipe.steps * recipe.batch)
 
 
 def check_run(run: Run) -> None:
@@ -286,7 +302,7 @@ def read_labels(run: Run, inputs: Inputs, base: Base, corpus: Corpus) -> Iterato
 def read_corpus(run: Run, inputs: Inputs, base: Base, dev: Dev | None) -> Corpus:
     """Tokenize the rows on one process and map the files on all processes."""
     tallied, kind, settings = Tallied(), run.kind, run.settings
-    reads = kind.reads(base, settings)
+    reads = checked_reads(kind, kind.reads(base, settings))
     if run.processes.first:
         sides = base.sides, () if dev is None else dev.sides
         parser = ExampleParser(run.method.name, reads, common_fields(inputs), *sides)

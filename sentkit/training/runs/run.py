@@ -33,8 +33,8 @@ from sentkit.training.data.dev import SPEARMAN, nan_lowest
 from sentkit.training.loop.processes import environment, use_threads
 from sentkit.training.loop.state import LOG, Keeper, Run, check_identity, lock_folder
 from sentkit.training.loop.trainer import EVALUATIONS, Trainer
-from sentkit.training.method import Finished, Method, first_readout, template_of, using
-from sentkit.training.settings import AUTO, differences, text_of
+from sentkit.training.method import Finished, Method, checked_finished, first_readout, template_of, using
+from sentkit.training.settings import AUTO, differences, format_value, text_of
 
 NEW_FOLDER = "checkpoint"  # name of the new checkpoint in the folder of the state
 
@@ -191,23 +191,52 @@ def choose_readout(trainer: Trainer) -> dict[str, Any]:
 
 def dev_warnings(trainer: Trainer, chosen: Mapping[str, Any]) -> Iterator[str]:
     run, position = trainer.run, trainer.position
-    kept = position.best_score if run.settings.final == "best" else position.last_score
-    before, readout = position.first_score, run.kind.dev_readout(run.settings)
+    keeps_best = run.settings.final == "best"
+    kept = position.best_score if keeps_best else position.last_score
+    before = position.first_score
+    readout = run.kind.dev_readout(run.settings)
     if chosen:
         kept, before, readout = chosen["dev"], chosen["dev_before"], chosen["readout"]
     if kept is None or math.isnan(kept):
         yield "all --dev scores are undefined; the weights of the last step are used"
     elif before is not None and before >= kept:
-        declared, of_first, of_last = run.base.declared, "", ""
-        if not run.kind.needs.labels:
-            of_first = f" (readout {readout if declared is None else declared.name})"
-            of_last = f" (readout {readout})"
-        scores = f"{before:.2f} before training{of_first}, {kept:.2f} after{of_last}"
-        yield f"the result is not better on --dev: {scores}"
+        yield worse_than_base(trainer, before, kept, readout, every_step=keeps_best and not chosen)
     between = range(1, position.step)
     if between and not any(map(trainer.evaluates, between)):
         more = f"--set eval_every={math.ceil(position.step / EVALUATIONS)} scores more"
         yield f"--dev scored only the last of {position.step} steps; {more}"
+
+
+def worse_than_base(trainer: Trainer, before: float, kept: float, readout: str, *, every_step: bool) -> str:
+    """Return a warning: on --dev, the base is not worse than what the checkpoint has, and what to try.
+
+    `every_step`: the checkpoint has the best step, so all other scored steps are not better either.
+    """
+    run, position = trainer.run, trainer.position
+    labels = run.kind.needs.labels
+    of_base = readout if run.base.declared is None else run.base.declared.name
+    step = position.best_step if every_step else position.step
+
+    # What is compared.
+    if not every_step:
+        problem = "the result is not better than the base on --dev"
+    elif before > kept:
+        problem = "every scored step is worse than the base on --dev"
+    else:
+        problem = "no scored step is better than the base on --dev"
+    scores = f"{before:.2f} before training, {kept:.2f} at step {step}, which is kept"
+    if not labels:
+        scores = f"{before:.2f} before training (readout {of_base}), {kept:.2f} at step {step}"
+        scores += f", which is kept (readout {readout})"
+
+    # What to try.
+    advice = [f"a lower --lr than {format_value(run.settings.lr)}"]
+    if run.settings.epochs > 1:
+        advice.append("fewer --epochs")
+    if not labels and of_base != readout and "readout" in type(run.settings).__dataclass_fields__:
+        advice.append(f"--set readout={of_base}, that of the base")
+    advice.append("more rows, or rows that are closer to those of --dev")
+    return f"{problem}: {scores}; try {', '.join(advice[:-1])}, or {advice[-1]}; else keep the base"
 
 
 def publish(trainer: Trainer, lineage: Mapping[str, Any], readout: str | None) -> None:
@@ -234,7 +263,8 @@ def write_checkpoint(
     readout = readout or first_readout(type(method), base, method.settings)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    body, finished = method.body, method.finished()
+    body = method.body
+    finished = checked_finished(method, method.finished())
     if finished.heads:
         write_weights(folder / "heads.safetensors", finished.heads)
     if isinstance(body, TokenTable):

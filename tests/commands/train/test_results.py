@@ -121,12 +121,19 @@ def test_dev_before_uses_the_readout_of_the_base(sentkit, tiny, copy_of, texts, 
         assert [row["dev_before"], row["dev"]] == pytest.approx([scores["base"], scores[name]], rel=1e-6)
 
 
+WORSE = "every scored step is worse than the base on --dev: "
+EQUAL = "no scored step is better than the base on --dev: "
+TRY = "; try a lower --lr than 3e-05, or more rows, or rows that are closer to those of --dev; else keep "
+TRY += "the base"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "problem"),
     [
         (math.nan, 10.0, ""),  # undefined: a base gives equal vectors
-        (85.8551, 85.8549, "the result is not better on --dev: 85.86 before training"),
-        (85.86, 85.86, "the result is not better on --dev: 85.86 before training"),
+        (85.8551, 85.8549, WORSE + "85.86 before training (readout cls), 85.85 at step 1"),
+        (54.9, 39.5, WORSE + "54.90 before training (readout cls), 39.50 at step 1"),
+        (85.86, 85.86, EQUAL + "85.86 before training (readout cls), 85.86 at step 1"),
         (85.85, 85.86, ""),
     ],
 )
@@ -134,10 +141,41 @@ def test_scores_before_training_are_compared(sentkit, tiny, texts, dev, monkeypa
     scores = iter([before, after])
     monkeypatch.setattr(Trainer, "_score", lambda *_: next(scores))
     done = sentkit("train", "simcse", texts, "-m", tiny, "--dev", dev, "--threads", 1, "-o", "out")
+    warnings = [line for line in done.told if "than the base on --dev" in line]
 
     assert (done.rows[0]["dev_before"], done.rows[0]["dev"]) == (None if before != before else before, after)
-    assert any("the result is" in line for line in done.told) == bool(problem), done.told
-    assert problem in done.err
+    expected = f"sentkit train: warning: {problem}, which is kept (readout cls){TRY}"
+    assert warnings == ([expected] if problem else [])
+
+
+@pytest.mark.parametrize(("final", "kept"), [("best", 2), ("last", 3)])
+def test_of_steps_that_are_worse_than_the_base_the_best_is_kept(
+    sentkit, copy_of, tiny, texts, dev, monkeypatch, final, kept
+):
+    """The weights are those of that step, not of the base, and the message says how to train better."""
+    base = copy_of(tiny, "base")
+    (base / "sentkit.json").write_text('{"readout":"mean"}')
+    command = ["train", "simcse", texts, "-m", base, "--batch", 9, "--threads", 1, "--lr", "1e-2"]
+    command += ["--set", "readout=cls", "--set", "schedule=constant"]
+    scores = iter([54.9, 39.0, 39.5, 38.0])
+    monkeypatch.setattr(Trainer, "_score", lambda *_: next(scores))
+    judged = ("--dev", dev, "--epochs", 3, "--set", "eval_every=0", "--set", f"final={final}")
+    done = sentkit(*command, "-o", "out", *judged)
+    assert sentkit(*command, "-o", "short", "--epochs", kept).code == 0
+    [row] = done.rows
+    [warning] = [line for line in done.told if "than the base on --dev" in line]
+    saved = {2: 39.5, 3: 38.0}[kept]
+
+    assert (row["step"], row["dev"], row["dev_before"]) == (kept, saved, 54.9)
+    weights = [contents(Path(name))["model.safetensors"] for name in ("out", "short")]
+    assert weights[0] == weights[1]
+    assert warning.partition("; try ")[2] == (
+        "a lower --lr than 0.01, fewer --epochs, --set readout=mean, that of the base, or more rows, or rows "
+        "that are closer to those of --dev; else keep the base"
+    )
+    said = "every scored step is worse" if final == "best" else "the result is not better"
+    assert f"warning: {said} than the base on --dev: 54.90 before training (readout mean), " in warning
+    assert f"{saved:.2f} at step {kept}, which is kept (readout cls)" in warning
 
 
 def test_a_base_through_transformers_can_be_trained(train, sentkit):

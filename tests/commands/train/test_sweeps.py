@@ -7,6 +7,7 @@ from dataclasses import fields
 import pytest
 
 from commands.train.records import record_of
+from sentkit.console import StepProgress
 from sentkit.errors import UsageError
 from sentkit.process import Stopped
 from sentkit.training.catalogue import METHODS
@@ -51,6 +52,19 @@ def test_every_combination_has_the_runs_of_its_seeds(train, tmp_path, dev, tiny,
     said = f"best on dev: grid/{NAMES[best]}, {scores[best]}, before {made[0][0]['dev_before']:.2f}"
     assert lines[5:] == ["(a): standard deviation", said]
     assert max(map(len, lines)) <= 80
+
+
+def test_the_time_left_counts_the_work_of_the_later_runs(train, monkeypatch):
+    """The rows of all steps, also of runs that read the rows again; finished runs do not count."""
+    begun = []
+    monkeypatch.setattr(StepProgress, "begin", lambda self, *values: begun.append(values))
+    train("--epochs", "1,2", "--seed", "0,1", output="grid")
+    train("--epochs", "1,3", "--seed", "0,1", output="grid")
+    train("--set", "max_length=16,32", "--set", "steps=1", "--epochs", "2,3", output="groups")
+
+    assert begun[:4] == [(1 + 2 + 2, 4), ((2 + 2) / 1, 3), (2 / 2, 2), (0.0, 1)]
+    assert begun[4:8] == [(3 + 3, 3), (3 + 3, 3), (1.0, 2), (0.0, 1)]
+    assert begun[8:] == [(3.0, 4), (2.0, 3), (1.0, 2), (0.0, 1)]
 
 
 def test_runs_that_exist_are_kept_and_others_are_added(train, tmp_path, dev):

@@ -1,7 +1,6 @@
 """Methods of users: the example of the manual with all of the trainer, and errors in a file."""
 
 import json
-import re
 import shlex
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands.train.records import record_of
-from support import ROOT, without_command
+from support import method_of_the_manual, without_command
 
 SHORT = """\
 from sentkit.method import SENTENCE, Method, Reads, mean_of
@@ -45,11 +44,36 @@ FAULTS = [  # a part of SHORT, its replacement, the line of the error or None, a
     ("class Short", "sys.exit(0)\nclass Short", 3, EXIT),
     (ENCODED, "sys.exit(0)", 9, EXIT),
     (TERMS, TERMS + "\n    def __init__(self, body, settings): sys.exit(0)", 13, EXIT),
-    ("return Reads((SENTENCE,))", "return (SENTENCE,)", None, "AttributeError"),
+    ("return Reads((SENTENCE,))", "return (SENTENCE,)", 4, "reads() returns a value of the type tuple"),
     ("    @classmethod\n", "", None, "TypeError"),
-    (TERMS, "pass", None, "NoneType"),
+    (TERMS, "pass", 11, "loss() returns nothing (None)"),
+    (TERMS, "return mean_of(outputs['one'])", 11, "loss() returns a value of the type Term"),
+    (TERMS, "return outputs['one'].sum()", 11, "loss() returns a tensor of the shape ()"),
+    (TERMS, "return {}", 11, "loss() returns an empty dictionary"),
+    (TERMS, "return {'size': outputs['one'].sum()}", 11,
+     'the term "size" of loss() is a tensor of the shape ()'),
+    (TERMS, "return {'size': Term(outputs['one'].sum(1), 4)}", 11,
+     'the sum of the term "size" of loss() is a tensor of the shape (4,)'),
+    (TERMS, "return {'size': Term(4.0, 4)}", 11,
+     'the sum of the term "size" of loss() is a value of the type float'),
+    (TERMS, TERMS + "\n    def draw(self, batch, random): pass", 13, "draw() returns nothing (None)"),
+    (TERMS, TERMS + "\n    def draw(self, batch, random): return {'a': 1}", 13,
+     '"a" of draw() is a value of the type int'),
+    (TERMS, TERMS + "\n    def draw(self, batch, random): return {'a': [1, 2]}", 13,
+     '"a" of draw() has 2 values, expected 4'),
+    (TERMS, TERMS + "\n    def finished(self): return {}", 13, "finished() returns an empty dictionary"),
+    (TERMS, "a, b = mean_of(outputs['one'].sum(1)), Term(outputs['one'].sum(), 64.0)\n"
+     "        return {'a': a, 'b': b}\n    needs = Needs(row_wise=True)", 11,
+     "the terms of loss() have different numbers of values: [4.0, 64.0]"),
+    (TERMS, TERMS + "\n    def penalty(self): return 1", 13, "penalty() returns a value of the type int"),
+    (TERMS, TERMS + "\n    def penalty(self): return {'decay': 1}", 13,
+     'the penalty "decay" is a value of the type int'),
+    (ENCODED, "return self.vectors(self.pack(batch.texts[0]))", 8,
+     "encode() returns a tensor of the shape (4, 16)"),
+    (ENCODED, "pass", 8, "encode() returns nothing (None)"),
+    (ENCODED, "return {'one': [1]}", 8, 'the output "one" of encode() is a value of the type list'),
     (TERMS, "return {'size': mean_of(outputs['one'].detach())}", None, "does not require grad"),
-    (ENCODED, "return {'one': torch.ones(3, requires_grad=True)}", None, "has 3 rows, expected 4"),
+    (ENCODED, "return {'one': torch.ones(3, requires_grad=True)}", 8, "has 3 rows, expected 4"),
     (TERMS, "one = outputs['one'].exp(); total = one.sum(); r = one.square().sum(); one.add_(1)\n"
      "        return {'size': mean_of(r)}", None, "modified by an inplace operation"),
     (TERMS, f"{TERMS}\n{SETTINGS.format('weight: float = 1.0')}", None, "the setting weight has no source"),
@@ -61,10 +85,8 @@ FAULTS = [  # a part of SHORT, its replacement, the line of the error or None, a
 @pytest.fixture
 def mine(tmp_path):
     """The example of sentkit-method(7) as a file."""
-    page = (ROOT / "man/man7/sentkit-method.7").read_text()
-    [example] = re.findall(r"\.SH EXAMPLE\n.*?\.nf\n(.*?)\.fi\n", page, re.DOTALL)
     path = tmp_path / "mine.py"
-    path.write_text(example.replace(r"\&", "").replace(r"\-", "-"))
+    path.write_text(method_of_the_manual())
     return path
 
 
@@ -173,3 +195,60 @@ def test_a_faulty_file_or_hook_has_its_line(run, mine, old, new, line, problem):
     assert f"sentkit train: {mine}:{'' if line is None else f'{line}:'} " in done.err
     assert problem in done.err
     assert not mine.with_name("out").exists()
+
+
+def test_the_message_about_a_wrong_term_says_what_to_return(run, mine):
+    """The values alone, without mean_of, are the most common mistake."""
+    mine.write_text(HEAD[:-1] + ";" + SHORT.replace(TERMS, 'return {"size": outputs["one"].square().sum(1)}'))
+
+    assert run(kind="Short").told[-2:] == [
+        f'sentkit train: {mine}:11: the term "size" of loss() is a tensor of the shape (4,)',
+        "  return mean_of(values) of a value for each row, or Term(sum, number, factor); "
+        "see: man 7 sentkit-method",
+    ]
+
+
+NO_CLASS = "a method of your own is FILE.py:CLASS, but mine.py has no class that can be one; "
+SEVERAL = """\
+from dataclasses import dataclass
+raise SystemExit("a message must not run the file")
+class Helper: pass
+class First(Method): pass
+class Second(First): pass
+class Third(sentkit.method.PackedMethod): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "advice"),
+    [
+        ("mine.py", SHORT, "add the class: mine.py:Short"),
+        ("my loss.py", SHORT, "add the class: 'my loss.py:Short'"),
+        ("mine.py", SEVERAL, "add the class: mine.py:First or mine.py:Second or mine.py:Third"),
+        ("mine.py", "class Vic(Base): pass", "add the class: mine.py:Vic"),
+        ("mine.py", "x = 1", NO_CLASS),
+        ("mine.py", "class (", NO_CLASS),
+        ("mine.txt", SHORT, "the method is the first word: sentkit train METHOD mine.txt; "),
+    ],
+)
+def test_a_file_without_its_class_is_refused_with_the_classes_of_the_file(sentkit, name, content, advice):
+    Path(name).write_text(content)
+    done = sentkit("train", name, "texts.txt", "-o", "out")
+
+    assert done.code == 2
+    assert done.told[0] == f'sentkit train: unknown method "{name}"'
+    assert done.told[1].startswith(f"  {advice}")
+
+
+def test_a_wrong_class_is_refused_with_the_classes_of_the_file(run, mine):
+    mine.write_text(SHORT)
+    done = run(kind="Shrot")
+
+    assert done.code == 2
+    assert done.told[1] == f"  {mine} has {mine}:Short"
+
+
+def test_a_file_that_does_not_exist_is_named(sentkit):
+    done = sentkit("train", "absent.py", "texts.txt", "-o", "out")
+
+    assert (done.code, done.told) == (66, ["sentkit train: absent.py: no such file"])

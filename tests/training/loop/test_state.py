@@ -120,7 +120,7 @@ def test_a_resumed_run_removes_later_lines(tmp_path, removed):
     keeper = Keeper(tmp_path)
     with keeper.logging():
         keeper.write({"step": 1})
-        length = keeper.log.tell()
+        length = keeper.log_length()
         keeper.write({"step": 2})
     if removed:
         (tmp_path / "steps.jsonl").unlink()
@@ -129,3 +129,21 @@ def test_a_resumed_run_removes_later_lines(tmp_path, removed):
 
     steps = [json.loads(line)["step"] for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
     assert steps == ([3] if removed else [1, 3])
+
+
+def test_the_saved_length_of_the_log_is_that_of_its_lines_after_each_resume(tmp_path):
+    """Two runs that are killed between the same two saves leave lines that the next ones replace."""
+    (tmp_path / "state-1.pt").touch()  # without a state, the log of a run that ends is removed
+    keeper, length = Keeper(tmp_path), 0
+    for killed_after in (4, 3, 5):
+        with keeper.logging(length):
+            assert keeper.log_length() == length
+            keeper.write({"step": 2})
+            saved = keeper.log_length()
+            for step in range(3, killed_after):
+                keeper.write({"step": step})
+        lines = (tmp_path / "steps.jsonl").read_bytes()
+        steps = [json.loads(line)["step"] for line in lines.splitlines()]
+
+        assert steps == list(range(2, killed_after))
+        assert saved == len(b'{"step":2}\n')
